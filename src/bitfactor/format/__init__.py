@@ -1,0 +1,7 @@
+"""What training and inference agree on: bits, graphs, files. Needs numpy and safetensors alone."""
+
+from bitfactor.format.bits import pack_signs, sign, unpack_signs
+from bitfactor.format.file import InputSpec, ModelFile, load, save
+from bitfactor.format.graph import Graph, Node, Value
+
+__all__ = ["Graph", "InputSpec", "ModelFile", "Node", "Value", "load", "pack_signs", "save", "sign", "unpack_signs"]

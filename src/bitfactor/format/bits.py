@@ -1,0 +1,79 @@
+"""Signs as bits: the one place that states the rule.
+
+- **sign** (equation 1 of the paper): -1 for x <= 0, +1 for x > 0, by comparison; so 0.0, -0.0 and negative
+  denormals give -1. NaN has no sign and is an error.
+- **polarity**: bit 1 is +1, bit 0 is -1.
+- **order**: channel c is bit `c % 64` (least significant first) of 64-bit word `c // 64`; the channel axis is
+  last, so the words of a weight stand in (O, kh, kw, C/64) order and those of an activation in (H, W, C/64).
+- **tail**: where C is not a multiple of 64, the unused high bits of the last word are 0 in weights and
+  activations alike, so they add nothing to popcount(a xor b).
+
+With these, the dot product of two sign vectors of length C is `C - 2 * popcount(a xor b)`.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+WORD_BITS = 64
+
+
+def sign(x: NDArray[np.floating | np.integer]) -> NDArray[np.int8]:
+    """Return -1 where x <= 0 and +1 where x > 0 (equation 1 of the paper), shaped as x.
+
+    Raises
+    ------
+    ValueError
+        If x holds NaN.
+
+    Example
+    -------
+    >>> sign(np.array([-2.0, -0.0, 0.0, 1e-45], np.float32))
+    array([-1, -1, -1,  1], dtype=int8)
+    """
+    if np.isnan(x).any():
+        where = np.argwhere(np.isnan(x))[0].tolist()
+        raise ValueError(f"expected numbers, found NaN at index {where} of an array shaped {x.shape}")
+    return np.where(x > 0, np.int8(1), np.int8(-1))
+
+
+def words_for(channels: int) -> int:
+    """Return how many 64-bit words hold `channels` signs.
+
+    >>> words_for(65)
+    2
+    """
+    return -(-channels // WORD_BITS)
+
+
+def pack_signs(signs: NDArray[np.int8]) -> NDArray[np.uint64]:
+    """Pack -1/+1 along the last axis, (..., C) -> (..., ceil(C / 64)).
+
+    Raises
+    ------
+    ValueError
+        If a value is neither -1 nor +1.
+
+    Example
+    -------
+    >>> pack_signs(np.array([1, -1, 1], np.int8))
+    array([5], dtype=uint64)
+    """
+    if not np.isin(signs, (-1, 1)).all():
+        raise ValueError(f"expected -1 and +1 alone, found {np.unique(signs)[:8].tolist()}")
+    *rest, channels = signs.shape
+    padded = np.zeros((*rest, words_for(channels) * WORD_BITS), np.bool_)
+    padded[..., :channels] = signs > 0
+    return np.packbits(padded, axis=-1, bitorder="little").view("<u8").astype(np.uint64, copy=False)
+
+
+def unpack_signs(words: NDArray[np.uint64], channels: int) -> NDArray[np.int8]:
+    """Unpack what `pack_signs` packed, (..., ceil(channels / 64)) -> (..., channels) of -1 and +1.
+
+    >>> unpack_signs(np.array([5], np.uint64), channels=3)
+    array([ 1, -1,  1], dtype=int8)
+    """
+    if words.shape[-1] != words_for(channels):
+        raise ValueError(f"expected {words_for(channels)} words for {channels} signs, found {words.shape[-1]}")
+    octets = np.ascontiguousarray(words).astype("<u8", copy=False).view(np.uint8)
+    bits = np.unpackbits(octets, axis=-1, count=channels, bitorder="little")
+    return (bits.astype(np.int8) * 2 - 1).astype(np.int8, copy=False)

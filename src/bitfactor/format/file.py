@@ -1,0 +1,224 @@
+"""One file per network: a safetensors file whose metadata holds the graph.
+
+Tensors stand under `<node>.<role>`; binary weights as 64-bit words (see `bitfactor.format.bits`), one layout
+on every machine. Metadata, one JSON document under the key `bitfactor`: format version, graph with shapes,
+input specification, labels, sign and padding rules, byte accounting, provenance. Under the key `sha256`: a digest of
+that document and of all tensors. A golden input and its outputs are tensors too, for `Session.verify`.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from bitfactor.atomic import replacing
+from bitfactor.errors import InputError
+from bitfactor.format.graph import Graph, Node, Value
+
+FORMAT_VERSION = 1
+_RULES = {
+    "sign": "-1 for x <= 0, +1 for x > 0",
+    "padding": "after the sign; pad_value 0 adds nothing to the sum",
+    "bits": "1 is +1; channel c is bit c % 64 of word c // 64; unused bits are 0",
+    "weight_order": "O, kh, kw, C",
+}
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """How a picture becomes the input: resized to `resize`, centre-cropped to `size`, then (x / 255 - mean) / std.
+
+    `size` and `resize` are (height, width) in pixels. `mean` and `std` have one entry per channel: one for
+    grey pictures, three for RGB.
+    """
+
+    size: tuple[int, int]
+    resize: tuple[int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """All that a model file holds.
+
+    `golden_input` (N, ...) and `golden_outputs`, one (N, ...) per graph output, were computed at export.
+    """
+
+    graph: Graph
+    golden_input: NDArray[np.float32]
+    golden_outputs: tuple[NDArray[np.float32], ...]
+    input_spec: InputSpec | None = None
+    labels: tuple[str, ...] = ()
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+    def tensor_bytes(self) -> dict[str, int]:
+        """Return the bytes of the weights: {"binary": packed signs, "real": everything else}."""
+        total = {"binary": 0, "real": 0}
+        for node in self.graph.nodes:
+            for tensor in node.tensors.values():
+                total["binary" if tensor.dtype == np.uint64 else "real"] += tensor.nbytes
+        return total
+
+
+def save(path: str | os.PathLike[str], model: ModelFile) -> None:
+    """Write `model` to `path`, whole or not at all.
+
+    Raises
+    ------
+    InputError
+        If `path` cannot be written.
+    """
+    tensors = {f"{n.name}.{role}": array for n in model.graph.nodes for role, array in n.tensors.items()}
+    tensors["golden/input"] = model.golden_input
+    for i, output in enumerate(model.golden_outputs):
+        tensors[f"golden/output/{i}"] = output
+    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    document = json.dumps(_describe(model), sort_keys=True)
+    metadata = {"bitfactor": document, "sha256": _digest(document, tensors)}
+    with replacing(path) as temporary:
+        save_file(tensors, temporary, metadata)
+
+
+def load(path: str | os.PathLike[str]) -> ModelFile:
+    """Read the model at `path`.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it is no model file, is truncated or altered, or was written by a newer version.
+    """
+    path = Path(path)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise _bad(path, _what_is(path, error)) from error
+    if "bitfactor" not in metadata:
+        raise _bad(path, "a safetensors file without a bitfactor graph (a checkpoint?)")
+    document = metadata["bitfactor"]
+    if metadata.get("sha256") != _digest(document, tensors):
+        raise _bad(path, "contents that do not match their checksum (damaged or altered)")
+    try:
+        return _restore(json.loads(document), tensors)
+    except InputError as error:
+        raise InputError(path, expected="a model file of this version", found=str(error), fix="export it again") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise _bad(path, f"an unreadable graph ({error!r})") from error
+
+
+def _describe(model: ModelFile) -> dict[str, Any]:
+    graph = model.graph
+    return {
+        "format_version": FORMAT_VERSION,
+        "rules": _RULES,
+        "input": asdict(graph.input),
+        "nodes": [
+            {
+                "name": node.name,
+                "op": node.op,
+                "inputs": node.inputs,
+                "attributes": node.attributes,
+                "tensors": sorted(node.tensors),
+                "shape": graph.values[node.name].shape,
+                "kind": graph.values[node.name].kind,
+            }
+            for node in graph.nodes
+        ],
+        "outputs": graph.outputs,
+        "input_spec": asdict(model.input_spec) if model.input_spec else None,
+        "labels": model.labels,
+        "bytes": model.tensor_bytes(),
+        "provenance": dict(model.provenance),
+    }
+
+
+def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> ModelFile:
+    if document["format_version"] != FORMAT_VERSION:
+        raise InputError(
+            "format version", expected=str(FORMAT_VERSION), found=str(document["format_version"]), fix="update bitfactor"
+        )
+    nodes = tuple(
+        Node(
+            entry["name"],
+            entry["op"],
+            tuple(entry["inputs"]),
+            {name: _as_tuple(value) for name, value in entry["attributes"].items()},
+            {role: tensors[f"{entry['name']}.{role}"] for role in entry["tensors"]},
+        )
+        for entry in document["nodes"]
+    )
+    entry = document["input"]
+    graph = Graph(Value(entry["name"], tuple(entry["shape"]), entry["kind"]), nodes, tuple(document["outputs"]))
+    for entry in document["nodes"]:
+        value = graph.values[entry["name"]]
+        if (value.shape, value.kind) != (tuple(entry["shape"]), entry["kind"]):
+            raise ValueError(f"{entry['name']} is stated as {entry['kind']} {entry['shape']}, computed as {value}")
+    spec = document["input_spec"]
+    return ModelFile(
+        graph,
+        tensors["golden/input"],
+        tuple(tensors[f"golden/output/{i}"] for i in range(len(graph.outputs))),
+        InputSpec(**{name: tuple(value) for name, value in spec.items()}) if spec else None,
+        tuple(document["labels"]),
+        document["provenance"],
+    )
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _digest(document: str, tensors: Mapping[str, NDArray[Any]]) -> str:
+    digest = hashlib.sha256(document.encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data if array.size else b"")
+    return digest.hexdigest()
+
+
+def _bad(path: Path, found: str) -> InputError:
+    return InputError(
+        path, expected="a bitfactor model file", found=found, fix="write one with `bitfactor export RUN -o FILE`"
+    )
+
+
+def _what_is(path: Path, error: Exception) -> str:
+    """Say what stands at `path` instead of a model file."""
+    if not path.exists():
+        return "no such file"
+    if path.is_dir():
+        return "a directory"
+    try:
+        with path.open("rb") as file:
+            start = file.read(4096)
+    except OSError as unreadable:
+        return f"a file that cannot be read ({unreadable.strerror})"
+    if not start:
+        return "an empty file"
+    for magic, kind in _MAGIC.items():
+        if start.startswith(magic):
+            return kind
+    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < 1 << 32:
+        return f"a truncated or damaged file ({error})"
+    if b"\0" not in start:
+        return "a text file"
+    return "data of another format"
+
+
+_MAGIC = {
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"PK\x03\x04": "a zip archive or torch checkpoint",
+    b"\x80": "a Python pickle",
+}

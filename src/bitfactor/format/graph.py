@@ -1,0 +1,284 @@
+"""The network as a list of operations, each value assigned once.
+
+Shapes are those of one sample, channels first as in torch: (C, H, W) for a feature map, (F,) for a vector.
+Every value has a batch dimension before them, of any size. A value is one of three kinds:
+
+- `float32`: real numbers;
+- `int32`: the exact sums of a binary convolution or linear layer;
+- `bit`: signs, see `bitfactor.format.bits`.
+
+`OPS` is the vocabulary. An entry states what an operation takes and derives what it gives; the
+mathematics of each is in `bitfactor.runtime.reference`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.errors import InputError, near_matches
+from bitfactor.format.bits import WORD_BITS, words_for
+
+Shape = tuple[int, ...]
+Attribute = int | str | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value's name, its shape without the batch dimension, and its kind: float32, int32 or bit."""
+
+    name: str
+    shape: Shape
+    kind: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operation; its name is the name of the value that it gives.
+
+    `inputs` are names of earlier values; `tensors` maps a role (weight, bias, threshold ...) to an array.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    tensors: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A network: one input, nodes in an order in which they can run, the names of the outputs.
+
+    Raises
+    ------
+    InputError
+        On construction, if an operation is unknown, an input is missing, or a shape, kind, tensor or
+        attribute is not what the operation takes. The message names the node.
+    """
+
+    input: Value
+    nodes: tuple[Node, ...]
+    outputs: tuple[str, ...]
+    values: Mapping[str, Value] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        values = {self.input.name: self.input}
+        for node in self.nodes:
+            if node.name in values:
+                raise _bad(node, "a name that is used once", f"a second value named {node.name!r}")
+            values[node.name] = _infer(node, values)
+        for name in self.outputs:
+            if name not in values:
+                raise InputError(
+                    "graph outputs", expected="names of values", found=repr(name), fix=near_matches(name, values)
+                )
+        object.__setattr__(self, "values", values)
+
+
+@dataclass(frozen=True)
+class Op:
+    """What an operation takes and gives.
+
+    `inputs` is a tuple of the kinds that each input may have; `tensors` and `attributes` name what a node
+    must carry. `infer(node, *inputs)` returns the shape of the result, of kind `kind`, and raises
+    `InputError` where things do not fit.
+    """
+
+    inputs: tuple[tuple[str, ...], ...]
+    kind: str
+    infer: Callable[..., Shape]
+    tensors: Mapping[str, type[np.generic]] = field(default_factory=dict)
+    attributes: tuple[str, ...] = ()
+
+
+def _bad(node: Node, expected: str, found: str) -> InputError:
+    return InputError(
+        f"node {node.name!r} ({node.op})", expected=expected, found=found, fix="export the model again"
+    )
+
+
+def _infer(node: Node, values: Mapping[str, Value]) -> Value:
+    op = OPS.get(node.op)
+    if op is None:
+        raise InputError(
+            f"node {node.name!r}",
+            expected="an operation of this version",
+            found=repr(node.op),
+            fix="update bitfactor, or export again with this version",
+        )
+    if len(node.inputs) != len(op.inputs):
+        raise _bad(node, f"{len(op.inputs)} inputs", str(len(node.inputs)))
+    for name, kinds in zip(node.inputs, op.inputs, strict=True):
+        if name not in values:
+            raise _bad(node, "inputs computed before it", repr(name))
+        if values[name].kind not in kinds:
+            raise _bad(node, f"input {name!r} of kind {' or '.join(kinds)}", values[name].kind)
+    if set(node.attributes) != set(op.attributes):
+        raise _bad(node, f"attributes {sorted(op.attributes)}", str(sorted(node.attributes)))
+    if set(node.tensors) != set(op.tensors):
+        raise _bad(node, f"tensors {sorted(op.tensors)}", str(sorted(node.tensors)))
+    for role, dtype in op.tensors.items():
+        if node.tensors[role].dtype != dtype:
+            raise _bad(node, f"{role} of type {np.dtype(dtype)}", str(node.tensors[role].dtype))
+    shape = op.infer(node, *(values[name].shape for name in node.inputs))
+    return Value(node.name, shape, op.kind)
+
+
+def _expect_tensor(node: Node, role: str, *shapes: Shape) -> None:
+    if node.tensors[role].shape not in shapes:
+        raise _bad(node, f"{role} shaped {' or '.join(map(str, shapes))}", str(node.tensors[role].shape))
+
+
+def _numbers(node: Node, name: str, count: int, least: int) -> tuple[int, ...]:
+    value = node.attributes[name]
+    if (
+        not isinstance(value, tuple)
+        or len(value) != count
+        or not all(isinstance(v, int) and v >= least for v in value)
+    ):
+        raise _bad(node, f"{name} as {count} integers of {least} or more", repr(value))
+    return value
+
+
+def _window(node: Node, x: Shape, kernel: tuple[int, int], dilation: tuple[int, ...]) -> Shape:
+    """(C, H, W) -> (H', W') of a sliding window; padding is (top, left, bottom, right)."""
+    if len(x) != 3:
+        raise _bad(node, "an input shaped (C, H, W)", str(x))
+    stride = _numbers(node, "stride", 2, 1)
+    padding = _numbers(node, "padding", 4, 0)
+    size = tuple(
+        (x[1 + i] + padding[i] + padding[2 + i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
+        for i in range(2)
+    )
+    if min(size) < 1:
+        raise _bad(node, f"a map of at least the kernel's size {kernel}", f"{x[1:]} with padding {padding}")
+    return size
+
+
+def _expect_empty_tail(node: Node, channels: int) -> None:
+    used = channels % WORD_BITS
+    if used and (node.tensors["weight"][..., -1] >> np.uint64(used)).any():
+        raise _bad(node, f"weight words with bits {used} to {WORD_BITS - 1} of the last one 0", "others")
+
+
+def _conv(node: Node, x: Shape, channels_to_depth: Callable[[int], int]) -> Shape:
+    weight = node.tensors["weight"].shape
+    groups = node.attributes["groups"]
+    if not isinstance(groups, int) or groups < 1 or x[0] % groups:
+        raise _bad(node, f"groups that divide {x[0]} channels", repr(groups))
+    depth = channels_to_depth(x[0] // groups)
+    if len(weight) != 4 or weight[3] != depth or weight[0] % groups:
+        raise _bad(node, f"weight shaped (O, kh, kw, {depth}), O divisible by groups {groups}", str(weight))
+    return (weight[0], *_window(node, x, (weight[1], weight[2]), _numbers(node, "dilation", 2, 1)))
+
+
+def _conv2d(node: Node, x: Shape) -> Shape:
+    shape = _conv(node, x, lambda channels: channels)
+    _expect_tensor(node, "bias", shape[:1])
+    return shape
+
+
+def _binary_conv2d(node: Node, x: Shape) -> Shape:
+    if node.attributes["pad_value"] not in (-1, 0, 1):
+        raise _bad(node, "pad_value -1, 0 or 1", repr(node.attributes["pad_value"]))
+    shape = _conv(node, x, words_for)
+    _expect_empty_tail(node, x[0] // int(node.attributes["groups"]))  # type: ignore[arg-type]
+    return shape
+
+
+def _linear(node: Node, x: Shape) -> Shape:
+    weight = node.tensors["weight"].shape
+    if len(x) != 1 or len(weight) != 2 or weight[1] != x[0]:
+        raise _bad(node, "an input shaped (F,) and a weight shaped (O, F)", f"{x} and {weight}")
+    _expect_tensor(node, "bias", weight[:1])
+    return weight[:1]
+
+
+def _binary_linear(node: Node, x: Shape) -> Shape:
+    weight = node.tensors["weight"].shape
+    if len(x) != 1 or len(weight) != 2 or weight[1] != words_for(x[0]):
+        raise _bad(node, "an input shaped (F,) and a weight shaped (O, ceil(F / 64))", f"{x} and {weight}")
+    _expect_empty_tail(node, x[0])
+    return weight[:1]
+
+
+def _threshold(node: Node, x: Shape) -> Shape:
+    _expect_tensor(node, "threshold", x[:1])
+    _expect_tensor(node, "direction", x[:1])
+    if not np.isin(node.tensors["direction"], (-1, 1)).all():
+        raise _bad(node, "direction of -1 and +1", str(np.unique(node.tensors["direction"])[:8].tolist()))
+    if np.isnan(node.tensors["threshold"]).any():
+        raise _bad(node, "thresholds that are numbers", "NaN")
+    return x
+
+
+def _scale(node: Node, x: Shape) -> Shape:
+    _expect_tensor(node, "alpha", x[:1], x)
+    return x
+
+
+def _affine(node: Node, x: Shape) -> Shape:
+    _expect_tensor(node, "scale", x[:1])
+    _expect_tensor(node, "shift", x[:1])
+    return x
+
+
+def _prelu(node: Node, x: Shape) -> Shape:
+    _expect_tensor(node, "slope", x[:1])
+    return x
+
+
+def _add(node: Node, x: Shape, y: Shape) -> Shape:
+    if x != y:
+        raise _bad(node, "two inputs of one shape", f"{x} and {y}")
+    return x
+
+
+def _pool2d(node: Node, x: Shape) -> Shape:
+    kernel = _numbers(node, "kernel", 2, 1)
+    padding = _numbers(node, "padding", 4, 0)
+    if any(padding[i] >= kernel[i % 2] for i in range(4)):
+        raise _bad(node, f"padding smaller than the kernel {kernel}", str(padding))
+    return (x[0], *_window(node, x, (kernel[0], kernel[1]), (1, 1)))
+
+
+def _avg_pool2d(node: Node, x: Shape) -> Shape:
+    if node.attributes["count_include_pad"] not in (0, 1):
+        raise _bad(node, "count_include_pad 0 or 1", repr(node.attributes["count_include_pad"]))
+    return _pool2d(node, x)
+
+
+def _global_avg_pool(node: Node, x: Shape) -> Shape:
+    if len(x) != 3:
+        raise _bad(node, "an input shaped (C, H, W)", str(x))
+    return (x[0], 1, 1)
+
+
+def _flatten(node: Node, x: Shape) -> Shape:
+    return (int(np.prod(x)),)
+
+
+_FLOAT, _BIT, _NUMBER = ("float32",), ("bit",), ("float32", "int32")
+_SLIDING = ("stride", "padding", "dilation", "groups")
+
+OPS: dict[str, Op] = {
+    "conv2d": Op((_FLOAT,), "float32", _conv2d, {"weight": np.float32, "bias": np.float32}, _SLIDING),
+    "binary_conv2d": Op((_BIT,), "int32", _binary_conv2d, {"weight": np.uint64}, (*_SLIDING, "pad_value")),
+    "linear": Op((_FLOAT,), "float32", _linear, {"weight": np.float32, "bias": np.float32}),
+    "binary_linear": Op((_BIT,), "int32", _binary_linear, {"weight": np.uint64}),
+    "threshold": Op((_NUMBER,), "bit", _threshold, {"threshold": np.float32, "direction": np.int8}),
+    "scale": Op((_NUMBER,), "float32", _scale, {"alpha": np.float32}),
+    "affine": Op((_FLOAT,), "float32", _affine, {"scale": np.float32, "shift": np.float32}),
+    "relu": Op((_FLOAT,), "float32", lambda node, x: x),
+    "prelu": Op((_FLOAT,), "float32", _prelu, {"slope": np.float32}),
+    "add": Op((_FLOAT, _FLOAT), "float32", _add),
+    "max_pool2d": Op((_FLOAT,), "float32", _pool2d, {}, ("kernel", "stride", "padding")),
+    "avg_pool2d": Op(
+        (_FLOAT,), "float32", _avg_pool2d, {}, ("kernel", "stride", "padding", "count_include_pad")
+    ),
+    "global_avg_pool": Op((_FLOAT,), "float32", _global_avg_pool),
+    "flatten": Op((_FLOAT,), "float32", _flatten),
+}
