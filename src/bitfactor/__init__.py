@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from bitfactor.convert import Binarization as Binarization
     from bitfactor.convert import binarize_ as binarize_
     from bitfactor.convert import summary as summary
-    from bitfactor.export import export as export
+    from bitfactor.exporter import export as export
 
 __version__ = "0.1.0"
 
@@ -20,7 +20,7 @@ _HOMES = {
     "Binarization": "bitfactor.convert",
     "binarize_": "bitfactor.convert",
     "summary": "bitfactor.convert",
-    "export": "bitfactor.export",
+    "export": "bitfactor.exporter",
     "models": "bitfactor",
 }
 

@@ -69,7 +69,7 @@ class Graph:
         for node in self.nodes:
             if node.name in values:
                 raise _bad(node, "a name that is used once", f"a second value named {node.name!r}")
-            values[node.name] = _infer(node, values)
+            values[node.name] = infer(node, values)
         for name in self.outputs:
             if name not in values:
                 raise InputError(
@@ -100,7 +100,8 @@ def _bad(node: Node, expected: str, found: str) -> InputError:
     )
 
 
-def _infer(node: Node, values: Mapping[str, Value]) -> Value:
+def infer(node: Node, values: Mapping[str, Value]) -> Value:
+    """Return the value that `node` gives when it runs on `values`, or raise `InputError` where it cannot."""
     op = OPS.get(node.op)
     if op is None:
         raise InputError(

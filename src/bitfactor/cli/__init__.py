@@ -1,0 +1,57 @@
+"""The command `bitfactor`. One file per command; only the one that runs is imported.
+
+So that `predict` and `bench` work where torch is not installed, the table names modules and holds no functions.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from bitfactor.errors import InputError, near_matches
+
+COMMANDS = {
+    "recipes": "list what can be trained",
+    "summary": "show a recipe's layers: binary or real, operations, bytes",
+    "train": "train a recipe, or go on where an interrupted run stopped",
+    "evaluate": "measure the accuracy of a run or of an exported file",
+    "export": "write a run's network as one file of 1-bit weights",
+    "predict": "classify pictures with an exported file",
+    "bench": "time an exported file, alone or against torch",
+    "report": "write a page with a run's curves, weights and predictions",
+}
+
+_USAGE = "usage: bitfactor COMMAND ...\n\n{}\n\n`bitfactor COMMAND --help` tells what a command takes."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status: 0, 2 for unusable input, 130 when interrupted."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_USAGE.format("\n".join(f"  {name:10} {text}" for name, text in COMMANDS.items())))
+        return 0 if arguments else 2
+    try:
+        _command(arguments[0])(arguments[1:])
+    except InputError as error:
+        print(f"bitfactor: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("bitfactor: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _command(name: str):  # type: ignore[no-untyped-def]
+    if name not in COMMANDS:
+        raise InputError("command", expected="a command", found=repr(name), fix=near_matches(name, COMMANDS))
+    try:
+        return importlib.import_module(f"bitfactor.cli.{name}").main
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("bitfactor"):
+            raise
+        extra = "cli" if name in ("predict", "bench") else "train"
+        raise InputError(
+            f"bitfactor {name}",
+            expected=f"the package {error.name}",
+            found="that it is not installed",
+            fix=f"pip install 'bitfactor[{extra}]'",
+        ) from error

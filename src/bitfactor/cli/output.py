@@ -1,0 +1,25 @@
+"""What every command prints with: tables for people, JSON for programs, progress on stderr."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+status = Console(stderr=True, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """Print `value` as JSON on stdout."""
+    print(json.dumps(value, indent=2))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
+    """Print a table on stdout, its first column to the left and the others to the right."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if i else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False).print(table)

@@ -1,0 +1,34 @@
+"""`bitfactor summary RECIPE`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import tyro
+
+from bitfactor.cli.arguments import parse
+from bitfactor.cli.output import print_json
+from bitfactor.convert import Binarization, summary
+from bitfactor.recipes import recipe_named
+from bitfactor.training import build
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Show a recipe's layers: binary or real, operations by bit width, bytes in float, trained and exported."""
+
+    binarization: tyro.conf.OmitArgPrefixes[Binarization]
+    json: bool = False
+    """Print JSON."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the layer table."""
+    recipe = recipe_named(arguments[0] if arguments else "")
+    options = parse(Arguments, f"summary {recipe.name}", arguments[1:], Arguments(recipe.binarization))
+    recipe = replace(recipe, binarization=options.binarization)
+    shape = (1, *recipe.data().train[0].shape[1:])
+    result = summary(build(recipe), shape)
+    if options.json:
+        print_json(result.to_dict())
+    else:
+        print(result)

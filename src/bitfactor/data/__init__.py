@@ -1,0 +1,5 @@
+"""Data sets, each in its file."""
+
+from bitfactor.data.digits import Digits
+
+__all__ = ["Digits"]

@@ -1,0 +1,88 @@
+"""Handwritten digits: 1,797 scans of 8x8 pixels that come with scikit-learn (Alpaydin & Kaynak 1998)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import Tensor
+from torch.nn import functional as F
+
+from bitfactor.format import InputSpec
+
+Batch = tuple[Tensor, Tensor]
+
+_SHIFT = 0.8 / 4  # of half the picture's side: 0.8 pixels
+_ANGLE = 12.0  # degrees
+_SCALE = 0.1
+
+
+@dataclass(frozen=True)
+class Digits:
+    """The digits, 80 % to train on and 20 % held out, the same split every time.
+
+    `images` are (N, 1, 8, 8), normalised; `labels` (N,) are 0 to 9. Strokes are bright on a dark ground.
+
+    Example
+    -------
+    >>> digits = Digits.load()
+    >>> len(digits.train[1]), len(digits.test[1])
+    (1437, 360)
+    """
+
+    train: Batch
+    test: Batch
+    input_spec: InputSpec
+    labels: tuple[str, ...]
+
+    @classmethod
+    def load(cls) -> "Digits":
+        """Read the scans and split them, with the classes in equal shares."""
+        pixels, labels = load_digits(return_X_y=True)
+        images = torch.tensor(pixels / 16, dtype=torch.float32).view(-1, 1, 8, 8)
+        train, test = train_test_split(range(len(labels)), test_size=0.2, random_state=0, stratify=labels)
+        mean, std = float(images[train].mean()), float(images[train].std())
+        images, targets = (images - mean) / std, torch.tensor(labels)
+        return cls(
+            (images[train], targets[train]),
+            (images[test], targets[test]),
+            InputSpec(size=(8, 8), resize=(8, 8), mean=(mean,), std=(std,)),
+            tuple(str(digit) for digit in range(10)),
+        )
+
+    def train_batches(self, batch_size: int, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """Yield the batches of an epoch from number `start` on: shuffled, and each picture moved a little.
+
+        What a batch holds depends on (seed, epoch, its number) alone, so an interrupted epoch can go on.
+        """
+        images, labels = self.train
+        order = torch.randperm(len(labels), generator=_generator(seed, epoch, -1))
+        for step in range(start, self.steps(batch_size)):
+            chosen = order[step * batch_size : (step + 1) * batch_size]
+            yield augment(images[chosen], _generator(seed, epoch, step)), labels[chosen]
+
+    def test_batches(self, batch_size: int) -> Iterator[Batch]:
+        """Yield the held-out digits in order."""
+        yield from zip(*(part.split(batch_size) for part in self.test), strict=True)
+
+    def steps(self, batch_size: int) -> int:
+        """Return the number of whole batches in an epoch."""
+        return len(self.train[1]) // batch_size
+
+
+def _generator(seed: int, epoch: int, step: int) -> torch.Generator:
+    mixed = np.random.SeedSequence([seed, epoch, step + 1]).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(mixed))
+
+
+def augment(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Rotate, scale and shift each picture by a small random amount, (N, 1, H, W) -> the same; edges are repeated."""
+    n = len(images)
+    angle, scale, dx, dy = (torch.rand(4, n, generator=generator) * 2 - 1).unbind()
+    angle, scale = torch.deg2rad(angle * _ANGLE), 1 + scale * _SCALE
+    cos, sin = angle.cos() * scale, angle.sin() * scale
+    matrix = torch.stack([cos, -sin, dx * _SHIFT, sin, cos, dy * _SHIFT], 1).view(n, 2, 3)
+    grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, padding_mode="border", align_corners=False)

@@ -1,0 +1,112 @@
+"""Holistic Tucker decomposition: layers of one weight shape form a single tensor."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from bitfactor.decompositions.latent import Initialisation, Latent, Rank
+from bitfactor.decompositions.multilinear import hosvd, kronecker, tucker_weight
+from bitfactor.decompositions.precision import matmul, working
+from bitfactor.decompositions.rank import resolve_rank
+
+
+class Bank(nn.Module):
+    """W' = G' x_0 U0 x_1 U1 ... (equation 8): the weights of a grid of layers in one decomposition.
+
+    The first modes are the grid's (the layer's index; for an hourglass depth, pathway and convolution), the
+    others the weight's. core is (R_grid..., R0, R1, ...), factors[n] is (D_n, R_n).
+
+    A layer's weight is a slice of W'. The grid factors' rows for its place select and mix slices of the core
+    first; what follows costs as much as a layer-wise Tucker decomposition.
+    """
+
+    def __init__(self, core: Tensor, factors: Sequence[Tensor], grid: tuple[int, ...]) -> None:
+        super().__init__()
+        self.core = nn.Parameter(core)
+        self.factors = nn.ParameterList([nn.Parameter(factor) for factor in factors])
+        self.grid = grid
+
+    def weight(self, place: tuple[int, ...]) -> Tensor:
+        """Return W'(place, :, :, ...), the weight of the layer at this place of the grid."""
+        core, order = working(self.core), len(self.grid)
+        factors = [working(factor) for factor in self.factors]
+        row = kronecker([factor[i] for factor, i in zip(factors, place, strict=False)])
+        mixed = matmul(row[None], core.flatten(order).flatten(0, order - 1))
+        return tucker_weight(mixed.view(core.shape[order:]), factors[order:])
+
+    def extra_repr(self) -> str:
+        return f"grid={self.grid}, core={tuple(self.core.shape)}"
+
+
+class BankSlice(Latent):
+    """One layer's view of a bank.
+
+    The bank is a submodule of the slice that owns it, the first of its group, and an unregistered reference
+    in the others: so it stands once in `parameters()` and once in `state_dict()`, in any container, while
+    deepcopy and pickle keep the sharing.
+    """
+
+    bank: Bank
+
+    def __init__(self, bank: Bank, place: tuple[int, ...], *, owner: bool) -> None:
+        super().__init__()
+        if owner:
+            self.bank = bank
+        else:
+            self.__dict__["bank"] = bank
+        self.place = place
+        self.shape = tuple(factor.shape[0] for factor in bank.factors)[len(bank.grid) :]
+
+    @property
+    def core(self) -> nn.Parameter:
+        return self.bank.core
+
+    @property
+    def factors(self) -> nn.ParameterList:
+        return self.bank.factors
+
+    def reconstruct(self) -> Tensor:
+        return self.bank.weight(self.place)
+
+    def orthonormal(self) -> dict[str, Tensor]:
+        return {f"bank.factors.{mode}": factor for mode, factor in enumerate(self.factors)}
+
+    def _device(self) -> str:
+        return self.bank.core.device.type
+
+    def extra_repr(self) -> str:
+        return f"place={self.place}"
+
+
+def build_bank(
+    weights: Sequence[Tensor],
+    places: Sequence[tuple[int, ...]],
+    rank: Rank = None,
+    initialisation: Initialisation = "factorised",
+) -> list[BankSlice]:
+    """Join weights of one shape into a bank; weights[i] goes to places[i], which fill a grid.
+
+    A rank with one entry per mode of a weight leaves the grid's modes at full rank.
+
+    Example
+    -------
+    >>> first, second = build_bank([torch.randn(8, 8, 3, 3)] * 2, [(0,), (1,)])
+    >>> first.bank is second.bank, first.core.shape
+    (True, torch.Size([2, 8, 8, 3, 3]))
+    """
+    order = dict(sorted(zip(places, weights, strict=True), key=lambda pair: pair[0]))
+    grid = tuple(index + 1 for index in max(order))
+    stacked = torch.stack([weight.detach() for weight in order.values()]).double()
+    stacked = stacked.unflatten(0, grid)
+    ranks = resolve_rank(_with_grid(rank, grid, weights[0].dim()), stacked.shape)
+    core, factors = hosvd(stacked, ranks, initialisation)
+    dtype = weights[0].dtype
+    bank = Bank(core.to(dtype), [factor.to(dtype) for factor in factors], grid)
+    return [BankSlice(bank, place, owner=i == 0) for i, place in enumerate(places)]
+
+
+def _with_grid(rank: Rank, grid: tuple[int, ...], order: int) -> Rank:
+    if rank is None or isinstance(rank, int | float) or len(rank) != order:
+        return rank
+    return (*grid, *rank)

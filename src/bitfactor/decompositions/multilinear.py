@@ -1,0 +1,98 @@
+"""The algebra that the decompositions share: mode products, HOSVD, and the split of a matrix in two."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bitfactor.decompositions.latent import Initialisation
+from bitfactor.decompositions.precision import matmul
+from bitfactor.decompositions.rank import expect_full
+
+
+def mode_product(x: Tensor, matrix: Tensor, mode: int) -> Tensor:
+    """Return x times `matrix` (R, D_n) along mode n (equation 3): T[.., i, ..] = sum_k M[i, k] x[.., k, ..]."""
+    return torch.tensordot(matrix, x, dims=([1], [mode])).movedim(0, mode)
+
+
+def tucker_weight(core: Tensor, factors: Sequence[Tensor]) -> Tensor:
+    """Return core x_0 U0 x_1 U1 ... (equation 7) for a weight whose first two modes are channels.
+
+    The spatial modes are one: their factors' Kronecker product is a small matrix over all taps. With
+    channels last, the two channel modes are then one matrix product each, of full size. At reduced rank
+    the taps are expanded after the channels only where that costs less.
+
+    core (R0, R1, *taps), factors (O, R0), (C, R1), then one per tap mode; gives (O, C, *kernel), contiguous.
+    """
+    output, channel, *spatial = factors
+    if not spatial:
+        return matmul(matmul(output, core), channel.mT)
+    taps = kronecker(spatial)  # (T, t)
+    x = core.flatten(2).mT.flatten(1)  # (R0, t R1)
+    x = matmul(output, x).unflatten(1, (taps.shape[1], -1))  # (O, t, R1)
+    if taps.shape[0] == taps.shape[1]:
+        x = matmul(_expand_taps(taps, x).flatten(0, 1), channel.mT)  # (O T, C)
+    else:
+        x = matmul(x.flatten(0, 1), channel.mT).unflatten(0, (-1, taps.shape[1]))
+        x = _expand_taps(taps, x).flatten(0, 1)
+    kernel = [factor.shape[0] for factor in spatial]
+    x = x.unflatten(0, (output.shape[0], -1)).mT  # (O, C, T)
+    return x.reshape(output.shape[0], channel.shape[0], *kernel)
+
+
+def _expand_taps(taps: Tensor, x: Tensor) -> Tensor:
+    return matmul(taps.expand(x.shape[0], -1, -1), x)
+
+
+def kronecker(matrices: Sequence[Tensor]) -> Tensor:
+    """Return the Kronecker product of matrices or of vectors, the last one varying fastest."""
+    product = matrices[0]
+    for matrix in matrices[1:]:
+        product = torch.kron(product, matrix)
+    return product
+
+
+def hosvd(
+    weight: Tensor, ranks: Sequence[int], initialisation: Initialisation
+) -> tuple[Tensor, list[Tensor]]:
+    """Factorise: U_n holds the leading left singular vectors of unfolding n, core = W x_n U_n^T.
+
+    Exact at full rank. `identity` gives unit matrices and W itself as the core. Give float64.
+    """
+    if initialisation == "identity":
+        expect_full(ranks, weight.shape)
+        return weight.clone(), [torch.eye(d, dtype=weight.dtype, device=weight.device) for d in weight.shape]
+    factors = [leading_basis(gram(weight, mode), rank) for mode, rank in enumerate(ranks)]
+    return project(weight, factors), factors
+
+
+def project(weight: Tensor, factors: Sequence[Tensor]) -> Tensor:
+    """Return the core of a weight in orthonormal factors: W x_0 U0^T x_1 U1^T ..."""
+    for mode, factor in enumerate(factors):
+        weight = mode_product(weight, factor.mT, mode)
+    return weight.contiguous()
+
+
+def gram(weight: Tensor, mode: int) -> Tensor:
+    """Return X X^T of the unfolding X of a mode: its eigenvectors are X's left singular vectors."""
+    unfolding = weight.movedim(mode, 0).flatten(1)
+    return unfolding @ unfolding.mT
+
+
+def leading_basis(matrix: Tensor, rank: int) -> Tensor:
+    """Return the eigenvectors of a symmetric matrix that belong to its largest eigenvalues, (D, rank)."""
+    return torch.linalg.eigh(matrix).eigenvectors.flip(1)[:, :rank].contiguous()
+
+
+def split(matrix: Tensor, rank: int, initialisation: Initialisation) -> tuple[Tensor, Tensor, Tensor]:
+    """Return u (M, K), s (K,), vt (K, N) with u diag(s) vt the best approximation of rank K.
+
+    `identity` puts the matrix into the larger of the two factors and the unit matrix into the other.
+    """
+    if initialisation == "factorised":
+        u, s, vt = torch.linalg.svd(matrix, full_matrices=False)
+        return u[:, :rank].contiguous(), s[:rank].clone(), vt[:rank].contiguous()
+    expect_full((rank,), (min(matrix.shape),))
+    unit = torch.eye(rank, dtype=matrix.dtype, device=matrix.device)
+    ones = unit.new_ones(rank)
+    return (unit, ones, matrix.clone()) if matrix.shape[0] == rank else (matrix.clone(), ones, unit)

@@ -1,0 +1,53 @@
+"""Layer-wise Tucker decomposition."""
+
+from collections.abc import Sequence
+from typing import Self
+
+from torch import Tensor, nn
+
+from bitfactor.decompositions.latent import Initialisation, Latent, Rank
+from bitfactor.decompositions.multilinear import hosvd, tucker_weight
+from bitfactor.decompositions.precision import working
+from bitfactor.decompositions.rank import resolve_rank
+
+
+class Tucker(Latent):
+    """W = G x_0 U0 x_1 U1 x_2 U2 x_3 U3 (equation 7), one factor per mode of the weight.
+
+    core is (R0, R1, ...), factors[n] is (D_n, R_n). At full rank the core has W's own shape and the factors
+    are square, so every W can be reached: the decomposition changes the path of training, not the model.
+
+    Example
+    -------
+    >>> latent = Tucker.from_weight(torch.randn(8, 4, 3, 3))
+    >>> latent.core.shape, [tuple(factor.shape) for factor in latent.factors]
+    (torch.Size([8, 4, 3, 3]), [(8, 8), (4, 4), (3, 3), (3, 3)])
+    """
+
+    def __init__(self, core: Tensor, factors: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.core = nn.Parameter(core)
+        self.factors = nn.ParameterList([nn.Parameter(factor) for factor in factors])
+        self.shape = tuple(factor.shape[0] for factor in factors)
+
+    @classmethod
+    def from_weight(
+        cls, weight: Tensor, rank: Rank = None, initialisation: Initialisation = "factorised"
+    ) -> Self:
+        """Factorise a weight by HOSVD; exact at full rank.
+
+        Raises
+        ------
+        InputError
+            If the rank is no rank of this weight (see `resolve_rank`).
+        """
+        core, factors = hosvd(
+            weight.detach().double(), resolve_rank(rank, weight.shape), initialisation
+        )
+        return cls(core.to(weight.dtype), [factor.to(weight.dtype) for factor in factors])
+
+    def reconstruct(self) -> Tensor:
+        return tucker_weight(working(self.core), [working(factor) for factor in self.factors])
+
+    def orthonormal(self) -> dict[str, Tensor]:
+        return {f"factors.{mode}": factor for mode, factor in enumerate(self.factors)}

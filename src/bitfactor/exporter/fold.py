@@ -1,0 +1,104 @@
+"""Passes over a lowered Graph: fewer operations, the same function.
+
+- `fold_affine`: a conv2d or linear layer and the affine behind it (its BatchNorm) become one layer;
+- `fold_signs`: a sign and the per-channel operations before it become one threshold;
+- `remove_dead`: what no output needs goes.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from bitfactor.exporter import thresholds
+from bitfactor.format import Graph, Node
+
+_PER_CHANNEL = ("scale", "relu", "prelu", "affine")
+
+
+def fold(graph: Graph) -> Graph:
+    """Run all passes."""
+    return remove_dead(fold_signs(fold_affine(graph)))
+
+
+def fold_affine(graph: Graph) -> Graph:
+    """Multiply the affine behind a real layer into its weight and bias, computed in float64."""
+    used = _uses(graph)
+    nodes: dict[str, Node] = {}
+    folded: dict[str, str] = {}
+    for node in graph.nodes:
+        node = replace(node, inputs=tuple(folded.get(name, name) for name in node.inputs))
+        layer = nodes.get(node.inputs[0])
+        if node.op == "affine" and layer and layer.op in ("conv2d", "linear") and used[layer.name] == 1:
+            nodes[layer.name] = _scaled(layer, node)
+            folded[node.name] = layer.name
+        else:
+            nodes[node.name] = node
+    outputs = tuple(folded.get(name, name) for name in graph.outputs)
+    return replace(graph, nodes=tuple(nodes.values()), outputs=outputs)
+
+
+def _scaled(layer: Node, affine: Node) -> Node:
+    scale = affine.tensors["scale"].astype(np.float64)
+    weight = layer.tensors["weight"] * scale.reshape(-1, *[1] * (layer.tensors["weight"].ndim - 1))
+    bias = layer.tensors["bias"] * scale + affine.tensors["shift"]
+    tensors = {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)}
+    return replace(layer, tensors=tensors)
+
+
+def fold_signs(graph: Graph) -> Graph:
+    """Replace per-channel operations and a sign by one comparison with thresholds.
+
+    From the sums of a binary layer the whole chain is folded; from a float value, the affine alone, which is
+    monotone by construction.
+    """
+    nodes = {node.name: node for node in graph.nodes}
+    for node in graph.nodes:
+        if node.op == "threshold":
+            nodes[node.name] = _folded(node, nodes, graph)
+    return replace(graph, nodes=tuple(nodes.values()))
+
+
+def _folded(sign: Node, nodes: dict[str, Node], graph: Graph) -> Node:
+    chain: list[Node] = []
+    name = sign.inputs[0]
+    while name in nodes and nodes[name].op in _PER_CHANNEL and _is_per_channel(nodes[name]):
+        chain.insert(0, nodes[name])
+        name = nodes[name].inputs[0]
+    channels = graph.values[sign.name].shape[0]
+    if chain and graph.values[name].kind == "int32":
+        found = thresholds.of_sums(chain, channels, _largest_sum(nodes[name], graph))
+        if found is not None:
+            return _comparison(sign, name, found)
+    if chain and chain[-1].op == "affine":
+        return _comparison(sign, chain[-1].inputs[0], thresholds.of_floats(chain[-1:], channels))
+    return sign
+
+
+def _comparison(sign: Node, source: str, found: thresholds.Thresholds) -> Node:
+    return replace(sign, inputs=(source,), tensors={"threshold": found[0], "direction": found[1]})
+
+
+def _is_per_channel(node: Node) -> bool:
+    return all(tensor.ndim == 1 for tensor in node.tensors.values())
+
+
+def _largest_sum(layer: Node, graph: Graph) -> int:
+    channels = graph.values[layer.inputs[0]].shape[0]
+    if layer.op == "binary_linear":
+        return channels
+    _, height, width, _ = layer.tensors["weight"].shape
+    return height * width * channels // int(layer.attributes["groups"])  # type: ignore[arg-type]
+
+
+def remove_dead(graph: Graph) -> Graph:
+    """Drop the nodes that no output depends on."""
+    needed = set(graph.outputs)
+    for node in reversed(graph.nodes):
+        if node.name in needed:
+            needed.update(node.inputs)
+    return replace(graph, nodes=tuple(node for node in graph.nodes if node.name in needed))
+
+
+def _uses(graph: Graph) -> Counter[str]:
+    return Counter([name for node in graph.nodes for name in node.inputs]) + Counter(graph.outputs)

@@ -1,0 +1,312 @@
+"""A torch model becomes a Graph: `torch.export`, then one table from ATen operators to graph operations."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, fx, nn
+from torch.nn import functional as F
+
+from bitfactor.errors import InputError
+from bitfactor.exporter.bake import bake
+from bitfactor.format import Graph, Node, Value, pack_signs
+from bitfactor.format.graph import infer
+
+_SUFFIX = {"threshold": "sign", "scale": "alpha", "add": "add", "flatten": "flatten"}
+
+
+class Builder:
+    """Collects nodes while the operators of the model are visited in order.
+
+    The kind of a value is looked up by its name; `module` is the path of the module being visited.
+    """
+
+    def __init__(self, input: Value) -> None:
+        self.input = input
+        self.nodes: list[Node] = []
+        self.values: dict[str, Value] = {input.name: input}
+        self.module = ""
+
+    def emit(
+        self, op: str, inputs: Sequence[str], attributes: dict[str, Any] | None = None, **tensors: NDArray[Any]
+    ) -> str:
+        """Append a node and return the name of its value."""
+        node = Node(self._name(op), op, tuple(inputs), attributes or {}, tensors)
+        self.nodes.append(node)
+        self.values[node.name] = infer(node, self.values)
+        return node.name
+
+    def graph(self, outputs: Sequence[str]) -> Graph:
+        """Return the nodes so far as a Graph."""
+        return Graph(self.input, tuple(self.nodes), tuple(outputs))
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a value, without the batch dimension."""
+        return self.values[name].shape
+
+    def real(self, name: str) -> str:
+        """Return the value as real numbers: the sums of a binary layer are cast (times an alpha of one)."""
+        if self.values[name].kind == "float32":
+            return name
+        return self.emit("scale", [name], alpha=np.ones(self.shape(name)[0], np.float32))
+
+    def sign(self, name: str) -> str:
+        """Return the signs of a value."""
+        channels = self.shape(name)[0]
+        return self.emit(
+            "threshold",
+            [name],
+            threshold=np.zeros(channels, np.float32),
+            direction=np.ones(channels, np.int8),
+        )
+
+    def _name(self, op: str) -> str:
+        base = ".".join(part for part in (self.module, _SUFFIX.get(op, "")) if part) or op
+        name, count = base, 1
+        while name in self.values:
+            count += 1
+            name = f"{base}.{count}"
+        return name
+
+
+def lower(model: nn.Module, example_input: Tensor) -> Graph:
+    """Turn `model` into a Graph, operator by operator, without any folding.
+
+    Raises
+    ------
+    InputError
+        If the model cannot be traced, or holds an operator that is not in `LOWERING`. The message names the
+        operator and the module it stands in.
+    """
+    try:
+        program = torch.export.export(bake(model), (example_input,))
+    except Exception as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise InputError(
+            type(model).__name__,
+            expected="a model that torch.export can trace",
+            found=f"{type(error).__name__}: {first_line}",
+            fix="remove control flow that depends on values, and see the torch.export documentation",
+        ) from error
+    module = program.module()
+    builder = Builder(Value("input", tuple(example_input.shape[1:]), "float32"))
+    return _visit(module, builder)
+
+
+def _visit(module: fx.GraphModule, builder: Builder) -> Graph:
+    environment: dict[fx.Node, Any] = {}
+    outputs: tuple[Any, ...] = ()
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            environment[node] = builder.input.name
+        elif node.op == "get_attr":
+            environment[node] = _attribute(module, node.target)
+        elif node.op == "output":
+            outputs = fx.map_arg(node.args[0], environment.__getitem__)
+        elif node.op == "call_function":
+            environment[node] = _call(node, environment, builder)
+    flat = [outputs] if isinstance(outputs, str) else list(outputs)
+    return builder.graph([builder.real(name) for name in flat])
+
+
+def _attribute(module: nn.Module, path: str) -> Tensor:
+    owner, _, name = path.rpartition(".")
+    return getattr(module.get_submodule(owner), name).detach()  # type: ignore[no-any-return]
+
+
+def _call(node: fx.Node, environment: dict[fx.Node, Any], builder: Builder) -> Any:
+    args = fx.map_arg(node.args, environment.__getitem__)
+    kwargs = fx.map_arg(node.kwargs, environment.__getitem__)
+    if not any(isinstance(environment[operand], str) for operand in node.all_input_nodes):
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+    builder.module = _module_path(node)
+    rule = LOWERING.get(str(node.target))
+    if rule is None:
+        raise InputError(
+            builder.module or "the model",
+            expected=f"operators among {', '.join(sorted(LOWERING))}",
+            found=str(node.target),
+            fix="express that part with these, or leave it out of the exported model",
+        )
+    return rule(builder, *args, **kwargs)
+
+
+def _module_path(node: fx.Node) -> str:
+    stack = list(node.meta.get("nn_module_stack", {}).values())
+    return str(stack[-1][0]).removeprefix("L['self'].") if stack else ""
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    return np.ascontiguousarray(tensor.detach().cpu().numpy())
+
+
+def _float(tensor: Tensor) -> NDArray[np.float32]:
+    return _array(tensor.float())
+
+
+def _pair(value: int | Sequence[int]) -> tuple[int, int]:
+    values = [value, value] if isinstance(value, int) else list(value)
+    return (values[0], values[-1])
+
+
+def _both_sides(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
+    height, width = _pair(padding)
+    return (height, width, height, width)
+
+
+def _window(stride: Any, padding: Any, dilation: Any, groups: int) -> dict[str, Any]:
+    return {
+        "stride": _pair(stride),
+        "padding": _both_sides(padding),
+        "dilation": _pair(dilation),
+        "groups": groups,
+    }
+
+
+def _binary_conv2d(
+    b: Builder, x: str, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, pad_value: int
+) -> str:
+    words = pack_signs(_array(weight.permute(0, 2, 3, 1)))
+    attributes = _window(stride, padding, dilation, groups) | {"pad_value": pad_value}
+    return b.emit("binary_conv2d", [b.sign(x)], attributes, weight=words)
+
+
+def _binary_linear(b: Builder, x: str, weight: Tensor) -> str:
+    return b.emit("binary_linear", [b.sign(x)], weight=pack_signs(_array(weight)))
+
+
+def _conv2d(
+    b: Builder, x: str, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1,
+) -> str:  # fmt: skip
+    zeros = torch.zeros(len(weight))
+    return b.emit(
+        "conv2d",
+        [b.real(x)],
+        _window(stride, padding, dilation, groups),
+        weight=_float(weight.permute(0, 2, 3, 1)),
+        bias=_float(zeros if bias is None else bias),
+    )
+
+
+def _linear(b: Builder, x: str, weight: Tensor, bias: Tensor | None = None) -> str:
+    zeros = torch.zeros(len(weight))
+    return b.emit("linear", [b.real(x)], weight=_float(weight), bias=_float(zeros if bias is None else bias))
+
+
+def _batch_norm(
+    b: Builder, x: str, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, training: bool,
+    momentum: float, eps: float, cudnn: bool,
+) -> str:  # fmt: skip
+    """Read scale and shift off torch's own kernel, so that they carry its rounding."""
+
+    def kernel(value: float, mean: Tensor, bias: Tensor | None) -> Tensor:
+        return F.batch_norm(torch.full((1, len(var)), value), mean, var, weight, bias, False, 0.0, eps)[0]
+
+    zeros = torch.zeros_like(mean)
+    return b.emit(
+        "affine", [b.real(x)], scale=_float(kernel(1.0, zeros, None)), shift=_float(kernel(0.0, mean, bias))
+    )
+
+
+def _prelu(b: Builder, x: str, slope: Tensor) -> str:
+    return b.emit("prelu", [b.real(x)], slope=_float(slope.expand(b.shape(x)[0])))
+
+
+def _add(b: Builder, x: str | Tensor, y: str | Tensor, alpha: int = 1) -> str:
+    if isinstance(x, str) and isinstance(y, str):
+        return b.emit("add", [b.real(x), b.real(y)])
+    value, constant = (x, y) if isinstance(x, str) else (y, x)
+    shift = _per_channel(b, str(value), torch.as_tensor(constant))
+    return b.emit("affine", [b.real(str(value))], scale=np.ones_like(shift), shift=shift)
+
+
+def _mul(b: Builder, x: str | Tensor, y: str | Tensor) -> str:
+    value, constant = (x, y) if isinstance(x, str) else (y, x)
+    if isinstance(constant, str):
+        raise InputError(b.module, expected="a factor that is constant", found="two computed values", fix="use add")
+    return b.emit("scale", [str(value)], alpha=_per_channel(b, str(value), torch.as_tensor(constant)))
+
+
+def _per_channel(b: Builder, x: str, constant: Tensor) -> NDArray[np.float32]:
+    """Read a constant that is broadcast against x as one number per channel, (C,)."""
+    shape = b.shape(x)
+    channels = constant.float().expand(1, *shape).reshape(shape[0], -1)
+    if not bool((channels == channels[:, :1]).all()):
+        raise InputError(
+            b.module, expected="a constant per channel", found=f"one shaped {tuple(constant.shape)}", fix="use (C, 1, 1)"
+        )
+    return _float(channels[:, 0])
+
+
+def _pool(kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:
+    return {"kernel": _pair(kernel), "stride": _pair(stride or kernel), "padding": _both_sides(padding)}
+
+
+def _max_pool2d(
+    b: Builder, x: str, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
+) -> str:
+    if _pair(dilation) != (1, 1) or ceil:
+        raise InputError(b.module, expected="max_pool2d without dilation or ceil_mode", found="one", fix="pad instead")
+    return b.emit("max_pool2d", [b.real(x)], _pool(kernel, stride, padding))
+
+
+def _avg_pool2d(
+    b: Builder, x: str, kernel: Any, stride: Any = None, padding: Any = 0, ceil: bool = False,
+    count_include_pad: bool = True, divisor: int | None = None,
+) -> str:  # fmt: skip
+    if ceil or divisor is not None:
+        raise InputError(b.module, expected="avg_pool2d without ceil_mode or divisor", found="one", fix="pad instead")
+    attributes = _pool(kernel, stride, padding) | {"count_include_pad": int(count_include_pad)}
+    return b.emit("avg_pool2d", [b.real(x)], attributes)
+
+
+def _adaptive_avg_pool2d(b: Builder, x: str, size: Any) -> str:
+    if _pair(size) != (1, 1):
+        raise InputError(b.module, expected="adaptive_avg_pool2d to 1x1", found=str(size), fix="use avg_pool2d")
+    return b.emit("global_avg_pool", [b.real(x)])
+
+
+def _reshape(b: Builder, x: str, shape: Sequence[int]) -> str:
+    if len(shape) != 2:
+        raise InputError(b.module, expected="a reshape to (N, features)", found=str(list(shape)), fix="use flatten(1)")
+    return b.emit("flatten", [b.real(x)])
+
+
+def _flatten(b: Builder, x: str, start: int = 0, end: int = -1) -> str:
+    if start != 1 or end not in (-1, len(b.shape(x))):
+        raise InputError(b.module, expected="flatten from dimension 1", found=f"{start} to {end}", fix="use flatten(1)")
+    return b.emit("flatten", [b.real(x)])
+
+
+def _relu(b: Builder, x: str) -> str:
+    return b.emit("relu", [b.real(x)])
+
+
+def _same(b: Builder, x: str, *_: Any) -> str:
+    return x
+
+
+LOWERING: dict[str, Callable[..., Any]] = {
+    "bitfactor.binary_conv2d.default": _binary_conv2d,
+    "bitfactor.binary_linear.default": _binary_linear,
+    "aten.conv2d.default": _conv2d,
+    "aten.linear.default": _linear,
+    "aten.batch_norm.default": _batch_norm,
+    "aten.relu.default": _relu,
+    "aten.relu_.default": _relu,
+    "aten.prelu.default": _prelu,
+    "aten.add.Tensor": _add,
+    "aten.add_.Tensor": _add,
+    "aten.mul.Tensor": _mul,
+    "aten.max_pool2d.default": _max_pool2d,
+    "aten.avg_pool2d.default": _avg_pool2d,
+    "aten.adaptive_avg_pool2d.default": _adaptive_avg_pool2d,
+    "aten.flatten.using_ints": _flatten,
+    "aten.view.default": _reshape,
+    "aten.reshape.default": _reshape,
+    "aten.dropout.default": _same,
+    "aten.detach.default": _same,
+}

@@ -1,0 +1,81 @@
+"""What export did: which layers became bits, what they weigh, how far the file is from torch."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bitfactor.format import Graph, Node
+
+_LAYERS = {"conv2d": "real", "linear": "real", "binary_conv2d": "binary", "binary_linear": "binary"}
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One layer: its kind (binary or real) and its weight's bytes in float32 and in the file."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    float_bytes: int
+    file_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        """How many times smaller the weight is in the file."""
+        return self.float_bytes / self.file_bytes
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """The outcome of `bitfactor.export`.
+
+    `float_bytes` are the parameters of the model as a float network; `file_bytes` the size of the file.
+    `max_difference` is the largest difference between torch and the runtime over the inputs that were
+    checked, relative to the largest output.
+    """
+
+    path: str
+    layers: tuple[LayerReport, ...]
+    float_bytes: int
+    file_bytes: int
+    checked_inputs: int
+    max_difference: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain types."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        rows = [("layer", "kind", "weight (O, kh, kw, C)", "float bytes", "file bytes", "ratio")]
+        rows += [
+            (x.name, x.kind, str(x.shape), f"{x.float_bytes:,}", f"{x.file_bytes:,}", f"{x.ratio:.1f}")
+            for x in self.layers
+        ]
+        widths = [max(len(row[i]) for row in rows) for i in range(6)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        return "\n".join(
+            [
+                *(line.rstrip() for line in lines),
+                "",
+                f"{self.path}: {self.file_bytes:,} bytes; as a float network {self.float_bytes:,}"
+                f" ({self.float_bytes / self.file_bytes:.1f} times as many)",
+                f"checked against torch on {self.checked_inputs} inputs: same classes,"
+                f" largest difference {self.max_difference:.1e} of the largest output",
+            ]
+        )
+
+
+def layer_reports(graph: Graph) -> tuple[LayerReport, ...]:
+    """Describe the layers that hold weights."""
+    return tuple(_layer_report(node, graph) for node in graph.nodes if node.op in _LAYERS)
+
+
+def _layer_report(node: Node, graph: Graph) -> LayerReport:
+    weight = node.tensors["weight"]
+    shape = weight.shape
+    if _LAYERS[node.op] == "binary":
+        channels = graph.values[node.inputs[0]].shape[0] // int(node.attributes.get("groups", 1))  # type: ignore[arg-type]
+        shape = (*shape[:-1], channels)
+    size = 1
+    for extent in shape:
+        size *= extent
+    return LayerReport(node.name, _LAYERS[node.op], shape, 4 * size, weight.nbytes)

@@ -1,0 +1,138 @@
+"""Pre-activation ResNet in the form that binary networks use: BN, (sign,) conv, (alpha,) ReLU.
+
+A model built here is real-valued. Made binary by `bitfactor.binarize_`, each 3x3 convolution signs its input
+and weight, which gives the block of figure 1 of the paper; untouched, it is the float twin.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+Stem = Literal["imagenet", "cifar"]
+
+
+class BasicBlock(nn.Module):
+    """BN, conv 3x3, ReLU, twice, then + shortcut (He et al. 2016, with the order of XNOR-Net).
+
+    (N, in_channels, H, W) -> (N, channels, H / stride, W / stride). Where the shape changes, the shortcut is an
+    average pooling, a 1x1 convolution and a BN.
+    """
+
+    def __init__(self, in_channels: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(in_channels)
+        self.conv1 = nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False)
+        self.act1 = nn.ReLU()
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.act2 = nn.ReLU()
+        self.downsample = (
+            nn.Identity() if stride == 1 and in_channels == channels else _shortcut(in_channels, channels, stride)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.act1(self.conv1(self.bn1(x)))
+        y = self.act2(self.conv2(self.bn2(y)))
+        return y + self.downsample(x)  # type: ignore[no-any-return]
+
+
+def _shortcut(in_channels: int, channels: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.AvgPool2d(stride, stride) if stride > 1 else nn.Identity(),
+        nn.Conv2d(in_channels, channels, 1, bias=False),
+        nn.BatchNorm2d(channels),
+    )
+
+
+def _stem(kind: Stem, in_channels: int, channels: int) -> nn.Sequential:
+    if kind == "imagenet":
+        return nn.Sequential(
+            nn.Conv2d(in_channels, channels, 7, 2, 3, bias=False),
+            nn.BatchNorm2d(channels),
+            nn.ReLU(),
+            nn.MaxPool2d(3, 2, 1),
+        )
+    return nn.Sequential(nn.Conv2d(in_channels, channels, 3, 1, 1, bias=False), nn.BatchNorm2d(channels))
+
+
+class ResNet(nn.Module):
+    """A stem, stages of `BasicBlock`, global average pooling and a linear head.
+
+    Parameters
+    ----------
+    blocks
+        Blocks per stage; every stage but the first halves the map.
+    widths
+        Channels per stage.
+    stem
+        `imagenet`: conv 7x7/2, BN, ReLU, max-pool 3x3/2. `cifar`: conv 3x3, BN.
+
+    Example
+    -------
+    >>> model = ResNet(blocks=(1, 1), widths=(32, 64), num_classes=10, in_channels=1, stem="cifar")
+    >>> model(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(
+        self, blocks: Sequence[int], widths: Sequence[int], num_classes: int, in_channels: int = 3, stem: Stem = "imagenet"
+    ) -> None:
+        super().__init__()
+        self.stem = _stem(stem, in_channels, widths[0])
+        self.stages = len(blocks)
+        channels = widths[0]
+        for i, (depth, width) in enumerate(zip(blocks, widths, strict=True), start=1):
+            strides = [1 if i == 1 else 2] + [1] * (depth - 1)
+            stage = nn.Sequential()
+            for stride in strides:
+                stage.append(BasicBlock(channels, width, stride))
+                channels = width
+            self.add_module(f"layer{i}", stage)
+        self.fc = nn.Linear(channels, num_classes)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, in_channels, H, W) -> logits (N, num_classes)."""
+        x = self.stem(x)
+        for i in range(1, self.stages + 1):
+            x = self.get_submodule(f"layer{i}")(x)
+        return self.fc(torch.flatten(nn.functional.adaptive_avg_pool2d(x, 1), 1))  # type: ignore[no-any-return]
+
+    def keep_real(self) -> list[str]:
+        """Return the layers that `binarize_` leaves real: the 1x1 shortcuts (stem and head stay real by themselves)."""
+        return [name for name, module in self.named_modules() if isinstance(module, nn.Conv2d) and "downsample" in name]
+
+    def holistic_groups(self) -> dict[str, list[str]]:
+        """Return the groups of the paper: per stage that opens with a strided convolution, its other 3x3 ones.
+
+        For ResNet-18: three groups of three, stages 2 to 4. What stands in no group is decomposed layer by layer.
+        """
+        return {f"layer{i}": self._equal_convs(f"layer{i}") for i in range(2, self.stages + 1)}
+
+    def _equal_convs(self, stage: str) -> list[str]:
+        blocks = len(self.get_submodule(stage))  # type: ignore[arg-type]
+        names = [f"{stage}.{block}.conv{conv}" for block in range(blocks) for conv in (1, 2)]
+        return names[1:]
+
+
+def resnet18(num_classes: int = 1000, in_channels: int = 3, stem: Stem = "imagenet") -> ResNet:
+    """Build the ResNet-18 of the paper, real-valued: 11.69 M parameters, 1.81 GMAC at 224x224.
+
+    Example
+    -------
+    >>> resnet18(num_classes=10, stem="cifar")(torch.zeros(1, 3, 32, 32)).shape
+    torch.Size([1, 10])
+    """
+    return ResNet((2, 2, 2, 2), (64, 128, 256, 512), num_classes, in_channels, stem)
+
+
+def resnet34(num_classes: int = 1000, in_channels: int = 3, stem: Stem = "imagenet") -> ResNet:
+    """Build ResNet-34 with the same blocks: stages of 3, 4, 6 and 3."""
+    return ResNet((3, 4, 6, 3), (64, 128, 256, 512), num_classes, in_channels, stem)

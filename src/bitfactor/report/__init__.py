@@ -1,0 +1,6 @@
+"""Figures, and the one-file page that shows them. Takes numbers, knows nothing of models or data sets."""
+
+from bitfactor.report.figures import curves, gallery, histograms
+from bitfactor.report.html import Page, Section
+
+__all__ = ["Page", "Section", "curves", "gallery", "histograms"]

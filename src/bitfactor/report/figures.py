@@ -1,0 +1,87 @@
+"""Figures as SVG text, ready to stand in a page."""
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+BLUE, ORANGE, RED, GREY = "#0b62a4", "#d9730d", "#b3261e", "#6b7280"
+_STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.edgecolor": "#9ca3af",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "bitfactor",
+}
+
+
+def curves(series: Mapping[str, Mapping[str, Sequence[float]]], x: Sequence[float], x_label: str) -> str:
+    """Draw lines over `x`, one panel per entry: {panel title: {line name: values}}."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(4.2 * len(series), 2.8), layout="constrained")
+        axes = figure.subplots(1, len(series), squeeze=False)[0]
+        for ax, (title, lines) in zip(axes, series.items(), strict=True):
+            for colour, (name, values) in zip((BLUE, ORANGE, GREY), lines.items(), strict=False):
+                ax.plot(x, values, color=colour, label=name, marker="o" if len(x) == 1 else None)
+            ax.set_title(title, loc="left")
+            ax.set_xlabel(x_label)
+            if len(lines) > 1:
+                ax.legend(frameon=False)
+            ax.grid(alpha=0.25)
+        return _svg(figure)
+
+
+def histograms(values: Mapping[str, Array], x_label: str, marks: Sequence[float] = ()) -> str:
+    """Draw the distribution of each array in a panel of its own, four to a row; `marks` are vertical lines."""
+    columns = min(4, len(values))
+    rows = math.ceil(len(values) / columns)
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(2.3 * columns, 1.8 * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for ax, (name, array) in zip(axes, values.items(), strict=False):
+            ax.hist(np.ravel(array), bins=40, color=BLUE, alpha=0.85)
+            for mark in marks:
+                ax.axvline(mark, color=ORANGE, linewidth=1)
+            ax.set_title(name, loc="left")
+            ax.set_yticks([])
+        _hide(axes[len(values) :])
+        figure.supxlabel(x_label, fontsize=9)
+        return _svg(figure)
+
+
+def gallery(pictures: Array, found: Sequence[str], expected: Sequence[str]) -> str:
+    """Draw grey pictures (N, H, W) with the class that was found; a wrong one in red, with the right one beside it."""
+    columns = min(12, len(pictures))
+    rows = math.ceil(len(pictures) / columns)
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(0.78 * columns, 0.95 * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        _hide(axes)
+        for ax, picture, answer, truth in zip(axes, pictures, found, expected, strict=False):
+            ax.imshow(picture, cmap="gray")
+            right = answer == truth
+            ax.set_title(
+                answer if right else f"{answer} (is {truth})", color="black" if right else RED, fontsize=9, pad=2
+            )
+        return _svg(figure)
+
+
+def _hide(axes: Sequence[Axes]) -> None:
+    for ax in axes:
+        ax.axis("off")
+
+
+def _svg(figure: Figure) -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    return text.getvalue()[text.getvalue().index("<svg") :]

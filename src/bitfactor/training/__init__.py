@@ -1,0 +1,8 @@
+"""Train a recipe, and read what a run left."""
+
+from bitfactor.training.loop import build, evaluate, restore, train
+from bitfactor.training.recipe import Optimization, Recipe
+from bitfactor.training.run import Run
+from bitfactor.training.tasks import Classification
+
+__all__ = ["Classification", "Optimization", "Recipe", "Run", "build", "evaluate", "restore", "train"]
