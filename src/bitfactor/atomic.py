@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bitfactor.errors import InputError
@@ -29,10 +29,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise InputError(
             path, expected="a place that can be written", found=str(error), fix="free space or choose another"
         ) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from bitfactor.cli.bench import bench
 from bitfactor.cli.evaluate import evaluate_file, evaluate_run
 from bitfactor.convert import summary
 from bitfactor.data import Digits
-from bitfactor.nn import BINARY_LAYERS
+from bitfactor.nn import BinaryLayer
 from bitfactor.recipes import recipe_of
 from bitfactor.report import Page, Section, curves, gallery, histograms
 from bitfactor.training import Recipe, Run, restore
@@ -42,12 +43,13 @@ def main(arguments: Sequence[str]) -> None:
     recipe = recipe_of(run)
     model = restore(recipe, run)
     data = recipe.data()
+    result = evaluate_run(run)
     sections = [
-        _outcome(run, model, data),
-        *(_exported(path, run) for path in sorted(run.path.glob("*.safetensors"))),
+        _outcome(result, model, recipe),
+        *(_exported(path, result) for path in sorted(run.path.glob("*.safetensors"))),
         _training(run),
         *_layers(model),
-        _predictions(run, data),
+        _predictions(result, data),
         _settings(recipe),
     ]
     lead = f"Latent {recipe.binarization.latent}, scale {recipe.binarization.scale}; recipe {recipe.name}."
@@ -55,9 +57,8 @@ def main(arguments: Sequence[str]) -> None:
     print(options.output)
 
 
-def _outcome(run: Run, model: nn.Module, data: Digits) -> Section:
-    result = evaluate_run(run)
-    sizes = summary(model, (1, *data.test[0].shape[1:]))
+def _outcome(result: dict[str, Any], model: nn.Module, recipe: Recipe) -> Section:
+    sizes = summary(model, (1, *recipe.input_shape))
     return Section(
         "Outcome",
         rows=[
@@ -69,16 +70,16 @@ def _outcome(run: Run, model: nn.Module, data: Digits) -> Section:
     )
 
 
-def _exported(path: Path, run: Run) -> Section:
-    torch_result, file_result = evaluate_run(run), evaluate_file(path)
-    same = sum(a == b for a, b in zip(torch_result["predictions"], file_result["predictions"], strict=True))
+def _exported(path: Path, in_torch: dict[str, Any]) -> Section:
+    result = evaluate_file(path)
+    same = sum(a == b for a, b in zip(in_torch["predictions"], result["predictions"], strict=True))
     engines = bench(path, ("torch",), None, 200)
     return Section(
         f"Exported: {path.name}",
         f"One bit per binary weight; timed on one thread, one picture at a time, on {engines['machine']}.",
         [
-            ("accuracy", f"{file_result['accuracy']:.2%}"),
-            ("same prediction as torch", f"{same} of {file_result['total']}"),
+            ("accuracy", f"{result['accuracy']:.2%}"),
+            ("same prediction as torch", f"{same} of {result['total']}"),
             ("bytes", f"{path.stat().st_size:,}"),
             *((f"time, {e['name']}", f"{e['median_ms']:.3f} ms (median)") for e in engines["engines"]),
         ],
@@ -95,7 +96,7 @@ def _training(run: Run) -> Section:
 
 
 def _layers(model: nn.Module) -> list[Section]:
-    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, BINARY_LAYERS)}
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, BinaryLayer)}
     with torch.no_grad():
         alpha = {name: layer.alpha().numpy() for name, layer in layers.items()}
         weight = {name: layer.latent().numpy() for name, layer in layers.items()}
@@ -115,8 +116,8 @@ def _layers(model: nn.Module) -> list[Section]:
     ]
 
 
-def _predictions(run: Run, data: Digits) -> Section:
-    found, expected = np.array(evaluate_run(run)["predictions"]), data.test[1].numpy()
+def _predictions(result: dict[str, Any], data: Digits) -> Section:
+    found, expected = np.array(result["predictions"]), data.test[1].numpy()
     chosen = np.argsort(found == expected, kind="stable")[:_SHOWN]
     pictures = data.test[0][chosen, 0].numpy()
     names = np.array(data.labels)

@@ -26,8 +26,7 @@ def main(arguments: Sequence[str]) -> None:
     recipe = recipe_named(arguments[0] if arguments else "")
     options = parse(Arguments, f"summary {recipe.name}", arguments[1:], Arguments(recipe.binarization))
     recipe = replace(recipe, binarization=options.binarization)
-    shape = (1, *recipe.data().train[0].shape[1:])
-    result = summary(build(recipe), shape)
+    result = summary(build(recipe), (1, *recipe.input_shape))
     if options.json:
         print_json(result.to_dict())
     else:

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bitfactor.nn import BinaryConv2d, BinaryLinear
+from bitfactor.errors import InputError
+from bitfactor.nn import BinaryConv2d, BinaryLayer, BinaryLinear, LearnedMapScale, sign
+from bitfactor.nn.scale import over_channels
 
 
 @torch.library.custom_op("bitfactor::binary_conv2d", mutates_args=())
@@ -26,12 +28,10 @@ def binary_conv2d(
 ) -> Tensor:
     """sign(x) (N, C, H, W) convolved with weight in {-1, +1} (O, C / groups, kh, kw): exact sums as float32.
 
-    `padding` is (height, width) on both sides, filled with `pad_value` after the sign.
+    `padding` is (left, right, top, bottom), filled with `pad_value` after the sign.
     """
-    signs = torch.where(x > 0, 1.0, -1.0)
-    height, width = padding
-    padded = F.pad(signs, (width, width, height, height), value=float(pad_value))
-    return F.conv2d(padded, weight.to(signs.dtype), None, stride, 0, dilation, groups)
+    padded = F.pad(sign(x), padding, value=float(pad_value))
+    return F.conv2d(padded, weight.to(x.dtype), None, stride, 0, dilation, groups)
 
 
 @binary_conv2d.register_fake
@@ -44,13 +44,13 @@ def _(
     groups: int,
     pad_value: int,
 ) -> Tensor:
-    return F.conv2d(x, weight.to(x.dtype), None, stride, padding, dilation, groups)
+    return F.conv2d(F.pad(x, padding), weight.to(x.dtype), None, stride, 0, dilation, groups)
 
 
 @torch.library.custom_op("bitfactor::binary_linear", mutates_args=())
 def binary_linear(x: Tensor, weight: Tensor) -> Tensor:
     """sign(x) (N, F) times weight in {-1, +1} (O, F): exact sums as float32, (N, O)."""
-    return F.linear(torch.where(x > 0, 1.0, -1.0), weight.to(x.dtype))
+    return F.linear(sign(x), weight.to(x.dtype))
 
 
 @binary_linear.register_fake
@@ -59,43 +59,66 @@ def _(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class _BakedLayer(nn.Module):
-    """What is left of a binary layer: signs, alpha, bias."""
+    """What is left of a binary layer: signs, scale, bias; scale and bias are shaped to broadcast over its output."""
 
     weight: Tensor
-    alpha: Tensor
+    scale: Tensor
     bias: Tensor | None
 
-    def __init__(self, layer: BinaryConv2d | BinaryLinear) -> None:
+    def __init__(self, layer: BinaryLayer) -> None:
         super().__init__()
-        self.register_buffer("weight", layer.binary_weight().detach().to(torch.int8))
-        self.register_buffer("alpha", layer.alpha().detach().clone())
-        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone())
+        weight = layer.binary_weight()
+        scale = layer.scale.gamma() if isinstance(layer.scale, LearnedMapScale) else over_channels(layer.alpha(), weight)
+        self.register_buffer("weight", weight.detach().to(torch.int8))
+        self.register_buffer("scale", scale.detach().clone())
+        self.register_buffer("bias", None if layer.bias is None else over_channels(layer.bias, weight).detach().clone())
+
+    def rescale(self, y: Tensor) -> Tensor:
+        y = y * self.scale
+        return y if self.bias is None else y + self.bias
 
 
 class _BakedConv2d(_BakedLayer):
     def __init__(self, layer: BinaryConv2d) -> None:
         super().__init__(layer)
-        self.geometry = (
-            list(layer.stride), list(layer.padding), list(layer.dilation), layer.groups, int(layer.padding_value)
-        )  # fmt: skip
+        self.stride, self.dilation, self.groups = list(layer.stride), list(layer.dilation), layer.groups
+        self.padding, self.pad_value = layer.padding_of_sides(), layer.padding_value
 
     def forward(self, x: Tensor) -> Tensor:
-        y = binary_conv2d(x, self.weight, *self.geometry) * self.alpha.view(-1, 1, 1)
-        return y if self.bias is None else y + self.bias.view(-1, 1, 1)
+        geometry = self.stride, self.padding, self.dilation, self.groups, self.pad_value
+        return self.rescale(binary_conv2d(x, self.weight, *geometry))
 
 
 class _BakedLinear(_BakedLayer):
     def forward(self, x: Tensor) -> Tensor:
-        y = binary_linear(x, self.weight) * self.alpha
-        return y if self.bias is None else y + self.bias
+        return self.rescale(binary_linear(x, self.weight))
 
 
 def bake(model: nn.Module) -> nn.Module:
-    """Return a copy of `model`, in evaluation mode, whose binary layers are signs and scales alone."""
+    """Return a copy of `model`, in evaluation mode, whose binary layers are signs and scales alone.
+
+    Raises
+    ------
+    InputError
+        If a binary layer is of a kind that the file has no operation for.
+    """
     baked = copy.deepcopy(model).eval()
     for name, layer in model.named_modules():
-        if isinstance(layer, BinaryConv2d):
-            baked.set_submodule(name, _BakedConv2d(layer))
-        elif isinstance(layer, BinaryLinear):
-            baked.set_submodule(name, _BakedLinear(layer))
+        if isinstance(layer, BinaryLayer):
+            baked.set_submodule(name, _baked(name, layer))
     return baked
+
+
+def _baked(name: str, layer: BinaryLayer) -> _BakedLayer:
+    if not (layer.binary_activations and layer.binary_weights):
+        raise _unsupported(name, "a layer whose weights or inputs are still real", "finish the stage that turns them binary")
+    if isinstance(layer, BinaryConv2d) and layer.padding_mode == "zeros":
+        return _BakedConv2d(layer)
+    if isinstance(layer, BinaryLinear):
+        return _BakedLinear(layer)
+    found = f"{type(layer).__name__} with padding mode {getattr(layer, 'padding_mode', 'zeros')}"
+    raise _unsupported(name, found, "keep this layer real")
+
+
+def _unsupported(name: str, found: str, fix: str) -> InputError:
+    return InputError(f"layer {name}", expected="a binary linear or 2-d layer, padded with a constant", found=found, fix=fix)

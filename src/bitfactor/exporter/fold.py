@@ -26,10 +26,10 @@ def fold_affine(graph: Graph) -> Graph:
     used = _uses(graph)
     nodes: dict[str, Node] = {}
     folded: dict[str, str] = {}
-    for node in graph.nodes:
-        node = replace(node, inputs=tuple(folded.get(name, name) for name in node.inputs))
+    for original in graph.nodes:
+        node = replace(original, inputs=tuple(folded.get(name, name) for name in original.inputs))
         layer = nodes.get(node.inputs[0])
-        if node.op == "affine" and layer and layer.op in ("conv2d", "linear") and used[layer.name] == 1:
+        if node.op == "affine" and layer and layer.op in ("conv2d", "linear") and used[original.inputs[0]] == 1:
             nodes[layer.name] = _scaled(layer, node)
             folded[node.name] = layer.name
         else:

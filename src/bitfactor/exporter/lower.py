@@ -169,7 +169,8 @@ def _binary_conv2d(
     b: Builder, x: str, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, pad_value: int
 ) -> str:
     words = pack_signs(_array(weight.permute(0, 2, 3, 1)))
-    attributes = _window(stride, padding, dilation, groups) | {"pad_value": pad_value}
+    left, right, top, bottom = padding
+    attributes = _window(stride, 0, dilation, groups) | {"padding": (top, left, bottom, right), "pad_value": pad_value}
     return b.emit("binary_conv2d", [b.sign(x)], attributes, weight=words)
 
 
@@ -227,18 +228,23 @@ def _mul(b: Builder, x: str | Tensor, y: str | Tensor) -> str:
     value, constant = (x, y) if isinstance(x, str) else (y, x)
     if isinstance(constant, str):
         raise InputError(b.module, expected="a factor that is constant", found="two computed values", fix="use add")
-    return b.emit("scale", [str(value)], alpha=_per_channel(b, str(value), torch.as_tensor(constant)))
+    full = torch.as_tensor(constant).float().expand(1, *b.shape(str(value)))[0]
+    return b.emit("scale", [str(value)], alpha=_float(full) if _varies(full) else _float(full.reshape(len(full), -1)[:, 0]))
 
 
 def _per_channel(b: Builder, x: str, constant: Tensor) -> NDArray[np.float32]:
     """Read a constant that is broadcast against x as one number per channel, (C,)."""
-    shape = b.shape(x)
-    channels = constant.float().expand(1, *shape).reshape(shape[0], -1)
-    if not bool((channels == channels[:, :1]).all()):
+    full = constant.float().expand(1, *b.shape(x))[0]
+    if _varies(full):
         raise InputError(
             b.module, expected="a constant per channel", found=f"one shaped {tuple(constant.shape)}", fix="use (C, 1, 1)"
         )
-    return _float(channels[:, 0])
+    return _float(full.reshape(len(full), -1)[:, 0])
+
+
+def _varies(full: Tensor) -> bool:
+    """Whether a constant (C, ...) differs within a channel."""
+    return bool((full.reshape(len(full), -1) != full.reshape(len(full), -1)[:, :1]).any())
 
 
 def _pool(kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:

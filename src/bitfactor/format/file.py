@@ -2,8 +2,9 @@
 
 Tensors stand under `<node>.<role>`; binary weights as 64-bit words (see `bitfactor.format.bits`), one layout
 on every machine. Metadata, one JSON document under the key `bitfactor`: format version, graph with shapes,
-input specification, labels, sign and padding rules, byte accounting, provenance. Under the key `sha256`: a digest of
-that document and of all tensors. A golden input and its outputs are tensors too, for `Session.verify`.
+input specification, labels, sign and padding rules, byte accounting, provenance, and a SHA-256 of all that and
+of the tensors. A golden input and its outputs are tensors too, for `Session.verify`. The same model gives the
+same bytes.
 """
 
 import hashlib
@@ -82,10 +83,13 @@ def save(path: str | os.PathLike[str], model: ModelFile) -> None:
     for i, output in enumerate(model.golden_outputs):
         tensors[f"golden/output/{i}"] = output
     tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    document = json.dumps(_describe(model), sort_keys=True)
-    metadata = {"bitfactor": document, "sha256": _digest(document, tensors)}
+    document = _describe(model)
+    document["sha256"] = _digest(document, tensors)
     with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata)
+        try:
+            save_file(tensors, temporary, {"bitfactor": json.dumps(document, sort_keys=True)})
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
 
 
 def load(path: str | os.PathLike[str]) -> ModelFile:
@@ -105,11 +109,15 @@ def load(path: str | os.PathLike[str]) -> ModelFile:
         raise _bad(path, _what_is(path, error)) from error
     if "bitfactor" not in metadata:
         raise _bad(path, "a safetensors file without a bitfactor graph (a checkpoint?)")
-    document = metadata["bitfactor"]
-    if metadata.get("sha256") != _digest(document, tensors):
+    try:
+        document = json.loads(metadata["bitfactor"])
+        stated = document.pop("sha256")
+    except (KeyError, AttributeError, ValueError) as error:
+        raise _bad(path, f"metadata that cannot be read ({error!r})") from error
+    if stated != _digest(document, tensors):
         raise _bad(path, "contents that do not match their checksum (damaged or altered)")
     try:
-        return _restore(json.loads(document), tensors)
+        return _restore(document, tensors)
     except InputError as error:
         raise InputError(path, expected="a model file of this version", found=str(error), fix="export it again") from error
     except (KeyError, TypeError, ValueError) as error:
@@ -178,8 +186,8 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _digest(document: str, tensors: Mapping[str, NDArray[Any]]) -> str:
-    digest = hashlib.sha256(document.encode())
+def _digest(document: dict[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:
+    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
     for name in sorted(tensors):
         array = tensors[name]
         digest.update(f"{name} {array.dtype} {array.shape}".encode())

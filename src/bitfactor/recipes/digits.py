@@ -17,6 +17,7 @@ def digits() -> Recipe:
         name="digits",
         description="small binary ResNet on 1,797 scans of handwritten digits (with scikit-learn, no download)",
         model=lambda: ResNet(blocks=(2, 2), widths=(64, 128), num_classes=10, in_channels=1, stem="cifar"),
+        input_shape=(1, 8, 8),
         data=Digits.load,
         task=Classification(classes=10),
         binarization=Binarization(latent="holistic", scale="learned", groups="auto"),

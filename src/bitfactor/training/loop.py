@@ -7,7 +7,7 @@ parameters and on (seed, epoch, step) alone, so it ends with the same weights, b
 import math
 import platform
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from torch.optim import Adam, Optimizer
 import bitfactor
 from bitfactor.atomic import replacing
 from bitfactor.convert import binarize_
-from bitfactor.data import Digits
+from bitfactor.decompositions import orthogonality_penalty
 from bitfactor.errors import InputError
+from bitfactor.nn import anneal_
 from bitfactor.training.recipe import Optimization, Recipe
 from bitfactor.training.run import Run
 from bitfactor.training.tasks import Classification
@@ -35,7 +36,7 @@ def build(recipe: Recipe) -> nn.Module:
     """Return the recipe's network, binary and initialised from its seed."""
     torch.manual_seed(recipe.optimization.seed)
     model = recipe.model()
-    binarize_(model, recipe.binarization)
+    binarize_(model, recipe.binarization, input_shape=(1, *recipe.input_shape))
     return model
 
 
@@ -51,84 +52,120 @@ def train(recipe: Recipe, out: Path, console: Console) -> dict[str, Any]:
 
     Returns
     -------
-    The last line of the log: epoch, step, loss, learning_rate, accuracy on training and held-out data, seconds.
+    The last line of the log: epoch, step, loss, learning_rate, the task's metrics on held-out data, seconds.
 
     Raises
     ------
     InputError
-        If `out` holds a run with other settings, or the loss is no longer a number.
+        If `out` holds a run with other settings, the batch is larger than the data, or the loss is no number.
     """
-    run, plan = Run(out), recipe.optimization
+    run = Run(out)
     run.start(recipe.settings(), _versions())
-    data = recipe.data()
-    model = build(recipe)
-    optimizer = Adam(model.parameters(), lr=plan.learning_rate)
-    state: dict[str, Any] = {"step": 0, "loss": 0.0, "rows": []}
-    if run.checkpoint.exists():
-        state = _resume(run, model, optimizer, console)
-    logger = TensorBoardLogger(out, name="tensorboard", version="", purge_step=state["step"])
-    fabric = Fabric(accelerator="auto", devices=1, loggers=logger)
-    model, optimizer = fabric.setup(model, optimizer)
-    _epochs(fabric, run, recipe, data, model, optimizer, state, console)
-    logger.finalize("success")
-    return state["rows"][-1]  # type: ignore[no-any-return]
-
-
-def _epochs(
-    fabric: Fabric, run: Run, recipe: Recipe, data: Digits, model: nn.Module, optimizer: Optimizer,
-    state: dict[str, Any], console: Console,
-) -> None:  # fmt: skip
-    plan = recipe.optimization
-    steps = data.steps(plan.batch_size)
-    if steps < 1:
-        raise InputError(
-            "--batch-size",
-            expected=f"at most the {len(data.train[1])} training pictures",
-            found=str(plan.batch_size),
-            fix="choose a smaller one",
-        )
+    loop = _Loop(recipe, run, console)
     with _progress(console) as progress:
-        task = progress.add_task(recipe.name, total=steps * plan.epochs, completed=state["step"], note="")
-        for epoch in range(state["step"] // steps, plan.epochs):
-            started = time.perf_counter()
-            batches = data.train_batches(plan.batch_size, plan.seed, epoch, state["step"] % steps)
-            for inputs, target in batches:
-                rate = learning_rate(plan, state["step"] / (steps * plan.epochs))
-                loss = _step(fabric, recipe.task, model, optimizer, rate, inputs, target)
-                if not math.isfinite(loss):
-                    raise _diverged(run, state["step"])
-                state["step"] += 1
-                state["loss"] += loss
-                progress.advance(task)
-                if state["step"] % plan.checkpoint_steps == 0 and state["step"] % steps:
-                    _save(fabric, run, model, optimizer, state)
-            row = {
-                "epoch": epoch + 1,
-                "step": state["step"],
-                "loss": state["loss"] / steps,
-                "learning_rate": rate,
-                **evaluate(fabric, model, recipe.task, data.test_batches(_EVALUATION_BATCH)),
-            }
-            fabric.log_dict({name: value for name, value in row.items() if name != "step"}, row["step"])
-            row["seconds"] = round(time.perf_counter() - started, 3)
-            state["rows"].append(row)
-            state["loss"] = 0.0
-            _save(fabric, run, model, optimizer, state)
-            run.write_history(state["rows"])
-            progress.update(task, note=f"loss {row['loss']:.3f}  held out {row['accuracy']:.2%}")
+        bar = progress.add_task(recipe.name, total=loop.total, completed=loop.step, note="")
+        while loop.step < loop.total:
+            for _ in loop.epoch():
+                progress.advance(bar)
+            note = f"loss {loop.rows[-1]['loss']:.3f}  held out {loop.rows[-1]['accuracy']:.2%}"
+            progress.update(bar, note=note)
+            if not console.is_terminal:
+                console.print(f"{recipe.name}: epoch {loop.rows[-1]['epoch']} of {recipe.optimization.epochs}  {note}")
+    return loop.rows[-1]
 
 
-def _step(
-    fabric: Fabric, task: Classification, model: nn.Module, optimizer: Optimizer, rate: float, inputs: Tensor, target: Tensor
-) -> float:
-    model.train()
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.zero_grad()
-    loss = task.loss(model(inputs.to(fabric.device)), target.to(fabric.device))
-    fabric.backward(loss)
-    optimizer.step()
-    return loss.item()
+class _Loop:
+    """A run in progress.
+
+    `step` counts the steps done, `loss` sums over those of the current epoch, `rows` are the lines of the log: together
+    with parameters and optimizer, all that a checkpoint holds.
+    """
+
+    def __init__(self, recipe: Recipe, run: Run, console: Console) -> None:
+        self.recipe, self.run, self.plan = recipe, run, recipe.optimization
+        self.data = recipe.data()
+        self.steps = self.data.steps(self.plan.batch_size)
+        if self.steps < 1:
+            raise InputError(
+                "--batch-size",
+                expected=f"at most {len(self.data.train[1])}, the number of training pictures",
+                found=str(self.plan.batch_size),
+                fix="choose a smaller one",
+            )
+        self.total = self.steps * self.plan.epochs
+        self.step, self.loss, self.rows = 0, 0.0, list[dict[str, Any]]()
+        model = build(recipe)
+        optimizer = Adam(model.parameters(), lr=self.plan.learning_rate)
+        if run.checkpoint.exists():
+            self._resume(model, optimizer)
+            console.print(f"{run.path}: going on from step {self.step} of {self.total}")
+        logger = TensorBoardLogger(run.path, name="tensorboard", version="", purge_step=self.step)
+        self.fabric = Fabric(accelerator="auto", devices=1, loggers=logger)
+        self.model, self.optimizer = self.fabric.setup(model, optimizer)
+
+    def epoch(self) -> Iterator[int]:
+        """Do the rest of the current epoch, yielding after each step; then measure, log and save."""
+        number, started = self.step // self.steps, time.perf_counter()
+        batches = self.data.train_batches(self.plan.batch_size, self.plan.seed, number, self.step % self.steps)
+        for inputs, target in batches:
+            self._train_step(inputs.to(self.fabric.device), target.to(self.fabric.device))
+            if self.step % self.plan.checkpoint_steps == 0 and self.step % self.steps:
+                self._save()
+            yield self.step
+        row = {
+            "epoch": number + 1,
+            "step": self.step,
+            "loss": self.loss / self.steps,
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            **evaluate(self.fabric, self.model, self.recipe.task, self.data.test_batches(_EVALUATION_BATCH)),
+        }
+        self.fabric.log_dict(row, self.step)
+        self.rows.append(row | {"seconds": round(time.perf_counter() - started, 3)})
+        self.loss = 0.0
+        self._save()
+        self.run.write_history(self.rows)
+
+    def _train_step(self, inputs: Tensor, target: Tensor) -> None:
+        self.model.train()
+        progress = self.step / self.total
+        anneal_(self.model, progress)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.plan, progress)
+        self.optimizer.zero_grad()
+        loss = self.recipe.task.loss(self.model(inputs), target)
+        if self.recipe.binarization.orthogonality:
+            loss = loss + self.recipe.binarization.orthogonality * orthogonality_penalty(self.model)
+        if not loss.isfinite():
+            raise InputError(
+                f"{self.run.path}, step {self.step}",
+                expected="a loss that is a number",
+                found=str(loss.item()),
+                fix=f"lower --learning-rate; the last good state is {self.run.checkpoint}",
+            )
+        self.fabric.backward(loss)
+        self.optimizer.step()
+        self.step += 1
+        self.loss += loss.item()
+
+    def _save(self) -> None:
+        state = {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "rng": torch.get_rng_state(),
+            "step": self.step,
+            "loss": self.loss,
+            "rows": self.rows,
+        }
+        with replacing(self.run.checkpoint) as temporary:
+            self.fabric.save(temporary, state)
+
+    def _resume(self, model: nn.Module, optimizer: Optimizer) -> None:
+        saved = self.run.load()
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        torch.set_rng_state(saved["rng"])
+        self.step, self.loss, self.rows = saved["step"], saved["loss"], saved["rows"]
+        self.run.write_history(self.rows)
 
 
 def learning_rate(plan: Optimization, progress: float) -> float:
@@ -146,30 +183,6 @@ def evaluate(
     for inputs, target in batches:
         metrics.update(model(inputs.to(fabric.device)), target.to(fabric.device))
     return {name: float(value) for name, value in metrics.compute().items()}
-
-
-def _save(fabric: Fabric, run: Run, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
-    with replacing(run.checkpoint) as temporary:
-        fabric.save(temporary, {"model": model, "optimizer": optimizer, "rng": torch.get_rng_state(), **state})
-
-
-def _resume(run: Run, model: nn.Module, optimizer: Optimizer, console: Console) -> dict[str, Any]:
-    saved = run.load()
-    model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
-    torch.set_rng_state(saved["rng"])
-    console.print(f"{run.path}: going on from step {saved['step']}")
-    run.write_history(saved["rows"])
-    return {name: saved[name] for name in ("step", "loss", "rows")}
-
-
-def _diverged(run: Run, step: int) -> InputError:
-    return InputError(
-        f"{run.path}, step {step}",
-        expected="a loss that is a number",
-        found="NaN or infinity",
-        fix=f"lower --learning-rate; the last good state is {run.checkpoint}",
-    )
 
 
 def _progress(console: Console) -> Progress:

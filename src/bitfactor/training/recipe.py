@@ -38,12 +38,13 @@ class Recipe:
     """One experiment: a network, data, what to make binary and how to train.
 
     `model` builds the float network and `data` loads the data set; both are functions, so that a recipe costs
-    nothing until it is used.
+    nothing until it is used. `input_shape` is that of one picture, (C, H, W).
     """
 
     name: str
     description: str
     model: Callable[[], nn.Module]
+    input_shape: tuple[int, ...]
     data: Callable[[], Digits]
     task: Classification
     binarization: Binarization

@@ -1,0 +1,66 @@
+"""Folding changes the number of operations and nothing else."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bitfactor.convert import Binarization, binarize_
+from bitfactor.exporter.fold import fold, fold_affine, fold_signs, remove_dead
+from bitfactor.exporter.lower import lower
+from bitfactor.format import Graph, Node, Value
+from bitfactor.models import ResNet
+from bitfactor.nn import LearnedScale
+from bitfactor.runtime import reference
+
+
+def randomised(model, seed=0):
+    """Give every BatchNorm statistics as after training, zero and negative gamma among them."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.weight.data.normal_(generator=generator)
+            module.weight.data[0] = 0
+            module.bias.data.normal_(generator=generator)
+            module.running_mean.normal_(generator=generator)
+            module.running_var.uniform_(0.1, 2, generator=generator)
+    return model.eval()
+
+
+@pytest.fixture
+def lowered():
+    model = ResNet((1, 1), (8, 16), 10, 1, "cifar")
+    binarize_(model, Binarization(latent="none"))
+    for module in model.modules():
+        if isinstance(module, LearnedScale):
+            module.alpha.data[::2] *= -1
+            module.alpha.data[1] = 0
+    return lower(randomised(model), torch.zeros(2, 1, 8, 8))
+
+
+def test_a_value_with_two_readers_keeps_its_second_affine(lowered):
+    """The stem's output feeds a shortcut and a BatchNorm; only the stem's own BatchNorm may go into its weight."""
+    x = np.random.default_rng(0).standard_normal((2, 1, 8, 8)).astype(np.float32)
+    (expected,), (found,) = reference.run(lowered, x), reference.run(fold_affine(lowered), x)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert [n.op for n in fold_affine(lowered).nodes[:2]] == ["conv2d", "affine"]
+
+
+def test_thresholds_leave_every_bit(lowered):
+    x = np.random.default_rng(0).standard_normal((2, 1, 8, 8)).astype(np.float32)
+    for expected, found in zip(reference.run(lowered, x), reference.run(fold_signs(lowered), x), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_fold_leaves_no_affine_before_a_sign(lowered):
+    graph = fold(lowered)
+    nodes = {node.name: node for node in graph.nodes}
+    signs = [node for node in graph.nodes if node.op == "threshold"]
+    assert len(signs) == 4
+    assert all(nodes[node.inputs[0]].op in ("conv2d", "binary_conv2d", "add") for node in signs)
+
+
+def test_dead_nodes_go():
+    nodes = (Node("a", "relu", ("x",)), Node("b", "relu", ("x",)), Node("c", "relu", ("b",)))
+    graph = remove_dead(Graph(Value("x", (4,), "float32"), nodes, ("a",)))
+    assert [node.name for node in graph.nodes] == ["a"]

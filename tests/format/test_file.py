@@ -1,0 +1,136 @@
+import json
+import resource
+import signal
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from safetensors import safe_open
+
+from bitfactor.errors import InputError
+from bitfactor.format import load, save
+from bitfactor.format.file import _digest
+
+
+@pytest.fixture
+def path(tmp_path, model):
+    path = tmp_path / "net.safetensors"
+    save(path, model)
+    return path
+
+
+def test_load_gives_what_was_saved(path, model):
+    found = load(path)
+    assert found.graph.values == model.graph.values
+    assert (found.input_spec, found.labels, found.provenance) == (model.input_spec, model.labels, model.provenance)
+    for a, b in zip(found.graph.nodes, model.graph.nodes, strict=True):
+        assert (a.name, a.op, a.inputs, dict(a.attributes)) == (b.name, b.op, b.inputs, dict(b.attributes))
+        for role, tensor in b.tensors.items():
+            np.testing.assert_array_equal(a.tensors[role], tensor)
+    np.testing.assert_array_equal(found.golden_input, model.golden_input)
+    np.testing.assert_array_equal(found.golden_outputs[0], model.golden_outputs[0])
+
+
+def test_a_binary_weight_takes_one_bit(model):
+    assert model.tensor_bytes()["binary"] == 3 * 3 * 3 * 2 * 8  # 70 channels are 2 words
+
+
+def test_the_same_model_gives_the_same_bytes(path, tmp_path, model):
+    save(tmp_path / "again.safetensors", model)
+    assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (None, "no such file"),
+        (b"", "an empty file"),
+        (b"weights: none\n" * 20, "a text file"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(64), "a PNG image"),
+        (b"\xff\xd8\xff\xe0" + bytes(64), "a JPEG image"),
+        (b"PK\x03\x04" + bytes(64), "a zip archive or torch checkpoint"),
+        (bytes(range(1, 200)) + b"\0", "data of another format"),
+    ],
+)
+def test_another_file_is_named_for_what_it_is(tmp_path, content, found):
+    path = tmp_path / "net.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=f"expected a bitfactor model file, found {found}"):
+        load(path)
+
+
+def test_a_directory_is_named(tmp_path):
+    with pytest.raises(InputError, match="found a directory"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.999])
+def test_truncation_is_found(path, share):
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(InputError, match="truncated or damaged"):
+        load(path)
+
+
+def test_one_flipped_bit_is_found(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="do not match their checksum"):
+        load(path)
+
+
+def test_a_plain_checkpoint_is_named(path):
+    safetensors.numpy.save_file({"weight": np.zeros(3)}, path)
+    with pytest.raises(InputError, match="without a bitfactor graph"):
+        load(path)
+
+
+def rewrite(path, change):
+    """Store the file again with another document and a right checksum."""
+    with safe_open(path, framework="numpy") as stored:
+        metadata, tensors = stored.metadata(), {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    document = json.loads(metadata["bitfactor"])
+    change(document)
+    del document["sha256"]
+    document["sha256"] = _digest(document, tensors)
+    safetensors.numpy.save_file(tensors, path, {"bitfactor": json.dumps(document)})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(format_version=99), "expected 1, found 99; update bitfactor"),
+        (lambda d: d["nodes"][1].update(op="warp"), "found 'warp'"),
+        (lambda d: d["nodes"][1].update(shape=[9, 8, 8]), "unreadable graph.*stated as"),
+        (lambda d: d["nodes"][1].update(tensors=["missing"]), "unreadable graph"),
+        (lambda d: d.pop("nodes"), "unreadable graph"),
+        (lambda d: d.update(input_spec={"size": [8, 8]}), "unreadable graph"),
+    ],
+)
+def test_a_document_that_does_not_fit_is_an_error(path, change, message):
+    rewrite(path, change)
+    with pytest.raises(InputError, match=message):
+        load(path)
+
+
+def test_a_full_disk_keeps_the_old_file_and_leaves_nothing(path, model):
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(InputError, match="free space"):
+            save(path, model)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_a_path_that_cannot_be_written_is_an_error(tmp_path, model):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="expected a place that can be written"):
+        save(tmp_path / "file" / "net.safetensors", model)
