@@ -98,7 +98,7 @@ def build_bank(
     order = dict(sorted(zip(places, weights, strict=True), key=lambda pair: pair[0]))
     grid = tuple(index + 1 for index in max(order))
     stacked = torch.stack([weight.detach() for weight in order.values()]).double()
-    stacked = stacked.unflatten(0, grid)
+    stacked = stacked.view(*grid, *weights[0].shape)
     ranks = resolve_rank(_with_grid(rank, grid, weights[0].dim()), stacked.shape)
     core, factors = hosvd(stacked, ranks, initialisation)
     dtype = weights[0].dtype

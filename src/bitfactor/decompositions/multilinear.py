@@ -11,8 +11,9 @@ from bitfactor.decompositions.rank import expect_full
 
 
 def mode_product(x: Tensor, matrix: Tensor, mode: int) -> Tensor:
-    """Return x times `matrix` (R, D_n) along mode n (equation 3): T[.., i, ..] = sum_k M[i, k] x[.., k, ..]."""
-    return torch.tensordot(matrix, x, dims=([1], [mode])).movedim(0, mode)
+    """Return x times `matrix` (R, D_n) along mode n (equation 3): T[.. i ..] = sum_k M[i, k] x[.. k ..]."""
+    product: Tensor = torch.tensordot(matrix, x, dims=([1], [mode]))
+    return product.movedim(0, mode)
 
 
 def tucker_weight(core: Tensor, factors: Sequence[Tensor]) -> Tensor:
@@ -28,16 +29,15 @@ def tucker_weight(core: Tensor, factors: Sequence[Tensor]) -> Tensor:
     if not spatial:
         return matmul(matmul(output, core), channel.mT)
     taps = kronecker(spatial)  # (T, t)
-    x = core.flatten(2).mT.flatten(1)  # (R0, t R1)
-    x = matmul(output, x).unflatten(1, (taps.shape[1], -1))  # (O, t, R1)
+    x = matmul(output, core.flatten(2).mT.flatten(1))  # (O, t R1)
+    x = x.view(output.shape[0], taps.shape[1], channel.shape[1])
     if taps.shape[0] == taps.shape[1]:
         x = matmul(_expand_taps(taps, x).flatten(0, 1), channel.mT)  # (O T, C)
     else:
-        x = matmul(x.flatten(0, 1), channel.mT).unflatten(0, (-1, taps.shape[1]))
-        x = _expand_taps(taps, x).flatten(0, 1)
-    kernel = [factor.shape[0] for factor in spatial]
-    x = x.unflatten(0, (output.shape[0], -1)).mT  # (O, C, T)
-    return x.reshape(output.shape[0], channel.shape[0], *kernel)
+        x = matmul(x.flatten(0, 1), channel.mT).view(x.shape[0], x.shape[1], -1)
+        x = _expand_taps(taps, x)
+    x = x.view(output.shape[0], taps.shape[0], channel.shape[0]).mT.contiguous()
+    return x.view(*x.shape[:2], *(factor.shape[0] for factor in spatial))
 
 
 def _expand_taps(taps: Tensor, x: Tensor) -> Tensor:
@@ -81,7 +81,8 @@ def gram(weight: Tensor, mode: int) -> Tensor:
 
 def leading_basis(matrix: Tensor, rank: int) -> Tensor:
     """Return the eigenvectors of a symmetric matrix that belong to its largest eigenvalues, (D, rank)."""
-    return torch.linalg.eigh(matrix).eigenvectors.flip(1)[:, :rank].contiguous()
+    eigenvectors: Tensor = torch.linalg.eigh(matrix)[1]  # in ascending order
+    return eigenvectors.flip(1)[:, :rank].contiguous()
 
 
 def split(matrix: Tensor, rank: int, initialisation: Initialisation) -> tuple[Tensor, Tensor, Tensor]:

@@ -4,6 +4,8 @@ Reconstructed in bfloat16, about one weight in a thousand changes its sign, and 
 would no longer be the one that is exported.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -21,16 +23,17 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 # Read once per trace: torch.compile guards on these settings and traces again when they change.
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _precision_is_reduced() -> bool:
-    backends = torch.backends
-    return any(
-        backend.matmul.fp32_precision not in ("ieee", "none") for backend in (backends.cuda, backends.mkldnn)
-    )
+    return any(backend.fp32_precision not in ("ieee", "none") for backend in _backends())
+
+
+def _backends() -> tuple[Any, Any]:
+    return torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
 
 
 # An operator of its own, because a compiled graph cannot change a setting of the process on its way.
 @torch.library.custom_op("bitfactor::matmul_in_full", mutates_args=())
 def _matmul_in_full(a: Tensor, b: Tensor) -> Tensor:
-    cuda, cpu = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    cuda, cpu = _backends()
     before = cuda.fp32_precision, cpu.fp32_precision
     cuda.fp32_precision = cpu.fp32_precision = "ieee"
     try:
@@ -44,7 +47,9 @@ def _(a: Tensor, b: Tensor) -> Tensor:
     return a @ b
 
 
-def _keep_operands(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+def _keep_operands(
+    ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, Tensor], output: Tensor
+) -> None:
     ctx.save_for_backward(*inputs)
 
 
@@ -54,4 +59,3 @@ def _gradients(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> tu
 
 
 _matmul_in_full.register_autograd(_gradients, setup_context=_keep_operands)
-

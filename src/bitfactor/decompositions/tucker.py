@@ -41,9 +41,7 @@ class Tucker(Latent):
         InputError
             If the rank is no rank of this weight (see `resolve_rank`).
         """
-        core, factors = hosvd(
-            weight.detach().double(), resolve_rank(rank, weight.shape), initialisation
-        )
+        core, factors = hosvd(weight.detach().double(), resolve_rank(rank, weight.shape), initialisation)
         return cls(core.to(weight.dtype), [factor.to(weight.dtype) for factor in factors])
 
     def reconstruct(self) -> Tensor:

@@ -1,0 +1,58 @@
+// Convolution of real numbers, vectorised over output channels.
+//
+// A tile is `conv_tile` pixels by `conv_vectors` registers of output channels: each weight register is used for
+// every pixel and each broadcast number for every register, so that loads are a small share of the instructions
+// and the chains of dependent multiply-adds are long enough apart to hide their latency.
+//
+// The sum of an output starts at the bias and takes one fused multiply-add a tap, in the order (kh, kw, c).
+
+#pragma once
+
+#include "tiles.h"
+
+namespace bitfactor {
+namespace {
+
+// out (P, V * lanes) = bias + rows * weight; `depth` numbers a tap.
+template <int P, int V>
+void conv_tile(const float* const* rows, int taps, int depth, const float* weight, ptrdiff_t vector_stride,
+               const float* bias, Simd::Float (&sum)[P][V]) {
+    UNROLL for (int p = 0; p < P; ++p) {
+        UNROLL for (int v = 0; v < V; ++v) sum[p][v] = Simd::load(bias + v * Simd::lanes);
+    }
+    for (int tap = 0; tap < taps; ++tap, rows += P) {
+        for (int c = 0; c < depth; ++c, weight += Simd::lanes) {
+            Simd::Float w[V];
+            UNROLL for (int v = 0; v < V; ++v) w[v] = Simd::load(weight + v * vector_stride);
+            UNROLL for (int p = 0; p < P; ++p) {
+                const Simd::Float x = Simd::broadcast(rows[p][c]);
+                UNROLL for (int v = 0; v < V; ++v) sum[p][v] = Simd::fma(x, w[v], sum[p][v]);
+            }
+        }
+    }
+}
+
+struct ConvBlock {
+    template <int P, int V>
+    static void run(const Conv& conv, const float* const* rows, int, int group, int first_vector, int count,
+                    float* out) {
+        const int taps = conv.window.kernel_h * conv.window.kernel_w;
+        const ptrdiff_t vector_stride = static_cast<ptrdiff_t>(taps) * conv.in_channels * Simd::lanes;
+        const ptrdiff_t vector = static_cast<ptrdiff_t>(group) * vectors_for(conv.out_channels) + first_vector;
+        Simd::Float sum[P][V];
+        conv_tile<P, V>(rows, taps, conv.in_channels, conv.weight + vector * vector_stride, vector_stride,
+                        conv.bias + vector * Simd::lanes, sum);
+        store_tile<P, V>(sum, conv, group, first_vector, count, out);
+    }
+};
+
+void conv(const Conv& conv, const float* map, int first, int count, const void** pointers, float* rows) {
+    const ptrdiff_t pixel_stride = static_cast<ptrdiff_t>(conv.groups) * conv.in_channels;
+    for (int group = 0; group < conv.groups; ++group) {
+        sweep<ConvBlock, Simd::conv_vectors>(conv, map + group * conv.in_channels, pixel_stride, group, first,
+                                             count, reinterpret_cast<const float**>(pointers), rows);
+    }
+}
+
+}  // namespace
+}  // namespace bitfactor

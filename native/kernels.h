@@ -1,0 +1,99 @@
+// What an instruction set offers: one table of function pointers, filled by each file in isa/.
+//
+// Layout of values, one sample at a time:
+//   - real numbers and integer sums: float, (pixels, channels), pixels in row-major order. Sums stay below
+//     2^24, so a float holds them exactly;
+//   - signs: 32-bit words, (pixels, words), channel c is bit c % 32 of word c / 32, 1 is +1, unused bits are 0.
+//     The number of words is even, which makes it the 64-bit little-endian layout of bitfactor.format.bits.
+//
+// Every operation that makes a feature map gives it as rows, a few pixels at a time, into a small scratch that
+// stays in the L1 cache; `epilogue` then does all that follows and writes to memory once.
+//
+// Results are the same bits in every set: integers are exact, a fused multiply-add is used where it is asked
+// for by name and nowhere else, and no sum is reordered.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bitfactor {
+
+// A window that slides over a map. Sizes are in pixels; padding on the bottom and right follows from out_*.
+struct Window {
+    int in_h, in_w, out_h, out_w;
+    int kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;
+};
+
+// A convolution of real numbers. A linear layer is one over a map of 1 x 1.
+struct Conv {
+    Window window;
+    int groups, in_channels, out_channels;  // channels of one group
+    const float* weight;                    // (groups, vectors, taps * in_channels, lanes), see pack.h
+    const float* bias;                      // (groups, vectors, lanes)
+    const float* padding;                   // (in_channels): zeros, read where a tap falls outside the map
+};
+
+// A convolution of signs by signs; its results are the exact sums.
+struct BinaryConv {
+    Window window;
+    int groups, words, out_channels;  // `words`: 32-bit words of one group that hold signs
+    int group_stride, pixel_stride;   // words from group to group and from pixel to pixel of the input
+    const uint32_t* weight;           // (groups, vectors, taps * words, lanes), see pack.h
+    const uint32_t* padding;          // (words): what a tap reads outside the map
+    const int32_t* base;              // (classes, groups, vectors, lanes): sum = base - 2 * popcount
+    const int* row_class;             // (out_h): the class of a pixel is row_class[y] + column_class[x]
+    const int* column_class;          // (out_w)
+};
+
+// Maximum or mean over a window.
+struct Pool {
+    Window window;
+    int channels;
+    bool count_include_pad;  // the mean divides by the taps inside the padded map, else by those inside the map
+    int pad_bottom, pad_right;
+};
+
+// One thing that `epilogue` does to a row; x is the row's value so far.
+struct Stage {
+    enum Kind {
+        scale,   // x = x * a
+        affine,  // x = fma(x, a, b)
+        relu,    // x = x > 0 ? x : 0
+        prelu,   // x = x > 0 ? x : a * x
+        add,     // x = x + buffer[pixel]
+        store,   // buffer[pixel] = x
+        signs,   // bits of buffer[pixel] = a * x > b; a is -1 or +1
+    } kind;
+    const float* a;    // (channels), or (pixels, channels) where a_step is not 0
+    const float* b;    // (channels)
+    ptrdiff_t a_step;  // floats from pixel to pixel of a
+    size_t buffer;     // byte offset in the arena
+};
+
+struct KernelSet {
+    const char* name;
+    bool (*supported)();  // does this machine run it?
+    int lanes;            // output channels in a vector: how pack.h lays out weights
+    int tile;             // pixels computed at once; a strip of rows should be a multiple
+
+    // Pixels first ... first + count of the result, (count, groups * out_channels). `pointers` is scratch for
+    // (count rounded up to tile) * taps pointers.
+    void (*conv)(const Conv&, const float* map, int first, int count, const void** pointers, float* rows);
+    void (*binary_conv)(const BinaryConv&, const uint32_t* map, int first, int count, const void** pointers,
+                        float* rows);
+    void (*max_pool)(const Pool&, const float* map, int first, int count, float* rows);
+    void (*avg_pool)(const Pool&, const float* map, int first, int count, float* rows);
+    // (pixels, channels) -> (channels): the mean, summed in the order of the pixels.
+    void (*global_avg_pool)(const float* map, int pixels, int channels, float* row);
+    // (height, width) -> (width, height).
+    void (*transpose)(const float* map, int height, int width, float* out);
+    // Walks the stages over rows (count, channels) of pixels first ... first + count.
+    void (*epilogue)(const Stage* stages, size_t stage_count, const float* rows, int first, int count,
+                     int channels, char* arena);
+};
+
+// The sets compiled in that this machine runs, best first. Ends with nullptr.
+const KernelSet* const* kernel_sets();
+
+}  // namespace bitfactor

@@ -1,0 +1,106 @@
+// Maximum and mean over windows, and the change of layout; vectorised over channels.
+
+#pragma once
+
+#include "rows.h"
+
+namespace bitfactor {
+namespace {
+
+// The taps of a window that fall inside the map: rows y0 <= kh < y1, columns x0 <= kw < x1.
+struct Extent {
+    int y0, y1, x0, x1;
+};
+
+inline int at_least_0(int value) { return value > 0 ? value : 0; }
+inline int at_most(int value, int limit) { return value < limit ? value : limit; }
+
+inline Extent extent_at(const Window& w, Pixel pixel) {
+    const Corner at = corner_of(w, pixel);
+    return {at_least_0(-at.top), at_most(w.in_h - at.top, w.kernel_h), at_least_0(-at.left),
+            at_most(w.in_w - at.left, w.kernel_w)};
+}
+
+// row (channels) = start, then row = combine(row, x) for each tap inside the map, in the order (kh, kw).
+template <class Combine>
+void pool_pixel(const Pool& pool, const float* map, Pixel pixel, float start, Combine combine, float* row) {
+    const Window& w = pool.window;
+    const Extent taps = extent_at(w, pixel);
+    const Corner at = corner_of(w, pixel);
+    for (int c = 0; c < pool.channels; c += Simd::lanes) {
+        Simd::Float value = Simd::broadcast(start);
+        for (int kh = taps.y0; kh < taps.y1; ++kh) {
+            const float* line = map + (static_cast<ptrdiff_t>(at.top + kh) * w.in_w + at.left) * pool.channels + c;
+            for (int kw = taps.x0; kw < taps.x1; ++kw) {
+                const float* x = line + static_cast<ptrdiff_t>(kw) * pool.channels;
+                value = combine(value, Simd::load_first(x, pool.channels - c));
+            }
+        }
+        Simd::store_first(row + c, value, pool.channels - c);
+    }
+}
+
+void divide_row(float* row, int channels, float count) {
+    for (int c = 0; c < channels; c += Simd::lanes) {
+        const Simd::Float mean = Simd::divide(Simd::load_first(row + c, channels - c), Simd::broadcast(count));
+        Simd::store_first(row + c, mean, channels - c);
+    }
+}
+
+void max_pool(const Pool& pool, const float* map, int first, int count, float* rows) {
+    const float lowest = -__builtin_inff();
+    for (int i = 0; i < count; ++i, rows += pool.channels) {
+        pool_pixel(pool, map, pixel_at(pool.window, first + i), lowest,
+                   [](Simd::Float a, Simd::Float b) { return Simd::max(b, a); }, rows);
+    }
+}
+
+// How many numbers the mean is over.
+inline int mean_count(const Pool& pool, Pixel pixel) {
+    const Window& w = pool.window;
+    if (!pool.count_include_pad) {
+        const Extent taps = extent_at(w, pixel);
+        return (taps.y1 - taps.y0) * (taps.x1 - taps.x0);
+    }
+    const int bottom = at_most(pixel.y * w.stride_h + w.kernel_h, w.pad_top + w.in_h + pool.pad_bottom);
+    const int right = at_most(pixel.x * w.stride_w + w.kernel_w, w.pad_left + w.in_w + pool.pad_right);
+    return (bottom - pixel.y * w.stride_h) * (right - pixel.x * w.stride_w);
+}
+
+void avg_pool(const Pool& pool, const float* map, int first, int count, float* rows) {
+    for (int i = 0; i < count; ++i, rows += pool.channels) {
+        const Pixel pixel = pixel_at(pool.window, first + i);
+        pool_pixel(pool, map, pixel, 0.0f, [](Simd::Float a, Simd::Float b) { return Simd::add(a, b); }, rows);
+        divide_row(rows, pool.channels, static_cast<float>(mean_count(pool, pixel)));
+    }
+}
+
+void global_avg_pool(const float* map, int pixels, int channels, float* row) {
+    for (int c = 0; c < channels; c += Simd::lanes) {
+        Simd::Float sum = Simd::broadcast(0.0f);
+        for (int i = 0; i < pixels; ++i) {
+            sum = Simd::add(sum, Simd::load_first(map + static_cast<ptrdiff_t>(i) * channels + c, channels - c));
+        }
+        Simd::store_first(row + c, sum, channels - c);
+    }
+    divide_row(row, channels, static_cast<float>(pixels));
+}
+
+// In squares of 8, so that a cache line is used whole on both sides.
+void transpose(const float* map, int height, int width, float* out) {
+    constexpr int side = 8;
+    for (int y0 = 0; y0 < height; y0 += side) {
+        const int y1 = at_most(y0 + side, height);
+        for (int x0 = 0; x0 < width; x0 += side) {
+            const int x1 = at_most(x0 + side, width);
+            for (int y = y0; y < y1; ++y) {
+                for (int x = x0; x < x1; ++x) {
+                    out[static_cast<ptrdiff_t>(x) * height + y] = map[static_cast<ptrdiff_t>(y) * width + x];
+                }
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace bitfactor

@@ -1,0 +1,220 @@
+#include "program.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "border.h"
+
+namespace bitfactor {
+namespace {
+
+constexpr int strip_floats = 4096;  // 16 KiB of rows: half of an L1 cache, the rest is for weights
+
+int taps_of(const Window& window) { return window.kernel_h * window.kernel_w; }
+int pixels_of(const Window& window) { return window.out_h * window.out_w; }
+
+size_t words_for(int channels) { return (static_cast<size_t>(channels) + 63) / 64; }
+
+// Copies `count` bits from bit `first` of `from` to the start of `to`, with zeros behind them.
+void copy_bits(const uint64_t* from, size_t first, size_t count, uint64_t* to) {
+    std::fill(to, to + (count + 63) / 64, 0);
+    for (size_t i = 0; i < count; ++i) {
+        const uint64_t bit = from[(first + i) / 64] >> ((first + i) % 64) & 1;
+        to[i / 64] |= bit << (i % 64);
+    }
+}
+
+template <class T>
+T* at(AlignedVector<char>& arena, size_t offset) {
+    return reinterpret_cast<T*>(arena.data() + offset);
+}
+
+}  // namespace
+
+Program::Program(const KernelSet& kernels, int threads, size_t arena_bytes)
+    : kernels_(kernels), arena_bytes_(arena_bytes), threads_(threads - 1) {}
+
+void Program::add_step(int pixels, int channels, int taps, Rows rows) {
+    const int tile = kernels_.tile;
+    const int strip = std::max(tile, strip_floats / std::max(channels, 1) / tile * tile);
+    pointer_count_ = std::max(pointer_count_, static_cast<size_t>(strip) * taps);
+    row_floats_ = std::max(row_floats_, static_cast<size_t>(std::min(strip, pixels)) * channels);
+    steps_.push_back({std::move(rows), pixels, channels, strip, {}});
+}
+
+void Program::conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
+                   const float* weight, const float* bias) {
+    struct Constants {
+        AlignedVector<float> weight, bias, padding;
+    };
+    const size_t depth = static_cast<size_t>(taps_of(window)) * in_channels;
+    auto own = std::make_shared<Constants>(
+        Constants{pack_lanes(weight, groups, out_channels, depth, kernels_.lanes),
+                  pack_lanes(bias, groups, out_channels, 1, kernels_.lanes), AlignedVector<float>(in_channels, 0.0f)});
+    const Conv layer{window,           groups, in_channels, out_channels, own->weight.data(), own->bias.data(),
+                     own->padding.data()};
+    add_step(pixels_of(window), groups * out_channels, taps_of(window),
+             [this, own, layer, source](Workspace& w, int first, int count) {
+                 kernels_.conv(layer, at<float>(w.arena, source), first, count, w.pointers.data(), w.rows.data());
+                 return w.rows.data();
+             });
+}
+
+void Program::binary_conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
+                          int words, const uint32_t* weight, int pad_value) {
+    struct Constants {
+        AlignedVector<uint32_t> weight, padding;
+        Border border;
+    };
+    const int lanes = kernels_.lanes;
+    const size_t depth = static_cast<size_t>(taps_of(window)) * words;
+    auto own = std::make_shared<Constants>(
+        Constants{pack_lanes(weight, groups, out_channels, depth, lanes), AlignedVector<uint32_t>(words, 0u),
+                  border_of(window, groups, out_channels, words, in_channels, weight, pad_value, lanes)});
+    if (pad_value == 1) {
+        for (int i = 0; i < in_channels; ++i) own->padding[i / 32] |= 1u << (i % 32);
+    }
+    if (groups > 1 && in_channels % 64) source = regroup(source, window.in_h * window.in_w, groups, in_channels);
+    const int group_words = static_cast<int>(2 * words_for(in_channels));
+    const BinaryConv layer{window,
+                           groups,
+                           words,
+                           out_channels,
+                           group_words,
+                           groups * group_words,
+                           own->weight.data(),
+                           own->padding.data(),
+                           own->border.base.data(),
+                           own->border.row_class.data(),
+                           own->border.column_class.data()};
+    add_step(pixels_of(window), groups * out_channels, taps_of(window),
+             [this, own, layer, source](Workspace& w, int first, int count) {
+                 kernels_.binary_conv(layer, at<uint32_t>(w.arena, source), first, count, w.pointers.data(),
+                                      w.rows.data());
+                 return w.rows.data();
+             });
+}
+
+// Copies the signs so that each group starts at a word of its own: (pixels, groups, words). Gives their offset.
+size_t Program::regroup(size_t source, int pixels, int groups, int channels) {
+    const size_t from_words = words_for(groups * channels), to_words = words_for(channels);
+    const size_t offset = arena_bytes_;
+    arena_bytes_ += (pixels * groups * to_words * sizeof(uint64_t) + 63) / 64 * 64;
+    add_step(1, 0, 0, [=](Workspace& w, int, int) {
+        const uint64_t* from = at<uint64_t>(w.arena, source);
+        uint64_t* to = at<uint64_t>(w.arena, offset);
+        for (int pixel = 0; pixel < pixels; ++pixel, from += from_words) {
+            for (int group = 0; group < groups; ++group, to += to_words) {
+                copy_bits(from, static_cast<size_t>(group) * channels, channels, to);
+            }
+        }
+        return w.rows.data();
+    });
+    return offset;
+}
+
+void Program::max_pool(size_t source, const Pool& pool) {
+    add_step(pixels_of(pool.window), pool.channels, 0, [=](Workspace& w, int first, int count) {
+        kernels_.max_pool(pool, at<float>(w.arena, source), first, count, w.rows.data());
+        return w.rows.data();
+    });
+}
+
+void Program::avg_pool(size_t source, const Pool& pool) {
+    add_step(pixels_of(pool.window), pool.channels, 0, [=](Workspace& w, int first, int count) {
+        kernels_.avg_pool(pool, at<float>(w.arena, source), first, count, w.rows.data());
+        return w.rows.data();
+    });
+}
+
+void Program::global_avg_pool(const Buffer& source) {
+    add_step(1, source.channels, 0, [=](Workspace& w, int, int) {
+        kernels_.global_avg_pool(at<float>(w.arena, source.offset), source.pixels, source.channels, w.rows.data());
+        return w.rows.data();
+    });
+}
+
+void Program::flatten(const Buffer& source) {
+    add_step(1, source.pixels * source.channels, 0, [=](Workspace& w, int, int) {
+        kernels_.transpose(at<float>(w.arena, source.offset), source.pixels, source.channels, w.rows.data());
+        return w.rows.data();
+    });
+}
+
+void Program::pointwise(const Buffer& source) {
+    add_step(source.pixels, source.channels, 0, [=](Workspace& w, int first, int) {
+        return at<float>(w.arena, source.offset) + static_cast<size_t>(first) * source.channels;
+    });
+}
+
+void Program::stage(Stage::Kind kind, size_t buffer) {
+    steps_.back().stages.push_back({kind, nullptr, nullptr, 0, buffer});
+}
+
+void Program::stage(Stage::Kind kind, size_t buffer, const float* a, size_t a_size, const float* b) {
+    Step& step = steps_.back();
+    const size_t channels = static_cast<size_t>(step.channels);
+    const auto keep = [this](const float* values, size_t size) -> const float* {
+        return values ? parameters_.emplace_back(values, values + size).data() : nullptr;
+    };
+    const ptrdiff_t a_step = a_size > channels ? step.channels : 0;
+    step.stages.push_back({kind, keep(a, a_size), keep(b, channels), a_step, buffer});
+}
+
+std::unique_ptr<Program::Workspace> Program::borrow() {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (!idle_.empty()) {
+            auto workspace = std::move(idle_.back());
+            idle_.pop_back();
+            return workspace;
+        }
+    }
+    auto workspace = std::make_unique<Workspace>();
+    workspace->arena.resize(arena_bytes_);
+    workspace->pointers.resize(pointer_count_);
+    workspace->rows.resize(row_floats_);
+    return workspace;
+}
+
+void Program::run(const float* x, size_t samples, const std::vector<float*>& outs) {
+    threads_.for_each(samples, [&](size_t sample) {
+        auto workspace = borrow();
+        run_sample(*workspace, x, sample, outs);
+        std::lock_guard<std::mutex> lock(mutex_);
+        idle_.push_back(std::move(workspace));
+    });
+}
+
+void Program::run_sample(Workspace& w, const float* x, size_t sample, const std::vector<float*>& outs) const {
+    const size_t size = static_cast<size_t>(input_.pixels) * input_.channels;
+    kernels_.transpose(x + sample * size, input_.channels, input_.pixels, at<float>(w.arena, input_.offset));
+    for (const Step& step : steps_) {
+        for (int first = 0; first < step.pixels; first += step.strip) {
+            const int count = std::min(step.strip, step.pixels - first);
+            const float* rows = step.rows(w, first, count);
+            kernels_.epilogue(step.stages.data(), step.stages.size(), rows, first, count, step.channels,
+                              w.arena.data());
+        }
+    }
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+        const size_t out_size = static_cast<size_t>(outputs_[i].pixels) * outputs_[i].channels;
+        store_output(outputs_[i], w.arena.data(), outs[i] + sample * out_size);
+    }
+}
+
+void Program::store_output(const Buffer& output, const char* arena, float* out) const {
+    if (!output.signs) {
+        kernels_.transpose(reinterpret_cast<const float*>(arena + output.offset), output.pixels, output.channels, out);
+        return;
+    }
+    const uint64_t* words = reinterpret_cast<const uint64_t*>(arena + output.offset);
+    for (int pixel = 0; pixel < output.pixels; ++pixel, words += words_for(output.channels)) {
+        for (int c = 0; c < output.channels; ++c) {
+            const bool plus = words[c / 64] >> (c % 64) & 1;
+            out[static_cast<size_t>(c) * output.pixels + pixel] = plus ? 1.0f : -1.0f;
+        }
+    }
+}
+
+}  // namespace bitfactor

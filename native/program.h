@@ -1,0 +1,92 @@
+// A network as a list of steps over one arena.
+//
+// A step gives the rows of a feature map, a strip of pixels at a time, and takes each strip through its stages
+// while it is in the L1 cache. Where each buffer lies in the arena is decided by whoever builds the program; a
+// run allocates nothing. Samples are independent, so threads share out the samples of a batch, and the result does
+// not depend on their number; a single sample runs in the calling thread.
+
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "kernels.h"
+#include "pack.h"
+#include "thread_pool.h"
+
+namespace bitfactor {
+
+// Where a value lies, and its size: float rows, or signs.
+struct Buffer {
+    size_t offset;
+    int pixels, channels;
+    bool signs;
+};
+
+class Program {
+  public:
+    Program(const KernelSet& kernels, int threads, size_t arena_bytes);
+
+    // The input (channels, pixels) and the outputs, (channels, pixels) of float; signs are given as -1 and +1.
+    void set_input(const Buffer& buffer) { input_ = buffer; }
+    void add_output(const Buffer& buffer) { outputs_.push_back(buffer); }
+
+    // Weights are (groups * out_channels, kh, kw, in_channels or words), biases (groups * out_channels).
+    void conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
+              const float* weight, const float* bias);
+    // `words` 32-bit words of weight hold the `in_channels` signs of a group; unused bits are 0.
+    void binary_conv(size_t source, const Window& window, int groups, int in_channels, int out_channels, int words,
+                     const uint32_t* weight, int pad_value);
+    void max_pool(size_t source, const Pool& pool);
+    void avg_pool(size_t source, const Pool& pool);
+    void global_avg_pool(const Buffer& source);
+    void flatten(const Buffer& source);
+    // No operation of its own: the stages take their rows from a buffer.
+    void pointwise(const Buffer& source);
+
+    // Adds a stage to the last step. Parameters are copied.
+    void stage(Stage::Kind kind, size_t buffer);
+    void stage(Stage::Kind kind, size_t buffer, const float* a, size_t a_size, const float* b);
+
+    // x (samples, input) -> outs[i] (samples, output i). May be called from several threads at once.
+    void run(const float* x, size_t samples, const std::vector<float*>& outs);
+
+    const Buffer& input() const { return input_; }
+    const std::vector<Buffer>& outputs() const { return outputs_; }
+
+  private:
+    // The memory of one sample on its way through the program.
+    struct Workspace {
+        AlignedVector<char> arena;
+        AlignedVector<const void*> pointers;
+        AlignedVector<float> rows;
+    };
+    // Fills rows (count, channels) for the pixels first ... first + count, or returns where they already stand.
+    using Rows = std::function<const float*(Workspace&, int first, int count)>;
+    struct Step {
+        Rows rows;
+        int pixels, channels, strip;
+        std::vector<Stage> stages;
+    };
+
+    void add_step(int pixels, int channels, int taps, Rows rows);
+    size_t regroup(size_t source, int pixels, int groups, int channels);
+    void run_sample(Workspace& workspace, const float* x, size_t sample, const std::vector<float*>& outs) const;
+    void store_output(const Buffer& output, const char* arena, float* out) const;
+    std::unique_ptr<Workspace> borrow();
+
+    const KernelSet& kernels_;
+    size_t arena_bytes_, pointer_count_ = 0, row_floats_ = 0;
+    Buffer input_{};
+    std::vector<Buffer> outputs_;
+    std::vector<Step> steps_;
+    std::deque<AlignedVector<float>> parameters_;
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<Workspace>> idle_;
+    ThreadPool threads_;
+};
+
+}  // namespace bitfactor

@@ -1,0 +1,82 @@
+// How a strip of pixels and the output channels of one group are cut into tiles.
+//
+// The pointers of the whole strip are gathered once; then each block of output channels sweeps over the strip,
+// so its weights come from the L1 cache for all tiles but the first.
+
+#pragma once
+
+#include "rows.h"
+
+namespace bitfactor {
+namespace {
+
+inline int vectors_for(int channels) { return (channels + Simd::lanes - 1) / Simd::lanes; }
+
+// The tile that starts at `done`: a single pixel has its own, as linear layers have no other; any other
+// remainder is computed as a whole tile.
+inline int tile_at(int done, int count) { return count - done == 1 ? 1 : Simd::tile; }
+
+template <class T>
+void gather_strip(const Window& window, const T* map, const T* padding, ptrdiff_t pixel_stride, int first,
+                  int count, const T** rows) {
+    const int taps = window.kernel_h * window.kernel_w;
+    for (int done = 0; done < count; done += Simd::tile) {
+        const T** tile_rows = rows + static_cast<ptrdiff_t>(done) * taps;
+        if (tile_at(done, count) == 1) {
+            gather_rows<1>(window, map, padding, pixel_stride, first + done, 1, tile_rows);
+        } else {
+            gather_rows<Simd::tile>(window, map, padding, pixel_stride, first + done, count - done, tile_rows);
+        }
+    }
+}
+
+// Writes the first `count` pixels of a tile to out (pixels, groups * out_channels).
+template <int P, int V, class Layer>
+void store_tile(const Simd::Float (&tile)[P][V], const Layer& layer, int group, int vector, int count, float* out) {
+    const int channels = layer.out_channels - vector * Simd::lanes;
+    const ptrdiff_t stride = static_cast<ptrdiff_t>(layer.groups) * layer.out_channels;
+    out += group * layer.out_channels + vector * Simd::lanes;
+    UNROLL for (int p = 0; p < P; ++p) {
+        if (p >= count) return;
+        UNROLL for (int v = 0; v < V; ++v) {
+            float* to = out + p * stride + v * Simd::lanes;
+            if (channels >= V * Simd::lanes) {
+                Simd::store(to, tile[p][v]);
+            } else {
+                Simd::store_first(to, tile[p][v], channels - v * Simd::lanes);
+            }
+        }
+    }
+}
+
+template <class Block, int V, class Layer, class T>
+void sweep_strip(const Layer& layer, const T* const* rows, int group, int vector, int first, int count,
+                 float* out) {
+    const int taps = layer.window.kernel_h * layer.window.kernel_w;
+    const ptrdiff_t stride = static_cast<ptrdiff_t>(layer.groups) * layer.out_channels;
+    for (int done = 0; done < count; done += Simd::tile) {
+        const T* const* tile_rows = rows + static_cast<ptrdiff_t>(done) * taps;
+        if (tile_at(done, count) == 1) {
+            Block::template run<1, V>(layer, tile_rows, first + done, group, vector, 1, out + done * stride);
+        } else {
+            Block::template run<Simd::tile, V>(layer, tile_rows, first + done, group, vector, count - done,
+                                               out + done * stride);
+        }
+    }
+}
+
+// Runs Block over all tiles, `V` registers of output channels at a time, the rest with fewer.
+template <class Block, int V, class Layer, class T>
+void sweep(const Layer& layer, const T* map, ptrdiff_t pixel_stride, int group, int first, int count,
+           const T** rows, float* out) {
+    gather_strip(layer.window, map, layer.padding, pixel_stride, first, count, rows);
+    const int vectors = vectors_for(layer.out_channels);
+    int vector = 0;
+    for (; vector + V <= vectors; vector += V) {
+        sweep_strip<Block, V>(layer, rows, group, vector, first, count, out);
+    }
+    for (; vector < vectors; ++vector) sweep_strip<Block, 1>(layer, rows, group, vector, first, count, out);
+}
+
+}  // namespace
+}  // namespace bitfactor

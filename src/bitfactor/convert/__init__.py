@@ -1,0 +1,18 @@
+"""Conversion of any torch model, the plan of it, and the summary of a model."""
+
+from bitfactor.convert.binarization import Binarization
+from bitfactor.convert.binarize import binarize_
+from bitfactor.convert.groups import group_by_shape
+from bitfactor.convert.plan import Plan, PlannedLayer
+from bitfactor.convert.summary import Summary, SummaryRow, summary
+
+__all__ = [
+    "Binarization",
+    "Plan",
+    "PlannedLayer",
+    "Summary",
+    "SummaryRow",
+    "binarize_",
+    "group_by_shape",
+    "summary",
+]

@@ -1,0 +1,79 @@
+"""The choices of a conversion, as plain values: stored as JSON, shown as flags."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bitfactor.errors import InputError
+
+LatentName = Literal["none", "svd", "tucker", "holistic", "cp", "tt", "shared"]
+ScaleName = Literal[
+    "none", "analytic", "learned", "learned_map", "learned_channel_x_map", "learned_channel_x_axes"
+]
+
+
+@dataclass(frozen=True)
+class Binarization:
+    """How a model's convolutions and linear layers turn binary. The defaults are the paper's full method.
+
+    Example
+    -------
+    >>> dataclasses.asdict(Binarization(latent="tucker"))["scale"]
+    'learned'
+    """
+
+    latent: LatentName = "holistic"
+    """What the sign is taken of: a free weight, a decomposition of each layer, or one of several layers.
+    With holistic, layers in no group get a Tucker decomposition of their own."""
+
+    rank: int | float | tuple[int | float, ...] | None = None
+    """Rank, or fraction of the full one, for all modes or per mode; the full rank if left out."""
+
+    initialisation: Literal["factorised", "identity"] = "factorised"
+    """Where the factors start: an exact factorisation of the first weight, or unit matrices around it."""
+
+    start: Literal["weight", "he"] = "weight"
+    """The first weight: the one the model has, or a fresh He-normal draw (fan out)."""
+
+    groups: Literal["paper", "auto"] | None = None
+    """Which layers holistic joins: the model's own preset, or every shape that occurs twice or more.
+    Left out, the preset if the model has one."""
+
+    scale: ScaleName = "learned"
+    """The factor on a layer's output: none, mean of the weight's magnitudes, or learned: per channel, or
+    as XNOR-Net++ has it per channel and position, free or as an outer product."""
+
+    detach_alpha: bool = False
+    """Stop the gradient that flows to the weight through an analytic scale."""
+
+    alpha_start: Literal["analytic", "ones"] = "analytic"
+    """Where a learned scale starts."""
+
+    activation_estimator: Literal["clipped", "polynomial", "annealed"] = "clipped"
+    """The gradient in place of the input sign's own."""
+
+    weight_estimator: Literal["masked", "rms", "identity"] = "masked"
+    """The gradient in place of the weight sign's own: masked where abs(W) > 1, through a normalisation of
+    each filter, or passed on whole (factors then grow without bound)."""
+
+    activations: bool = True
+    """Binarize inputs; turn off for a stage of training with real ones."""
+
+    weights: bool = True
+    """Binarize weights; turn off for a stage of training with real ones, used at mean magnitude 1."""
+
+    padding_value: Literal[-1, 0, 1] = 0
+    """What padded taps hold after the sign."""
+
+    real_ends: bool = True
+    """Keep the first and the last convolution or linear layer real."""
+
+    orthogonality: float = 0.0
+    """Weight of `orthogonality_penalty` in the loss; the training loop adds it."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rank, int | float | None):  # JSON gives a list
+            object.__setattr__(self, "rank", tuple(self.rank))
+        if self.orthogonality < 0:
+            raise InputError(
+                "orthogonality", expected="0 or more", found=str(self.orthogonality), fix="0 turns it off"
+            )

@@ -1,0 +1,120 @@
+"""The scaling factors alpha, which multiply a binary layer's output (equation 2)."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from bitfactor.errors import InputError
+
+
+def analytic_alpha(W: Tensor) -> Tensor:
+    """Return mean abs(W) of every filter, (O, ...) -> (O,): the alpha of XNOR-Net."""
+    return W.abs().flatten(1).mean(1)
+
+
+def over_channels(alpha: Tensor, W: Tensor) -> Tensor:
+    """Shape alpha (O,) to broadcast over the output of a layer with this weight: (O, 1, 1) after a conv2d."""
+    return alpha.view(-1, *(1,) * (W.dim() - 2))
+
+
+class NoScale(nn.Module):
+    """alpha = 1: BNN."""
+
+    def alpha_of(self, W: Tensor) -> Tensor:
+        return W.new_ones(W.shape[0])
+
+    def forward(self, y: Tensor, W: Tensor) -> Tensor:
+        return y
+
+
+class AnalyticScale(nn.Module):
+    """alpha_i = mean abs(W_i), the paper's analytic factor; its gradient reaches W unless detached."""
+
+    def __init__(self, *, detach: bool = False) -> None:
+        super().__init__()
+        self.detach = detach
+
+    def alpha_of(self, W: Tensor) -> Tensor:
+        return analytic_alpha(W.detach() if self.detach else W)
+
+    def forward(self, y: Tensor, W: Tensor) -> Tensor:
+        return y * over_channels(self.alpha_of(W), W).to(y.dtype)
+
+    def extra_repr(self) -> str:
+        return "detached" if self.detach else ""
+
+
+class LearnedScale(nn.Module):
+    """One learned alpha per output channel, of any sign (section 3.3 of the paper)."""
+
+    def __init__(self, alpha: Tensor) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(alpha.detach().clone())
+
+    def alpha_of(self, W: Tensor) -> Tensor:
+        return self.alpha
+
+    def forward(self, y: Tensor, W: Tensor) -> Tensor:
+        return y * over_channels(self.alpha, W).to(y.dtype)
+
+
+class LearnedMapScale(nn.Module):
+    """Gamma, a learned scale per channel and position, as an outer product (XNOR-Net++).
+
+    `maps` are tensors that broadcast to (O, H, W): one (O, H, W); alpha (O, 1, 1) and beta (1, H, W); or
+    alpha (O, 1, 1), beta (1, H, 1) and gamma (1, 1, W). Sizes are those of the output: another resolution
+    is an error.
+    """
+
+    def __init__(self, maps: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.maps = nn.ParameterList([nn.Parameter(part.detach().clone()) for part in maps])
+
+    def gamma(self) -> Tensor:
+        """Return the whole scale, (O, H, W)."""
+        first, *others = self.maps
+        gamma: Tensor = first
+        for part in others:
+            gamma = gamma * part
+        return gamma
+
+    def alpha_of(self, W: Tensor) -> Tensor:
+        return self.gamma().flatten(1).mean(1)
+
+    def forward(self, y: Tensor, W: Tensor) -> Tensor:
+        gamma = self.gamma()
+        if y.shape[-gamma.dim() :] != gamma.shape:
+            raise InputError(
+                "scale per position",
+                expected=f"an output shaped {tuple(gamma.shape)}",
+                found=str(tuple(y.shape[-gamma.dim() :])),
+                fix="feed the resolution it was made for, or take scale='learned'",
+            )
+        return y * gamma.to(y.dtype)
+
+
+Scale = NoScale | AnalyticScale | LearnedScale | LearnedMapScale
+
+
+def full_map(alpha: Tensor, size: Sequence[int]) -> list[Tensor]:
+    """Return one free map (O, H, W), case 2 of XNOR-Net++."""
+    return [alpha.view(-1, *(1,) * len(size)).expand(-1, *size)]
+
+
+def channel_by_map(alpha: Tensor, size: Sequence[int]) -> list[Tensor]:
+    """Return alpha (O, 1, 1) and beta (1, H, W), case 3 of XNOR-Net++."""
+    return [alpha.view(-1, *(1,) * len(size)), alpha.new_ones(1, *size)]
+
+
+def channel_by_axes(alpha: Tensor, size: Sequence[int]) -> list[Tensor]:
+    """Return alpha (O, 1, 1), beta (1, H, 1) and gamma (1, 1, W), case 4 of XNOR-Net++."""
+    axes = [[n if axis == k else 1 for k in range(len(size))] for axis, n in enumerate(size)]
+    return [alpha.view(-1, *(1,) * len(size)), *(alpha.new_ones(1, *axis) for axis in axes)]
+
+
+# The learned scales per position, which need the size of the layer's output.
+MAPS = {
+    "learned_map": full_map,
+    "learned_channel_x_map": channel_by_map,
+    "learned_channel_x_axes": channel_by_axes,
+}

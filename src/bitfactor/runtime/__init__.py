@@ -1,0 +1,5 @@
+"""Runs exported networks on a CPU, with numpy and the compiled core alone."""
+
+from bitfactor.runtime.session import Session, instruction_sets
+
+__all__ = ["Session", "instruction_sets"]

@@ -1,0 +1,195 @@
+"""A graph as a program of the compiled core."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.format.bits import words_for
+from bitfactor.format.graph import Graph, Node, Value
+from bitfactor.runtime import _native
+from bitfactor.runtime.arena import Lifetime, place
+from bitfactor.runtime.plan import Stage, Step, plan
+
+
+def build(graph: Graph, isa: str, threads: int) -> _native.Program:
+    """Return the program that runs `graph` with the kernels of `isa`."""
+    steps = plan(graph)
+    offsets, size = place(_lifetimes(graph, steps))
+    buffers = {name: _buffer(graph.values[name], offset) for name, offset in offsets.items()}
+    program = _native.Program(isa=isa, threads=threads, arena_bytes=size)
+    program.set_input(buffers[graph.input.name])
+    for step in steps:
+        _add_rows(program, graph, step, offsets, buffers)
+        for stage in step.stages:
+            STAGES[stage.op](program, stage, offsets.get(stage.value, 0))
+    for name in graph.outputs:
+        program.add_output(buffers[name])
+    return program
+
+
+def _lifetimes(graph: Graph, steps: Sequence[Step]) -> dict[str, Lifetime]:
+    first = {graph.input.name: -1}
+    last = {graph.input.name: -1}
+    for i, step in enumerate(steps):
+        first.update(dict.fromkeys(step.writes, i))
+        last.update(dict.fromkeys((*step.writes, *step.reads), i))
+    last.update(dict.fromkeys(graph.outputs, len(steps)))
+    return {name: Lifetime(_bytes(graph.values[name]), first[name], last[name]) for name in first}
+
+
+def _bytes(value: Value) -> int:
+    channels, pixels = _layout(value)
+    return pixels * (8 * words_for(channels) if value.kind == "bit" else 4 * channels)
+
+
+def _layout(value: Value) -> tuple[int, int]:
+    """(C, H, W) -> (C, H * W); (F,) -> (F, 1)."""
+    return value.shape[0], math.prod(value.shape[1:])
+
+
+def _buffer(value: Value, offset: int) -> _native.Buffer:
+    channels, pixels = _layout(value)
+    return _native.Buffer(offset=offset, pixels=pixels, channels=channels, signs=value.kind == "bit")
+
+
+def _add_rows(
+    program: _native.Program, graph: Graph, step: Step, offsets: dict[str, int], buffers: dict[str, _native.Buffer]
+) -> None:
+    if step.node is None:
+        program.pointwise(buffers[step.source])
+    elif step.node.op in WINDOWED:
+        shapes = graph.values[step.source].shape, graph.values[step.node.name].shape
+        WINDOWED[step.node.op](program, step.node, offsets[step.source], *shapes)
+    else:
+        WHOLE[step.node.op](program, buffers[step.source])
+
+
+_Shape = tuple[int, ...]
+
+
+def _window(node: Node, x: _Shape, y: _Shape, kernel: Any) -> _native.Window:
+    attributes: Any = node.attributes
+    return _native.window(
+        in_size=x[1:],
+        out_size=y[1:],
+        kernel=kernel,
+        stride=attributes["stride"],
+        padding=attributes["padding"][:2],
+        dilation=attributes.get("dilation", (1, 1)),
+    )
+
+
+_ONE_PIXEL = {"in_size": (1, 1), "out_size": (1, 1), "kernel": (1, 1), "stride": (1, 1)}
+
+
+def _point() -> _native.Window:
+    """The window of a linear layer: a convolution over a map of one pixel."""
+    return _native.window(**_ONE_PIXEL, padding=(0, 0), dilation=(1, 1))
+
+
+def _floats(array: NDArray[Any]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(array, np.float32)
+
+
+def _words(weight: NDArray[np.uint64], channels: int) -> NDArray[np.uint32]:
+    """(..., 64-bit words) -> (..., 32-bit words), without the last where it holds no signs."""
+    return np.ascontiguousarray(np.ascontiguousarray(weight).view(np.uint32)[..., : -(-channels // 32)])
+
+
+def _conv2d(program: _native.Program, node: Node, source: int, x: _Shape, y: _Shape) -> None:
+    weight, bias = _floats(node.tensors["weight"]), _floats(node.tensors["bias"])
+    groups: Any = node.attributes["groups"]
+    window = _window(node, x, y, weight.shape[1:3])
+    program.conv(source=source, window=window, groups=groups, weight=weight, bias=bias)
+
+
+def _linear(program: _native.Program, node: Node, source: int, x: _Shape, y: _Shape) -> None:
+    weight = _floats(node.tensors["weight"]).reshape(*y, 1, 1, -1)
+    program.conv(source=source, window=_point(), groups=1, weight=weight, bias=_floats(node.tensors["bias"]))
+
+
+def _binary_conv2d(program: _native.Program, node: Node, source: int, x: _Shape, y: _Shape) -> None:
+    groups: Any = node.attributes["groups"]
+    pad_value: Any = node.attributes["pad_value"]
+    channels = x[0] // groups
+    program.binary_conv(
+        source=source,
+        window=_window(node, x, y, node.tensors["weight"].shape[1:3]),
+        groups=groups,
+        in_channels=channels,
+        weight=_words(node.tensors["weight"], channels),
+        pad_value=pad_value,
+    )
+
+
+def _binary_linear(program: _native.Program, node: Node, source: int, x: _Shape, y: _Shape) -> None:
+    weight = _words(node.tensors["weight"], x[0]).reshape(*y, 1, 1, -1)
+    program.binary_conv(
+        source=source, window=_point(), groups=1, in_channels=x[0], weight=weight, pad_value=0
+    )
+
+
+def _pool(node: Node, x: _Shape, y: _Shape) -> _native.Pool:
+    attributes: Any = node.attributes
+    return _native.pool(
+        window=_window(node, x, y, attributes["kernel"]),
+        channels=x[0],
+        far_padding=attributes["padding"][2:],
+        count_include_pad=bool(attributes.get("count_include_pad", 0)),
+    )
+
+
+def _max_pool2d(program: _native.Program, node: Node, source: int, x: _Shape, y: _Shape) -> None:
+    program.max_pool(source=source, pool=_pool(node, x, y))
+
+
+def _avg_pool2d(program: _native.Program, node: Node, source: int, x: _Shape, y: _Shape) -> None:
+    program.avg_pool(source=source, pool=_pool(node, x, y))
+
+
+def _threshold(program: _native.Program, stage: Stage, buffer: int) -> None:
+    """x > t, or for direction -1 x < t, is direction * x > direction * t."""
+    tensors = _tensors(stage)
+    direction = _floats(tensors["direction"])
+    program.signs(buffer=buffer, direction=direction, threshold=direction * _floats(tensors["threshold"]))
+
+
+def _affine(program: _native.Program, stage: Stage, buffer: int) -> None:
+    tensors = _tensors(stage)
+    program.affine(scale=_floats(tensors["scale"]), shift=_floats(tensors["shift"]))
+
+
+def _scale(program: _native.Program, stage: Stage, buffer: int) -> None:
+    alpha = _tensors(stage)["alpha"]
+    program.scale(alpha=_floats(alpha.reshape(len(alpha), -1).T))  # (C, H, W) -> (pixels, C)
+
+
+def _tensors(stage: Stage) -> Any:
+    assert stage.node is not None
+    return stage.node.tensors
+
+
+WINDOWED: dict[str, Callable[..., None]] = {
+    "conv2d": _conv2d,
+    "linear": _linear,
+    "binary_conv2d": _binary_conv2d,
+    "binary_linear": _binary_linear,
+    "max_pool2d": _max_pool2d,
+    "avg_pool2d": _avg_pool2d,
+}
+WHOLE: dict[str, Callable[..., None]] = {
+    "global_avg_pool": lambda program, source: program.global_avg_pool(source=source),
+    "flatten": lambda program, source: program.flatten(source=source),
+}
+STAGES: dict[str, Callable[[_native.Program, Stage, int], None]] = {
+    "scale": _scale,
+    "affine": _affine,
+    "relu": lambda program, stage, buffer: program.relu(),
+    "prelu": lambda program, stage, buffer: program.prelu(slope=_floats(_tensors(stage)["slope"])),
+    "add": lambda program, stage, buffer: program.add(buffer=buffer),
+    "store": lambda program, stage, buffer: program.store(buffer=buffer),
+    "threshold": _threshold,
+}

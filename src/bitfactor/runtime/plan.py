@@ -1,0 +1,133 @@
+"""Which operations run together.
+
+A step gives the rows of a feature map and takes them through stages before anything is written. It begins with an
+operation that looks at more than one number at a time (a convolution, a pool), or reads a value from memory; scale,
+affine, relu, prelu, add and threshold that follow become its stages. A value that is needed again, by a shortcut say,
+is stored on the way, in the same pass that gives the signs for the next layer.
+
+Each stage is the operation of the graph, in the graph's order: results are the same bits as without fusion.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bitfactor.errors import InputError
+from bitfactor.format.graph import Graph, Node
+
+POINTWISE = ("scale", "affine", "relu", "prelu", "add")
+_EXACT_SUMS = 1 << 24  # beyond, float32 does not hold every integer
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`op` is a pointwise operation or threshold, of `node`; or store.
+
+    `value` is what add reads, and what store and threshold write.
+    """
+
+    op: str
+    node: Node | None = None
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """`node` gives the rows, from the value `source`; where it is None, they are read from `source` as they are."""
+
+    node: Node | None
+    source: str
+    stages: tuple[Stage, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.source, *(stage.value for stage in self.stages if stage.op == "add"))
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return tuple(stage.value for stage in self.stages if stage.op in ("store", "threshold"))
+
+
+def plan(graph: Graph) -> tuple[Step, ...]:
+    """Return the steps of `graph`, in an order in which they can run.
+
+    Raises
+    ------
+    InputError
+        If a binary layer sums 2^24 signs or more.
+    """
+    return tuple(_Planner(graph).steps())
+
+
+class _Planner:
+    """Goes over the nodes in order; `done` are the nodes that are part of a step, `stored` the values in memory."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.consumers: dict[str, list[Node]] = {name: [] for name in graph.values}
+        for node in graph.nodes:
+            for name in dict.fromkeys(node.inputs):
+                self.consumers[name].append(node)
+        self.done: set[str] = set()
+        self.stored = {graph.input.name}
+
+    def steps(self) -> Iterator[Step]:
+        for node in self.graph.nodes:
+            if node.name in self.done:
+                continue
+            _expect_exact_sums(node, self.graph)
+            step = self._begin(node)
+            self.stored.update(step.writes)
+            yield step
+
+    def _begin(self, node: Node) -> Step:
+        source = node.inputs[0]
+        if node.op == "threshold":
+            return Step(None, source, tuple(self._thresholds(source)))
+        self.done.add(node.name)
+        if node.op in POINTWISE:
+            own = Stage(node.op, node, node.inputs[1] if node.op == "add" else "")
+            return Step(None, source, (own, *self._follow(node.name)))
+        return Step(node, source, tuple(self._follow(node.name)))
+
+    def _follow(self, value: str) -> Iterator[Stage]:
+        """Yield the stages that `value`, in registers, goes through."""
+        while True:
+            yield from self._thresholds(value)
+            waiting = [node for node in self.consumers[value] if node.name not in self.done]
+            following = next((node for node in waiting if self._can_follow(node, value)), None)
+            if value in self.graph.outputs or len(waiting) > (following is not None):
+                yield Stage("store", value=value)
+            if following is None:
+                return
+            self.done.add(following.name)
+            others = [name for name in following.inputs if name != value]
+            yield Stage(following.op, following, others[0] if others else "")
+            value = following.name
+
+    def _can_follow(self, node: Node, value: str) -> bool:
+        others = [name for name in node.inputs if name != value]
+        if node.op == "add":
+            return len(others) == 1 and others[0] in self.stored
+        return node.op in POINTWISE
+
+    def _thresholds(self, value: str) -> Iterator[Stage]:
+        for node in self.consumers[value]:
+            if node.op == "threshold" and node.name not in self.done:
+                self.done.add(node.name)
+                yield Stage("threshold", node, node.name)
+
+
+def _expect_exact_sums(node: Node, graph: Graph) -> None:
+    if node.op not in ("binary_conv2d", "binary_linear"):
+        return
+    taps = 1
+    for size in node.tensors["weight"].shape[1:-1]:
+        taps *= size
+    signs = taps * graph.values[node.inputs[0]].shape[0] // int(node.attributes.get("groups", 1))  # type: ignore[arg-type]
+    if signs >= _EXACT_SUMS:
+        raise InputError(
+            f"node {node.name!r}",
+            expected=f"sums of fewer than {_EXACT_SUMS} signs",
+            found=str(signs),
+            fix="use a smaller kernel or fewer channels",
+        )

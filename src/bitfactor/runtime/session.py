@@ -1,0 +1,151 @@
+"""A model file, ready to run."""
+
+import math
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.errors import InputError, near_matches
+from bitfactor.format.file import ModelFile, load
+from bitfactor.format.graph import Graph
+from bitfactor.runtime import _native, reference
+from bitfactor.runtime.build import build
+
+ISA_VARIABLE = "BITFACTOR_ISA"
+REFERENCE = "reference"
+_Outputs = tuple[NDArray[Any], ...]
+
+
+def instruction_sets() -> list[str]:
+    """Return the names of the instruction sets that this machine runs, best first."""
+    return _native.instruction_sets()
+
+
+class Session:
+    """The network in the model file at `path`, ready to run on this machine's processor.
+
+    `threads` share out the samples of a batch; the result does not depend on their number, and a single sample uses
+    one. `isa` is one of `instruction_sets()`, or "reference" for plain numpy (slow, for checks); by default what
+    the environment variable BITFACTOR_ISA says, else the best. Results are the same bits whichever it is.
+    A session may be called from several Python threads at once.
+
+    Attributes
+    ----------
+    model : the ModelFile: graph, input specification, golden values
+    input_shape : shape of one sample, (C, H, W)
+    labels : names of the output's entries
+    isa, threads : as in use
+
+    Raises
+    ------
+    InputError
+        If the file is no model file, `isa` is not known or this machine lacks it, or `threads` is below 1.
+
+    Example
+    -------
+    >>> session = Session("net.safetensors")
+    >>> session(np.zeros((1, 3, 224, 224), np.float32)).shape
+    (1, 1000)
+    """
+
+    def __init__(self, path: str | os.PathLike[str], threads: int = 1, isa: str | None = None) -> None:
+        if threads < 1:
+            raise InputError("threads", expected="1 or more", found=str(threads), fix="pass threads=1")
+        self.isa = _choose(isa)
+        self.threads = threads
+        self.model: ModelFile = load(path)
+        self.input_shape = self.model.graph.input.shape
+        self.labels = self.model.labels
+        self._run = runner(self.model.graph, self.isa, threads)
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any] | _Outputs:
+        """Return the output for x (N, *input_shape), or a tuple where the network has several.
+
+        x is float32, or of a type that float32 holds exactly. Outputs are (N, ...), shaped as in torch; float32,
+        or int32 and int8 where an output is a sum or signs. N may be 0.
+
+        Raises
+        ------
+        InputError
+            If x has another shape or type, or holds NaN or infinity.
+        """
+        outputs = self._run(_checked(x, self.input_shape))
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    def verify(self) -> None:
+        """Run the golden input of the file; the outputs must equal the golden outputs, bit for bit.
+
+        Raises
+        ------
+        InputError
+            If one does not.
+        """
+        outputs = self._run(_checked(self.model.golden_input, self.input_shape))
+        for i, (found, expected) in enumerate(zip(outputs, self.model.golden_outputs, strict=True)):
+            if not np.array_equal(found, expected):
+                raise InputError(
+                    f"output {self.model.graph.outputs[i]!r}",
+                    expected="the golden output of the file, exactly",
+                    found=_difference(found, expected),
+                    fix="export the model again, and report it if that does not help",
+                )
+
+
+def _choose(isa: str | None) -> str:
+    where = "isa" if isa is not None else ISA_VARIABLE
+    isa = isa if isa is not None else os.environ.get(ISA_VARIABLE)
+    available = [*instruction_sets(), REFERENCE]
+    if not isa:
+        return available[0]
+    if isa not in available:
+        expected = f"an instruction set of this machine ({', '.join(available)})"
+        raise InputError(where, expected=expected, found=repr(isa), fix=near_matches(isa, available))
+    return isa
+
+
+def runner(graph: Graph, isa: str, threads: int = 1) -> Callable[[NDArray[np.float32]], _Outputs]:
+    """Return a function from x (N, *shape of the input) to the outputs of `graph`, one array each."""
+    if isa == REFERENCE:
+        return lambda x: reference.run(graph, x)
+    program = build(graph, isa, threads)
+    values = [graph.values[name] for name in graph.outputs]
+
+    def run(x: NDArray[np.float32]) -> _Outputs:
+        outs = [np.empty((len(x), math.prod(value.shape)), np.float32) for value in values]
+        program.run(x=x.reshape(len(x), math.prod(graph.input.shape)), outs=outs)
+        return tuple(
+            out.reshape(len(x), *value.shape).astype(_DTYPES[value.kind], copy=False)
+            for out, value in zip(outs, values, strict=True)
+        )
+
+    return run
+
+
+_DTYPES = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
+
+
+def _checked(x: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    x = np.asarray(x)
+    if x.shape[1:] != shape or x.ndim != len(shape) + 1:
+        expected = f"shape (N, {', '.join(map(str, shape))})"
+        raise InputError("x", expected=expected, found=str(x.shape), fix="add the batch dimension, or resize")
+    if not np.can_cast(x.dtype, np.float32):
+        raise InputError(
+            "x", expected="float32, or a type it holds exactly", found=str(x.dtype), fix="use x.astype(numpy.float32)"
+        )
+    x = np.ascontiguousarray(x, np.float32)
+    if not np.isfinite(x).all():
+        index = np.argwhere(~np.isfinite(x))[0].tolist()
+        raise InputError("x", expected="finite numbers", found=f"{x[tuple(index)]} at {index}", fix="clean the input")
+    return x
+
+
+def _difference(found: NDArray[Any], expected: NDArray[Any]) -> str:
+    if found.shape != expected.shape:
+        return f"shape {found.shape} instead of {expected.shape}"
+    differing = int((found != expected).sum())
+    most = np.abs(found.astype(np.float64) - expected).max()
+    return f"{differing} of {expected.size} numbers differing, by {most:.3g} at most"

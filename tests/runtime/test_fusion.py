@@ -1,0 +1,149 @@
+"""Whole graphs: fused or not, on one thread or two, the outputs are the bits of the reference."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bitfactor.format import Graph, Node, Value, pack_signs
+from bitfactor.runtime import instruction_sets, reference
+from bitfactor.runtime.plan import plan
+from bitfactor.runtime.session import runner
+
+every_set = pytest.mark.parametrize("isa", instruction_sets())
+SAME = {"stride": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
+
+
+class Builder:
+    """Adds nodes that keep the shape (C, H, W), with random parameters."""
+
+    def __init__(self, rng: np.random.Generator, channels: int) -> None:
+        self.rng, self.c = rng, channels
+        self.nodes: list[Node] = []
+
+    def floats(self, *shape: int) -> np.ndarray:
+        return self.rng.standard_normal(shape, np.float32)
+
+    def signs(self, *shape: int) -> np.ndarray:
+        return self.rng.choice(np.array([-1, 1], np.int8), shape)
+
+    def add(self, op: str, *inputs: str) -> str:
+        c = self.c
+        tensors, attributes = {
+            "threshold": lambda: ({"threshold": self.floats(c), "direction": self.signs(c)}, {}),
+            "binary_conv2d": lambda: (
+                {"weight": pack_signs(self.signs(c, 3, 3, c))},
+                {**SAME, "pad_value": int(self.rng.integers(-1, 2))},
+            ),
+            "conv2d": lambda: ({"weight": self.floats(c, 3, 3, c) / (3 * c), "bias": self.floats(c)}, SAME),
+            "scale": lambda: ({"alpha": self.floats(c) / c}, {}),
+            "affine": lambda: ({"scale": self.floats(c), "shift": self.floats(c)}, {}),
+            "prelu": lambda: ({"slope": self.floats(c)}, {}),
+            "relu": lambda: ({}, {}),
+            "add": lambda: ({}, {}),
+            "max_pool2d": lambda: ({}, {"kernel": (3, 3), "stride": (1, 1), "padding": (1, 1, 1, 1)}),
+        }[op]()
+        self.nodes.append(Node(f"{op}{len(self.nodes)}", op, inputs, attributes, tensors))
+        return self.nodes[-1].name
+
+    def graph(self, outputs: list[str], height: int, width: int) -> Graph:
+        return Graph(Value("x", (self.c, height, width), "float32"), tuple(self.nodes), tuple(outputs))
+
+
+def residual(channels: int = 64, height: int = 7, width: int = 5, blocks: int = 3) -> Graph:
+    """Pre-activation blocks: BN and sign as a threshold, binary convolution, alpha, PReLU, twice, plus shortcut."""
+    builder = Builder(np.random.default_rng(0), channels)
+    stream = builder.add("conv2d", "x")
+    for _ in range(blocks):
+        value = stream
+        for _ in range(2):
+            bits = builder.add("threshold", value)
+            value = builder.add("prelu", builder.add("scale", builder.add("binary_conv2d", bits)))
+        stream = builder.add("add", value, stream)
+    return builder.graph([builder.add("relu", builder.add("affine", stream))], height, width)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    """Operations drawn one by one over any values before them; some values are outputs as well."""
+    builder = Builder(np.random.default_rng(draw(st.integers(0, 2**32 - 1))), draw(st.sampled_from([3, 33, 64, 70])))
+    known: dict[str, list[str]] = {"float32": ["x"], "int32": [], "bit": []}
+    takes = {"threshold": ("float32", "int32"), "scale": ("float32", "int32"), "binary_conv2d": ("bit",)}
+    gives = {"threshold": "bit", "binary_conv2d": "int32"}
+    names = ["threshold", "binary_conv2d", "conv2d", "scale", "affine", "prelu", "relu", "add", "max_pool2d"]
+    for _ in range(draw(st.integers(1, 14))):
+        op = draw(st.sampled_from(names))
+        inputs = [name for kind in takes.get(op, ("float32",)) for name in known[kind]]
+        if not inputs:
+            continue
+        chosen = [draw(st.sampled_from(inputs)) for _ in range(2 if op == "add" else 1)]
+        known[gives.get(op, "float32")].append(builder.add(op, *chosen))
+    every = [name for names in known.values() for name in names]
+    outputs = draw(st.lists(st.sampled_from(every), min_size=1, max_size=3))
+    return builder.graph(outputs, draw(st.integers(1, 6)), draw(st.integers(1, 6)))
+
+
+def samples(graph: Graph, n: int) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal((n, *graph.input.shape), np.float32)
+
+
+def expect_equal(found: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...]) -> None:
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert a.dtype == b.dtype
+
+
+@every_set
+@given(graph=graphs(), n=st.integers(1, 2))
+@settings(max_examples=100, deadline=None)
+def test_any_graph(isa, graph, n):
+    x = samples(graph, n)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = reference.run(graph, x)
+    expect_equal(runner(graph, isa)(x), expected)
+
+
+@every_set
+@pytest.mark.parametrize("channels", [16, 64, 100, 128])
+def test_residual_network(isa, channels):
+    graph = residual(channels)
+    x = samples(graph, 2)
+    expect_equal(runner(graph, isa)(x), reference.run(graph, x))
+
+
+def test_residual_block_keeps_its_sum_and_its_signs_in_one_step():
+    steps = plan(residual(blocks=2))
+    assert [[stage.op for stage in step.stages] for step in steps] == [
+        ["threshold", "store"],
+        ["scale", "prelu", "threshold"],
+        ["scale", "prelu", "add", "threshold", "store"],
+        ["scale", "prelu", "threshold"],
+        ["scale", "prelu", "add", "affine", "relu", "store"],
+    ]
+
+
+def test_a_value_added_to_itself_is_read_from_memory():
+    builder = Builder(np.random.default_rng(0), 5)
+    doubled = builder.add("affine", "x")
+    graph = builder.graph([builder.add("add", doubled, doubled)], 2, 3)
+    x = samples(graph, 1)
+    expect_equal(runner(graph, instruction_sets()[0])(x), reference.run(graph, x))
+
+
+@every_set
+def test_the_number_of_threads_changes_nothing(isa):
+    graph = residual()
+    x = samples(graph, 7)
+    expect_equal(runner(graph, isa, threads=2)(x), runner(graph, isa, threads=1)(x))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_concurrent_calls(threads):
+    graph = residual()
+    run = runner(graph, instruction_sets()[0], threads)
+    batches = [samples(graph, 4) * np.float32(i + 1) for i in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        for found, x in zip(pool.map(run, batches), batches, strict=True):
+            expect_equal(found, reference.run(graph, x))

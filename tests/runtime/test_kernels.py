@@ -1,0 +1,179 @@
+"""Every instruction set of this machine gives the bits of the reference, operation by operation."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bitfactor.format import Graph, Node, Value, pack_signs
+from bitfactor.runtime import instruction_sets, reference
+from bitfactor.runtime.session import runner
+
+sizes = st.integers(1, 9)
+channels = st.one_of(st.integers(1, 20), st.sampled_from([32, 33, 63, 64, 65, 96, 128, 130]))
+pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
+seeds = st.integers(0, 2**32 - 1)
+drawn = settings(max_examples=60, deadline=None)
+every_set = pytest.mark.parametrize("isa", instruction_sets())
+
+
+def floats(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape, np.float32)
+
+
+def signs(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.choice(np.array([-1, 1], np.int8), shape)
+
+
+def expect_reference(graph: Graph, x: np.ndarray, isa: str) -> None:
+    for found, expected in zip(runner(graph, isa)(x), reference.run(graph, x), strict=True):
+        np.testing.assert_array_equal(found, expected)
+        assert found.dtype == expected.dtype
+
+
+def check(nodes: list[Node], x: np.ndarray, isa: str) -> None:
+    expect_reference(Graph(Value("x", x.shape[1:], "float32"), tuple(nodes), (nodes[-1].name,)), x, isa)
+
+
+def to_bits(channels: int, rng: np.random.Generator) -> Node:
+    tensors = {"threshold": floats(rng, channels) / 4, "direction": signs(rng, channels)}
+    return Node("bits", "threshold", ("x",), {}, tensors)
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> tuple[dict[str, object], tuple[int, int], tuple[int, ...], int]:
+    """Attributes, kernel, shape of x and output channels, such that at least one window fits."""
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    depth = draw(channels) if groups == 1 else draw(st.sampled_from([1, 5, 31, 32, 40, 64, 70]))
+    outputs = groups * (draw(channels) if groups == 1 else draw(st.integers(1, 40)))
+    kernel, stride, dilation = draw(pairs), draw(pairs), draw(pairs)
+    padding = draw(st.tuples(*[st.integers(0, 4)] * 4))
+    least = [max(1, (kernel[i] - 1) * dilation[i] + 1 - padding[i] - padding[2 + i]) for i in range(2)]
+    shape = (draw(st.integers(1, 3)), groups * depth, *(size + draw(sizes) - 1 for size in least))
+    attributes = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    return attributes, kernel, shape, outputs
+
+
+@every_set
+@given(layer=convolutions(), pad_value=st.sampled_from([-1, 0, 1]), seed=seeds)
+@drawn
+def test_binary_conv2d(isa, layer, pad_value, seed):
+    attributes, kernel, shape, outputs = layer
+    rng = np.random.default_rng(seed)
+    weight = pack_signs(signs(rng, outputs, *kernel, shape[1] // attributes["groups"]))
+    attributes = {**attributes, "pad_value": pad_value}
+    node = Node("y", "binary_conv2d", ("bits",), attributes, {"weight": weight})
+    check([to_bits(shape[1], rng), node], floats(rng, *shape), isa)
+
+
+@every_set
+@given(layer=convolutions(), seed=seeds)
+@drawn
+def test_conv2d(isa, layer, seed):
+    attributes, kernel, shape, outputs = layer
+    rng = np.random.default_rng(seed)
+    weight = floats(rng, outputs, *kernel, shape[1] // attributes["groups"])
+    tensors = {"weight": weight, "bias": floats(rng, outputs)}
+    check([Node("y", "conv2d", ("x",), attributes, tensors)], floats(rng, *shape), isa)
+
+
+@every_set
+@given(n=st.integers(1, 3), features=st.integers(1, 300), outputs=st.integers(1, 150), seed=seeds)
+@drawn
+def test_linear(isa, n, features, outputs, seed):
+    rng = np.random.default_rng(seed)
+    tensors = {"weight": floats(rng, outputs, features), "bias": floats(rng, outputs)}
+    check([Node("y", "linear", ("x",), {}, tensors)], floats(rng, n, features), isa)
+
+
+@every_set
+@given(n=st.integers(1, 3), features=st.integers(1, 3000), outputs=st.integers(1, 150), seed=seeds)
+@drawn
+def test_binary_linear(isa, n, features, outputs, seed):
+    rng = np.random.default_rng(seed)
+    node = Node("y", "binary_linear", ("bits",), {}, {"weight": pack_signs(signs(rng, outputs, features))})
+    check([to_bits(features, rng), node], floats(rng, n, features), isa)
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> tuple[dict[str, object], tuple[int, ...]]:
+    kernel, stride = draw(st.tuples(st.integers(1, 4), st.integers(1, 4))), draw(pairs)
+    padding = tuple(draw(st.integers(0, kernel[i % 2] - 1)) for i in range(4))
+    least = [max(1, kernel[i] - padding[i] - padding[2 + i]) for i in range(2)]
+    shape = (draw(st.integers(1, 2)), draw(channels), *(size + draw(sizes) - 1 for size in least))
+    return {"kernel": kernel, "stride": stride, "padding": padding}, shape
+
+
+@every_set
+@given(pool=pools(), seed=seeds)
+@drawn
+def test_max_pool2d(isa, pool, seed):
+    attributes, shape = pool
+    check([Node("y", "max_pool2d", ("x",), attributes)], floats(np.random.default_rng(seed), *shape), isa)
+
+
+@every_set
+@given(pool=pools(), count_include_pad=st.integers(0, 1), seed=seeds)
+@drawn
+def test_avg_pool2d(isa, pool, count_include_pad, seed):
+    attributes, shape = pool
+    attributes = {**attributes, "count_include_pad": count_include_pad}
+    check([Node("y", "avg_pool2d", ("x",), attributes)], floats(np.random.default_rng(seed), *shape), isa)
+
+
+maps = st.tuples(st.integers(1, 3), channels, sizes, sizes)
+vectors = st.tuples(st.integers(1, 3), st.integers(1, 200))
+
+
+@every_set
+@pytest.mark.parametrize("op", ["global_avg_pool", "flatten"])
+@given(shape=maps, seed=seeds)
+@drawn
+def test_whole_maps(isa, op, shape, seed):
+    check([Node("y", op, ("x",))], floats(np.random.default_rng(seed), *shape), isa)
+
+
+def pointwise(op: str, shape: tuple[int, ...], rng: np.random.Generator) -> Node:
+    c = shape[1]
+    tensors = {
+        "scale": {"alpha": floats(rng, c)},
+        "scale each": {"alpha": floats(rng, *shape[1:])},
+        "affine": {"scale": floats(rng, c), "shift": floats(rng, c)},
+        "relu": {},
+        "prelu": {"slope": floats(rng, c)},
+        "add": {},
+        "threshold": {"threshold": floats(rng, c), "direction": signs(rng, c)},
+    }
+    inputs = ("x", "x") if op == "add" else ("x",)
+    return Node("y", op.split()[0], inputs, {}, tensors[op])
+
+
+@every_set
+@pytest.mark.parametrize("op", ["scale", "scale each", "affine", "relu", "prelu", "add", "threshold"])
+@given(shape=st.one_of(maps, vectors), seed=seeds)
+@drawn
+def test_pointwise(isa, op, shape, seed):
+    rng = np.random.default_rng(seed)
+    check([pointwise(op, shape, rng)], floats(rng, *shape), isa)
+
+
+@every_set
+def test_threshold_takes_ties_zeros_and_infinities_as_the_reference_does(isa):
+    values = np.array([-np.inf, -1, -1e-45, -0.0, 0.0, 1e-45, 1, np.inf], np.float32)
+    points = np.repeat(values, 2)
+    tensors = {"threshold": points, "direction": np.tile(np.array([1, -1], np.int8), 8)}
+    x = np.repeat(values[1:-1, None], 16, axis=1)
+    check([Node("y", "threshold", ("x",), {}, tensors)], x, isa)
+
+
+@every_set
+def test_fma_rounds_once(isa):
+    """Operands whose float64 sum lies half-way between two float32, and results below the normal numbers."""
+    rng = np.random.default_rng(0)
+    x = floats(rng, 64, 16) * np.float32(2.0) ** rng.integers(-70, 10, (64, 16)).astype(np.float32)
+    scale = floats(rng, 16) * np.float32(2.0) ** rng.integers(-70, 10, 16).astype(np.float32)
+    shift = floats(rng, 16) * np.float32(2.0) ** rng.integers(-126, 10, 16).astype(np.float32)
+    x[:, 0], scale[0], shift[0] = 1 + 2.0**-23, 1 + 2.0**-12, 2.0**-60
+    x[:, 1], scale[1], shift[1] = 2.0**-60, 2.0**-60, 1 + 2.0**-23
+    x[:, 2], scale[2], shift[2] = 1 + 2.0**-12, 1 + 2.0**-12, -(2.0**-60)
+    check([Node("y", "affine", ("x",), {}, {"scale": scale, "shift": shift})], x, isa)
