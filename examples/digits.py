@@ -1,6 +1,6 @@
 """Train, export and run a binary network on real digits, from scratch: what `make demo` does.
 
-    python examples/digits.py OUT [flags of `bitfactor train`]
+python examples/digits.py OUT [flags of `bitfactor train`]
 """
 
 import contextlib

@@ -12,10 +12,8 @@ class InputError(ValueError):
 
     Example
     -------
-    >>> raise InputError("net.safetensors", expected="a bitfactor model", found="a JPEG image",
-    ...                  fix="write one with `bitfactor export`")
-    Traceback (most recent call last):
-    bitfactor.errors.InputError: net.safetensors: expected a bitfactor model, found a JPEG image; write one with `bitfactor export`
+    >>> str(InputError("net.bin", expected="a model file", found="a JPEG image", fix="export one"))
+    'net.bin: expected a model file, found a JPEG image; export one'
     """
 
     def __init__(self, where: object, *, expected: str, found: str, fix: str) -> None:

@@ -39,7 +39,7 @@ def lowered():
 
 
 def test_a_value_with_two_readers_keeps_its_second_affine(lowered):
-    """The stem's output feeds a shortcut and a BatchNorm; only the stem's own BatchNorm may go into its weight."""
+    """The stem feeds a shortcut and a BatchNorm; only the stem's own BatchNorm may go into its weight."""
     x = np.random.default_rng(0).standard_normal((2, 1, 8, 8)).astype(np.float32)
     (expected,), (found,) = reference.run(lowered, x), reference.run(fold_affine(lowered), x)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

@@ -43,19 +43,28 @@ def test_every_sum_of_a_binary_layer(alpha, scale, shift, slope):
 
 
 def test_a_chain_that_turns_round_has_no_threshold():
-    chain = [node("prelu", slope=np.array([-1], np.float32)), node("affine", scale=np.ones(1, np.float32), shift=-np.ones(1, np.float32))]  # fmt: skip
+    one = np.ones(1, np.float32)
+    chain = [node("prelu", slope=-one), node("affine", scale=one, shift=-one)]
     assert thresholds.of_sums(chain, channels=1, largest=9) is None
 
 
 @settings(deadline=None, max_examples=60)
-@given(vectors(4), vectors(4), st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=50))
+@given(
+    vectors(4), vectors(4), st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=50)
+)
 def test_float_thresholds_are_exact_on_both_sides(scale, shift, others):
     found = thresholds.of_floats([node("affine", scale=scale, shift=shift)], channels=4)
     edge = torch.from_numpy(np.nan_to_num(found[0]))
-    around = [edge, torch.nextafter(edge, torch.tensor(torch.inf)), torch.nextafter(edge, torch.tensor(-torch.inf))]
+    around = [
+        edge,
+        torch.nextafter(edge, torch.tensor(torch.inf)),
+        torch.nextafter(edge, torch.tensor(-torch.inf)),
+    ]
     x = torch.stack([*around, *(torch.full((4,), value) for value in [*others, *EXTREME])])  # (M, 4)
     x = x[x.isfinite().all(1)]
-    expected = thresholds.apply([node("affine", scale=scale, shift=shift)], x.T[None, :, :, None])[0, :, :, 0] > 0
+    expected = (
+        thresholds.apply([node("affine", scale=scale, shift=shift)], x.T[None, :, :, None])[0, :, :, 0] > 0
+    )
     assert torch.equal(compare(found, x).T, expected)
 
 

@@ -12,7 +12,11 @@ def graph():
     signs = np.where(np.random.default_rng(0).random((3, 3, 3, 70)) > 0.5, 1, -1).astype(np.int8)
     nodes = (
         Node(
-            "sign", "threshold", ("x",), {}, {"threshold": np.zeros(70, np.float32), "direction": np.ones(70, np.int8)}
+            "sign",
+            "threshold",
+            ("x",),
+            {},
+            {"threshold": np.zeros(70, np.float32), "direction": np.ones(70, np.int8)},
         ),
         Node("conv", "binary_conv2d", ("sign",), SLIDING | {"pad_value": 0}, {"weight": pack_signs(signs)}),
         Node("y", "scale", ("conv",), {}, {"alpha": np.ones(3, np.float32)}),

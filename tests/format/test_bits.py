@@ -6,7 +6,9 @@ from hypothesis.extra import numpy as hnp
 
 from bitfactor.format import pack_signs, sign, unpack_signs
 
-signs = hnp.arrays(np.int8, st.tuples(st.integers(0, 3), st.integers(1, 130)), elements=st.sampled_from([-1, 1]))
+signs = hnp.arrays(
+    np.int8, st.tuples(st.integers(0, 3), st.integers(1, 130)), elements=st.sampled_from([-1, 1])
+)
 
 
 @given(signs)

@@ -22,7 +22,11 @@ def path(tmp_path, model):
 def test_load_gives_what_was_saved(path, model):
     found = load(path)
     assert found.graph.values == model.graph.values
-    assert (found.input_spec, found.labels, found.provenance) == (model.input_spec, model.labels, model.provenance)
+    assert (found.input_spec, found.labels, found.provenance) == (
+        model.input_spec,
+        model.labels,
+        model.provenance,
+    )
     for a, b in zip(found.graph.nodes, model.graph.nodes, strict=True):
         assert (a.name, a.op, a.inputs, dict(a.attributes)) == (b.name, b.op, b.inputs, dict(b.attributes))
         for role, tensor in b.tensors.items():

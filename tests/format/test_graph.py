@@ -47,10 +47,16 @@ def test_every_operation_states_what_it_misses(op):
         ([conv(name="x")], "a second value named 'x'"),
         ([conv(attributes=SLIDING | {"stride": (0, 1)})], "stride as 2 integers of 1 or more"),
         ([conv(attributes=SLIDING | {"groups": 3})], "groups that divide 4 channels"),
-        ([conv(tensors=conv().tensors | {"bias": np.zeros(7, np.float32)})], r"bias shaped \(8,\), found \(7,\)"),
+        (
+            [conv(tensors=conv().tensors | {"bias": np.zeros(7, np.float32)})],
+            r"bias shaped \(8,\), found \(7,\)",
+        ),
         ([conv(tensors=conv().tensors | {"bias": np.zeros(8)})], "bias of type float32, found float64"),
         ([conv(tensors={"weight": np.zeros((8, 3, 3, 4), np.float32)})], r"tensors \['bias', 'weight'\]"),
-        ([conv(tensors=conv().tensors | {"weight": np.zeros((8, 9, 9, 4), np.float32)})], "a map of at least"),
+        (
+            [conv(tensors=conv().tensors | {"weight": np.zeros((8, 9, 9, 4), np.float32)})],
+            "a map of at least",
+        ),
         ([Node("y", "scale", ("x",), {}, {"alpha": np.zeros(3, np.float32)})], "alpha shaped"),
         ([conv(), Node("z", "add", ("x", "y"))], "two inputs of one shape"),
         ([Node("y", "binary_linear", ("x",), {}, {"weight": np.zeros((2, 1), np.uint64)})], "of kind bit"),

@@ -1,6 +1,7 @@
 """The command `bitfactor`. One file per command; only the one that runs is imported.
 
-So that `predict` and `bench` work where torch is not installed, the table names modules and holds no functions.
+So that `predict` and `bench` work where torch is not installed, the table names modules and holds no
+functions.
 """
 
 import importlib

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import tyro
+from numpy.typing import NDArray
 
 import bitfactor
 from bitfactor.cli.arguments import parse
@@ -89,7 +90,7 @@ def _interleaved(engines: dict[str, Callable[[], object]], runs: int) -> dict[st
     return times
 
 
-def _torch(session: Session, x: np.ndarray[Any, Any], path: Path) -> tuple[str, Callable[[], object]]:
+def _torch(session: Session, x: NDArray[Any], path: Path) -> tuple[str, Callable[[], object]]:
     """The recipe's network before it was made binary, in float32."""
     import torch
 

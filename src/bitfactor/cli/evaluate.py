@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 import tyro
+from numpy.typing import NDArray
 
 from bitfactor.cli.arguments import parse
 from bitfactor.cli.output import print_json
@@ -51,7 +52,7 @@ def evaluate_file(path: Path) -> dict[str, Any]:
     """Classify the held-out data of the file's recipe in the runtime; returns what `evaluate_run` returns."""
     session = Session(path)
     data = _recipe_of_file(session, path).data()
-    return _result(session(data.test[0].numpy()), data)
+    return _result(np.asarray(session(data.test[0].numpy())), data)
 
 
 def _recipe_of_file(session: Session, path: Path) -> Recipe:
@@ -66,7 +67,7 @@ def _recipe_of_file(session: Session, path: Path) -> Recipe:
     return recipe_named(name)
 
 
-def _result(scores: "np.ndarray[Any, Any]", data: Digits) -> dict[str, Any]:
+def _result(scores: NDArray[Any], data: Digits) -> dict[str, Any]:
     predictions, labels = scores.argmax(1), data.test[1].numpy()
     correct = int((predictions == labels).sum())
     return {

@@ -26,7 +26,9 @@ def read_picture(path: Path, spec: InputSpec) -> NDArray[np.float32]:
     flag = cv2.IMREAD_GRAYSCALE if len(spec.mean) == 1 else cv2.IMREAD_COLOR_RGB
     picture: NDArray[Any] | None = cv2.imdecode(data, flag) if data.size else None
     if picture is None:
-        raise _bad(path, "an empty file" if not data.size else "data that cannot be decoded (damaged, or no picture)")
+        raise _bad(
+            path, "an empty file" if not data.size else "data that cannot be decoded (damaged, or no picture)"
+        )
     return prepare(picture, spec)
 
 
@@ -34,7 +36,9 @@ def prepare(picture: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.float32]:
     """Resize, crop in the centre and normalise: (H, W) or (H, W, 3) of 0..255 -> (C, *spec.size)."""
     height, width = spec.resize
     shrinks = picture.shape[0] > height and picture.shape[1] > width
-    resized = cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+    resized = cv2.resize(
+        picture, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+    )
     top, left = (height - spec.size[0]) // 2, (width - spec.size[1]) // 2
     cropped = resized[top : top + spec.size[0], left : left + spec.size[1]]
     channels = np.atleast_3d(cropped).transpose(2, 0, 1).astype(np.float32) / 255
@@ -43,4 +47,6 @@ def prepare(picture: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.float32]:
 
 
 def _bad(path: Path, found: str) -> InputError:
-    return InputError(path, expected="a picture (PNG, JPEG, ...)", found=found, fix="give a file that opens as a picture")
+    return InputError(
+        path, expected="a picture (PNG, JPEG, ...)", found=found, fix="give a file that opens as a picture"
+    )

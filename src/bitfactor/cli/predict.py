@@ -34,7 +34,9 @@ def main(arguments: Sequence[str]) -> None:
     """Print the most probable classes of each picture."""
     options = parse(Arguments, "predict", arguments)
     if not options.pictures:
-        raise InputError("bitfactor predict", expected="a picture", found="none", fix="name one after the model")
+        raise InputError(
+            "bitfactor predict", expected="a picture", found="none", fix="name one after the model"
+        )
     session = Session(options.model)
     spec = session.model.input_spec
     if spec is None:
@@ -44,16 +46,14 @@ def main(arguments: Sequence[str]) -> None:
             found="no input specification",
             fix="pass input_spec to bitfactor.export",
         )
-    results = []
+    results: list[dict[str, Any]] = []
     for path in options.pictures:
-        scores = session(read_picture(path, spec)[None])[0]
+        scores = np.asarray(session(read_picture(path, spec)[None]))[0]
         results.append({"picture": str(path), "classes": _ranked(scores, session.model.labels, options.top)})
     if options.json:
         print_json(results)
         return
-    rows = [
-        (r["picture"], *(f"{c['label']} {c['probability']:.1%}" for c in r["classes"])) for r in results
-    ]
+    rows = [(r["picture"], *(f"{c['label']} {c['probability']:.1%}" for c in r["classes"])) for r in results]
     print_table(("picture", *(f"{i + 1}." for i in range(len(rows[0]) - 1))), rows)
 
 
@@ -62,5 +62,6 @@ def _ranked(scores: NDArray[np.float32], labels: tuple[str, ...], top: int) -> l
     probabilities = exponents / exponents.sum()
     best = probabilities.argsort()[::-1][: max(top, 1)]
     return [
-        {"class": int(i), "label": labels[i] if labels else str(i), "probability": float(probabilities[i])} for i in best
+        {"class": int(i), "label": labels[i] if labels else str(i), "probability": float(probabilities[i])}
+        for i in best
     ]

@@ -24,6 +24,7 @@ def main(arguments: Sequence[str]) -> None:
         print_json([{"description": recipe.description, **recipe.settings()} for recipe in recipes])
         return
     rows = [
-        (r.name, r.binarization.latent, r.binarization.scale, str(r.optimization.epochs), r.description) for r in recipes
+        (r.name, r.binarization.latent, r.binarization.scale, str(r.optimization.epochs), r.description)
+        for r in recipes
     ]
     print_table(("recipe", "latent", "scale", "epochs", "what it is"), rows)

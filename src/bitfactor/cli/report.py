@@ -104,13 +104,14 @@ def _layers(model: nn.Module) -> list[Section]:
     return [
         Section(
             "Scaling factors",
-            f"alpha of each binary layer, one value per output channel (figure 2 of the paper); {negative:.0%} are negative.",
+            "alpha of each binary layer, one value per output channel (figure 2 of the paper); "
+            f"{negative:.0%} are negative.",
             figure=histograms(alpha, "alpha", marks=(0,)),
         ),
         Section(
             "Weights before the sign",
-            "The real-valued weight that the decomposition gives (figure 3 of the paper); between the lines, |W| <= 1, it"
-            " receives a gradient.",
+            "The real-valued weight that the decomposition gives (figure 3 of the paper); between the lines, "
+            "|W| <= 1, it receives a gradient.",
             figure=histograms(weight, "W", marks=(-1, 1)),
         ),
     ]

@@ -14,7 +14,7 @@ from bitfactor.training import build
 
 @dataclass(frozen=True)
 class Arguments:
-    """Show a recipe's layers: binary or real, operations by bit width, bytes in float, trained and exported."""
+    """Show a recipe's layers: binary or real, operations by bit width, bytes."""
 
     binarization: tyro.conf.OmitArgPrefixes[Binarization]
     json: bool = False

@@ -43,4 +43,7 @@ def main(arguments: Sequence[str]) -> None:
     if options.json:
         print_json({"out": str(options.out), **result})
     else:
-        print(f"{options.out}: step {result['step']}, loss {result['loss']:.4f}, held out {result['accuracy']:.2%}")
+        print(
+            f"{options.out}: step {result['step']}, loss {result['loss']:.4f}, "
+            f"held out {result['accuracy']:.2%}"
+        )

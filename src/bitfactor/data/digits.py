@@ -65,7 +65,9 @@ class Digits:
 
     def test_batches(self, batch_size: int) -> Iterator[Batch]:
         """Yield the held-out digits in order."""
-        yield from zip(*(part.split(batch_size) for part in self.test), strict=True)
+        images, labels = self.test
+        for start in range(0, len(labels), batch_size):
+            yield images[start : start + batch_size], labels[start : start + batch_size]
 
     def steps(self, batch_size: int) -> int:
         """Return the number of whole batches in an epoch."""
@@ -78,7 +80,7 @@ def _generator(seed: int, epoch: int, step: int) -> torch.Generator:
 
 
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Rotate, scale and shift each picture by a small random amount, (N, 1, H, W) -> the same; edges are repeated."""
+    """Rotate, scale and shift each picture of (N, 1, H, W) by a small random amount; edges are repeated."""
     n = len(images)
     angle, scale, dx, dy = (torch.rand(4, n, generator=generator) * 2 - 1).unbind()
     angle, scale = torch.deg2rad(angle * _ANGLE), 1 + scale * _SCALE

@@ -59,7 +59,7 @@ def _(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class _BakedLayer(nn.Module):
-    """What is left of a binary layer: signs, scale, bias; scale and bias are shaped to broadcast over its output."""
+    """What is left of a binary layer: signs; scale and bias, shaped to broadcast over its output."""
 
     weight: Tensor
     scale: Tensor
@@ -68,10 +68,16 @@ class _BakedLayer(nn.Module):
     def __init__(self, layer: BinaryLayer) -> None:
         super().__init__()
         weight = layer.binary_weight()
-        scale = layer.scale.gamma() if isinstance(layer.scale, LearnedMapScale) else over_channels(layer.alpha(), weight)
+        scale = (
+            layer.scale.gamma()
+            if isinstance(layer.scale, LearnedMapScale)
+            else over_channels(layer.alpha(), weight)
+        )
         self.register_buffer("weight", weight.detach().to(torch.int8))
         self.register_buffer("scale", scale.detach().clone())
-        self.register_buffer("bias", None if layer.bias is None else over_channels(layer.bias, weight).detach().clone())
+        self.register_buffer(
+            "bias", None if layer.bias is None else over_channels(layer.bias, weight).detach().clone()
+        )
 
     def rescale(self, y: Tensor) -> Tensor:
         y = y * self.scale
@@ -111,7 +117,9 @@ def bake(model: nn.Module) -> nn.Module:
 
 def _baked(name: str, layer: BinaryLayer) -> _BakedLayer:
     if not (layer.binary_activations and layer.binary_weights):
-        raise _unsupported(name, "a layer whose weights or inputs are still real", "finish the stage that turns them binary")
+        raise _unsupported(
+            name, "a layer whose weights or inputs are still real", "finish the stage that turns them binary"
+        )
     if isinstance(layer, BinaryConv2d) and layer.padding_mode == "zeros":
         return _BakedConv2d(layer)
     if isinstance(layer, BinaryLinear):
@@ -121,4 +129,6 @@ def _baked(name: str, layer: BinaryLayer) -> _BakedLayer:
 
 
 def _unsupported(name: str, found: str, fix: str) -> InputError:
-    return InputError(f"layer {name}", expected="a binary linear or 2-d layer, padded with a constant", found=found, fix=fix)
+    return InputError(
+        f"layer {name}", expected="a binary linear or 2-d layer, padded with a constant", found=found, fix=fix
+    )

@@ -4,6 +4,7 @@ import copy
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,8 +40,8 @@ def export(
     Parameters
     ----------
     model
-        Any model that `torch.export` can trace, with the layers that `bitfactor.binarize_` made. It is left as
-        it is; what is exported is its behaviour in evaluation mode.
+        Any model that `torch.export` can trace, with the layers that `bitfactor.binarize_` made. It is left
+        as it is; what is exported is its behaviour in evaluation mode.
     example_input
         (N, ...), one batch as the model takes it; the first one or two samples become the golden vector that
         `Session.verify` replays. N does not bind the file: it runs batches of any size.
@@ -91,15 +92,15 @@ def _compare(model: nn.Module, session: Session, inputs: Tensor) -> float:
         if worst > TOLERANCE or (y.ndim == 2 and not np.array_equal(y.argmax(1), z.argmax(1))):
             raise InputError(
                 "export",
-                expected=f"torch and the runtime to agree within {TOLERANCE} of the largest output, and on each class",
+                expected=f"torch and the runtime within {TOLERANCE} of the largest output, and the same classes",
                 found=f"a difference of {worst:.2e}",
                 fix="please report this model: the exported file would not do what the model does",
             )
     return worst
 
 
-def _outputs(result: object) -> list[NDArray[np.float32]]:
-    values = result if isinstance(result, (tuple, list)) else [result]
+def _outputs(result: Any) -> list[NDArray[np.float32]]:
+    values = result if isinstance(result, tuple | list) else [result]
     return [_numpy(value) if isinstance(value, Tensor) else value for value in values]
 
 

@@ -29,7 +29,12 @@ def fold_affine(graph: Graph) -> Graph:
     for original in graph.nodes:
         node = replace(original, inputs=tuple(folded.get(name, name) for name in original.inputs))
         layer = nodes.get(node.inputs[0])
-        if node.op == "affine" and layer and layer.op in ("conv2d", "linear") and used[original.inputs[0]] == 1:
+        if (
+            node.op == "affine"
+            and layer
+            and layer.op in ("conv2d", "linear")
+            and used[original.inputs[0]] == 1
+        ):
             nodes[layer.name] = _scaled(layer, node)
             folded[node.name] = layer.name
         else:
@@ -88,7 +93,7 @@ def _largest_sum(layer: Node, graph: Graph) -> int:
     if layer.op == "binary_linear":
         return channels
     _, height, width, _ = layer.tensors["weight"].shape
-    return height * width * channels // int(layer.attributes["groups"])  # type: ignore[arg-type]
+    return int(height * width * channels // layer.attributes["groups"])
 
 
 def remove_dead(graph: Graph) -> Graph:

@@ -30,7 +30,11 @@ class Builder:
         self.module = ""
 
     def emit(
-        self, op: str, inputs: Sequence[str], attributes: dict[str, Any] | None = None, **tensors: NDArray[Any]
+        self,
+        op: str,
+        inputs: Sequence[str],
+        attributes: dict[str, Any] | None = None,
+        **tensors: NDArray[Any],
     ) -> str:
         """Append a node and return the name of its value."""
         node = Node(self._name(op), op, tuple(inputs), attributes or {}, tensors)
@@ -97,18 +101,18 @@ def lower(model: nn.Module, example_input: Tensor) -> Graph:
 
 def _visit(module: fx.GraphModule, builder: Builder) -> Graph:
     environment: dict[fx.Node, Any] = {}
-    outputs: tuple[Any, ...] = ()
+    outputs: tuple[str, ...] = ()
     for node in module.graph.nodes:
         if node.op == "placeholder":
             environment[node] = builder.input.name
         elif node.op == "get_attr":
             environment[node] = _attribute(module, node.target)
         elif node.op == "output":
-            outputs = fx.map_arg(node.args[0], environment.__getitem__)
+            found = fx.map_arg(node.args[0], environment.__getitem__)
+            outputs = (found,) if isinstance(found, str) else tuple(found)
         elif node.op == "call_function":
             environment[node] = _call(node, environment, builder)
-    flat = [outputs] if isinstance(outputs, str) else list(outputs)
-    return builder.graph([builder.real(name) for name in flat])
+    return builder.graph([builder.real(name) for name in outputs])
 
 
 def _attribute(module: nn.Module, path: str) -> Tensor:
@@ -170,7 +174,10 @@ def _binary_conv2d(
 ) -> str:
     words = pack_signs(_array(weight.permute(0, 2, 3, 1)))
     left, right, top, bottom = padding
-    attributes = _window(stride, 0, dilation, groups) | {"padding": (top, left, bottom, right), "pad_value": pad_value}
+    attributes = _window(stride, 0, dilation, groups) | {
+        "padding": (top, left, bottom, right),
+        "pad_value": pad_value,
+    }
     return b.emit("binary_conv2d", [b.sign(x)], attributes, weight=words)
 
 
@@ -227,9 +234,15 @@ def _add(b: Builder, x: str | Tensor, y: str | Tensor, alpha: int = 1) -> str:
 def _mul(b: Builder, x: str | Tensor, y: str | Tensor) -> str:
     value, constant = (x, y) if isinstance(x, str) else (y, x)
     if isinstance(constant, str):
-        raise InputError(b.module, expected="a factor that is constant", found="two computed values", fix="use add")
+        raise InputError(
+            b.module, expected="a factor that is constant", found="two computed values", fix="use add"
+        )
     full = torch.as_tensor(constant).float().expand(1, *b.shape(str(value)))[0]
-    return b.emit("scale", [str(value)], alpha=_float(full) if _varies(full) else _float(full.reshape(len(full), -1)[:, 0]))
+    return b.emit(
+        "scale",
+        [str(value)],
+        alpha=_float(full) if _varies(full) else _float(full.reshape(len(full), -1)[:, 0]),
+    )
 
 
 def _per_channel(b: Builder, x: str, constant: Tensor) -> NDArray[np.float32]:
@@ -237,7 +250,10 @@ def _per_channel(b: Builder, x: str, constant: Tensor) -> NDArray[np.float32]:
     full = constant.float().expand(1, *b.shape(x))[0]
     if _varies(full):
         raise InputError(
-            b.module, expected="a constant per channel", found=f"one shaped {tuple(constant.shape)}", fix="use (C, 1, 1)"
+            b.module,
+            expected="a constant per channel",
+            found=f"one shaped {tuple(constant.shape)}",
+            fix="use (C, 1, 1)",
         )
     return _float(full.reshape(len(full), -1)[:, 0])
 
@@ -252,10 +268,18 @@ def _pool(kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:
 
 
 def _max_pool2d(
-    b: Builder, x: str, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
+    b: Builder,
+    x: str,
+    kernel: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil: bool = False,
 ) -> str:
     if _pair(dilation) != (1, 1) or ceil:
-        raise InputError(b.module, expected="max_pool2d without dilation or ceil_mode", found="one", fix="pad instead")
+        raise InputError(
+            b.module, expected="max_pool2d without dilation or ceil_mode", found="one", fix="pad instead"
+        )
     return b.emit("max_pool2d", [b.real(x)], _pool(kernel, stride, padding))
 
 
@@ -264,26 +288,34 @@ def _avg_pool2d(
     count_include_pad: bool = True, divisor: int | None = None,
 ) -> str:  # fmt: skip
     if ceil or divisor is not None:
-        raise InputError(b.module, expected="avg_pool2d without ceil_mode or divisor", found="one", fix="pad instead")
+        raise InputError(
+            b.module, expected="avg_pool2d without ceil_mode or divisor", found="one", fix="pad instead"
+        )
     attributes = _pool(kernel, stride, padding) | {"count_include_pad": int(count_include_pad)}
     return b.emit("avg_pool2d", [b.real(x)], attributes)
 
 
 def _adaptive_avg_pool2d(b: Builder, x: str, size: Any) -> str:
     if _pair(size) != (1, 1):
-        raise InputError(b.module, expected="adaptive_avg_pool2d to 1x1", found=str(size), fix="use avg_pool2d")
+        raise InputError(
+            b.module, expected="adaptive_avg_pool2d to 1x1", found=str(size), fix="use avg_pool2d"
+        )
     return b.emit("global_avg_pool", [b.real(x)])
 
 
 def _reshape(b: Builder, x: str, shape: Sequence[int]) -> str:
     if len(shape) != 2:
-        raise InputError(b.module, expected="a reshape to (N, features)", found=str(list(shape)), fix="use flatten(1)")
+        raise InputError(
+            b.module, expected="a reshape to (N, features)", found=str(list(shape)), fix="use flatten(1)"
+        )
     return b.emit("flatten", [b.real(x)])
 
 
 def _flatten(b: Builder, x: str, start: int = 0, end: int = -1) -> str:
     if start != 1 or end not in (-1, len(b.shape(x))):
-        raise InputError(b.module, expected="flatten from dimension 1", found=f"{start} to {end}", fix="use flatten(1)")
+        raise InputError(
+            b.module, expected="flatten from dimension 1", found=f"{start} to {end}", fix="use flatten(1)"
+        )
     return b.emit("flatten", [b.real(x)])
 
 

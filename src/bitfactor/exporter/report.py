@@ -51,7 +51,9 @@ class ExportReport:
             for x in self.layers
         ]
         widths = [max(len(row[i]) for row in rows) for i in range(6)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
+        ]
         return "\n".join(
             [
                 *(line.rstrip() for line in lines),
@@ -73,7 +75,7 @@ def _layer_report(node: Node, graph: Graph) -> LayerReport:
     weight = node.tensors["weight"]
     shape = weight.shape
     if _LAYERS[node.op] == "binary":
-        channels = graph.values[node.inputs[0]].shape[0] // int(node.attributes.get("groups", 1))  # type: ignore[arg-type]
+        channels = graph.values[node.inputs[0]].shape[0] // node.attributes.get("groups", 1)
         shape = (*shape[:-1], channels)
     size = 1
     for extent in shape:

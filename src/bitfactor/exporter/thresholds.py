@@ -28,7 +28,9 @@ def apply(chain: Sequence[Node], x: Tensor) -> Tensor:
 
 
 def of_sums(chain: Sequence[Node], channels: int, largest: int) -> Thresholds | None:
-    """Return the thresholds on sums in -largest..largest of `chain` followed by a sign, or None if it is not monotone.
+    """Return the thresholds, on sums in -largest..largest, of `chain` followed by a sign.
+
+    None if the chain is not monotone.
 
     Returns
     -------
@@ -52,7 +54,9 @@ def of_floats(chain: Sequence[Node], channels: int) -> Thresholds:
     -------
     threshold (C,), direction (C,)
     """
-    low = torch.full((channels,), _to_rank(torch.tensor(-torch.finfo(torch.float32).max)).item(), dtype=torch.int64)
+    low = torch.full(
+        (channels,), _to_rank(torch.tensor(-torch.finfo(torch.float32).max)).item(), dtype=torch.int64
+    )
     high = -low - 1
     at_low, at_high = _positive(chain, low), _positive(chain, high)
     falling = at_low & ~at_high

@@ -4,4 +4,15 @@ from bitfactor.format.bits import pack_signs, sign, unpack_signs
 from bitfactor.format.file import InputSpec, ModelFile, load, save
 from bitfactor.format.graph import Graph, Node, Value
 
-__all__ = ["Graph", "InputSpec", "ModelFile", "Node", "Value", "load", "pack_signs", "save", "sign", "unpack_signs"]
+__all__ = [
+    "Graph",
+    "InputSpec",
+    "ModelFile",
+    "Node",
+    "Value",
+    "load",
+    "pack_signs",
+    "save",
+    "sign",
+    "unpack_signs",
+]

@@ -73,7 +73,9 @@ def unpack_signs(words: NDArray[np.uint64], channels: int) -> NDArray[np.int8]:
     array([ 1, -1,  1], dtype=int8)
     """
     if words.shape[-1] != words_for(channels):
-        raise ValueError(f"expected {words_for(channels)} words for {channels} signs, found {words.shape[-1]}")
+        raise ValueError(
+            f"expected {words_for(channels)} words for {channels} signs, found {words.shape[-1]}"
+        )
     octets = np.ascontiguousarray(words).astype("<u8", copy=False).view(np.uint8)
     bits = np.unpackbits(octets, axis=-1, count=channels, bitorder="little")
     return (bits.astype(np.int8) * 2 - 1).astype(np.int8, copy=False)

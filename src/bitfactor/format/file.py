@@ -2,9 +2,9 @@
 
 Tensors stand under `<node>.<role>`; binary weights as 64-bit words (see `bitfactor.format.bits`), one layout
 on every machine. Metadata, one JSON document under the key `bitfactor`: format version, graph with shapes,
-input specification, labels, sign and padding rules, byte accounting, provenance, and a SHA-256 of all that and
-of the tensors. A golden input and its outputs are tensors too, for `Session.verify`. The same model gives the
-same bytes.
+input specification, labels, sign and padding rules, byte accounting, provenance, and a SHA-256 of all that
+and of the tensors. A golden input and its outputs are tensors too, for `Session.verify`. The same model gives
+the same bytes.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ _RULES = {
 
 @dataclass(frozen=True)
 class InputSpec:
-    """How a picture becomes the input: resized to `resize`, centre-cropped to `size`, then (x / 255 - mean) / std.
+    """How a picture becomes the input: resized, centre-cropped, then (x / 255 - mean) / std.
 
     `size` and `resize` are (height, width) in pixels. `mean` and `std` have one entry per channel: one for
     grey pictures, three for RGB.
@@ -98,7 +98,7 @@ def load(path: str | os.PathLike[str]) -> ModelFile:
     Raises
     ------
     InputError
-        If there is no such file, or it is no model file, is truncated or altered, or was written by a newer version.
+        If there is no such file, or it is no model file, is truncated or altered, or of a newer version.
     """
     path = Path(path)
     try:
@@ -119,7 +119,9 @@ def load(path: str | os.PathLike[str]) -> ModelFile:
     try:
         return _restore(document, tensors)
     except InputError as error:
-        raise InputError(path, expected="a model file of this version", found=str(error), fix="export it again") from error
+        raise InputError(
+            path, expected="a model file of this version", found=str(error), fix="export it again"
+        ) from error
     except (KeyError, TypeError, ValueError) as error:
         raise _bad(path, f"an unreadable graph ({error!r})") from error
 
@@ -153,7 +155,10 @@ def _describe(model: ModelFile) -> dict[str, Any]:
 def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> ModelFile:
     if document["format_version"] != FORMAT_VERSION:
         raise InputError(
-            "format version", expected=str(FORMAT_VERSION), found=str(document["format_version"]), fix="update bitfactor"
+            "format version",
+            expected=str(FORMAT_VERSION),
+            found=str(document["format_version"]),
+            fix="update bitfactor",
         )
     nodes = tuple(
         Node(
@@ -166,11 +171,15 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Mode
         for entry in document["nodes"]
     )
     entry = document["input"]
-    graph = Graph(Value(entry["name"], tuple(entry["shape"]), entry["kind"]), nodes, tuple(document["outputs"]))
+    graph = Graph(
+        Value(entry["name"], tuple(entry["shape"]), entry["kind"]), nodes, tuple(document["outputs"])
+    )
     for entry in document["nodes"]:
         value = graph.values[entry["name"]]
         if (value.shape, value.kind) != (tuple(entry["shape"]), entry["kind"]):
-            raise ValueError(f"{entry['name']} is stated as {entry['kind']} {entry['shape']}, computed as {value}")
+            raise ValueError(
+                f"{entry['name']} is stated as {entry['kind']} {entry['shape']}, computed as {value}"
+            )
     spec = document["input_spec"]
     return ModelFile(
         graph,
@@ -197,7 +206,10 @@ def _digest(document: dict[str, Any], tensors: Mapping[str, NDArray[Any]]) -> st
 
 def _bad(path: Path, found: str) -> InputError:
     return InputError(
-        path, expected="a bitfactor model file", found=found, fix="write one with `bitfactor export RUN -o FILE`"
+        path,
+        expected="a bitfactor model file",
+        found=found,
+        fix="write one with `bitfactor export RUN -o FILE`",
     )
 
 

@@ -22,7 +22,6 @@ from bitfactor.errors import InputError, near_matches
 from bitfactor.format.bits import WORD_BITS, words_for
 
 Shape = tuple[int, ...]
-Attribute = int | str | tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Node:
     name: str
     op: str
     inputs: tuple[str, ...]
-    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
@@ -73,7 +72,10 @@ class Graph:
         for name in self.outputs:
             if name not in values:
                 raise InputError(
-                    "graph outputs", expected="names of values", found=repr(name), fix=near_matches(name, values)
+                    "graph outputs",
+                    expected="names of values",
+                    found=repr(name),
+                    fix=near_matches(name, values),
                 )
         object.__setattr__(self, "values", values)
 
@@ -186,7 +188,7 @@ def _binary_conv2d(node: Node, x: Shape) -> Shape:
     if node.attributes["pad_value"] not in (-1, 0, 1):
         raise _bad(node, "pad_value -1, 0 or 1", repr(node.attributes["pad_value"]))
     shape = _conv(node, x, words_for)
-    _expect_empty_tail(node, x[0] // int(node.attributes["groups"]))  # type: ignore[arg-type]
+    _expect_empty_tail(node, x[0] // node.attributes["groups"])
     return shape
 
 

@@ -16,8 +16,8 @@ Stem = Literal["imagenet", "cifar"]
 class BasicBlock(nn.Module):
     """BN, conv 3x3, ReLU, twice, then + shortcut (He et al. 2016, with the order of XNOR-Net).
 
-    (N, in_channels, H, W) -> (N, channels, H / stride, W / stride). Where the shape changes, the shortcut is an
-    average pooling, a 1x1 convolution and a BN.
+    (N, in_channels, H, W) -> (N, channels, H / stride, W / stride). Where the shape changes, the shortcut is
+    an average pooling, a 1x1 convolution and a BN.
     """
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
@@ -29,7 +29,9 @@ class BasicBlock(nn.Module):
         self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
         self.act2 = nn.ReLU()
         self.downsample = (
-            nn.Identity() if stride == 1 and in_channels == channels else _shortcut(in_channels, channels, stride)
+            nn.Identity()
+            if stride == 1 and in_channels == channels
+            else _shortcut(in_channels, channels, stride)
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -77,7 +79,12 @@ class ResNet(nn.Module):
     """
 
     def __init__(
-        self, blocks: Sequence[int], widths: Sequence[int], num_classes: int, in_channels: int = 3, stem: Stem = "imagenet"
+        self,
+        blocks: Sequence[int],
+        widths: Sequence[int],
+        num_classes: int,
+        in_channels: int = 3,
+        stem: Stem = "imagenet",
     ) -> None:
         super().__init__()
         self.stem = _stem(stem, in_channels, widths[0])
@@ -106,13 +113,17 @@ class ResNet(nn.Module):
         return self.fc(torch.flatten(nn.functional.adaptive_avg_pool2d(x, 1), 1))  # type: ignore[no-any-return]
 
     def keep_real(self) -> list[str]:
-        """Return the layers that `binarize_` leaves real: the 1x1 shortcuts (stem and head stay real by themselves)."""
-        return [name for name, module in self.named_modules() if isinstance(module, nn.Conv2d) and "downsample" in name]
+        """Return what `binarize_` leaves real beside stem and head: the 1x1 shortcuts."""
+        return [
+            name
+            for name, module in self.named_modules()
+            if isinstance(module, nn.Conv2d) and "downsample" in name
+        ]
 
     def holistic_groups(self) -> dict[str, list[str]]:
-        """Return the groups of the paper: per stage that opens with a strided convolution, its other 3x3 ones.
+        """Return the groups of the paper: of each stage that opens with a strided convolution, the others.
 
-        For ResNet-18: three groups of three, stages 2 to 4. What stands in no group is decomposed layer by layer.
+        For ResNet-18: three groups of three, stages 2 to 4. What stands in no group is decomposed by itself.
         """
         return {f"layer{i}": self._equal_convs(f"layer{i}") for i in range(2, self.stages + 1)}
 

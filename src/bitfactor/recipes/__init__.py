@@ -20,7 +20,9 @@ def recipe_named(name: str) -> Recipe:
         If there is none; the message lists near matches.
     """
     if name not in RECIPES:
-        raise InputError("recipe", expected="the name of a recipe", found=repr(name), fix=near_matches(name, RECIPES))
+        raise InputError(
+            "recipe", expected="the name of a recipe", found=repr(name), fix=near_matches(name, RECIPES)
+        )
     return RECIPES[name]()
 
 

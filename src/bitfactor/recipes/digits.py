@@ -9,13 +9,13 @@ from bitfactor.training import Classification, Optimization, Recipe
 def digits() -> Recipe:
     """Return a small binary ResNet on 8x8 scans of digits, holistic Tucker and learned alpha.
 
-    It stands for no row of the paper's tables: it is the paper's best configuration at the size of a demonstration.
-    Stem, head and 1x1 shortcuts are real; the seven 3x3 convolutions are binary. Convolutions of equal shape
-    share one tensor, the strided one is decomposed by itself.
+    It stands for no row of the paper's tables: it is the paper's best configuration at the size of a
+    demonstration. Stem, head and the 1x1 shortcut are real; the eight 3x3 convolutions are binary. Those of
+    equal shape share one tensor, the strided one is decomposed by itself.
     """
     return Recipe(
         name="digits",
-        description="small binary ResNet on 1,797 scans of handwritten digits (with scikit-learn, no download)",
+        description="small binary ResNet on 1,797 scans of handwritten digits, no download",
         model=lambda: ResNet(blocks=(2, 2), widths=(64, 128), num_classes=10, in_channels=1, stem="cifar"),
         input_shape=(1, 8, 8),
         data=Digits.load,

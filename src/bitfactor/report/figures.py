@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 BLUE, ORANGE, RED, GREY = "#0b62a4", "#d9730d", "#b3261e", "#6b7280"
-_STYLE = {
+_STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 9,
     "axes.titlesize": 9,
@@ -42,7 +42,7 @@ def curves(series: Mapping[str, Mapping[str, Sequence[float]]], x: Sequence[floa
 
 
 def histograms(values: Mapping[str, Array], x_label: str, marks: Sequence[float] = ()) -> str:
-    """Draw the distribution of each array in a panel of its own, four to a row; `marks` are vertical lines."""
+    """Draw the distribution of each array in a panel, four to a row; `marks` are vertical lines."""
     columns = min(4, len(values))
     rows = math.ceil(len(values) / columns)
     with matplotlib.rc_context(_STYLE):
@@ -60,7 +60,7 @@ def histograms(values: Mapping[str, Array], x_label: str, marks: Sequence[float]
 
 
 def gallery(pictures: Array, found: Sequence[str], expected: Sequence[str]) -> str:
-    """Draw grey pictures (N, H, W) with the class that was found; a wrong one in red, with the right one beside it."""
+    """Draw grey pictures (N, H, W) with the class found; a wrong one in red, the right one beside it."""
     columns = min(12, len(pictures))
     rows = math.ceil(len(pictures) / columns)
     with matplotlib.rc_context(_STYLE):
@@ -71,12 +71,15 @@ def gallery(pictures: Array, found: Sequence[str], expected: Sequence[str]) -> s
             ax.imshow(picture, cmap="gray")
             right = answer == truth
             ax.set_title(
-                answer if right else f"{answer} (is {truth})", color="black" if right else RED, fontsize=9, pad=2
+                answer if right else f"{answer} (is {truth})",
+                color="black" if right else RED,
+                fontsize=9,
+                pad=2,
             )
         return _svg(figure)
 
 
-def _hide(axes: Sequence[Axes]) -> None:
+def _hide(axes: Iterable[Axes]) -> None:
     for ax in axes:
         ax.axis("off")
 

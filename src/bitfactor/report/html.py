@@ -25,7 +25,7 @@ class Page:
 
     Example
     -------
-    >>> Page("A run", "What it did.", [Section("Outcome", rows=[("accuracy", "98.1 %")])]).write("report.html")
+    >>> Page("A run", "What it did.", [Section("Outcome", rows=[("accuracy", "98 %")])]).write("run.html")
     """
 
     title: str
@@ -35,7 +35,9 @@ class Page:
     def html(self) -> str:
         """Return the page."""
         environment = Environment(
-            loader=PackageLoader("bitfactor.report"), autoescape=select_autoescape(["html", "j2"]), trim_blocks=True
+            loader=PackageLoader("bitfactor.report"),
+            autoescape=select_autoescape(["html", "j2"]),
+            trim_blocks=True,
         )
         return environment.get_template("page.html.j2").render(page=self)
 

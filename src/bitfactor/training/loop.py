@@ -1,7 +1,8 @@
 """The training loop.
 
 It can be killed at any time and started again with the same command: what happens in a step depends on the
-parameters and on (seed, epoch, step) alone, so it ends with the same weights, bit for bit, as if it had never stopped.
+parameters and on (seed, epoch, step) alone, so it ends with the same weights, bit for bit, as if it had never
+stopped.
 """
 
 import math
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.loggers import TensorBoardLogger
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
@@ -70,15 +71,17 @@ def train(recipe: Recipe, out: Path, console: Console) -> dict[str, Any]:
             note = f"loss {loop.rows[-1]['loss']:.3f}  held out {loop.rows[-1]['accuracy']:.2%}"
             progress.update(bar, note=note)
             if not console.is_terminal:
-                console.print(f"{recipe.name}: epoch {loop.rows[-1]['epoch']} of {recipe.optimization.epochs}  {note}")
+                console.print(
+                    f"{recipe.name}: epoch {loop.rows[-1]['epoch']} of {recipe.optimization.epochs}  {note}"
+                )
     return loop.rows[-1]
 
 
 class _Loop:
     """A run in progress.
 
-    `step` counts the steps done, `loss` sums over those of the current epoch, `rows` are the lines of the log: together
-    with parameters and optimizer, all that a checkpoint holds.
+    `step` counts the steps done, `loss` sums over those of the current epoch, `rows` are the lines of the
+    log: together with parameters and optimizer, all that a checkpoint holds.
     """
 
     def __init__(self, recipe: Recipe, run: Run, console: Console) -> None:
@@ -106,7 +109,9 @@ class _Loop:
     def epoch(self) -> Iterator[int]:
         """Do the rest of the current epoch, yielding after each step; then measure, log and save."""
         number, started = self.step // self.steps, time.perf_counter()
-        batches = self.data.train_batches(self.plan.batch_size, self.plan.seed, number, self.step % self.steps)
+        batches = self.data.train_batches(
+            self.plan.batch_size, self.plan.seed, number, self.step % self.steps
+        )
         for inputs, target in batches:
             self._train_step(inputs.to(self.fabric.device), target.to(self.fabric.device))
             if self.step % self.plan.checkpoint_steps == 0 and self.step % self.steps:
@@ -197,4 +202,8 @@ def _progress(console: Console) -> Progress:
 
 
 def _versions() -> dict[str, str]:
-    return {"bitfactor": bitfactor.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    return {
+        "bitfactor": bitfactor.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }

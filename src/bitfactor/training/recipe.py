@@ -14,23 +14,24 @@ from bitfactor.training.tasks import Classification
 
 @dataclass(frozen=True)
 class Optimization:
-    """How the parameters are trained: Adam, learning rate falling to zero along half a cosine.
-
-    `learning_rate` is that of the first step. A checkpoint is written every `checkpoint_steps` steps and at the end of each
-    epoch.
-    """
+    """How the parameters are trained: Adam, learning rate falling to zero along half a cosine."""
 
     epochs: int
     batch_size: int
     learning_rate: float
+    """Learning rate of the first step."""
     seed: int = 0
+    """Seed of initial weights, order and augmentation."""
     checkpoint_steps: int = 100
+    """Steps between checkpoints; one is written at the end of each epoch too."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "learning_rate", "checkpoint_steps"):
             if not getattr(self, name) > 0:
                 option = f"--{name.replace('_', '-')}"
-                raise InputError(option, expected="a number above 0", found=str(getattr(self, name)), fix="change it")
+                raise InputError(
+                    option, expected="a number above 0", found=str(getattr(self, name)), fix="change it"
+                )
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """A run's directory: its settings, its last checkpoint, its log.
 
-    recipe.json         the settings and the versions it was started with
-    checkpoint.ckpt     model, optimizer and position after the last checkpointed step
-    log.jsonl           one line per epoch
-    tensorboard/        the same for TensorBoard
+recipe.json         the settings and the versions it was started with
+checkpoint.ckpt     model, optimizer and position after the last checkpointed step
+log.jsonl           one line per epoch
+tensorboard/        the same for TensorBoard
 """
 
 import json

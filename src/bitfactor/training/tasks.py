@@ -15,7 +15,7 @@ class Classification:
     classes: int
 
     def loss(self, scores: Tensor, target: Tensor) -> Tensor:
-        """scores (N, classes), target (N,) -> mean cross-entropy."""
+        """Scores (N, classes), target (N,) -> mean cross-entropy."""
         return F.cross_entropy(scores, target)
 
     def metrics(self) -> MetricCollection:
