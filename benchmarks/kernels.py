@@ -1,9 +1,9 @@
 """Speed of a binary convolution, for each instruction set of this machine, on one thread.
 
-The four 3x3 shapes of ResNet-18 at 224 pixels, each with two epilogues: `signs` is alpha, batch normalisation and
-sign as one threshold, which writes bits alone; `residual` is alpha, PReLU, the addition of a shortcut, and both the sum and
-its signs. The time of one layer is the difference between a chain of many layers and a chain of one, divided by the
-layers between; the fastest of several runs counts.
+The four 3x3 shapes of ResNet-18 at 224 pixels, each with two epilogues: `signs` is alpha, batch norm and sign
+as one threshold, which writes bits alone; `residual` is alpha, PReLU, the addition of a shortcut, and
+both the sum and its signs. The time of one layer is the difference between a chain of many layers and a chain
+of one, divided by the layers between; the fastest of several runs counts.
 
     taskset -c 1 python benchmarks/kernels.py
 """

@@ -1,11 +1,11 @@
 // Convolution of signs by signs: exclusive or, population count, add; vectorised over output channels.
 //
-// A lane holds 32 signs of one output channel. With weights laid out (vector, tap, word, lane), one step loads
-// a register of weights per vector, broadcasts one word of a pixel, and adds the count of differing bits; no sum
-// ever crosses lanes. The tile is as in conv.h.
+// A lane holds 32 signs of one output channel. With weights laid out (vector, tap, word, lane), one step
+// loads a register of weights per vector, broadcasts one word of a pixel, and adds the count of differing
+// bits; no sum ever crosses lanes. The tile is as in conv.h.
 //
-// Where a tap falls outside the map it reads `padding`, so the loops know no border. For padding with zero, which
-// no bit can hold, `base` puts right what those taps counted: it is exact, and costs one add an output.
+// Where a tap falls outside the map it reads `padding`, so the loops know no border. For padding with zero,
+// which no bit can hold, `base` puts right what those taps counted: it is exact, and costs one add an output.
 
 #pragma once
 
@@ -20,13 +20,9 @@ template <int P, int V, class S = Simd>
 void count_tile(const uint32_t* const* rows, int taps, int words, const uint32_t* weight,
                 ptrdiff_t vector_stride, typename S::Int (&sum)[P][V]) {
     typename S::Count count[P][V];
-    UNROLL for (int p = 0; p < P; ++p) {
-        UNROLL for (int v = 0; v < V; ++v) count[p][v] = S::no_count();
-    }
+    UNROLL for (int p = 0; p < P; ++p) { UNROLL for (int v = 0; v < V; ++v) count[p][v] = S::no_count(); }
     if constexpr (!S::counts_are_sums) {
-        UNROLL for (int p = 0; p < P; ++p) {
-            UNROLL for (int v = 0; v < V; ++v) sum[p][v] = S::zero_int();
-        }
+        UNROLL for (int p = 0; p < P; ++p) { UNROLL for (int v = 0; v < V; ++v) sum[p][v] = S::zero_int(); }
     }
     int steps = 0;
     for (int tap = 0; tap < taps; ++tap, rows += P) {
@@ -53,19 +49,22 @@ void count_tile(const uint32_t* const* rows, int taps, int words, const uint32_t
 
 // The classes say which taps of a pixel are padded, see BinaryConv.
 inline const int32_t* base_of(const BinaryConv& conv, Pixel pixel) {
-    const ptrdiff_t per_class = static_cast<ptrdiff_t>(conv.groups) * vectors_for(conv.out_channels) * Simd::lanes;
+    const ptrdiff_t per_class =
+        static_cast<ptrdiff_t>(conv.groups) * vectors_for(conv.out_channels) * Simd::lanes;
     return conv.base + per_class * (conv.row_class[pixel.y] + conv.column_class[pixel.x]);
 }
 
 struct BinaryConvBlock {
     template <int P, int V>
-    static void run(const BinaryConv& conv, const uint32_t* const* rows, int first, int group, int first_vector,
-                    int count, float* out) {
+    static void run(const BinaryConv& conv, const uint32_t* const* rows, int first, int group,
+                    int first_vector, int count, float* out) {
         const int taps = conv.window.kernel_h * conv.window.kernel_w;
         const ptrdiff_t vector_stride = static_cast<ptrdiff_t>(taps) * conv.words * Simd::lanes;
-        const ptrdiff_t vector = static_cast<ptrdiff_t>(group) * vectors_for(conv.out_channels) + first_vector;
+        const ptrdiff_t vector =
+            static_cast<ptrdiff_t>(group) * vectors_for(conv.out_channels) + first_vector;
         Simd::Int count_of[P][V];
-        count_tile<P, V>(rows, taps, conv.words, conv.weight + vector * vector_stride, vector_stride, count_of);
+        count_tile<P, V>(rows, taps, conv.words, conv.weight + vector * vector_stride, vector_stride,
+                         count_of);
         Simd::Float sum[P][V];
         Pixel pixel = pixel_at(conv.window, first);
         UNROLL for (int p = 0; p < P; ++p) {
@@ -82,9 +81,9 @@ struct BinaryConvBlock {
 void binary_conv(const BinaryConv& conv, const uint32_t* map, int first, int count, const void** pointers,
                  float* rows) {
     for (int group = 0; group < conv.groups; ++group) {
-        sweep<BinaryConvBlock, Simd::binary_vectors>(conv, map + static_cast<ptrdiff_t>(group) * conv.group_stride,
-                                                     conv.pixel_stride, group, first, count,
-                                                     reinterpret_cast<const uint32_t**>(pointers), rows);
+        sweep<BinaryConvBlock, Simd::binary_vectors>(
+            conv, map + static_cast<ptrdiff_t>(group) * conv.group_stride, conv.pixel_stride, group, first,
+            count, reinterpret_cast<const uint32_t**>(pointers), rows);
     }
 }
 

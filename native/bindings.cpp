@@ -1,5 +1,5 @@
-// The only file that knows Python. Arrays are taken as they are (`noconvert`): a silent conversion would make a
-// copy, and results would be written to that.
+// The only file that knows Python. Arrays are taken as they are (`noconvert`): a silent conversion would make
+// a copy, and results would be written to that.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -66,8 +66,8 @@ int per_group(size_t channels, int groups) { return static_cast<int>(channels) /
 
 void conv(Program& program, size_t source, const Window& window, int groups, const Weight& weight,
           const Floats& bias) {
-    program.conv(source, window, groups, static_cast<int>(weight.shape(3)), per_group(weight.shape(0), groups),
-                 weight.data(), bias.data());
+    program.conv(source, window, groups, static_cast<int>(weight.shape(3)),
+                 per_group(weight.shape(0), groups), weight.data(), bias.data());
 }
 
 void binary_conv(Program& program, size_t source, const Window& window, int groups, int in_channels,
@@ -109,12 +109,15 @@ NB_MODULE(_native, m) {
     m.def("window", &window, "in_size"_a, "out_size"_a, "kernel"_a, "stride"_a, "padding"_a, "dilation"_a);
     nb::class_<Pool>(m, "Pool");
     m.def("pool", &pool, "window"_a, "channels"_a, "far_padding"_a, "count_include_pad"_a);
-    nb::class_<Buffer>(m, "Buffer").def(nb::init<size_t, int, int, bool>(), "offset"_a, "pixels"_a, "channels"_a,
-                                        "signs"_a);
+    nb::class_<Buffer>(m, "Buffer")
+        .def(nb::init<size_t, int, int, bool>(), "offset"_a, "pixels"_a, "channels"_a, "signs"_a);
     nb::class_<Program>(m, "Program")
-        .def("__init__", [](Program* self, const std::string& isa, int threads,
-                            size_t arena_bytes) { new (self) Program(kernel_set_named(isa), threads, arena_bytes); },
-             "isa"_a, "threads"_a, "arena_bytes"_a)
+        .def(
+            "__init__",
+            [](Program* self, const std::string& isa, int threads, size_t arena_bytes) {
+                new (self) Program(kernel_set_named(isa), threads, arena_bytes);
+            },
+            "isa"_a, "threads"_a, "arena_bytes"_a)
         .def("set_input", &Program::set_input, "buffer"_a)
         .def("add_output", &Program::add_output, "buffer"_a)
         .def("conv", &conv, "source"_a, "window"_a, "groups"_a, "weight"_a.noconvert(), "bias"_a.noconvert())

@@ -33,7 +33,8 @@ int32_t base_at(const Window& w, Span rows, Span columns, int words, int signs, 
     int32_t base = 0;
     for (int kh = 0; kh < w.kernel_h; ++kh) {
         for (int kw = 0; kw < w.kernel_w; ++kw) {
-            const bool in = rows.first <= kh && kh < rows.second && columns.first <= kw && kw < columns.second;
+            const bool in =
+                rows.first <= kh && kh < rows.second && columns.first <= kw && kw < columns.second;
             if (in) base += signs;
             for (int i = 0; i < words; ++i, ++weight) base += in ? 0 : 2 * __builtin_popcount(*weight);
         }
@@ -48,8 +49,7 @@ Border border_of(const Window& w, int groups, int out_channels, int words, int s
     std::vector<Span> rows{}, columns{};
     Border border;
     if (pad_value == 0) {
-        border.row_class =
-            classify(w.out_h, w.stride_h, w.pad_top, w.dilation_h, w.kernel_h, w.in_h, rows);
+        border.row_class = classify(w.out_h, w.stride_h, w.pad_top, w.dilation_h, w.kernel_h, w.in_h, rows);
         border.column_class =
             classify(w.out_w, w.stride_w, w.pad_left, w.dilation_w, w.kernel_w, w.in_w, columns);
     } else {  // padding is a sign like any other

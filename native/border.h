@@ -1,8 +1,9 @@
 // Zero padding of signs, exactly.
 //
-// No bit is 0, so a tap outside the map reads the word 0, which counts popcount(w) differing bits. `sum = base -
-// 2 * count` then needs base = (signs of the taps inside) + 2 * (popcount of the weights outside). It depends on the
-// pixel by the rows and columns of the window that fall outside alone; pixels that share both form a class.
+// No bit is 0, so a tap outside the map reads the word 0, which counts popcount(w) differing bits. `sum =
+// base - 2 * count` then needs base = (signs of the taps inside) + 2 * (popcount of the weights outside). It
+// depends on the pixel by the rows and columns of the window that fall outside alone; pixels that share both
+// form a class.
 
 #pragma once
 
@@ -20,7 +21,7 @@ struct Border {
 };
 
 // `weight` is (groups * out_channels, kh, kw, words); `signs` are the channels of one group.
-Border border_of(const Window& window, int groups, int out_channels, int words, int signs, const uint32_t* weight,
-                 int pad_value, int lanes);
+Border border_of(const Window& window, int groups, int out_channels, int words, int signs,
+                 const uint32_t* weight, int pad_value, int lanes);
 
 }  // namespace bitfactor

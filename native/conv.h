@@ -1,8 +1,8 @@
 // Convolution of real numbers, vectorised over output channels.
 //
-// A tile is `conv_tile` pixels by `conv_vectors` registers of output channels: each weight register is used for
-// every pixel and each broadcast number for every register, so that loads are a small share of the instructions
-// and the chains of dependent multiply-adds are long enough apart to hide their latency.
+// A tile is `conv_tile` pixels by `conv_vectors` registers of output channels: each weight register is used
+// for every pixel and each broadcast number for every register, so that loads are a small share of the
+// instructions and the chains of dependent multiply-adds are long enough apart to hide their latency.
 //
 // The sum of an output starts at the bias and takes one fused multiply-add a tap, in the order (kh, kw, c).
 
@@ -38,7 +38,8 @@ struct ConvBlock {
                     float* out) {
         const int taps = conv.window.kernel_h * conv.window.kernel_w;
         const ptrdiff_t vector_stride = static_cast<ptrdiff_t>(taps) * conv.in_channels * Simd::lanes;
-        const ptrdiff_t vector = static_cast<ptrdiff_t>(group) * vectors_for(conv.out_channels) + first_vector;
+        const ptrdiff_t vector =
+            static_cast<ptrdiff_t>(group) * vectors_for(conv.out_channels) + first_vector;
         Simd::Float sum[P][V];
         conv_tile<P, V>(rows, taps, conv.in_channels, conv.weight + vector * vector_stride, vector_stride,
                         conv.bias + vector * Simd::lanes, sum);

@@ -1,5 +1,5 @@
-// Which instruction sets are compiled in, and which of them this machine runs. CMake writes kernel_sets.inc, one
-// line `SET(name)` for each, best first.
+// Which instruction sets are compiled in, and which of them this machine runs. CMake writes kernel_sets.inc,
+// one line `SET(name)` for each, best first.
 
 #include <vector>
 

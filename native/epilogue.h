@@ -1,7 +1,7 @@
 // All that follows a convolution: a list of stages walked over rows of channels.
 //
-// A block is the 64 channels of one word of signs. It is loaded into registers, taken through every stage, and
-// written where a stage says so; so the list is read once a block, and only what is kept goes to memory.
+// A block is the 64 channels of one word of signs. It is loaded into registers, taken through every stage,
+// and written where a stage says so; so the list is read once a block, and only what is kept goes to memory.
 
 #pragma once
 
@@ -62,7 +62,8 @@ void apply(const Stage& stage, Block& block, ptrdiff_t pixel, int c, int channel
     float* buffer = reinterpret_cast<float*>(arena + stage.buffer) + pixel * channels + c;
     switch (stage.kind) {
         case Stage::scale:
-            return with_operand<whole>(block, a, count, [](auto x, auto a, int) { return Simd::multiply(x, a); });
+            return with_operand<whole>(block, a, count,
+                                       [](auto x, auto a, int) { return Simd::multiply(x, a); });
         case Stage::affine:
             return with_operand<whole>(block, a, count, [&](auto x, auto a, int first) {
                 return Simd::fma(x, a, load_lanes<whole>(stage.b + c + first, count - first));
@@ -75,7 +76,8 @@ void apply(const Stage& stage, Block& block, ptrdiff_t pixel, int c, int channel
                 return Simd::if_positive(x, x, Simd::multiply(a, x));
             });
         case Stage::add:
-            return with_operand<whole>(block, buffer, count, [](auto x, auto a, int) { return Simd::add(x, a); });
+            return with_operand<whole>(block, buffer, count,
+                                       [](auto x, auto a, int) { return Simd::add(x, a); });
         case Stage::store:
             UNROLL for (int i = 0; i < block_vectors; ++i) {
                 const int first = i * Simd::lanes;

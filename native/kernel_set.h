@@ -28,8 +28,8 @@ namespace bitfactor {
 namespace {
 
 constexpr KernelSet kernel_set(const char* name, bool (*supported)()) {
-    return {name, supported, Simd::lanes, Simd::tile, conv,      binary_conv, max_pool,
-            avg_pool, global_avg_pool, transpose, epilogue};
+    return {name,     supported, Simd::lanes,     Simd::tile, conv,    binary_conv,
+            max_pool, avg_pool,  global_avg_pool, transpose,  epilogue};
 }
 
 }  // namespace

@@ -3,11 +3,12 @@
 // Layout of values, one sample at a time:
 //   - real numbers and integer sums: float, (pixels, channels), pixels in row-major order. Sums stay below
 //     2^24, so a float holds them exactly;
-//   - signs: 32-bit words, (pixels, words), channel c is bit c % 32 of word c / 32, 1 is +1, unused bits are 0.
+//   - signs: 32-bit words, (pixels, words), channel c is bit c % 32 of word c / 32, 1 is +1, unused bits are
+//   0.
 //     The number of words is even, which makes it the 64-bit little-endian layout of bitfactor.format.bits.
 //
-// Every operation that makes a feature map gives it as rows, a few pixels at a time, into a small scratch that
-// stays in the L1 cache; `epilogue` then does all that follows and writes to memory once.
+// Every operation that makes a feature map gives it as rows, a few pixels at a time, into a small scratch
+// that stays in the L1 cache; `epilogue` then does all that follows and writes to memory once.
 //
 // Results are the same bits in every set: integers are exact, a fused multiply-add is used where it is asked
 // for by name and nowhere else, and no sum is reordered.
@@ -50,7 +51,8 @@ struct BinaryConv {
 struct Pool {
     Window window;
     int channels;
-    bool count_include_pad;  // the mean divides by the taps inside the padded map, else by those inside the map
+    bool count_include_pad;  // the mean divides by the taps inside the padded map, else by those inside the
+                             // map
     int pad_bottom, pad_right;
 };
 

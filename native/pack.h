@@ -31,8 +31,8 @@ struct Aligned {
 template <class T>
 using AlignedVector = std::vector<T, Aligned<T>>;
 
-// (groups, channels, depth) -> (groups, vectors, depth, lanes): `lanes` output channels side by side, zeros where
-// the channels of a group do not fill the last vector.
+// (groups, channels, depth) -> (groups, vectors, depth, lanes): `lanes` output channels side by side, zeros
+// where the channels of a group do not fill the last vector.
 template <class T>
 AlignedVector<T> pack_lanes(const T* weight, int groups, int channels, size_t depth, int lanes) {
     const size_t vectors = (static_cast<size_t>(channels) + lanes - 1) / lanes;

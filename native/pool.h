@@ -30,7 +30,8 @@ void pool_pixel(const Pool& pool, const float* map, Pixel pixel, float start, Co
     for (int c = 0; c < pool.channels; c += Simd::lanes) {
         Simd::Float value = Simd::broadcast(start);
         for (int kh = taps.y0; kh < taps.y1; ++kh) {
-            const float* line = map + (static_cast<ptrdiff_t>(at.top + kh) * w.in_w + at.left) * pool.channels + c;
+            const float* line =
+                map + (static_cast<ptrdiff_t>(at.top + kh) * w.in_w + at.left) * pool.channels + c;
             for (int kw = taps.x0; kw < taps.x1; ++kw) {
                 const float* x = line + static_cast<ptrdiff_t>(kw) * pool.channels;
                 value = combine(value, Simd::load_first(x, pool.channels - c));
@@ -42,7 +43,8 @@ void pool_pixel(const Pool& pool, const float* map, Pixel pixel, float start, Co
 
 void divide_row(float* row, int channels, float count) {
     for (int c = 0; c < channels; c += Simd::lanes) {
-        const Simd::Float mean = Simd::divide(Simd::load_first(row + c, channels - c), Simd::broadcast(count));
+        const Simd::Float mean =
+            Simd::divide(Simd::load_first(row + c, channels - c), Simd::broadcast(count));
         Simd::store_first(row + c, mean, channels - c);
     }
 }
@@ -50,8 +52,9 @@ void divide_row(float* row, int channels, float count) {
 void max_pool(const Pool& pool, const float* map, int first, int count, float* rows) {
     const float lowest = -__builtin_inff();
     for (int i = 0; i < count; ++i, rows += pool.channels) {
-        pool_pixel(pool, map, pixel_at(pool.window, first + i), lowest,
-                   [](Simd::Float a, Simd::Float b) { return Simd::max(b, a); }, rows);
+        pool_pixel(
+            pool, map, pixel_at(pool.window, first + i), lowest,
+            [](Simd::Float a, Simd::Float b) { return Simd::max(b, a); }, rows);
     }
 }
 
@@ -70,7 +73,8 @@ inline int mean_count(const Pool& pool, Pixel pixel) {
 void avg_pool(const Pool& pool, const float* map, int first, int count, float* rows) {
     for (int i = 0; i < count; ++i, rows += pool.channels) {
         const Pixel pixel = pixel_at(pool.window, first + i);
-        pool_pixel(pool, map, pixel, 0.0f, [](Simd::Float a, Simd::Float b) { return Simd::add(a, b); }, rows);
+        pool_pixel(
+            pool, map, pixel, 0.0f, [](Simd::Float a, Simd::Float b) { return Simd::add(a, b); }, rows);
         divide_row(rows, pool.channels, static_cast<float>(mean_count(pool, pixel)));
     }
 }
@@ -79,7 +83,8 @@ void global_avg_pool(const float* map, int pixels, int channels, float* row) {
     for (int c = 0; c < channels; c += Simd::lanes) {
         Simd::Float sum = Simd::broadcast(0.0f);
         for (int i = 0; i < pixels; ++i) {
-            sum = Simd::add(sum, Simd::load_first(map + static_cast<ptrdiff_t>(i) * channels + c, channels - c));
+            sum = Simd::add(sum,
+                            Simd::load_first(map + static_cast<ptrdiff_t>(i) * channels + c, channels - c));
         }
         Simd::store_first(row + c, sum, channels - c);
     }

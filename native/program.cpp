@@ -48,14 +48,15 @@ void Program::conv(size_t source, const Window& window, int groups, int in_chann
         AlignedVector<float> weight, bias, padding;
     };
     const size_t depth = static_cast<size_t>(taps_of(window)) * in_channels;
-    auto own = std::make_shared<Constants>(
-        Constants{pack_lanes(weight, groups, out_channels, depth, kernels_.lanes),
-                  pack_lanes(bias, groups, out_channels, 1, kernels_.lanes), AlignedVector<float>(in_channels, 0.0f)});
-    const Conv layer{window,           groups, in_channels, out_channels, own->weight.data(), own->bias.data(),
-                     own->padding.data()};
+    auto own = std::make_shared<Constants>(Constants{
+        pack_lanes(weight, groups, out_channels, depth, kernels_.lanes),
+        pack_lanes(bias, groups, out_channels, 1, kernels_.lanes), AlignedVector<float>(in_channels, 0.0f)});
+    const Conv layer{
+        window, groups, in_channels, out_channels, own->weight.data(), own->bias.data(), own->padding.data()};
     add_step(pixels_of(window), groups * out_channels, taps_of(window),
              [this, own, layer, source](Workspace& w, int first, int count) {
-                 kernels_.conv(layer, at<float>(w.arena, source), first, count, w.pointers.data(), w.rows.data());
+                 kernels_.conv(layer, at<float>(w.arena, source), first, count, w.pointers.data(),
+                               w.rows.data());
                  return w.rows.data();
              });
 }
@@ -74,7 +75,8 @@ void Program::binary_conv(size_t source, const Window& window, int groups, int i
     if (pad_value == 1) {
         for (int i = 0; i < in_channels; ++i) own->padding[i / 32] |= 1u << (i % 32);
     }
-    if (groups > 1 && in_channels % 64) source = regroup(source, window.in_h * window.in_w, groups, in_channels);
+    if (groups > 1 && in_channels % 64)
+        source = regroup(source, window.in_h * window.in_w, groups, in_channels);
     const int group_words = static_cast<int>(2 * words_for(in_channels));
     const BinaryConv layer{window,
                            groups,
@@ -95,7 +97,8 @@ void Program::binary_conv(size_t source, const Window& window, int groups, int i
              });
 }
 
-// Copies the signs so that each group starts at a word of its own: (pixels, groups, words). Gives their offset.
+// Copies the signs so that each group starts at a word of its own: (pixels, groups, words). Gives their
+// offset.
 size_t Program::regroup(size_t source, int pixels, int groups, int channels) {
     const size_t from_words = words_for(groups * channels), to_words = words_for(channels);
     const size_t offset = arena_bytes_;
@@ -129,7 +132,8 @@ void Program::avg_pool(size_t source, const Pool& pool) {
 
 void Program::global_avg_pool(const Buffer& source) {
     add_step(1, source.channels, 0, [=](Workspace& w, int, int) {
-        kernels_.global_avg_pool(at<float>(w.arena, source.offset), source.pixels, source.channels, w.rows.data());
+        kernels_.global_avg_pool(at<float>(w.arena, source.offset), source.pixels, source.channels,
+                                 w.rows.data());
         return w.rows.data();
     });
 }
@@ -205,7 +209,8 @@ void Program::run_sample(Workspace& w, const float* x, size_t sample, const std:
 
 void Program::store_output(const Buffer& output, const char* arena, float* out) const {
     if (!output.signs) {
-        kernels_.transpose(reinterpret_cast<const float*>(arena + output.offset), output.pixels, output.channels, out);
+        kernels_.transpose(reinterpret_cast<const float*>(arena + output.offset), output.pixels,
+                           output.channels, out);
         return;
     }
     const uint64_t* words = reinterpret_cast<const uint64_t*>(arena + output.offset);

@@ -1,9 +1,9 @@
 // A network as a list of steps over one arena.
 //
-// A step gives the rows of a feature map, a strip of pixels at a time, and takes each strip through its stages
-// while it is in the L1 cache. Where each buffer lies in the arena is decided by whoever builds the program; a
-// run allocates nothing. Samples are independent, so threads share out the samples of a batch, and the result does
-// not depend on their number; a single sample runs in the calling thread.
+// A step gives the rows of a feature map, a strip of pixels at a time, and takes each strip through its
+// stages while it is in the L1 cache. Where each buffer lies in the arena is decided by whoever builds the
+// program; a run allocates nothing. Samples are independent, so threads share out the samples of a batch, and
+// the result does not depend on their number; a single sample runs in the calling thread.
 
 #pragma once
 
@@ -30,7 +30,8 @@ class Program {
   public:
     Program(const KernelSet& kernels, int threads, size_t arena_bytes);
 
-    // The input (channels, pixels) and the outputs, (channels, pixels) of float; signs are given as -1 and +1.
+    // The input (channels, pixels) and the outputs, (channels, pixels) of float; signs are given as -1 and
+    // +1.
     void set_input(const Buffer& buffer) { input_ = buffer; }
     void add_output(const Buffer& buffer) { outputs_.push_back(buffer); }
 
@@ -38,8 +39,8 @@ class Program {
     void conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
               const float* weight, const float* bias);
     // `words` 32-bit words of weight hold the `in_channels` signs of a group; unused bits are 0.
-    void binary_conv(size_t source, const Window& window, int groups, int in_channels, int out_channels, int words,
-                     const uint32_t* weight, int pad_value);
+    void binary_conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
+                     int words, const uint32_t* weight, int pad_value);
     void max_pool(size_t source, const Pool& pool);
     void avg_pool(size_t source, const Pool& pool);
     void global_avg_pool(const Buffer& source);
@@ -64,7 +65,8 @@ class Program {
         AlignedVector<const void*> pointers;
         AlignedVector<float> rows;
     };
-    // Fills rows (count, channels) for the pixels first ... first + count, or returns where they already stand.
+    // Fills rows (count, channels) for the pixels first ... first + count, or returns where they already
+    // stand.
     using Rows = std::function<const float*(Workspace&, int first, int count)>;
     struct Step {
         Rows rows;
@@ -74,7 +76,8 @@ class Program {
 
     void add_step(int pixels, int channels, int taps, Rows rows);
     size_t regroup(size_t source, int pixels, int groups, int channels);
-    void run_sample(Workspace& workspace, const float* x, size_t sample, const std::vector<float*>& outs) const;
+    void run_sample(Workspace& workspace, const float* x, size_t sample,
+                    const std::vector<float*>& outs) const;
     void store_output(const Buffer& output, const char* arena, float* out) const;
     std::unique_ptr<Workspace> borrow();
 

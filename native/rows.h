@@ -12,15 +12,15 @@ struct Pixel {
     int y, x;
 };
 
-inline Pixel pixel_at(const Window& window, int index) { return {index / window.out_w, index % window.out_w}; }
+inline Pixel pixel_at(const Window& window, int index) {
+    return {index / window.out_w, index % window.out_w};
+}
 
 inline Pixel next(const Window& window, Pixel pixel) {
     return pixel.x + 1 < window.out_w ? Pixel{pixel.y, pixel.x + 1} : Pixel{pixel.y + 1, 0};
 }
 
-inline bool inside(int index, int size) {
-    return static_cast<unsigned>(index) < static_cast<unsigned>(size);
-}
+inline bool inside(int index, int size) { return static_cast<unsigned>(index) < static_cast<unsigned>(size); }
 
 // Where the window of one pixel lies in the map: the place of its first tap.
 struct Corner {
@@ -44,7 +44,8 @@ void for_each_tap(const Window& w, F f) {
     }
 }
 
-// Whether `tile` pixels from `pixel` on lie in one row of the result and none of their taps falls outside the map.
+// Whether `tile` pixels from `pixel` on lie in one row of the result and none of their taps falls outside the
+// map.
 template <int tile>
 bool is_interior(const Window& w, Pixel pixel) {
     if (pixel.x + tile > w.out_w) return false;
@@ -54,8 +55,8 @@ bool is_interior(const Window& w, Pixel pixel) {
 // rows[tap * tile + i] = what the tap reads at pixel first + i. Pixels from `count` to `tile` repeat the last
 // one: a tile is always computed whole, and its surplus is dropped.
 template <int tile, class T>
-void gather_rows(const Window& w, const T* map, const T* padding, ptrdiff_t pixel_stride, int first, int count,
-                 const T** rows) {
+void gather_rows(const Window& w, const T* map, const T* padding, ptrdiff_t pixel_stride, int first,
+                 int count, const T** rows) {
     const auto offset = [&](int y, int x) { return (static_cast<ptrdiff_t>(y) * w.in_w + x) * pixel_stride; };
     Pixel pixel = pixel_at(w, first);
     if (is_interior<tile>(w, pixel) && count >= tile) {

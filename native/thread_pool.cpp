@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
+#include <deque>
 #include <exception>
+#include <mutex>
 
 namespace bitfactor {
 
@@ -12,25 +15,79 @@ struct ThreadPool::Job {
     const std::function<void(size_t)>& work;
     const size_t count;
     std::atomic<size_t> next{0};
-    size_t done = 0;  // under the pool's mutex, as is error
+    size_t done = 0;  // under the mutex of State, as is error
     std::exception_ptr error;
 
     Job(size_t count, const std::function<void(size_t)>& work) : work(work), count(count) {}
 };
 
-ThreadPool::ThreadPool(int helpers) : owner_(getpid()) {
-    for (int i = 0; i < helpers; ++i) threads_.emplace_back([this] { help(); });
+struct ThreadPool::State {
+    std::mutex mutex;
+    std::condition_variable offered, finished;
+    std::deque<std::shared_ptr<Job>> jobs;
+    bool closing = false;
+
+    void offer(const std::shared_ptr<Job>& job) {
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            jobs.push_back(job);
+        }
+        offered.notify_all();
+    }
+
+    // Does items of the job until none is left to begin; then no one else need look at it.
+    void take_part(const std::shared_ptr<Job>& job) {
+        for (size_t i; (i = job->next++) < job->count;) {
+            std::exception_ptr error;
+            try {
+                job->work(i);
+            } catch (...) {
+                error = std::current_exception();
+            }
+            std::lock_guard<std::mutex> lock(mutex);
+            if (error) job->error = error;
+            if (++job->done == job->count) finished.notify_all();
+        }
+        std::lock_guard<std::mutex> lock(mutex);
+        jobs.erase(std::remove(jobs.begin(), jobs.end(), job), jobs.end());
+    }
+
+    void help() {
+        for (;;) {
+            std::shared_ptr<Job> job;
+            {
+                std::unique_lock<std::mutex> lock(mutex);
+                offered.wait(lock, [&] { return closing || !jobs.empty(); });
+                if (closing) return;
+                job = jobs.front();
+            }
+            take_part(job);
+        }
+    }
+
+    void close() {
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            closing = true;
+        }
+        offered.notify_all();
+    }
+};
+
+ThreadPool::ThreadPool(int helpers) : state_(std::make_unique<State>()), owner_(getpid()) {
+    for (int i = 0; i < helpers; ++i) threads_.emplace_back([this] { state_->help(); });
 }
 
 ThreadPool::~ThreadPool() {
-    {
-        std::lock_guard<std::mutex> lock(mutex_);
-        closing_ = true;
+    if (getpid() == owner_) {
+        state_->close();
+        for (auto& thread : threads_) thread.join();
+        return;
     }
-    offered_.notify_all();
-    // A forked child has this object but not its threads, and to join them would wait for ever.
-    const bool forked = getpid() != owner_;
-    for (auto& thread : threads_) forked ? thread.detach() : thread.join();
+    // A forked child has this object but not its threads: to join them, or to destroy what they were waiting
+    // on, would wait for ever.
+    for (auto& thread : threads_) thread.detach();
+    static_cast<void>(state_.release());
 }
 
 void ThreadPool::for_each(size_t count, const std::function<void(size_t)>& work) {
@@ -38,50 +95,12 @@ void ThreadPool::for_each(size_t count, const std::function<void(size_t)>& work)
         for (size_t i = 0; i < count; ++i) work(i);
         return;
     }
-    auto job = std::make_shared<Job>(count, work);
-    {
-        std::lock_guard<std::mutex> lock(mutex_);
-        jobs_.push_back(job);
-    }
-    offered_.notify_all();
-    take_part(*job);
-    withdraw(job);
-    std::unique_lock<std::mutex> lock(mutex_);
-    finished_.wait(lock, [&] { return job->done == job->count; });
+    const auto job = std::make_shared<Job>(count, work);
+    state_->offer(job);
+    state_->take_part(job);
+    std::unique_lock<std::mutex> lock(state_->mutex);
+    state_->finished.wait(lock, [&] { return job->done == job->count; });
     if (job->error) std::rethrow_exception(job->error);
-}
-
-void ThreadPool::help() {
-    for (;;) {
-        std::shared_ptr<Job> job;
-        {
-            std::unique_lock<std::mutex> lock(mutex_);
-            offered_.wait(lock, [&] { return closing_ || !jobs_.empty(); });
-            if (closing_) return;
-            job = jobs_.front();
-        }
-        take_part(*job);
-        withdraw(job);
-    }
-}
-
-void ThreadPool::take_part(Job& job) {
-    for (size_t i; (i = job.next++) < job.count;) {
-        std::exception_ptr error;
-        try {
-            job.work(i);
-        } catch (...) {
-            error = std::current_exception();
-        }
-        std::lock_guard<std::mutex> lock(mutex_);
-        if (error) job.error = error;
-        if (++job.done == job.count) finished_.notify_all();
-    }
-}
-
-void ThreadPool::withdraw(const std::shared_ptr<Job>& job) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    jobs_.erase(std::remove(jobs_.begin(), jobs_.end(), job), jobs_.end());
 }
 
 }  // namespace bitfactor

@@ -4,12 +4,9 @@
 
 #include <sys/types.h>
 
-#include <condition_variable>
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -21,20 +18,16 @@ class ThreadPool {
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
 
-    // Calls work(0) ... work(count - 1), each once, in the calling thread and in the helpers that are free; returns
-    // when all are done. May be called from several threads at once. What `work` throws, the caller gets.
+    // Calls work(0) ... work(count - 1), each once, in the calling thread and in the helpers that are free;
+    // returns when all are done. May be called from several threads at once. What `work` throws, the caller
+    // gets.
     void for_each(size_t count, const std::function<void(size_t)>& work);
 
   private:
     struct Job;
-    void help();
-    void take_part(Job& job);
-    void withdraw(const std::shared_ptr<Job>& job);
+    struct State;
 
-    std::mutex mutex_;
-    std::condition_variable offered_, finished_;
-    std::deque<std::shared_ptr<Job>> jobs_;
-    bool closing_ = false;
+    std::unique_ptr<State> state_;
     std::vector<std::thread> threads_;
     pid_t owner_;
 };

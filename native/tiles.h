@@ -1,7 +1,7 @@
 // How a strip of pixels and the output channels of one group are cut into tiles.
 //
-// The pointers of the whole strip are gathered once; then each block of output channels sweeps over the strip,
-// so its weights come from the L1 cache for all tiles but the first.
+// The pointers of the whole strip are gathered once; then each block of output channels sweeps over the
+// strip, so its weights come from the L1 cache for all tiles but the first.
 
 #pragma once
 
@@ -25,14 +25,16 @@ void gather_strip(const Window& window, const T* map, const T* padding, ptrdiff_
         if (tile_at(done, count) == 1) {
             gather_rows<1>(window, map, padding, pixel_stride, first + done, 1, tile_rows);
         } else {
-            gather_rows<Simd::tile>(window, map, padding, pixel_stride, first + done, count - done, tile_rows);
+            gather_rows<Simd::tile>(window, map, padding, pixel_stride, first + done, count - done,
+                                    tile_rows);
         }
     }
 }
 
 // Writes the first `count` pixels of a tile to out (pixels, groups * out_channels).
 template <int P, int V, class Layer>
-void store_tile(const Simd::Float (&tile)[P][V], const Layer& layer, int group, int vector, int count, float* out) {
+void store_tile(const Simd::Float (&tile)[P][V], const Layer& layer, int group, int vector, int count,
+                float* out) {
     const int channels = layer.out_channels - vector * Simd::lanes;
     const ptrdiff_t stride = static_cast<ptrdiff_t>(layer.groups) * layer.out_channels;
     out += group * layer.out_channels + vector * Simd::lanes;

@@ -1,9 +1,9 @@
 // AVX2 and FMA: x86 since 2013 (Intel Haswell, AMD Zen).
 //
-// There is no vector population count: a nibble is looked up with vpshufb, which counts bytes. The counts of up
-// to 31 steps (31 * 8 = 248) stay bytes; flushing adds the 4 bytes of a 32-bit lane, that is of one output channel.
-// Eight instructions for 256 products; 16 registers hold a tile of 4 pixels by 2 registers of counts,
-// two of weights, the table, the mask and the temporaries.
+// There is no vector population count: a nibble is looked up with vpshufb, which counts bytes. The counts of
+// up to 31 steps (31 * 8 = 248) stay bytes; flushing adds the 4 bytes of a 32-bit lane, that is of one output
+// channel. Eight instructions for 256 products; 16 registers hold a tile of 4 pixels by 2 registers of
+// counts, two of weights, the table, the mask and the temporaries.
 
 #include <immintrin.h>
 
@@ -56,13 +56,12 @@ struct Simd {
     static constexpr int count_steps = 31;
     static Count no_count() { return _mm256_setzero_si256(); }
     static Count add_differing(Count count, Bits a, Bits b) {
-        const __m256i table = _mm256_broadcastsi128_si256(
-            _mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
+        const __m256i table =
+            _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
         const __m256i nibble = _mm256_set1_epi8(15);
         const __m256i bits = _mm256_xor_si256(a, b);
         const __m256i low = _mm256_shuffle_epi8(table, _mm256_and_si256(bits, nibble));
-        const __m256i high =
-            _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi32(bits, 4), nibble));
+        const __m256i high = _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi32(bits, 4), nibble));
         return _mm256_add_epi8(count, _mm256_add_epi8(low, high));
     }
     static Int zero_int() { return _mm256_setzero_si256(); }

@@ -1,8 +1,8 @@
 // AVX-512 F, BW, VL, DQ and VPOPCNTDQ: Intel since Ice Lake, AMD since Zen 4.
 //
-// vpopcntd counts the bits of each 32-bit lane, that is of one output channel: three instructions (vpxord with the
-// broadcast word, vpopcntd, vpaddd) for 512 products. Of the 32 registers a tile of 6 pixels by 4 takes 24 for
-// sums and 4 for weights; the same tile serves the fused multiply-adds of the real convolution.
+// vpopcntd counts the bits of each 32-bit lane, that is of one output channel: three instructions (vpxord
+// with the broadcast word, vpopcntd, vpaddd) for 512 products. Of the 32 registers a tile of 6 pixels by 4
+// takes 24 for sums and 4 for weights; the same tile serves the fused multiply-adds of the real convolution.
 
 #include <immintrin.h>
 

@@ -31,8 +31,8 @@ struct Simd {
     static Float if_positive(Float x, Float a, Float b) { return x > 0.0f ? a : b; }
     static unsigned greater(Float a, Float b) { return a > b; }
 
-    // The product of two floats is exact in double, so rounding the double sum to float is right but where the
-    // sum lies half-way between two floats (its low 29 bits are 100...0) or below the normal floats.
+    // The product of two floats is exact in double, so rounding the double sum to float is right but where
+    // the sum lies half-way between two floats (its low 29 bits are 100...0) or below the normal floats.
     static Float fma(Float a, Float b, Float c) {
         const double sum = static_cast<double>(a) * b + c;
         uint64_t bits;

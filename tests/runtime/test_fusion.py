@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitfactor.format import Graph, Node, Value, pack_signs
-from bitfactor.runtime import instruction_sets, reference
+from bitfactor.runtime import build, instruction_sets, reference
 from bitfactor.runtime.plan import plan
 from bitfactor.runtime.session import runner
 
@@ -53,7 +53,7 @@ class Builder:
 
 
 def residual(channels: int = 64, height: int = 7, width: int = 5, blocks: int = 3) -> Graph:
-    """Pre-activation blocks: BN and sign as a threshold, binary convolution, alpha, PReLU, twice, plus shortcut."""
+    """Pre-activation blocks: threshold, binary convolution, alpha, PReLU, twice, plus shortcut."""
     builder = Builder(np.random.default_rng(0), channels)
     stream = builder.add("conv2d", "x")
     for _ in range(blocks):
@@ -68,7 +68,9 @@ def residual(channels: int = 64, height: int = 7, width: int = 5, blocks: int = 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
     """Operations drawn one by one over any values before them; some values are outputs as well."""
-    builder = Builder(np.random.default_rng(draw(st.integers(0, 2**32 - 1))), draw(st.sampled_from([3, 33, 64, 70])))
+    builder = Builder(
+        np.random.default_rng(draw(st.integers(0, 2**32 - 1))), draw(st.sampled_from([3, 33, 64, 70]))
+    )
     known: dict[str, list[str]] = {"float32": ["x"], "int32": [], "bit": []}
     takes = {"threshold": ("float32", "int32"), "scale": ("float32", "int32"), "binary_conv2d": ("bit",)}
     gives = {"threshold": "bit", "binary_conv2d": "int32"}
@@ -122,6 +124,15 @@ def test_residual_block_keeps_its_sum_and_its_signs_in_one_step():
         ["scale", "prelu", "threshold"],
         ["scale", "prelu", "add", "affine", "relu", "store"],
     ]
+
+
+def test_the_stream_of_shortcuts_stays_in_one_place():
+    """So the arena does not grow with depth: input, stream and two maps of signs."""
+    one, many = (build._place(graph, plan(graph)) for graph in (residual(blocks=1), residual(blocks=6)))
+    assert many[1] == one[1]
+    sums = [name for name in many[0] if name.startswith("add")]
+    assert len(sums) == 6
+    assert len({many[0][name] for name in sums[:-1]}) == 1
 
 
 def test_a_value_added_to_itself_is_read_from_memory():

@@ -41,12 +41,16 @@ def test_fma_rounds_the_exact_result_once(a, b, c):
     expect_nearest(a, b, c)
 
 
-@given(st.integers(-8, 8), st.integers(-8, 8), st.integers(-140, 0), st.integers(-140, 60), st.integers(-60, 60))
+@given(
+    st.integers(-8, 8), st.integers(-8, 8), st.integers(-140, 0), st.integers(-140, 60), st.integers(-60, 60)
+)
 @settings(max_examples=2000, deadline=None)
 def test_fma_at_ties_and_below_the_normal_numbers(i, j, c_exponent, exponent, shift):
     a, b = 1 + i * 2.0**-12, (1 + j * 2.0**-12) * 2.0**shift
     expect_nearest(a, b, float(np.float32(2.0**c_exponent)))
-    expect_nearest(a, float(np.float32(2.0**exponent)), float(np.float32((1 + i * 2.0**-23) * 2.0**c_exponent)))
+    expect_nearest(
+        a, float(np.float32(2.0**exponent)), float(np.float32((1 + i * 2.0**-23) * 2.0**c_exponent))
+    )
 
 
 def expect_nearest(a: float, b: float, c: float) -> None:
@@ -59,12 +63,16 @@ def expect_nearest(a: float, b: float, c: float) -> None:
         assert error < other or (error == other and int(found.view(np.int32)) % 2 == 0)
 
 
-@pytest.mark.parametrize("shape", [(4, 64, 14, 14), (3, 7, 5, 5), (2, 65, 7, 9), (5, 33, 1, 1), (64, 100), (1, 5)])
+@pytest.mark.parametrize(
+    "shape", [(4, 64, 14, 14), (3, 7, 5, 5), (2, 65, 7, 9), (5, 33, 1, 1), (64, 100), (1, 5)]
+)
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_affine_is_batch_norm_bit_for_bit(shape, memory_format):
     """Torch's own scale and shift are read off at 1 and 0."""
     c = shape[1]
-    mean, variance, gamma, beta = (torch.from_numpy(v) for v in (floats(c), floats(c) ** 2, floats(c), floats(c)))
+    mean, variance, gamma, beta = (
+        torch.from_numpy(v) for v in (floats(c), floats(c) ** 2, floats(c), floats(c))
+    )
     x = torch.from_numpy(floats(*shape))
     if x.ndim == 4:
         x = x.contiguous(memory_format=memory_format)
@@ -96,7 +104,9 @@ def test_conv2d_is_close_to_torch():
     x, weight, bias = floats(2, 12, 9, 8), floats(6, 3, 2, 4), floats(6)
     window = {"stride": (2, 1), "dilation": (1, 2), "groups": 3}
     padded = F.pad(torch.from_numpy(x), (2, 3, 1, 0))
-    expected = F.conv2d(padded, torch.from_numpy(weight).permute(0, 3, 1, 2), torch.from_numpy(bias), **window)
+    expected = F.conv2d(
+        padded, torch.from_numpy(weight).permute(0, 3, 1, 2), torch.from_numpy(bias), **window
+    )
     found = of("conv2d", x, {**window, "padding": (1, 2, 0, 3)}, weight=weight, bias=bias)
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5, atol=1e-5)
 

@@ -31,8 +31,8 @@ class Bank(nn.Module):
         """Return W'(place, :, :, ...), the weight of the layer at this place of the grid."""
         core, order = working(self.core), len(self.grid)
         factors = [working(factor) for factor in self.factors]
-        row = kronecker([factor[i] for factor, i in zip(factors, place, strict=False)])
-        mixed = matmul(row[None], core.flatten(order).flatten(0, order - 1))
+        row = kronecker([factor[i : i + 1] for factor, i in zip(factors, place, strict=False)])
+        mixed = matmul(row, core.flatten(order).flatten(0, order - 1))
         return tucker_weight(mixed.view(core.shape[order:]), factors[order:])
 
     def extra_repr(self) -> str:

@@ -56,6 +56,9 @@ class CP(Latent):
             columns = (columns[:, None] * factor).flatten(0, 1)  # Khatri-Rao product, (C kh kw, R)
         return matmul(first, columns.mT).view(self.shape)
 
+    def matrices(self) -> dict[str, Tensor]:
+        return {f"factors.{mode}": factor for mode, factor in enumerate(self.factors)}
+
 
 def _fibres(core: Tensor, bases: Sequence[Tensor], terms: int) -> list[Tensor]:
     """Return the factors of the `terms` largest fibres of a core along its longest mode."""

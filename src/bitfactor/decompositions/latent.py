@@ -32,6 +32,10 @@ class Latent(nn.Module):
         """Return the factors whose columns start out orthonormal, by name, each (D, R) with R <= D."""
         return {}
 
+    def matrices(self) -> dict[str, Tensor]:
+        """Return the factors, by name, as matrices of which rank and condition can be measured."""
+        return self.orthonormal()
+
     def _device(self) -> str:
         return next(self.parameters()).device.type
 

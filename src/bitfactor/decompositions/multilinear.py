@@ -45,10 +45,10 @@ def _expand_taps(taps: Tensor, x: Tensor) -> Tensor:
 
 
 def kronecker(matrices: Sequence[Tensor]) -> Tensor:
-    """Return the Kronecker product of matrices or of vectors, the last one varying fastest."""
+    """Return the Kronecker product of matrices, the last one varying fastest."""
     product = matrices[0]
     for matrix in matrices[1:]:
-        product = torch.kron(product, matrix)
+        product = (product[:, None, :, None] * matrix[:, None]).flatten(2).flatten(0, 1)
     return product
 
 

@@ -54,11 +54,12 @@ class TensorTrain(Latent):
         return cls([core.to(weight.dtype) for core in cores])
 
     def reconstruct(self) -> Tensor:
-        product = working(self.cores[0]).flatten(0, 1)
-        for core in self.cores[1:]:
-            core = working(core)
+        first, *others = (working(core) for core in self.cores)
+        product = first.flatten(0, 1)
+        for core in others:
             product = matmul(product, core.flatten(1)).view(-1, core.shape[2])
         return product.view(self.shape)
 
     def orthonormal(self) -> dict[str, Tensor]:
-        return {f"cores.{n}": core.flatten(0, 1) for n, core in enumerate(self.cores[:-1])}
+        *cores, _ = self.cores  # the last one carries W's scale
+        return {f"cores.{n}": core.flatten(0, 1) for n, core in enumerate(cores)}

@@ -15,7 +15,7 @@ from bitfactor.atomic import replacing
 from bitfactor.errors import InputError
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.lower import lower
-from bitfactor.exporter.report import ExportReport, layer_reports
+from bitfactor.exporter.report import ExportReport, float_bytes, layer_reports
 from bitfactor.format import Graph, InputSpec, ModelFile, save
 from bitfactor.runtime import Session, reference
 
@@ -73,7 +73,7 @@ def export(
         difference = _compare(model, session, inputs)
         size = temporary.stat().st_size
     return ExportReport(
-        str(Path(path)), layer_reports(graph), _float_bytes(graph), size, len(inputs), difference
+        str(Path(path)), layer_reports(graph), float_bytes(model), size, len(inputs), difference
     )
 
 
@@ -92,7 +92,7 @@ def _compare(model: nn.Module, session: Session, inputs: Tensor) -> float:
         if worst > TOLERANCE or (y.ndim == 2 and not np.array_equal(y.argmax(1), z.argmax(1))):
             raise InputError(
                 "export",
-                expected=f"torch and the runtime within {TOLERANCE} of the largest output, and the same classes",
+                expected=f"torch and the runtime within {TOLERANCE} of the largest output, same classes",
                 found=f"a difference of {worst:.2e}",
                 fix="please report this model: the exported file would not do what the model does",
             )
@@ -102,15 +102,3 @@ def _compare(model: nn.Module, session: Session, inputs: Tensor) -> float:
 def _outputs(result: Any) -> list[NDArray[np.float32]]:
     values = result if isinstance(result, tuple | list) else [result]
     return [_numpy(value) if isinstance(value, Tensor) else value for value in values]
-
-
-def _float_bytes(graph: Graph) -> int:
-    """Return the bytes of the same network in float32: its layers, and the tensors of the rest."""
-    layers = sum(layer.float_bytes for layer in layer_reports(graph))
-    rest = sum(
-        tensor.nbytes
-        for node in graph.nodes
-        for role, tensor in node.tensors.items()
-        if role not in ("weight", "direction")
-    )
-    return layers + rest

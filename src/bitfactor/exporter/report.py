@@ -1,9 +1,13 @@
 """What export did: which layers became bits, what they weigh, how far the file is from torch."""
 
 from dataclasses import asdict, dataclass
+from math import prod
 from typing import Any
 
+from torch import nn
+
 from bitfactor.format import Graph, Node
+from bitfactor.nn import BinaryLayer
 
 _LAYERS = {"conv2d": "real", "linear": "real", "binary_conv2d": "binary", "binary_linear": "binary"}
 
@@ -77,7 +81,14 @@ def _layer_report(node: Node, graph: Graph) -> LayerReport:
     if _LAYERS[node.op] == "binary":
         channels = graph.values[node.inputs[0]].shape[0] // node.attributes.get("groups", 1)
         shape = (*shape[:-1], channels)
-    size = 1
-    for extent in shape:
-        size *= extent
-    return LayerReport(node.name, _LAYERS[node.op], shape, 4 * size, weight.nbytes)
+    return LayerReport(node.name, _LAYERS[node.op], shape, 4 * prod(shape), weight.nbytes)
+
+
+def float_bytes(model: nn.Module) -> int:
+    """Return the bytes of `model`'s parameters were it a float network: a weight for each decomposition."""
+    binary = [module for module in model.modules() if isinstance(module, BinaryLayer)]
+    own = {id(parameter) for layer in binary for parameter in layer.parameters()}
+    numbers = sum(parameter.numel() for parameter in model.parameters() if id(parameter) not in own)
+    for layer in binary:
+        numbers += prod(layer.latent.shape) + (0 if layer.bias is None else layer.bias.numel())
+    return 4 * numbers

@@ -48,17 +48,6 @@ def _shortcut(in_channels: int, channels: int, stride: int) -> nn.Sequential:
     )
 
 
-def _stem(kind: Stem, in_channels: int, channels: int) -> nn.Sequential:
-    if kind == "imagenet":
-        return nn.Sequential(
-            nn.Conv2d(in_channels, channels, 7, 2, 3, bias=False),
-            nn.BatchNorm2d(channels),
-            nn.ReLU(),
-            nn.MaxPool2d(3, 2, 1),
-        )
-    return nn.Sequential(nn.Conv2d(in_channels, channels, 3, 1, 1, bias=False), nn.BatchNorm2d(channels))
-
-
 class ResNet(nn.Module):
     """A stem, stages of `BasicBlock`, global average pooling and a linear head.
 
@@ -87,7 +76,12 @@ class ResNet(nn.Module):
         stem: Stem = "imagenet",
     ) -> None:
         super().__init__()
-        self.stem = _stem(stem, in_channels, widths[0])
+        large = stem == "imagenet"
+        kernel, stride, padding = (7, 2, 3) if large else (3, 1, 1)
+        self.conv1 = nn.Conv2d(in_channels, widths[0], kernel, stride, padding, bias=False)
+        self.bn1 = nn.BatchNorm2d(widths[0])
+        self.relu = nn.ReLU() if large else nn.Identity()
+        self.maxpool = nn.MaxPool2d(3, 2, 1) if large else nn.Identity()
         self.stages = len(blocks)
         channels = widths[0]
         for i, (depth, width) in enumerate(zip(blocks, widths, strict=True), start=1):
@@ -107,7 +101,7 @@ class ResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, in_channels, H, W) -> logits (N, num_classes)."""
-        x = self.stem(x)
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         for i in range(1, self.stages + 1):
             x = self.get_submodule(f"layer{i}")(x)
         return self.fc(torch.flatten(nn.functional.adaptive_avg_pool2d(x, 1), 1))  # type: ignore[no-any-return]

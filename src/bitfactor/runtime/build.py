@@ -17,7 +17,7 @@ from bitfactor.runtime.plan import Stage, Step, plan
 def build(graph: Graph, isa: str, threads: int) -> _native.Program:
     """Return the program that runs `graph` with the kernels of `isa`."""
     steps = plan(graph)
-    offsets, size = place(_lifetimes(graph, steps))
+    offsets, size = _place(graph, steps)
     buffers = {name: _buffer(graph.values[name], offset) for name, offset in offsets.items()}
     program = _native.Program(isa=isa, threads=threads, arena_bytes=size)
     program.set_input(buffers[graph.input.name])
@@ -30,14 +30,37 @@ def build(graph: Graph, isa: str, threads: int) -> _native.Program:
     return program
 
 
-def _lifetimes(graph: Graph, steps: Sequence[Step]) -> dict[str, Lifetime]:
+def _place(graph: Graph, steps: Sequence[Step]) -> tuple[dict[str, int], int]:
+    """Return the byte offset of each value that is in memory, and the bytes of the arena."""
     first = {graph.input.name: -1}
     last = {graph.input.name: -1}
     for i, step in enumerate(steps):
         first.update(dict.fromkeys(step.writes, i))
         last.update(dict.fromkeys((*step.writes, *step.reads), i))
     last.update(dict.fromkeys(graph.outputs, len(steps)))
-    return {name: Lifetime(_bytes(graph.values[name]), first[name], last[name]) for name in first}
+    home = {name: name for name in first}
+    for i, step in enumerate(steps):
+        for value, addend in _in_place(step):
+            if last[addend] == i:
+                home[value] = home[addend]
+                last[home[value]] = last[value]
+    lifetimes = {
+        name: Lifetime(_bytes(graph.values[name]), first[name], last[name]) for name in home.values()
+    }
+    offsets, size = place(lifetimes)
+    return {name: offsets[home[name]] for name in home}, size
+
+
+def _in_place(step: Step) -> list[tuple[str, str]]:
+    """(value, addend) where a stored value may take the place of what was added to it, pixel by pixel.
+
+    A stream of shortcuts then stays in one place, and in the cache. At most one pair: it is the last value
+    stored, after which nothing is read.
+    """
+    if not step.stages or step.stages[-1].op != "store":
+        return []
+    addends = [stage.value for stage in step.stages if stage.op == "add" and stage.value != step.source]
+    return [(step.stages[-1].value, addends[-1])] if addends else []
 
 
 def _bytes(value: Value) -> int:
@@ -56,7 +79,11 @@ def _buffer(value: Value, offset: int) -> _native.Buffer:
 
 
 def _add_rows(
-    program: _native.Program, graph: Graph, step: Step, offsets: dict[str, int], buffers: dict[str, _native.Buffer]
+    program: _native.Program,
+    graph: Graph,
+    step: Step,
+    offsets: dict[str, int],
+    buffers: dict[str, _native.Buffer],
 ) -> None:
     if step.node is None:
         program.pointwise(buffers[step.source])
@@ -151,7 +178,7 @@ def _avg_pool2d(program: _native.Program, node: Node, source: int, x: _Shape, y:
 
 
 def _threshold(program: _native.Program, stage: Stage, buffer: int) -> None:
-    """x > t, or for direction -1 x < t, is direction * x > direction * t."""
+    """Both x > t, and x < t for direction -1, are direction * x > direction * t."""
     tensors = _tensors(stage)
     direction = _floats(tensors["direction"])
     program.signs(buffer=buffer, direction=direction, threshold=direction * _floats(tensors["threshold"]))

@@ -1,13 +1,14 @@
 """Which operations run together.
 
-A step gives the rows of a feature map and takes them through stages before anything is written. It begins with an
-operation that looks at more than one number at a time (a convolution, a pool), or reads a value from memory; scale,
-affine, relu, prelu, add and threshold that follow become its stages. A value that is needed again, by a shortcut say,
-is stored on the way, in the same pass that gives the signs for the next layer.
+A step gives the rows of a feature map and takes them through stages before anything is written. It begins
+with an operation that looks at more than one number at a time (a convolution, a pool), or reads a value from
+memory; scale, affine, relu, prelu, add and threshold that follow become its stages. A value that is needed
+again, by a shortcut say, is stored on the way, in the same pass that gives the signs for the next layer.
 
 Each stage is the operation of the graph, in the graph's order: results are the same bits as without fusion.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -32,7 +33,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Step:
-    """`node` gives the rows, from the value `source`; where it is None, they are read from `source` as they are."""
+    """`node` gives the rows, from the value `source`; where it is None, they are those of `source` itself."""
 
     node: Node | None
     source: str
@@ -59,7 +60,7 @@ def plan(graph: Graph) -> tuple[Step, ...]:
 
 
 class _Planner:
-    """Goes over the nodes in order; `done` are the nodes that are part of a step, `stored` the values in memory."""
+    """Goes over the nodes in order; `done` are the nodes in a step so far, `stored` the values in memory."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -120,10 +121,8 @@ class _Planner:
 def _expect_exact_sums(node: Node, graph: Graph) -> None:
     if node.op not in ("binary_conv2d", "binary_linear"):
         return
-    taps = 1
-    for size in node.tensors["weight"].shape[1:-1]:
-        taps *= size
-    signs = taps * graph.values[node.inputs[0]].shape[0] // int(node.attributes.get("groups", 1))  # type: ignore[arg-type]
+    taps = math.prod(node.tensors["weight"].shape[1:-1])
+    signs = taps * graph.values[node.inputs[0]].shape[0] // int(node.attributes.get("groups", 1))
     if signs >= _EXACT_SUMS:
         raise InputError(
             f"node {node.name!r}",

@@ -4,8 +4,8 @@ Values are shaped as in torch, (N, C, H, W) or (N, F); signs are int8 of -1 and 
 arithmetic is stated to the last bit, so that results are the same on every machine:
 
 - `fma(a, b, c)` is a * b + c with a single rounding; any other operation rounds once by itself;
-- a convolution's sum starts at the bias and takes one fma a tap, in the order (kh, kw, c); a linear layer's in the
-  order of the features. A tap outside the map counts as x = 0.
+- a convolution's sum starts at the bias and takes one fma a tap, in the order (kh, kw, c); a linear layer's
+  in the order of the features. A tap outside the map counts as x = 0;
 - a mean is the sum in the order (kh, kw), or of the pixels in row-major order, divided by their count.
 """
 
@@ -62,7 +62,8 @@ def _per_channel(parameter: Array, x: Array) -> Array:
 
 
 def _pad(x: Array, node: Node, value: float) -> Array:
-    top, left, bottom, right = node.attributes["padding"]  # type: ignore[misc]
+    padding: Any = node.attributes["padding"]
+    top, left, bottom, right = padding
     return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
 
 
@@ -78,7 +79,7 @@ def _windows(x: Array, kernel: tuple[int, int], stride: Any, dilation: Any = (1,
 
 def _taps(x: Array, node: Node, weight: Array) -> Iterator[tuple[Array, Array]]:
     """Yield x (N, G, C/G, H', W') and weight (G, O/G, C/G) of each tap, for x padded and G groups."""
-    groups: int = node.attributes["groups"]  # type: ignore[assignment]
+    groups: Any = node.attributes["groups"]
     outputs, height, width, depth = weight.shape
     windows = _windows(x, (height, width), node.attributes["stride"], node.attributes["dilation"])
     for i, window in enumerate(windows):
@@ -98,10 +99,11 @@ def conv2d(node: Node, x: Float) -> Float:
 
 
 def binary_conv2d(node: Node, x: NDArray[np.int8]) -> NDArray[np.int32]:
-    padded = _pad(x, node, node.attributes["pad_value"])  # type: ignore[arg-type]
-    channels = x.shape[1] // node.attributes["groups"]  # type: ignore[operator]
+    pad_value: Any = node.attributes["pad_value"]
+    groups: Any = node.attributes["groups"]
+    weights = unpack_signs(node.tensors["weight"], x.shape[1] // groups)
     total: Any = 0
-    for window, weight in _taps(padded, node, unpack_signs(node.tensors["weight"], channels)):
+    for window, weight in _taps(_pad(x, node, pad_value), node, weights):
         n, groups, depth, *size = window.shape
         # Sums of fewer than 2^24 signs are exact in float32, whose product is the fast one.
         signs = window.reshape(n, groups, depth, -1).astype(np.float32)
@@ -130,7 +132,8 @@ def threshold(node: Node, x: Array) -> NDArray[np.int8]:
 
 def scale(node: Node, x: Array) -> Float:
     alpha = node.tensors["alpha"]
-    return x.astype(np.float32) * (alpha if alpha.ndim == x.ndim - 1 else _per_channel(alpha, x))
+    per_element = alpha.ndim == x.ndim - 1
+    return np.asarray(x.astype(np.float32) * (alpha if per_element else _per_channel(alpha, x)))
 
 
 def affine(node: Node, x: Float) -> Float:
@@ -146,13 +149,13 @@ def prelu(node: Node, x: Float) -> Float:
 
 
 def add(node: Node, x: Float, y: Float) -> Float:
-    return x + y
+    return np.asarray(x + y)
 
 
 def max_pool2d(node: Node, x: Float) -> Float:
     kernel: Any = node.attributes["kernel"]
     windows = _windows(_pad(x, node, -np.inf), kernel, node.attributes["stride"])
-    return np.max(np.stack(list(windows)), axis=0)
+    return np.asarray(np.max(np.stack(list(windows)), axis=0))
 
 
 def avg_pool2d(node: Node, x: Float) -> Float:

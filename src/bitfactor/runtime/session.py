@@ -27,10 +27,10 @@ def instruction_sets() -> list[str]:
 class Session:
     """The network in the model file at `path`, ready to run on this machine's processor.
 
-    `threads` share out the samples of a batch; the result does not depend on their number, and a single sample uses
-    one. `isa` is one of `instruction_sets()`, or "reference" for plain numpy (slow, for checks); by default what
-    the environment variable BITFACTOR_ISA says, else the best. Results are the same bits whichever it is.
-    A session may be called from several Python threads at once.
+    `threads` share out the samples of a batch; the result does not depend on their number, and a single
+    sample uses one. `isa` is one of `instruction_sets()`, or "reference" for plain numpy (slow, for checks);
+    by default what the environment variable BITFACTOR_ISA says, else the best. Results are the same bits
+    whichever it is. A session may be called from several Python threads at once.
 
     Attributes
     ----------
@@ -64,8 +64,8 @@ class Session:
     def __call__(self, x: NDArray[Any]) -> NDArray[Any] | _Outputs:
         """Return the output for x (N, *input_shape), or a tuple where the network has several.
 
-        x is float32, or of a type that float32 holds exactly. Outputs are (N, ...), shaped as in torch; float32,
-        or int32 and int8 where an output is a sum or signs. N may be 0.
+        x is float32, or of a type that float32 holds exactly. Outputs are (N, ...), shaped as in torch;
+        float32, or int32 and int8 where an output is a sum or signs. N may be 0.
 
         Raises
         ------
@@ -133,13 +133,13 @@ def _checked(x: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
         expected = f"shape (N, {', '.join(map(str, shape))})"
         raise InputError("x", expected=expected, found=str(x.shape), fix="add the batch dimension, or resize")
     if not np.can_cast(x.dtype, np.float32):
-        raise InputError(
-            "x", expected="float32, or a type it holds exactly", found=str(x.dtype), fix="use x.astype(numpy.float32)"
-        )
+        expected = "float32, or a type it holds exactly"
+        raise InputError("x", expected=expected, found=str(x.dtype), fix="use x.astype(numpy.float32)")
     x = np.ascontiguousarray(x, np.float32)
     if not np.isfinite(x).all():
         index = np.argwhere(~np.isfinite(x))[0].tolist()
-        raise InputError("x", expected="finite numbers", found=f"{x[tuple(index)]} at {index}", fix="clean the input")
+        found = f"{x[tuple(index)]} at {index}"
+        raise InputError("x", expected="finite numbers", found=found, fix="clean the input")
     return x
 
 

@@ -71,9 +71,7 @@ def train(recipe: Recipe, out: Path, console: Console) -> dict[str, Any]:
             note = f"loss {loop.rows[-1]['loss']:.3f}  held out {loop.rows[-1]['accuracy']:.2%}"
             progress.update(bar, note=note)
             if not console.is_terminal:
-                console.print(
-                    f"{recipe.name}: epoch {loop.rows[-1]['epoch']} of {recipe.optimization.epochs}  {note}"
-                )
+                console.print(f"{recipe.name}: epoch {loop.rows[-1]['epoch']}  {note}", soft_wrap=True)
     return loop.rows[-1]
 
 
@@ -101,7 +99,8 @@ class _Loop:
         optimizer = Adam(model.parameters(), lr=self.plan.learning_rate)
         if run.checkpoint.exists():
             self._resume(model, optimizer)
-            console.print(f"{run.path}: going on from step {self.step} of {self.total}")
+            finished = "" if self.step < self.total else ", where it finished"
+            console.print(f"{run.path}: going on from step {self.step} of {self.total}{finished}", soft_wrap=True)
         logger = TensorBoardLogger(run.path, name="tensorboard", version="", purge_step=self.step)
         self.fabric = Fabric(accelerator="auto", devices=1, loggers=logger)
         self.model, self.optimizer = self.fabric.setup(model, optimizer)
@@ -145,7 +144,7 @@ class _Loop:
                 f"{self.run.path}, step {self.step}",
                 expected="a loss that is a number",
                 found=str(loss.item()),
-                fix=f"lower --learning-rate; the last good state is {self.run.checkpoint}",
+                fix=f"lower --learning-rate; the last good state, if any, is {self.run.checkpoint}",
             )
         self.fabric.backward(loss)
         self.optimizer.step()
@@ -198,6 +197,7 @@ def _progress(console: Console) -> Progress:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
         console=console,
+        disable=not console.is_terminal,
     )
 
 

@@ -1,0 +1,105 @@
+"""What latent weights, factors and scales look like, and a guard against latents that diverge."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bitfactor.metrics.flips import binary_layers
+
+
+@dataclass(frozen=True)
+class LatentStatistics:
+    """Of one layer's latent weight: its std, and the share of entries outside [-1, 1], where a mask is 0."""
+
+    std: float
+    share_outside: float
+
+
+@torch.no_grad()
+def latent_statistics(model: nn.Module) -> dict[str, LatentStatistics]:
+    """Return the statistics of every binary layer, by name.
+
+    Example
+    -------
+    >>> latent_statistics(model)["layer1.0.conv1"].std
+    0.058
+    """
+    latents = {name: layer.latent() for name, layer in binary_layers(model).items()}
+    return {
+        name: LatentStatistics(float(W.std(correction=0)), float((W.abs() > 1).float().mean()))
+        for name, W in latents.items()
+    }
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of values between edges; edges is one longer than counts."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+@torch.no_grad()
+def alpha_histogram(model: nn.Module, bins: int = 20) -> dict[str, Histogram]:
+    """Return the histogram of alpha of every binary layer (figure 3 of the paper)."""
+    return {
+        name: _histogram(layer.alpha().float().cpu(), bins) for name, layer in binary_layers(model).items()
+    }
+
+
+def _histogram(values: Tensor, bins: int) -> Histogram:
+    counts, edges = torch.histogram(values, bins)
+    return Histogram(tuple(edges.tolist()), tuple(int(count) for count in counts))
+
+
+@dataclass(frozen=True)
+class FactorStatistics:
+    """Of one factor: effective rank, exp of the entropy of its normalised singular values, between 1 and the
+    full rank; condition number, largest over smallest singular value.
+    """
+
+    effective_rank: float
+    condition: float
+
+
+@torch.no_grad()
+def factor_statistics(model: nn.Module) -> dict[str, FactorStatistics]:
+    """Return the statistics of every factor, by layer and name; one that layers share counts for each."""
+    factors = {
+        f"{name}.{factor}": matrix
+        for name, layer in binary_layers(model).items()
+        for factor, matrix in layer.latent.matrices().items()
+    }
+    return {name: _factor_statistics(matrix) for name, matrix in factors.items()}
+
+
+def _factor_statistics(factor: Tensor) -> FactorStatistics:
+    values: Tensor = torch.linalg.svdvals(factor.double())
+    share = values / values.sum()
+    entropy = -torch.xlogy(share, share).sum()
+    return FactorStatistics(float(entropy.exp()), float(values[0] / values[-1]))
+
+
+class LatentsDivergeError(RuntimeError):
+    """Latent weights grew beyond what training recovers from."""
+
+
+def guard_latents(model: nn.Module, limit: float = 100.0) -> None:
+    """Stop training whose latents diverge: sign(W) is free of scale, so nothing else shows it.
+
+    Raises
+    ------
+    LatentsDivergeError
+        If the std of a layer's latent weight is above `limit`, or not a number.
+
+    Example
+    -------
+    >>> guard_latents(model)  # once per epoch
+    """
+    for name, found in latent_statistics(model).items():
+        if not found.std <= limit:
+            raise LatentsDivergeError(
+                f"layer {name}: expected latent weights with a std of at most {limit:g}, "
+                f"found {found.std:.3g}; take weight_estimator 'masked' or 'rms', or a lower learning rate"
+            )

@@ -1,0 +1,176 @@
+"""Every command does its job on a real run."""
+
+import json
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+import bitfactor
+from bitfactor.cli import COMMANDS, main
+from bitfactor.data import Digits
+from bitfactor.runtime import Session, instruction_sets
+
+
+@pytest.fixture
+def call(capsys):
+    """Run a command that succeeds and return what it prints."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        assert main([str(argument) for argument in arguments]) == 0
+        return capsys.readouterr().out
+
+    return call
+
+
+@pytest.fixture
+def digit(tmp_path):
+    """A held-out digit as a picture of another size, and its class."""
+    digits = Digits.load()
+    pixels = digits.test[0][0, 0].numpy() * digits.input_spec.std[0] + digits.input_spec.mean[0]
+    picture = cv2.resize((pixels * 255).round().astype(np.uint8), (64, 64), interpolation=cv2.INTER_NEAREST)
+    cv2.imwrite(str(tmp_path / "digit.png"), picture)
+    return tmp_path / "digit.png"
+
+
+def test_help_lists_every_command(call):
+    text = call("--help")
+    assert all(name in text for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("train", "summary")])
+def test_every_command_explains_itself(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert f"usage: bitfactor {command}" in capsys.readouterr().out
+
+
+def test_recipes(call):
+    assert "digits" in call("recipes")
+    assert json.loads(call("recipes", "--json"))[0]["binarization"]["latent"] == "holistic"
+
+
+def test_summary(call):
+    figures = json.loads(call("summary", "digits", "--json"))
+    assert figures["binary_share"] > 0.98
+    assert figures["compression"] > 15
+    assert "layer2.1.conv2" in call("summary", "digits")
+
+
+def test_evaluate_gives_the_same_for_run_and_file(call, run, exported):
+    in_torch, from_file = (json.loads(call("evaluate", path, "--json")) for path in (run, exported))
+    assert in_torch == from_file
+    assert in_torch["total"] == 360
+    assert in_torch["accuracy"] > 0.8
+    assert f"{in_torch['correct']} of 360 right" in call("evaluate", exported)
+
+
+def test_export_reports_sizes(call, run, tmp_path):
+    report = json.loads(call("export", run, "-o", tmp_path / "again.safetensors", "--json"))
+    assert report["file_bytes"] == (tmp_path / "again.safetensors").stat().st_size
+    assert report["float_bytes"] > 15 * report["file_bytes"]
+    binary = [layer for layer in report["layers"] if layer["kind"] == "binary"]
+    assert len(binary) == 8
+    assert all(layer["float_bytes"] == 32 * layer["file_bytes"] for layer in binary)
+
+
+def test_export_is_reproducible(call, run, exported, tmp_path):
+    call("export", run, "-o", tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == exported.read_bytes()
+
+
+def test_predict(call, exported, digit):
+    (result,) = json.loads(call("predict", exported, digit, "--json"))
+    scores = Session(exported)(Digits.load().test[0][:1].numpy())
+    best = result["classes"][0]
+    assert best["class"] == scores.argmax()
+    assert best["probability"] > result["classes"][1]["probability"]
+    assert len(result["classes"]) == 3
+    assert best["label"] in call("predict", exported, digit)
+
+
+@pytest.mark.parametrize("depth", [np.uint8, np.uint16])
+def test_predict_reads_colour_and_16_bit_pictures(call, exported, digit, depth):
+    grey = cv2.imread(str(digit), cv2.IMREAD_GRAYSCALE).astype(depth) * (257 if depth is np.uint16 else 1)
+    cv2.imwrite(str(digit), cv2.merge([grey, grey, grey]))
+    (result,) = json.loads(call("predict", exported, digit, "--json"))
+    assert result["classes"][0]["class"] == Session(exported)(Digits.load().test[0][:1].numpy()).argmax()
+
+
+def test_bench(call, exported):
+    result = json.loads(call("bench", exported, "--against", "torch", "--runs", "3", "--json"))
+    ours, torch = result["engines"]
+    assert ours["name"] == f"bitfactor ({instruction_sets()[0]})"
+    assert torch["name"].startswith("torch 2")
+    assert 0 < ours["minimum_ms"] <= ours["median_ms"]
+    assert "times ours" in call("bench", exported, "--runs", "3", "--isa", "scalar")
+
+
+def test_report_is_one_page_with_nothing_outside(call, run, tmp_path):
+    call("report", run, "-o", tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+
+    class Page(HTMLParser):
+        outside, figures = [], 0
+
+        def handle_starttag(self, tag, attributes):
+            self.figures += tag == "figure"
+            self.outside += [v for k, v in attributes if k in ("src", "href") and not v.startswith("#")]
+
+    page = Page()
+    page.feed(text)
+    assert page.figures == 4
+    assert [v for v in page.outside if not v.startswith("data:")] == []
+    assert "held-out accuracy" in text
+
+
+def test_training_again_changes_nothing(call, run):
+    before = (run / "checkpoint.ckpt").read_bytes()
+    result = json.loads(call("train", "digits", "--out", run, "--epochs", 2, "--learning-rate", 0.005, "--json"))
+    assert result["step"] == 44
+    assert (run / "checkpoint.ckpt").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["numpy", "safetensors"])
+def test_a_plain_install_has_only_what_the_runtime_needs(name):
+    from importlib.metadata import requires
+
+    plain = [line for line in requires("bitfactor") if "extra ==" not in line]
+    assert len(plain) == 2
+    assert any(line.startswith(name) for line in plain)
+
+
+def test_the_runtime_needs_numpy_and_safetensors_alone(exported, tmp_path):
+    """A Python that can import these two and bitfactor, and nothing else that is installed."""
+    import safetensors
+
+    from bitfactor.runtime import _native
+
+    for package in (np, safetensors):
+        place = Path(package.__file__).parent
+        for folder in (place, place.with_name(f"{place.name}.libs")):
+            if folder.exists():
+                (tmp_path / folder.name).symlink_to(folder)
+    subprocess.run(["cp", "-r", Path(bitfactor.__file__).parent, tmp_path / "bitfactor"], check=True)
+    for left in (tmp_path / "bitfactor" / "runtime").glob("_native*.so"):
+        left.unlink()
+    native = Path(_native.__file__)
+    (tmp_path / "bitfactor" / "runtime" / native.name).symlink_to(native)
+    code = (
+        "import sys; sys.path.append(sys.argv[1])\n"
+        "import numpy as np\n"
+        "from bitfactor.runtime import Session\n"
+        "session = Session(sys.argv[2]); session.verify()\n"
+        "print(session(np.zeros((2, 1, 8, 8), np.float32)).shape, 'torch' in sys.modules)\n"
+        "try:\n    import torch\n    print('torch is there')\nexcept ImportError:\n    print('no torch')\n"
+    )
+    command = [sys.executable, "-I", "-S", "-c", code, tmp_path, exported]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ))
+    assert output.stdout.split("\n")[:2] == ["(2, 10) False", "no torch"]

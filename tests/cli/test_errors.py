@@ -1,0 +1,124 @@
+"""Unusable input: one line on stderr that says what was expected, what was found and what to do; status 2."""
+
+import subprocess
+import sys
+
+import pytest
+
+from bitfactor.cli import main
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
+
+
+@pytest.fixture
+def fails(capsys):
+    """Run a command that fails and return its line."""
+
+    def fails(*arguments):
+        capsys.readouterr()
+        assert main([str(argument) for argument in arguments]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        lines = printed.err.splitlines()
+        assert len(lines) == 1, printed.err
+        assert lines[0].startswith("bitfactor: ")
+        assert ": expected " in lines[0]
+        assert ", found " in lines[0]
+        assert "; " in lines[0]
+        return lines[0]
+
+    return fails
+
+
+def test_unknown_command(fails):
+    assert "did you mean train?" in fails("trian")
+
+
+def test_unknown_recipe(fails, tmp_path):
+    assert "found 'digit'; did you mean digits?" in fails("train", "digit", "--out", tmp_path / "run")
+    assert "found 'imagenet'; known are: digits" in fails("summary", "imagenet")
+
+
+def test_recipe_left_out(fails):
+    assert "expected the name of a recipe first (digits), found --out" in fails("train", "--out", "x")
+    assert "found nothing" in fails("train")
+
+
+@pytest.mark.parametrize("command", ["predict", "bench", "evaluate"])
+def test_missing_model_file(fails, tmp_path, command):
+    pictures = [tmp_path / "digit.png"] if command == "predict" else []
+    line = fails(command, tmp_path / "none.safetensors", *pictures)
+    assert "none.safetensors: expected a bitfactor model file, found no such file" in line
+
+
+def test_truncated_model_file(fails, exported, tmp_path):
+    (tmp_path / "half.safetensors").write_bytes(exported.read_bytes()[:70_000])
+    assert "found a truncated or damaged file" in fails("bench", tmp_path / "half.safetensors")
+
+
+def test_text_file_as_model(fails, tmp_path):
+    (tmp_path / "notes.txt").write_text("not a model\n" * 50)
+    assert "found a text file" in fails("bench", tmp_path / "notes.txt")
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [(b"not a picture\n", "data that cannot be decoded"), (PNG, "data that cannot be decoded"), (b"", "an empty file")],
+)
+def test_another_file_as_picture(fails, exported, tmp_path, content, found):
+    (tmp_path / "digit.png").write_bytes(content)
+    line = fails("predict", exported, tmp_path / "digit.png")
+    assert f"expected a picture (PNG, JPEG, ...), found {found}" in line
+
+
+def test_missing_picture(fails, exported, tmp_path):
+    assert "found No such file or directory" in fails("predict", exported, tmp_path / "none.png")
+    assert "expected a picture, found none" in fails("predict", exported)
+
+
+def test_missing_run(fails, tmp_path):
+    for command in (["export", tmp_path, "-o", tmp_path / "x"], ["report", tmp_path, "-o", tmp_path / "x.html"]):
+        assert "expected the directory of a training run, found no such file" in fails(*command)
+    assert not (tmp_path / "x").exists()
+
+
+def test_run_with_other_settings(fails, run):
+    line = fails("train", "digits", "--out", run, "--latent", "svd")
+    assert "found a run with latent = 'holistic' instead of 'svd'" in line
+
+
+def test_damaged_checkpoint(fails, tmp_path, run):
+    copy = tmp_path / "run"
+    copy.mkdir()
+    (copy / "recipe.json").write_bytes((run / "recipe.json").read_bytes())
+    assert "expected a checkpoint, found none yet" in fails("evaluate", copy)
+    (copy / "checkpoint.ckpt").write_bytes((run / "checkpoint.ckpt").read_bytes()[:1000])
+    assert "expected a checkpoint, found a file that cannot be read" in fails("evaluate", copy)
+
+
+def test_settings_out_of_range(fails, tmp_path):
+    assert "--batch-size: expected at most 1437" in fails("train", "digits", "--out", tmp_path, "--batch-size", 5000)
+    assert "--runs: expected 1 or more" in fails("bench", tmp_path, "--runs", 0)
+
+
+def test_loss_that_is_no_number(fails, tmp_path):
+    line = fails("train", "digits", "--out", tmp_path / "run", "--learning-rate", "1e30", "--epochs", 1)
+    assert "expected a loss that is a number" in line
+    assert "lower --learning-rate" in line
+
+
+def test_unknown_instruction_set(fails, exported):
+    assert "expected an instruction set of this machine" in fails("bench", exported, "--isa", "sse9")
+
+
+def test_output_that_cannot_be_written(fails, run, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "expected a place that can be written" in fails("export", run, "-o", tmp_path / "file" / "x.safetensors")
+
+
+def test_no_traceback_from_a_process():
+    code = "import sys; from bitfactor.cli import main; sys.exit(main(['bench', '/does/not/exist']))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1

@@ -1,0 +1,59 @@
+import pytest
+import torch
+
+from bitfactor.decompositions import CP, SVD, Dense, TensorTrain, Tucker, build_bank
+from bitfactor.decompositions.rank import resolve_rank
+from bitfactor.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("rank", "expected"),
+    [
+        (None, (64, 32, 3, 3)),
+        (16, (16, 16, 3, 3)),
+        (0.5, (32, 16, 2, 2)),
+        (1.0, (64, 32, 3, 3)),
+        (1, (1, 1, 1, 1)),
+        ((8, 0.25, 3, 1), (8, 8, 3, 1)),
+        ([8, 8, 3, 3], (8, 8, 3, 3)),
+    ],
+)
+def test_resolve(rank, expected) -> None:
+    assert resolve_rank(rank, (64, 32, 3, 3)) == expected
+
+
+@pytest.mark.parametrize("rank", [0, -1, 1.5, 0.0, (4, 4), (0, 1, 1, 1)])
+def test_what_is_no_rank(rank) -> None:
+    with pytest.raises(InputError, match="rank"):
+        resolve_rank(rank, (64, 32, 3, 3))
+
+
+def test_a_low_rank_is_the_best_approximation_for_svd() -> None:
+    weight = torch.randn(8, 4, 3, 3, dtype=torch.float64)
+    values = torch.linalg.svdvals(weight.flatten(1))
+    error = (SVD.from_weight(weight, 5)() - weight).norm().item()
+    assert error == pytest.approx(values[5:].norm().item())
+
+
+def test_cp_keeps_the_largest_terms() -> None:
+    weight = torch.randn(8, 4, 3, 3, dtype=torch.float64)
+    errors = [(CP.from_weight(weight, rank)() - weight).norm().item() for rank in (4, 12, 24, 36)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1e-12
+
+
+@pytest.mark.parametrize("decomposition", [SVD, Tucker, TensorTrain, CP])
+def test_identity_needs_full_rank(decomposition) -> None:
+    with pytest.raises(InputError, match="full rank"):
+        decomposition.from_weight(torch.randn(8, 4, 3, 3), 2, "identity")
+
+
+def test_no_decomposition_has_no_rank() -> None:
+    with pytest.raises(InputError, match="no rank"):
+        Dense.from_weight(torch.randn(4, 4), 2)
+
+
+def test_a_bank_takes_a_rank_per_mode_of_the_weight_or_of_the_whole() -> None:
+    weights, places = [torch.randn(8, 8, 3, 3) for _ in range(4)], [(0,), (1,), (2,), (3,)]
+    assert build_bank(weights, places, (4, 4, 3, 3))[0].core.shape == (4, 4, 4, 3, 3)
+    assert build_bank(weights, places, (2, 4, 4, 3, 3))[0].core.shape == (2, 4, 4, 3, 3)

@@ -1,0 +1,106 @@
+import pytest
+import torch
+from torch import nn
+
+from bitfactor.decompositions import Dense
+from bitfactor.errors import InputError
+from bitfactor.format import sign as format_sign
+from bitfactor.nn import BinaryLinear, SignActivation, anneal_, sign, straight_through
+from bitfactor.nn.sign import ACTIVATION_SLOPES, WEIGHT_SIGNS, clipped, sign_masked, sign_rms
+
+EDGES = [-2.0, -1.0, -0.5, -1e-45, -0.0, 0.0, 1e-45, 0.5, 1.0, 2.0, float("inf"), -float("inf")]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_sign_is_by_comparison_and_zero_is_minus_one(dtype) -> None:
+    x = torch.tensor(EDGES, dtype=dtype)
+    assert sign(x).dtype == dtype
+    assert sign(x).tolist() == [1.0 if value > 0 else -1.0 for value in x.tolist()]
+
+
+def test_sign_is_that_of_the_file_format() -> None:
+    x = torch.cat([torch.tensor(EDGES), torch.randn(1000)])
+    assert sign(x).tolist() == format_sign(x.numpy()).tolist()
+
+
+def gradient_at(function, values) -> list[float]:
+    x = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+    function(x).sum().backward()
+    return x.grad.tolist()
+
+
+def test_clipped_gradient_passes_inside_one() -> None:
+    assert gradient_at(lambda x: straight_through(x, clipped), [-2, -1, -0.5, 0, 0.5, 1, 2]) == [
+        0,
+        0,
+        1,
+        1,
+        1,
+        0,
+        0,
+    ]
+
+
+def test_polynomial_gradient_is_a_triangle() -> None:
+    assert gradient_at(SignActivation("polynomial"), [-2, -1, -0.5, 0, 0.5, 1]) == [0, 0, 1, 2, 1, 0]
+
+
+@pytest.mark.parametrize("progress", [0.0, 0.5, 1.0])
+def test_annealed_gradient_is_that_of_its_surrogate(progress) -> None:
+    activation = SignActivation("annealed")
+    anneal_(nn.Sequential(activation), progress)
+    values = [-1.5, -0.1, 0.0, 0.03, 0.7]
+    t = 10 ** (2 * progress - 1)
+    k = max(1 / t, 1)
+    expected = gradient_at(lambda x: k * torch.tanh(t * x), values)
+    assert gradient_at(activation, values) == pytest.approx(expected, rel=1e-5)
+    assert activation.state_dict()["progress"] == progress
+
+
+def test_masked_weight_gradient_includes_one() -> None:
+    assert gradient_at(sign_masked, [-1.1, -1, 0, 1, 1.1]) == [0, 1, 1, 1, 0]
+
+
+def test_rms_sign_is_free_of_scale() -> None:
+    W = torch.randn(4, 3, 3, 3, dtype=torch.float64, requires_grad=True)
+    g = torch.randn_like(W)
+    (small,) = torch.autograd.grad((sign_rms(W) * g).sum(), W)
+    (large,) = torch.autograd.grad((sign_rms(1000 * W) * g).sum(), W)
+    assert torch.equal(sign_rms(W), sign(W))
+    torch.testing.assert_close(small, large)
+    radial = (small * W).flatten(1).sum(1)
+    torch.testing.assert_close(radial, torch.zeros_like(radial), atol=1e-10, rtol=0)
+
+
+def test_rms_sign_of_a_zero_filter_is_minus_one() -> None:
+    assert sign_rms(torch.zeros(2, 3)).tolist() == [[-1.0] * 3] * 2
+
+
+@pytest.mark.parametrize("function", [*map(SignActivation, ACTIVATION_SLOPES), *WEIGHT_SIGNS.values()])
+def test_every_estimator_gives_the_sign_and_a_gradient(function) -> None:
+    x = torch.tensor([[-0.4, 0.0, 0.3]], requires_grad=True)
+    y = function(x)
+    assert y.tolist() == [[-1.0, -1.0, 1.0]]
+    (y * torch.tensor([[1.0, 2.0, 3.0]])).sum().backward()
+    assert x.grad.abs().max() > 0
+
+
+def test_an_unknown_estimator_is_an_error() -> None:
+    with pytest.raises(InputError, match="did you mean clipped"):
+        SignActivation("cliped")
+
+
+def test_nan_raises_with_the_layer_name_when_anomalies_are_looked_for() -> None:
+    layer = BinaryLinear(Dense.from_weight(torch.randn(2, 3)))
+    layer.name = "layer3.0.conv1"
+    x = torch.tensor([[0.0, float("nan"), 1.0]])
+    layer(x)
+    with (
+        torch.autograd.set_detect_anomaly(True),
+        pytest.raises(InputError, match=r"layer3\.0\.conv1.*1 NaN of 3"),
+    ):
+        layer(x)
+    with torch.no_grad():
+        layer.latent.weight[0, 0] = float("nan")
+    with torch.autograd.set_detect_anomaly(True), pytest.raises(InputError, match="latent weight"):
+        layer(torch.zeros(1, 3))

@@ -1,0 +1,208 @@
+"""Session: what it accepts, what it refuses, and that it needs no torch."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bitfactor.errors import InputError
+from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save
+from bitfactor.runtime import Session, instruction_sets, reference
+
+RNG = np.random.default_rng(0)
+
+
+def small_graph(*outputs: str) -> Graph:
+    """Sign, binary convolution, alpha, mean, flatten, linear; (3, 6, 5) -> (4,)."""
+    window = {"stride": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1, "pad_value": 0}
+    signs = RNG.choice(np.array([-1, 1], np.int8), (8, 3, 3, 3))
+    nodes = (
+        Node(
+            "bits",
+            "threshold",
+            ("x",),
+            {},
+            {"threshold": np.zeros(3, np.float32), "direction": np.ones(3, np.int8)},
+        ),
+        Node("sums", "binary_conv2d", ("bits",), window, {"weight": pack_signs(signs)}),
+        Node("scaled", "scale", ("sums",), {}, {"alpha": RNG.standard_normal(8, np.float32)}),
+        Node("mean", "global_avg_pool", ("scaled",)),
+        Node("flat", "flatten", ("mean",)),
+        Node(
+            "scores",
+            "linear",
+            ("flat",),
+            {},
+            {"weight": RNG.standard_normal((4, 8), np.float32), "bias": RNG.standard_normal(4, np.float32)},
+        ),
+    )
+    return Graph(Value("x", (3, 6, 5), "float32"), nodes, outputs or ("scores",))
+
+
+def model_of(graph: Graph) -> ModelFile:
+    x = RNG.standard_normal((2, *graph.input.shape), np.float32)
+    return ModelFile(graph, x, reference.run(graph, x), labels=("a", "b", "c", "d"))
+
+
+@pytest.fixture(scope="module")
+def model() -> ModelFile:
+    return model_of(small_graph())
+
+
+@pytest.fixture(scope="module")
+def path(model, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "net.safetensors"
+    save(path, model)
+    return path
+
+
+def images(n: int) -> np.ndarray:
+    return RNG.standard_normal((n, 3, 6, 5), np.float32)
+
+
+@pytest.mark.parametrize("isa", [*instruction_sets(), "reference"])
+def test_gives_the_reference_and_verifies(path, model, isa, monkeypatch):
+    x = images(3)
+    session = Session(path, isa=isa)
+    np.testing.assert_array_equal(session(x), reference.run(model.graph, x)[0])
+    assert session.isa == isa
+    session.verify()
+    monkeypatch.setenv("BITFACTOR_ISA", isa)
+    assert Session(path).isa == isa
+
+
+def test_attributes(path, model):
+    session = Session(path, threads=2)
+    assert session.threads == 2
+    assert session.isa == instruction_sets()[0]
+    assert session.input_shape == (3, 6, 5)
+    assert session.labels == model.labels
+    assert session.model.graph.outputs == ("scores",)
+
+
+def test_the_argument_goes_before_the_environment(path, monkeypatch):
+    monkeypatch.setenv("BITFACTOR_ISA", "no such set")
+    assert Session(path, isa="scalar").isa == "scalar"
+
+
+@pytest.mark.parametrize("isa", [instruction_sets()[0], "reference"])
+def test_several_outputs_are_a_tuple_of_their_own_types(tmp_path, isa):
+    graph = small_graph("scores", "sums", "bits", "x")
+    save(tmp_path / "net.safetensors", model_of(graph))
+    x = images(2)
+    outputs = Session(tmp_path / "net.safetensors", isa=isa)(x)
+    assert [(out.dtype, out.shape) for out in outputs] == [
+        (np.float32, (2, 4)),
+        (np.int32, (2, 8, 6, 5)),
+        (np.int8, (2, 3, 6, 5)),
+        (np.float32, (2, 3, 6, 5)),
+    ]
+    for found, expected in zip(outputs, reference.run(graph, x), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_an_empty_batch_gives_an_empty_result(path):
+    assert Session(path)(images(0)).shape == (0, 4)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int8, np.uint8, np.int16, np.bool_])
+def test_takes_types_that_float32_holds(path, dtype):
+    x = (images(2) > 0).astype(dtype)
+    session = Session(path)
+    np.testing.assert_array_equal(session(x), session(x.astype(np.float32)))
+
+
+def test_takes_any_memory_order(path):
+    x = images(4)
+    session = Session(path)
+    np.testing.assert_array_equal(session(np.asfortranarray(x)), session(x))
+    np.testing.assert_array_equal(session(x[::2]), session(np.ascontiguousarray(x[::2])))
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (images(1)[0], r"expected shape \(N, 3, 6, 5\), found \(3, 6, 5\)"),
+        (images(1)[:, :2], r"found \(1, 2, 6, 5\)"),
+        (images(1).astype(np.float64), "found float64; use x.astype"),
+        (images(1).astype(np.int64), "found int64"),
+        (images(1).astype(np.complex64), "found complex64"),
+        (np.full((1, 3, 6, 5), np.nan, np.float32), r"found nan at \[0, 0, 0, 0\]"),
+        (np.full((1, 3, 6, 5), np.inf, np.float32), r"found inf at \[0, 0, 0, 0\]"),
+    ],
+)
+def test_refuses_other_input(path, x, message):
+    with pytest.raises(InputError, match=message):
+        Session(path)(x)
+
+
+def test_refuses_an_unknown_instruction_set(path, monkeypatch):
+    with pytest.raises(InputError, match=r"isa: expected .* found 'scalr'; did you mean scalar"):
+        Session(path, isa="scalr")
+    monkeypatch.setenv("BITFACTOR_ISA", "amx")
+    with pytest.raises(InputError, match="BITFACTOR_ISA: expected an instruction set of this machine"):
+        Session(path)
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_refuses_fewer_than_one_thread(path, threads):
+    with pytest.raises(InputError, match="threads: expected 1 or more"):
+        Session(path, threads=threads)
+
+
+def test_refuses_a_file_that_is_no_model(tmp_path):
+    (tmp_path / "net.safetensors").write_text("no model")
+    with pytest.raises(InputError, match="expected a bitfactor model file"):
+        Session(tmp_path / "net.safetensors")
+
+
+def test_refuses_sums_that_float32_does_not_hold(tmp_path):
+    features = 1 << 24
+    bits = {"threshold": np.zeros(features, np.float32), "direction": np.ones(features, np.int8)}
+    nodes = (
+        Node("bits", "threshold", ("x",), {}, bits),
+        Node("sums", "binary_linear", ("bits",), {}, {"weight": np.zeros((1, features // 64), np.uint64)}),
+    )
+    graph = Graph(Value("x", (features,), "float32"), nodes, ("sums",))
+    nothing = ModelFile(graph, np.zeros((0, features), np.float32), (np.zeros((0, 1), np.float32),))
+    save(tmp_path / "net.safetensors", nothing)
+    with pytest.raises(InputError, match="node 'sums': expected sums of fewer than 16777216 signs"):
+        Session(tmp_path / "net.safetensors")
+
+
+def test_verify_says_how_far_off_the_outputs_are(model, tmp_path):
+    wrong = replace(model, golden_outputs=(model.golden_outputs[0] + np.float32(0.5),))
+    save(tmp_path / "net.safetensors", wrong)
+    with pytest.raises(
+        InputError, match=r"output 'scores': expected the golden output .* 8 of 8 numbers differing"
+    ):
+        Session(tmp_path / "net.safetensors").verify()
+
+
+def test_runs_without_torch(path):
+    code = (
+        "import sys\n"
+        "from bitfactor.runtime import Session\n"
+        f"Session({str(path)!r}).verify()\n"
+        "assert not {'torch', 'cv2', 'scipy'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_forked_child_ends(path):
+    """A child has none of its parent's threads; it must still run, and free, a session from before."""
+    code = (
+        "import os, numpy as np\n"
+        "from bitfactor.runtime import Session\n"
+        f"session = Session({str(path)!r}, threads=2)\n"
+        "x = np.ones((4, 3, 6, 5), np.float32)\n"
+        "session(x)\n"
+        "child = os.fork()\n"
+        "session(x)\n"
+        "del session\n"
+        "assert child == 0 or os.waitpid(child, 0)[1] == 0\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

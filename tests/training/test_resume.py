@@ -1,0 +1,71 @@
+"""A run that was killed ends as one that never was."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import torch
+
+from bitfactor.training import Run
+
+FLAGS = ["--epochs", "3", "--batch-size", "128", "--checkpoint-steps", "4", "--latent", "tucker"]
+STEPS = 33
+
+
+def start(out):
+    code = "import sys; from bitfactor.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "train", "digits", "--out", str(out), *FLAGS]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def kill_after_checkpoint(out, process, step):
+    """Kill the process once it has saved a step from `step` on, and return which."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if (out / "checkpoint.ckpt").exists() and Run(out).load()["step"] >= step:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            return Run(out).load()["step"]
+        time.sleep(0.02)
+    raise AssertionError("no checkpoint appeared")
+
+
+def test_killed_twice_and_started_again_gives_the_same_bits(tmp_path):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    process = start(whole)
+    assert process.wait() == 0, process.communicate()
+
+    first = kill_after_checkpoint(broken, start(broken), 4)
+    second = kill_after_checkpoint(broken, start(broken), first + 8)
+    assert first < second < STEPS
+    process = start(broken)
+    _, printed = process.communicate()
+    assert process.returncode == 0, printed
+    assert f"going on from step {second} of {STEPS}" in printed
+
+    a, b = Run(whole).load(), Run(broken).load()
+    assert a["step"] == b["step"] == STEPS
+    for part in ("model", "optimizer"):
+        assert same(a[part], b[part]), part
+    rows = [[{**row, "seconds": 0} for row in Run(out).history()] for out in (whole, broken)]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 3
+    assert {path.name for path in broken.iterdir()} == {path.name for path in whole.iterdir()}
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def test_settings_are_recorded_with_versions(run):
+    recorded = json.loads((run / "recipe.json").read_text())
+    assert recorded["settings"]["recipe"] == "digits"
+    assert recorded["versions"]["torch"] == torch.__version__

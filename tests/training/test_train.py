@@ -1,0 +1,48 @@
+import pytest
+from rich.console import Console
+
+from bitfactor.recipes import RECIPES, recipe_named, recipe_of
+from bitfactor.training import Optimization, Run, build, train
+from bitfactor.training.loop import learning_rate
+
+LATENTS = ("none", "svd", "tucker", "holistic")
+SCALES = ("none", "analytic", "learned")
+
+
+@pytest.mark.parametrize("latent", LATENTS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_latent_and_scale_trains_and_exports(latent, scale, tmp_path):
+    """A few steps of each lower the loss; the file then says what torch says, or export is an error."""
+    from bitfactor.cli import main
+
+    flags = ["--latent", latent, "--scale", scale, "--epochs", "2", "--batch-size", "256", "--learning-rate", "0.01"]
+    assert main(["train", "digits", "--out", str(tmp_path / "run"), *flags]) == 0
+    first, last = Run(tmp_path / "run").history()
+    assert last["loss"] < first["loss"]
+    assert main(["export", str(tmp_path / "run"), "-o", str(tmp_path / "net.safetensors")]) == 0
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_is_its_settings(name, tmp_path):
+    recipe = recipe_named(name)
+    run = Run(tmp_path)
+    run.start(recipe.settings(), {})
+    assert recipe_of(run).settings() == recipe.settings()
+
+
+def test_the_seed_decides_the_first_weights():
+    recipe = recipe_named("digits")
+    one, two = (build(recipe).state_dict() for _ in range(2))
+    assert all((one[name] == two[name]).all() for name in one)
+
+
+def test_learning_rate_falls_along_half_a_cosine():
+    plan = Optimization(epochs=1, batch_size=1, learning_rate=0.4)
+    assert [learning_rate(plan, x) for x in (0, 0.5, 1)] == pytest.approx([0.4, 0.2, 0])
+
+
+def test_a_finished_run_says_so(run, capsys):
+    recipe = recipe_of(Run(run))
+    with Console().capture() as printed:
+        train(recipe, run, Console())
+    assert "finished" in printed.get() or "finished" in capsys.readouterr().out
