@@ -21,5 +21,5 @@ def digits() -> Recipe:
         data=Digits.load,
         task=Classification(classes=10),
         binarization=Binarization(latent="holistic", scale="learned", groups="auto"),
-        optimization=Optimization(epochs=30, batch_size=64, learning_rate=2e-3),
+        optimization=Optimization(epochs=20, batch_size=64, learning_rate=2e-3),
     )

@@ -1,0 +1,15 @@
+import torch
+from torch import nn
+
+from bitfactor.convert import Binarization, binarize_
+from bitfactor.metrics import FlipRatio
+
+
+def test_share_of_signs_that_changed_since_the_last_call() -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4)))
+    binarize_(model, Binarization(latent="none"))
+    flips = FlipRatio(model)
+    with torch.no_grad():
+        model[1].latent.weight[0].neg_()
+    assert flips() == {"1": 0.25, "2": 0.0}
+    assert flips() == {"1": 0.0, "2": 0.0}
