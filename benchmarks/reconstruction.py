@@ -5,7 +5,8 @@
 For each 3x3 shape of ResNet-18, full rank, float32. The three take turns within one process, so that a busy
 machine slows each alike; reported is the median over turns of the time and of the ratio within a turn. The
 matrix product multiplies as often as the reconstruction does, in one call of the size of its largest: it
-bounds what any order of contraction can reach. Backward is with respect to core and factors.
+bounds what any order of contraction can reach. Ours gives a contiguous weight, tensorly a permuted one, whose
+copy is left to the convolution. Backward is with respect to core and factors.
 """
 
 import argparse
@@ -35,7 +36,7 @@ def seconds(run: Callable[[], object], least: float = 0.01) -> float:
 
 
 def candidates(shape: tuple[int, ...]) -> dict[str, tuple[list[Tensor], Callable[[], Tensor]]]:
-    """Return name -> parameters and forward; the matrix product's inner size is what is multiplied per weight."""
+    """Return name -> parameters and forward; the product multiplies as often per weight as the modes do."""
     latent = Tucker.from_weight(torch.randn(shape))
     core = latent.core.detach().clone().requires_grad_()
     factors = [factor.detach().clone().requires_grad_() for factor in latent.factors]

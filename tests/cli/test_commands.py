@@ -133,7 +133,9 @@ def test_report_is_one_page_with_nothing_outside(call, run, tmp_path):
 
 def test_training_again_changes_nothing(call, run):
     before = (run / "checkpoint.ckpt").read_bytes()
-    result = json.loads(call("train", "digits", "--out", run, "--epochs", 2, "--learning-rate", 0.005, "--json"))
+    result = json.loads(
+        call("train", "digits", "--out", run, "--epochs", 2, "--learning-rate", 0.005, "--json")
+    )
     assert result["step"] == 44
     assert (run / "checkpoint.ckpt").read_bytes() == before
 
@@ -172,5 +174,7 @@ def test_the_runtime_needs_numpy_and_safetensors_alone(exported, tmp_path):
         "try:\n    import torch\n    print('torch is there')\nexcept ImportError:\n    print('no torch')\n"
     )
     command = [sys.executable, "-I", "-S", "-c", code, tmp_path, exported]
-    output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ))
+    output = subprocess.run(
+        command, check=True, capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ)
+    )
     assert output.stdout.split("\n")[:2] == ["(2, 10) False", "no torch"]

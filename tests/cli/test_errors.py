@@ -63,7 +63,11 @@ def test_text_file_as_model(fails, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "found"),
-    [(b"not a picture\n", "data that cannot be decoded"), (PNG, "data that cannot be decoded"), (b"", "an empty file")],
+    [
+        (b"not a picture\n", "data that cannot be decoded"),
+        (PNG, "data that cannot be decoded"),
+        (b"", "an empty file"),
+    ],
 )
 def test_another_file_as_picture(fails, exported, tmp_path, content, found):
     (tmp_path / "digit.png").write_bytes(content)
@@ -77,7 +81,10 @@ def test_missing_picture(fails, exported, tmp_path):
 
 
 def test_missing_run(fails, tmp_path):
-    for command in (["export", tmp_path, "-o", tmp_path / "x"], ["report", tmp_path, "-o", tmp_path / "x.html"]):
+    for command in (
+        ["export", tmp_path, "-o", tmp_path / "x"],
+        ["report", tmp_path, "-o", tmp_path / "x.html"],
+    ):
         assert "expected the directory of a training run, found no such file" in fails(*command)
     assert not (tmp_path / "x").exists()
 
@@ -97,7 +104,9 @@ def test_damaged_checkpoint(fails, tmp_path, run):
 
 
 def test_settings_out_of_range(fails, tmp_path):
-    assert "--batch-size: expected at most 1437" in fails("train", "digits", "--out", tmp_path, "--batch-size", 5000)
+    assert "--batch-size: expected at most 1437" in fails(
+        "train", "digits", "--out", tmp_path, "--batch-size", 5000
+    )
     assert "--runs: expected 1 or more" in fails("bench", tmp_path, "--runs", 0)
 
 
@@ -113,7 +122,9 @@ def test_unknown_instruction_set(fails, exported):
 
 def test_output_that_cannot_be_written(fails, run, tmp_path):
     (tmp_path / "file").write_text("")
-    assert "expected a place that can be written" in fails("export", run, "-o", tmp_path / "file" / "x.safetensors")
+    assert "expected a place that can be written" in fails(
+        "export", run, "-o", tmp_path / "file" / "x.safetensors"
+    )
 
 
 def test_no_traceback_from_a_process():

@@ -31,7 +31,8 @@ def test_an_epoch_can_be_entered_anywhere():
 
 
 def test_epochs_and_seeds_differ():
-    first = [next(DIGITS.train_batches(50, seed, epoch))[1].tolist() for seed, epoch in ((0, 0), (0, 1), (1, 0))]
+    starts = [DIGITS.train_batches(50, seed, epoch) for seed, epoch in ((0, 0), (0, 1), (1, 0))]
+    first = [next(batches)[1].tolist() for batches in starts]
     assert len({tuple(labels) for labels in first}) == 3
 
 

@@ -27,5 +27,5 @@ def graph():
 @pytest.fixture
 def model(graph):
     spec = InputSpec((8, 8), (8, 8), (0.5,), (0.25,))
-    golden = np.ones((1, 70, 8, 8), np.float32), (np.ones((1, 3, 8, 8), np.float32),)
-    return ModelFile(graph, *golden, spec, ("zero", "one", "two"), {"recipe": "digits"})
+    golden = (np.ones((1, 3, 8, 8), np.float32),)
+    return ModelFile(graph, golden, spec, ("zero", "one", "two"), {"recipe": "digits"})

@@ -61,7 +61,7 @@ def test_guard_names_the_layer_that_diverges(factor) -> None:
     guard_latents(model)
     with torch.no_grad():
         model[2].latent.core.mul_(factor)
-    with pytest.raises(LatentsDivergeError, match="layer 2: expected .* a std of at most 100"):
+    with pytest.raises(LatentsDivergeError, match=r"layer 2: expected .* a std of at most 100"):
         guard_latents(model)
 
 

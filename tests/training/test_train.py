@@ -15,7 +15,8 @@ def test_every_latent_and_scale_trains_and_exports(latent, scale, tmp_path):
     """A few steps of each lower the loss; the file then says what torch says, or export is an error."""
     from bitfactor.cli import main
 
-    flags = ["--latent", latent, "--scale", scale, "--epochs", "2", "--batch-size", "256", "--learning-rate", "0.01"]
+    flags = ["--latent", latent, "--scale", scale, "--epochs", "2", "--batch-size", "256"]
+    flags += ["--learning-rate", "0.01"]
     assert main(["train", "digits", "--out", str(tmp_path / "run"), *flags]) == 0
     first, last = Run(tmp_path / "run").history()
     assert last["loss"] < first["loss"]

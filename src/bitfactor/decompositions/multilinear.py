@@ -19,9 +19,9 @@ def mode_product(x: Tensor, matrix: Tensor, mode: int) -> Tensor:
 def tucker_weight(core: Tensor, factors: Sequence[Tensor]) -> Tensor:
     """Return core x_0 U0 x_1 U1 ... (equation 7) for a weight whose first two modes are channels.
 
-    The spatial modes are one: their factors' Kronecker product is a small matrix over all taps. With
-    channels last, the two channel modes are then one matrix product each, of full size. At reduced rank
-    the taps are expanded after the channels only where that costs less.
+    The spatial modes are one: their factors' Kronecker product is a small matrix over all taps. Applying it
+    also puts the channels last, and then each channel mode is one matrix product of full size. Where its rank
+    is reduced it comes last instead, so that the channel modes have fewer taps to go through.
 
     core (R0, R1, *taps), factors (O, R0), (C, R1), then one per tap mode; gives (O, C, *kernel), contiguous.
     """
@@ -29,14 +29,15 @@ def tucker_weight(core: Tensor, factors: Sequence[Tensor]) -> Tensor:
     if not spatial:
         return matmul(matmul(output, core), channel.mT)
     taps = kronecker(spatial)  # (T, t)
-    x = matmul(output, core.flatten(2).mT.flatten(1))  # (O, t R1)
-    x = x.view(output.shape[0], taps.shape[1], channel.shape[1])
-    if taps.shape[0] == taps.shape[1]:
-        x = matmul(_expand_taps(taps, x).flatten(0, 1), channel.mT)  # (O T, C)
-    else:
-        x = matmul(x.flatten(0, 1), channel.mT).view(x.shape[0], x.shape[1], -1)
+    at_full_rank = taps.shape[0] == taps.shape[1]
+    x = core.flatten(2).mT  # (R0, t, R1)
+    if at_full_rank:
         x = _expand_taps(taps, x)
-    x = x.view(output.shape[0], taps.shape[0], channel.shape[0]).mT.contiguous()
+    x = matmul(output, x.flatten(1)).view(-1, channel.shape[1])  # (O t, R1)
+    x = matmul(x, channel.mT).view(output.shape[0], taps.shape[1], channel.shape[0])
+    if not at_full_rank:
+        x = _expand_taps(taps, x)
+    x = x.mT.contiguous()  # (O, C, T)
     return x.view(*x.shape[:2], *(factor.shape[0] for factor in spatial))
 
 

@@ -16,7 +16,8 @@ from bitfactor.errors import InputError
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.lower import lower
 from bitfactor.exporter.report import ExportReport, float_bytes, layer_reports
-from bitfactor.format import Graph, InputSpec, ModelFile, save
+from bitfactor.format import InputSpec, ModelFile, save
+from bitfactor.format.file import golden_input
 from bitfactor.runtime import Session, reference
 
 RANDOM_INPUTS = 4
@@ -43,8 +44,8 @@ def export(
         Any model that `torch.export` can trace, with the layers that `bitfactor.binarize_` made. It is left
         as it is; what is exported is its behaviour in evaluation mode.
     example_input
-        (N, ...), one batch as the model takes it; the first one or two samples become the golden vector that
-        `Session.verify` replays. N does not bind the file: it runs batches of any size.
+        (N, ...), one batch as the model takes it; what torch gives for it, the runtime must give. N does not
+        bind the file: it runs batches of any size.
     input_spec, labels, provenance
         Stored with the model: how a picture becomes an input, names of the classes, where it comes from.
 
@@ -63,18 +64,22 @@ def export(
     model = copy.deepcopy(model).cpu().eval()
     example_input = example_input.detach().cpu()
     graph = fold(lower(model, example_input))
-    golden = _numpy(example_input[:2])
-    file = ModelFile(graph, golden, reference.run(graph, golden), input_spec, tuple(labels), provenance or {})
+    golden = reference.run(graph, golden_input(graph.input.shape))
+    file = ModelFile(graph, golden, input_spec, tuple(labels), provenance or {})
     with replacing(path) as temporary:
         save(temporary, file)
         session = Session(temporary)
         session.verify()
-        inputs = torch.cat([example_input, torch.randn(RANDOM_INPUTS, *example_input.shape[1:])])
+        inputs = torch.cat([example_input, _random_inputs(example_input.shape[1:])])
         difference = _compare(model, session, inputs)
         size = temporary.stat().st_size
     return ExportReport(
         str(Path(path)), layer_reports(graph), float_bytes(model), size, len(inputs), difference
     )
+
+
+def _random_inputs(shape: torch.Size) -> Tensor:
+    return torch.randn(RANDOM_INPUTS, *shape, generator=torch.Generator().manual_seed(0))
 
 
 def _numpy(tensor: Tensor) -> NDArray[np.float32]:

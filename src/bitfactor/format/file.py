@@ -3,8 +3,8 @@
 Tensors stand under `<node>.<role>`; binary weights as 64-bit words (see `bitfactor.format.bits`), one layout
 on every machine. Metadata, one JSON document under the key `bitfactor`: format version, graph with shapes,
 input specification, labels, sign and padding rules, byte accounting, provenance, and a SHA-256 of all that
-and of the tensors. A golden input and its outputs are tensors too, for `Session.verify`. The same model gives
-the same bytes.
+and of the tensors. The outputs for a golden input, which is made and not stored, are tensors too, for
+`Session.verify`. The same model gives the same bytes.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 
 from bitfactor.atomic import replacing
 from bitfactor.errors import InputError
-from bitfactor.format.graph import Graph, Node, Value
+from bitfactor.format.graph import Graph, Node, Shape, Value
 
 FORMAT_VERSION = 1
 _RULES = {
@@ -51,15 +51,19 @@ class InputSpec:
 class ModelFile:
     """All that a model file holds.
 
-    `golden_input` (N, ...) and `golden_outputs`, one (N, ...) per graph output, were computed at export.
+    `golden_outputs`, one (1, ...) per graph output, were computed at export from `golden_input`.
     """
 
     graph: Graph
-    golden_input: NDArray[np.float32]
     golden_outputs: tuple[NDArray[np.float32], ...]
     input_spec: InputSpec | None = None
     labels: tuple[str, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def golden_input(self) -> NDArray[np.float32]:
+        """The input that `golden_outputs` belong to, (1, *shape of the input)."""
+        return golden_input(self.graph.input.shape)
 
     def tensor_bytes(self) -> dict[str, int]:
         """Return the bytes of the weights: {"binary": packed signs, "real": everything else}."""
@@ -68,6 +72,20 @@ class ModelFile:
             for tensor in node.tensors.values():
                 total["binary" if tensor.dtype == np.uint64 else "real"] += tensor.nbytes
         return total
+
+
+def golden_input(shape: Shape) -> NDArray[np.float32]:
+    """Return numbers from -2 to 2 that look random and are the same everywhere, (1, *shape).
+
+    The number at index i is a hash of i: multiplications modulo 2^64 with a shift between, the upper 24 bits.
+
+    >>> golden_input((3,))
+    array([[1.156286 , 1.6670737, 1.9847128]], dtype=float32)
+    """
+    odd = np.arange(np.prod(shape), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    mixed = odd * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9) >> np.uint64(40)
+    return (mixed.astype(np.float32) / np.float32(1 << 22) - np.float32(2)).reshape(1, *shape)
 
 
 def save(path: str | os.PathLike[str], model: ModelFile) -> None:
@@ -79,7 +97,6 @@ def save(path: str | os.PathLike[str], model: ModelFile) -> None:
         If `path` cannot be written.
     """
     tensors = {f"{n.name}.{role}": array for n in model.graph.nodes for role, array in n.tensors.items()}
-    tensors["golden/input"] = model.golden_input
     for i, output in enumerate(model.golden_outputs):
         tensors[f"golden/output/{i}"] = output
     tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
@@ -183,7 +200,6 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Mode
     spec = document["input_spec"]
     return ModelFile(
         graph,
-        tensors["golden/input"],
         tuple(tensors[f"golden/output/{i}"] for i in range(len(graph.outputs))),
         InputSpec(**{name: tuple(value) for name, value in spec.items()}) if spec else None,
         tuple(document["labels"]),
@@ -226,11 +242,11 @@ def _what_is(path: Path, error: Exception) -> str:
         return f"a file that cannot be read ({unreadable.strerror})"
     if not start:
         return "an empty file"
+    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < 1 << 32:
+        return f"a truncated or damaged file ({error})"
     for magic, kind in _MAGIC.items():
         if start.startswith(magic):
             return kind
-    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < 1 << 32:
-        return f"a truncated or damaged file ({error})"
     if b"\0" not in start:
         return "a text file"
     return "data of another format"

@@ -64,6 +64,10 @@ class Graph:
     values: Mapping[str, Value] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.input.kind != "float32":
+            raise InputError(
+                "graph input", expected="kind float32", found=self.input.kind, fix="export the model again"
+            )
         values = {self.input.name: self.input}
         for node in self.nodes:
             if node.name in values:

@@ -100,7 +100,9 @@ class _Loop:
         if run.checkpoint.exists():
             self._resume(model, optimizer)
             finished = "" if self.step < self.total else ", where it finished"
-            console.print(f"{run.path}: going on from step {self.step} of {self.total}{finished}", soft_wrap=True)
+            console.print(
+                f"{run.path}: going on from step {self.step} of {self.total}{finished}", soft_wrap=True
+            )
         logger = TensorBoardLogger(run.path, name="tensorboard", version="", purge_step=self.step)
         self.fabric = Fabric(accelerator="auto", devices=1, loggers=logger)
         self.model, self.optimizer = self.fabric.setup(model, optimizer)
