@@ -24,7 +24,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
+        usual_mode = temporary.stat().st_mode
         yield temporary
+        temporary.chmod(usual_mode)  # some writers make files that only their owner can read
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -155,7 +155,10 @@ def _pair(value: int | Sequence[int]) -> tuple[int, int]:
     return (values[0], values[-1])
 
 
-def _both_sides(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
+def _both_sides(padding: int | Sequence[int]) -> tuple[int, ...]:
+    """Read a padding of both sides, or all four numbers, as (top, left, bottom, right)."""
+    if not isinstance(padding, int) and len(padding) == 4:
+        return tuple(padding)
     height, width = _pair(padding)
     return (height, width, height, width)
 
@@ -174,10 +177,7 @@ def _binary_conv2d(
 ) -> str:
     words = pack_signs(_array(weight.permute(0, 2, 3, 1)))
     left, right, top, bottom = padding
-    attributes = _window(stride, 0, dilation, groups) | {
-        "padding": (top, left, bottom, right),
-        "pad_value": pad_value,
-    }
+    attributes = _window(stride, [top, left, bottom, right], dilation, groups) | {"pad_value": pad_value}
     return b.emit("binary_conv2d", [b.sign(x)], attributes, weight=words)
 
 
@@ -197,6 +197,17 @@ def _conv2d(
         weight=_float(weight.permute(0, 2, 3, 1)),
         bias=_float(zeros if bias is None else bias),
     )
+
+
+def _conv2d_padded(
+    b: Builder, x: str, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: str = "valid",
+    dilation: Any = 1, groups: int = 1,
+) -> str:  # fmt: skip
+    """Lower padding "same", which may have one more on the far side, or "valid"."""
+    total = [d * (k - 1) for d, k in zip(_pair(dilation), weight.shape[2:], strict=True)]
+    near = [n // 2 if padding == "same" else 0 for n in total]
+    far = [n - n // 2 if padding == "same" else 0 for n in total]
+    return _conv2d(b, x, weight, bias, stride, [*near, *far], dilation, groups)
 
 
 def _linear(b: Builder, x: str, weight: Tensor, bias: Tensor | None = None) -> str:
@@ -331,6 +342,7 @@ LOWERING: dict[str, Callable[..., Any]] = {
     "bitfactor.binary_conv2d.default": _binary_conv2d,
     "bitfactor.binary_linear.default": _binary_linear,
     "aten.conv2d.default": _conv2d,
+    "aten.conv2d.padding": _conv2d_padded,
     "aten.linear.default": _linear,
     "aten.batch_norm.default": _batch_norm,
     "aten.relu.default": _relu,

@@ -117,5 +117,5 @@ class Hourglass(nn.Module):
 
 
 def hourglass(joints: int = 16, stacks: int = 1) -> Hourglass:
-    """Build the hourglass of the paper, real-valued: 128 channels, depth 4; one stack has 5.0 M parameters."""
+    """Build the hourglass of the paper, real-valued: 128 channels, depth 4; one stack has 5.0 M weights."""
     return Hourglass(joints, stacks)
