@@ -21,9 +21,14 @@ def test_the_file_appears_when_it_is_whole(tmp_path):
 def test_a_failure_keeps_the_old_file(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("old")
-    with pytest.raises(RuntimeError), replacing(path) as temporary:
-        temporary.write_text("half")
-        raise RuntimeError
+
+    def fail():
+        with replacing(path) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -54,7 +59,7 @@ def test_the_file_has_the_usual_mode(tmp_path):
 
 def test_a_place_that_cannot_be_written():
     with (
-        pytest.raises(InputError, match="expected a place that can be written, found .*directory"),
+        pytest.raises(InputError, match=r"expected a place that can be written, found .*directory"),
         replacing("/proc/nowhere/notes.txt"),
     ):
         pass

@@ -17,7 +17,7 @@ from bitfactor.runtime import Session, instruction_sets, reference
 
 
 class Grouped(nn.Sequential):
-    """Every option of a convolution, widths that are no multiple of 64, biases, PReLU, max pooling, two sizes."""
+    """Every option of a convolution, widths that are no multiple of 64, biases, PReLU, pooling."""
 
     def __init__(self):
         super().__init__(
