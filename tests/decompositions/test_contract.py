@@ -53,7 +53,6 @@ def test_a_resnet_shape_comes_back(name) -> None:
     weight = torch.randn(*(16, 16) if name == "cp" else (128, 128), 3, 3)
     W = BUILD[name](weight)()
     assert (W - weight).abs().max() <= 1e-5 * weight.std()
-    assert ((W > 0) != (weight > 0)).sum() <= 1
 
 
 @settings(max_examples=15, deadline=None)
