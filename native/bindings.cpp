@@ -76,6 +76,10 @@ void binary_conv(Program& program, size_t source, const Window& window, int grou
                         static_cast<int>(weight.shape(3)), weight.data(), pad_value);
 }
 
+void upsample_nearest(Program& program, size_t source, Pair in_size, int channels, Pair scale) {
+    program.upsample_nearest(source, in_size.first, in_size.second, channels, scale.first, scale.second);
+}
+
 Pool pool(const Window& window, int channels, Pair far_padding, bool count_include_pad) {
     return {window, channels, count_include_pad, far_padding.first, far_padding.second};
 }
@@ -125,6 +129,7 @@ NB_MODULE(_native, m) {
              "weight"_a.noconvert(), "pad_value"_a)
         .def("max_pool", &Program::max_pool, "source"_a, "pool"_a)
         .def("avg_pool", &Program::avg_pool, "source"_a, "pool"_a)
+        .def("upsample_nearest", &upsample_nearest, "source"_a, "in_size"_a, "channels"_a, "scale"_a)
         .def("global_avg_pool", &Program::global_avg_pool, "source"_a)
         .def("flatten", &Program::flatten, "source"_a)
         .def("pointwise", &Program::pointwise, "source"_a)

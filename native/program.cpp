@@ -130,6 +130,19 @@ void Program::avg_pool(size_t source, const Pool& pool) {
     });
 }
 
+void Program::upsample_nearest(size_t source, int in_h, int in_w, int channels, int scale_h, int scale_w) {
+    const int out_w = in_w * scale_w;
+    add_step(in_h * scale_h * out_w, channels, 0, [=](Workspace& w, int first, int count) {
+        const float* map = at<float>(w.arena, source);
+        float* row = w.rows.data();
+        for (int pixel = first; pixel < first + count; ++pixel, row += channels) {
+            const int y = pixel / out_w / scale_h, x = pixel % out_w / scale_w;
+            std::copy_n(map + (static_cast<size_t>(y) * in_w + x) * channels, channels, row);
+        }
+        return w.rows.data();
+    });
+}
+
 void Program::global_avg_pool(const Buffer& source) {
     add_step(1, source.channels, 0, [=](Workspace& w, int, int) {
         kernels_.global_avg_pool(at<float>(w.arena, source.offset), source.pixels, source.channels,

@@ -43,6 +43,8 @@ class Program {
                      int words, const uint32_t* weight, int pad_value);
     void max_pool(size_t source, const Pool& pool);
     void avg_pool(size_t source, const Pool& pool);
+    // Repeats each pixel scale_h times down and scale_w times to the right.
+    void upsample_nearest(size_t source, int in_h, int in_w, int channels, int scale_h, int scale_w);
     void global_avg_pool(const Buffer& source);
     void flatten(const Buffer& source);
     // No operation of its own: the stages take their rows from a buffer.

@@ -116,6 +116,18 @@ def test_a_binary_chain_is_equal_bit_for_bit(tmp_path):
     assert ops == ["threshold", "binary_conv2d", "threshold", "binary_conv2d", "scale", "affine", "affine"]
 
 
+@pytest.mark.parametrize("stacks", [1, 2])
+def test_an_hourglass(stacks, tmp_path):
+    torch.manual_seed(0)
+    model = bitfactor.models.Hourglass(joints=5, stacks=stacks, channels=16, depth=2)
+    binarize_(model, Binarization(latent="holistic", scale="learned"))
+    x = torch.randn(4, 3, 64, 32)
+    model.train()(x)
+    report = export(model, tmp_path / "net.safetensors", x[:2])
+    assert report.max_difference < 1e-4
+    assert Session(tmp_path / "net.safetensors")(x.numpy()).shape == (4, 5, 16, 8)
+
+
 @pytest.mark.parametrize("scale", ["none", "analytic", "learned", "learned_map", "learned_channel_x_axes"])
 def test_every_scale(scale, tmp_path):
     torch.manual_seed(0)
@@ -185,6 +197,7 @@ class Decides(nn.Module):
         ),
         (Decides(), "Decides: expected a model that torch.export can trace"),
         (nn.Sequential(nn.MaxPool2d(3, ceil_mode=True)), "expected max_pool2d without dilation or ceil_mode"),
+        (nn.Sequential(nn.Upsample(scale_factor=1.5)), "expected upsampling by whole numbers"),
         (nn.Sequential(nn.AdaptiveAvgPool2d(2)), "expected adaptive_avg_pool2d to 1x1"),
     ],
 )

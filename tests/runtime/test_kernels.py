@@ -133,6 +133,14 @@ def test_whole_maps(isa, op, shape, seed):
     check([Node("y", op, ("x",))], floats(np.random.default_rng(seed), *shape), isa)
 
 
+@every_set
+@given(shape=maps, scale=st.tuples(st.integers(1, 3), st.integers(1, 3)), seed=seeds)
+@drawn
+def test_upsample_nearest(isa, shape, scale, seed):
+    node = Node("y", "upsample_nearest", ("x",), {"scale": scale})
+    check([node], floats(np.random.default_rng(seed), *shape), isa)
+
+
 def pointwise(op: str, shape: tuple[int, ...], rng: np.random.Generator) -> Node:
     c = shape[1]
     tensors = {

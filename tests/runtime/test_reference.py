@@ -129,6 +129,12 @@ def test_pools_equal_torch(count_include_pad):
     np.testing.assert_array_equal(found, F.max_pool2d(torch.from_numpy(x), **torch_window).numpy())
 
 
+def test_upsampling_equals_torch():
+    x = floats(2, 5, 4, 3)
+    expected = F.interpolate(torch.from_numpy(x), scale_factor=(2, 3), mode="nearest").numpy()
+    np.testing.assert_array_equal(of("upsample_nearest", x, {"scale": (2, 3)}), expected)
+
+
 def test_pointwise_operations_equal_torch():
     x, slope, alpha = floats(2, 5, 9, 8), floats(5), floats(5)
     t = torch.from_numpy(x)

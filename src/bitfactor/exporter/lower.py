@@ -314,6 +314,14 @@ def _adaptive_avg_pool2d(b: Builder, x: str, size: Any) -> str:
     return b.emit("global_avg_pool", [b.real(x)])
 
 
+def _upsample_nearest(b: Builder, x: str, size: Any = None, factors: Any = None) -> str:
+    shape = b.shape(x)[1:]
+    scale = [s / n for s, n in zip(size, shape, strict=True)] if size else list(factors)
+    if any(factor != int(factor) for factor in scale):
+        raise InputError(b.module, expected="upsampling by whole numbers", found=str(scale), fix="use 2 or 3")
+    return b.emit("upsample_nearest", [b.real(x)], {"scale": tuple(int(factor) for factor in scale)})
+
+
 def _reshape(b: Builder, x: str, shape: Sequence[int]) -> str:
     if len(shape) != 2:
         raise InputError(
@@ -354,6 +362,7 @@ LOWERING: dict[str, Callable[..., Any]] = {
     "aten.max_pool2d.default": _max_pool2d,
     "aten.avg_pool2d.default": _avg_pool2d,
     "aten.adaptive_avg_pool2d.default": _adaptive_avg_pool2d,
+    "aten.upsample_nearest2d.vec": _upsample_nearest,
     "aten.flatten.using_ints": _flatten,
     "aten.view.default": _reshape,
     "aten.reshape.default": _reshape,

@@ -258,6 +258,13 @@ def _avg_pool2d(node: Node, x: Shape) -> Shape:
     return _pool2d(node, x)
 
 
+def _upsample_nearest(node: Node, x: Shape) -> Shape:
+    height, width = _numbers(node, "scale", 2, 1)
+    if len(x) != 3:
+        raise _bad(node, "an input shaped (C, H, W)", str(x))
+    return (x[0], x[1] * height, x[2] * width)
+
+
 def _global_avg_pool(node: Node, x: Shape) -> Shape:
     if len(x) != 3:
         raise _bad(node, "an input shaped (C, H, W)", str(x))
@@ -286,6 +293,7 @@ OPS: dict[str, Op] = {
     "avg_pool2d": Op(
         (_FLOAT,), "float32", _avg_pool2d, {}, ("kernel", "stride", "padding", "count_include_pad")
     ),
+    "upsample_nearest": Op((_FLOAT,), "float32", _upsample_nearest, {}, ("scale",)),
     "global_avg_pool": Op((_FLOAT,), "float32", _global_avg_pool),
     "flatten": Op((_FLOAT,), "float32", _flatten),
 }

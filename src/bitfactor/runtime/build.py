@@ -177,6 +177,10 @@ def _avg_pool2d(program: _native.Program, node: Node, source: int, x: _Shape, y:
     program.avg_pool(source=source, pool=_pool(node, x, y))
 
 
+def _upsample_nearest(program: _native.Program, node: Node, source: int, x: _Shape, y: _Shape) -> None:
+    program.upsample_nearest(source=source, in_size=x[1:], channels=x[0], scale=node.attributes["scale"])
+
+
 def _threshold(program: _native.Program, stage: Stage, buffer: int) -> None:
     """Both x > t, and x < t for direction -1, are direction * x > direction * t."""
     tensors = _tensors(stage)
@@ -206,6 +210,7 @@ WINDOWED: dict[str, Callable[..., None]] = {
     "binary_linear": _binary_linear,
     "max_pool2d": _max_pool2d,
     "avg_pool2d": _avg_pool2d,
+    "upsample_nearest": _upsample_nearest,
 }
 WHOLE: dict[str, Callable[..., None]] = {
     "global_avg_pool": lambda program, source: program.global_avg_pool(source=source),

@@ -170,6 +170,11 @@ def avg_pool2d(node: Node, x: Float) -> Float:
     return np.asarray(total / sum(_windows(counted, kernel, stride), np.float32(0)))
 
 
+def upsample_nearest(node: Node, x: Float) -> Float:
+    height, width = node.attributes["scale"]
+    return x.repeat(height, axis=2).repeat(width, axis=3)
+
+
 def global_avg_pool(node: Node, x: Float) -> Float:
     pixels = x.reshape(*x.shape[:2], -1)
     total = np.zeros(x.shape[:2], np.float32)
@@ -195,6 +200,7 @@ REFERENCE: dict[str, Callable[..., Array]] = {
     "add": add,
     "max_pool2d": max_pool2d,
     "avg_pool2d": avg_pool2d,
+    "upsample_nearest": upsample_nearest,
     "global_avg_pool": global_avg_pool,
     "flatten": flatten,
 }
