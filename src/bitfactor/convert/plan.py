@@ -15,9 +15,9 @@ from bitfactor.convert.layers import (
     weight_layers,
     weight_shape,
 )
-from bitfactor.convert.table import text_table
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer
+from bitfactor.table import text_table
 
 
 @dataclass(frozen=True)

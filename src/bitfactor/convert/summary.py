@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from bitfactor.convert.layers import weight_shape
 from bitfactor.convert.outputs import Call, leaves, record_calls
-from bitfactor.convert.table import text_table
 from bitfactor.format.bits import words_for
 from bitfactor.nn import BinaryLayer, LearnedMapScale
+from bitfactor.table import text_table
 
 FLOAT_BYTES = 4
 

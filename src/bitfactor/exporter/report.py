@@ -8,6 +8,7 @@ from torch import nn
 
 from bitfactor.format import Graph, Node
 from bitfactor.nn import BinaryLayer
+from bitfactor.table import text_table
 
 _LAYERS = {"conv2d": "real", "linear": "real", "binary_conv2d": "binary", "binary_linear": "binary"}
 
@@ -49,18 +50,21 @@ class ExportReport:
         return asdict(self)
 
     def __str__(self) -> str:
-        rows = [("layer", "kind", "weight (O, kh, kw, C)", "float bytes", "file bytes", "ratio")]
-        rows += [
-            (x.name, x.kind, str(x.shape), f"{x.float_bytes:,}", f"{x.file_bytes:,}", f"{x.ratio:.1f}")
+        head = ["layer", "kind", "weight (O, kh, kw, C)", "float bytes", "file bytes", "ratio"]
+        rows = [
+            [
+                x.name,
+                x.kind,
+                "x".join(map(str, x.shape)),
+                f"{x.float_bytes:,}",
+                f"{x.file_bytes:,}",
+                f"{x.ratio:.1f}",
+            ]
             for x in self.layers
-        ]
-        widths = [max(len(row[i]) for row in rows) for i in range(6)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
         ]
         return "\n".join(
             [
-                *(line.rstrip() for line in lines),
+                text_table(head, rows, right=frozenset({3, 4, 5})),
                 "",
                 f"{self.path}: {self.file_bytes:,} bytes; as a float network {self.float_bytes:,}"
                 f" ({self.float_bytes / self.file_bytes:.1f} times as many)",

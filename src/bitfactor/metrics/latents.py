@@ -42,7 +42,7 @@ class Histogram:
 
 @torch.no_grad()
 def alpha_histogram(model: nn.Module, bins: int = 20) -> dict[str, Histogram]:
-    """Return the histogram of alpha of every binary layer (figure 3 of the paper)."""
+    """Return the histogram of alpha of every binary layer (figure 2 of the paper)."""
     return {
         name: _histogram(layer.alpha().float().cpu(), bins) for name, layer in binary_layers(model).items()
     }
