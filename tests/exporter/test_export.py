@@ -156,18 +156,51 @@ def test_one_wrong_weight_bit_is_caught_before_the_file_appears(tmp_path, monkey
     fold = module.fold
 
     def broken(graph):
-        graph = fold(graph)
+        graph, stands_for = fold(graph)
         for node in graph.nodes:
             if node.op == "binary_linear":
                 node.tensors["weight"][0, 0] ^= np.uint64(1)
-        return graph
+        return graph, stands_for
 
     monkeypatch.setattr(module, "fold", broken)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(12), nn.Linear(12, 4))
     binarize_(model, Binarization(latent="none", real_ends=False))
-    with pytest.raises(InputError, match="expected torch and the runtime within"):
+    with pytest.raises(InputError, match=r"\(binary_linear\): expected torch's values exactly, found 2"):
         export(model, tmp_path / "net.safetensors", images(2, (2, 2)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_sign_in_a_baked_layer_is_caught(tmp_path, monkeypatch):
+    module = importlib.import_module("bitfactor.exporter.lower")
+    bake = module.bake
+
+    def broken(model):
+        baked = bake(model)
+        baked.get_submodule("2").weight[0, 0] *= -1
+        return baked
+
+    monkeypatch.setattr(module, "bake", broken)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(12), nn.Linear(12, 4))
+    binarize_(model, Binarization(latent="none", real_ends=False))
+    with pytest.raises(InputError, match="Sequential: expected a trace that gives the model's outputs"):
+        export(model, tmp_path / "net.safetensors", images(2, (2, 2)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_threshold_is_caught(tmp_path, monkeypatch):
+    module = importlib.import_module("bitfactor.exporter.thresholds")
+    of_floats = module.of_floats
+
+    def broken(*arguments):
+        threshold, direction = of_floats(*arguments)
+        return threshold + np.float32(0.5), direction
+
+    monkeypatch.setattr(module, "of_floats", broken)
+    layers = [nn.Conv2d(3, 8, 3), nn.ReLU(), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 4, 1)]
+    with pytest.raises(InputError, match=r"\(threshold\): expected torch's values exactly"):
+        export(trained_like(nn.Sequential(*layers)), tmp_path / "net.safetensors", images())
     assert list(tmp_path.iterdir()) == []
 
 

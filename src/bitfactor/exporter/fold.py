@@ -16,13 +16,22 @@ from bitfactor.format import Graph, Node
 _PER_CHANNEL = ("scale", "relu", "prelu", "affine")
 
 
-def fold(graph: Graph) -> Graph:
-    """Run all passes."""
-    return remove_dead(fold_signs(fold_affine(graph)))
+def fold(graph: Graph) -> tuple[Graph, dict[str, str]]:
+    """Run all passes.
+
+    Returns
+    -------
+    The folded graph, and name in it -> name in `graph` of the same value, where the two differ.
+    """
+    graph, stands_for = fold_affine(graph)
+    return remove_dead(fold_signs(graph)), stands_for
 
 
-def fold_affine(graph: Graph) -> Graph:
-    """Multiply the affine behind a real layer into its weight and bias, computed in float64."""
+def fold_affine(graph: Graph) -> tuple[Graph, dict[str, str]]:
+    """Multiply the affine behind a real layer into its weight and bias, computed in float64.
+
+    Returns what `fold` returns: the layer keeps its name and gives the affine's value.
+    """
     used = _uses(graph)
     nodes: dict[str, Node] = {}
     folded: dict[str, str] = {}
@@ -40,7 +49,8 @@ def fold_affine(graph: Graph) -> Graph:
         else:
             nodes[node.name] = node
     outputs = tuple(folded.get(name, name) for name in graph.outputs)
-    return replace(graph, nodes=tuple(nodes.values()), outputs=outputs)
+    stands_for = {layer: affine for affine, layer in folded.items()}
+    return replace(graph, nodes=tuple(nodes.values()), outputs=outputs), stands_for
 
 
 def _scaled(layer: Node, affine: Node) -> Node:

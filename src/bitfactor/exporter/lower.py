@@ -1,6 +1,7 @@
 """A torch model becomes a Graph: `torch.export`, then one table from ATen operators to graph operations."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,16 @@ class Builder:
         return name
 
 
-def lower(model: nn.Module, example_input: Tensor) -> Graph:
+@dataclass(frozen=True)
+class Lowered:
+    """A graph, the traced module that it comes from, and value of the graph -> node of the module."""
+
+    graph: Graph
+    module: fx.GraphModule
+    origins: Mapping[str, str]
+
+
+def lower(model: nn.Module, example_input: Tensor) -> Lowered:
     """Turn `model` into a Graph, operator by operator, without any folding.
 
     Raises
@@ -94,12 +104,11 @@ def lower(model: nn.Module, example_input: Tensor) -> Graph:
             found=f"{type(error).__name__}: {first_line}",
             fix="remove control flow that depends on values, and see the torch.export documentation",
         ) from error
-    module = program.module()
     builder = Builder(Value("input", tuple(example_input.shape[1:]), "float32"))
-    return _visit(module, builder)
+    return _visit(program.module(), builder)
 
 
-def _visit(module: fx.GraphModule, builder: Builder) -> Graph:
+def _visit(module: fx.GraphModule, builder: Builder) -> Lowered:
     environment: dict[fx.Node, Any] = {}
     outputs: tuple[str, ...] = ()
     for node in module.graph.nodes:
@@ -112,7 +121,9 @@ def _visit(module: fx.GraphModule, builder: Builder) -> Graph:
             outputs = (found,) if isinstance(found, str) else tuple(found)
         elif node.op == "call_function":
             environment[node] = _call(node, environment, builder)
-    return builder.graph([builder.real(name) for name in outputs])
+    graph = builder.graph([builder.real(name) for name in outputs])
+    origins = {value: node.name for node, value in reversed(environment.items()) if isinstance(value, str)}
+    return Lowered(graph, module, origins)
 
 
 def _attribute(module: nn.Module, path: str) -> Tensor:

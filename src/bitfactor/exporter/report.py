@@ -34,8 +34,10 @@ class ExportReport:
     """The outcome of `bitfactor.export`.
 
     `float_bytes` are the parameters of the model as a float network; `file_bytes` the size of the file.
-    `max_difference` is the largest difference between torch and the runtime over the inputs that were
-    checked, relative to the largest output.
+    From the first input to the last output, torch and the runtime give the same class (the largest entry of
+    the first output) for `same_class` of `checked_inputs`, and differ by `max_difference` of the largest
+    output. That they differ at all is rounding, which may turn a value next to zero: each operation by
+    itself was checked, see `bitfactor.exporter.parity`.
     """
 
     path: str
@@ -43,6 +45,7 @@ class ExportReport:
     float_bytes: int
     file_bytes: int
     checked_inputs: int
+    same_class: int
     max_difference: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,7 +71,8 @@ class ExportReport:
                 "",
                 f"{self.path}: {self.file_bytes:,} bytes; as a float network {self.float_bytes:,}"
                 f" ({self.float_bytes / self.file_bytes:.1f} times as many)",
-                f"checked against torch on {self.checked_inputs} inputs: same classes,"
+                "each operation gives what torch gives; end to end, the same class for"
+                f" {self.same_class} of {self.checked_inputs} inputs,"
                 f" largest difference {self.max_difference:.1e} of the largest output",
             ]
         )

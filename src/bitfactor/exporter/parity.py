@@ -1,0 +1,124 @@
+"""Does the graph do what torch does? Each operation by itself, on the values that torch has there.
+
+Comparing outputs alone would not do: a real-valued convolution is rounded differently in torch, a value next
+to zero may then change its sign, and after many layers nobody can tell that from a mistake. So the model and
+its trace, both in torch, must give the same outputs; then each operation of the graph takes torch's own
+values of the trace and must give torch's next value: signs and sums exactly, real numbers within `TOLERANCE`
+of the largest.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, fx, nn
+
+from bitfactor.errors import InputError
+from bitfactor.exporter.lower import Lowered
+from bitfactor.format import Graph, Node
+from bitfactor.runtime.reference import REFERENCE
+
+Values = dict[str, NDArray[Any]]
+
+TOLERANCE = 1e-4
+_KINDS = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
+
+
+class _Recorder(fx.Interpreter):
+    """Runs a traced module and keeps what each of its nodes gives."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.results: dict[str, Any] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        self.results[n.name] = super().run_node(n)
+        return self.results[n.name]
+
+
+def check_trace(model: nn.Module, lowered: Lowered, x: Tensor) -> None:
+    """Compare the model's outputs with those of its trace, where binary layers are signs and scales alone.
+
+    Raises
+    ------
+    InputError
+        If they differ.
+    """
+    with torch.no_grad():
+        expected, found = as_tuple(model(x)), as_tuple(lowered.module(x))
+    for y, z in zip(expected, found, strict=True):
+        difference = relative_difference(z.numpy(), y.numpy())
+        if difference > TOLERANCE:
+            raise InputError(
+                type(model).__name__,
+                expected=f"a trace that gives the model's outputs within {TOLERANCE}",
+                found=f"{difference:.1e}",
+                fix="remove what differs from call to call (random numbers, state), or report this model",
+            )
+
+
+def torch_values(lowered: Lowered, x: Tensor) -> Values:
+    """Return what torch gives for the values of the lowered graph, on a batch x.
+
+    The signs before a binary layer, and casts, which torch has no node for, come from their definition.
+    """
+    recorder = _Recorder(lowered.module)
+    with torch.no_grad():
+        recorder.run(x)
+    values: Values = {}
+    for name, value in lowered.graph.values.items():
+        if name in lowered.origins:
+            result = recorder.results[lowered.origins[name]].detach().numpy()
+            values[name] = np.ascontiguousarray(result).astype(_KINDS[value.kind])
+        else:
+            node = next(node for node in lowered.graph.nodes if node.name == name)
+            values[name] = _run(node, values)
+    return values
+
+
+def check(graph: Graph, values: Values, stands_for: Mapping[str, str]) -> None:
+    """Compare each operation of a folded graph with `values`, those of the lowered one.
+
+    `stands_for` maps names of the folded graph to the lowered name with the same value, where they differ.
+
+    Raises
+    ------
+    InputError
+        If one differs; the first is named.
+    """
+    values = values | {name: values[original] for name, original in stands_for.items()}
+    for node in graph.nodes:
+        found, expected = _run(node, values), values[node.name]
+        if expected.dtype != np.float32:
+            wrong = int((found != expected).sum())
+            _expect(node, wrong == 0, "torch's values exactly", f"{wrong} of {expected.size} that differ")
+        else:
+            difference = relative_difference(found, expected)
+            _expect(node, difference <= TOLERANCE, f"torch's values within {TOLERANCE}", f"{difference:.1e}")
+
+
+def relative_difference(found: NDArray[Any], expected: NDArray[Any]) -> float:
+    """Return the largest difference, as a share of the largest expected magnitude."""
+    largest = max(float(np.abs(expected).max(initial=0)), float(np.finfo(np.float32).tiny))
+    return float(np.abs(found - expected).max(initial=0)) / largest
+
+
+def as_tuple(result: Any) -> tuple[Any, ...]:
+    """Return the outputs of a model as a tuple, also where there is one."""
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def _run(node: Node, values: Values) -> NDArray[Any]:
+    return REFERENCE[node.op](node, *(values[name] for name in node.inputs))
+
+
+def _expect(node: Node, holds: bool, expected: str, found: str) -> None:
+    if not holds:
+        raise InputError(
+            f"node {node.name!r} ({node.op})",
+            expected=expected,
+            found=found,
+            fix="please report this model: the file would not do what it does",
+        )
