@@ -1,9 +1,13 @@
 """Unusable input: one line on stderr that says what was expected, what was found and what to do; status 2."""
 
+import json
+import resource
+import signal
 import subprocess
 import sys
 
 import pytest
+import torch
 
 from bitfactor.cli import main
 
@@ -11,13 +15,13 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 
 
 @pytest.fixture
-def fails(capsys):
-    """Run a command that fails and return its line."""
+def fails(capfd):
+    """Run a command that fails and return its line; what compiled libraries print counts too."""
 
     def fails(*arguments):
-        capsys.readouterr()
+        capfd.readouterr()
         assert main([str(argument) for argument in arguments]) == 2
-        printed = capsys.readouterr()
+        printed = capfd.readouterr()
         assert printed.out == ""
         lines = printed.err.splitlines()
         assert len(lines) == 1, printed.err
@@ -101,6 +105,34 @@ def test_damaged_checkpoint(fails, tmp_path, run):
     assert "expected a checkpoint, found none yet" in fails("evaluate", copy)
     (copy / "checkpoint.ckpt").write_bytes((run / "checkpoint.ckpt").read_bytes()[:1000])
     assert "expected a checkpoint, found a file that cannot be read" in fails("evaluate", copy)
+
+
+def test_checkpoint_of_another_network(fails, tmp_path, run):
+    copy = tmp_path / "run"
+    copy.mkdir()
+    settings = json.loads((run / "recipe.json").read_text())
+    settings["settings"]["binarization"]["latent"] = "svd"
+    (copy / "recipe.json").write_text(json.dumps(settings))
+    (copy / "checkpoint.ckpt").write_bytes((run / "checkpoint.ckpt").read_bytes())
+    assert "expected the parameters of the network that recipe.json describes" in fails("evaluate", copy)
+    torch.save({"weights": torch.zeros(3)}, copy / "checkpoint.ckpt")
+    assert "found a file of torch that holds something else" in fails("evaluate", copy)
+    settings["settings"]["binarization"]["colour"] = "red"
+    (copy / "recipe.json").write_text(json.dumps(settings))
+    assert "expected the settings of a run of this version" in fails("evaluate", copy)
+
+
+def test_full_disk_while_training(fails, tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
+    try:
+        line = fails("train", "digits", "--out", tmp_path / "run", "--epochs", 1, "--batch-size", 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert "expected a place that can be written" in line
+    assert not [path for path in (tmp_path / "run").iterdir() if "partial" in path.name]
 
 
 def test_settings_out_of_range(fails, tmp_path):

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from bitfactor.errors import InputError
 from bitfactor.format import InputSpec
 
+# What OpenCV would print about a damaged picture, the error says.
+cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+
 
 def read_picture(path: Path, spec: InputSpec) -> NDArray[np.float32]:
     """Read a picture of any size and depth as an input, (C, H, W).

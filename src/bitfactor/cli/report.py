@@ -15,6 +15,7 @@ from bitfactor.cli.bench import bench
 from bitfactor.cli.evaluate import evaluate_file, evaluate_run
 from bitfactor.convert import summary
 from bitfactor.data import Digits
+from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer
 from bitfactor.recipes import recipe_of
 from bitfactor.report import Page, Section, curves, gallery, histograms
@@ -88,6 +89,8 @@ def _exported(path: Path, in_torch: dict[str, Any]) -> Section:
 
 def _training(run: Run) -> Section:
     rows = run.history()
+    if not rows:
+        raise InputError(run.log, expected="a finished epoch", found="none yet", fix="train on")
     panels = {
         "loss (training)": {"loss": [row["loss"] for row in rows]},
         "accuracy (held out)": {"accuracy": [row["accuracy"] for row in rows]},

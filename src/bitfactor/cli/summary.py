@@ -7,8 +7,8 @@ import tyro
 
 from bitfactor.cli.arguments import parse
 from bitfactor.cli.output import print_json
+from bitfactor.cli.recipe_argument import split_recipe
 from bitfactor.convert import Binarization, summary
-from bitfactor.recipes import recipe_named
 from bitfactor.training import build
 
 
@@ -23,8 +23,8 @@ class Arguments:
 
 def main(arguments: Sequence[str]) -> None:
     """Print the layer table."""
-    recipe = recipe_named(arguments[0] if arguments else "")
-    options = parse(Arguments, f"summary {recipe.name}", arguments[1:], Arguments(recipe.binarization))
+    recipe, flags = split_recipe("summary", arguments)
+    options = parse(Arguments, f"summary {recipe.name}", flags, Arguments(recipe.binarization))
     recipe = replace(recipe, binarization=options.binarization)
     result = summary(build(recipe), (1, *recipe.input_shape))
     if options.json:

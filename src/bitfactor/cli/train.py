@@ -8,9 +8,8 @@ import tyro
 
 from bitfactor.cli.arguments import parse
 from bitfactor.cli.output import print_json, status
+from bitfactor.cli.recipe_argument import split_recipe
 from bitfactor.convert import Binarization
-from bitfactor.errors import InputError
-from bitfactor.recipes import RECIPES, recipe_named
 from bitfactor.training import Optimization, train
 
 
@@ -28,16 +27,9 @@ class Arguments:
 
 def main(arguments: Sequence[str]) -> None:
     """Train, showing progress on stderr, and print the outcome."""
-    if not arguments or arguments[0].startswith("-"):
-        raise InputError(
-            "bitfactor train",
-            expected=f"the name of a recipe first ({', '.join(RECIPES)})",
-            found=arguments[0] if arguments else "nothing",
-            fix="bitfactor train RECIPE --help lists the settings of a recipe",
-        )
-    recipe = recipe_named(arguments[0])
+    recipe, flags = split_recipe("train", arguments)
     defaults = Arguments(tyro.MISSING, recipe.binarization, recipe.optimization)
-    options = parse(Arguments, f"train {recipe.name}", arguments[1:], defaults)
+    options = parse(Arguments, f"train {recipe.name}", flags, defaults)
     recipe = replace(recipe, binarization=options.binarization, optimization=options.optimization)
     result = train(recipe, options.out, status)
     if options.json:

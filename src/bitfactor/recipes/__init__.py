@@ -27,6 +27,20 @@ def recipe_named(name: str) -> Recipe:
 
 
 def recipe_of(run: Run) -> Recipe:
-    """Return the recipe that `run` was started with, with its settings."""
+    """Return the recipe that `run` was started with, with its settings.
+
+    Raises
+    ------
+    InputError
+        If `run` is no run, or its settings are not those of this version.
+    """
     settings = run.settings()
-    return recipe_named(settings["recipe"]).with_settings(settings)
+    try:
+        return recipe_named(settings["recipe"]).with_settings(settings)
+    except (KeyError, TypeError) as error:
+        raise InputError(
+            run.recipe,
+            expected="the settings of a run of this version",
+            found=f"others ({error})",
+            fix="use the version that is named in that file, or train again",
+        ) from error

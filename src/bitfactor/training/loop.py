@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 import bitfactor
-from bitfactor.atomic import replacing
 from bitfactor.convert import binarize_
 from bitfactor.decompositions import orthogonality_penalty
 from bitfactor.errors import InputError
@@ -44,7 +43,7 @@ def build(recipe: Recipe) -> nn.Module:
 def restore(recipe: Recipe, run: Run) -> nn.Module:
     """Return the network of `run` as its last checkpoint left it, in evaluation mode."""
     model = build(recipe)
-    model.load_state_dict(run.load()["model"])
+    run.load_into(model)
     return model.eval()
 
 
@@ -162,13 +161,10 @@ class _Loop:
             "loss": self.loss,
             "rows": self.rows,
         }
-        with replacing(self.run.checkpoint) as temporary:
-            self.fabric.save(temporary, state)
+        self.run.save(lambda path: self.fabric.save(path, state))
 
     def _resume(self, model: nn.Module, optimizer: Optimizer) -> None:
-        saved = self.run.load()
-        model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
+        saved = self.run.load_into(model, optimizer)
         torch.set_rng_state(saved["rng"])
         self.step, self.loss, self.rows = saved["step"], saved["loss"], saved["rows"]
         self.run.write_history(self.rows)

@@ -7,11 +7,14 @@ tensorboard/        the same for TensorBoard
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
+from torch.optim import Optimizer
 
 from bitfactor.atomic import replacing
 from bitfactor.errors import InputError
@@ -109,7 +112,47 @@ class Run:
                 found=f"a file that cannot be read ({str(error).splitlines()[0]})",
                 fix="delete it to train from the start",
             ) from error
+        if not isinstance(state, dict) or not state.keys() >= _STATE:
+            raise InputError(
+                self.checkpoint,
+                expected=f"a checkpoint with {', '.join(sorted(_STATE))}",
+                found="a file of torch that holds something else",
+                fix="delete it to train from the start",
+            )
         return state
+
+    def load_into(self, model: nn.Module, optimizer: Optimizer | None = None) -> dict[str, Any]:
+        """Read the last checkpoint into `model`, and `optimizer` if given, and return it.
+
+        Raises
+        ------
+        InputError
+            If there is none, it cannot be read, or it is of another network.
+        """
+        state = self.load()
+        try:
+            model.load_state_dict(state["model"])
+            if optimizer is not None:
+                optimizer.load_state_dict(state["optimizer"])
+        except (RuntimeError, ValueError) as error:
+            raise InputError(
+                self.checkpoint,
+                expected="the parameters of the network that recipe.json describes",
+                found=" ".join(str(error).split())[:200],
+                fix="restore the file that belongs to it, or train again",
+            ) from error
+        return state
+
+    def save(self, write: Callable[[Path], None]) -> None:
+        """Replace the checkpoint by what `write` writes to the path that it is given."""
+        with replacing(self.checkpoint) as temporary:
+            try:
+                write(temporary)
+            except RuntimeError as error:  # torch's way to say that the disk is full
+                raise OSError(" ".join(str(error).split())[:200]) from error
+
+
+_STATE = {"model", "optimizer", "rng", "step", "loss", "rows"}
 
 
 def _first_difference(old: dict[str, Any], new: dict[str, Any]) -> str:
