@@ -8,7 +8,9 @@ import sys
 
 import pytest
 import torch
+from torch import nn
 
+import bitfactor
 from bitfactor.cli import main
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
@@ -165,3 +167,22 @@ def test_no_traceback_from_a_process():
     assert result.returncode == 2
     assert result.stdout == ""
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_input_of_wrong_shape(fails, tmp_path):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(81, 10))
+    bitfactor.export(
+        model, tmp_path / "x.safetensors", torch.zeros(1, 1, 9, 9), provenance={"recipe": "digits"}
+    )
+    line = fails("evaluate", tmp_path / "x.safetensors")
+    assert "expected shape (N, 1, 9, 9), found (360, 1, 8, 8)" in line
+
+
+def test_file_that_names_no_recipe_or_no_pictures(fails, tmp_path):
+    bitfactor.export(nn.Flatten(), tmp_path / "x.safetensors", torch.zeros(1, 1, 2, 2))
+    for command in (["evaluate"], ["bench", "--against", "torch"]):
+        assert "found one that names no recipe" in fails(command[0], tmp_path / "x.safetensors", *command[1:])
+    (tmp_path / "digit.png").write_bytes(PNG)
+    assert "found no input specification" in fails(
+        "predict", tmp_path / "x.safetensors", tmp_path / "digit.png"
+    )
