@@ -221,9 +221,24 @@ class Decides(nn.Module):
         return x if x.sum() > 0 else -x
 
 
+class Weighted(nn.Module):
+    def forward(self, x):
+        return torch.add(x, x, alpha=2)
+
+
+class Squared(nn.Module):
+    def forward(self, x):
+        return x * x
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
+        (Weighted(), "expected a sum with alpha 1, found alpha 2"),
+        (Squared(), "expected a factor that is constant"),
+        (nn.BatchNorm2d(3, track_running_stats=False), "expected a BatchNorm with running statistics"),
+        (nn.Upsample(size=(4, 4)), "expected upsampling by whole numbers"),
+        (nn.Flatten(2), "expected flatten from dimension 1"),
         (
             nn.Sequential(nn.Conv2d(3, 4, 1), Sine()),
             r"1: expected operators among .*, found aten.sin.default",

@@ -145,7 +145,15 @@ def _call(node: fx.Node, environment: dict[fx.Node, Any], builder: Builder) -> A
             found=str(node.target),
             fix="express that part with these, or leave it out of the exported model",
         )
-    return rule(builder, *args, **kwargs)
+    try:
+        return rule(builder, *args, **kwargs)
+    except (TypeError, RuntimeError) as error:
+        raise InputError(
+            builder.module or "the model",
+            expected=f"{node.target} in a form that the file can hold",
+            found=" ".join(str(error).split())[:200],
+            fix="express that part in another way, or leave it out of the exported model",
+        ) from error
 
 
 def _module_path(node: fx.Node) -> str:
@@ -227,10 +235,17 @@ def _linear(b: Builder, x: str, weight: Tensor, bias: Tensor | None = None) -> s
 
 
 def _batch_norm(
-    b: Builder, x: str, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, training: bool,
-    momentum: float, eps: float, cudnn: bool,
+    b: Builder, x: str, weight: Tensor | None, bias: Tensor | None, mean: Tensor | None, var: Tensor | None,
+    training: bool, momentum: float, eps: float, cudnn: bool,
 ) -> str:  # fmt: skip
     """Read scale and shift off torch's own kernel, so that they carry its rounding."""
+    if mean is None or var is None:
+        raise InputError(
+            b.module,
+            expected="a BatchNorm with running statistics",
+            found="one that normalises by the batch",
+            fix="build it with track_running_stats=True",
+        )
 
     def kernel(value: float, mean: Tensor, bias: Tensor | None) -> Tensor:
         return F.batch_norm(torch.full((1, len(var)), value), mean, var, weight, bias, False, 0.0, eps)[0]
@@ -245,7 +260,11 @@ def _prelu(b: Builder, x: str, slope: Tensor) -> str:
     return b.emit("prelu", [b.real(x)], slope=_float(slope.expand(b.shape(x)[0])))
 
 
-def _add(b: Builder, x: str | Tensor, y: str | Tensor, alpha: int = 1) -> str:
+def _add(b: Builder, x: str | Tensor, y: str | Tensor, alpha: float = 1) -> str:
+    if alpha != 1:
+        raise InputError(
+            b.module, expected="a sum with alpha 1", found=f"alpha {alpha}", fix="multiply first"
+        )
     if isinstance(x, str) and isinstance(y, str):
         return b.emit("add", [b.real(x), b.real(y)])
     value, constant = (x, y) if isinstance(x, str) else (y, x)

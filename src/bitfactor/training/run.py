@@ -84,7 +84,17 @@ class Run:
 
     def history(self) -> list[dict[str, Any]]:
         """Return the lines of the log."""
-        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+        if not self.log.exists():
+            return []
+        try:
+            return [json.loads(line) for line in self.log.read_text().splitlines()]
+        except ValueError as error:
+            raise InputError(
+                self.log,
+                expected="one JSON object per line",
+                found=str(error),
+                fix="start the training again: it rewrites the log from the checkpoint",
+            ) from error
 
     def write_history(self, rows: list[dict[str, Any]]) -> None:
         """Replace the log."""
