@@ -72,7 +72,8 @@ def test_float_thresholds_are_exact_on_both_sides(scale, shift, others):
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_affine_rounds_as_torch_batch_norm_does(shape, memory_format):
     """What makes thresholds exact against a BatchNorm layer with its own mean and variance."""
-    from bitfactor.exporter.lower import Builder, _batch_norm
+    from bitfactor.exporter.builder import Builder
+    from bitfactor.exporter.operators import LOWERING
     from bitfactor.format import Value
 
     generator = torch.Generator().manual_seed(0)
@@ -81,6 +82,6 @@ def test_affine_rounds_as_torch_batch_norm_does(shape, memory_format):
     var = torch.rand(channels, generator=generator) + 0.1
     x = torch.randn(shape, generator=generator).to(memory_format=memory_format)
     builder = Builder(Value("input", shape[1:], "float32"))
-    _batch_norm(builder, "input", weight, bias, mean, var, False, 0.1, 1e-5, True)
+    LOWERING["aten.batch_norm.default"](builder, "input", weight, bias, mean, var, False, 0.1, 1e-5, True)
     found = thresholds.apply(builder.nodes, x.contiguous())
     assert torch.equal(found, F.batch_norm(x, mean, var, weight, bias, eps=1e-5))

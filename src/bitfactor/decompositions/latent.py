@@ -1,5 +1,6 @@
 """What every latent is: a module that gives the real-valued weight W of one layer."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
 
@@ -10,7 +11,7 @@ Rank = int | float | Sequence[int | float] | None
 Initialisation = Literal["factorised", "identity"]
 
 
-class Latent(nn.Module):
+class Latent(nn.Module, ABC):
     """Interface of the decompositions: `latent()` is W = ReconstructWeights(Theta_0, ..., Theta_N).
 
     A latent does not know that W will be signed. W is float32, or float64 where the parameters are, also
@@ -24,9 +25,9 @@ class Latent(nn.Module):
 
     shape: tuple[int, ...]
 
+    @abstractmethod
     def reconstruct(self) -> Tensor:
         """Return W from the parameters; called by `forward`, outside autocast."""
-        raise NotImplementedError
 
     def orthonormal(self) -> dict[str, Tensor]:
         """Return the factors whose columns start out orthonormal, by name, each (D, R) with R <= D."""

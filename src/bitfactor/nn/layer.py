@@ -1,5 +1,6 @@
 """What binary convolutions and linear layers have in common."""
 
+from abc import ABC, abstractmethod
 from typing import Literal
 
 import torch
@@ -14,7 +15,7 @@ from bitfactor.nn.sign import WEIGHT_SIGNS
 PaddingValue = Literal[-1, 0, 1]
 
 
-class BinaryLayer(nn.Module):
+class BinaryLayer(nn.Module, ABC):
     """I * W = (sign(I) (*) sign(W)) alpha + bias (equation 2): the interface of the binary layers.
 
     A layer asks its latent for W, signs it, applies it to the sign of the input, scales the result. It does
@@ -54,9 +55,9 @@ class BinaryLayer(nn.Module):
         alpha: Tensor = self.scale.alpha_of(self.latent())
         return alpha
 
+    @abstractmethod
     def apply_weight(self, x: Tensor, B: Tensor) -> Tensor:
         """Return the convolution or product of the signed input with the signed weight."""
-        raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
         W = self._weight()
