@@ -258,7 +258,7 @@ def test_what_the_file_cannot_hold_is_named(model, message, tmp_path):
 def test_layers_that_are_not_binary_yet_are_named(tmp_path):
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 4, 1))
     binarize_(model, Binarization(latent="none", weights=False))
-    with pytest.raises(InputError, match="^layer 1: expected a binary linear or 2-d layer"):
+    with pytest.raises(InputError, match=r"^layer 1: expected a binary linear or 2-d layer"):
         export(model, tmp_path / "net.safetensors", images())
 
 
