@@ -28,4 +28,4 @@ def graph():
 def model(graph):
     spec = InputSpec((8, 8), (8, 8), (0.5,), (0.25,))
     golden = (np.ones((1, 3, 8, 8), np.float32),)
-    return ModelFile(graph, golden, spec, ("zero", "one", "two"), {"recipe": "digits"})
+    return ModelFile(graph, golden, spec, ("zero", "one", "two"), provenance={"recipe": "digits"})

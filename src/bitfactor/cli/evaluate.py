@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> None:
 def evaluate_run(run: Run) -> dict[str, Any]:
     """Classify the held-out data in torch; returns accuracy, correct, total and the predicted classes."""
     recipe = recipe_of(run)
-    data, model = recipe.data(), restore(recipe, run)
+    data, model = recipe.data(None), restore(recipe, run)
     with torch.inference_mode():
         scores = torch.cat([model(inputs) for inputs, _ in data.test_batches(256)])
     return _result(scores.numpy(), data)
@@ -51,7 +51,7 @@ def evaluate_run(run: Run) -> dict[str, Any]:
 def evaluate_file(path: Path) -> dict[str, Any]:
     """Classify the held-out data of the file's recipe in the runtime; returns what `evaluate_run` returns."""
     session = Session(path)
-    data = _recipe_of_file(session, path).data()
+    data = _recipe_of_file(session, path).data(None)
     return _result(np.asarray(session(data.test[0].numpy())), data)
 
 

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(Arguments, "export", arguments)
     run = Run(options.run)
     recipe = recipe_of(run)
-    data = recipe.data()
+    data = recipe.data(None)
     report = bitfactor.export(
         restore(recipe, run),
         options.output,

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from bitfactor.cli.arguments import parse
 from bitfactor.cli.output import print_json, print_table
-from bitfactor.cli.pictures import read_picture
 from bitfactor.errors import InputError
+from bitfactor.pictures import prepare, read_picture
 from bitfactor.runtime import Session
 
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> None:
         )
     results: list[dict[str, Any]] = []
     for path in options.pictures:
-        scores = np.asarray(session(read_picture(path, spec)[None]))[0]
+        scores = np.asarray(session(prepare(read_picture(path, len(spec.mean)), spec)[None]))[0]
         results.append({"picture": str(path), "classes": _ranked(scores, session.model.labels, options.top)})
     if options.json:
         print_json(results)

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
     run = Run(options.run)
     recipe = recipe_of(run)
     model = restore(recipe, run)
-    data = recipe.data()
+    data = recipe.data(None)
     result = evaluate_run(run)
     sections = [
         _outcome(result, model, recipe),

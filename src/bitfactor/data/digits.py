@@ -10,9 +10,8 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.nn import functional as F
 
+from bitfactor.data.dataset import Batch
 from bitfactor.format import InputSpec
-
-Batch = tuple[Tensor, Tensor]
 
 _SHIFT = 0.8 / 4  # of half the picture's side: 0.8 pixels
 _ANGLE = 12.0  # degrees
@@ -32,8 +31,8 @@ class Digits:
     (1437, 360)
     """
 
-    train: Batch
-    test: Batch
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
     input_spec: InputSpec
     labels: tuple[str, ...]
 
@@ -52,20 +51,20 @@ class Digits:
             tuple(str(digit) for digit in range(10)),
         )
 
-    def train_batches(self, batch_size: int, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """Yield the batches of an epoch from number `start` on: shuffled, and each picture moved a little.
-
-        What a batch holds depends on (seed, epoch, its number) alone, so an interrupted epoch can go on.
-        """
+    def train_batches(
+        self, batch_size: int, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1
+    ) -> Iterator[Batch]:
+        """Yield the batches of an epoch from number `start` on: shuffled, and each picture moved a little."""
         images, labels = self.train
         order = torch.randperm(len(labels), generator=_generator(seed, epoch, -1))
         for step in range(start, self.steps(batch_size)):
             chosen = order[step * batch_size : (step + 1) * batch_size]
-            yield augment(images[chosen], _generator(seed, epoch, step)), labels[chosen]
+            moved = augment(images[chosen], _generator(seed, epoch, step))
+            yield moved[rank::world], labels[chosen][rank::world]
 
-    def test_batches(self, batch_size: int) -> Iterator[Batch]:
+    def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """Yield the held-out digits in order."""
-        images, labels = self.test
+        images, labels = (part[rank::world] for part in self.test)
         for start in range(0, len(labels), batch_size):
             yield images[start : start + batch_size], labels[start : start + batch_size]
 

@@ -14,7 +14,7 @@ from bitfactor.exporter.fold import fold
 from bitfactor.exporter.lower import lower
 from bitfactor.exporter.parity import as_tuple, check, check_trace, relative_difference, torch_values
 from bitfactor.exporter.report import ExportReport, float_bytes, layer_reports
-from bitfactor.format import InputSpec, ModelFile, save
+from bitfactor.format import InputSpec, ModelFile, Skeleton, save
 from bitfactor.format.file import golden_input
 from bitfactor.runtime import Session, reference
 
@@ -28,6 +28,7 @@ def export(
     *,
     input_spec: InputSpec | None = None,
     labels: Sequence[str] = (),
+    skeleton: Skeleton | None = None,
     provenance: Mapping[str, str] | None = None,
 ) -> ExportReport:
     """Write `model` to `path` as signs: 1 bit per binary weight, no decomposition, checked against torch.
@@ -43,8 +44,9 @@ def export(
     example_input
         (N, ...), one batch as the model takes it, to trace and check the model with; the first two samples
         are enough. N does not bind the file: it runs batches of any size.
-    input_spec, labels, provenance
-        Stored with the model: how a picture becomes an input, names of the classes, where it comes from.
+    input_spec, labels, skeleton, provenance
+        Stored with the model: how a picture becomes an input, names of the classes or the joints that it
+        finds, where it comes from.
 
     Raises
     ------
@@ -69,7 +71,7 @@ def export(
     inputs = torch.cat(batches)
     golden = reference.run(graph, golden_input(graph.input.shape))
     with replacing(path) as temporary:
-        save(temporary, ModelFile(graph, golden, input_spec, tuple(labels), provenance or {}))
+        save(temporary, ModelFile(graph, golden, input_spec, tuple(labels), skeleton, provenance or {}))
         session = Session(temporary)
         session.verify()
         difference, same_class = _end_to_end(model, session, inputs)

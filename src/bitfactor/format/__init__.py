@@ -3,12 +3,14 @@
 from bitfactor.format.bits import pack_signs, sign, unpack_signs
 from bitfactor.format.file import InputSpec, ModelFile, load, save
 from bitfactor.format.graph import Graph, Node, Value
+from bitfactor.format.skeleton import Skeleton
 
 __all__ = [
     "Graph",
     "InputSpec",
     "ModelFile",
     "Node",
+    "Skeleton",
     "Value",
     "load",
     "pack_signs",

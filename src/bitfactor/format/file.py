@@ -23,6 +23,7 @@ from safetensors.numpy import save_file
 from bitfactor.atomic import replacing
 from bitfactor.errors import InputError
 from bitfactor.format.graph import Graph, Node, Shape, Value
+from bitfactor.format.skeleton import Skeleton
 
 FORMAT_VERSION = 1
 _RULES = {
@@ -51,13 +52,15 @@ class InputSpec:
 class ModelFile:
     """All that a model file holds.
 
-    `golden_outputs`, one (1, ...) per graph output, were computed at export from `golden_input`.
+    `golden_outputs`, one (1, ...) per graph output, were computed at export from `golden_input`. A classifier
+    has `labels`, a pose network a `skeleton`.
     """
 
     graph: Graph
     golden_outputs: tuple[NDArray[np.float32], ...]
     input_spec: InputSpec | None = None
     labels: tuple[str, ...] = ()
+    skeleton: Skeleton | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -164,6 +167,7 @@ def _describe(model: ModelFile) -> dict[str, Any]:
         "outputs": graph.outputs,
         "input_spec": asdict(model.input_spec) if model.input_spec else None,
         "labels": model.labels,
+        "skeleton": asdict(model.skeleton) if model.skeleton else None,
         "bytes": model.tensor_bytes(),
         "provenance": dict(model.provenance),
     }
@@ -197,18 +201,19 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Mode
             raise ValueError(
                 f"{entry['name']} is stated as {entry['kind']} {entry['shape']}, computed as {value}"
             )
-    spec = document["input_spec"]
+    spec, skeleton = document["input_spec"], document["skeleton"]
     return ModelFile(
         graph,
         tuple(tensors[f"golden/output/{i}"] for i in range(len(graph.outputs))),
         InputSpec(**{name: tuple(value) for name, value in spec.items()}) if spec else None,
         tuple(document["labels"]),
+        Skeleton(**{name: _as_tuple(value) for name, value in skeleton.items()}) if skeleton else None,
         document["provenance"],
     )
 
 
 def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(_as_tuple(entry) for entry in value) if isinstance(value, list) else value
 
 
 def _digest(document: dict[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:

@@ -18,7 +18,7 @@ def digits() -> Recipe:
         description="small binary ResNet on 1,797 scans of handwritten digits, no download",
         model=lambda: ResNet(blocks=(2, 2), widths=(64, 128), num_classes=10, in_channels=1, stem="cifar"),
         input_shape=(1, 8, 8),
-        data=Digits.load,
+        data=lambda directory: Digits.load(),
         task=Classification(classes=10),
         binarization=Binarization(latent="holistic", scale="learned", groups="auto"),
         optimization=Optimization(epochs=20, batch_size=64, learning_rate=2e-3),

@@ -22,12 +22,13 @@ from torch.optim import Adam, Optimizer
 
 import bitfactor
 from bitfactor.convert import binarize_
+from bitfactor.data import Batch, Target
 from bitfactor.decompositions import orthogonality_penalty
 from bitfactor.errors import InputError
 from bitfactor.nn import anneal_
 from bitfactor.training.recipe import Optimization, Recipe
 from bitfactor.training.run import Run
-from bitfactor.training.tasks import Classification
+from bitfactor.training.task import Task
 
 _EVALUATION_BATCH = 256
 
@@ -83,7 +84,7 @@ class _Loop:
 
     def __init__(self, recipe: Recipe, run: Run, console: Console) -> None:
         self.recipe, self.run, self.plan = recipe, run, recipe.optimization
-        self.data = recipe.data()
+        self.data = recipe.data(None)
         self.steps = self.data.steps(self.plan.batch_size)
         if self.steps < 1:
             raise InputError(
@@ -112,8 +113,8 @@ class _Loop:
         batches = self.data.train_batches(
             self.plan.batch_size, self.plan.seed, number, self.step % self.steps
         )
-        for inputs, target in batches:
-            self._train_step(inputs.to(self.fabric.device), target.to(self.fabric.device))
+        for batch in batches:
+            self._train_step(*self.fabric.to_device(batch))
             if self.step % self.plan.checkpoint_steps == 0 and self.step % self.steps:
                 self._save()
             yield self.step
@@ -130,7 +131,7 @@ class _Loop:
         self._save()
         self.run.write_history(self.rows)
 
-    def _train_step(self, inputs: Tensor, target: Tensor) -> None:
+    def _train_step(self, inputs: Tensor, target: Target) -> None:
         self.model.train()
         progress = self.step / self.total
         anneal_(self.model, progress)
@@ -176,14 +177,13 @@ def learning_rate(plan: Optimization, progress: float) -> float:
 
 
 @torch.inference_mode()
-def evaluate(
-    fabric: Fabric, model: nn.Module, task: Classification, batches: Iterable[tuple[Tensor, Tensor]]
-) -> dict[str, float]:
+def evaluate(fabric: Fabric, model: nn.Module, task: Task, batches: Iterable[Batch]) -> dict[str, float]:
     """Return the task's metrics of `model`, in evaluation mode, over `batches`."""
     model.eval()
     metrics = task.metrics().to(fabric.device)
-    for inputs, target in batches:
-        metrics.update(model(inputs.to(fabric.device)), target.to(fabric.device))
+    for batch in batches:
+        inputs, target = fabric.to_device(batch)
+        metrics.update(model(inputs), target)
     return {name: float(value) for name, value in metrics.compute().items()}
 
 

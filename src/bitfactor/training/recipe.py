@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from bitfactor.convert import Binarization
-from bitfactor.data import Digits
+from bitfactor.data import DataSet
 from bitfactor.errors import InputError
-from bitfactor.training.tasks import Classification
+from bitfactor.training.task import Task
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,17 @@ class Optimization:
 class Recipe:
     """One experiment: a network, data, what to make binary and how to train.
 
-    `model` builds the float network and `data` loads the data set; both are functions, so that a recipe costs
-    nothing until it is used. `input_shape` is that of one picture, (C, H, W).
+    `model` builds the float network and `data` loads the data set, from the directory that the user names if
+    it needs one; both are functions, so that a recipe costs nothing until it is used. `input_shape` is that
+    of one picture, (C, H, W).
     """
 
     name: str
     description: str
     model: Callable[[], nn.Module]
     input_shape: tuple[int, ...]
-    data: Callable[[], Digits]
-    task: Classification
+    data: Callable[[Path | None], DataSet]
+    task: Task
     binarization: Binarization
     optimization: Optimization
 

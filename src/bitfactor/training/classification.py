@@ -1,4 +1,4 @@
-"""What is learned: the loss, and how its outcome is measured."""
+"""Classification: one of several classes per picture."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,20 @@ from torch.nn import functional as F
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
+from bitfactor.data import Target
+
 
 @dataclass(frozen=True)
 class Classification:
     """One of `classes` per picture: cross-entropy, and top-1 accuracy as a fraction."""
 
     classes: int
+    headline: str = "accuracy"
 
-    def loss(self, scores: Tensor, target: Tensor) -> Tensor:
+    def loss(self, outputs: Tensor, target: Target) -> Tensor:
         """Scores (N, classes), target (N,) -> mean cross-entropy."""
-        return F.cross_entropy(scores, target)
+        assert isinstance(target, Tensor)
+        return F.cross_entropy(outputs, target)
 
     def metrics(self) -> MetricCollection:
         """Return fresh metrics, updated with (scores, target)."""

@@ -1,0 +1,47 @@
+"""What the training loop asks of a data set."""
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from torch import Tensor
+
+from bitfactor.format import InputSpec
+
+Target = Tensor | Mapping[str, Tensor]
+Batch = tuple[Tensor, Target]
+
+
+class DataSet(Protocol):
+    """Pictures to train on and held-out ones, in batches: inputs (N, C, H, W) with what to learn from them.
+
+    `labels` name the classes; a data set for another task leaves them empty.
+    """
+
+    @property
+    def input_spec(self) -> InputSpec:
+        """How a picture becomes an input."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        ...
+
+    def steps(self, batch_size: int) -> int:
+        """Return the number of whole batches in an epoch."""
+        ...
+
+    def train_batches(
+        self, batch_size: int, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1
+    ) -> Iterator[Batch]:
+        """Yield the batches of an epoch, shuffled and augmented, from number `start` on.
+
+        Of `world` processes, number `rank` gets its equal part of each batch: `batch_size / world` pictures.
+        What a batch holds depends on (seed, epoch, its number) alone, so that an interrupted epoch can go on
+        and the joined batch does not depend on the number of processes.
+        """
+        ...
+
+    def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """Yield the held-out pictures in order, as for inference; `rank` of `world` gets its share."""
+        ...

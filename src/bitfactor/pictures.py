@@ -1,0 +1,70 @@
+"""Pictures: decoded from any file, and made into inputs as a model file's input specification wants them."""
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.errors import InputError
+from bitfactor.format import InputSpec
+
+# What OpenCV would print about a damaged picture, the error says.
+cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+
+
+def read_picture(path: Path, channels: int) -> NDArray[np.uint8]:
+    """Read the file at `path` as `decode_picture` decodes it.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it cannot be decoded.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise _bad(path, error.strerror or str(error)) from error
+    return decode_picture(data, channels, path)
+
+
+def decode_picture(data: bytes, channels: int, where: object) -> NDArray[np.uint8]:
+    """Decode a picture of any size, depth and orientation: 1 channel -> (H, W), 3 channels -> (H, W, 3) RGB.
+
+    `where` names the picture in the error.
+
+    Raises
+    ------
+    InputError
+        If OpenCV cannot decode it.
+    """
+    flag = cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR_RGB
+    picture: NDArray[Any] | None = cv2.imdecode(np.frombuffer(data, np.uint8), flag) if data else None
+    if picture is None:
+        raise _bad(where, "data that cannot be decoded (damaged, or no picture)" if data else "an empty file")
+    return picture
+
+
+def prepare(picture: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.float32]:
+    """Resize, crop in the centre and normalise: (H, W) or (H, W, 3) of 0..255 -> (C, *spec.size)."""
+    height, width = spec.resize
+    shrinks = picture.shape[0] > height and picture.shape[1] > width
+    resized = cv2.resize(
+        picture, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+    )
+    top, left = (height - spec.size[0]) // 2, (width - spec.size[1]) // 2
+    return normalise(resized[top : top + spec.size[0], left : left + spec.size[1]], spec)
+
+
+def normalise(picture: NDArray[Any], spec: InputSpec) -> NDArray[np.float32]:
+    """Turn (H, W) or (H, W, 3) of 0..255 into (C, H, W): (x / 255 - mean) / std."""
+    channels = np.atleast_3d(picture).transpose(2, 0, 1).astype(np.float32) / 255
+    mean, std = (np.array(values, np.float32).reshape(-1, 1, 1) for values in (spec.mean, spec.std))
+    return np.ascontiguousarray((channels - mean) / std)
+
+
+def _bad(where: object, found: str) -> InputError:
+    return InputError(
+        where, expected="a picture (PNG, JPEG, ...)", found=found, fix="give a file that opens as a picture"
+    )
