@@ -23,6 +23,7 @@ using Words = nb::ndarray<const uint32_t, nb::ndim<4>, nb::c_contig, nb::device:
 using Weight = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
 using Samples = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Results = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Indices = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Pair = std::pair<int, int>;
 
 std::vector<std::string> instruction_sets() {
@@ -84,6 +85,11 @@ Pool pool(const Window& window, int channels, Pair far_padding, bool count_inclu
     return {window, channels, count_include_pad, far_padding.first, far_padding.second};
 }
 
+void gather(Program& program, size_t source, const Indices& indices) {
+    program.gather(source, static_cast<int>(indices.shape(0)), static_cast<int>(indices.shape(1)),
+                   indices.data());
+}
+
 template <Stage::Kind kind>
 void one_parameter(Program& program, const Floats& a) {
     program.stage(kind, 0, a.data(), a.size(), nullptr);
@@ -93,12 +99,12 @@ void affine(Program& program, const Floats& scale, const Floats& shift) {
     program.stage(Stage::affine, 0, scale.data(), scale.size(), shift.data());
 }
 
-void signs(Program& program, size_t buffer, const Floats& direction, const Floats& threshold) {
-    program.stage(Stage::signs, buffer, direction.data(), direction.size(), threshold.data());
+void signs(Program& program, const Buffer& buffer, const Floats& direction, const Floats& threshold) {
+    program.stage(Stage::signs, buffer.offset, direction.data(), direction.size(), threshold.data());
 }
 
 template <Stage::Kind kind>
-void one_buffer(Program& program, size_t buffer) {
+void one_buffer(Program& program, const Buffer& buffer) {
     program.stage(kind, buffer);
 }
 
@@ -132,11 +138,17 @@ NB_MODULE(_native, m) {
         .def("upsample_nearest", &upsample_nearest, "source"_a, "in_size"_a, "channels"_a, "scale"_a)
         .def("global_avg_pool", &Program::global_avg_pool, "source"_a)
         .def("flatten", &Program::flatten, "source"_a)
+        .def("gather", &gather, "source"_a, "indices"_a.noconvert())
+        .def("concat", &Program::concat, "sources"_a)
+        .def("softmax", &Program::softmax, "source"_a)
         .def("pointwise", &Program::pointwise, "source"_a)
         .def("scale", &one_parameter<Stage::scale>, "alpha"_a.noconvert())
         .def("affine", &affine, "scale"_a.noconvert(), "shift"_a.noconvert())
-        .def("relu", [](Program& program) { program.stage(Stage::relu, 0); })
+        .def("relu", [](Program& program) { program.stage(Stage::relu); })
         .def("prelu", &one_parameter<Stage::prelu>, "slope"_a.noconvert())
+        .def("clip", &Program::clip, "lower"_a, "upper"_a)
+        .def("sigmoid", [](Program& program) { program.stage(Stage::sigmoid); })
+        .def("multiply", &one_buffer<Stage::multiply>, "buffer"_a)
         .def("add", &one_buffer<Stage::add>, "buffer"_a)
         .def("store", &one_buffer<Stage::store>, "buffer"_a)
         .def("signs", &signs, "buffer"_a, "direction"_a.noconvert(), "threshold"_a.noconvert())

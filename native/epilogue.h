@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include "exponential.h"
 #include "kernels.h"
 
 namespace bitfactor {
@@ -42,7 +43,15 @@ void with_operand(Block& block, const float* a, int count, F f) {
     }
 }
 
-// Missing lanes hold zeros throughout, and 0 > 0 is false: unused bits come out as 0.
+template <class F>
+void each_lane(Block& block, F f) {
+    float x[block_channels];
+    UNROLL for (int i = 0; i < block_vectors; ++i) Simd::store(x + i * Simd::lanes, block.x[i]);
+    for (float& value : x) value = f(value);
+    UNROLL for (int i = 0; i < block_vectors; ++i) block.x[i] = Simd::load(x + i * Simd::lanes);
+}
+
+// In missing lanes direction and threshold are 0, and x * 0 > 0 is false: unused bits come out as 0.
 template <bool whole>
 uint64_t signs_of(const Block& block, const float* direction, const float* threshold, int count) {
     uint64_t word = 0;
@@ -59,7 +68,8 @@ template <bool whole>
 void apply(const Stage& stage, Block& block, ptrdiff_t pixel, int c, int channels, char* arena) {
     const int count = channels - c;
     const float* a = stage.a + pixel * stage.a_step + c;
-    float* buffer = reinterpret_cast<float*>(arena + stage.buffer) + pixel * channels + c;
+    const ptrdiff_t buffer_pixel = stage.spread ? 0 : pixel;
+    float* buffer = reinterpret_cast<float*>(arena + stage.buffer) + buffer_pixel * channels + c;
     switch (stage.kind) {
         case Stage::scale:
             return with_operand<whole>(block, a, count,
@@ -75,9 +85,18 @@ void apply(const Stage& stage, Block& block, ptrdiff_t pixel, int c, int channel
             return with_operand<whole>(block, a, count, [](auto x, auto a, int) {
                 return Simd::if_positive(x, x, Simd::multiply(a, x));
             });
+        case Stage::clip:
+            return with_operand<whole>(block, a, count, [&](auto x, auto a, int first) {
+                return Simd::min(Simd::max(x, a), load_lanes<whole>(stage.b + c + first, count - first));
+            });
+        case Stage::sigmoid:
+            return each_lane(block, sigmoid_of);
         case Stage::add:
             return with_operand<whole>(block, buffer, count,
                                        [](auto x, auto a, int) { return Simd::add(x, a); });
+        case Stage::multiply:
+            return with_operand<whole>(block, buffer, count,
+                                       [](auto x, auto a, int) { return Simd::multiply(x, a); });
         case Stage::store:
             UNROLL for (int i = 0; i < block_vectors; ++i) {
                 const int first = i * Simd::lanes;

@@ -6,8 +6,8 @@
 //   conv_vectors, binary_vectors   registers of output channels of a tile
 //   Float            lanes real numbers: load, load_first (of n lanes, the others 0), store, store_first,
 //                    broadcast, add, multiply, divide, fma(a, b, c) = a * b + c rounded once,
-//                    max(a, b) = a > b ? a : b, if_positive(x, a, b) = x > 0 ? a : b,
-//                    greater(a, b) = one bit a lane, lane 0 lowest
+//                    max(a, b) = a > b ? a : b, min(a, b) = a < b ? a : b, if_positive(x, a, b) = x > 0 ? a :
+//                    b, greater(a, b) = one bit a lane, lane 0 lowest
 //   Bits             lanes words of 32 signs: load_bits, broadcast_bits
 //   Count            counts of differing bits: no_count, add_differing(count, a, b). Where counts_are_sums is
 //                    false they overflow after count_steps steps: flush(sum, count) moves them to a sum
@@ -22,14 +22,15 @@
 #include "binary_conv.h"
 #include "conv.h"
 #include "epilogue.h"
+#include "exponential.h"
 #include "pool.h"
 
 namespace bitfactor {
 namespace {
 
 constexpr KernelSet kernel_set(const char* name, bool (*supported)()) {
-    return {name,     supported, Simd::lanes,     Simd::tile, conv,    binary_conv,
-            max_pool, avg_pool,  global_avg_pool, transpose,  epilogue};
+    return {name,     supported, Simd::lanes,     Simd::tile, conv,      binary_conv,
+            max_pool, avg_pool,  global_avg_pool, softmax,    transpose, epilogue};
 }
 
 }  // namespace

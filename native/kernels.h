@@ -59,18 +59,22 @@ struct Pool {
 // One thing that `epilogue` does to a row; x is the row's value so far.
 struct Stage {
     enum Kind {
-        scale,   // x = x * a
-        affine,  // x = fma(x, a, b)
-        relu,    // x = x > 0 ? x : 0
-        prelu,   // x = x > 0 ? x : a * x
-        add,     // x = x + buffer[pixel]
-        store,   // buffer[pixel] = x
-        signs,   // bits of buffer[pixel] = a * x > b; a is -1 or +1
+        scale,     // x = x * a
+        affine,    // x = fma(x, a, b)
+        relu,      // x = x > 0 ? x : 0
+        prelu,     // x = x > 0 ? x : a * x
+        clip,      // x = min(max(x, a), b)
+        sigmoid,   // x = 1 / (1 + exp(-x))
+        add,       // x = x + buffer[pixel]
+        multiply,  // x = x * buffer[pixel], or of the buffer's only pixel where spread is true
+        store,     // buffer[pixel] = x
+        signs,     // bits of buffer[pixel] = a * x > b; a is -1 or +1
     } kind;
     const float* a;    // (channels), or (pixels, channels) where a_step is not 0
     const float* b;    // (channels)
     ptrdiff_t a_step;  // floats from pixel to pixel of a
     size_t buffer;     // byte offset in the arena
+    bool spread;       // the buffer has one pixel, used for all
 };
 
 struct KernelSet {
@@ -88,6 +92,8 @@ struct KernelSet {
     void (*avg_pool)(const Pool&, const float* map, int first, int count, float* rows);
     // (pixels, channels) -> (channels): the mean, summed in the order of the pixels.
     void (*global_avg_pool)(const float* map, int pixels, int channels, float* row);
+    // softmax over the channels of `count` pixels; map and rows are (count, channels).
+    void (*softmax)(const float* map, int count, int channels, float* rows);
     // (height, width) -> (width, height).
     void (*transpose)(const float* map, int height, int width, float* out);
     // Walks the stages over rows (count, channels) of pixels first ... first + count.

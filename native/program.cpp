@@ -158,14 +158,61 @@ void Program::flatten(const Buffer& source) {
     });
 }
 
+void Program::gather(size_t source, int pixels, int channels, const int32_t* indices) {
+    const size_t size = static_cast<size_t>(pixels) * channels;
+    auto own = std::make_shared<const std::vector<int32_t>>(indices, indices + size);
+    add_step(pixels, channels, 0, [=](Workspace& w, int first, int count) {
+        const float* map = at<float>(w.arena, source);
+        const int32_t* from = own->data() + static_cast<size_t>(first) * channels;
+        float* rows = w.rows.data();
+        for (size_t i = 0; i < static_cast<size_t>(count) * channels; ++i) rows[i] = map[from[i]];
+        return w.rows.data();
+    });
+}
+
+void Program::concat(const std::vector<Buffer>& sources) {
+    int channels = 0;
+    for (const Buffer& source : sources) channels += source.channels;
+    add_step(sources.front().pixels, channels, 0, [=](Workspace& w, int first, int count) {
+        float* row = w.rows.data();
+        for (int pixel = first; pixel < first + count; ++pixel) {
+            for (const Buffer& source : sources) {
+                const float* from =
+                    at<float>(w.arena, source.offset) + static_cast<size_t>(pixel) * source.channels;
+                row = std::copy_n(from, source.channels, row);
+            }
+        }
+        return w.rows.data();
+    });
+}
+
+void Program::softmax(const Buffer& source) {
+    add_step(source.pixels, source.channels, 0, [=](Workspace& w, int first, int count) {
+        const float* map = at<float>(w.arena, source.offset) + static_cast<size_t>(first) * source.channels;
+        kernels_.softmax(map, count, source.channels, w.rows.data());
+        return w.rows.data();
+    });
+}
+
 void Program::pointwise(const Buffer& source) {
     add_step(source.pixels, source.channels, 0, [=](Workspace& w, int first, int) {
         return at<float>(w.arena, source.offset) + static_cast<size_t>(first) * source.channels;
     });
 }
 
-void Program::stage(Stage::Kind kind, size_t buffer) {
-    steps_.back().stages.push_back({kind, nullptr, nullptr, 0, buffer});
+void Program::stage(Stage::Kind kind) {
+    steps_.back().stages.push_back({kind, nullptr, nullptr, 0, 0, false});
+}
+
+void Program::stage(Stage::Kind kind, const Buffer& buffer) {
+    const bool spread = buffer.pixels == 1 && steps_.back().pixels > 1;
+    steps_.back().stages.push_back({kind, nullptr, nullptr, 0, buffer.offset, spread});
+}
+
+void Program::clip(float lower, float upper) {
+    const size_t channels = static_cast<size_t>(steps_.back().channels);
+    const std::vector<float> lowest(channels, lower), highest(channels, upper);
+    stage(Stage::clip, 0, lowest.data(), channels, highest.data());
 }
 
 void Program::stage(Stage::Kind kind, size_t buffer, const float* a, size_t a_size, const float* b) {
@@ -175,7 +222,7 @@ void Program::stage(Stage::Kind kind, size_t buffer, const float* a, size_t a_si
         return values ? parameters_.emplace_back(values, values + size).data() : nullptr;
     };
     const ptrdiff_t a_step = a_size > channels ? step.channels : 0;
-    step.stages.push_back({kind, keep(a, a_size), keep(b, channels), a_step, buffer});
+    step.stages.push_back({kind, keep(a, a_size), keep(b, channels), a_step, buffer, false});
 }
 
 std::unique_ptr<Program::Workspace> Program::borrow() {

@@ -47,12 +47,19 @@ class Program {
     void upsample_nearest(size_t source, int in_h, int in_w, int channels, int scale_h, int scale_w);
     void global_avg_pool(const Buffer& source);
     void flatten(const Buffer& source);
+    // The result's number i, in the order (pixels, channels), is number indices[i] of the source.
+    void gather(size_t source, int pixels, int channels, const int32_t* indices);
+    // The channels of several maps, one behind the other.
+    void concat(const std::vector<Buffer>& sources);
+    void softmax(const Buffer& source);
     // No operation of its own: the stages take their rows from a buffer.
     void pointwise(const Buffer& source);
 
     // Adds a stage to the last step. Parameters are copied.
-    void stage(Stage::Kind kind, size_t buffer);
+    void stage(Stage::Kind kind);
+    void stage(Stage::Kind kind, const Buffer& buffer);
     void stage(Stage::Kind kind, size_t buffer, const float* a, size_t a_size, const float* b);
+    void clip(float lower, float upper);
 
     // x (samples, input) -> outs[i] (samples, output i). May be called from several threads at once.
     void run(const float* x, size_t samples, const std::vector<float*>& outs);

@@ -41,6 +41,7 @@ struct Simd {
     static Float divide(Float a, Float b) { return _mm256_div_ps(a, b); }
     static Float fma(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
     static Float max(Float a, Float b) { return _mm256_max_ps(a, b); }
+    static Float min(Float a, Float b) { return _mm256_min_ps(a, b); }
     static Float if_positive(Float x, Float a, Float b) {
         return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_GT_OQ));
     }

@@ -28,6 +28,7 @@ struct Simd {
     static Float multiply(Float a, Float b) { return a * b; }
     static Float divide(Float a, Float b) { return a / b; }
     static Float max(Float a, Float b) { return a > b ? a : b; }
+    static Float min(Float a, Float b) { return a < b ? a : b; }
     static Float if_positive(Float x, Float a, Float b) { return x > 0.0f ? a : b; }
     static unsigned greater(Float a, Float b) { return a > b; }
 

@@ -16,6 +16,10 @@ def conv(**changes):
     return replace(Node("y", "conv2d", ("x",), SLIDING, tensors), **changes)
 
 
+def small_conv():
+    return conv().tensors | {"weight": np.zeros((8, 3, 3, 4), np.int8)}
+
+
 def graph_of(*nodes, outputs=("y",)):
     return Graph(X, nodes, outputs)
 
@@ -60,6 +64,20 @@ def test_every_operation_states_what_it_misses(op):
         ([Node("y", "scale", ("x",), {}, {"alpha": np.zeros(3, np.float32)})], "alpha shaped"),
         ([conv(), Node("z", "add", ("x", "y"))], "two inputs of one shape"),
         ([Node("y", "binary_linear", ("x",), {}, {"weight": np.zeros((2, 1), np.uint64)})], "of kind bit"),
+        ([conv(tensors=small_conv())], r"'bias', 'step', 'w"),
+        (
+            [conv(tensors=small_conv() | {"step": np.zeros(7, np.float32)})],
+            r"step shaped \(8,\), found \(7,\)",
+        ),
+        ([conv(), Node("z", "multiply", ("x", "y"))], "or one number per channel"),
+        ([conv(), Node("z", "concat", ("x", "y"))], "differ in their channels alone"),
+        ([Node("y", "clip", ("x",), {"lower": 1.0, "upper": 0.0})], "lower and upper as numbers"),
+        ([Node("y", "clip", ("x",), {"lower": 0.0, "upper": np.inf})], "lower and upper as numbers"),
+        ([Node("y", "reshape", ("x",), {"shape": (4, 35)})], "a shape of 144 numbers"),
+        ([Node("y", "reshape", ("x",), {"shape": (-4, -36)})], "shape as 2 integers of 1 or more"),
+        ([Node("y", "permute", ("x",), {"order": (0, 1, 1)})], "each of the axes 0 to 2 once"),
+        ([Node("y", "slice", ("x",), {"range": (1, 2, 2, 1)})], "inside"),
+        ([Node("y", "slice", ("x",), {"range": (1, 0, 7, 1)})], "inside"),
     ],
 )
 def test_what_does_not_fit_is_named(nodes, message):

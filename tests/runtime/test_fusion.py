@@ -42,7 +42,13 @@ class Builder:
             "affine": lambda: ({"scale": self.floats(c), "shift": self.floats(c)}, {}),
             "prelu": lambda: ({"slope": self.floats(c)}, {}),
             "relu": lambda: ({}, {}),
+            "clip": lambda: ({}, {"lower": -0.25, "upper": 0.75}),
+            "sigmoid": lambda: ({}, {}),
+            "softmax": lambda: ({}, {}),
             "add": lambda: ({}, {}),
+            "multiply": lambda: ({}, {}),
+            "concat": lambda: ({}, {}),
+            "slice": lambda: ({}, {"range": (0, 0, 2 * c, 2)}),
             "max_pool2d": lambda: ({}, {"kernel": (3, 3), "stride": (1, 1), "padding": (1, 1, 1, 1)}),
         }[op]()
         self.nodes.append(Node(f"{op}{len(self.nodes)}", op, inputs, attributes, tensors))
@@ -74,14 +80,18 @@ def graphs(draw: st.DrawFn) -> Graph:
     known: dict[str, list[str]] = {"float32": ["x"], "int32": [], "bit": []}
     takes = {"threshold": ("float32", "int32"), "scale": ("float32", "int32"), "binary_conv2d": ("bit",)}
     gives = {"threshold": "bit", "binary_conv2d": "int32"}
-    names = ["threshold", "binary_conv2d", "conv2d", "scale", "affine", "prelu", "relu", "add", "max_pool2d"]
+    names = ["threshold", "binary_conv2d", "conv2d", "scale", "affine", "prelu", "relu", "max_pool2d"]
+    names += ["add", "multiply", "clip", "sigmoid", "softmax", "concat"]
     for _ in range(draw(st.integers(1, 14))):
         op = draw(st.sampled_from(names))
         inputs = [name for kind in takes.get(op, ("float32",)) for name in known[kind]]
         if not inputs:
             continue
-        chosen = [draw(st.sampled_from(inputs)) for _ in range(2 if op == "add" else 1)]
-        known[gives.get(op, "float32")].append(builder.add(op, *chosen))
+        paired = op in ("add", "multiply", "concat")
+        name = builder.add(op, *(draw(st.sampled_from(inputs)) for _ in range(2 if paired else 1)))
+        if op == "concat":  # twice the channels: every other one goes on
+            name = builder.add("slice", name)
+        known[gives.get(op, "float32")].append(name)
     every = [name for names in known.values() for name in names]
     outputs = draw(st.lists(st.sampled_from(every), min_size=1, max_size=3))
     return builder.graph(outputs, draw(st.integers(1, 6)), draw(st.integers(1, 6)))

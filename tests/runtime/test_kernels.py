@@ -149,20 +149,99 @@ def pointwise(op: str, shape: tuple[int, ...], rng: np.random.Generator) -> Node
         "affine": {"scale": floats(rng, c), "shift": floats(rng, c)},
         "relu": {},
         "prelu": {"slope": floats(rng, c)},
+        "clip": {},
+        "sigmoid": {},
         "add": {},
+        "multiply": {},
         "threshold": {"threshold": floats(rng, c), "direction": signs(rng, c)},
     }
-    inputs = ("x", "x") if op == "add" else ("x",)
-    return Node("y", op.split()[0], inputs, {}, tensors[op])
+    inputs = ("x", "x") if op in ("add", "multiply") else ("x",)
+    attributes = {"lower": -0.5, "upper": float(rng.random())} if op == "clip" else {}
+    return Node("y", op.split()[0], inputs, attributes, tensors[op])
+
+
+POINTWISE = ["scale", "scale each", "affine", "relu", "prelu", "clip"]
+POINTWISE += ["sigmoid", "add", "multiply", "threshold"]
 
 
 @every_set
-@pytest.mark.parametrize("op", ["scale", "scale each", "affine", "relu", "prelu", "add", "threshold"])
+@pytest.mark.parametrize("op", POINTWISE)
 @given(shape=st.one_of(maps, vectors), seed=seeds)
 @drawn
 def test_pointwise(isa, op, shape, seed):
     rng = np.random.default_rng(seed)
     check([pointwise(op, shape, rng)], floats(rng, *shape), isa)
+
+
+@every_set
+@given(shape=maps, seed=seeds)
+@drawn
+def test_one_factor_a_channel(isa, shape, seed):
+    """As in squeeze-and-excitation: a map times one number for each of its channels."""
+    x = floats(np.random.default_rng(seed), *shape)
+    check([Node("mean", "global_avg_pool", ("x",)), Node("y", "multiply", ("x", "mean"))], x, isa)
+
+
+@every_set
+@given(shape=st.one_of(maps, vectors), seed=seeds)
+@drawn
+def test_softmax(isa, shape, seed):
+    rng = np.random.default_rng(seed)
+    check([Node("y", "softmax", ("x",))], floats(rng, *shape) * np.float32(30), isa)
+
+
+@every_set
+@given(shape=maps, others=st.lists(channels, max_size=3), seed=seeds)
+@drawn
+def test_concat(isa, shape, others, seed):
+    """The input itself, twice, and maps of other numbers of channels."""
+    rng = np.random.default_rng(seed)
+    one = {"stride": (1, 1), "padding": (0,) * 4, "dilation": (1, 1), "groups": 1}
+    maps = [
+        Node(
+            f"m{i}", "conv2d", ("x",), one, {"weight": floats(rng, c, 1, 1, shape[1]), "bias": floats(rng, c)}
+        )
+        for i, c in enumerate(others)
+    ]
+    names = ("x", *(node.name for node in maps), "x")
+    check([*maps, Node("y", "concat", names)], floats(rng, *shape), isa)
+
+
+@every_set
+@given(shape=maps, seed=seeds, data=st.data())
+@drawn
+def test_numbers_that_move(isa, shape, seed, data):
+    order = tuple(data.draw(st.permutations(range(3))))
+    axis = data.draw(st.integers(0, 2))
+    start = data.draw(st.integers(0, shape[1 + axis] - 1))
+    stop = data.draw(st.integers(start + 1, shape[1 + axis]))
+    nodes = [
+        Node("sliced", "slice", ("x",), {"range": (axis, start, stop, data.draw(st.integers(1, 3)))}),
+        Node("moved", "permute", ("sliced",), {"order": order}),
+    ]
+    graph = Graph(Value("x", shape[1:], "float32"), tuple(nodes), ("moved",))
+    numbers = int(np.prod(graph.values["moved"].shape))
+    first = data.draw(st.sampled_from([n for n in range(1, numbers + 1) if numbers % n == 0]))
+    nodes.append(Node("y", "reshape", ("moved",), {"shape": (first, numbers // first)}))
+    check(nodes, floats(np.random.default_rng(seed), *shape), isa)
+
+
+@every_set
+@pytest.mark.parametrize("dtype", [np.float16, np.int8])
+def test_smaller_weights(isa, dtype):
+    rng = np.random.default_rng(0)
+    one = {"stride": (1, 1), "padding": (1,) * 4, "dilation": (1, 1), "groups": 2}
+
+    def tensors(*shape: int) -> dict[str, np.ndarray]:
+        step = {"step": floats(rng, shape[0])} if dtype is np.int8 else {}
+        return {"weight": (floats(rng, *shape) * 40).astype(dtype), "bias": floats(rng, shape[0])} | step
+
+    nodes = [
+        Node("conv", "conv2d", ("x",), one, tensors(6, 3, 3, 2)),
+        Node("flat", "flatten", ("conv",)),
+        Node("y", "linear", ("flat",), {}, tensors(5, 6 * 20)),
+    ]
+    check(nodes, floats(rng, 2, 4, 4, 5), isa)
 
 
 @every_set

@@ -63,6 +63,19 @@ def expect_nearest(a: float, b: float, c: float) -> None:
         assert error < other or (error == other and int(found.view(np.int32)) % 2 == 0)
 
 
+def test_exponentials_are_close_to_the_exact_ones():
+    x = np.linspace(-87, 88, 200_001, dtype=np.float32)
+    exact = np.exp(x.astype(np.float64))
+    assert (np.abs(reference.exponential(x) / exact - 1)).max() < 2 * np.finfo(np.float32).eps
+    assert reference.exponential(np.float32([-200, 0, -0.0])).tolist() == [np.exp(np.float32(-87)), 1, 1]
+
+
+def test_sigmoid_and_softmax_are_torchs():
+    x = floats(3, 10, 4) * np.float32(20)
+    np.testing.assert_allclose(of("sigmoid", x), torch.sigmoid(torch.from_numpy(x)), rtol=1e-6)
+    np.testing.assert_allclose(of("softmax", x), torch.softmax(torch.from_numpy(x), 1), rtol=1e-5, atol=1e-30)
+
+
 @pytest.mark.parametrize(
     "shape", [(4, 64, 14, 14), (3, 7, 5, 5), (2, 65, 7, 9), (5, 33, 1, 1), (64, 100), (1, 5)]
 )

@@ -22,6 +22,7 @@ from bitfactor.errors import InputError, near_matches
 from bitfactor.format.bits import WORD_BITS, words_for
 
 Shape = tuple[int, ...]
+DTypes = tuple[type[np.generic], ...]
 
 
 @dataclass(frozen=True)
@@ -88,16 +89,24 @@ class Graph:
 class Op:
     """What an operation takes and gives.
 
-    `inputs` is a tuple of the kinds that each input may have; `tensors` and `attributes` name what a node
-    must carry. `infer(node, *inputs)` returns the shape of the result, of kind `kind`, and raises
-    `InputError` where things do not fit.
+    `inputs` is a tuple of the kinds that each input may have; with `variadic`, the last may come any number
+    of times. `tensors` (with the types that each may have) and `attributes` name what a node must carry; a
+    weight of int8 comes with its `step`. `infer(node, *inputs)` returns the shape of the result, of kind
+    `kind`, and raises `InputError` where things do not fit.
     """
 
     inputs: tuple[tuple[str, ...], ...]
     kind: str
     infer: Callable[..., Shape]
-    tensors: Mapping[str, type[np.generic]] = field(default_factory=dict)
+    tensors: Mapping[str, DTypes] = field(default_factory=dict)
     attributes: tuple[str, ...] = ()
+    variadic: bool = False
+
+    def tensors_of(self, node: Node) -> dict[str, DTypes]:
+        """Return the tensors that `node` must carry, with their types."""
+        weight = node.tensors.get("weight")
+        quantised = weight is not None and weight.dtype == np.int8
+        return {**self.tensors, "step": (np.float32,)} if quantised else {**self.tensors}
 
 
 def _bad(node: Node, expected: str, found: str) -> InputError:
@@ -116,20 +125,25 @@ def infer(node: Node, values: Mapping[str, Value]) -> Value:
             found=repr(node.op),
             fix="update bitfactor, or export again with this version",
         )
-    if len(node.inputs) != len(op.inputs):
+    kinds_of_inputs = op.inputs + op.inputs[-1:] * (len(node.inputs) - len(op.inputs) if op.variadic else 0)
+    if len(node.inputs) != len(kinds_of_inputs):
         raise _bad(node, f"{len(op.inputs)} inputs", str(len(node.inputs)))
-    for name, kinds in zip(node.inputs, op.inputs, strict=True):
+    for name, kinds in zip(node.inputs, kinds_of_inputs, strict=True):
         if name not in values:
             raise _bad(node, "inputs computed before it", repr(name))
         if values[name].kind not in kinds:
             raise _bad(node, f"input {name!r} of kind {' or '.join(kinds)}", values[name].kind)
     if set(node.attributes) != set(op.attributes):
         raise _bad(node, f"attributes {sorted(op.attributes)}", str(sorted(node.attributes)))
-    if set(node.tensors) != set(op.tensors):
-        raise _bad(node, f"tensors {sorted(op.tensors)}", str(sorted(node.tensors)))
-    for role, dtype in op.tensors.items():
-        if node.tensors[role].dtype != dtype:
-            raise _bad(node, f"{role} of type {np.dtype(dtype)}", str(node.tensors[role].dtype))
+    tensors = op.tensors_of(node)
+    if set(node.tensors) != set(tensors):
+        raise _bad(node, f"tensors {sorted(tensors)}", str(sorted(node.tensors)))
+    for role, dtypes in tensors.items():
+        if node.tensors[role].dtype not in dtypes:
+            names = " or ".join(str(np.dtype(dtype)) for dtype in dtypes)
+            raise _bad(node, f"{role} of type {names}", str(node.tensors[role].dtype))
+    if "step" in tensors:
+        _expect_tensor(node, "step", node.tensors["weight"].shape[:1])
     shape = op.infer(node, *(values[name].shape for name in node.inputs))
     return Value(node.name, shape, op.kind)
 
@@ -244,6 +258,46 @@ def _add(node: Node, x: Shape, y: Shape) -> Shape:
     return x
 
 
+def _multiply(node: Node, x: Shape, y: Shape) -> Shape:
+    if y not in (x, (*x[:1], *[1] * (len(x) - 1))):
+        raise _bad(node, "a second input of the first one's shape, or one number per channel", f"{x} and {y}")
+    return x
+
+
+def _clip(node: Node, x: Shape) -> Shape:
+    lower, upper = node.attributes["lower"], node.attributes["upper"]
+    if not all(isinstance(bound, float) and np.isfinite(bound) for bound in (lower, upper)) or lower > upper:
+        raise _bad(node, "lower and upper as numbers, in this order", f"{lower!r} and {upper!r}")
+    return x
+
+
+def _concat(node: Node, *shapes: Shape) -> Shape:
+    if any(shape[1:] != shapes[0][1:] for shape in shapes):
+        raise _bad(node, "inputs that differ in their channels alone", str(list(shapes)))
+    return (sum(shape[0] for shape in shapes), *shapes[0][1:])
+
+
+def _reshape(node: Node, x: Shape) -> Shape:
+    shape = node.attributes["shape"]
+    if not isinstance(shape, tuple) or not shape or np.prod(shape) != np.prod(x):
+        raise _bad(node, f"a shape of {np.prod(x)} numbers", repr(shape))
+    return _numbers(node, "shape", len(shape), 1)
+
+
+def _permute(node: Node, x: Shape) -> Shape:
+    order = _numbers(node, "order", len(x), 0)
+    if sorted(order) != list(range(len(x))):
+        raise _bad(node, f"each of the axes 0 to {len(x) - 1} once", str(order))
+    return tuple(x[axis] for axis in order)
+
+
+def _slice(node: Node, x: Shape) -> Shape:
+    axis, start, stop, step = _numbers(node, "range", 4, 0)
+    if axis >= len(x) or step < 1 or not start < stop <= x[axis]:
+        raise _bad(node, f"(axis, start, stop, step) inside {x}", str(node.attributes["range"]))
+    return (*x[:axis], len(range(start, stop, step)), *x[axis + 1 :])
+
+
 def _pool2d(node: Node, x: Shape) -> Shape:
     kernel = _numbers(node, "kernel", 2, 1)
     padding = _numbers(node, "padding", 4, 0)
@@ -275,20 +329,33 @@ def _flatten(node: Node, x: Shape) -> Shape:
     return (int(np.prod(x)),)
 
 
+def _same(node: Node, x: Shape) -> Shape:
+    return x
+
+
 _FLOAT, _BIT, _NUMBER = ("float32",), ("bit",), ("float32", "int32")
 _SLIDING = ("stride", "padding", "dilation", "groups")
+_FLOATS: DTypes = (np.float32,)
+_LAYER: dict[str, DTypes] = {"weight": (np.float32, np.float16, np.int8), "bias": _FLOATS}
+_SIGNS: dict[str, DTypes] = {"weight": (np.uint64,)}
+_THRESHOLD: dict[str, DTypes] = {"threshold": _FLOATS, "direction": (np.int8,)}
 
 OPS: dict[str, Op] = {
-    "conv2d": Op((_FLOAT,), "float32", _conv2d, {"weight": np.float32, "bias": np.float32}, _SLIDING),
-    "binary_conv2d": Op((_BIT,), "int32", _binary_conv2d, {"weight": np.uint64}, (*_SLIDING, "pad_value")),
-    "linear": Op((_FLOAT,), "float32", _linear, {"weight": np.float32, "bias": np.float32}),
-    "binary_linear": Op((_BIT,), "int32", _binary_linear, {"weight": np.uint64}),
-    "threshold": Op((_NUMBER,), "bit", _threshold, {"threshold": np.float32, "direction": np.int8}),
-    "scale": Op((_NUMBER,), "float32", _scale, {"alpha": np.float32}),
-    "affine": Op((_FLOAT,), "float32", _affine, {"scale": np.float32, "shift": np.float32}),
-    "relu": Op((_FLOAT,), "float32", lambda node, x: x),
-    "prelu": Op((_FLOAT,), "float32", _prelu, {"slope": np.float32}),
+    "conv2d": Op((_FLOAT,), "float32", _conv2d, _LAYER, _SLIDING),
+    "binary_conv2d": Op((_BIT,), "int32", _binary_conv2d, _SIGNS, (*_SLIDING, "pad_value")),
+    "linear": Op((_FLOAT,), "float32", _linear, _LAYER),
+    "binary_linear": Op((_BIT,), "int32", _binary_linear, _SIGNS),
+    "threshold": Op((_NUMBER,), "bit", _threshold, _THRESHOLD),
+    "scale": Op((_NUMBER,), "float32", _scale, {"alpha": _FLOATS}),
+    "affine": Op((_FLOAT,), "float32", _affine, {"scale": _FLOATS, "shift": _FLOATS}),
+    "relu": Op((_FLOAT,), "float32", _same),
+    "prelu": Op((_FLOAT,), "float32", _prelu, {"slope": _FLOATS}),
+    "clip": Op((_FLOAT,), "float32", _clip, {}, ("lower", "upper")),
+    "sigmoid": Op((_FLOAT,), "float32", _same),
+    "softmax": Op((_FLOAT,), "float32", _same),
     "add": Op((_FLOAT, _FLOAT), "float32", _add),
+    "multiply": Op((_FLOAT, _FLOAT), "float32", _multiply),
+    "concat": Op((_FLOAT,), "float32", _concat, variadic=True),
     "max_pool2d": Op((_FLOAT,), "float32", _pool2d, {}, ("kernel", "stride", "padding")),
     "avg_pool2d": Op(
         (_FLOAT,), "float32", _avg_pool2d, {}, ("kernel", "stride", "padding", "count_include_pad")
@@ -296,4 +363,18 @@ OPS: dict[str, Op] = {
     "upsample_nearest": Op((_FLOAT,), "float32", _upsample_nearest, {}, ("scale",)),
     "global_avg_pool": Op((_FLOAT,), "float32", _global_avg_pool),
     "flatten": Op((_FLOAT,), "float32", _flatten),
+    "reshape": Op((_FLOAT,), "float32", _reshape, {}, ("shape",)),
+    "permute": Op((_FLOAT,), "float32", _permute, {}, ("order",)),
+    "slice": Op((_FLOAT,), "float32", _slice, {}, ("range",)),
 }
+
+
+def real_weight(node: Node) -> NDArray[np.float32]:
+    """Return the weight of a conv2d or linear node as it is computed with, whatever it is stored as.
+
+    float16 is widened; int8 is multiplied by the `step` of its output channel.
+    """
+    weight = node.tensors["weight"].astype(np.float32)
+    if "step" in node.tensors:
+        weight *= node.tensors["step"].reshape(-1, *[1] * (weight.ndim - 1))
+    return weight

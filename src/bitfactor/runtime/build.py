@@ -1,17 +1,20 @@
 """A graph as a program of the compiled core."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.format.bits import words_for
-from bitfactor.format.graph import Graph, Node, Value
+from bitfactor.format.graph import Graph, Node, Value, real_weight
 from bitfactor.runtime import _native
 from bitfactor.runtime.arena import Lifetime, place
 from bitfactor.runtime.plan import Stage, Step, plan
+from bitfactor.runtime.reference import REFERENCE
+
+_Buffers = Mapping[str, _native.Buffer]
 
 
 def build(graph: Graph, isa: str, threads: int) -> _native.Program:
@@ -24,7 +27,7 @@ def build(graph: Graph, isa: str, threads: int) -> _native.Program:
     for step in steps:
         _add_rows(program, graph, step, offsets, buffers)
         for stage in step.stages:
-            STAGES[stage.op](program, stage, offsets.get(stage.value, 0))
+            STAGES[stage.op](program, stage, buffers)
     for name in graph.outputs:
         program.add_output(buffers[name])
     return program
@@ -59,7 +62,7 @@ def _in_place(step: Step) -> list[tuple[str, str]]:
     """
     if not step.stages or step.stages[-1].op != "store":
         return []
-    addends = [stage.value for stage in step.stages if stage.op == "add" and stage.value != step.source]
+    addends = [stage.value for stage in step.stages if stage.op == "add" and stage.value not in step.sources]
     return [(step.stages[-1].value, addends[-1])] if addends else []
 
 
@@ -83,15 +86,18 @@ def _add_rows(
     graph: Graph,
     step: Step,
     offsets: dict[str, int],
-    buffers: dict[str, _native.Buffer],
+    buffers: _Buffers,
 ) -> None:
+    source = step.sources[0]
     if step.node is None:
-        program.pointwise(buffers[step.source])
-    elif step.node.op in WINDOWED:
-        shapes = graph.values[step.source].shape, graph.values[step.node.name].shape
-        WINDOWED[step.node.op](program, step.node, offsets[step.source], *shapes)
+        program.pointwise(buffers[source])
+    elif step.node.op == "concat":
+        program.concat(sources=[buffers[name] for name in step.sources])
+    elif step.node.op in WHOLE:
+        WHOLE[step.node.op](program, buffers[source])
     else:
-        WHOLE[step.node.op](program, buffers[step.source])
+        shapes = graph.values[source].shape, graph.values[step.node.name].shape
+        FROM_SHAPES[step.node.op](program, step.node, offsets[source], *shapes)
 
 
 _Shape = tuple[int, ...]
@@ -127,14 +133,14 @@ def _words(weight: NDArray[np.uint64], channels: int) -> NDArray[np.uint32]:
 
 
 def _conv2d(program: _native.Program, node: Node, source: int, x: _Shape, y: _Shape) -> None:
-    weight, bias = _floats(node.tensors["weight"]), _floats(node.tensors["bias"])
+    weight, bias = _floats(real_weight(node)), _floats(node.tensors["bias"])
     groups: Any = node.attributes["groups"]
     window = _window(node, x, y, weight.shape[1:3])
     program.conv(source=source, window=window, groups=groups, weight=weight, bias=bias)
 
 
 def _linear(program: _native.Program, node: Node, source: int, x: _Shape, y: _Shape) -> None:
-    weight = _floats(node.tensors["weight"]).reshape(*y, 1, 1, -1)
+    weight = _floats(real_weight(node)).reshape(*y, 1, 1, -1)
     program.conv(source=source, window=_point(), groups=1, weight=weight, bias=_floats(node.tensors["bias"]))
 
 
@@ -181,21 +187,40 @@ def _upsample_nearest(program: _native.Program, node: Node, source: int, x: _Sha
     program.upsample_nearest(source=source, in_size=x[1:], channels=x[0], scale=node.attributes["scale"])
 
 
-def _threshold(program: _native.Program, stage: Stage, buffer: int) -> None:
+def _gather(program: _native.Program, node: Node, source: int, x: _Shape, y: _Shape) -> None:
+    """Reshape, permute, slice: the reference itself, run on the places of the numbers, tells who goes where.
+
+    A place is that in the order (pixels, channels) of x.
+    """
+    places = np.arange(math.prod(x), dtype=np.int32).reshape(-1, x[0]).T.reshape(1, *x)
+    moved = REFERENCE[node.op](node, places)
+    program.gather(source=source, indices=np.ascontiguousarray(moved.reshape(y[0], -1).T))
+
+
+def _threshold(program: _native.Program, stage: Stage, buffers: _Buffers) -> None:
     """Both x > t, and x < t for direction -1, are direction * x > direction * t."""
     tensors = _tensors(stage)
     direction = _floats(tensors["direction"])
-    program.signs(buffer=buffer, direction=direction, threshold=direction * _floats(tensors["threshold"]))
+    program.signs(
+        buffer=buffers[stage.value],
+        direction=direction,
+        threshold=direction * _floats(tensors["threshold"]),
+    )
 
 
-def _affine(program: _native.Program, stage: Stage, buffer: int) -> None:
+def _affine(program: _native.Program, stage: Stage, buffers: _Buffers) -> None:
     tensors = _tensors(stage)
     program.affine(scale=_floats(tensors["scale"]), shift=_floats(tensors["shift"]))
 
 
-def _scale(program: _native.Program, stage: Stage, buffer: int) -> None:
+def _scale(program: _native.Program, stage: Stage, buffers: _Buffers) -> None:
     alpha = _tensors(stage)["alpha"]
     program.scale(alpha=_floats(alpha.reshape(len(alpha), -1).T))  # (C, H, W) -> (pixels, C)
+
+
+def _clip(program: _native.Program, stage: Stage, buffers: _Buffers) -> None:
+    assert stage.node is not None
+    program.clip(lower=stage.node.attributes["lower"], upper=stage.node.attributes["upper"])
 
 
 def _tensors(stage: Stage) -> Any:
@@ -203,7 +228,7 @@ def _tensors(stage: Stage) -> Any:
     return stage.node.tensors
 
 
-WINDOWED: dict[str, Callable[..., None]] = {
+FROM_SHAPES: dict[str, Callable[..., None]] = {
     "conv2d": _conv2d,
     "linear": _linear,
     "binary_conv2d": _binary_conv2d,
@@ -211,17 +236,24 @@ WINDOWED: dict[str, Callable[..., None]] = {
     "max_pool2d": _max_pool2d,
     "avg_pool2d": _avg_pool2d,
     "upsample_nearest": _upsample_nearest,
+    "reshape": _gather,
+    "permute": _gather,
+    "slice": _gather,
 }
 WHOLE: dict[str, Callable[..., None]] = {
     "global_avg_pool": lambda program, source: program.global_avg_pool(source=source),
     "flatten": lambda program, source: program.flatten(source=source),
+    "softmax": lambda program, source: program.softmax(source=source),
 }
-STAGES: dict[str, Callable[[_native.Program, Stage, int], None]] = {
+STAGES: dict[str, Callable[[_native.Program, Stage, _Buffers], None]] = {
     "scale": _scale,
     "affine": _affine,
-    "relu": lambda program, stage, buffer: program.relu(),
-    "prelu": lambda program, stage, buffer: program.prelu(slope=_floats(_tensors(stage)["slope"])),
-    "add": lambda program, stage, buffer: program.add(buffer=buffer),
-    "store": lambda program, stage, buffer: program.store(buffer=buffer),
+    "relu": lambda program, stage, buffers: program.relu(),
+    "prelu": lambda program, stage, buffers: program.prelu(slope=_floats(_tensors(stage)["slope"])),
+    "clip": _clip,
+    "sigmoid": lambda program, stage, buffers: program.sigmoid(),
+    "add": lambda program, stage, buffers: program.add(buffer=buffers[stage.value]),
+    "multiply": lambda program, stage, buffers: program.multiply(buffer=buffers[stage.value]),
+    "store": lambda program, stage, buffers: program.store(buffer=buffers[stage.value]),
     "threshold": _threshold,
 }

@@ -2,8 +2,9 @@
 
 A step gives the rows of a feature map and takes them through stages before anything is written. It begins
 with an operation that looks at more than one number at a time (a convolution, a pool), or reads a value from
-memory; scale, affine, relu, prelu, add and threshold that follow become its stages. A value that is needed
-again, by a shortcut say, is stored on the way, in the same pass that gives the signs for the next layer.
+memory; operations that look at one number (`POINTWISE`, threshold) and follow become its stages. A value that
+is needed again, by a shortcut say, is stored on the way, in the same pass that gives the signs for the next
+layer.
 
 Each stage is the operation of the graph, in the graph's order: results are the same bits as without fusion.
 """
@@ -15,7 +16,8 @@ from dataclasses import dataclass
 from bitfactor.errors import InputError
 from bitfactor.format.graph import Graph, Node
 
-POINTWISE = ("scale", "affine", "relu", "prelu", "add")
+POINTWISE = ("scale", "affine", "relu", "prelu", "clip", "sigmoid", "add", "multiply")
+PAIRED = ("add", "multiply")
 _EXACT_SUMS = 1 << 24  # beyond, float32 does not hold every integer
 
 
@@ -23,7 +25,7 @@ _EXACT_SUMS = 1 << 24  # beyond, float32 does not hold every integer
 class Stage:
     """`op` is a pointwise operation or threshold, of `node`; or store.
 
-    `value` is what add reads, and what store and threshold write.
+    `value` is what add and multiply read, and what store and threshold write.
     """
 
     op: str
@@ -33,15 +35,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class Step:
-    """`node` gives the rows, from the value `source`; where it is None, they are those of `source` itself."""
+    """`node` gives the rows, from the values `sources`; where it is None, the only source has them."""
 
     node: Node | None
-    source: str
+    sources: tuple[str, ...]
     stages: tuple[Stage, ...]
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return (self.source, *(stage.value for stage in self.stages if stage.op == "add"))
+        return (*self.sources, *(stage.value for stage in self.stages if stage.op in PAIRED))
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -83,12 +85,12 @@ class _Planner:
     def _begin(self, node: Node) -> Step:
         source = node.inputs[0]
         if node.op == "threshold":
-            return Step(None, source, tuple(self._thresholds(source)))
+            return Step(None, (source,), tuple(self._thresholds(source)))
         self.done.add(node.name)
         if node.op in POINTWISE:
-            own = Stage(node.op, node, node.inputs[1] if node.op == "add" else "")
-            return Step(None, source, (own, *self._follow(node.name)))
-        return Step(node, source, tuple(self._follow(node.name)))
+            own = Stage(node.op, node, node.inputs[1] if node.op in PAIRED else "")
+            return Step(None, (source,), (own, *self._follow(node.name)))
+        return Step(node, node.inputs, tuple(self._follow(node.name)))
 
     def _follow(self, value: str) -> Iterator[Stage]:
         """Yield the stages that `value`, in registers, goes through."""
@@ -107,8 +109,9 @@ class _Planner:
 
     def _can_follow(self, node: Node, value: str) -> bool:
         others = [name for name in node.inputs if name != value]
-        if node.op == "add":
-            return len(others) == 1 and others[0] in self.stored
+        if node.op in PAIRED:
+            same_shape = self.graph.values[value].shape == self.graph.values[node.name].shape
+            return len(others) == 1 and others[0] in self.stored and same_shape
         return node.op in POINTWISE
 
     def _thresholds(self, value: str) -> Iterator[Stage]:

@@ -6,6 +6,7 @@ arithmetic is stated to the last bit, so that results are the same on every mach
 - `fma(a, b, c)` is a * b + c with a single rounding; any other operation rounds once by itself;
 - a convolution's sum starts at the bias and takes one fma a tap, in the order (kh, kw, c); a linear layer's
   in the order of the features. A tap outside the map counts as x = 0;
+- `exponential` is a polynomial in fma, see there;
 - a mean is the sum in the order (kh, kw), or of the pixels in row-major order, divided by their count.
 """
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.format.bits import unpack_signs
-from bitfactor.format.graph import Graph, Node
+from bitfactor.format.graph import Graph, Node, real_weight
 
 Array = NDArray[Any]
 Float = NDArray[np.float32]
@@ -89,7 +90,7 @@ def _taps(x: Array, node: Node, weight: Array) -> Iterator[tuple[Array, Array]]:
 
 def conv2d(node: Node, x: Float) -> Float:
     total: Array = node.tensors["bias"][:, None, None]
-    for window, weight in _taps(_pad(x, node, 0), node, node.tensors["weight"]):
+    for window, weight in _taps(_pad(x, node, 0), node, real_weight(node)):
         n, groups, depth, *size = window.shape
         total = np.broadcast_to(total, (n, len(node.tensors["bias"]), *size)).reshape(n, groups, -1, *size)
         for c in range(depth):
@@ -112,9 +113,10 @@ def binary_conv2d(node: Node, x: NDArray[np.int8]) -> NDArray[np.int32]:
 
 
 def linear(node: Node, x: Float) -> Float:
-    total = np.broadcast_to(node.tensors["bias"], (len(x), len(node.tensors["bias"])))
+    weight = real_weight(node)
+    total = np.broadcast_to(node.tensors["bias"], (len(x), len(weight)))
     for f in range(x.shape[1]):
-        total = fma(x[:, f, None], node.tensors["weight"][:, f], total)
+        total = fma(x[:, f, None], weight[:, f], total)
     return total
 
 
@@ -150,6 +152,68 @@ def prelu(node: Node, x: Float) -> Float:
 
 def add(node: Node, x: Float, y: Float) -> Float:
     return np.asarray(x + y)
+
+
+def clip(node: Node, x: Float) -> Float:
+    return _cut(x, node.attributes["lower"], node.attributes["upper"])
+
+
+def _cut(x: Float, lower: float, upper: float) -> Float:
+    x = np.where(x > np.float32(lower), x, np.float32(lower))
+    return np.where(x < np.float32(upper), x, np.float32(upper))
+
+
+def exponential(x: Float) -> Float:
+    """Return exp(x), x cut to -87 ... 88, within two units in the last place.
+
+    x = n ln 2 + r; a polynomial of degree 5 gives (exp(r) - 1 - r) / r^2 (coefficients: Cephes, expf).
+    """
+    magic = _f32(1.5 * 2**23)  # adding it rounds to an integer
+    x = _cut(x, -87, 88)
+    n = fma(x, _f32(1.44269504), magic) - magic
+    r = fma(n, _f32(2.12194440e-4), fma(n, _f32(-0.693359375), x))
+    p = _f32(1.9875691500e-4)
+    for c in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+        p = fma(p, r, _f32(c))
+    exponential: Float = np.ldexp(fma(p, r * r, r) + _f32(1), n.astype(np.int32))
+    return exponential
+
+
+def _f32(value: float) -> Float:
+    return np.asarray(value, np.float32)
+
+
+def sigmoid(node: Node, x: Float) -> Float:
+    return np.float32(1) / (np.float32(1) + exponential(-x))
+
+
+def softmax(node: Node, x: Float) -> Float:
+    exponentials = exponential(x - x.max(1, keepdims=True))
+    total = np.zeros_like(exponentials[:, 0])
+    for c in range(x.shape[1]):
+        total = total + exponentials[:, c]
+    return np.asarray(exponentials / total[:, None])
+
+
+def multiply(node: Node, x: Float, y: Float) -> Float:
+    return np.asarray(x * y)
+
+
+def concat(node: Node, *xs: Float) -> Float:
+    return np.concatenate(xs, axis=1)
+
+
+def reshape(node: Node, x: Float) -> Float:
+    return x.reshape(len(x), *node.attributes["shape"])
+
+
+def permute(node: Node, x: Float) -> Float:
+    return x.transpose(0, *(axis + 1 for axis in node.attributes["order"]))
+
+
+def slice_(node: Node, x: Float) -> Float:
+    axis, start, stop, step = node.attributes["range"]
+    return np.asarray(x[(slice(None),) * (axis + 1) + (slice(start, stop, step),)])
 
 
 def max_pool2d(node: Node, x: Float) -> Float:
@@ -197,10 +261,18 @@ REFERENCE: dict[str, Callable[..., Array]] = {
     "affine": affine,
     "relu": relu,
     "prelu": prelu,
+    "clip": clip,
+    "sigmoid": sigmoid,
+    "softmax": softmax,
     "add": add,
+    "multiply": multiply,
+    "concat": concat,
     "max_pool2d": max_pool2d,
     "avg_pool2d": avg_pool2d,
     "upsample_nearest": upsample_nearest,
     "global_avg_pool": global_avg_pool,
     "flatten": flatten,
+    "reshape": reshape,
+    "permute": permute,
+    "slice": slice_,
 }
