@@ -18,6 +18,7 @@ class InputError(ValueError):
 
     def __init__(self, where: object, *, expected: str, found: str, fix: str) -> None:
         super().__init__(f"{where}: expected {expected}, found {found}; {fix}")
+        self.expected, self.found = expected, found
 
 
 def near_matches(name: str, known: Iterable[str]) -> str:

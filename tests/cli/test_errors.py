@@ -169,17 +169,20 @@ def test_no_traceback_from_a_process():
     assert len(result.stderr.splitlines()) == 1
 
 
+def export_one_layer(path, size, **options):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(size[0] * size[1], 10)).eval()
+    bitfactor.binarize_(model, bitfactor.Binarization(latent="none", real_ends=False))
+    bitfactor.export(model.eval(), path, torch.zeros(1, 1, *size), **options)
+
+
 def test_input_of_wrong_shape(fails, tmp_path):
-    model = nn.Sequential(nn.Flatten(), nn.Linear(81, 10))
-    bitfactor.export(
-        model, tmp_path / "x.safetensors", torch.zeros(1, 1, 9, 9), provenance={"recipe": "digits"}
-    )
+    export_one_layer(tmp_path / "x.safetensors", (9, 9), provenance={"recipe": "digits"})
     line = fails("evaluate", tmp_path / "x.safetensors")
     assert "expected shape (N, 1, 9, 9), found (360, 1, 8, 8)" in line
 
 
 def test_file_that_names_no_recipe_or_no_pictures(fails, tmp_path):
-    bitfactor.export(nn.Flatten(), tmp_path / "x.safetensors", torch.zeros(1, 1, 2, 2))
+    export_one_layer(tmp_path / "x.safetensors", (2, 2))
     for command in (["evaluate"], ["bench", "--against", "torch"]):
         assert "found one that names no recipe" in fails(command[0], tmp_path / "x.safetensors", *command[1:])
     (tmp_path / "digit.png").write_bytes(PNG)

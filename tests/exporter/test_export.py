@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import bitfactor
 from bitfactor.convert import Binarization, binarize_
@@ -76,7 +77,7 @@ def trained_like(model, latent="none", **options):
             module.bias.data.normal_(generator=generator)
             module.running_mean.normal_(generator=generator)
             module.running_var.uniform_(0.1, 2, generator=generator)
-    return model
+    return model.eval()
 
 
 def images(n=2, size=(10, 7)):
@@ -94,7 +95,7 @@ def test_the_file_does_what_torch_does(name, padding_value, tmp_path):
     x = images(8, SIZES[name])
     export(model, tmp_path / "net.safetensors", x[:2])
     with torch.inference_mode():
-        expected = model.eval()(x)
+        expected = model(x)
     for isa in [*instruction_sets(), "reference"]:
         found = Session(tmp_path / "net.safetensors", isa=isa)(x.numpy())
         for y, z in zip(*((v if isinstance(v, tuple) else (v,)) for v in (expected, found)), strict=True):
@@ -110,7 +111,7 @@ def test_a_binary_chain_is_equal_bit_for_bit(tmp_path):
     export(model, tmp_path / "net.safetensors", images())
     x = images(16, (10, 7))
     with torch.inference_mode():
-        expected = model.eval()(x)
+        expected = model(x)
     np.testing.assert_array_equal(Session(tmp_path / "net.safetensors")(x.numpy()), expected.numpy())
     ops = [node.op for node in load(tmp_path / "net.safetensors").graph.nodes]
     assert ops == ["threshold", "binary_conv2d", "threshold", "binary_conv2d", "scale", "affine", "affine"]
@@ -123,7 +124,7 @@ def test_an_hourglass(stacks, tmp_path):
     binarize_(model, Binarization(latent="holistic", scale="learned"))
     x = torch.randn(4, 3, 64, 32)
     model.train()(x)
-    report = export(model, tmp_path / "net.safetensors", x[:2])
+    report = export(model.eval(), tmp_path / "net.safetensors", x[:2])
     assert report.max_difference < 1e-4
     assert Session(tmp_path / "net.safetensors")(x.numpy()).shape == (4, 5, 16, 8)
 
@@ -137,16 +138,16 @@ def test_every_scale(scale, tmp_path):
     binarize_(model, Binarization(latent="tucker", scale=scale), input_shape=(1, 3, 10, 7))
     for parameter in model.parameters():
         parameter.data += 0.05 * torch.randn_like(parameter)
-    assert export(model, tmp_path / "net.safetensors", images()).max_difference < 1e-5
+    assert export(model.eval(), tmp_path / "net.safetensors", images()).max_difference < 1e-5
 
 
 def test_the_model_is_left_as_it_was(tmp_path):
-    model = trained_like(Grouped(), latent="svd").train()
+    model = trained_like(Grouped(), latent="svd")
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     state = torch.get_rng_state()
     export(model, tmp_path / "net.safetensors", images())
     assert torch.equal(torch.get_rng_state(), state)
-    assert all(module.training for module in model.modules())
+    assert not any(module.training for module in model.modules())
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert any(isinstance(module, BinaryLayer) for module in model)
 
@@ -166,6 +167,7 @@ def test_one_wrong_weight_bit_is_caught_before_the_file_appears(tmp_path, monkey
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(12), nn.Linear(12, 4))
     binarize_(model, Binarization(latent="none", real_ends=False))
+    model.eval()
     with pytest.raises(InputError, match=r"\(binary_linear\): expected torch's values exactly, found 2"):
         export(model, tmp_path / "net.safetensors", images(2, (2, 2)))
     assert list(tmp_path.iterdir()) == []
@@ -184,6 +186,7 @@ def test_a_wrong_sign_in_a_baked_layer_is_caught(tmp_path, monkeypatch):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(12), nn.Linear(12, 4))
     binarize_(model, Binarization(latent="none", real_ends=False))
+    model.eval()
     with pytest.raises(InputError, match="Sequential: expected a trace that gives the model's outputs"):
         export(model, tmp_path / "net.safetensors", images(2, (2, 2)))
     assert list(tmp_path.iterdir()) == []
@@ -211,54 +214,75 @@ def test_a_golden_output_that_differs_is_caught(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-class Sine(nn.Module):
+class Unusual(nn.Module):
+    """Binary behind a stem, then `operation`."""
+
+    def __init__(self, operation):
+        super().__init__()
+        self.stem, self.body = nn.Conv2d(3, 4, 1), nn.Sequential(*(nn.Conv2d(4, 4, 1) for _ in range(3)))
+        self.operation = operation
+
     def forward(self, x):
-        return torch.sin(x)
+        return self.operation(self.body(self.stem(x)))
 
 
-class Decides(nn.Module):
-    def forward(self, x):
-        return x if x.sum() > 0 else -x
+def decides(x):
+    return x if x.sum() > 0 else -x
 
 
-class Weighted(nn.Module):
-    def forward(self, x):
-        return torch.add(x, x, alpha=2)
+REFUSED = {
+    "expected a BatchNorm with running statistics": nn.BatchNorm2d(4, track_running_stats=False),
+    "expected upsampling by whole numbers": nn.Upsample(scale_factor=1.5),
+    "expected upsampling by whole numbers, found .0.4": nn.Upsample(size=(4, 4)),
+    r"operation, test_export.py:\d+: expected operators among .*, found aten.tanh.default": nn.Tanh(),
+    "Unusual: expected a model that torch.export can trace": decides,
+    "expected max pooling without dilation or ceil_mode": nn.MaxPool2d(3, ceil_mode=True),
+    "expected average pooling without ceil_mode or divisor": nn.AvgPool2d(3, divisor_override=2),
+    r"an adaptive pool to a size that divides \(9, 9\), found \(2, 2\)": nn.AdaptiveAvgPool2d(2),
+    "expected softmax over dimension 1": nn.Softmax(2),
+    "expected two inputs of one shape": lambda x: x + x.mean((2, 3), keepdim=True),
+    "expected a constant per channel": lambda x: x + torch.arange(9),
+    "expected a division by a constant": lambda x: x / (x + 1),
+    "expected a mean over all pixels": lambda x: x.mean(2),
+    "expected dimension 0, the batch, to stay first": lambda x: x.permute(1, 0, 2, 3),
+    "expected operations that keep the batch as the first dimension": lambda x: x.reshape(-1, 9),
+    "expected operations on each sample by itself": lambda x: x.softmax(0),
+    "expected at least one number per sample": lambda x: x.flatten(1)[:, 0],
+    r"operation, .*: expected an input shaped \(F,\)": nn.Linear(9, 2),
+    "aten.add.Tensor in a form that the file can hold": lambda x: x + torch.ones(2, 4, 9, 9),
+    "expected values that the file holds": lambda x: sum(F.adaptive_max_pool2d(x, 1, return_indices=True)),
+    "expected a second input of the first one's shape": lambda x: x * x[:, :, :1],
+}
 
 
-class Squared(nn.Module):
-    def forward(self, x):
-        return x * x
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (Weighted(), "expected a sum with alpha 1, found alpha 2"),
-        (Squared(), "expected a factor that is constant"),
-        (nn.BatchNorm2d(3, track_running_stats=False), "expected a BatchNorm with running statistics"),
-        (nn.Upsample(size=(4, 4)), "expected upsampling by whole numbers"),
-        (nn.Flatten(2), "expected flatten from dimension 1"),
-        (
-            nn.Sequential(nn.Conv2d(3, 4, 1), Sine()),
-            r"1: expected operators among .*, found aten.sin.default",
-        ),
-        (Decides(), "Decides: expected a model that torch.export can trace"),
-        (nn.Sequential(nn.MaxPool2d(3, ceil_mode=True)), "expected max_pool2d without dilation or ceil_mode"),
-        (nn.Sequential(nn.Upsample(scale_factor=1.5)), "expected upsampling by whole numbers"),
-        (nn.Sequential(nn.AdaptiveAvgPool2d(2)), "expected adaptive_avg_pool2d to 1x1"),
-    ],
-)
-def test_what_the_file_cannot_hold_is_named(model, message, tmp_path):
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_the_file_cannot_hold_is_named(message, tmp_path):
+    model = Unusual(REFUSED[message])
+    binarize_(model.body, Binarization(latent="none"))
     with pytest.raises(InputError, match=message):
-        export(model, tmp_path / "net.safetensors", images(2, (9, 9)))
+        export(model.eval(), tmp_path / "net.safetensors", images(2, (9, 9)))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_in_training_mode_is_refused(tmp_path):
+    model = trained_like(mlp())
+    model[2].train()
+    with pytest.raises(InputError, match="Sequential, module 2: expected evaluation mode"):
+        export(model, tmp_path / "net.safetensors", images(2, (4, 4)))
+
+
+def test_a_model_that_was_never_made_binary_is_refused(tmp_path):
+    with pytest.raises(
+        InputError, match=r"Sequential: expected a model with binary layers.*binarize_\(model\)"
+    ):
+        export(mlp().eval(), tmp_path / "net.safetensors", images(2, (4, 4)))
 
 
 def test_layers_that_are_not_binary_yet_are_named(tmp_path):
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 4, 1))
     binarize_(model, Binarization(latent="none", weights=False))
-    with pytest.raises(InputError, match=r"^layer 1: expected a binary linear or 2-d layer"):
+    model.eval()
+    with pytest.raises(InputError, match=r"^layer 1: expected a binary linear, 1-d or 2-d layer"):
         export(model, tmp_path / "net.safetensors", images())
 
 

@@ -59,6 +59,9 @@ def binarize_(
         warnings.warn(
             "weight_estimator 'identity' lets factors grow without bound", UserWarning, stacklevel=2
         )
+    for planned in plan.layers:
+        if not planned.binary:
+            model.get_submodule(planned.name).kept_real = planned.reason  # type: ignore[assignment]
     sizes = _sizes(model, binarization, input_shape)
     latents = latents_of(model, plan, binarization)
     for planned in plan.binary:
@@ -67,7 +70,7 @@ def binarize_(
         if isinstance(layer, BinaryLayer):
             layer.latent, layer.scale = latent, scale
         else:
-            layer = binary_form(layer, latent, scale)
+            layer = binary_form(layer, latent, scale).train(layer.training)
             layer.name = planned.name
             _replace(model, planned.name, layer)
         _set_signs(layer, binarization)

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bitfactor.errors import InputError
-from bitfactor.nn import BinaryConv2d, BinaryLayer, BinaryLinear, LearnedMapScale, sign
+from bitfactor.nn import BinaryConv, BinaryLayer, BinaryLinear, LearnedMapScale, sign
 from bitfactor.nn.scale import over_channels
 
+_CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d}
 
-@torch.library.custom_op("bitfactor::binary_conv2d", mutates_args=())
-def binary_conv2d(
+
+def _binary_conv(
     x: Tensor,
     weight: Tensor,
     stride: Sequence[int],
@@ -26,16 +27,15 @@ def binary_conv2d(
     groups: int,
     pad_value: int,
 ) -> Tensor:
-    """sign(x) (N, C, H, W) convolved with weight in {-1, +1} (O, C / groups, kh, kw): exact sums as float32.
+    """sign(x) (N, C, ...) convolved with weight in {-1, +1} (O, C / groups, ...): exact sums as float32.
 
-    `padding` is (left, right, top, bottom), filled with `pad_value` after the sign.
+    `padding` is that of torch.nn.functional.pad, filled with `pad_value` after the sign.
     """
     padded = F.pad(sign(x), padding, value=float(pad_value))
-    return F.conv2d(padded, weight.to(x.dtype), None, stride, 0, dilation, groups)
+    return _CONVOLUTIONS[x.ndim - 2](padded, weight.to(x.dtype), None, stride, 0, dilation, groups)
 
 
-@binary_conv2d.register_fake
-def _(
+def _shape_of_binary_conv(
     x: Tensor,
     weight: Tensor,
     stride: Sequence[int],
@@ -44,7 +44,15 @@ def _(
     groups: int,
     pad_value: int,
 ) -> Tensor:
-    return F.conv2d(F.pad(x, padding), weight.to(x.dtype), None, stride, 0, dilation, groups)
+    convolve = _CONVOLUTIONS[x.ndim - 2]
+    return convolve(F.pad(x, padding), weight.to(x.dtype), None, stride, 0, dilation, groups)
+
+
+binary_conv = {
+    n: torch.library.custom_op(f"bitfactor::binary_conv{n}d", _binary_conv, mutates_args=()) for n in (1, 2)
+}
+for operator in binary_conv.values():
+    operator.register_fake(_shape_of_binary_conv)
 
 
 @torch.library.custom_op("bitfactor::binary_linear", mutates_args=())
@@ -84,15 +92,16 @@ class _BakedLayer(nn.Module):
         return y if self.bias is None else y + self.bias
 
 
-class _BakedConv2d(_BakedLayer):
-    def __init__(self, layer: BinaryConv2d) -> None:
+class _BakedConv(_BakedLayer):
+    def __init__(self, layer: BinaryConv) -> None:
         super().__init__(layer)
+        self.convolve = binary_conv[layer.dimensions]
         self.stride, self.dilation, self.groups = list(layer.stride), list(layer.dilation), layer.groups
         self.padding, self.pad_value = layer.padding_of_sides(), layer.padding_value
 
     def forward(self, x: Tensor) -> Tensor:
         geometry = self.stride, self.padding, self.dilation, self.groups, self.pad_value
-        return self.rescale(binary_conv2d(x, self.weight, *geometry))
+        return self.rescale(self.convolve(x, self.weight, *geometry))
 
 
 class _BakedLinear(_BakedLayer):
@@ -120,8 +129,8 @@ def _baked(name: str, layer: BinaryLayer) -> _BakedLayer:
         raise _unsupported(
             name, "a layer whose weights or inputs are still real", "finish the stage that turns them binary"
         )
-    if isinstance(layer, BinaryConv2d) and layer.padding_mode == "zeros":
-        return _BakedConv2d(layer)
+    if isinstance(layer, BinaryConv) and layer.dimensions in binary_conv and layer.padding_mode == "zeros":
+        return _BakedConv(layer)
     if isinstance(layer, BinaryLinear):
         return _BakedLinear(layer)
     found = f"{type(layer).__name__} with padding mode {getattr(layer, 'padding_mode', 'zeros')}"
@@ -130,5 +139,8 @@ def _baked(name: str, layer: BinaryLayer) -> _BakedLayer:
 
 def _unsupported(name: str, found: str, fix: str) -> InputError:
     return InputError(
-        f"layer {name}", expected="a binary linear or 2-d layer, padded with a constant", found=found, fix=fix
+        f"layer {name}",
+        expected="a binary linear, 1-d or 2-d layer, padded with a constant",
+        found=found,
+        fix=fix,
     )

@@ -5,24 +5,32 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
+from bitfactor.errors import InputError
 from bitfactor.format import Graph, Node, Value
-from bitfactor.format.graph import infer
+from bitfactor.format.graph import Shape, infer
 
-_SUFFIX = {"threshold": "sign", "scale": "alpha", "add": "add", "flatten": "flatten"}
+_SUFFIX = {"threshold": "sign", "scale": "alpha"}
+_SUFFIX |= {op: op for op in ("add", "multiply", "concat", "flatten", "reshape", "permute", "slice")}
 
 
 class Builder:
     """Collects nodes while the operators of the model are visited in order.
 
-    The kind of a value is looked up by its name; `module` is the path of the module being visited.
+    The graph knows no sequences: what torch has as (C, L) may stand in it as (C, 1, L). `shape` is the
+    graph's, `torch_shape` is torch's, both without the batch dimension. `module` is the path of the module
+    being visited, `where` that and the line of the user's code, `result` the shape that torch gives there,
+    with the batch of `batch` samples.
     """
 
-    def __init__(self, input: Value) -> None:
-        self.input = input
+    def __init__(self, input: Value, batch: int) -> None:
+        self.input, self.batch = input, batch
         self.nodes: list[Node] = []
         self.values: dict[str, Value] = {input.name: input}
-        self.module = ""
+        self.torch_shapes: dict[str, Shape] = {input.name: input.shape}
+        self.module, self.where = "", ""
+        self.result: Shape = ()
 
     def emit(
         self,
@@ -33,23 +41,75 @@ class Builder:
     ) -> str:
         """Append a node and return the name of its value."""
         node = Node(self._name(op), op, tuple(inputs), attributes or {}, tensors)
+        try:
+            self.values[node.name] = infer(node, self.values)
+        except InputError as error:
+            raise self.refused(error.expected, error.found, "express that part in another way") from error
         self.nodes.append(node)
-        self.values[node.name] = infer(node, self.values)
         return node.name
 
     def graph(self, outputs: Sequence[str]) -> Graph:
         """Return the nodes so far as a Graph."""
         return Graph(self.input, tuple(self.nodes), tuple(outputs))
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a value, without the batch dimension."""
+    def shape(self, name: str) -> Shape:
+        """Return the shape that a value has in the graph."""
         return self.values[name].shape
+
+    def torch_shape(self, name: str) -> Shape:
+        """Return the shape that a value has in torch."""
+        return self.torch_shapes.get(name, self.shape(name))
+
+    def result_shape(self) -> Shape:
+        """Return the shape of one sample that torch gives here.
+
+        Raises
+        ------
+        InputError
+            If the batch is no longer the first dimension.
+        """
+        batch, *shape = self.result
+        if batch != self.batch or not shape:
+            raise self.refused(
+                "operations that keep the batch as the first dimension",
+                f"a result shaped {self.result} for {self.batch} samples",
+                "use flatten(1), or reshape to (N, ...)",
+            )
+        return (*shape,)
+
+    def axis(self, name: str, dim: int) -> int:
+        """Return a dimension of torch's, which counts the batch, as one of a sample's."""
+        axis = dim % (len(self.torch_shape(name)) + 1) - 1
+        if axis < 0:
+            raise self.refused("operations on each sample by itself", "one over the batch", "leave it out")
+        return axis
 
     def real(self, name: str) -> str:
         """Return the value as real numbers: the sums of a binary layer are cast (times an alpha of one)."""
         if self.values[name].kind == "float32":
             return name
-        return self.emit("scale", [name], alpha=np.ones(self.shape(name)[0], np.float32))
+        return self._shaped_as(
+            name, self.emit("scale", [name], alpha=np.ones(self.shape(name)[0], np.float32))
+        )
+
+    def as_map(self, name: str) -> str:
+        """Return a sequence (C, L) as a map (C, 1, L), and a map as it is."""
+        if len(self.shape(name)) != 2:
+            return name
+        channels, length = self.shape(name)
+        return self._shaped_as(
+            name, self.emit("reshape", [self.real(name)], {"shape": (channels, 1, length)})
+        )
+
+    def as_torch(self, name: str) -> str:
+        """Return the value as real numbers in the shape that it has in torch."""
+        name, shape = self.real(name), self.torch_shape(name)
+        return name if shape == self.shape(name) else self.emit("reshape", [name], {"shape": shape})
+
+    def alike(self, *names: str) -> list[str]:
+        """Return the values as real numbers, all as torch has them unless all are maps already."""
+        maps = len({len(self.shape(name)) for name in names}) == 1
+        return [self.real(name) if maps else self.as_torch(name) for name in names]
 
     def sign(self, name: str) -> str:
         """Return the signs of a value."""
@@ -61,6 +121,14 @@ class Builder:
             direction=np.ones(channels, np.int8),
         )
 
+    def refused(self, expected: str, found: str, fix: str) -> InputError:
+        """Return the error that says what of the model the file cannot hold, and where it stands."""
+        return InputError(self.where or "the model", expected=expected, found=found, fix=fix)
+
+    def _shaped_as(self, name: str, made: str) -> str:
+        self.torch_shapes[made] = self.torch_shape(name)
+        return made
+
     def _name(self, op: str) -> str:
         base = ".".join(part for part in (self.module, _SUFFIX.get(op, "")) if part) or op
         name, count = base, 1
@@ -68,3 +136,8 @@ class Builder:
             count += 1
             name = f"{base}.{count}"
         return name
+
+
+def floats(tensor: Tensor) -> NDArray[np.float32]:
+    """Return a constant of the model as float32."""
+    return np.ascontiguousarray(tensor.detach().cpu().float().numpy())

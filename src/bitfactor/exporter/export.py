@@ -3,6 +3,8 @@
 import copy
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 import torch
@@ -10,12 +12,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bitfactor.atomic import replacing
+from bitfactor.errors import InputError
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.lower import lower
 from bitfactor.exporter.parity import as_tuple, check, check_trace, relative_difference, torch_values
-from bitfactor.exporter.report import ExportReport, float_bytes, layer_reports
-from bitfactor.format import InputSpec, ModelFile, Skeleton, save
+from bitfactor.exporter.quantise import Real, quantise
+from bitfactor.exporter.report import (
+    ExportReport,
+    float_bytes,
+    folded_away,
+    layer_reports,
+    warnings_about,
+)
+from bitfactor.format import Graph, InputSpec, ModelFile, Skeleton, save
 from bitfactor.format.file import golden_input
+from bitfactor.nn import BinaryLayer
 from bitfactor.runtime import Session, reference
 
 CHECKED = 2
@@ -24,8 +35,9 @@ CHECKED = 2
 def export(
     model: nn.Module,
     path: str | os.PathLike[str],
-    example_input: Tensor,
+    example_input: Tensor | Sequence[Tensor],
     *,
+    real: Real = "float32",
     input_spec: InputSpec | None = None,
     labels: Sequence[str] = (),
     skeleton: Skeleton | None = None,
@@ -33,17 +45,21 @@ def export(
 ) -> ExportReport:
     """Write `model` to `path` as signs: 1 bit per binary weight, no decomposition, checked against torch.
 
-    The file appears only after each of its operations has given what torch gives, on the example and on
+    The file appears only after each of its operations has given what torch gives, on the examples and on
     random inputs (see `bitfactor.exporter.parity`), and after the runtime has replayed the golden vector.
 
     Parameters
     ----------
     model
-        Any model that `torch.export` can trace, with the layers that `bitfactor.binarize_` made. It is left
-        as it is; what is exported is its behaviour in evaluation mode.
+        Any model that `torch.export` can trace, with the layers that `bitfactor.binarize_` made, in
+        evaluation mode. It is left as it is.
     example_input
         (N, ...), one batch as the model takes it, to trace and check the model with; the first two samples
-        are enough. N does not bind the file: it runs batches of any size.
+        are enough. N does not bind the file: it runs batches of any size. Several batches, of pictures of
+        different sizes, make a file that takes each of these sizes.
+    real
+        How the weights of real-valued layers are stored: float32, float16 or int8 (a step per output
+        channel). The report says what that costs.
     input_spec, labels, skeleton, provenance
         Stored with the model: how a picture becomes an input, names of the classes or the joints that it
         finds, where it comes from.
@@ -51,40 +67,103 @@ def export(
     Raises
     ------
     InputError
-        If the model cannot be lowered (an operator that is not supported is named, and where it stands), the
-        runtime disagrees with torch, or `path` cannot be written.
+        If the model is in training mode or has no binary layer, cannot be lowered (an operator that is not
+        supported is named, and where it stands), does other operations for another size, the runtime
+        disagrees with torch, or `path` cannot be written.
 
     Example
     -------
     >>> model = bitfactor.models.resnet18(num_classes=10, stem="cifar")
     >>> plan = bitfactor.binarize_(model, bitfactor.Binarization(latent="tucker"))
-    >>> print(bitfactor.export(model, "net.safetensors", torch.randn(2, 3, 32, 32)))
+    >>> print(bitfactor.export(model.eval(), "net.safetensors", torch.randn(2, 3, 32, 32)))
     """
-    model = copy.deepcopy(model).cpu().eval()
-    example = example_input[:CHECKED].detach().cpu()
-    lowered = lower(model, example)
-    graph, stands_for = fold(lowered.graph)
-    batches = [example, _random_like(example)]
-    for batch in batches:
-        check_trace(model, lowered, batch)
-        check(graph, torch_values(lowered, batch), stands_for)
-    inputs = torch.cat(batches)
+    _expect_exportable(model, real)
+    model = copy.deepcopy(model).cpu()
+    examples = [example_input] if isinstance(example_input, Tensor) else list(example_input)
+    first, *others = (_checked_graph(model, example[:CHECKED].detach().cpu(), real) for example in examples)
+    for other in others:
+        _expect_same_operations(first.graph, other.graph)
+    graph = first.graph
+    layers = layer_reports(graph, model)
+    shapes = tuple(other.graph.input.shape for other in others)
     golden = reference.run(graph, golden_input(graph.input.shape))
+    file = ModelFile(graph, golden, input_spec, tuple(labels), skeleton, provenance or {}, shapes)
     with replacing(path) as temporary:
-        save(temporary, ModelFile(graph, golden, input_spec, tuple(labels), skeleton, provenance or {}))
+        save(temporary, file)
         session = Session(temporary)
         session.verify()
-        difference, same_class = _end_to_end(model, session, inputs)
+        outcomes = [_end_to_end(model, session, x) for checked in (first, *others) for x in checked.inputs]
         file_bytes = temporary.stat().st_size
     return ExportReport(
         path=str(path),
-        layers=layer_reports(graph),
+        layers=layers,
+        folded=folded_away(first.lowered, graph),
+        warnings=warnings_about(layers, model),
+        real=real,
+        real_error=max(checked.real_error for checked in (first, *others)),
         float_bytes=float_bytes(model),
         file_bytes=file_bytes,
-        checked_inputs=len(inputs),
-        same_class=same_class,
-        max_difference=difference,
+        checked_inputs=sum(len(x) for checked in (first, *others) for x in checked.inputs),
+        same_class=sum(same for _, same in outcomes),
+        max_difference=max(difference for difference, _ in outcomes),
     )
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A graph that does what torch does on `inputs`, and what it was before it was folded."""
+
+    graph: Graph
+    lowered: Graph
+    inputs: tuple[Tensor, ...]
+    real_error: float
+
+
+def _checked_graph(model: nn.Module, example: Tensor, real: Real) -> _Checked:
+    lowered = lower(model, example)
+    graph, stands_for = fold(lowered.graph)
+    graph = quantise(graph, real)
+    inputs = (example, _random_like(example))
+    error = 0.0
+    for x in inputs:
+        check_trace(model, lowered, x)
+        error = max(error, check(graph, torch_values(lowered, x), stands_for, real))
+    return _Checked(graph, lowered.graph, inputs, error)
+
+
+def _expect_exportable(model: nn.Module, real: str) -> None:
+    if real not in get_args(Real):
+        raise InputError(
+            "real", expected=f"one of {', '.join(get_args(Real))}", found=repr(real), fix="choose"
+        )
+    if not any(isinstance(module, BinaryLayer) for module in model.modules()):
+        raise InputError(
+            type(model).__name__,
+            expected="a model with binary layers",
+            found="none: each weight is a real number",
+            fix="call bitfactor.binarize_(model) and train it",
+        )
+    training = next((name for name, module in model.named_modules() if module.training), None)
+    if training is not None:
+        raise InputError(
+            f"{type(model).__name__}{f', module {training}' if training else ''}",
+            expected="evaluation mode, in which BatchNorm uses its running statistics",
+            found="training mode",
+            fix="call model.eval() first",
+        )
+
+
+def _expect_same_operations(graph: Graph, other: Graph) -> None:
+    size = "x".join(map(str, other.input.shape[1:]))
+    for a, b in zip(graph.nodes, other.nodes, strict=False):
+        same = (a.name, a.op, a.inputs, a.attributes) == (b.name, b.op, b.inputs, b.attributes)
+        if not same or any(not np.array_equal(a.tensors[role], b.tensors[role]) for role in a.tensors):
+            raise InputError(
+                f"node {a.name!r} ({a.op})",
+                expected="the same operation for each size of the input",
+                found=f"another one for {size}",
+                fix="export one size a file, or use global pooling and factors instead of fixed sizes",
+            )
 
 
 def _random_like(x: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Passes over a lowered Graph: fewer operations, the same function.
 
+- `merge_equal`: what is computed twice, such as the sign that two layers take of one value, is computed once;
 - `fold_affine`: a conv2d or linear layer and the affine behind it (its BatchNorm) become one layer;
 - `fold_signs`: a sign and the per-channel operations before it become one threshold;
 - `remove_dead`: what no output needs goes.
@@ -13,7 +14,7 @@ import numpy as np
 from bitfactor.exporter import thresholds
 from bitfactor.format import Graph, Node
 
-_PER_CHANNEL = ("scale", "relu", "prelu", "affine")
+_PER_CHANNEL = ("scale", "relu", "prelu", "clip", "affine")
 
 
 def fold(graph: Graph) -> tuple[Graph, dict[str, str]]:
@@ -23,8 +24,32 @@ def fold(graph: Graph) -> tuple[Graph, dict[str, str]]:
     -------
     The folded graph, and name in it -> name in `graph` of the same value, where the two differ.
     """
-    graph, stands_for = fold_affine(graph)
+    graph, stands_for = fold_affine(merge_equal(graph))
     return remove_dead(fold_signs(graph)), stands_for
+
+
+def merge_equal(graph: Graph) -> Graph:
+    """Keep the first of nodes that do the same to the same values."""
+    first: dict[object, str] = {}
+    instead: dict[str, str] = {}
+    nodes: list[Node] = []
+    for original in graph.nodes:
+        node = replace(original, inputs=tuple(instead.get(name, name) for name in original.inputs))
+        kept = first.setdefault(_fingerprint(node), node.name)
+        if kept == node.name:
+            nodes.append(node)
+        else:
+            instead[node.name] = kept
+    return replace(
+        graph, nodes=tuple(nodes), outputs=tuple(instead.get(name, name) for name in graph.outputs)
+    )
+
+
+def _fingerprint(node: Node) -> object:
+    tensors = [
+        (role, str(array.dtype), array.shape, array.tobytes()) for role, array in sorted(node.tensors.items())
+    ]
+    return node.op, node.inputs, tuple(sorted(node.attributes.items())), tuple(tensors)
 
 
 def fold_affine(graph: Graph) -> tuple[Graph, dict[str, str]]:

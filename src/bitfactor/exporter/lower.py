@@ -1,7 +1,9 @@
 """A torch model becomes a Graph: `torch.export`, then operator by operator."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,7 +45,7 @@ def lower(model: nn.Module, example_input: Tensor) -> Lowered:
             found=f"{type(error).__name__}: {first_line}",
             fix="remove control flow that depends on values, and see the torch.export documentation",
         ) from error
-    builder = Builder(Value("input", tuple(example_input.shape[1:]), "float32"))
+    builder = Builder(Value("input", tuple(example_input.shape[1:]), "float32"), len(example_input))
     return _visit(program.module(), builder)
 
 
@@ -60,7 +62,7 @@ def _visit(module: fx.GraphModule, builder: Builder) -> Lowered:
             outputs = (found,) if isinstance(found, str) else tuple(found)
         elif node.op == "call_function":
             environment[node] = _call(node, environment, builder)
-    graph = builder.graph([builder.real(name) for name in outputs])
+    graph = builder.graph([builder.as_torch(name) for name in outputs])
     origins = {value: node.name for node, value in reversed(environment.items()) if isinstance(value, str)}
     return Lowered(graph, module, origins)
 
@@ -73,28 +75,47 @@ def _attribute(module: nn.Module, path: str) -> Tensor:
 def _call(node: fx.Node, environment: dict[fx.Node, Any], builder: Builder) -> Any:
     args = fx.map_arg(node.args, environment.__getitem__)
     kwargs = fx.map_arg(node.kwargs, environment.__getitem__)
-    if not any(isinstance(environment[operand], str) for operand in node.all_input_nodes):
+    if all(isinstance(environment[operand], Tensor | torch.Size | int) for operand in node.all_input_nodes):
         return node.target(*args, **kwargs)  # type: ignore[operator]
     builder.module = _module_path(node)
+    builder.where = ", ".join(part for part in (builder.module, _line(node)) if part)
+    builder.result = _shape(node.meta.get("val"))
+    if any(environment[operand] is None for operand in node.all_input_nodes):
+        raise builder.refused("values that the file holds", "places of maxima", "use the maxima alone")
     rule = LOWERING.get(str(node.target))
     if rule is None:
-        raise InputError(
-            builder.module or "the model",
-            expected=f"operators among {', '.join(sorted(LOWERING))}",
-            found=str(node.target),
-            fix="express that part with these, or leave it out of the exported model",
+        raise builder.refused(
+            f"operators among {', '.join(sorted(name for name in LOWERING if name.startswith('aten.')))}",
+            str(node.target),
+            "express that part with these, or leave it out of the exported model",
         )
     try:
-        return rule(builder, *args, **kwargs)
+        result = rule(builder, *args, **kwargs)
     except (TypeError, RuntimeError) as error:
-        raise InputError(
-            builder.module or "the model",
-            expected=f"{node.target} in a form that the file can hold",
-            found=" ".join(str(error).split())[:200],
-            fix="express that part in another way, or leave it out of the exported model",
+        raise builder.refused(
+            f"{node.target} in a form that the file can hold",
+            " ".join(str(error).split())[:200],
+            "express that part in another way, or leave it out of the exported model",
         ) from error
+    if isinstance(result, str):
+        builder.torch_shapes[result] = builder.result[1:]
+    return result
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return tuple(value.shape) if isinstance(value, Tensor) else ()
 
 
 def _module_path(node: fx.Node) -> str:
     stack = list(node.meta.get("nn_module_stack", {}).values())
     return str(stack[-1][0]).removeprefix("L['self'].") if stack else ""
+
+
+def _line(node: fx.Node) -> str:
+    """Return the innermost line of code outside of torch, as file:line."""
+    lines = re.findall(r'File "(.+)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [(file, number) for file, number in lines if not Path(file).is_relative_to(_TORCH)]
+    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
+
+
+_TORCH = Path(torch.__file__).parent

@@ -17,12 +17,12 @@ from torch import Tensor, fx, nn
 
 from bitfactor.errors import InputError
 from bitfactor.exporter.lower import Lowered
+from bitfactor.exporter.quantise import TOLERANCE, Real, is_real_layer
 from bitfactor.format import Graph, Node
 from bitfactor.runtime.reference import REFERENCE
 
 Values = dict[str, NDArray[Any]]
 
-TOLERANCE = 1e-4
 _KINDS = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
 
 
@@ -50,10 +50,10 @@ def check_trace(model: nn.Module, lowered: Lowered, x: Tensor) -> None:
         expected, found = as_tuple(model(x)), as_tuple(lowered.module(x))
     for y, z in zip(expected, found, strict=True):
         difference = relative_difference(z.numpy(), y.numpy())
-        if difference > TOLERANCE:
+        if difference > TOLERANCE["float32"]:
             raise InputError(
                 type(model).__name__,
-                expected=f"a trace that gives the model's outputs within {TOLERANCE}",
+                expected=f"a trace that gives the model's outputs within {TOLERANCE['float32']}",
                 found=f"{difference:.1e}",
                 fix="remove what differs from call to call (random numbers, state), or report this model",
             )
@@ -71,17 +71,23 @@ def torch_values(lowered: Lowered, x: Tensor) -> Values:
     for name, value in lowered.graph.values.items():
         if name in lowered.origins:
             result = recorder.results[lowered.origins[name]].detach().numpy()
-            values[name] = np.ascontiguousarray(result).astype(_KINDS[value.kind])
+            result = np.ascontiguousarray(result).reshape(len(x), *value.shape)
+            values[name] = result.astype(_KINDS[value.kind])
         else:
             node = next(node for node in lowered.graph.nodes if node.name == name)
             values[name] = _run(node, values)
     return values
 
 
-def check(graph: Graph, values: Values, stands_for: Mapping[str, str]) -> None:
+def check(graph: Graph, values: Values, stands_for: Mapping[str, str], real: Real = "float32") -> float:
     """Compare each operation of a folded graph with `values`, those of the lowered one.
 
-    `stands_for` maps names of the folded graph to the lowered name with the same value, where they differ.
+    `stands_for` maps names of the folded graph to the lowered name with the same value, where they differ;
+    `real` is how weights of real-valued layers are stored.
+
+    Returns
+    -------
+    The largest difference of a real-valued layer, as a share of its largest output.
 
     Raises
     ------
@@ -89,14 +95,19 @@ def check(graph: Graph, values: Values, stands_for: Mapping[str, str]) -> None:
         If one differs; the first is named.
     """
     values = values | {name: values[original] for name, original in stands_for.items()}
+    worst = 0.0
     for node in graph.nodes:
         found, expected = _run(node, values), values[node.name]
         if expected.dtype != np.float32:
             wrong = int((found != expected).sum())
             _expect(node, wrong == 0, "torch's values exactly", f"{wrong} of {expected.size} that differ")
         else:
+            layer = is_real_layer(node)
+            bound = TOLERANCE[real if layer else "float32"]
             difference = relative_difference(found, expected)
-            _expect(node, difference <= TOLERANCE, f"torch's values within {TOLERANCE}", f"{difference:.1e}")
+            _expect(node, difference <= bound, f"torch's values within {bound}", f"{difference:.1e}")
+            worst = max(worst, difference if layer else 0.0)
+    return worst
 
 
 def relative_difference(found: NDArray[Any], expected: NDArray[Any]) -> float:

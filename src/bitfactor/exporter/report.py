@@ -1,5 +1,7 @@
 """What export did: which layers became bits, what they weigh, how far the file is from torch."""
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
@@ -11,15 +13,18 @@ from bitfactor.nn import BinaryLayer
 from bitfactor.table import text_table
 
 _LAYERS = {"conv2d": "real", "linear": "real", "binary_conv2d": "binary", "binary_linear": "binary"}
+_SMALL_FAN_IN = 64
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One layer: its kind (binary or real) and its weight's bytes in float32 and in the file."""
+    """One layer: binary or real and why, multiply-accumulates, bytes in float32 and in the file."""
 
     name: str
     kind: str
+    why: str
     shape: tuple[int, ...]
+    macs: int
     float_bytes: int
     file_bytes: int
 
@@ -34,6 +39,10 @@ class ExportReport:
     """The outcome of `bitfactor.export`.
 
     `float_bytes` are the parameters of the model as a float network; `file_bytes` the size of the file.
+    `folded` counts, by operation, those that the model has and the file does without. `real_error` is the
+    largest difference that a real-valued layer makes, as a share of its largest output: rounding in float32,
+    more where weights are stored in less.
+
     From the first input to the last output, torch and the runtime give the same class (the largest entry of
     the first output) for `same_class` of `checked_inputs`, and differ by `max_difference` of the largest
     output. That they differ at all is rounding, which may turn a value next to zero: each operation by
@@ -42,54 +51,125 @@ class ExportReport:
 
     path: str
     layers: tuple[LayerReport, ...]
+    folded: Mapping[str, int]
+    warnings: tuple[str, ...]
+    real: str
+    real_error: float
     float_bytes: int
     file_bytes: int
     checked_inputs: int
     same_class: int
     max_difference: float
 
+    def macs(self, kind: str) -> int:
+        """Return the multiply-accumulates per sample of the layers of a kind, binary or real."""
+        return sum(layer.macs for layer in self.layers if layer.kind == kind)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain types."""
         return asdict(self)
 
     def __str__(self) -> str:
-        head = ["layer", "kind", "weight (O, kh, kw, C)", "float bytes", "file bytes", "ratio"]
-        rows = [
-            [
-                x.name,
-                x.kind,
-                "x".join(map(str, x.shape)),
-                f"{x.float_bytes:,}",
-                f"{x.file_bytes:,}",
-                f"{x.ratio:.1f}",
-            ]
-            for x in self.layers
-        ]
+        head = ["layer", "kind", "weight (O, kh, kw, C)", "MACs", "float bytes", "file bytes", "ratio", "why"]
+        table = text_table(head, [_cells(layer) for layer in self.layers], right=frozenset({3, 4, 5, 6}))
+        binary, real = self.macs("binary"), self.macs("real")
+        folded = ", ".join(f"{count} {op}" for op, count in sorted(self.folded.items())) or "nothing"
         return "\n".join(
             [
-                text_table(head, rows, right=frozenset({3, 4, 5})),
+                table,
                 "",
                 f"{self.path}: {self.file_bytes:,} bytes; as a float network {self.float_bytes:,}"
                 f" ({self.float_bytes / self.file_bytes:.1f} times as many)",
-                "each operation gives what torch gives; end to end, the same class for"
-                f" {self.same_class} of {self.checked_inputs} inputs,"
+                f"multiply-accumulates: {binary:,} of 1 bit, {real:,} real"
+                f" ({binary / max(binary + real, 1):.1%} of 1 bit)",
+                f"folded away: {folded}",
+                "each operation gives what torch gives, signs and sums exactly, real-valued layers"
+                f" ({self.real}) within {self.real_error:.1e} of the largest output",
+                f"end to end: the same class for {self.same_class} of {self.checked_inputs} inputs,"
                 f" largest difference {self.max_difference:.1e} of the largest output",
+                *(f"warning: {warning}" for warning in self.warnings),
             ]
         )
 
 
-def layer_reports(graph: Graph) -> tuple[LayerReport, ...]:
-    """Describe the layers that hold weights."""
-    return tuple(_layer_report(node, graph) for node in graph.nodes if node.op in _LAYERS)
+def _cells(layer: LayerReport) -> list[str]:
+    return [
+        layer.name,
+        layer.kind,
+        "x".join(map(str, layer.shape)),
+        *(f"{count:,}" for count in (layer.macs, layer.float_bytes, layer.file_bytes)),
+        f"{layer.ratio:.1f}",
+        layer.why,
+    ]
 
 
-def _layer_report(node: Node, graph: Graph) -> LayerReport:
-    weight = node.tensors["weight"]
+def layer_reports(graph: Graph, model: nn.Module) -> tuple[LayerReport, ...]:
+    """Describe the layers that hold weights; `model` tells why some are real."""
+    modules = dict(model.named_modules())
+    return tuple(_layer_report(node, graph, modules) for node in graph.nodes if node.op in _LAYERS)
+
+
+def _layer_report(node: Node, graph: Graph, modules: Mapping[str, nn.Module]) -> LayerReport:
+    weight, kind = node.tensors["weight"], _LAYERS[node.op]
     shape = weight.shape
-    if _LAYERS[node.op] == "binary":
+    if kind == "binary":
         channels = graph.values[node.inputs[0]].shape[0] // node.attributes.get("groups", 1)
         shape = (*shape[:-1], channels)
-    return LayerReport(node.name, _LAYERS[node.op], shape, 4 * prod(shape), weight.nbytes)
+    return LayerReport(
+        name=node.name,
+        kind=kind,
+        why="turned binary" if kind == "binary" else _why_real(modules.get(node.name)),
+        shape=shape,
+        macs=prod(shape) * prod(graph.values[node.name].shape[1:]),
+        float_bytes=4 * prod(shape),
+        file_bytes=weight.nbytes,
+    )
+
+
+def _why_real(module: nn.Module | None) -> str:
+    return getattr(module, "kept_real", "never went through binarize_")
+
+
+def warnings_about(layers: tuple[LayerReport, ...], model: nn.Module) -> tuple[str, ...]:
+    """Return what a user should know of a model that exports, but may not do what was hoped."""
+    return (*_small_layers(layers), *_never_binarized(layers), *_unused_latents(model))
+
+
+def _small_layers(layers: tuple[LayerReport, ...]) -> list[str]:
+    return [
+        f"{layer.name} sums only {prod(layer.shape[1:])} signs per output: too few to be faster or smaller"
+        " than a real-valued layer by much"
+        for layer in layers
+        if layer.kind == "binary" and prod(layer.shape[1:]) < _SMALL_FAN_IN
+    ]
+
+
+def _never_binarized(layers: tuple[LayerReport, ...]) -> list[str]:
+    names = [layer.name for layer in layers if layer.why == _why_real(None)]
+    return [f"real-valued, and never went through binarize_: {', '.join(names)}"] if names else []
+
+
+def _unused_latents(model: nn.Module) -> list[str]:
+    """Weights that the sign's estimator gives no gradient: training no longer moves them."""
+    frozen = [
+        f"{name} ({share:.0%})"
+        for name, layer in model.named_modules()
+        if isinstance(layer, BinaryLayer)
+        and (share := float((layer.latent().detach().abs() > 1).float().mean())) > 0.5
+    ]
+    if not frozen:
+        return []
+    return [
+        "most real-valued weights before the sign are beyond -1 ... 1, where they get no gradient: "
+        + ", ".join(frozen)
+    ]
+
+
+def folded_away(before: Graph, after: Graph) -> dict[str, int]:
+    """Count, by operation, the nodes that folding removed."""
+    counts = Counter(node.op for node in before.nodes)
+    counts.subtract(node.op for node in after.nodes)
+    return {op: count for op, count in counts.items() if count > 0}
 
 
 def float_bytes(model: nn.Module) -> int:

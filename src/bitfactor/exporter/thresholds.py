@@ -1,7 +1,7 @@
 """Where does a sign flip? Found by running the float pipeline itself, never by solving for it.
 
-Between a value and the next sign stand per-channel operations (scale, ReLU, PReLU, affine), each rounded to
-float32. Their composition is monotone per channel, so the sign is a comparison with one number:
+Between a value and the next sign stand per-channel operations (scale, ReLU, PReLU, clip, affine), each
+rounded to float32. Their composition is monotone per channel, so the sign is a comparison with one number:
 +1 where direction * x > direction * threshold. For the sums of a binary layer, every possible sum is tried;
 for a float, the threshold is found by bisection over all float32 numbers. Rounding, ties, negative alpha and
 zero or negative gamma therefore need no case of their own.
@@ -23,7 +23,8 @@ Thresholds = tuple[NDArray[np.float32], NDArray[np.int8]]
 def apply(chain: Sequence[Node], x: Tensor) -> Tensor:
     """Run per-channel operations on x (1, C, M, 1) with torch's own kernels."""
     for node in chain:
-        x = _KERNELS[node.op](x, {role: torch.from_numpy(array) for role, array in node.tensors.items()})
+        parameters = {role: torch.from_numpy(array) for role, array in node.tensors.items()}
+        x = _KERNELS[node.op](x, parameters | dict(node.attributes))
     return x
 
 
@@ -94,5 +95,6 @@ _KERNELS = {
     "scale": lambda x, tensors: x * tensors["alpha"].view(-1, 1, 1),
     "relu": lambda x, tensors: torch.relu(x),
     "prelu": lambda x, tensors: F.prelu(x, tensors["slope"]),
+    "clip": lambda x, bounds: torch.clamp(x, bounds["lower"], bounds["upper"]),
     "affine": _affine,
 }

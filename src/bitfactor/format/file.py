@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,8 @@ class ModelFile:
     """All that a model file holds.
 
     `golden_outputs`, one (1, ...) per graph output, were computed at export from `golden_input`. A classifier
-    has `labels`, a pose network a `skeleton`.
+    has `labels`, a pose network a `skeleton`. `other_shapes` are shapes of the input, beside the graph's own,
+    that the network also takes.
     """
 
     graph: Graph
@@ -62,6 +63,17 @@ class ModelFile:
     labels: tuple[str, ...] = ()
     skeleton: Skeleton | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
+    other_shapes: tuple[Shape, ...] = ()
+
+    def graph_for(self, shape: Shape) -> Graph:
+        """Return the graph for an input of another shape.
+
+        Raises
+        ------
+        InputError
+            If its operations cannot run on that shape.
+        """
+        return replace(self.graph, input=replace(self.graph.input, shape=shape))
 
     @property
     def golden_input(self) -> NDArray[np.float32]:
@@ -152,6 +164,7 @@ def _describe(model: ModelFile) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         "rules": _RULES,
         "input": asdict(graph.input),
+        "other_shapes": model.other_shapes,
         "nodes": [
             {
                 "name": node.name,
@@ -209,6 +222,7 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Mode
         tuple(document["labels"]),
         Skeleton(**{name: _as_tuple(value) for name, value in skeleton.items()}) if skeleton else None,
         document["provenance"],
+        _as_tuple(document["other_shapes"]),
     )
 
 

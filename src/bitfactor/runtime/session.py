@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ class Session:
     ----------
     model : the ModelFile: graph, input specification, golden values
     input_shape : shape of one sample, (C, H, W)
+    input_shapes : all shapes that a sample may have; most files take one
     labels : names of the output's entries
     isa, threads : as in use
 
@@ -58,8 +59,9 @@ class Session:
         self.threads = threads
         self.model: ModelFile = load(path)
         self.input_shape = self.model.graph.input.shape
+        self.input_shapes = (self.input_shape, *self.model.other_shapes)
         self.labels = self.model.labels
-        self._run = runner(self.model.graph, self.isa, threads)
+        self._runners = {self.input_shape: runner(self.model.graph, self.isa, threads)}
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any] | _Outputs:
         """Return the output for x (N, *input_shape), or a tuple where the network has several.
@@ -72,8 +74,15 @@ class Session:
         InputError
             If x has another shape or type, or holds NaN or infinity.
         """
-        outputs = self._run(_checked(x, self.input_shape))
+        outputs = self._run(x)
         return outputs if len(outputs) > 1 else outputs[0]
+
+    def _run(self, x: NDArray[Any]) -> _Outputs:
+        x = _checked(x, self.input_shapes)
+        shape = x.shape[1:]
+        if shape not in self._runners:
+            self._runners[shape] = runner(self.model.graph_for(shape), self.isa, self.threads)
+        return self._runners[shape](x)
 
     def verify(self) -> None:
         """Run the golden input of the file; the outputs must equal the golden outputs, bit for bit.
@@ -83,7 +92,7 @@ class Session:
         InputError
             If one does not.
         """
-        outputs = self._run(_checked(self.model.golden_input, self.input_shape))
+        outputs = self._run(self.model.golden_input)
         for i, (found, expected) in enumerate(zip(outputs, self.model.golden_outputs, strict=True)):
             if not np.array_equal(found, expected):
                 raise InputError(
@@ -127,10 +136,10 @@ def runner(graph: Graph, isa: str, threads: int = 1) -> Callable[[NDArray[np.flo
 _DTYPES = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
 
 
-def _checked(x: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
+def _checked(x: NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> NDArray[np.float32]:
     x = np.asarray(x)
-    if x.shape[1:] != shape or x.ndim != len(shape) + 1:
-        expected = f"shape (N, {', '.join(map(str, shape))})"
+    if x.ndim < 1 or x.shape[1:] not in shapes:
+        expected = "shape " + " or ".join(f"(N, {', '.join(map(str, shape))})" for shape in shapes)
         raise InputError("x", expected=expected, found=str(x.shape), fix="add the batch dimension, or resize")
     if not np.can_cast(x.dtype, np.float32):
         expected = "float32, or a type it holds exactly"

@@ -1,0 +1,73 @@
+"""ATen operators as graph operations: a rule each, and the table that names them.
+
+A rule takes the builder, then what the operator takes; values are names, constants are tensors and numbers.
+It returns the name of its value, or a list of names where torch returns several.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from bitfactor.exporter.operators import layers, pointwise, pooling, shapes
+
+LOWERING: dict[str, Callable[..., Any]] = {
+    "bitfactor.binary_conv1d.default": layers.binary_conv,
+    "bitfactor.binary_conv2d.default": layers.binary_conv,
+    "bitfactor.binary_linear.default": layers.binary_linear,
+    "aten.conv1d.default": layers.conv,
+    "aten.conv1d.padding": layers.conv_padded,
+    "aten.conv2d.default": layers.conv,
+    "aten.conv2d.padding": layers.conv_padded,
+    "aten.linear.default": layers.linear,
+    "aten.batch_norm.default": layers.batch_norm,
+    "aten.relu.default": pointwise.relu,
+    "aten.relu_.default": pointwise.relu,
+    "aten.relu6.default": lambda b, x: pointwise.clip(b, x, 0, 6),
+    "aten.prelu.default": pointwise.prelu,
+    "aten.leaky_relu.default": pointwise.leaky_relu,
+    "aten.leaky_relu_.default": pointwise.leaky_relu,
+    "aten.hardtanh.default": pointwise.hardtanh,
+    "aten.hardtanh_.default": pointwise.hardtanh,
+    "aten.clamp.default": pointwise.clip,
+    "aten.clamp_.default": pointwise.clip,
+    "aten.sigmoid.default": pointwise.sigmoid,
+    "aten.softmax.int": pointwise.softmax,
+    "aten.neg.default": lambda b, x: pointwise.mul(b, x, -1.0),
+    "aten.add.Tensor": pointwise.add,
+    "aten.add_.Tensor": pointwise.add,
+    "aten.sub.Tensor": pointwise.sub,
+    "aten.mul.Tensor": pointwise.mul,
+    "aten.mul_.Tensor": pointwise.mul,
+    "aten.div.Tensor": pointwise.div,
+    "aten.max_pool1d.default": pooling.max_pool,
+    "aten.max_pool2d.default": pooling.max_pool,
+    "aten.avg_pool1d.default": pooling.avg_pool,
+    "aten.avg_pool2d.default": pooling.avg_pool,
+    "aten.adaptive_avg_pool1d.default": pooling.adaptive_avg_pool,
+    "aten.adaptive_avg_pool2d.default": pooling.adaptive_avg_pool,
+    "aten.adaptive_max_pool1d.default": pooling.adaptive_max_pool,
+    "aten.adaptive_max_pool2d.default": pooling.adaptive_max_pool,
+    "aten.mean.dim": pooling.mean,
+    "aten.upsample_nearest1d.vec": pooling.upsample_nearest,
+    "aten.upsample_nearest2d.vec": pooling.upsample_nearest,
+    "aten.cat.default": shapes.cat,
+    "aten.flatten.using_ints": shapes.reshape,
+    "aten.view.default": shapes.reshape,
+    "aten.reshape.default": shapes.reshape,
+    "aten.unsqueeze.default": shapes.reshape,
+    "aten.squeeze.default": shapes.reshape,
+    "aten.squeeze.dim": shapes.reshape,
+    "aten.squeeze.dims": shapes.reshape,
+    "aten.permute.default": shapes.permute,
+    "aten.transpose.int": shapes.transpose,
+    "aten.slice.Tensor": shapes.slice_,
+    "aten.select.int": shapes.select,
+    "aten.chunk.default": shapes.chunk,
+    "aten.split.Tensor": shapes.split,
+    "aten.split_with_sizes.default": shapes.split_with_sizes,
+    "aten.dropout.default": shapes.same,
+    "aten.detach.default": shapes.same,
+    "aten.contiguous.default": shapes.same,
+    "aten.clone.default": shapes.same,
+    str(operator.getitem): lambda b, values, index: values[index],
+}
