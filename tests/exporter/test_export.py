@@ -117,7 +117,163 @@ def test_a_binary_chain_is_equal_bit_for_bit(tmp_path):
     assert ops == ["threshold", "binary_conv2d", "threshold", "binary_conv2d", "scale", "affine", "affine"]
 
 
-@pytest.mark.parametrize("stacks", [1, 2])
+class Sequence(nn.Module):
+    """A network over sequences (C, L): each form of convolution and pool, and a split in two."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv1d(3, 8, 5, 2, padding=2), nn.BatchNorm1d(8), nn.MaxPool1d(2))
+        self.wide = nn.Sequential(
+            nn.Conv1d(8, 8, 3, padding="same", dilation=2), nn.BatchNorm1d(8), nn.ReLU6()
+        )
+        self.thin = nn.Conv1d(4, 4, 3, 2, 1, groups=4)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x):
+        x = self.stem(x)
+        x = x + self.wide(x)
+        first, second = torch.split(x, 4, 1)
+        first = nn.functional.avg_pool1d(first, 2)
+        second = self.thin(second)
+        x = nn.functional.adaptive_avg_pool1d(first * second, 1)
+        return self.head(x.squeeze(2)).softmax(1)
+
+
+@pytest.mark.parametrize("padding_value", [-1, 0, 1])
+@pytest.mark.parametrize("scale", ["learned", "learned_map"])
+def test_sequences(padding_value, scale, tmp_path):
+    torch.manual_seed(0)
+    model, x = Sequence(), torch.randn(3, 3, 24)
+    binarize_(model, Binarization("svd", scale=scale, padding_value=padding_value), input_shape=x.shape)
+    model.train()(x)
+    report = export(model.eval(), tmp_path / "net.safetensors", x[:2])
+    assert [layer.kind for layer in report.layers] == ["real", "binary", "binary", "real"]
+    for isa in [*instruction_sets(), "reference"]:
+        found = Session(tmp_path / "net.safetensors", isa=isa)(x.numpy())
+        np.testing.assert_allclose(found, model(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_numbers_that_move(tmp_path):
+    """Shapes of any rank on the way: shuffled channels, an axis in the middle, concatenation beside it."""
+
+    def moves(x):  # (N, 4, 9, 9)
+        y = x.view(-1, 2, 2, 9, 9).permute(0, 2, 3, 1, 4)  # (N, 2, 9, 2, 9)
+        y = torch.cat([y, -y], 2)
+        y = y.unsqueeze(1).squeeze(1).select(3, 1).transpose(1, -1)  # (N, 9, 18, 2)
+        return y[:, 2:8:3].contiguous().flatten(1)
+
+    model = Unusual(moves)
+    binarize_(model.body, Binarization("none"))
+    x = images(3, (9, 9))
+    export(model.eval(), tmp_path / "net.safetensors", x[:2])
+    found = Session(tmp_path / "net.safetensors")(x.numpy())
+    assert found.shape == (3, 2 * 18 * 2)
+    np.testing.assert_allclose(found, model(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def resnet(**options):
+    options = {
+        "blocks": (1, 1),
+        "widths": (64, 128),
+        "num_classes": 10,
+        "in_channels": 3,
+        "stem": "cifar",
+    } | options
+    return trained_like(bitfactor.models.ResNet(**options), "holistic")
+
+
+def test_several_image_sizes(tmp_path):
+    model = resnet()
+    sizes = [(16, 16), (20, 12)]
+    report = export(model, tmp_path / "net.safetensors", [images(2, size) for size in sizes])
+    assert report.checked_inputs == 8
+    session = Session(tmp_path / "net.safetensors")
+    assert session.input_shapes == ((3, 16, 16), (3, 20, 12))
+    for size in sizes:
+        x = images(5, size)
+        np.testing.assert_allclose(session(x.numpy()), model(x).detach(), rtol=1e-3, atol=1e-3)
+    with pytest.raises(InputError, match=r"expected shape \(N, 3, 16, 16\) or \(N, 3, 20, 12\)"):
+        session(images(1, (20, 20)).numpy())
+
+
+@pytest.mark.parametrize("head", [[nn.AdaptiveMaxPool2d(1), nn.Flatten()], [nn.Upsample((48, 48))]])
+def test_a_network_that_is_bound_to_one_size_is_not_exported_for_two(head, tmp_path):
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 4, 1), *head)
+    binarize_(model, Binarization("none"))
+    with pytest.raises(InputError, match="expected the same operation for each size of the input"):
+        export(model.eval(), tmp_path / "net.safetensors", [images(2, (8, 8)), images(2, (16, 16))])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("real", "share", "error"), [("float16", 0.55, 1e-3), ("int8", 0.35, 2e-2)])
+def test_smaller_real_layers(real, share, error, tmp_path):
+    torch.manual_seed(0)
+    model = trained_like(nn.Sequential(*[nn.Conv2d(3, 64, 7), nn.Conv2d(64, 64, 3), nn.Conv2d(64, 99, 3)]))
+    x = images(2, (12, 12))
+    full = export(model, tmp_path / "full.safetensors", x)
+    small = export(model, tmp_path / "small.safetensors", x, real=real)
+    weights = [
+        sum(layer.file_bytes for layer in report.layers if layer.kind == "real") for report in (full, small)
+    ]
+    assert weights[1] < share * weights[0]
+    assert full.real_error < 1e-6 < small.real_error < error
+    expected = Session(tmp_path / "small.safetensors", isa="reference")(x.numpy())
+    for isa in instruction_sets():
+        np.testing.assert_array_equal(Session(tmp_path / "small.safetensors", isa=isa)(x.numpy()), expected)
+
+
+def test_weights_beyond_the_range_of_float16_are_an_error(tmp_path):
+    model = trained_like(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 4, 1)))
+    model[0].weight.data *= 1e7
+    with pytest.raises(InputError, match=r"node '0' \(conv2d\): expected torch's values within 0.005"):
+        export(model, tmp_path / "net.safetensors", images(), real="float16")
+
+
+def test_an_unknown_form_of_real_layers(tmp_path):
+    with pytest.raises(InputError, match="real: expected one of float32, float16, int8, found 'int4'"):
+        export(resnet(), tmp_path / "net.safetensors", images(), real="int4")
+
+
+def test_the_report_says_why_and_warns(tmp_path):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 70, 3), nn.Conv2d(70, 4, 1))
+    binarize_(model, Binarization("none", scale="learned"), keep_real=[])
+    model[2].latent.weight.data *= 100
+    model.append(nn.Conv2d(4, 2, 1))
+    report = export(model.eval(), tmp_path / "net.safetensors", images())
+    assert [layer.why for layer in report.layers] == [
+        "first layer", "turned binary", "turned binary", "last layer", "never went through binarize_",
+    ]  # fmt: skip
+    few, never, beyond = report.warnings
+    assert few.startswith("1 sums only 8 signs per output")
+    assert never == "real-valued, and never went through binarize_: 4"
+    assert "beyond -1 ... 1" in beyond
+    assert "2 (" in beyond
+    assert all(f"warning: {warning}" in str(report) for warning in report.warnings)
+    stored = load(tmp_path / "net.safetensors").report
+    assert stored["warnings"] == list(report.warnings)
+    assert [layer["macs"] for layer in stored["layers"]] == [layer.macs for layer in report.layers]
+
+
+def test_what_is_computed_twice_is_computed_once(tmp_path):
+    """Two layers that read one value share its signs; a module called twice on it is called once."""
+
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.left, self.right = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1)
+            self.last = nn.Conv2d(8, 4, 1)
+
+        def forward(self, x):
+            x = self.stem(x)
+            return self.last(self.left(x) + self.right(x) + self.left(x))
+
+    report = export(trained_like(Shared()), tmp_path / "net.safetensors", images())
+    ops = [node.op for node in load(tmp_path / "net.safetensors").graph.nodes]
+    assert (ops.count("threshold"), ops.count("binary_conv2d")) == (1, 2)
+    assert report.folded["threshold"] == 2
+
+
+@pytest.mark.parametrize("stacks", [1, 2, 4])
 def test_an_hourglass(stacks, tmp_path):
     torch.manual_seed(0)
     model = bitfactor.models.Hourglass(joints=5, stacks=stacks, channels=16, depth=2)

@@ -3,7 +3,7 @@
 import copy
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -27,7 +27,8 @@ from bitfactor.exporter.report import (
 from bitfactor.format import Graph, InputSpec, ModelFile, Skeleton, save
 from bitfactor.format.file import golden_input
 from bitfactor.nn import BinaryLayer
-from bitfactor.runtime import Session, reference
+from bitfactor.runtime import Session, instruction_sets, reference
+from bitfactor.runtime.session import runner
 
 CHECKED = 2
 
@@ -84,29 +85,22 @@ def export(
     for other in others:
         _expect_same_operations(first.graph, other.graph)
     graph = first.graph
-    layers = layer_reports(graph, model)
-    shapes = tuple(other.graph.input.shape for other in others)
-    golden = reference.run(graph, golden_input(graph.input.shape))
-    file = ModelFile(graph, golden, input_spec, tuple(labels), skeleton, provenance or {}, shapes)
+    report = _report(model, (first, *others), real)
+    file = ModelFile(
+        graph,
+        reference.run(graph, golden_input(graph.input.shape)),
+        input_spec,
+        tuple(labels),
+        skeleton,
+        provenance or {},
+        tuple(other.graph.input.shape for other in others),
+        report.to_dict(),
+    )
     with replacing(path) as temporary:
         save(temporary, file)
-        session = Session(temporary)
-        session.verify()
-        outcomes = [_end_to_end(model, session, x) for checked in (first, *others) for x in checked.inputs]
+        Session(temporary).verify()
         file_bytes = temporary.stat().st_size
-    return ExportReport(
-        path=str(path),
-        layers=layers,
-        folded=folded_away(first.lowered, graph),
-        warnings=warnings_about(layers, model),
-        real=real,
-        real_error=max(checked.real_error for checked in (first, *others)),
-        float_bytes=float_bytes(model),
-        file_bytes=file_bytes,
-        checked_inputs=sum(len(x) for checked in (first, *others) for x in checked.inputs),
-        same_class=sum(same for _, same in outcomes),
-        max_difference=max(difference for difference, _ in outcomes),
-    )
+    return replace(report, path=str(path), file_bytes=file_bytes)
 
 
 @dataclass(frozen=True)
@@ -129,6 +123,23 @@ def _checked_graph(model: nn.Module, example: Tensor, real: Real) -> _Checked:
         check_trace(model, lowered, x)
         error = max(error, check(graph, torch_values(lowered, x), stands_for, real))
     return _Checked(graph, lowered.graph, inputs, error)
+
+
+def _report(model: nn.Module, checked: Sequence[_Checked], real: Real) -> ExportReport:
+    graph = checked[0].graph
+    layers = layer_reports(graph, model)
+    outcomes = [_end_to_end(model, each.graph, x) for each in checked for x in each.inputs]
+    return ExportReport(
+        layers=layers,
+        folded=folded_away(checked[0].lowered, graph),
+        warnings=warnings_about(layers, model),
+        real=real,
+        real_error=max(each.real_error for each in checked),
+        float_bytes=float_bytes(model),
+        checked_inputs=sum(len(x) for each in checked for x in each.inputs),
+        same_class=sum(same for _, same in outcomes),
+        max_difference=max(difference for difference, _ in outcomes),
+    )
 
 
 def _expect_exportable(model: nn.Module, real: str) -> None:
@@ -174,11 +185,11 @@ def _numpy(tensor: Tensor) -> NDArray[np.float32]:
     return np.ascontiguousarray(tensor.detach().cpu().float().numpy())
 
 
-def _end_to_end(model: nn.Module, session: Session, x: Tensor) -> tuple[float, int]:
+def _end_to_end(model: nn.Module, graph: Graph, x: Tensor) -> tuple[float, int]:
     """Compare the whole model with the runtime: largest relative difference, inputs with the same class."""
     with torch.inference_mode():
         expected = as_tuple(model(x))
-    found = as_tuple(session(_numpy(x)))
+    found = runner(graph, instruction_sets()[0])(_numpy(x))
     difference = max(relative_difference(z, _numpy(y)) for y, z in zip(expected, found, strict=True))
     classes = [_numpy(expected[0]), found[0]]
     first, second = (scores.reshape(len(x), -1).argmax(1) for scores in classes)

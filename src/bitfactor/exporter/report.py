@@ -46,28 +46,30 @@ class ExportReport:
     From the first input to the last output, torch and the runtime give the same class (the largest entry of
     the first output) for `same_class` of `checked_inputs`, and differ by `max_difference` of the largest
     output. That they differ at all is rounding, which may turn a value next to zero: each operation by
-    itself was checked, see `bitfactor.exporter.parity`.
+    itself was checked, see `bitfactor.exporter.parity`. The file itself holds the report as well.
     """
 
-    path: str
     layers: tuple[LayerReport, ...]
     folded: Mapping[str, int]
     warnings: tuple[str, ...]
     real: str
     real_error: float
     float_bytes: int
-    file_bytes: int
     checked_inputs: int
     same_class: int
     max_difference: float
+    path: str = ""
+    file_bytes: int = 0
 
     def macs(self, kind: str) -> int:
         """Return the multiply-accumulates per sample of the layers of a kind, binary or real."""
         return sum(layer.macs for layer in self.layers if layer.kind == kind)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain types."""
-        return asdict(self)
+        """Return the report as plain types; path and size of the file only where it has been written."""
+        return {
+            name: value for name, value in asdict(self).items() if value or name not in ("path", "file_bytes")
+        }
 
     def __str__(self) -> str:
         head = ["layer", "kind", "weight (O, kh, kw, C)", "MACs", "float bytes", "file bytes", "ratio", "why"]

@@ -54,7 +54,7 @@ class ModelFile:
 
     `golden_outputs`, one (1, ...) per graph output, were computed at export from `golden_input`. A classifier
     has `labels`, a pose network a `skeleton`. `other_shapes` are shapes of the input, beside the graph's own,
-    that the network also takes.
+    that the network also takes; `report` is what export said of its layers and checks.
     """
 
     graph: Graph
@@ -64,6 +64,7 @@ class ModelFile:
     skeleton: Skeleton | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
     other_shapes: tuple[Shape, ...] = ()
+    report: Mapping[str, Any] = field(default_factory=dict)
 
     def graph_for(self, shape: Shape) -> Graph:
         """Return the graph for an input of another shape.
@@ -183,6 +184,7 @@ def _describe(model: ModelFile) -> dict[str, Any]:
         "skeleton": asdict(model.skeleton) if model.skeleton else None,
         "bytes": model.tensor_bytes(),
         "provenance": dict(model.provenance),
+        "report": dict(model.report),
     }
 
 
@@ -223,6 +225,7 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Mode
         Skeleton(**{name: _as_tuple(value) for name, value in skeleton.items()}) if skeleton else None,
         document["provenance"],
         _as_tuple(document["other_shapes"]),
+        document["report"],
     )
 
 

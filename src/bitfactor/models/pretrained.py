@@ -1,0 +1,124 @@
+"""Weights of other people's ResNets.
+
+- torchvision and timm count `downsample` from 0, where here a pooling comes first. Their `bn1` and `bn2` of a
+  block normalise what comes out of a convolution, ours what goes in: they are not taken over;
+- binary-networks-pytorch (`PreBasicBlock`) calls alpha `conv1.activation_post_process.alpha`, here it is
+  `conv1.scale.alpha`; `conv1.weight` becomes `conv1.latent.weight` once the layer is binary.
+
+All other names agree. A checkpoint may hold them under `state_dict` or `model`, and each behind `module.`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bitfactor.errors import InputError
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Names of the model that were given weights, those left as they were, and those of no use to it."""
+
+    taken: tuple[str, ...]
+    fresh: tuple[str, ...]
+    unused: tuple[str, ...]
+
+    def __str__(self) -> str:
+        parts = [f"{len(self.taken)} tensors taken over"]
+        parts += [f"left as they were: {', '.join(self.fresh)}"] if self.fresh else []
+        parts += [f"not used: {', '.join(self.unused)}"] if self.unused else []
+        return "; ".join(parts)
+
+
+def load_weights(model: nn.Module, checkpoint: Mapping[str, Any], skip: Sequence[str] = ()) -> Loaded:
+    """Give `model` the weights of a float ResNet or of a binary one, whoever trained it.
+
+    Load a float network's weights before `bitfactor.binarize_`: it factorises what it finds. A binary one's
+    go into a model that is binary already, with latent "none" and a learned scale.
+
+    Parameters
+    ----------
+    checkpoint
+        What `torch.load(file, weights_only=True)` gives: names and tensors, or a mapping that holds them.
+    skip
+        Modules to leave as they are, such as `fc` where the classes differ.
+
+    Raises
+    ------
+    InputError
+        If no name fits, or a tensor has another shape.
+
+    Example
+    -------
+    >>> model = bitfactor.models.resnet18(num_classes=10)
+    >>> print(load_weights(model, torch.load("resnet18.pth", weights_only=True), skip=["fc"]))
+    """
+    given = _renamed(_tensors(checkpoint))
+    wanted = {
+        name: tensor
+        for name, tensor in model.state_dict(keep_vars=True).items()
+        if not name.endswith("num_batches_tracked")
+        and not any(name == module or name.startswith(f"{module}.") for module in skip)
+    }
+    pairs = {name: source for name in wanted if (source := _source(name)) in given}
+    if not pairs:
+        raise InputError(
+            "checkpoint",
+            expected=f"names such as {', '.join(list(wanted)[:3])}",
+            found=", ".join(list(given)[:3]) or "no tensors",
+            fix="load the weights of a ResNet of the same depth",
+        )
+    for name, source in pairs.items():
+        _copy(name, wanted[name], given[source])
+    used = set(pairs.values())
+    return Loaded(
+        tuple(pairs),
+        tuple(name for name in wanted if name not in pairs),
+        tuple(name for name in given if name not in used),
+    )
+
+
+def _tensors(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+    for key in ("state_dict", "model"):
+        if isinstance(checkpoint.get(key), Mapping):
+            checkpoint = checkpoint[key]
+    return {
+        name.removeprefix("module."): value
+        for name, value in checkpoint.items()
+        if isinstance(value, Tensor) and not name.endswith("num_batches_tracked")
+    }
+
+
+def _renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Rename what torchvision and timm call otherwise; the rest agrees."""
+    if not any(name.endswith("downsample.0.weight") for name in tensors):
+        return tensors
+    renamed = {}
+    for name, tensor in tensors.items():
+        name = re.sub(r"downsample\.(\d)", lambda match: f"downsample.{int(match[1]) + 1}", name)
+        renamed[re.sub(r"^(layer\d+\.\d+)\.(bn\d)", r"\1.behind.\2", name)] = tensor
+    return renamed
+
+
+def _source(name: str) -> str:
+    """Return what a checkpoint calls a tensor of ours."""
+    name = name.replace(".latent.weight", ".weight")
+    return name.replace(".scale.alpha", ".activation_post_process.alpha")
+
+
+def _copy(name: str, target: Tensor, tensor: Tensor) -> None:
+    if name.endswith(".alpha"):
+        tensor = tensor.flatten()
+    if target.shape != tensor.shape:
+        raise InputError(
+            f"checkpoint, {name}",
+            expected=f"shape {tuple(target.shape)}",
+            found=str(tuple(tensor.shape)),
+            fix="build the model with the same widths and classes, or name the module in skip",
+        )
+    with torch.no_grad():
+        target.copy_(tensor)
