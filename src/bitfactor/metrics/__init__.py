@@ -11,13 +11,17 @@ from bitfactor.metrics.latents import (
     guard_latents,
     latent_statistics,
 )
+from bitfactor.metrics.pck import PCK
+from bitfactor.metrics.pckh import PCKh
 
 __all__ = [
+    "PCK",
     "FactorStatistics",
     "FlipRatio",
     "Histogram",
     "LatentStatistics",
     "LatentsDivergeError",
+    "PCKh",
     "alpha_histogram",
     "factor_statistics",
     "guard_latents",

@@ -1,0 +1,47 @@
+"""Pictures that cannot be read."""
+
+import warnings
+
+from bitfactor.errors import InputError
+
+
+class CorruptPictures:
+    """Names and counts the pictures that could not be read; more than a share of them is an error.
+
+    Parameters
+    ----------
+    where
+        The data set, for messages.
+    totals
+        Part of the data set -> how many pictures it has.
+    share
+        The fraction of a part that may be corrupt.
+    """
+
+    def __init__(self, where: str, totals: dict[str, int], share: float) -> None:
+        self.where, self.totals, self.share = where, totals, share
+        self.found: dict[str, dict[str, str]] = {part: {} for part in totals}
+
+    def __len__(self) -> int:
+        return sum(len(names) for names in self.found.values())
+
+    def add(self, part: str, name: str, reason: str) -> None:
+        """Count a picture, the first time with a warning.
+
+        Raises
+        ------
+        InputError
+            If now more of the part are corrupt than may be.
+        """
+        names = self.found[part]
+        if name in names:
+            return
+        names[name] = reason
+        if len(names) > self.share * self.totals[part]:
+            raise InputError(
+                f"{self.where} ({part})",
+                expected=f"at most {self.share:.1%} of {self.totals[part]} pictures corrupt",
+                found=f"{len(names)}, the last of them {reason}",
+                fix="run `bitfactor check-data` on it and repair or remove what it lists",
+            )
+        warnings.warn(f"{reason} [left out, corrupt picture {len(names)} of {part}]", stacklevel=2)

@@ -1,0 +1,95 @@
+"""Crops of people: what a worker makes of a few of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.format import Skeleton
+from bitfactor.pictures import read_picture
+from bitfactor.pose import crop_matrix, transform, warp
+from bitfactor.pose.people import People
+
+ROTATION = 30.0  # degrees to either side
+SCALE = (0.7, 1.3)  # of the person in the crop
+
+Indices = NDArray[np.integer]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Decoded pictures by path, RGB; with `keep` they stay in memory."""
+
+    keep: bool
+    _kept: dict[Path, NDArray[np.uint8]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __getitem__(self, path: Path) -> NDArray[np.uint8]:
+        if path in self._kept:
+            return self._kept[path]
+        picture = read_picture(path, channels=3)
+        if self.keep:
+            self._kept[path] = picture
+        return picture
+
+    def fill(self, people: People) -> None:
+        """Decode the pictures that are kept: at once, so that they lie close together in memory."""
+        for path in people.pictures if self.keep else ():
+            self[path]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where the joints of n crops are: (n, J, 2) in pixels, which are labelled (n, J), and the norm (n,)."""
+
+    joints: NDArray[np.float32]
+    labelled: NDArray[np.bool_]
+    norm: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Crops:
+    """Fills an array (at least n, size, size, 3) of bytes with the crops of a batch, by its number.
+
+    `batches` lists the people of each batch. They are moved as the `key` (seed, epoch) says, or stand as they
+    are without one.
+    """
+
+    people: People
+    skeleton: Skeleton
+    size: int
+    pictures: Pictures
+    batches: Sequence[Indices] | Indices
+    key: tuple[int, int] | None
+
+    def __call__(self, number: int, crops: NDArray[np.uint8]) -> Found:
+        """Return where the joints are in these crops."""
+        chosen, joints = self.batches[number], len(self.skeleton.joints)
+        found = Found(
+            np.zeros((len(chosen), joints, 2), np.float32),
+            np.empty((len(chosen), joints), bool),
+            np.empty(len(chosen), np.float32),
+        )
+        for i, person in enumerate(chosen):
+            matrix, flip, scale = self._map(int(person))
+            crops[i] = warp(self.pictures[self.people.pictures[person]], matrix, self.size)
+            order = list(self.skeleton.flipped) if flip else slice(None)
+            found.labelled[i] = self.people.labelled[person][order]
+            found.joints[i] = transform(self.people.joints[person][order], matrix)
+            found.norm[i] = self.people.norm[person] * scale
+        found.joints[~found.labelled] = 0
+        return found
+
+    def _map(self, person: int) -> tuple[NDArray[np.float64], bool, float]:
+        """Return the matrix of a person's crop, whether it mirrors, and crop pixels per picture pixel."""
+        zoom, rotation, flip = (1.0, 0.0, False) if self.key is None else movement(*self.key, person)
+        side = self.people.side[person] / zoom
+        matrix = crop_matrix(self.people.centre[person], side, self.size, rotation, flip)
+        return matrix, flip, self.size / side
+
+
+def movement(seed: int, epoch: int, person: int) -> tuple[float, float, bool]:
+    """Draw scale, rotation in degrees and whether to mirror; it depends on the three numbers alone."""
+    scale, rotation, mirror = np.random.default_rng((seed, epoch, person)).random(3)
+    return SCALE[0] + (SCALE[1] - SCALE[0]) * scale, ROTATION * (2 * rotation - 1), bool(mirror < 0.5)

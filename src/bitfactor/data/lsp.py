@@ -1,0 +1,142 @@
+"""Leeds Sports Pose and its extension: athletes with 14 joints (Johnson & Everingham 2010, 2011)."""
+
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.data.crops import Pictures
+from bitfactor.data.pose import PoseData
+from bitfactor.data.split import Holdout
+from bitfactor.errors import InputError
+from bitfactor.pose import LSP
+from bitfactor.pose.files import need, read_mat
+from bitfactor.pose.people import People
+
+_MARGIN = 1.5  # side of the crop / extent of the joints
+_HELD_OUT = 1000
+
+
+class Lsp(PoseData):
+    """LSP (2,000 pictures) or LSP extended (10,000), whichever the directory holds.
+
+    The last 1,000 pictures are held out: of LSP that is the official test part; the extension has no official
+    split. A person's crop is a square around the labelled joints, 1.5 times as wide as they extend. Errors
+    are measured by the torso, from the right shoulder to the left hip; people for whom one of these is not
+    labelled are not measured. People with fewer than two labelled joints are left out.
+
+    The third row of `joints.mat` says of the extension which joints are labelled; elsewhere its coordinates
+    mean nothing. LSP's own third row marks with 1 the joints that are hidden: they are labelled all the same,
+    and count.
+
+    Example
+    -------
+    >>> data = Lsp.load(Path("lspet"), size=128)       # lspet/images/im00001.jpg ..., lspet/joints.mat
+    >>> inputs, target = next(data.train_batches(32, seed=0, epoch=0))
+    >>> inputs.shape, target["heatmaps"].shape
+    (torch.Size([32, 3, 128, 128]), torch.Size([32, 14, 32, 32]))
+    """
+
+    @classmethod
+    def load(
+        cls,
+        directory: Path | None,
+        size: int = 128,
+        limit: int | None = None,
+        holdout: Holdout = "test",
+        workers: int = 0,
+    ) -> Self:
+        """Read `joints.mat` and find the pictures; they are decoded when first used, and kept.
+
+        Parameters
+        ----------
+        directory
+            The one that holds `joints.mat` and `images/`.
+        size
+            Side of a crop in pixels.
+        limit
+            At most so many people to train on, and as many held out.
+        holdout
+            "validation" holds out the last tenth of the training part in place of the test part.
+        workers
+            Processes that crop; 0 for none.
+
+        Raises
+        ------
+        InputError
+            If a file is missing or does not fit the others.
+        """
+        people = read_lsp(directory)
+        kept = max(len(people) - _HELD_OUT, len(people) // 2)
+        train, test = people.take(slice(kept)), people.take(slice(kept, None))
+        if holdout == "validation":
+            kept -= kept // 10
+            train, test = train.take(slice(kept)), train.take(slice(kept, None))
+        train, test = (_boxed(part).take(slice(limit)).check(directory) for part in (train, test))
+        return cls(train, test, LSP, size, Pictures(keep=True), workers)
+
+
+def read_lsp(directory: Path | None) -> People:
+    """Read everybody in a directory of LSP or its extension, in the order of the pictures' numbers.
+
+    Where fewer than two joints are labelled, the side of the box is 0.
+
+    Raises
+    ------
+    InputError
+        If a file is missing or does not fit the others.
+    """
+    if directory is None:
+        raise InputError(
+            "--data",
+            expected="the directory of LSP or LSP extended, with joints.mat and images/",
+            found="none",
+            fix="get it from https://github.com/axelcarlier/lsp or http://sam.johnson.io/research/lsp.html",
+        )
+    path = directory / "joints.mat"
+    joints, labelled = _joints(path)
+    pictures = tuple(sorted((directory / "images").glob("im*.jpg")))
+    if len(pictures) != len(joints):
+        raise InputError(
+            directory / "images",
+            expected=f"{len(joints)} pictures im*.jpg, as joints.mat has people",
+            found=str(len(pictures)),
+            fix="unpack the archive again",
+        )
+    low = joints.min(1, where=labelled[..., None], initial=np.inf)
+    high = joints.max(1, where=labelled[..., None], initial=-np.inf)
+    low[~labelled.any(1)] = high[~labelled.any(1)] = 0
+    shoulder, hip = LSP.joints.index("right_shoulder"), LSP.joints.index("left_hip")
+    torso = np.linalg.norm(joints[:, shoulder] - joints[:, hip], axis=1)
+    return People(
+        pictures,
+        centre=(low + high) / 2,
+        side=_MARGIN * (high - low).max(1),
+        joints=joints,
+        labelled=labelled,
+        norm=np.where(labelled[:, shoulder] & labelled[:, hip], torso, np.nan),
+    )
+
+
+def _boxed(people: People) -> People:
+    """Leave out those with fewer than two labelled joints, around whom there is no box."""
+    return people.take(np.flatnonzero(people.side > 0))
+
+
+def _joints(path: Path) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return joints (N, 14, 2) and which are labelled, (N, 14)."""
+    (table,) = need(read_mat(path), ("joints",), path)
+    table = np.asarray(table)
+    if table.shape[:2] == (14, 3) and table.ndim == 3:  # the extension
+        rows = table.transpose(2, 0, 1).astype(np.float64)
+        return rows[..., :2], rows[..., 2] == 1
+    if table.shape[:2] == (3, 14) and table.ndim == 3:  # LSP
+        rows = table.transpose(2, 1, 0).astype(np.float64)
+        return rows[..., :2], np.ones(rows.shape[:2], bool)
+    raise InputError(
+        path,
+        expected="joints of shape (14, 3, N) or (3, 14, N)",
+        found=f"shape {table.shape}",
+        fix="give joints.mat as its authors distribute it",
+    )

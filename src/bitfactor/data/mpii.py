@@ -1,0 +1,153 @@
+"""MPII Human Pose: everyday activities, 16 joints (Andriluka et al. 2014), in the split of Tompson et al."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from bitfactor.data.crops import Pictures
+from bitfactor.data.pose import PoseData
+from bitfactor.data.split import Holdout
+from bitfactor.data.workers import usable_workers
+from bitfactor.errors import InputError
+from bitfactor.pose import MPII
+from bitfactor.pose.mpii import read_mpii_h5, read_mpii_json, read_mpii_mat
+from bitfactor.pose.people import People
+from bitfactor.pose.split import corrected, find
+from bitfactor.pose.truth import read_truth
+
+_FOLDERS = (".", "annot", "annotations", "mpii_human_pose_v1_u12_2")
+_PAIRS = (
+    ("train.json", "valid.json"),  # HRNet
+    ("mpii_train.json", "mpii_val.json"),  # mmpose
+    ("train.h5", "valid.h5"),  # pose-hg-train
+)
+_TRUTHS = ("detections_our_format.mat", "gt_valid.mat", "mpii_gt_val.mat")
+_OFFICIAL = "mpii_human_pose*.mat"
+
+
+class Mpii(PoseData):
+    """MPII, 22,246 people to train on and 2,958 held out, whichever form of its annotations is at hand.
+
+    The directory holds `images/`, and beside it, or in `annot/` or `annotations/`, one of
+
+    - `train.json` and `valid.json` of HRNet, or `mpii_train.json` and `mpii_val.json` of mmpose;
+    - `train.h5` and `valid.h5` of pose-hg-train;
+    - the official `mpii_human_pose_v1_u12_1.mat` together with `detections_our_format.mat`.
+
+    Where `detections_our_format.mat` is there (HRNet: `gt_valid.mat`, mmpose: `mpii_gt_val.mat`), joints and
+    head sizes of the held-out people are those of that file, by which published figures are computed; the
+    other files differ for some. The official file does not tell the split: that one does.
+
+    A person's crop is that of all published networks: 1.25 * 200 * scale wide, 15 * scale below the centre.
+    Errors are measured by the head, 0.6 times the diagonal of its box.
+
+    Example
+    -------
+    >>> data = Mpii.load(Path("mpii"))     # mpii/images/015601864.jpg ..., mpii/annot/train.json ...
+    >>> len(data.train), len(data.test)
+    (22246, 2958)
+    """
+
+    @classmethod
+    def load(
+        cls,
+        directory: Path | None,
+        size: int = 256,
+        limit: int | None = None,
+        holdout: Holdout = "test",
+        workers: int | None = None,
+    ) -> Self:
+        """Read the annotations.
+
+        Parameters
+        ----------
+        directory
+            The one that holds `images/`.
+        size
+            Side of a crop in pixels.
+        limit
+            At most so many people to train on, and as many held out.
+        holdout
+            "validation" holds out the last tenth of the training part in place of Tompson's 2,958.
+        workers
+            Processes that read and crop pictures; one per core if not given.
+
+        Raises
+        ------
+        InputError
+            If a file is missing or cannot be read.
+        """
+        if directory is None or not directory.is_dir():
+            raise _missing(directory)
+        train, test = read_mpii(directory)
+        if holdout == "validation":
+            kept = len(train) - len(train) // 10
+            train, test = train.take(slice(kept)), train.take(slice(kept, None))
+        train, test = (part.take(slice(limit)).check(directory) for part in (train, test))
+        workers = usable_workers() if workers is None else workers
+        return cls(train, test, MPII, size, Pictures(keep=False), workers)
+
+
+def read_mpii(directory: Path) -> tuple[People, People]:
+    """Read whichever form of the annotations `directory` holds: the people to train on, and those held out.
+
+    Raises
+    ------
+    InputError
+        If there is none, or a file cannot be read.
+    """
+    pictures = directory / "images"
+    truths = [path for name in _TRUTHS for path in _found(directory, name)]
+    truth = read_truth(truths[0]) if truths else None
+    for names in _PAIRS:
+        pair = [path for name in names for path in _found(directory, name)[:1]]
+        if len(pair) == 2:
+            reader = read_mpii_json if pair[0].suffix == ".json" else read_mpii_h5
+            train, test = (reader(path, pictures) for path in pair)
+            if truth is not None:
+                test = _scored(corrected(test, truth), len(test), directory)
+            return train, test
+    for path in _found(directory, _OFFICIAL):
+        if truth is None:
+            raise InputError(
+                directory,
+                expected=f"{_TRUTHS[0]} beside {path.name}: it tells who is held out",
+                found="none",
+                fix="get it from https://github.com/anibali/eval-mpii-pose, or use the annotations of HRNet",
+            )
+        people, single = read_mpii_mat(path, pictures)
+        held_out = find(people, truth)
+        training = np.setdiff1d(np.flatnonzero(single), held_out)
+        return people.take(training), _scored(corrected(people, truth), len(truth.norm), directory)
+    raise _missing(directory)
+
+
+def _scored(found: People, expected: int, directory: Path) -> People:
+    if len(found) < 0.99 * expected:
+        raise InputError(
+            directory,
+            expected=f"the same {expected} held-out people in the annotations and in {_TRUTHS[0]}",
+            found=f"{len(found)} of them in both",
+            fix="give files of the same split",
+        )
+    return found
+
+
+def _found(directory: Path, pattern: str) -> list[Path]:
+    def paths() -> Iterator[Path]:
+        for folder in _FOLDERS:
+            yield from sorted((directory / folder).glob(pattern))
+
+    return list(paths())
+
+
+def _missing(directory: Path | None) -> InputError:
+    forms = "; ".join((*(" and ".join(pair) for pair in _PAIRS), f"{_OFFICIAL} and {_TRUTHS[0]}"))
+    return InputError(
+        directory or "--data",
+        expected=f"images/ and the annotations of MPII, here or in annot/: {forms}",
+        found="none" if directory is None or directory.is_dir() else "no such directory",
+        fix="get images and annotations from http://human-pose.mpi-inf.mpg.de or the annotations from HRNet",
+    )

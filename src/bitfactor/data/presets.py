@@ -1,0 +1,91 @@
+"""What a training picture goes through between decoding and the network."""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import interpolate
+
+from bitfactor.format import InputSpec
+
+Preset = Literal["paper", "standard"]
+"""Held-out pictures are resized and cropped in the centre; what happens to training pictures is
+
+- paper: resized to 256x256 whatever its shape, cropped to 224x224 at a random place, never mirrored;
+- standard: a random part of 8 to 100 % of its area, 3/4 to 4/3 as wide as high, resized to 224x224, and half
+  of them mirrored (Szegedy et al. 2015).
+
+Other sizes than 224 are in proportion."""
+
+Picture = NDArray[np.uint8]
+View = Callable[[Picture, InputSpec, NDArray[np.float64]], Picture]
+"""A picture of any size, (H, W, 3), and DRAWS random numbers in [0, 1) -> what is seen of it, (*size, 3)."""
+
+DRAWS = 23
+_TRIES = (DRAWS - 3) // 2
+_AREA = (0.08, 1.0)
+_RATIO = (3 / 4, 4 / 3)
+_MEAN = (0.485, 0.456, 0.406)  # of ImageNet's training pictures
+_STD = (0.229, 0.224, 0.225)
+
+
+def input_spec(size: int) -> InputSpec:
+    """Return the specification of square inputs: resized to 256 for a size of 224, cropped in the centre."""
+    resize = round(size * 256 / 224)
+    return InputSpec(size=(size, size), resize=(resize, resize), mean=_MEAN, std=_STD)
+
+
+def _paper(picture: Picture, spec: InputSpec, draws: NDArray[np.float64]) -> Picture:
+    # The part is cut out first, at its place to the nearest pixel: there is less to resize.
+    rows, columns = (
+        _scaled(int(draw * (whole - part + 1)), part, length / whole)
+        for draw, whole, part, length in zip(
+            draws[:2], spec.resize, spec.size, picture.shape[:2], strict=True
+        )
+    )
+    return _resized(picture[rows, columns], spec.size)
+
+
+def _scaled(start: int, length: int, scale: float) -> slice:
+    return slice(round(start * scale), max(round((start + length) * scale), round(start * scale) + 1))
+
+
+def _standard(picture: Picture, spec: InputSpec, draws: NDArray[np.float64]) -> Picture:
+    view = _resized(picture[_random_part(*picture.shape[:2], draws[1:])], spec.size)
+    return cv2.flip(view, 1) if draws[0] < 0.5 else view
+
+
+def _random_part(height: int, width: int, draws: NDArray[np.float64]) -> tuple[slice, slice]:
+    """Return the rows and columns of a part; the largest in the middle if none of ten tries fits."""
+    down, right, *shapes = draws.tolist()
+    low, high = (math.log(ratio) for ratio in _RATIO)
+    for i in range(0, 2 * _TRIES, 2):
+        area = height * width * (_AREA[0] + shapes[i] * (_AREA[1] - _AREA[0]))
+        ratio = math.exp(low + shapes[i + 1] * (high - low))
+        h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
+        if 0 < h <= height and 0 < w <= width:
+            top, left = int(down * (height - h + 1)), int(right * (width - w + 1))
+            return slice(top, top + h), slice(left, left + w)
+    h, w = min(height, round(width / _RATIO[0])), min(width, round(height * _RATIO[1]))
+    top, left = (height - h) // 2, (width - w) // 2
+    return slice(top, top + h), slice(left, left + w)
+
+
+def _resized(picture: Picture, size: tuple[int, int]) -> Picture:
+    """(H, W, 3) -> (*size, 3), no pixel left out.
+
+    Bilinear interpolation takes in every pixel as long as the sides shrink to no less than a half. Beyond
+    that, each pixel becomes a mean of those that it covers; torch does it five times faster than OpenCV.
+    """
+    if picture.shape[0] < 2 * size[0] and picture.shape[1] < 2 * size[1]:
+        return cv2.resize(picture, size[::-1], interpolation=cv2.INTER_LINEAR)
+    batch = torch.from_numpy(picture)[None].permute(0, 3, 1, 2)
+    resized: Picture = interpolate(batch, size, mode="bilinear", antialias=True)[0].permute(1, 2, 0).numpy()
+    return resized
+
+
+VIEWS: dict[str, View] = {"paper": _paper, "standard": _standard}

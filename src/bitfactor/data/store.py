@@ -1,0 +1,33 @@
+"""Pictures as they lie on a disk: encoded, each read when it is wanted."""
+
+from typing import Protocol
+
+import numpy as np
+
+from bitfactor.data.split import Indices
+
+
+class Store(Protocol):
+    """Encoded pictures with their classes, numbered from 0."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        ...
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        """Return an encoded picture and its class.
+
+        Raises
+        ------
+        OSError
+            If it cannot be read.
+        """
+        ...
+
+    def name(self, index: int) -> str:
+        """Return what a message calls the picture."""
+        ...
+
+    def shuffled(self, generator: np.random.Generator) -> Indices:
+        """Return all indices in a random order that suits how the pictures lie."""
+        ...

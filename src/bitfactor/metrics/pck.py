@@ -1,0 +1,90 @@
+"""Percentage of correct keypoints, of a network's heatmaps in batches."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from bitfactor.format import Skeleton
+from bitfactor.pose import LSP, decode
+from bitfactor.pose.pck import MEANS, Convention, Score, pck, score
+
+
+class KeypointMetric(Metric, ABC):
+    """Counts the joints that heatmaps find, as a `Convention` says.
+
+    Update it with heatmaps (N, J, h, w) and the target of a `bitfactor.data.PoseData` batch: `joints`,
+    `labelled` and `norm`. `compute` returns fractions by name; `score` returns all that was counted.
+
+    Parameters
+    ----------
+    stride
+        Pixels of the crop per cell of the heatmaps.
+    """
+
+    higher_is_better = True
+    is_differentiable = False
+    full_state_update = False
+    correct: Tensor
+    labelled: Tensor
+
+    def __init__(self, skeleton: Skeleton, stride: int = 4) -> None:
+        super().__init__()
+        self.skeleton, self.stride = skeleton, stride
+        joints, thresholds = len(skeleton.joints), len(self.convention.thresholds)
+        zeros = torch.zeros(thresholds, joints, dtype=torch.int64)
+        self.add_state("correct", zeros, dist_reduce_fx="sum")
+        self.add_state("labelled", zeros[0].clone(), dist_reduce_fx="sum")
+
+    @property
+    @abstractmethod
+    def convention(self) -> Convention:
+        """What is counted."""
+
+    def update(self, maps: Tensor, target: Mapping[str, Tensor]) -> None:
+        """Count the joints of a batch."""
+        predicted, _ = decode(_array(maps.float()), self.stride)
+        true, labelled, norm = (_array(target[name]) for name in ("joints", "labelled", "norm"))
+        found = score(predicted, true, labelled, norm, self.convention)
+        self.correct += torch.from_numpy(found.correct).to(self.correct.device)
+        self.labelled += torch.from_numpy(found.labelled).to(self.labelled.device)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the plain mean at the first threshold, and the other means and thresholds by name."""
+        name = self.convention.name.lower()
+        means = self.score().means()
+        values = {name: means["plain"][0]}
+        for i, threshold in enumerate(self.convention.thresholds):
+            values |= {f"{name}_{mean}@{threshold}": means[mean][i] for mean in MEANS}
+        return {key: torch.tensor(value, dtype=torch.float64) for key, value in values.items()}
+
+    def score(self) -> Score:
+        """Return what was counted so far."""
+        return Score(self.convention, _array(self.correct), _array(self.labelled))
+
+
+class PCK(KeypointMetric):
+    """PCK at 0.2 and 0.1 of a length: of LSP's torso, from the right shoulder to the left hip.
+
+    Example
+    -------
+    >>> metric = PCK()
+    >>> metric.update(model(inputs), target)
+    >>> metric.compute()["pck"]
+    tensor(0.5213, dtype=torch.float64)
+    """
+
+    def __init__(self, skeleton: Skeleton = LSP, stride: int = 4) -> None:
+        super().__init__(skeleton, stride)
+
+    @property
+    def convention(self) -> Convention:
+        """What is counted."""
+        return pck(self.skeleton)
+
+
+def _array(tensor: Tensor) -> Any:
+    return tensor.detach().cpu().numpy()

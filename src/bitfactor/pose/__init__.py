@@ -1,0 +1,31 @@
+"""Human pose without torch: crops, heatmaps, skeletons, and how well joints were found."""
+
+from bitfactor.pose.crop import (
+    adjusted_mpii_box,
+    crop_matrix,
+    invert,
+    mpii_box,
+    transform,
+    warp,
+    whole_picture,
+)
+from bitfactor.pose.heatmap import decode, encode, flip_maps
+from bitfactor.pose.skeletons import COCO, LSP, MPII, SKELETONS, read_skeleton
+
+__all__ = [
+    "COCO",
+    "LSP",
+    "MPII",
+    "SKELETONS",
+    "adjusted_mpii_box",
+    "crop_matrix",
+    "decode",
+    "encode",
+    "flip_maps",
+    "invert",
+    "mpii_box",
+    "read_skeleton",
+    "transform",
+    "warp",
+    "whole_picture",
+]

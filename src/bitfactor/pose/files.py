@@ -1,0 +1,123 @@
+"""Reading the files in which annotations and predictions are published: .mat, .h5 and .json."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from bitfactor.errors import InputError
+
+
+def read_mat(path: Path) -> dict[str, Any]:
+    """Return the variables of a Matlab file; structs become objects with a field per name.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
+    io = _package("scipy.io", path)
+    try:
+        with path.open("rb") as file:
+            variables = io.loadmat(file, struct_as_record=False, squeeze_me=False)
+    except NotImplementedError as error:  # what scipy says to Matlab 7.3, which is HDF5
+        raise _bad(
+            path, "a Matlab file of version 7.3", "save it with -v7, or give it the ending .h5"
+        ) from error
+    except Exception as error:  # a damaged file raises nearly anything
+        raise unreadable(path, error) from error
+    return {name: value for name, value in variables.items() if not name.startswith("__")}
+
+
+def read_h5(path: Path) -> dict[str, Any]:
+    """Return the arrays at the top of an HDF5 file.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
+    h5py = _package("h5py", path)
+    try:
+        with h5py.File(path, "r") as file:
+            return {name: np.asarray(item) for name, item in file.items() if isinstance(item, h5py.Dataset)}
+    except (OSError, RuntimeError, ValueError) as error:
+        raise unreadable(path, error) from error
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file holds.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+
+
+READERS = {".mat": read_mat, ".h5": read_h5, ".hdf5": read_h5, ".json": read_json}
+
+
+def read(path: Path) -> Any:
+    """Read a file by its ending.
+
+    Raises
+    ------
+    InputError
+        If the ending is another, or the file cannot be read.
+    """
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        endings = ", ".join(READERS)
+        raise InputError(
+            path, expected=f"a file that ends in {endings}", found=repr(path.suffix), fix="give another"
+        )
+    return reader(path)
+
+
+def need(content: Any, names: tuple[str, ...], where: object) -> tuple[Any, ...]:
+    """Return the entries `names` of a file's content.
+
+    Raises
+    ------
+    InputError
+        If one is missing.
+    """
+    held = list(content) if isinstance(content, Mapping) else []
+    missing = [name for name in names if name not in held]
+    if missing:
+        found = f"no {missing[0]!r} but {', '.join(map(repr, held[:8])) or 'something else'}"
+        raise InputError(where, expected=f"a file with {', '.join(names)}", found=found, fix="give another")
+    return tuple(content[name] for name in names)
+
+
+def unreadable(path: Path, error: Exception) -> InputError:
+    """Return the error for a file that cannot be read."""
+    reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120] or type(error).__name__
+    return _bad(path, f"one that cannot be ({reason})", "restore the file or give another")
+
+
+def _package(name: str, path: Path) -> ModuleType:
+    """Import what reads `path`; both packages are needed for such files alone."""
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            path,
+            expected=f"the package {name.split('.')[0]} to read it",
+            found="that it is not installed",
+            fix="pip install 'bitfactor[pose]'",
+        ) from error
+
+
+def _bad(path: Path, found: str, fix: str) -> InputError:
+    return InputError(path, expected=f"a {path.suffix.lower()} file that can be read", found=found, fix=fix)

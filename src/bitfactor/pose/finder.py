@@ -1,0 +1,101 @@
+"""From a picture to joints: crop, network, decoding, back to the picture."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self, get_args
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.errors import InputError
+from bitfactor.format import InputSpec, ModelFile, Skeleton
+from bitfactor.pictures import normalise
+from bitfactor.pose.crop import crop_matrix, invert, transform, warp, whole_picture
+from bitfactor.pose.heatmap import decode
+from bitfactor.pose.scale import MapScale, on_target_scale
+
+Box = tuple[float, float, float, float]
+
+_MARGIN = 1.25  # side of the crop / longer side of a person's box, as in training on MPII
+
+
+@dataclass(frozen=True)
+class PoseFinder:
+    """Finds the joints of one person with a pose network.
+
+    Parameters
+    ----------
+    network
+        Inputs (N, C, H, W) -> heatmaps (N, J, h, w), as a `Session` gives.
+    input_spec
+        How a crop becomes an input.
+    skeleton
+        The joints of the heatmaps.
+    scale
+        What the heatmaps' values mean, for the confidences.
+
+    Example
+    -------
+    >>> session = Session("pose.safetensors")
+    >>> joints, confidence = PoseFinder.of(session.model, session)(read_picture(Path("photo.jpg"), 3))
+    """
+
+    network: Callable[[NDArray[np.float32]], Any]
+    input_spec: InputSpec
+    skeleton: Skeleton
+    scale: MapScale = "linear"
+
+    @classmethod
+    def of(cls, model: ModelFile, network: Callable[[NDArray[np.float32]], Any]) -> Self:
+        """Return the finder for a model file, which `network` runs.
+
+        Raises
+        ------
+        InputError
+            If the file lacks the skeleton or the input specification, or its maps have an unknown scale.
+        """
+        scale = model.provenance.get("heatmaps", "linear")
+        if model.skeleton is None or model.input_spec is None:
+            raise _bad("a skeleton and an input specification", "a file without")
+        if scale not in get_args(MapScale):
+            raise _bad(f"heatmaps of a known scale ({', '.join(get_args(MapScale))})", repr(scale))
+        return cls(network, model.input_spec, model.skeleton, scale)  # type: ignore[arg-type]
+
+    def __call__(
+        self, picture: NDArray[np.uint8], box: Box | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Find the joints of the person in a box of a picture (H, W, 3), RGB.
+
+        Parameters
+        ----------
+        box
+            Left, top, width and height of the person in pixels; what is seen is a square around it, a quarter
+            wider. The whole picture if left out, and nothing around it. It may reach out of the picture.
+
+        Returns
+        -------
+        Joints (J, 2), x and y in pixels of the picture, and confidences (J,) from 0 to 1.
+        """
+        matrix = self._matrix(picture, box)
+        crop = warp(picture, matrix, self.input_spec.size)
+        if len(self.input_spec.mean) == 1:
+            crop = np.asarray(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY), np.uint8)
+        maps = np.asarray(self.network(normalise(crop, self.input_spec)[None]))[0]
+        stride = self.input_spec.size[0] // maps.shape[1]
+        joints, _ = decode(maps, stride)
+        confidence = on_target_scale(maps, self.scale).max((1, 2)).clip(0, 1)
+        return transform(joints, invert(matrix)), confidence.astype(np.float64)
+
+    def _matrix(self, picture: NDArray[np.uint8], box: Box | None) -> NDArray[np.float64]:
+        if box is None:
+            return crop_matrix(*whole_picture(*picture.shape[:2]), self.input_spec.size)
+        left, top, width, height = box
+        centre = (left + (width - 1) / 2, top + (height - 1) / 2)
+        return crop_matrix(centre, _MARGIN * max(width, height), self.input_spec.size)
+
+
+def _bad(expected: str, found: str) -> InputError:
+    return InputError(
+        "pose network", expected=expected, found=found, fix="export it with `bitfactor export RUN`"
+    )

@@ -1,0 +1,92 @@
+"""Heatmaps: where a joint may be, one map per joint.
+
+A map has one cell per `stride` x `stride` block of crop pixels, and cell c lies at the middle of its block:
+crop position u is cell position (u + 0.5) / stride - 0.5. With that rule the cells of a mirrored crop are
+those of the crop in reverse order, for every stride.
+"""
+
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.format import Skeleton
+
+
+def encode(
+    joints: NDArray[np.floating],
+    labelled: NDArray[np.bool_],
+    size: tuple[int, int],
+    stride: int,
+    sigma: float = 1.0,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Draw a Gaussian for each joint; its centre is the joint's exact place, not the nearest cell.
+
+    Parameters
+    ----------
+    joints : (..., J, 2)
+        x and y in crop pixels.
+    labelled : (..., J)
+        Which of them are known. A joint that is not, or that lies outside the crop, gets an empty map.
+    size
+        Height h and width w of the maps.
+    stride
+        Crop pixels per cell.
+    sigma
+        Standard deviation in cells; the Gaussian's peak is 1.
+
+    Returns
+    -------
+    Maps (..., J, h, w), and weights (..., J): 1 where a Gaussian was drawn, else 0.
+    """
+    height, width = size
+    cells = (np.asarray(joints, np.float32) + np.float32(0.5)) / np.float32(stride) - np.float32(0.5)
+    with np.errstate(invalid="ignore"):
+        inside = ((cells >= -0.5) & (cells <= np.array([width, height], np.float32) - 0.5)).all(-1)
+    drawn = inside & np.asarray(labelled, bool)
+    cells = np.where(drawn[..., None], cells, 0)
+    profiles = [
+        np.exp((np.arange(n, dtype=np.float32) - cells[..., axis, None]) ** 2 * np.float32(-0.5 / sigma**2))
+        for axis, n in enumerate((width, height))
+    ]
+    across, down = profiles[0], profiles[1] * drawn[..., None]
+    return down[..., :, None] * across[..., None, :], drawn.astype(np.float32)
+
+
+def decode(maps: NDArray[np.floating], stride: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Find the joints: the highest cell, and from there a quarter of a cell towards the higher neighbour.
+
+    Parameters
+    ----------
+    maps : (..., J, h, w)
+        One map per joint, of any range of values.
+    stride
+        Crop pixels per cell.
+
+    Returns
+    -------
+    Joints (..., J, 2), x and y in crop pixels, and confidences (..., J), the value of the highest cell. Where
+    a map holds NaN, both are NaN.
+    """
+    *lead, height, width = maps.shape
+    flat = maps.reshape(prod(lead), height, width)
+    rows = np.arange(len(flat))
+    y, x = np.divmod(flat.reshape(len(flat), height * width).argmax(1), width)
+    confidence = flat[rows, y, x].astype(np.float64)
+    place = np.stack([x + _quarter(flat[rows, y], x), y + _quarter(flat[rows, :, x], y)], 1)
+    joints = (place + 0.5) * stride - 0.5
+    joints[np.isnan(confidence)] = np.nan
+    return joints.reshape(*lead, 2), confidence.reshape(lead)
+
+
+def _quarter(lines: NDArray[np.floating], at: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Lines (N, n) through the highest cells, which are at (N,): a quarter towards the higher neighbour."""
+    n = lines.shape[1]
+    rows = np.arange(len(lines))
+    slope = lines[rows, np.minimum(at + 1, n - 1)] - lines[rows, np.maximum(at - 1, 0)]
+    return np.where((at > 0) & (at < n - 1), 0.25 * np.sign(slope), 0.0)
+
+
+def flip_maps(maps: NDArray[np.float32], skeleton: Skeleton) -> NDArray[np.float32]:
+    """Return maps (..., J, h, w) of a mirrored crop as those of the crop: reversed, sides swapped."""
+    return np.ascontiguousarray(maps[..., list(skeleton.flipped), :, ::-1])

@@ -1,0 +1,169 @@
+"""MPII's annotations in the three forms in which they are passed around.
+
+All of them count pixels from 1, as Matlab does; here pixel centres stand at whole numbers from 0. They differ
+in what they hold: the official file and the JSON files the person's centre and scale as annotated, the HDF5
+files of pose-hg-train the centre and scale of the crop (see `bitfactor.pose.mpii_box`), and positions of neck
+and head cut to whole numbers.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.errors import InputError
+from bitfactor.pose.crop import adjusted_mpii_box, mpii_box
+from bitfactor.pose.files import need, read_h5, read_json, read_mat
+from bitfactor.pose.people import People
+from bitfactor.pose.skeletons import MPII
+from bitfactor.pose.truth import head_size
+
+_JOINTS = len(MPII.joints)
+_NECK, _HEAD = MPII.joints.index("upper_neck"), MPII.joints.index("head_top")
+
+Box = Callable[[NDArray[np.float64], NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+
+@dataclass(frozen=True)
+class _Person:
+    """A person as annotated, counted from 1; a joint without label is NaN."""
+
+    picture: str
+    centre: tuple[float, float]
+    scale: float
+    joints: NDArray[np.float64]
+    norm: float
+
+
+def read_mpii_json(path: Path, pictures: Path) -> People:
+    """Read people from HRNet's or mmpose's JSON: centre and scale as annotated, no head boxes.
+
+    MPII places upper neck and head top on the middle line of the head's box so that their distance is 0.8 of
+    its diagonal: 0.75 times that distance is the size of the head.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is another.
+    """
+    rows = read_json(path)
+    if not isinstance(rows, list):
+        raise _bad(path, "JSON that is not a list of people")
+    people = []
+    for number, row in enumerate(rows):
+        names = ("image", "center", "scale", "joints", "joints_vis")
+        picture, centre, scale, joints, labelled = need(row, names, f"{path}, person {number}")
+        try:
+            places = np.array(joints, np.float64).reshape(_JOINTS, 2)
+            places[np.array(labelled, np.float64).reshape(_JOINTS) == 0] = np.nan
+            norm = 0.75 * float(np.linalg.norm(places[_HEAD] - places[_NECK]))
+            people.append(_Person(str(picture), (centre[0], centre[1]), float(scale), places, norm))
+        except (TypeError, ValueError, LookupError) as error:
+            raise _bad(f"{path}, person {number}", f"entries that are not ({error})") from error
+    return _people(people, pictures, mpii_box, path)
+
+
+def read_mpii_h5(path: Path, pictures: Path) -> People:
+    """Read people from `train.h5` or `valid.h5` of pose-hg-train: centre and scale are the crop's already.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is another.
+    """
+    names = ("imgname", "center", "scale", "part", "normalize")
+    images, centre, scale, joints, norm = need(read_h5(path), names, path)
+    n = len(images)
+    if centre.shape != (n, 2) or joints.shape != (n, _JOINTS, 2) or scale.size != n or norm.size != n:
+        raise _bad(path, f"arrays of shapes {centre.shape}, {joints.shape}, {scale.shape}, {norm.shape}")
+    places = np.where((joints != 0).any(2, keepdims=True), joints, np.nan).astype(np.float64)
+    columns = zip(map(_text, images), centre, scale.ravel(), places, norm.ravel(), strict=True)
+    people = [_Person(image, tuple(c), float(s), p, float(d)) for image, c, s, p, d in columns]
+    return _people(people, pictures, adjusted_mpii_box, path)
+
+
+def read_mpii_mat(path: Path, pictures: Path) -> tuple[People, NDArray[np.bool_]]:
+    """Read the people of the official `mpii_human_pose_v1_u12_1.mat`: centre and scale as annotated.
+
+    Returns
+    -------
+    The people, and which of them are sufficiently far from others (`single_person`), (N,): those that
+    networks are trained on. People without scale, position or joints, as in the official test part, are left
+    out.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is another.
+    """
+    (release,) = need(read_mat(path), ("RELEASE",), path)
+    try:
+        found = list(_annotated(release[0, 0]))
+    except (AttributeError, TypeError, ValueError, LookupError) as error:
+        raise _bad(path, f"a struct RELEASE that is built otherwise ({error})") from error
+    people = _people([person for person, _ in found], pictures, mpii_box, path)
+    return people, np.array([single for _, single in found], bool)
+
+
+def _annotated(release: Any) -> Iterator[tuple[_Person, bool]]:
+    """Yield the people of the official struct, and whether each is far from others."""
+    images, train = release.annolist.ravel(), np.asarray(release.img_train).ravel()
+    singles = release.single_person.ravel()
+    for image, in_train, single in zip(images, train, singles, strict=True):
+        if not in_train:
+            continue
+        far = {int(number) for number in np.asarray(single).ravel()}
+        for number, rect in enumerate(np.asarray(image.annorect).ravel(), start=1):
+            fields = {name: np.asarray(getattr(rect, name)) for name in getattr(rect, "_fieldnames", ())}
+            present = {name for name, value in fields.items() if value.size}
+            if present >= {"scale", "objpos", "annopoints"} and hasattr(
+                fields["annopoints"].flat[0], "point"
+            ):
+                yield _official(str(image.image[0, 0].name[0]), fields), number in far
+
+
+def _official(picture: str, fields: Mapping[str, NDArray[Any]]) -> _Person:
+    joints = np.full((_JOINTS, 2), np.nan)
+    for point in fields["annopoints"].ravel()[0].point.ravel():
+        joints[int(point.id.item())] = float(point.x.item()), float(point.y.item())
+    corners = [float(fields[name].item()) for name in ("x1", "y1", "x2", "y2")]
+    size = float(head_size(np.reshape(corners, (1, 2, 2)))[0])
+    position = fields["objpos"].ravel()[0]
+    centre = float(position.x.item()), float(position.y.item())
+    return _Person(picture, centre, float(fields["scale"].item()), joints, size)
+
+
+def _people(found: list[_Person], pictures: Path, box: Box, where: Path) -> People:
+    joints = np.array([person.joints for person in found]).reshape(-1, _JOINTS, 2)
+    labelled = np.isfinite(joints).all(2)
+    centre, side = box(
+        np.array([person.centre for person in found], np.float64).reshape(-1, 2),
+        np.array([person.scale for person in found], np.float64),
+    )
+    return People(
+        tuple(pictures / person.picture for person in found),
+        centre - 1,
+        side,
+        np.where(labelled[..., None], joints, 0) - 1,
+        labelled,
+        np.array([person.norm for person in found], np.float64),
+    ).check(where)
+
+
+def _text(name: Any) -> str:
+    """Return a picture's name from bytes, or from a row of character codes."""
+    if isinstance(name, np.ndarray):
+        name = bytes(int(code) for code in name if code)
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def _bad(where: object, found: str) -> InputError:
+    return InputError(
+        where,
+        expected="MPII's annotations, as their authors, HRNet, mmpose or pose-hg-train publish them",
+        found=found,
+        fix="give the file as it is published",
+    )

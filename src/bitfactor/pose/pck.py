@@ -1,0 +1,163 @@
+"""Percentage of correct keypoints: how many of the labelled joints were found, within a share of a length.
+
+A joint is found if its distance from the truth is at most `threshold` times the person's `norm`. Joints that
+are labelled count, hidden ones too. A prediction that is not finite is wrong. A person whose norm is unknown
+or 0 is left out.
+
+Three means over the joints are in print, and differ by more than one point for the same predictions:
+
+- plain: the mean of the joints' rates (pytorch-pose);
+- weighted: the share of all joints that are right, that is each joint's rate by how often it is labelled
+  (HRNet, mmpose);
+- pooled: the same over all 16 joints of MPII (pytorch_stacked_hourglass). The other two leave out pelvis and
+  thorax.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.errors import InputError
+from bitfactor.format import Skeleton
+from bitfactor.pose.skeletons import LSP, MPII
+
+MEANS = ("plain", "weighted", "pooled")
+
+
+@dataclass(frozen=True)
+class Convention:
+    """What is counted.
+
+    Parameters
+    ----------
+    name
+        "PCKh" if the norm is the size of the head, "PCK" if it is another length.
+    thresholds
+        Shares of the norm; the first is the one by which networks are compared.
+    groups
+        Names of groups, and the joints whose rates are averaged there.
+    averaged
+        The joints of the plain and the weighted mean.
+    """
+
+    name: str
+    thresholds: tuple[float, ...]
+    groups: Mapping[str, tuple[int, ...]]
+    averaged: tuple[int, ...]
+
+
+def pckh(skeleton: Skeleton = MPII) -> Convention:
+    """Return PCKh: 0.5 and 0.1 of the head's size, without pelvis and thorax in two of the means."""
+    averaged = tuple(i for i, name in enumerate(skeleton.joints) if name not in ("pelvis", "thorax"))
+    return Convention("PCKh", (0.5, 0.1), groups_of(skeleton), averaged)
+
+
+def pck(skeleton: Skeleton = LSP) -> Convention:
+    """Return PCK: 0.2 and 0.1 of the norm, which is the torso's length in LSP; all joints in all means."""
+    return Convention("PCK", (0.2, 0.1), groups_of(skeleton), tuple(range(len(skeleton.joints))))
+
+
+def groups_of(skeleton: Skeleton) -> dict[str, tuple[int, ...]]:
+    """Return the groups of joints for a table; both sides of a joint are one group.
+
+    Example
+    -------
+    >>> groups_of(MPII)["Head"], groups_of(MPII)["Wrist"], groups_of(LSP)["Head"]
+    ((9,), (10, 15), (12, 13))
+    """
+    if skeleton in (MPII, LSP):
+        head = ("head_top",) if skeleton == MPII else ("neck", "head_top")
+        groups = {"Head": tuple(skeleton.joints.index(name) for name in head)}
+        for part in ("shoulder", "elbow", "wrist", "hip", "knee", "ankle"):
+            groups[part.capitalize()] = tuple(i for i, n in enumerate(skeleton.joints) if n.endswith(part))
+        return groups
+    groups = {}
+    partner = skeleton.flipped
+    for i, name in enumerate(skeleton.joints):
+        if partner[i] == i:
+            groups[name] = (i,)
+        elif i < partner[i]:
+            groups[name.removeprefix("left_").removeprefix("right_")] = (i, partner[i])
+    return groups
+
+
+@dataclass(frozen=True)
+class Score:
+    """How many joints were found: `correct` (T, J) at each of T thresholds, of `labelled` (J,)."""
+
+    convention: Convention
+    correct: NDArray[np.int64]
+    labelled: NDArray[np.int64]
+
+    def rates(self) -> NDArray[np.float64]:
+        """Return the share found of each joint at each threshold, (T, J); NaN for a joint never labelled."""
+        with np.errstate(invalid="ignore"):
+            return self.correct / self.labelled
+
+    def groups(self) -> dict[str, list[float]]:
+        """Return group -> the plain mean of its joints' rates, at each threshold."""
+        rates = self.rates()
+        return {name: _mean(rates[:, list(joints)]) for name, joints in self.convention.groups.items()}
+
+    def means(self) -> dict[str, list[float]]:
+        """Return the three means by name, each at each threshold; NaN if nothing is labelled."""
+        averaged = list(self.convention.averaged)
+        return {
+            "plain": _mean(self.rates()[:, averaged]),
+            "weighted": _share(self.correct[:, averaged], self.labelled[averaged]),
+            "pooled": _share(self.correct, self.labelled),
+        }
+
+
+def score(
+    predicted: NDArray[np.floating],
+    true: NDArray[np.floating],
+    labelled: NDArray[np.bool_],
+    norm: NDArray[np.floating],
+    convention: Convention,
+    where: object = "predictions",
+) -> Score:
+    """Compare predicted with true joints, (N, J, 2) both, where `labelled` (N, J), by the `norm` (N,).
+
+    `where` names the predictions in an error.
+
+    Example
+    -------
+    >>> person = np.zeros((1, 16, 2))
+    >>> found = score(person + [0.4, 0], person, np.ones((1, 16), bool), np.ones(1), pckh())
+    >>> found.means()["plain"]
+    [1.0, 0.0]
+
+    Raises
+    ------
+    InputError
+        If the shapes do not fit.
+    """
+    if predicted.shape != true.shape or true.ndim != 3 or true.shape[2] != 2:
+        raise InputError(
+            where,
+            expected=f"joints of shape {true.shape}, as the truth has",
+            found=f"shape {predicted.shape}",
+            fix="give the predictions for the same people and joints",
+        )
+    norm = np.asarray(norm, np.float64)
+    measurable = np.isfinite(norm) & (norm > 0)
+    counted = np.asarray(labelled, bool) & measurable[:, None]
+    with np.errstate(invalid="ignore"):
+        distance = np.linalg.norm(np.asarray(predicted, np.float64) - true, axis=2)
+        share = distance / np.where(measurable, norm, 1)[:, None]
+        correct = [((share <= threshold) & counted).sum(0) for threshold in convention.thresholds]
+    return Score(convention, np.stack(correct), counted.sum(0))
+
+
+def _mean(rates: NDArray[np.float64]) -> list[float]:
+    """Rates (T, n) -> T means over those that are numbers."""
+    known = rates[:, ~np.isnan(rates[0])]
+    return [float(mean) for mean in known.mean(1)] if known.size else [float("nan")] * len(rates)
+
+
+def _share(correct: NDArray[np.int64], labelled: NDArray[np.int64]) -> list[float]:
+    total = int(labelled.sum())
+    return [float(c) / total if total else float("nan") for c in correct.sum(1)]

@@ -1,0 +1,73 @@
+"""Annotated people, whatever data set they are from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.errors import InputError
+
+
+@dataclass(frozen=True)
+class People:
+    """N people with J joints each, in pixels of their pictures; pixel centres stand at whole numbers.
+
+    Parameters
+    ----------
+    pictures : N paths
+        The file that shows each of them.
+    centre : (N, 2), side : (N,)
+        The square that is cropped, by its middle (x, y) and its side.
+    joints : (N, J, 2)
+        x and y; what stands there for a joint without label means nothing.
+    labelled : (N, J)
+        Which joints are known. Joints that are hidden behind something but annotated are.
+    norm : (N,)
+        The length by which errors are measured; NaN where it is not known, and then nothing is measured.
+    """
+
+    pictures: tuple[Path, ...]
+    centre: NDArray[np.float64]
+    side: NDArray[np.float64]
+    joints: NDArray[np.float64]
+    labelled: NDArray[np.bool_]
+    norm: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def take(self, chosen: Sequence[int] | NDArray[np.integer] | range | slice) -> "People":
+        """Return some of them, in the order given."""
+        index = np.arange(len(self))[chosen]
+        return People(
+            tuple(self.pictures[i] for i in index),
+            self.centre[index],
+            self.side[index],
+            self.joints[index],
+            self.labelled[index],
+            self.norm[index],
+        )
+
+    def check(self, where: object) -> "People":
+        """Return these people if they can be trained on; `where` they are from is named in the error.
+
+        Raises
+        ------
+        InputError
+            If there are none, or a box or a labelled joint is not finite.
+        """
+        labelled = self.labelled
+        if not len(self) or not labelled.any():
+            raise _bad(where, "nobody with a labelled joint")
+        sound = np.isfinite(self.centre).all(1) & np.isfinite(self.side) & (self.side > 0)
+        sound &= (np.isfinite(self.joints).all(2) | ~labelled).all(1)
+        if not sound.all():
+            person = int(np.flatnonzero(~sound)[0])
+            raise _bad(where, f"no finite box or joints for person {person} in {self.pictures[person].name}")
+        return self
+
+
+def _bad(where: object, found: str) -> InputError:
+    return InputError(where, expected="annotated people", found=found, fix="restore the file or give another")

@@ -1,0 +1,119 @@
+"""The skeletons of the data sets, and those that users describe."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from bitfactor.errors import InputError
+from bitfactor.format import Skeleton
+
+
+def skeleton_of(joints: str, *limbs: str) -> Skeleton:
+    """Describe a skeleton by the joints' names, and limbs as chains of names.
+
+    A name that begins with `left_` and the same with `right_` form a flip pair. Where a limb names `*_knee`,
+    it stands for both sides.
+
+    Example
+    -------
+    >>> skeleton_of("left_hand right_hand head", "*_hand head").edges
+    ((0, 2), (1, 2))
+    """
+    names = tuple(joints.split())
+    index = {name: i for i, name in enumerate(names)}
+    edges = []
+    for limb in limbs:
+        for side in ("left", "right") if "*" in limb else ("",):
+            chain = [index[name.replace("*", side)] for name in limb.split()]
+            edges += list(pairwise(chain))
+    pairs = [
+        (i, index["right_" + n.removeprefix("left_")]) for n, i in index.items() if n.startswith("left_")
+    ]
+    return Skeleton(names, tuple(pairs), tuple(edges))
+
+
+MPII = skeleton_of(
+    "right_ankle right_knee right_hip left_hip left_knee left_ankle pelvis thorax upper_neck head_top "
+    "right_wrist right_elbow right_shoulder left_shoulder left_elbow left_wrist",
+    "pelvis thorax upper_neck head_top",
+    "thorax *_shoulder *_elbow *_wrist",
+    "pelvis *_hip *_knee *_ankle",
+)
+
+LSP = skeleton_of(
+    "right_ankle right_knee right_hip left_hip left_knee left_ankle "
+    "right_wrist right_elbow right_shoulder left_shoulder left_elbow left_wrist neck head_top",
+    "neck head_top",
+    "neck *_shoulder *_elbow *_wrist",
+    "*_shoulder *_hip *_knee *_ankle",
+    "left_hip right_hip",
+)
+
+COCO = skeleton_of(
+    "nose left_eye right_eye left_ear right_ear left_shoulder right_shoulder left_elbow right_elbow "
+    "left_wrist right_wrist left_hip right_hip left_knee right_knee left_ankle right_ankle",
+    "nose *_eye *_ear",
+    "left_shoulder right_shoulder",
+    "*_ear *_shoulder *_elbow *_wrist",
+    "*_shoulder *_hip *_knee *_ankle",
+    "left_hip right_hip",
+)
+
+SKELETONS = {"mpii": MPII, "lsp": LSP, "coco": COCO}
+
+
+def read_skeleton(path: Path) -> Skeleton:
+    """Read a skeleton from a small JSON file: `joints`, and pairs of their names.
+
+    Example
+    -------
+    The content of such a file; `flip_pairs` and `edges` may be left out:
+
+        {
+          "joints": ["left_paw", "right_paw", "nose"],
+          "flip_pairs": [["left_paw", "right_paw"]],
+          "edges": [["left_paw", "nose"], ["right_paw", "nose"]]
+        }
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or does not describe a skeleton.
+    """
+    try:
+        described = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise _bad(path, getattr(error, "strerror", None) or f"text that is not JSON ({error})") from error
+    if not isinstance(described, Mapping):
+        raise _bad(path, "JSON that is not an object")
+    unknown = set(described) - {"joints", "flip_pairs", "edges"}
+    if unknown:
+        raise _bad(path, f"the key {min(unknown)!r}")
+    joints = described.get("joints")
+    if not isinstance(joints, list) or not joints or not all(isinstance(name, str) for name in joints):
+        raise _bad(path, "no list of names under 'joints'")
+    pairs = {key: _pairs(path, key, described.get(key, []), joints) for key in ("flip_pairs", "edges")}
+    try:
+        return Skeleton(tuple(joints), pairs["flip_pairs"], pairs["edges"])
+    except InputError as error:
+        raise _bad(path, f"one that is impossible ({error})") from error
+
+
+def _pairs(path: Path, key: str, value: Any, joints: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+        raise _bad(path, f"{key!r} that is not a list of pairs of names")
+    strange = [name for pair in value for name in pair if name not in joints]
+    if strange:
+        raise _bad(path, f"{strange[0]!r} in {key!r}, which is not one of the joints")
+    return tuple((joints.index(a), joints.index(b)) for a, b in value)
+
+
+def _bad(path: Path, found: str) -> InputError:
+    return InputError(
+        path,
+        expected='a skeleton as JSON: {"joints": [names], "flip_pairs": [[left, right]], "edges": [[a, b]]}',
+        found=found,
+        fix="correct the file",
+    )

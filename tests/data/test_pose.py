@@ -1,0 +1,265 @@
+"""What all pose data sets have in common, on pictures with a dot at each joint: red left, blue right."""
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+import scipy.io
+import torch
+
+from bitfactor.data import CocoKeypoints, Lsp, Mpii
+from bitfactor.data.crops import movement
+from bitfactor.errors import InputError
+from bitfactor.pose import COCO, LSP, MPII, crop_matrix, decode, transform, warp
+
+SIZE, PEOPLE, TEST = 96, 24, 6
+RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
+
+
+def colour(name):
+    return RED if name.startswith("left") else BLUE if name.startswith("right") else GREEN
+
+
+def draw(path, joints, skeleton):
+    picture = np.zeros((200, 240, 3), np.uint8)
+    for (x, y), name in zip(joints.round().astype(int), skeleton.joints, strict=True):
+        cv2.circle(picture, (int(x), int(y)), 7, colour(name), -1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(cv2.imencode(".png", picture[..., ::-1])[1].tobytes())
+
+
+def grid(skeleton, rng):
+    """Joints on a grid, so that no dot covers another; in an order that differs between people."""
+    cells = np.array([(x, y) for y in range(50, 150, 20) for x in range(60, 180, 20)], float)
+    return cells[rng.permutation(len(cells))[: len(skeleton.joints)]] + rng.uniform(-2, 2, 2)
+
+
+def make_lsp(path, people, labelled):
+    table = np.concatenate([people, labelled[..., None]], 2)
+    scipy.io.savemat(path / "joints.mat", {"joints": table.transpose(1, 2, 0)})
+    for i, joints in enumerate(people, start=1):
+        draw(path / "images" / f"im{i:05d}.jpg", joints, LSP)
+
+
+def make_mpii(path, people, labelled):
+    for part, rows in (("train", range(TEST, PEOPLE)), ("valid", range(TEST))):
+        content = [
+            {
+                "image": f"{i}.jpg",
+                "center": [121.0, 101 - 15 * 0.6],
+                "scale": 0.6,
+                "joints": (people[i] + 1).tolist(),
+                "joints_vis": labelled[i].astype(int).tolist(),
+            }
+            for i in rows
+        ]
+        (path / "annot").mkdir(exist_ok=True)
+        (path / "annot" / f"{part}.json").write_text(json.dumps(content))
+    for i, joints in enumerate(people):
+        draw(path / "images" / f"{i}.jpg", joints, MPII)
+
+
+def make_coco(path, people, labelled):
+    for part, rows in (("train", range(TEST, PEOPLE)), ("val", range(TEST))):
+        annotations = [
+            {
+                "image_id": i,
+                "keypoints": np.concatenate([people[i], 2 * labelled[i][:, None]], 1).ravel().tolist(),
+                "bbox": [50, 40, 140, 120],
+            }
+            for i in rows
+        ]
+        images = [{"id": i, "file_name": f"{i}.png"} for i in rows]
+        (path / f"{part}.json").write_text(json.dumps({"images": images, "annotations": annotations}))
+    for i, joints in enumerate(people):
+        draw(path / "images" / f"{i}.png", joints, COCO)
+
+
+SETS = {
+    "lsp": (Lsp, LSP, make_lsp),
+    "mpii": (Mpii, MPII, make_mpii),
+    "coco": (CocoKeypoints, COCO, make_coco),
+}
+
+
+@pytest.fixture(scope="module", params=SETS)
+def directory(request, tmp_path_factory):
+    """A directory in the layout of each data set, and the data set."""
+    kind, skeleton, make = SETS[request.param]
+    path = tmp_path_factory.mktemp(request.param)
+    rng = np.random.default_rng(0)
+    people = np.stack([grid(skeleton, rng) for _ in range(PEOPLE)])
+    make(path, people, rng.random((PEOPLE, len(skeleton.joints))) < 0.9)
+    return path, kind
+
+
+@pytest.fixture(scope="module")
+def data(directory):
+    path, kind = directory
+    return kind.load(path, size=SIZE, workers=0)
+
+
+def same(a, b):
+    pairs = [(a[0], b[0]), *((a[1][name], b[1][name]) for name in a[1])]
+    return all(torch.equal(x.nan_to_num(-1), y.nan_to_num(-1)) for x, y in pairs)
+
+
+def test_shapes(data):
+    joints = len(data.skeleton.joints)
+    inputs, target = next(data.train_batches(4, seed=0, epoch=0))
+    assert inputs.shape == (4, 3, SIZE, SIZE)
+    assert {name: tuple(tensor.shape) for name, tensor in target.items()} == {
+        "heatmaps": (4, joints, SIZE // 4, SIZE // 4),
+        "weight": (4, joints),
+        "joints": (4, joints, 2),
+        "labelled": (4, joints),
+        "norm": (4,),
+    }
+    assert inputs.dtype == target["heatmaps"].dtype == target["joints"].dtype == torch.float32
+    assert data.labels == ()
+    assert data.input_spec.size == (SIZE, SIZE)
+    assert len(data.test) > 0
+    assert len(data.train) + len(data.test) == PEOPLE
+
+
+def test_joints_lie_on_the_body_however_it_was_moved(data):
+    """Each joint on a dot of its side's colour; the sides change place in a mirrored crop."""
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (data.input_spec.mean, data.input_spec.std))
+    seen, mirrored = 0, 0
+    for epoch in range(3):
+        order = []
+        for inputs, target in data.train_batches(3, seed=1, epoch=epoch):
+            for crop, joints, labelled, weight in zip(
+                inputs * std + mean, target["joints"], target["labelled"], target["weight"], strict=True
+            ):
+                votes = []
+                for joint in torch.nonzero(weight)[:, 0].tolist():
+                    x, y = joints[joint].round().int().clamp(0, SIZE - 1).tolist()
+                    found = crop[:, y, x]
+                    expected = torch.tensor(colour(data.skeleton.joints[joint])) / 255
+                    if expected[1]:
+                        assert found[1] > 0.3
+                    else:
+                        assert found.max() > 0.3
+                        votes.append(bool((found - expected).abs().sum() > 1))
+                assert len(set(votes)) <= 1
+                mirrored += any(votes)
+                seen += 1
+                assert (weight <= labelled).all()
+                order.append(joints)
+    assert 0.25 < mirrored / seen < 0.75
+
+
+def test_heatmaps_show_the_joints(data):
+    for batches in (data.train_batches(6, 0, 0), data.test_batches(6)):
+        for _, target in batches:
+            found, _ = decode(target["heatmaps"].numpy(), 4)
+            drawn = target["weight"].numpy() > 0
+            assert drawn.mean() > 0.5
+            assert np.abs(found - target["joints"].numpy())[drawn].max() <= 2.01
+
+
+def test_an_epoch_can_be_entered_anywhere(data):
+    whole = list(data.train_batches(4, seed=3, epoch=5))
+    rest = list(data.train_batches(4, seed=3, epoch=5, start=2))
+    assert len(whole) == data.steps(4) > 2
+    assert all(same(a, b) for a, b in zip(whole[2:], rest, strict=True))
+
+
+def test_epochs_and_seeds_differ(data):
+    first = [
+        next(data.train_batches(4, seed, epoch))[1]["joints"] for seed, epoch in ((0, 0), (0, 1), (1, 0))
+    ]
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], first[2])
+
+
+def test_processes_share_a_batch(data):
+    whole = next(data.train_batches(6, 0, 0))
+    parts = [next(data.train_batches(6, 0, 0, rank=rank, world=3)) for rank in range(3)]
+    for rank, part in enumerate(parts):
+        assert torch.equal(part[0], whole[0][rank::3])
+        assert torch.equal(part[1]["heatmaps"], whole[1]["heatmaps"][rank::3])
+
+
+def test_held_out_people_come_once_and_in_order(data):
+    whole = torch.cat([target["joints"] for _, target in data.test_batches(4)])
+    assert len(whole) == len(data.test)
+    shares = [torch.cat([t["joints"] for _, t in data.test_batches(4, rank, 2)]) for rank in range(2)]
+    assert torch.equal(shares[0], whole[::2])
+    assert torch.equal(shares[1], whole[1::2])
+    for i in range(len(data.test)):
+        picture, matrix = data.held_out(i)
+        assert picture.shape == (200, 240, 3)
+        labelled = data.test.labelled[i]
+        expected = transform(data.test.joints[i], matrix)[labelled]
+        np.testing.assert_allclose(whole[i].numpy()[labelled], expected, atol=1e-3)
+
+
+def test_the_norm_is_in_pixels_of_the_crop(data):
+    norm = torch.cat([target["norm"] for _, target in data.test_batches(4)]).numpy()
+    np.testing.assert_allclose(norm, data.test.norm * SIZE / data.test.side, rtol=1e-5)
+
+
+def test_workers_make_the_same_batches(data, directory):
+    path, kind = directory
+    with_workers = kind.load(path, size=SIZE, workers=2)
+    for a, b in zip(with_workers.train_batches(5, 0, 1), data.train_batches(5, 0, 1), strict=True):
+        assert same(a, b)
+
+
+def test_limit_and_validation(directory, data):
+    path, kind = directory
+    few = kind.load(path, size=SIZE, limit=3, workers=0)
+    assert (len(few.train), len(few.test)) == (3, 3)
+    validation = kind.load(path, size=SIZE, holdout="validation", workers=0)
+    n = len(data.train)
+    assert (len(validation.train), len(validation.test)) == (n - n // 10, n // 10)
+    assert {*validation.train.pictures, *validation.test.pictures} == {*data.train.pictures}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_damaged_picture_is_named(directory, tmp_path, workers):
+    path, kind = directory
+    data = kind.load(path, size=SIZE, workers=workers)
+    damaged = data.test.pictures[1]
+    whole = damaged.read_bytes()
+    damaged.write_bytes(b"no picture")
+    try:
+        with pytest.raises(InputError, match=f"{damaged.name}: expected a picture"):
+            list(data.test_batches(2))
+    finally:
+        damaged.write_bytes(whole)
+
+
+@pytest.mark.parametrize("size", [0, 8, 98, -4])
+def test_sizes_that_have_no_heatmap(directory, size):
+    path, kind = directory
+    with pytest.raises(InputError, match="multiple of 4"):
+        kind.load(path, size=size)
+
+
+def test_a_directory_that_is_another(directory, tmp_path):
+    _, kind = directory
+    for wrong in (None, tmp_path, tmp_path / "none"):
+        with pytest.raises(InputError):
+            kind.load(wrong, size=SIZE)
+
+
+def test_movements_cover_their_range():
+    """Of a fixed sample: uniform from 0.7 to 1.3, from -30 to 30 degrees, half of them mirrored."""
+    scale, rotation, flip = np.array([movement(0, 0, person) for person in range(4000)]).T
+    for values, low, high in ((scale, 0.7, 1.3), (rotation, -30, 30)):
+        shares, _ = np.histogram(values, bins=10, range=(low, high))
+        assert shares.sum() == 4000
+        assert shares.min() > 320
+    assert abs(flip.mean() - 0.5) < 0.03
+    assert np.abs(np.corrcoef([scale, rotation, flip])[np.triu_indices(3, 1)]).max() < 0.05
+
+
+def test_the_person_grows_by_the_scale_drawn():
+    """A crop of a side divided by 1.3 shows the person 1.3 times as large."""
+    plain, grown = (crop_matrix((50, 50), 100 / scale, 64) for scale in (1.0, 1.3))
+    np.testing.assert_allclose(grown[:, :2], 1.3 * plain[:, :2])
+    assert warp(np.zeros((9, 9), np.uint8), grown, 64).shape == (64, 64)

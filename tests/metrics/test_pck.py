@@ -1,0 +1,101 @@
+import numpy as np
+import pytest
+import torch
+from torchmetrics import MetricCollection
+
+from bitfactor.metrics import PCK, PCKh
+from bitfactor.pose import LSP, MPII, encode
+from bitfactor.pose.pck import pck, pckh, score
+
+METRICS = {"pckh": (PCKh, MPII, pckh), "pck": (PCK, LSP, pck)}
+
+
+@pytest.fixture(params=METRICS)
+def case(request):
+    """A metric, heatmaps for it with errors, and the target."""
+    kind, skeleton, convention = METRICS[request.param]
+    rng = np.random.default_rng(0)
+    joints = rng.uniform(20, 108, (10, len(skeleton.joints), 2)).astype(np.float32)
+    wrong = joints + rng.normal(0, 5, joints.shape)
+    maps, _ = encode(wrong, np.ones(wrong.shape[:2], bool), (32, 32), 4)
+    target = {
+        "joints": torch.from_numpy(joints),
+        "labelled": torch.from_numpy(rng.random(joints.shape[:2]) < 0.8),
+        "norm": torch.from_numpy(rng.uniform(10, 40, 10).astype(np.float32)),
+    }
+    target["norm"][3] = float("nan")
+    return request.param, kind, convention(skeleton), torch.from_numpy(maps), target
+
+
+def parts(maps, target, size):
+    for start in range(0, len(maps), size):
+        chosen = slice(start, start + size)
+        yield maps[chosen], {name: tensor[chosen] for name, tensor in target.items()}
+
+
+def test_it_is_the_score_of_the_decoded_heatmaps(case):
+    name, kind, convention, maps, target = case
+    metric = kind()
+    metric.update(maps, target)
+    from bitfactor.pose import decode
+
+    arrays = [target[key].numpy() for key in ("joints", "labelled", "norm")]
+    expected = score(decode(maps.numpy(), 4)[0], *arrays, convention)
+    assert np.array_equal(metric.score().correct, expected.correct)
+    values = metric.compute()
+    headline, fine = convention.thresholds
+    assert 0.1 < values[name] < 0.99
+    assert values[name] == values[f"{name}_plain@{headline}"] == expected.means()["plain"][0]
+    assert values[f"{name}_pooled@{fine}"] == expected.means()["pooled"][1]
+    assert values[f"{name}_weighted@{headline}"] == expected.means()["weighted"][0]
+
+
+@pytest.mark.parametrize("size", [1, 3, 10])
+def test_batches_do_not_matter(case, size):
+    _, kind, _, maps, target = case
+    whole, split = kind(), kind()
+    whole.update(maps, target)
+    for part in parts(maps, target, size):
+        split.update(*part)
+    assert whole.compute() == split.compute()
+
+
+def test_counts_of_processes_are_added(case):
+    _, kind, _, maps, target = case
+    whole, *shares = kind(), kind(), kind()
+    whole.update(maps, target)
+    for metric, part in zip(shares, parts(maps, target, 5), strict=True):
+        metric.update(*part)
+    total = shares[0].metric_state["correct"] + shares[1].metric_state["correct"]
+    assert torch.equal(total, whole.metric_state["correct"])
+    assert {reduction.__name__ for reduction in whole._reductions.values()} == {"dim_zero_sum"}
+
+
+def test_a_collection_lists_its_values(case):
+    name, kind, _, maps, target = case
+    metrics = MetricCollection({"any": kind()})
+    metrics.update(maps, target)
+    assert float(metrics.compute()[name]) == kind_value(kind, maps, target, name)
+
+
+def kind_value(kind, maps, target, name):
+    metric = kind()
+    metric.update(maps, target)
+    return float(metric.compute()[name])
+
+
+def test_nothing_seen_is_nan_and_nan_heatmaps_are_wrong(case):
+    name, kind, _, maps, target = case
+    metric = kind()
+    nothing = {key: tensor[:0] for key, tensor in target.items()}
+    metric.update(maps[:0], nothing)
+    assert metric.compute()[name].isnan()
+    metric.update(torch.full_like(maps, float("nan")), target)
+    assert metric.compute()[name] == 0
+
+
+def test_half_precision(case):
+    name, kind, _, maps, target = case
+    metric = kind()
+    metric.update(maps.bfloat16(), target)
+    assert abs(metric.compute()[name] - kind_value(kind, maps, target, name)) < 0.15

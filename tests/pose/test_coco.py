@@ -1,0 +1,82 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bitfactor.errors import InputError
+from bitfactor.pose import COCO
+from bitfactor.pose.coco import read_coco, skeleton_in
+
+KEYPOINTS = [0, 0, 0, 30.5, 40, 1, 50, 60, 2, *[0] * 42]
+
+
+def content(**changes):
+    annotation = {"image_id": 7, "keypoints": KEYPOINTS, "bbox": [20, 30, 40, 80], "iscrowd": 0}
+    return {
+        "images": [{"id": 7, "file_name": "a.jpg"}],
+        "annotations": [
+            {**annotation, **changes},
+            {**annotation, "keypoints": [0] * 51},
+            {**annotation, "iscrowd": 1, "bbox": []},
+        ],
+    }
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(described):
+        (tmp_path / "people.json").write_text(json.dumps(described))
+        return tmp_path / "people.json"
+
+    return write
+
+
+def test_labelled_people(write):
+    people = read_coco(write(content()), Path("pictures"), COCO)
+    assert people.pictures == (Path("pictures/a.jpg"),)
+    assert people.centre.tolist() == [[39.5, 69.5]]
+    assert people.side.tolist() == [100]
+    assert people.norm.tolist() == [80]
+    assert np.flatnonzero(people.labelled[0]).tolist() == [1, 2]
+    assert people.joints[0, 1].tolist() == [30.5, 40]
+
+
+@pytest.mark.parametrize(
+    ("described", "words"),
+    [
+        ([], "expected a file with images, annotations"),
+        ({"images": []}, "no 'annotations'"),
+        ({"images": [], "annotations": []}, "nobody"),
+        (content(image_id=9), "KeyError: 9"),
+        (content(keypoints=[1, 2, 2] * 3), "3 keypoints, while the skeleton has 17 joints"),
+        (content(keypoints=[1, 2, 2, 5]), "an entry that is not"),
+        (content(bbox=[1, 2]), "an entry that is not"),
+        (content(bbox=[20, 30, 0, 0]), "no finite box or joints for person 0 in a"),
+    ],
+)
+def test_what_does_not_fit(write, described, words):
+    with pytest.raises(InputError, match=words):
+        read_coco(write(described), Path("pictures"), COCO)
+
+
+def test_the_skeleton_of_a_category(write):
+    cat = {"name": "cat", "keypoints": ["nose", "left_paw", "right_paw"], "skeleton": [[1, 2], [1, 3]]}
+    skeleton = skeleton_in(write({"categories": [{"name": "tree"}, cat]}))
+    assert skeleton.joints == ("nose", "left_paw", "right_paw")
+    assert skeleton.flip_pairs == ((1, 2),)
+    assert skeleton.edges == ((0, 1), (0, 2))
+    assert skeleton_in(write(content())) is None
+
+
+@pytest.mark.parametrize(
+    ("categories", "words"),
+    [
+        ([{"keypoints": ["a"]}, {"keypoints": ["b"]}], "2 categories with keypoints"),
+        ([{"keypoints": ["a", "a"]}], "impossible.*'a' twice"),
+        ([{"keypoints": ["a", "b"], "skeleton": [[0, 1]]}], "impossible.*pair -1, 0"),
+    ],
+)
+def test_an_impossible_skeleton_of_a_category(write, categories, words):
+    with pytest.raises(InputError, match=words):
+        skeleton_in(write({"categories": categories}))

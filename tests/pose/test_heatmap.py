@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from bitfactor.pose import LSP, MPII, decode, encode, flip_maps
+
+SIZE, STRIDE = (24, 32), 4
+HEIGHT, WIDTH = (n * STRIDE for n in SIZE)
+
+
+def joints_inside(shape):
+    unit = arrays(np.float64, (*shape, 2), elements=st.floats(0, 1))
+    return unit.map(lambda u: u * np.array([WIDTH, HEIGHT]) - 0.5)
+
+
+@given(joints_inside((3, 5)), st.sampled_from([0.7, 1.0, 2.0]))
+def test_decoding_finds_what_was_encoded(joints, sigma):
+    maps, weight = encode(joints, np.ones((3, 5), bool), SIZE, STRIDE, sigma)
+    found, confidence = decode(maps, STRIDE)
+    assert maps.shape == (3, 5, *SIZE)
+    assert maps.dtype == weight.dtype == np.float32
+    assert weight.all()
+    assert np.abs(found - joints).max() <= STRIDE / 2 + 1e-3
+    assert confidence.min() > 0.5
+
+
+@given(joints_inside((5,)))
+def test_away_from_the_border_within_a_quarter(joints):
+    joints = joints * 0.8 + 0.1 * np.array([WIDTH, HEIGHT])
+    found, _ = decode(encode(joints, np.ones(5, bool), SIZE, STRIDE)[0], STRIDE)
+    assert np.abs(found - joints).max() <= STRIDE / 4 + 1e-3
+
+
+@given(joints_inside((16,)))
+def test_a_mirrored_crop_has_the_mirrored_maps(joints):
+    """On any stride: the cells of the mirrored crop are those of the crop, reversed."""
+    labelled = np.ones(16, bool)
+    mirrored = (joints * [-1, 1] + [WIDTH - 1, 0])[list(MPII.flipped)]
+    maps, _ = encode(joints, labelled, SIZE, STRIDE)
+    maps_of_mirrored, _ = encode(mirrored, labelled, SIZE, STRIDE)
+    np.testing.assert_allclose(flip_maps(maps_of_mirrored, MPII), maps, atol=1e-4)
+
+
+@pytest.mark.parametrize("skeleton", [MPII, LSP])
+def test_flipping_twice_is_the_identity(skeleton):
+    maps = np.random.default_rng(0).standard_normal((2, len(skeleton.joints), 6, 9)).astype(np.float32)
+    assert not np.array_equal(flip_maps(maps, skeleton), maps)
+    assert np.array_equal(flip_maps(flip_maps(maps, skeleton), skeleton), maps)
+
+
+@pytest.mark.parametrize("place", [(-0.6, 5), (5, -9), (WIDTH - 0.4, 5), (5, HEIGHT + 50), (np.nan, 5)])
+def test_a_joint_outside_the_crop_is_not_drawn(place):
+    maps, weight = encode(np.array([place, (10, 10)]), np.array([True, True]), SIZE, STRIDE)
+    assert weight.tolist() == [0, 1]
+    assert not maps[0].any()
+    assert maps[1].max() > 0.7
+
+
+def test_a_joint_without_label_is_not_drawn():
+    maps, weight = encode(np.full((2, 2), 10.0), np.array([False, True]), SIZE, STRIDE)
+    assert weight.tolist() == [0, 1]
+    assert not maps[0].any()
+
+
+def test_the_map_is_a_gaussian_around_the_joint():
+    """A joint in the middle of cell (3, 2) with sigma 2: the peak is 1, two cells away exp(-1/2)."""
+    joint = (np.array([[3.0, 2.0]]) + 0.5) * STRIDE - 0.5
+    maps, _ = encode(joint, np.ones(1, bool), SIZE, STRIDE, sigma=2.0)
+    assert maps[0, 2, 3] == 1
+    np.testing.assert_allclose([maps[0, 4, 3], maps[0, 2, 5]], np.exp(-0.5), rtol=1e-6)
+
+
+def test_scale_and_offset_of_the_values_do_not_matter():
+    maps = np.random.default_rng(0).standard_normal((4, 8, 8))
+    np.testing.assert_array_equal(decode(maps, 4)[0], decode(7 * maps - 100, 4)[0])
+
+
+def test_nan_is_found_nowhere():
+    maps = np.zeros((2, 8, 8), np.float32)
+    maps[0, 3, 3], maps[0, 5, 5], maps[1, 3, 3] = 1, np.nan, 1
+    joints, confidence = decode(maps, 4)
+    assert np.isnan(joints[0]).all()
+    assert np.isnan(confidence[0])
+    assert joints[1].tolist() == [13.5, 13.5]
+    assert confidence[1] == 1

@@ -1,0 +1,71 @@
+import json
+
+import pytest
+
+from bitfactor.errors import InputError
+from bitfactor.pose import COCO, LSP, MPII, SKELETONS, read_skeleton
+from bitfactor.pose.skeletons import skeleton_of
+
+
+def pairs(skeleton):
+    return {frozenset(pair) for pair in skeleton.flip_pairs}
+
+
+def test_flip_pairs_are_those_of_the_data_sets():
+    mpii = [(0, 5), (1, 4), (2, 3), (10, 15), (11, 14), (12, 13)]
+    lsp = [(0, 5), (1, 4), (2, 3), (6, 11), (7, 10), (8, 9)]
+    coco = [(1, 2), (3, 4), (5, 6), (7, 8), (9, 10), (11, 12), (13, 14), (15, 16)]
+    for skeleton, expected in ((MPII, mpii), (LSP, lsp), (COCO, coco)):
+        assert pairs(skeleton) == {frozenset(pair) for pair in expected}
+
+
+@pytest.mark.parametrize("name", SKELETONS)
+def test_limbs_connect_all_joints_and_mirror_onto_themselves(name):
+    skeleton = SKELETONS[name]
+    reached = {0}
+    for _ in skeleton.joints:
+        reached |= {joint for edge in skeleton.edges for joint in edge if reached & set(edge)}
+    assert reached == set(range(len(skeleton.joints)))
+    edges = {frozenset(edge) for edge in skeleton.edges}
+    assert edges == {frozenset(skeleton.flipped[joint] for joint in edge) for edge in edges}
+
+
+def test_sides_of_a_limb():
+    skeleton = skeleton_of("left_hand right_hand head", "*_hand head")
+    assert skeleton.edges == ((0, 2), (1, 2))
+    assert skeleton.flip_pairs == ((0, 1),)
+
+
+def test_a_skeleton_of_ones_own(tmp_path):
+    path = tmp_path / "cat.json"
+    path.write_text(json.dumps({"joints": ["l_paw", "r_paw", "nose"], "flip_pairs": [["l_paw", "r_paw"]]}))
+    skeleton = read_skeleton(path)
+    assert skeleton.joints == ("l_paw", "r_paw", "nose")
+    assert skeleton.flipped == (1, 0, 2)
+    assert skeleton.edges == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not an object"),
+        ('{"joints": []}', "no list of names"),
+        ('{"joints": ["a", 1]}', "no list of names"),
+        ('{"joints": ["a"], "limbs": []}', "the key 'limbs'"),
+        ('{"joints": ["a", "b"], "edges": [["a", "c"]]}', "'c' in 'edges'"),
+        ('{"joints": ["a", "b"], "edges": ["ab"]}', "not a list of pairs"),
+        ('{"joints": ["a", "b"], "flip_pairs": [["a", "a"]]}', "impossible"),
+        ('{"joints": ["a", "a"]}', "'a' twice"),
+    ],
+)
+def test_what_is_no_skeleton_is_named(tmp_path, content, words):
+    path = tmp_path / "cat.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=words):
+        read_skeleton(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match="No such file"):
+        read_skeleton(tmp_path / "none.json")
