@@ -1,14 +1,22 @@
+import numpy as np
 import pytest
 import torch
 
+import bitfactor
 from bitfactor.convert import Binarization, binarize_
-from bitfactor.models.hourglass import Hourglass, hourglass
+from bitfactor.errors import InputError
+from bitfactor.models import hourglass
 from bitfactor.nn import BinaryLayer
+from bitfactor.runtime import Session
 
 
-def test_preset_is_one_tensor_of_24_convolutions() -> None:
+def parameters(model) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def test_preset_is_one_tensor_of_24_convolutions():
     model = hourglass()
-    assert sum(p.numel() for p in model.parameters()) == pytest.approx(4.98e6, rel=0.002)
+    assert parameters(model) == 4_985_168
     plan = binarize_(model)
     members = [layer for layer in plan.binary if layer.bank == "hourglass"]
     assert len(members) == 24
@@ -23,30 +31,81 @@ def test_preset_is_one_tensor_of_24_convolutions() -> None:
     assert {layer.shape[2:] for layer in plan.layers if not layer.binary} == {(7, 7), (1, 1)}
 
 
-def test_several_stacks_add_a_mode() -> None:
-    model = Hourglass(joints=3, stacks=2, channels=8, depth=2)
+def test_several_stacks_add_a_mode():
+    model = hourglass(joints=3, stacks=2, channels=8, depth=2)
     binarize_(model)
     layer = model.get_submodule("stacks.1.hourglass.inner.up.conv2")
     assert layer.latent.core.shape == (2, 2, 3, 2, 8, 8, 3, 3)
     assert layer.latent.place == (1, 1, 2, 1)
 
 
+def test_the_hierarchical_network_of_256_channels_has_the_6_2_million_of_its_authors():
+    model = hourglass(channels=256, block="hierarchical")
+    assert parameters(model) == 6_236_624
+    assert sum(p.numel() for p in model.parameters() if p.dim() == 4) == 6_220_992
+
+
+@pytest.mark.parametrize(("stacks", "grid"), [(1, (2, 3)), (2, (2, 2, 3))])
+def test_each_convolution_of_hierarchical_blocks_has_a_tensor(stacks, grid):
+    model = hourglass(joints=3, channels=16, stacks=stacks, depth=2, block="hierarchical")
+    plan = binarize_(model)
+    shapes = {"conv1": (8, 16, 3, 3), "conv2": (4, 8, 3, 3), "conv3": (4, 4, 3, 3)}
+    for name, shape in shapes.items():
+        members = [layer for layer in plan.binary if layer.bank == f"hourglass.{name}"]
+        assert {layer.name.rsplit(".", 1)[1] for layer in members} == {name}
+        assert len(members) == np.prod(grid)
+        assert model.get_submodule(members[0].name).latent.core.shape == (*grid, *shape)
+
+
+@pytest.mark.parametrize("block", ["basic", "hierarchical"])
 @pytest.mark.parametrize("stacks", [1, 2])
-def test_heatmaps_of_every_stack_in_training_and_of_the_last_in_eval(stacks) -> None:
-    model = Hourglass(joints=5, stacks=stacks, channels=8, depth=2)
-    x = torch.randn(2, 3, 32, 32)
+def test_heatmaps_of_every_stack_in_training_and_of_the_last_in_eval(stacks, block):
+    model = hourglass(joints=5, stacks=stacks, channels=8, depth=2, block=block)
+    x = torch.randn(2, 3, 32, 48)
     maps = model(x)
-    assert [tuple(m.shape) for m in maps] == [(2, 5, 8, 8)] * stacks
-    assert model.eval()(x).shape == (2, 5, 8, 8)
+    assert [tuple(m.shape) for m in maps] == [(2, 5, 8, 12)] * stacks
+    assert model.eval()(x).shape == (2, 5, 8, 12)
+    assert torch.equal(model.train()(x)[-1], maps[-1])
 
 
-def test_binary_twin_exports_and_trains() -> None:
-    model = Hourglass(joints=2, channels=8, depth=1)
-    binarize_(model, Binarization(latent="holistic", scale="analytic"))
-    x = torch.randn(1, 3, 16, 16)
-    sum(m.square().sum() for m in model(x)).backward()
-    assert all(
-        p.grad is not None for m in model.modules() if isinstance(m, BinaryLayer) for p in m.parameters()
-    )
-    model.eval()
-    torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), model(x))
+@pytest.mark.parametrize("stacks", [1, 2])
+def test_every_parameter_learns(stacks):
+    """Also those that only a later hourglass, or only its supervision, reaches."""
+    model = hourglass(joints=2, channels=8, depth=1, stacks=stacks)
+    binarize_(model, Binarization(latent="holistic", scale="learned"))
+    sum(m.square().sum() for m in model(torch.randn(2, 3, 16, 16))).backward()
+    assert any(isinstance(module, BinaryLayer) for module in model.modules())
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize(("stacks", "block"), [(1, "basic"), (2, "basic"), (4, "basic"), (2, "hierarchical")])
+def test_the_file_gives_the_maps_of_the_last_stack(stacks, block, tmp_path):
+    torch.manual_seed(0)
+    model = hourglass(joints=3, channels=16, stacks=stacks, depth=2, block=block)
+    binarize_(model)
+    x = torch.randn(4, 3, 32, 64)
+    model(x)
+    bitfactor.export(model.eval(), tmp_path / "net.safetensors", x)
+    maps = Session(tmp_path / "net.safetensors")(x.numpy())
+    assert maps.shape == (4, 3, 8, 16)
+    with torch.inference_mode():
+        np.testing.assert_allclose(maps, model(x).numpy(), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"channels": 6}, "channels"),
+        ({"depth": 0}, "depth"),
+        ({"stacks": 0}, "stacks"),
+        ({"block": "basis"}, "basic"),
+    ],
+)
+def test_unusable_options(options, named):
+    with pytest.raises(InputError, match=named):
+        hourglass(**options)
+
+
+def test_a_picture_of_another_size():
+    with pytest.raises(InputError, match="multiples of 16, .* found 24 x 32"):
+        hourglass(joints=1, channels=8, depth=2)(torch.zeros(1, 3, 24, 32))

@@ -1,11 +1,14 @@
 import pytest
 from rich.console import Console
 
+from bitfactor.format import InputSpec, Skeleton
 from bitfactor.recipes import RECIPES, recipe_named, recipe_of
-from bitfactor.training import Optimization, Run, build, train
-from bitfactor.training.loop import learning_rate
+from bitfactor.training import Interface, Run, build, train
 
 LATENTS = ("none", "svd", "tucker", "holistic")
+INTERFACE = Interface(
+    InputSpec((8, 8), (8, 8), (0.5,), (0.25,)), ("a", "b"), Skeleton(("l_eye", "r_eye"), ((0, 1),))
+)
 SCALES = ("none", "analytic", "learned")
 
 
@@ -27,19 +30,15 @@ def test_every_latent_and_scale_trains_and_exports(latent, scale, tmp_path):
 def test_a_recipe_is_its_settings(name, tmp_path):
     recipe = recipe_named(name)
     run = Run(tmp_path)
-    run.start(recipe.settings(), {})
+    run.start(recipe.settings(), INTERFACE, {})
     assert recipe_of(run).settings() == recipe.settings()
+    assert run.interface() == INTERFACE
 
 
 def test_the_seed_decides_the_first_weights():
     recipe = recipe_named("digits")
     one, two = (build(recipe).state_dict() for _ in range(2))
     assert all((one[name] == two[name]).all() for name in one)
-
-
-def test_learning_rate_falls_along_half_a_cosine():
-    plan = Optimization(epochs=1, batch_size=1, learning_rate=0.4)
-    assert [learning_rate(plan, x) for x in (0, 0.5, 1)] == pytest.approx([0.4, 0.2, 0])
 
 
 def test_a_finished_run_says_so(run, capsys):

@@ -10,42 +10,69 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-Stem = Literal["imagenet", "cifar"]
+Stem = Literal["imagenet", "cifar", "halving"]
+Activation = Literal["relu", "prelu", "none"]
+Shortcuts = Literal["block", "conv"]
 
 
 class BasicBlock(nn.Module):
-    """BN, conv 3x3, ReLU, twice, then + shortcut (He et al. 2016, with the order of XNOR-Net).
+    """BN, conv 3x3, activation, twice, then + shortcut (He et al. 2016, with the order of XNOR-Net).
 
     (N, in_channels, H, W) -> (N, channels, H / stride, W / stride). Where the shape changes, the shortcut is
-    an average pooling, a 1x1 convolution and a BN.
+    an average pooling, a 1x1 convolution and a BN; one that is to turn binary has the BN before the
+    convolution, which needs inputs of both signs.
+
+    With `shortcuts="conv"` a shortcut spans each convolution (Bi-Real Net, Liu et al. 2018).
     """
 
-    def __init__(self, in_channels: int, channels: int, stride: int) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        stride: int,
+        activation: Activation = "relu",
+        shortcuts: Shortcuts = "block",
+        *,
+        binary_shortcuts: bool = False,
+    ) -> None:
         super().__init__()
         self.bn1 = nn.BatchNorm2d(in_channels)
         self.conv1 = nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False)
-        self.act1 = nn.ReLU()
+        self.act1 = _activation(activation, channels)
         self.bn2 = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
-        self.act2 = nn.ReLU()
+        self.act2 = _activation(activation, channels)
+        self.each = shortcuts == "conv"
+        same = stride == 1 and in_channels == channels
         self.downsample = (
-            nn.Identity()
-            if stride == 1 and in_channels == channels
-            else _shortcut(in_channels, channels, stride)
+            nn.Identity() if same else _shortcut(in_channels, channels, stride, binary=binary_shortcuts)
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        shortcut = self.downsample(x)
         y = self.act1(self.conv1(self.bn1(x)))
+        if self.each:
+            y = shortcut = y + shortcut
         y = self.act2(self.conv2(self.bn2(y)))
-        return y + self.downsample(x)  # type: ignore[no-any-return]
+        return y + shortcut  # type: ignore[no-any-return]
 
 
-def _shortcut(in_channels: int, channels: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.AvgPool2d(stride, stride) if stride > 1 else nn.Identity(),
-        nn.Conv2d(in_channels, channels, 1, bias=False),
-        nn.BatchNorm2d(channels),
-    )
+def _activation(name: Activation, channels: int) -> nn.Module:
+    if name == "none":
+        return nn.Identity()
+    return nn.ReLU() if name == "relu" else nn.PReLU(channels)
+
+
+def _shortcut(in_channels: int, channels: int, stride: int, *, binary: bool) -> nn.Sequential:
+    pool = nn.AvgPool2d(stride, stride) if stride > 1 else nn.Identity()
+    conv = nn.Conv2d(in_channels, channels, 1, bias=False)
+    if binary:
+        return nn.Sequential(pool, nn.BatchNorm2d(in_channels), conv)
+    return nn.Sequential(pool, conv, nn.BatchNorm2d(channels))
+
+
+# kernel size, stride, padding
+_STEMS: dict[Stem, tuple[int, int, int]] = {"imagenet": (7, 2, 3), "cifar": (3, 1, 1), "halving": (3, 2, 1)}
 
 
 class ResNet(nn.Module):
@@ -58,7 +85,13 @@ class ResNet(nn.Module):
     widths
         Channels per stage.
     stem
-        `imagenet`: conv 7x7/2, BN, ReLU, max-pool 3x3/2. `cifar`: conv 3x3, BN.
+        `imagenet`: conv 7x7/2, BN, ReLU, max-pool 3x3/2. `cifar`: conv 3x3, BN. `halving`: conv 3x3/2, BN.
+    activation
+        After each convolution of a block; `prelu` has a slope per channel.
+    shortcuts
+        One around each block, or one around each convolution.
+    binary_shortcuts
+        Let the 1x1 convolutions of shortcuts turn binary too.
 
     Example
     -------
@@ -74,10 +107,14 @@ class ResNet(nn.Module):
         num_classes: int,
         in_channels: int = 3,
         stem: Stem = "imagenet",
+        activation: Activation = "relu",
+        shortcuts: Shortcuts = "block",
+        *,
+        binary_shortcuts: bool = False,
     ) -> None:
         super().__init__()
-        large = stem == "imagenet"
-        kernel, stride, padding = (7, 2, 3) if large else (3, 1, 1)
+        large, (kernel, stride, padding) = stem == "imagenet", _STEMS[stem]
+        self.binary_shortcuts = binary_shortcuts
         self.conv1 = nn.Conv2d(in_channels, widths[0], kernel, stride, padding, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
         self.relu = nn.ReLU() if large else nn.Identity()
@@ -88,7 +125,10 @@ class ResNet(nn.Module):
             strides = [1 if i == 1 else 2] + [1] * (depth - 1)
             stage = nn.Sequential()
             for stride in strides:
-                stage.append(BasicBlock(channels, width, stride))
+                block = BasicBlock(
+                    channels, width, stride, activation, shortcuts, binary_shortcuts=binary_shortcuts
+                )
+                stage.append(block)
                 channels = width
             self.add_module(f"layer{i}", stage)
         self.fc = nn.Linear(channels, num_classes)
@@ -108,6 +148,8 @@ class ResNet(nn.Module):
 
     def keep_real(self) -> list[str]:
         """Return what `binarize_` leaves real beside stem and head: the 1x1 shortcuts."""
+        if self.binary_shortcuts:
+            return []
         return [
             name
             for name, module in self.named_modules()

@@ -1,13 +1,20 @@
 """What can be trained. A new experiment is a function in a file here and one line of the table."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from bitfactor.errors import InputError, near_matches
+from bitfactor.format import ModelFile
+from bitfactor.recipes.cifar import cifar10_resnet18, cifar100_resnet18
 from bitfactor.recipes.digits import digits
 from bitfactor.training import Recipe, Run
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "digits": digits,
+    "cifar10-resnet18": cifar10_resnet18,
+    "cifar100-resnet18": cifar100_resnet18,
 }
 
 
@@ -26,6 +33,32 @@ def recipe_named(name: str) -> Recipe:
     return RECIPES[name]()
 
 
+def provenance_of(recipe: Recipe) -> dict[str, str]:
+    """Return what an exported file says about its recipe, so that `recipe_of_file` finds it."""
+    return {"recipe": recipe.name, "settings": json.dumps(recipe.settings())}
+
+
+def recipe_of_file(model: ModelFile, path: Path) -> Recipe:
+    """Return the recipe, with its settings, of the run that a model file was exported from.
+
+    Raises
+    ------
+    InputError
+        If the file names none, or its settings are not those of this version; `path` stands in the message.
+    """
+    if "recipe" not in model.provenance:
+        raise InputError(
+            path,
+            expected="a file exported from a run",
+            found="one that names no recipe, so its data and float network are not known",
+            fix="export it with `bitfactor export RUN`",
+        )
+    recipe = recipe_named(model.provenance["recipe"])
+    if "settings" not in model.provenance:
+        return recipe
+    return _with_settings(recipe, json.loads(model.provenance["settings"]), path)
+
+
 def recipe_of(run: Run) -> Recipe:
     """Return the recipe that `run` was started with, with its settings.
 
@@ -35,11 +68,15 @@ def recipe_of(run: Run) -> Recipe:
         If `run` is no run, or its settings are not those of this version.
     """
     settings = run.settings()
+    return _with_settings(recipe_named(str(settings.get("recipe"))), settings, run.recipe)
+
+
+def _with_settings(recipe: Recipe, settings: dict[str, Any], where: object) -> Recipe:
     try:
-        return recipe_named(settings["recipe"]).with_settings(settings)
+        return recipe.with_settings(settings)
     except (KeyError, TypeError) as error:
         raise InputError(
-            run.recipe,
+            where,
             expected="the settings of a run of this version",
             found=f"others ({error})",
             fix="use the version that is named in that file, or train again",

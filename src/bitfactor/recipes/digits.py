@@ -19,7 +19,7 @@ def digits() -> Recipe:
         model=lambda: ResNet(blocks=(2, 2), widths=(64, 128), num_classes=10, in_channels=1, stem="cifar"),
         input_shape=(1, 8, 8),
         data=lambda directory: Digits.load(),
-        task=Classification(classes=10),
+        task=Classification(),
         binarization=Binarization(latent="holistic", scale="learned", groups="auto"),
         optimization=Optimization(epochs=20, batch_size=64, learning_rate=2e-3),
     )

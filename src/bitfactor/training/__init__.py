@@ -1,9 +1,28 @@
 """Train a recipe, and read what a run left."""
 
 from bitfactor.training.classification import Classification
-from bitfactor.training.loop import build, evaluate, restore, train
-from bitfactor.training.recipe import Optimization, Recipe
+from bitfactor.training.evaluation import evaluate
+from bitfactor.training.interface import Interface
+from bitfactor.training.interruption import TerminatedError
+from bitfactor.training.loop import train
+from bitfactor.training.optimization import Optimization
+from bitfactor.training.outcome import restore
+from bitfactor.training.recipe import Recipe
 from bitfactor.training.run import Run
-from bitfactor.training.task import Task
+from bitfactor.training.step import build
+from bitfactor.training.task import Task, Teachable
 
-__all__ = ["Classification", "Optimization", "Recipe", "Run", "Task", "build", "evaluate", "restore", "train"]
+__all__ = [
+    "Classification",
+    "Interface",
+    "Optimization",
+    "Recipe",
+    "Run",
+    "Task",
+    "Teachable",
+    "TerminatedError",
+    "build",
+    "evaluate",
+    "restore",
+    "train",
+]

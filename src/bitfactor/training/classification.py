@@ -2,26 +2,60 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torchmetrics import MetricCollection
-from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics import Metric, MetricCollection
 
 from bitfactor.data import Target
 
 
 @dataclass(frozen=True)
 class Classification:
-    """One of `classes` per picture: cross-entropy, and top-1 accuracy as a fraction."""
+    """One of several classes per picture: cross-entropy; top-1 and top-5 accuracy as fractions."""
 
-    classes: int
     headline: str = "accuracy"
 
     def loss(self, outputs: Tensor, target: Target) -> Tensor:
-        """Scores (N, classes), target (N,) -> mean cross-entropy."""
+        """Scores (N, classes), target (N,) or shares of the classes (N, classes) -> mean cross-entropy."""
         assert isinstance(target, Tensor)
         return F.cross_entropy(outputs, target)
 
     def metrics(self) -> MetricCollection:
         """Return fresh metrics, updated with (scores, target)."""
-        return MetricCollection({"accuracy": MulticlassAccuracy(self.classes, average="micro")})
+        return MetricCollection({"accuracy": TopAccuracy(1), "top5": TopAccuracy(5)}, compute_groups=False)
+
+    def taught(self, outputs: Tensor, target: Target) -> Target:
+        """Return the target that a teacher's scores stand for: its probabilities."""
+        return outputs.softmax(1)
+
+
+class TopAccuracy(Metric):
+    """Share of the pictures whose class is among the `top` highest scores.
+
+    Example
+    -------
+    >>> accuracy = TopAccuracy(2)
+    >>> accuracy.update(torch.tensor([[0.1, 0.9, 0.2]]), torch.tensor([2]))
+    >>> accuracy.compute()
+    tensor(1.)
+    """
+
+    correct: Tensor
+    total: Tensor
+
+    def __init__(self, top: int) -> None:
+        super().__init__()
+        self.top = top
+        for name in ("correct", "total"):
+            self.add_state(name, default=torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(self, scores: Tensor, target: Tensor) -> None:
+        """Count (N, classes) scores against (N,) classes."""
+        best = scores.topk(min(self.top, scores.shape[1]), 1).indices
+        self.correct += (best == target[:, None]).sum()
+        self.total += len(target)
+
+    def compute(self) -> Tensor:
+        """Return the share."""
+        return self.correct / self.total

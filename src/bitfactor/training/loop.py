@@ -8,70 +8,80 @@ stopped.
 import math
 import platform
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
-from torch.optim import Adam, Optimizer
 
 import bitfactor
-from bitfactor.convert import binarize_
-from bitfactor.data import Batch, Target
-from bitfactor.decompositions import orthogonality_penalty
+from bitfactor.data import Target
 from bitfactor.errors import InputError
-from bitfactor.nn import anneal_
-from bitfactor.training.recipe import Optimization, Recipe
+from bitfactor.training.diagnosis import bad_parameter, origin
+from bitfactor.training.evaluation import evaluate
+from bitfactor.training.interruption import Request, TerminatedError, noting_sigterm
+from bitfactor.training.preparation import Experiment, prepare
+from bitfactor.training.progress import progress_bar
+from bitfactor.training.recipe import Recipe
 from bitfactor.training.run import Run
-from bitfactor.training.task import Task
+from bitfactor.training.step import Stepper
 
 _EVALUATION_BATCH = 256
 
 
-def build(recipe: Recipe) -> nn.Module:
-    """Return the recipe's network, binary and initialised from its seed."""
-    torch.manual_seed(recipe.optimization.seed)
-    model = recipe.model()
-    binarize_(model, recipe.binarization, input_shape=(1, *recipe.input_shape))
-    return model
-
-
-def restore(recipe: Recipe, run: Run) -> nn.Module:
-    """Return the network of `run` as its last checkpoint left it, in evaluation mode."""
-    model = build(recipe)
-    run.load_into(model)
-    return model.eval()
-
-
-def train(recipe: Recipe, out: Path, console: Console) -> dict[str, Any]:
+def train(
+    recipe: Recipe,
+    out: Path,
+    console: Console,
+    *,
+    data: Path | None = None,
+    teacher: nn.Module | None = None,
+) -> dict[str, Any]:
     """Train `recipe` in the directory `out`, or go on where an earlier call stopped.
+
+    Parameters
+    ----------
+    data
+        Directory of the data, for recipes that need one.
+    teacher
+        The network of the run that `optimization.teacher` names, if it names one.
 
     Returns
     -------
-    The last line of the log: epoch, step, loss, learning_rate, the task's metrics on held-out data, seconds.
+    The last line of the log: epoch, step, loss, learning_rate, flipped (the share of binary weights that
+    changed sign in the last step), the task's metrics on held-out data, seconds.
 
     Raises
     ------
     InputError
         If `out` holds a run with other settings, the batch is larger than the data, or the loss is no number.
+    TerminatedError
+        If SIGTERM came; the state is saved.
     """
+    experiment = prepare(recipe, data)
+    name, task = recipe.name, recipe.task
     run = Run(out)
-    run.start(recipe.settings(), _versions())
-    loop = _Loop(recipe, run, console)
-    with _progress(console) as progress:
-        bar = progress.add_task(recipe.name, total=loop.total, completed=loop.step, note="")
+    if experiment.fabric.is_global_zero:
+        run.start(experiment.recipe.settings(), experiment.interface, _versions())
+    else:
+        console = Console(quiet=True)
+    experiment.fabric.barrier()
+    with noting_sigterm() as request, progress_bar(console) as progress:
+        loop = _Loop(experiment, run, console, teacher, request)
+        bar = progress.add_task(name, total=loop.total, completed=loop.step, note="")
         while loop.step < loop.total:
             for _ in loop.epoch():
                 progress.advance(bar)
-            note = f"loss {loop.rows[-1]['loss']:.3f}  held out {loop.rows[-1]['accuracy']:.2%}"
+            row = loop.rows[-1]
+            note = f"loss {row['loss']:.3f}"
+            if task.headline in row:
+                note += f"  held out {task.headline} {row[task.headline]:.2%}"
             progress.update(bar, note=note)
             if not console.is_terminal:
-                console.print(f"{recipe.name}: epoch {loop.rows[-1]['epoch']}  {note}", soft_wrap=True)
+                console.print(f"{name}: epoch {row['epoch']}  {note}", soft_wrap=True)
     return loop.rows[-1]
 
 
@@ -82,121 +92,115 @@ class _Loop:
     log: together with parameters and optimizer, all that a checkpoint holds.
     """
 
-    def __init__(self, recipe: Recipe, run: Run, console: Console) -> None:
-        self.recipe, self.run, self.plan = recipe, run, recipe.optimization
-        self.data = recipe.data(None)
-        self.steps = self.data.steps(self.plan.batch_size)
-        if self.steps < 1:
-            raise InputError(
-                "--batch-size",
-                expected=f"at most {len(self.data.train[1])}, the number of training pictures",
-                found=str(self.plan.batch_size),
-                fix="choose a smaller one",
-            )
-        self.total = self.steps * self.plan.epochs
+    def __init__(
+        self, experiment: Experiment, run: Run, console: Console, teacher: nn.Module | None, request: Request
+    ) -> None:
+        self.recipe, self.fabric, self.data = experiment.recipe, experiment.fabric, experiment.data
+        self.plan, self.steps, self.run = self.recipe.optimization, experiment.steps, run
+        self.total, self.request = self.steps * self.plan.epochs, request
         self.step, self.loss, self.rows = 0, 0.0, list[dict[str, Any]]()
-        model = build(recipe)
-        optimizer = Adam(model.parameters(), lr=self.plan.learning_rate)
+        self.stepper = Stepper(experiment, teacher)
         if run.checkpoint.exists():
-            self._resume(model, optimizer)
-            finished = "" if self.step < self.total else ", where it finished"
-            console.print(
-                f"{run.path}: going on from step {self.step} of {self.total}{finished}", soft_wrap=True
-            )
-        logger = TensorBoardLogger(run.path, name="tensorboard", version="", purge_step=self.step)
-        self.fabric = Fabric(accelerator="auto", devices=1, loggers=logger)
-        self.model, self.optimizer = self.fabric.setup(model, optimizer)
+            self._resume(console)
+        self.logger = TensorBoardLogger(run.path, name="tensorboard", version="", purge_step=self.step)
 
     def epoch(self) -> Iterator[int]:
         """Do the rest of the current epoch, yielding after each step; then measure, log and save."""
-        number, started = self.step // self.steps, time.perf_counter()
+        started, number = time.perf_counter(), self.step // self.steps
         batches = self.data.train_batches(
-            self.plan.batch_size, self.plan.seed, number, self.step % self.steps
+            self.plan.batch_size,
+            self.plan.seed,
+            number,
+            self.step % self.steps,
+            self.fabric.global_rank,
+            self.fabric.world_size,
         )
         for batch in batches:
-            self._train_step(*self.fabric.to_device(batch))
+            flipped = self._train_step(*self.fabric.to_device(batch))
             if self.step % self.plan.checkpoint_steps == 0 and self.step % self.steps:
                 self._save()
             yield self.step
+        self._end_epoch(number + 1, flipped, started)
+
+    def _train_step(self, inputs: Tensor, target: Target) -> float:
+        """Do a step; returns the share of weights that it flipped if it is an epoch's last one, or else 0."""
+        loss, stop = self._agreed(self.stepper.loss_of(inputs, target, self.step))
+        if not math.isfinite(loss):
+            raise self._diverged(f"{loss}, first in {origin(self.stepper.network, inputs)}")
+        last = (self.step + 1) % self.steps == 0
+        flipped = self.stepper.flips_of_update() if last else 0.0
+        if not last:
+            self.stepper.update()
+        self.step += 1
+        self.loss += loss
+        if stop and not last:
+            self._save()
+            raise TerminatedError(f"{self.run.path}: stopped after step {self.step}, which is saved")
+        return flipped
+
+    def _agreed(self, loss: Tensor) -> tuple[float, bool]:
+        """Return the mean loss of all processes, and whether one of them was asked to stop."""
+        stop = torch.full_like(loss, float(self.request.made))
+        loss, stop = self.fabric.all_reduce(torch.stack([loss, stop]), reduce_op="mean")
+        return float(loss), bool(stop)
+
+    def _end_epoch(self, number: int, flipped: float, started: float) -> None:
         row = {
-            "epoch": number + 1,
+            "epoch": number,
             "step": self.step,
             "loss": self.loss / self.steps,
-            "learning_rate": self.optimizer.param_groups[0]["lr"],
-            **evaluate(self.fabric, self.model, self.recipe.task, self.data.test_batches(_EVALUATION_BATCH)),
+            "learning_rate": self.stepper.learning_rate(self.step - 1),
+            "flipped": flipped,
         }
-        self.fabric.log_dict(row, self.step)
+        if number % self.plan.measure_epochs == 0 or number == self.plan.epochs:
+            row |= self._measure()
+        self.logger.log_metrics(row, self.step)
         self.rows.append(row | {"seconds": round(time.perf_counter() - started, 3)})
         self.loss = 0.0
         self._save()
-        self.run.write_history(self.rows)
+        self._keep_records()
 
-    def _train_step(self, inputs: Tensor, target: Target) -> None:
-        self.model.train()
-        progress = self.step / self.total
-        anneal_(self.model, progress)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.plan, progress)
-        self.optimizer.zero_grad()
-        loss = self.recipe.task.loss(self.model(inputs), target)
-        if self.recipe.binarization.orthogonality:
-            loss = loss + self.recipe.binarization.orthogonality * orthogonality_penalty(self.model)
-        if not loss.isfinite():
-            raise InputError(
-                f"{self.run.path}, step {self.step}",
-                expected="a loss that is a number",
-                found=str(loss.item()),
-                fix=f"lower --learning-rate; the last good state, if any, is {self.run.checkpoint}",
-            )
-        self.fabric.backward(loss)
-        self.optimizer.step()
-        self.step += 1
-        self.loss += loss.item()
+    def _measure(self) -> dict[str, float]:
+        self.stepper.share_statistics()
+        rank, world = self.fabric.global_rank, self.fabric.world_size
+        held_out = self.data.test_batches(_EVALUATION_BATCH, rank, world)
+        return evaluate(self.fabric, self.stepper.measured, self.recipe.task, held_out)
 
     def _save(self) -> None:
-        state = {
-            "model": self.model,
-            "optimizer": self.optimizer,
-            "rng": torch.get_rng_state(),
-            "step": self.step,
-            "loss": self.loss,
-            "rows": self.rows,
-        }
-        self.run.save(lambda path: self.fabric.save(path, state))
+        self.stepper.share_statistics()
+        if bad := bad_parameter(self.stepper.network):
+            raise self._diverged(f"no number in the parameter {bad} after it")
+        if self.fabric.is_global_zero:
+            state = {**self.stepper.state(), "step": self.step, "loss": self.loss, "rows": self.rows}
+            self.run.save(lambda path: torch.save(state, path), self.plan.keep)
+        self.fabric.barrier()
 
-    def _resume(self, model: nn.Module, optimizer: Optimizer) -> None:
-        saved = self.run.load_into(model, optimizer)
-        torch.set_rng_state(saved["rng"])
-        self.step, self.loss, self.rows = saved["step"], saved["loss"], saved["rows"]
+    def _keep_records(self) -> None:
+        """Bring the log and the best checkpoint up to the last one."""
+        if not self.fabric.is_global_zero:
+            return
         self.run.write_history(self.rows)
+        *before, last = [row.get(self.recipe.task.headline, -math.inf) for row in self.rows] or [-math.inf]
+        if self.step % self.steps == 0 and last > max(before, default=-math.inf):
+            self.run.keep_best()
 
+    def _resume(self, console: Console) -> None:
+        saved = self.run.load_into(self.stepper.network, self.stepper.optimizer, self.stepper.average)
+        self.step, self.loss, self.rows = saved["step"], saved["loss"], saved["rows"]
+        self._keep_records()
+        finished = "" if self.step < self.total else ", where it finished"
+        console.print(
+            f"{self.run.path}: going on from step {self.step} of {self.total}{finished}", soft_wrap=True
+        )
 
-def learning_rate(plan: Optimization, progress: float) -> float:
-    """Return the rate after a share `progress` (0 to 1) of all steps: half a cosine."""
-    return plan.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
-
-
-@torch.inference_mode()
-def evaluate(fabric: Fabric, model: nn.Module, task: Task, batches: Iterable[Batch]) -> dict[str, float]:
-    """Return the task's metrics of `model`, in evaluation mode, over `batches`."""
-    model.eval()
-    metrics = task.metrics().to(fabric.device)
-    for batch in batches:
-        inputs, target = fabric.to_device(batch)
-        metrics.update(model(inputs), target)
-    return {name: float(value) for name, value in metrics.compute().items()}
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=console,
-        disable=not console.is_terminal,
-    )
+    def _diverged(self, found: str) -> InputError:
+        last = f"the last good state is {self.run.checkpoint}" if self.run.checkpoint.exists() else ""
+        return InputError(
+            f"{self.run.path}, step {self.step}",
+            expected="a loss that is a number",
+            found=found,
+            fix=f"lower --learning-rate or set --clip; {last or 'no checkpoint was written yet'}",
+        )
 
 
 def _versions() -> dict[str, str]:

@@ -1,7 +1,8 @@
 """A recipe: everything that defines an experiment, complete and frozen."""
 
+import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,30 +10,8 @@ from torch import nn
 
 from bitfactor.convert import Binarization
 from bitfactor.data import DataSet
-from bitfactor.errors import InputError
+from bitfactor.training.optimization import Optimization
 from bitfactor.training.task import Task
-
-
-@dataclass(frozen=True)
-class Optimization:
-    """How the parameters are trained: Adam, learning rate falling to zero along half a cosine."""
-
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    """Learning rate of the first step."""
-    seed: int = 0
-    """Seed of initial weights, order and augmentation."""
-    checkpoint_steps: int = 100
-    """Steps between checkpoints; one is written at the end of each epoch too."""
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "learning_rate", "checkpoint_steps"):
-            if not getattr(self, name) > 0:
-                option = f"--{name.replace('_', '-')}"
-                raise InputError(
-                    option, expected="a number above 0", found=str(getattr(self, name)), fix="change it"
-                )
 
 
 @dataclass(frozen=True)
@@ -42,6 +21,12 @@ class Recipe:
     `model` builds the float network and `data` loads the data set, from the directory that the user names if
     it needs one; both are functions, so that a recipe costs nothing until it is used. `input_shape` is that
     of one picture, (C, H, W).
+
+    Where `model` or `data` is a frozen dataclass that can be called, its fields are options: flags of the
+    command line, and part of a run's settings. If `data` has `input_shape`, that is the recipe's.
+
+    `real` leaves the network as `model` builds it: the float twin. `adapt`, if set, makes the recipe fit its
+    data, as to the number of classes.
     """
 
     name: str
@@ -52,11 +37,19 @@ class Recipe:
     task: Task
     binarization: Binarization
     optimization: Optimization
+    real: bool = False
+    adapt: "Callable[[Recipe, DataSet], Recipe] | None" = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "input_shape", getattr(self.data, "input_shape", self.input_shape))
 
     def settings(self) -> dict[str, Any]:
         """Return what can differ between two runs of this recipe, as plain types."""
         return {
             "recipe": self.name,
+            "real": self.real,
+            "model": _options(self.model),
+            "data": _options(self.data),
             "binarization": asdict(self.binarization),
             "optimization": asdict(self.optimization),
         }
@@ -65,6 +58,33 @@ class Recipe:
         """Return this recipe with the settings of a run."""
         return replace(
             self,
+            real=settings["real"],
+            model=_with_options(self.model, settings["model"]),
+            data=_with_options(self.data, settings["data"]),
             binarization=Binarization(**settings["binarization"]),
             optimization=Optimization(**settings["optimization"]),
         )
+
+    def adapted(self, data: DataSet) -> "Recipe":
+        """Return this recipe as it fits its data."""
+        return self if self.adapt is None else self.adapt(self, data)
+
+
+def _options(part: object) -> dict[str, Any]:
+    if not is_dataclass(part) or isinstance(part, type):
+        return {}
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(part)))
+    return plain
+
+
+def _with_options(part: Any, options: dict[str, Any]) -> Any:
+    if not options:
+        return part
+    known = {field.name for field in fields(part)}
+    if options.keys() != known:
+        raise KeyError(f"options {', '.join(options)} instead of {', '.join(known)}")
+    return replace(part, **{name: _frozen(value) for name, value in options.items()})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value

@@ -1,13 +1,17 @@
 """A run's directory: its settings, its last checkpoint, its log.
 
-recipe.json         the settings and the versions it was started with
+recipe.json         the settings, the data's interface and the versions it was started with
 checkpoint.ckpt     model, optimizer and position after the last checkpointed step
+checkpoint-1.ckpt   the one before, and so on, as many as are kept
+best.ckpt           the one after the epoch that did best on held-out data
 log.jsonl           one line per epoch
 tensorboard/        the same for TensorBoard
 """
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,8 @@ from torch.optim import Optimizer
 
 from bitfactor.atomic import replacing
 from bitfactor.errors import InputError
+from bitfactor.training.ema import MovingAverage
+from bitfactor.training.interface import Interface
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,11 @@ class Run:
         return self.path / "checkpoint.ckpt"
 
     @property
+    def best(self) -> Path:
+        """The checkpoint after the best epoch."""
+        return self.path / "best.ckpt"
+
+    @property
     def log(self) -> Path:
         """The log, one JSON object per epoch."""
         return self.path / "log.jsonl"
@@ -41,7 +52,7 @@ class Run:
         """The settings."""
         return self.path / "recipe.json"
 
-    def start(self, settings: dict[str, Any], versions: dict[str, str]) -> None:
+    def start(self, settings: dict[str, Any], interface: Interface, versions: dict[str, str]) -> None:
         """Record the settings, or check that a run begun before has the same.
 
         Raises
@@ -49,8 +60,9 @@ class Run:
         InputError
             If `path` holds a run with other settings.
         """
+        record = {"settings": settings, "interface": interface.to_dict()}
         if self.recipe.exists():
-            difference = _first_difference(self.settings(), settings)
+            difference = _first_difference({name: self._recorded(name) for name in record}, record)
             if difference:
                 raise InputError(
                     self.path,
@@ -60,7 +72,7 @@ class Run:
                 )
             return
         with replacing(self.recipe) as temporary:
-            temporary.write_text(json.dumps({"settings": settings, "versions": versions}, indent=2) + "\n")
+            temporary.write_text(json.dumps({**record, "versions": versions}, indent=2) + "\n")
 
     def settings(self) -> dict[str, Any]:
         """Return the recorded settings.
@@ -70,8 +82,21 @@ class Run:
         InputError
             If `path` holds no run.
         """
+        return self._recorded("settings")
+
+    def interface(self) -> Interface:
+        """Return what goes into the network and what its outputs mean.
+
+        Raises
+        ------
+        InputError
+            If `path` holds no run.
+        """
+        return Interface.from_dict(self._recorded("interface"))
+
+    def _recorded(self, name: str) -> dict[str, Any]:
         try:
-            settings: dict[str, Any] = json.loads(self.recipe.read_text())["settings"]
+            values: dict[str, Any] = json.loads(self.recipe.read_text())[name]
         except (OSError, ValueError, KeyError, TypeError) as error:
             found = "no such file" if isinstance(error, FileNotFoundError) else str(error)
             raise InputError(
@@ -80,7 +105,7 @@ class Run:
                 found=found,
                 fix="give what `bitfactor train RECIPE --out` wrote",
             ) from error
-        return settings
+        return values
 
     def history(self) -> list[dict[str, Any]]:
         """Return the lines of the log."""
@@ -101,68 +126,114 @@ class Run:
         with replacing(self.log) as temporary:
             temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def load(self) -> dict[str, Any]:
-        """Read the last checkpoint.
+    def load(self, *, best: bool = False) -> dict[str, Any]:
+        """Read the last checkpoint, or the best one.
 
         Raises
         ------
         InputError
             If there is none or it cannot be read.
         """
+        path = self.best if best else self.checkpoint
         try:
-            state: dict[str, Any] = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
+            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         except FileNotFoundError as error:
             raise InputError(
-                self.checkpoint, expected="a checkpoint", found="none yet", fix="start the training first"
+                path, expected="a checkpoint", found="none yet", fix="start the training first"
             ) from error
         except Exception as error:
             raise InputError(
-                self.checkpoint,
+                path,
                 expected="a checkpoint",
                 found=f"a file that cannot be read ({str(error).splitlines()[0]})",
                 fix="delete it to train from the start",
             ) from error
         if not isinstance(state, dict) or not state.keys() >= _STATE:
             raise InputError(
-                self.checkpoint,
+                path,
                 expected=f"a checkpoint with {', '.join(sorted(_STATE))}",
                 found="a file of torch that holds something else",
                 fix="delete it to train from the start",
             )
         return state
 
-    def load_into(self, model: nn.Module, optimizer: Optimizer | None = None) -> dict[str, Any]:
-        """Read the last checkpoint into `model`, and `optimizer` if given, and return it.
+    def load_into(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | None = None,
+        average: MovingAverage | None = None,
+        *,
+        best: bool = False,
+    ) -> dict[str, Any]:
+        """Read a checkpoint into a network in training, and return it.
 
         Raises
         ------
         InputError
             If there is none, it cannot be read, or it is of another network.
         """
-        state = self.load()
-        try:
+        state = self.load(best=best)
+        with self._fitting():
             model.load_state_dict(state["model"])
             if optimizer is not None:
                 optimizer.load_state_dict(state["optimizer"])
-        except (RuntimeError, ValueError) as error:
+            if average is not None:
+                average.network.load_state_dict(state["average"])
+        return state
+
+    def load_outcome_into(self, model: nn.Module, *, best: bool = False) -> None:
+        """Read what is to be measured into `model`: the moving average, if there is one, or else the network.
+
+        Raises
+        ------
+        InputError
+            As `load_into`.
+        """
+        state = self.load(best=best)
+        with self._fitting():
+            model.load_state_dict(state["average"] or state["model"])
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
+        try:
+            yield
+        except (RuntimeError, ValueError, AttributeError) as error:
             raise InputError(
                 self.checkpoint,
                 expected="the parameters of the network that recipe.json describes",
                 found=" ".join(str(error).split())[:200],
                 fix="restore the file that belongs to it, or train again",
             ) from error
-        return state
 
-    def save(self, write: Callable[[Path], None]) -> None:
-        """Replace the checkpoint by what `write` writes to the path that it is given."""
+    def save(self, write: Callable[[Path], None], keep: int = 1) -> None:
+        """Replace the checkpoint by what `write` writes to the path that it is given; keep `keep` in all."""
+        self._shift(keep)
         with replacing(self.checkpoint) as temporary:
             try:
                 write(temporary)
             except RuntimeError as error:  # torch's way to say that the disk is full
                 raise OSError(" ".join(str(error).split())[:200]) from error
 
+    def keep_best(self) -> None:
+        """Make the last checkpoint the best."""
+        with replacing(self.best) as temporary:
+            shutil.copyfile(self.checkpoint, temporary)
 
-_STATE = {"model", "optimizer", "rng", "step", "loss", "rows"}
+    def older(self, number: int) -> Path:
+        """Return where the checkpoint `number` before the last is kept."""
+        return self.path / f"checkpoint-{number}.ckpt"
+
+    def _shift(self, keep: int) -> None:
+        if keep == 1 or not self.checkpoint.exists():
+            return
+        for number in range(keep - 1, 1, -1):
+            if self.older(number - 1).exists():
+                self.older(number - 1).replace(self.older(number))
+        with replacing(self.older(1)) as temporary:
+            shutil.copyfile(self.checkpoint, temporary)
+
+
+_STATE = {"model", "average", "optimizer", "step", "loss", "rows"}
 
 
 def _first_difference(old: dict[str, Any], new: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """What is learned: a loss, and how its outcome is measured."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 from torchmetrics import MetricCollection
@@ -22,4 +22,13 @@ class Task(Protocol):
 
     def metrics(self) -> MetricCollection:
         """Return fresh metrics, updated with (outputs, target); each is a fraction."""
+        ...
+
+
+@runtime_checkable
+class Teachable(Protocol):
+    """A task that can be learned from another network's outputs."""
+
+    def taught(self, outputs: Tensor, target: Target) -> Target:
+        """Return the target that a teacher's outputs stand for."""
         ...

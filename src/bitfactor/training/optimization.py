@@ -1,0 +1,99 @@
+"""How a network is trained, as plain values: stored as JSON, shown as flags."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bitfactor.errors import InputError
+
+_POSITIVE = ("epochs", "batch_size", "learning_rate", "checkpoint_steps", "keep", "measure_epochs", "accumulate")
+_NOT_NEGATIVE = (
+    "weight_decay",
+    "final_learning_rate",
+    "warmup_epochs",
+    "clip",
+    "mixup",
+    "real_weight_epochs",
+)
+_FRACTIONS = ("ema", "label_smoothing", "teacher_weight")
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """How the parameters are trained. By default: Adam, learning rate falling to zero along half a cosine."""
+
+    epochs: int
+    batch_size: int
+    """Pictures per step, of all processes together."""
+    learning_rate: float
+    """Learning rate of the first step after the warm-up."""
+
+    seed: int = 0
+    """Seed of initial weights, order and augmentation."""
+    checkpoint_steps: int = 100
+    """Steps between checkpoints; one is written at the end of each epoch too."""
+    keep: int = 1
+    """How many of the last checkpoints to keep, beside the best."""
+    measure_epochs: int = 1
+    """Epochs between measurements on held-out pictures; the last epoch is measured in any case."""
+    limit: int | None = None
+    """At most this many pictures an epoch, and to measure on: for a trial."""
+
+    optimizer: Literal["adam", "rmsprop"] = "adam"
+    weight_decay: float = 0.0
+    """Decay of weights and factors, added to the gradient; never of alpha, biases and normalisations."""
+    schedule: Literal["cosine", "step"] = "cosine"
+    """How the learning rate falls: along half a cosine, or in `plateaus`."""
+    plateaus: int = 3
+    """Step schedule: number of equal plateaus; the rate falls geometrically from one to the next."""
+    final_learning_rate: float = 0.0
+    """Learning rate at the end; above 0 with the step schedule."""
+    warmup_epochs: float = 0.0
+    """Epochs in which the learning rate rises from nearly 0 along a line."""
+    clip: float = 0.0
+    """Largest norm of the gradient; 0 leaves it as it is."""
+    accumulate: int = 1
+    """Parts in which each process takes its share of a batch, where memory is short."""
+
+    ema: float = 0.0
+    """Decay of a moving average of the network, which is then what is measured and exported; 0 is off."""
+    label_smoothing: float = 0.0
+    """Share of the target that is spread over all classes."""
+    mixup: float = 0.0
+    """Alpha of mixup: pictures and targets are blended by a share from Beta(alpha, alpha); 0 is off."""
+    teacher: str | None = None
+    """Directory of a run of the real-valued network, whose outputs are learned too."""
+    teacher_weight: float = 0.5
+    """Share of the teacher in the loss."""
+    real_weight_epochs: int = 0
+    """Epochs of a first stage in which only activations are binary; each stage runs the whole schedule."""
+
+    batch_norm: Literal["batch", "synchronised", "frozen"] = "batch"
+    """Statistics of BatchNorm: of each process's part, of the joined batch (on GPUs), or left as they are."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of the arithmetic; weights are kept, and made out of their factors, in float32."""
+    channels_last: bool = False
+    """Lay pictures out with the channel last, which is faster for convolutions."""
+    compile: bool = False
+    """Compile the network with torch.compile."""
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            self._expect(name, getattr(self, name) > 0, "a number above 0")
+        for name in _NOT_NEGATIVE:
+            self._expect(name, getattr(self, name) >= 0, "0 or more")
+        for name in _FRACTIONS:
+            self._expect(name, 0 <= getattr(self, name) < 1, "0 or more, and below 1")
+        self._expect("limit", self.limit is None or self.limit > 0, "a number above 0")
+        self._expect("real_weight_epochs", self.real_weight_epochs < self.epochs, f"fewer than {self.epochs}")
+        if self.schedule == "step":
+            self._expect("plateaus", self.plateaus > 1, "2 or more")
+            self._expect("final_learning_rate", self.final_learning_rate > 0, "a number above 0")
+
+    def _expect(self, name: str, fits: bool, expected: str) -> None:
+        if not fits:
+            raise InputError(
+                f"--{name.replace('_', '-')}",
+                expected=expected,
+                found=str(getattr(self, name)),
+                fix="change it",
+            )

@@ -1,0 +1,63 @@
+"""What a run needs before its first step: processes, data, and the recipe as it fits them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self, runtime_checkable
+
+import torch
+from lightning_fabric import Fabric
+
+from bitfactor.data import DataSet
+from bitfactor.errors import InputError
+from bitfactor.training.interface import Interface
+from bitfactor.training.limited import Limited
+from bitfactor.training.processes import launch
+from bitfactor.training.recipe import Recipe
+
+
+@runtime_checkable
+class Movable(Protocol):
+    """A data set that can live on a device."""
+
+    def to(self, device: torch.device) -> Self:
+        """Return the same data on `device`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A recipe with its data, on the processes that train it; an epoch has `steps`."""
+
+    recipe: Recipe
+    fabric: Fabric
+    data: DataSet
+    interface: Interface
+    steps: int
+
+
+def prepare(recipe: Recipe, directory: Path | None) -> Experiment:
+    """Load the data, onto the device if they can live there, and adapt the recipe to them.
+
+    Raises
+    ------
+    InputError
+        If the data cannot be read, or do not fill a batch.
+    """
+    plan = recipe.optimization
+    fabric = launch(plan)
+    data = recipe.data(directory)
+    interface = Interface.of(data)
+    if isinstance(data, Movable):
+        data = data.to(fabric.device)
+    if plan.limit is not None:
+        data = Limited(data, plan.limit)
+    steps = data.steps(plan.batch_size)
+    if steps < 1:
+        raise InputError(
+            "--batch-size",
+            expected="at most the number of training pictures"
+            + (f" and --limit {plan.limit}" if plan.limit else ""),
+            found=str(plan.batch_size),
+            fix="choose a smaller one",
+        )
+    return Experiment(recipe.adapted(data), fabric, data, interface, steps)

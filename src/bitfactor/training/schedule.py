@@ -1,0 +1,28 @@
+"""The learning rate over time."""
+
+import math
+
+from bitfactor.training.optimization import Optimization
+
+_FIRST_SHARE = 0.01  # of the learning rate, at the start of a warm-up
+
+
+def learning_rate(plan: Optimization, epoch: float, epochs: int) -> float:
+    """Return the rate after `epoch` (a fraction, too) of `epochs`.
+
+    Example
+    -------
+    >>> plan = Optimization(epochs=90, batch_size=256, learning_rate=1e-3, schedule="step",
+    ...                     plateaus=3, final_learning_rate=1e-6)
+    >>> [f"{learning_rate(plan, epoch, 90):.1e}" for epoch in (0, 29.9, 30, 89.9)]
+    ['1.0e-03', '1.0e-03', '3.2e-05', '1.0e-06']
+    """
+    if epoch < plan.warmup_epochs:
+        return plan.learning_rate * max(_FIRST_SHARE, epoch / plan.warmup_epochs)
+    if plan.schedule == "step":
+        plateau = min(int(epoch / epochs * plan.plateaus), plan.plateaus - 1)
+        falls = plan.final_learning_rate / plan.learning_rate
+        return plan.learning_rate * falls ** (plateau / (plan.plateaus - 1))
+    share = (epoch - plan.warmup_epochs) / max(epochs - plan.warmup_epochs, 1e-9)
+    fallen = 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+    return plan.final_learning_rate + (plan.learning_rate - plan.final_learning_rate) * fallen

@@ -1,0 +1,198 @@
+"""One step of training: what is computed from one batch, and what it changes."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bitfactor.convert import binarize_
+from bitfactor.data import Target
+from bitfactor.decompositions import orthogonality_penalty
+from bitfactor.errors import InputError
+from bitfactor.metrics import FlipRatio
+from bitfactor.nn import BinaryLayer, anneal_
+from bitfactor.training.classification import Classification
+from bitfactor.training.ema import MovingAverage
+from bitfactor.training.mixup import soften
+from bitfactor.training.optimizers import optimizer_of
+from bitfactor.training.preparation import Experiment
+from bitfactor.training.recipe import Recipe
+from bitfactor.training.schedule import learning_rate
+from bitfactor.training.task import Teachable
+
+_LARGEST_SEED = 2**63
+
+
+def build(recipe: Recipe) -> nn.Module:
+    """Return the recipe's network, initialised from its seed; binary, unless the recipe is real."""
+    torch.manual_seed(recipe.optimization.seed)
+    model = recipe.model()
+    if not recipe.real:
+        binarize_(model, recipe.binarization, input_shape=(1, *recipe.input_shape))
+    return model
+
+
+class Stepper:
+    """A network in training.
+
+    `network` is the bare network and `average` its moving average, if the plan has one; `optimizer` is that
+    of torch: a checkpoint is loaded into the three before the first step.
+    """
+
+    def __init__(self, experiment: Experiment, teacher: nn.Module | None = None) -> None:
+        self.recipe, self.fabric, self.steps = experiment.recipe, experiment.fabric, experiment.steps
+        self.plan, self.classes = self.recipe.optimization, len(experiment.interface.labels)
+        fabric = self.fabric
+        self.teacher = None if teacher is None else teacher.to(fabric.device).eval().requires_grad_(False)
+        self._check()
+        self.network = build(self.recipe)
+        if self.plan.batch_norm == "synchronised":
+            self.network = nn.SyncBatchNorm.convert_sync_batchnorm(self.network)
+        if self.plan.channels_last:
+            self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.network.to(fabric.device)
+        self.optimizer = optimizer_of(self.network, self.plan)
+        self.average = MovingAverage(self.network, self.plan.ema) if self.plan.ema else None
+        compiled = torch.compile(self.network) if self.plan.compile else self.network
+        self._model, self._optimizer = fabric.setup(compiled, self.optimizer)
+
+    @property
+    def measured(self) -> nn.Module:
+        """The network that is measured and exported."""
+        return self.average.network if self.average else self.network
+
+    def _copies(self) -> list[nn.Module]:
+        return [self.network, self.average.network] if self.average else [self.network]
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of them."""
+        return {
+            "model": self.network.state_dict(),
+            "average": self.average.network.state_dict() if self.average else None,
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def share_statistics(self) -> None:
+        """Give all processes the statistics of the first one, which are those that are saved."""
+        if self.fabric.world_size > 1:
+            for model in self._copies():
+                for buffer in model.buffers():
+                    torch.distributed.broadcast(buffer, 0)
+
+    def learning_rate(self, step: int) -> float:
+        """Return the rate of a step; each stage has its own schedule."""
+        epoch, first = step / self.steps, self.plan.real_weight_epochs
+        if epoch < first:
+            return learning_rate(self.plan, epoch, first)
+        return learning_rate(self.plan, epoch - first, self.plan.epochs - first)
+
+    def loss_of(self, inputs: Tensor, target: Target, step: int) -> Tensor:
+        """Add the gradient of a batch to the parameters and return its loss, without the graph."""
+        self._prepare(step)
+        inputs, target = self._softened(inputs, target, step)
+        parts = list(_parts(inputs, target, self.plan.accumulate))
+        total = torch.zeros((), device=inputs.device)
+        for i, part in enumerate(parts):
+            with self.fabric.no_backward_sync(self._model, enabled=i < len(parts) - 1):
+                loss = self._loss(*part) / len(parts)
+                self.fabric.backward(loss)
+            total += loss.detach()
+        return total
+
+    def update(self) -> None:
+        """Change the parameters by the gradient that they hold."""
+        if self.plan.clip:
+            self.fabric.clip_gradients(
+                self._model, self._optimizer, max_norm=self.plan.clip, error_if_nonfinite=False
+            )
+        self._optimizer.step()
+        if self.average:
+            self.average.update(self.network)
+
+    def flips_of_update(self) -> float:
+        """Do as `update` does, and return the share of binary weights that changed sign, mean over layers."""
+        flips = FlipRatio(self.network)
+        self.update()
+        shares = list(flips().values())
+        return sum(shares) / len(shares) if shares else 0.0
+
+    def _prepare(self, step: int) -> None:
+        """Set all that depends on the step alone."""
+        key = [self.plan.seed, step, self.fabric.global_rank]
+        torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0]) % _LARGEST_SEED)
+        self._model.train()
+        if self.plan.batch_norm == "frozen":
+            for module in self.network.modules():
+                if isinstance(module, nn.modules.batchnorm._NormBase):
+                    module.eval()
+        anneal_(self.network, step / (self.steps * self.plan.epochs))
+        self.set_stage(step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate(step)
+        self._optimizer.zero_grad()
+
+    def set_stage(self, step: int) -> None:
+        """Keep weights real in the epochs of the first stage."""
+        binary = self.recipe.binarization.weights and step >= self.plan.real_weight_epochs * self.steps
+        for model in self._copies():
+            for layer in model.modules():
+                if isinstance(layer, BinaryLayer):
+                    layer.binary_weights = binary
+
+    def _loss(self, inputs: Tensor, target: Target) -> Tensor:
+        if self.plan.channels_last and inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        task, outputs = self.recipe.task, self._model(inputs)
+        loss = task.loss(outputs, target)
+        if self.teacher is not None and isinstance(task, Teachable):
+            with torch.no_grad(), self.fabric.autocast():
+                taught = self.teacher(inputs)
+            share = self.plan.teacher_weight
+            loss = (1 - share) * loss + share * task.loss(outputs, task.taught(taught.float(), target))
+        if self.recipe.binarization.orthogonality and not self.recipe.real:
+            loss = loss + self.recipe.binarization.orthogonality * orthogonality_penalty(self.network)
+        return loss
+
+    def _softened(self, inputs: Tensor, target: Target, step: int) -> tuple[Tensor, Target]:
+        if not (self.plan.mixup or self.plan.label_smoothing):
+            return inputs, target
+        assert isinstance(target, Tensor)
+        draws = np.random.default_rng([self.plan.seed, step, self.fabric.global_rank])
+        return soften(inputs, target, self.classes, self.plan.label_smoothing, self.plan.mixup, draws)
+
+    def _check(self) -> None:
+        task = self.recipe.task
+        for name in ("mixup", "label_smoothing"):
+            if getattr(self.plan, name) and not isinstance(task, Classification):
+                raise InputError(
+                    f"--{name.replace('_', '-')}",
+                    expected="a recipe that classifies",
+                    found=self.recipe.name,
+                    fix="leave it out",
+                )
+        if self.plan.teacher and self.teacher is None:
+            raise InputError(
+                "train",
+                expected=f"the network of {self.plan.teacher}",
+                found="none",
+                fix="pass it as teacher",
+            )
+        if self.teacher is not None and not isinstance(task, Teachable):
+            raise InputError(
+                "--teacher",
+                expected="a task that can be taught",
+                found=type(task).__name__,
+                fix="leave it out",
+            )
+
+
+def _parts(inputs: Tensor, target: Target, parts: int) -> Iterator[tuple[Tensor, Target]]:
+    """Split a batch into equal parts."""
+    if isinstance(target, Mapping):
+        chunks = {name: values.chunk(parts) for name, values in target.items()}
+        for i, chunk in enumerate(inputs.chunk(parts)):
+            yield chunk, {name: values[i] for name, values in chunks.items()}
+    else:
+        yield from zip(inputs.chunk(parts), target.chunk(parts), strict=True)
