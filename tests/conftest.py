@@ -1,3 +1,6 @@
+import os
+from pathlib import Path
+
 import pytest
 
 from bitfactor.cli import main
@@ -16,4 +19,14 @@ def exported(run, tmp_path_factory):
     """What `bitfactor export` wrote of that run."""
     path = tmp_path_factory.mktemp("exported") / "digits.safetensors"
     assert main(["export", str(run), "-o", str(path)]) == 0
+    return path
+
+
+@pytest.fixture(scope="session")
+def real_data():
+    """The directory of real data; the test is skipped where there is none."""
+    beside = Path(__file__).parents[2] / "shared" / "data"
+    path = Path(os.environ.get("BITFACTOR_DATA", beside))
+    if not path.is_dir():
+        pytest.skip("no real data; BITFACTOR_DATA names their directory")
     return path

@@ -17,6 +17,7 @@ COMMANDS = {
     "evaluate": "measure the accuracy of a run or of an exported file",
     "export": "write a run's network as one file of 1-bit weights",
     "predict": "classify pictures with an exported file",
+    "pckh": "score predicted joints of MPII by PCKh, in all three means in print",
     "bench": "time an exported file, alone or against torch",
     "report": "write a page with a run's curves, weights and predictions",
 }
@@ -49,7 +50,7 @@ def _command(name: str):  # type: ignore[no-untyped-def]
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("bitfactor"):
             raise
-        extra = "cli" if name in ("predict", "bench") else "train"
+        extra = "cli" if name in ("predict", "bench", "pckh") else "train"
         raise InputError(
             f"bitfactor {name}",
             expected=f"the package {error.name}",

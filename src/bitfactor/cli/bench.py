@@ -94,18 +94,10 @@ def _torch(session: Session, x: NDArray[Any], path: Path) -> tuple[str, Callable
     """The recipe's network before it was made binary, in float32."""
     import torch
 
-    from bitfactor.recipes import recipe_named
+    from bitfactor.recipes import recipe_of_file
 
-    name = session.model.provenance.get("recipe")
-    if name is None:
-        raise InputError(
-            path,
-            expected="a file exported from a run, whose float network is known",
-            found="one that names no recipe",
-            fix="leave --against out",
-        )
     torch.set_num_threads(1)
-    twin = recipe_named(name).model().eval()
+    twin = recipe_of_file(session.model, path).model().eval()
     tensor = torch.from_numpy(x)
 
     @torch.inference_mode()

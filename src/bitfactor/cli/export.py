@@ -2,15 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
+import torch
 import tyro
 
 import bitfactor
 from bitfactor.cli.arguments import Output, parse
+from bitfactor.cli.export_onnx import export_as_onnx
 from bitfactor.cli.output import print_json
-from bitfactor.recipes import recipe_of
+from bitfactor.exporter import ExportReport
+from bitfactor.recipes import provenance_of, recipe_of
 from bitfactor.training import Run, restore
+
+if TYPE_CHECKING:
+    from bitfactor.exporter.onnx import OnnxReport
+
+_EXAMPLES = 2
 
 
 @dataclass(frozen=True)
@@ -18,9 +28,13 @@ class Arguments:
     """Write a run's network as one file of 1-bit weights, checked against torch before it appears."""
 
     run: tyro.conf.Positional[Path]
-    """Directory of a run."""
+    """Directory of a run; for ONNX, an exported file as well."""
     output: Output
     """File to write."""
+    best: bool = False
+    """Take the checkpoint of its best epoch in place of the last."""
+    format: Literal["bitfactor", "onnx", "qonnx"] = "bitfactor"
+    """A model file of bitfactor; standard ONNX; ONNX whose signs are QONNX's BipolarQuant."""
     json: bool = False
     """Print JSON."""
 
@@ -28,18 +42,26 @@ class Arguments:
 def main(arguments: Sequence[str]) -> None:
     """Export and print the report."""
     options = parse(Arguments, "export", arguments)
-    run = Run(options.run)
-    recipe = recipe_of(run)
-    data = recipe.data(None)
-    report = bitfactor.export(
-        restore(recipe, run),
-        options.output,
-        data.test[0][:2],
-        input_spec=data.input_spec,
-        labels=data.labels,
-        provenance={"recipe": recipe.name, "bitfactor": bitfactor.__version__},
-    )
+    if options.format == "bitfactor":
+        report: ExportReport | OnnxReport = _export(options, options.output)
+    else:
+        report = export_as_onnx(options.run, options.output, options.format, partial(_export, options))
     if options.json:
         print_json(report.to_dict())
     else:
         print(report)
+
+
+def _export(options: Arguments, output: Path) -> ExportReport:
+    run = Run(options.run)
+    recipe, interface = recipe_of(run), run.interface()
+    examples = torch.randn(_EXAMPLES, *recipe.input_shape, generator=torch.Generator().manual_seed(0))
+    return bitfactor.export(
+        restore(recipe, run, best=options.best),
+        output,
+        examples,
+        input_spec=interface.input_spec,
+        labels=interface.labels,
+        skeleton=interface.skeleton,
+        provenance={"bitfactor": bitfactor.__version__, **provenance_of(recipe)},
+    )

@@ -1,42 +1,44 @@
 """`bitfactor predict FILE PICTURE...`: needs no torch."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import numpy as np
 import tyro
-from numpy.typing import NDArray
 
 from bitfactor.cli.arguments import parse
-from bitfactor.cli.output import print_json, print_table
+from bitfactor.cli.predict_classes import predict_classes
+from bitfactor.cli.predict_pose import predict_pose
+from bitfactor.cli.sources import sources_of
 from bitfactor.errors import InputError
-from bitfactor.pictures import prepare, read_picture
+from bitfactor.pose.finder import Box
 from bitfactor.runtime import Session
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Classify pictures with an exported network."""
+    """Classify pictures with an exported network, or find the joints of the person in each and draw them."""
 
     model: tyro.conf.Positional[Path]
     """Exported file."""
     pictures: tyro.conf.Positional[tuple[Path, ...]]
-    """Pictures; any size, resized as the model wants them."""
+    """Pictures of any size, folders of them; for poses also videos."""
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """For poses: where the drawings go, a folder, or a file for one picture or video."""
+    box: Annotated[str | None, tyro.conf.arg(metavar="X,Y,W,H")] = None
+    """For poses: left, top, width and height of the person in pixels; the whole picture if left out."""
     top: int = 3
-    """How many classes to show."""
+    """For classes: how many to show."""
     json: bool = False
     """Print JSON."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the most probable classes of each picture."""
+    """Print what the network says of each picture."""
     options = parse(Arguments, "predict", arguments)
-    if not options.pictures:
-        raise InputError(
-            "bitfactor predict", expected="a picture", found="none", fix="name one after the model"
-        )
+    sources = sources_of(options.pictures)
     session = Session(options.model)
     spec = session.model.input_spec
     if spec is None:
@@ -46,22 +48,29 @@ def main(arguments: Sequence[str]) -> None:
             found="no input specification",
             fix="pass input_spec to bitfactor.export",
         )
-    results: list[dict[str, Any]] = []
-    for path in options.pictures:
-        scores = np.asarray(session(prepare(read_picture(path, len(spec.mean)), spec)[None]))[0]
-        results.append({"picture": str(path), "classes": _ranked(scores, session.model.labels, options.top)})
-    if options.json:
-        print_json(results)
+    if session.model.skeleton is not None:
+        predict_pose(session, sources, _box(options.box), options.output, options.json)
         return
-    rows = [(r["picture"], *(f"{c['label']} {c['probability']:.1%}" for c in r["classes"])) for r in results]
-    print_table(("picture", *(f"{i + 1}." for i in range(len(rows[0]) - 1))), rows)
+    for name, value in {"--output": options.output, "--box": options.box}.items():
+        if value is not None:
+            raise InputError(
+                name, expected="a network that finds joints", found="one that classifies", fix="leave it out"
+            )
+    predict_classes(session, spec, sources, options.top, options.json)
 
 
-def _ranked(scores: NDArray[np.float32], labels: tuple[str, ...], top: int) -> list[dict[str, Any]]:
-    exponents = np.exp(scores - scores.max())
-    probabilities = exponents / exponents.sum()
-    best = probabilities.argsort()[::-1][: max(top, 1)]
-    return [
-        {"class": int(i), "label": labels[i] if labels else str(i), "probability": float(probabilities[i])}
-        for i in best
-    ]
+def _box(text: str | None) -> Box | None:
+    if text is None:
+        return None
+    try:
+        left, top, width, height = (float(part) for part in text.split(","))
+    except ValueError:
+        left = top = width = height = math.nan
+    if not all(map(math.isfinite, (left, top, width, height))) or width <= 0 or height <= 0:
+        raise InputError(
+            "--box",
+            expected="left, top, width and height in pixels, as in 40,10,120,300",
+            found=repr(text),
+            fix="give four numbers with commas between, the last two above 0",
+        )
+    return left, top, width, height

@@ -3,25 +3,26 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import tyro
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from bitfactor.cli.arguments import Output, parse
 from bitfactor.cli.bench import bench
-from bitfactor.cli.evaluate import evaluate_file, evaluate_run
+from bitfactor.cli.evaluate_classification import Outcome, classify
+from bitfactor.cli.subject import Subject, subject_at
 from bitfactor.convert import summary
-from bitfactor.data import Digits
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer
 from bitfactor.recipes import recipe_of
 from bitfactor.report import Page, Section, curves, gallery, histograms
-from bitfactor.training import Recipe, Run, restore
+from bitfactor.training import Classification, Recipe, Run, restore
 
 _SHOWN = 48
+_BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Arguments:
     """Directory of a run."""
     output: Output
     """HTML file to write."""
+    data: Path | None = None
+    """Directory of the data, for recipes that need one."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -43,27 +46,38 @@ def main(arguments: Sequence[str]) -> None:
     run = Run(options.run)
     recipe = recipe_of(run)
     model = restore(recipe, run)
-    data = recipe.data(None)
-    result = evaluate_run(run)
-    sections = [
-        _outcome(result, model, recipe),
-        *(_exported(path, result) for path in sorted(run.path.glob("*.safetensors"))),
-        _training(run),
-        *_layers(model),
-        _predictions(result, data),
-        _settings(recipe),
-    ]
+    sections = [_sizes(model, recipe), _training(run, recipe), *_layers(model), _settings(recipe)]
+    if isinstance(recipe.task, Classification):
+        sections = _with_predictions(sections, run, options.data)
     lead = f"Latent {recipe.binarization.latent}, scale {recipe.binarization.scale}; recipe {recipe.name}."
     Page(f"bitfactor: {run.path}", lead, sections).write(options.output)
     print(options.output)
 
 
-def _outcome(result: dict[str, Any], model: nn.Module, recipe: Recipe) -> Section:
-    sizes = summary(model, (1, *recipe.input_shape))
+def _with_predictions(sections: list[Section], run: Run, data: Path | None) -> list[Section]:
+    """Put around the sections what is measured on held-out data."""
+    subject = subject_at(run.path, data)
+    outcome = classify(subject)
+    files = [_exported(path, data, outcome) for path in sorted(run.path.glob("*.safetensors"))]
+    return [_outcome(outcome), *files, *sections, _predictions(subject, outcome)]
+
+
+def _outcome(outcome: Outcome) -> Section:
+    total = len(outcome.expected)
     return Section(
         "Outcome",
         rows=[
-            ("held-out accuracy", f"{result['accuracy']:.2%} ({result['correct']} of {result['total']})"),
+            ("held-out accuracy", f"{outcome.accuracy:.2%} ({outcome.correct} of {total})"),
+            ("right class among the best five", f"{outcome.top5:.2%}"),
+        ],
+    )
+
+
+def _sizes(model: nn.Module, recipe: Recipe) -> Section:
+    sizes = summary(model, (1, *recipe.input_shape))
+    return Section(
+        "Size",
+        rows=[
             ("share of multiply-adds that are binary", f"{sizes.binary_share:.1%}"),
             ("bytes of the float network", f"{sizes.float_bytes:,}"),
             ("bytes while training, factors included", f"{sizes.trained_bytes:,}"),
@@ -71,35 +85,38 @@ def _outcome(result: dict[str, Any], model: nn.Module, recipe: Recipe) -> Sectio
     )
 
 
-def _exported(path: Path, in_torch: dict[str, Any]) -> Section:
-    result = evaluate_file(path)
-    same = sum(a == b for a, b in zip(in_torch["predictions"], result["predictions"], strict=True))
+def _exported(path: Path, data: Path | None, in_torch: Outcome) -> Section:
+    outcome = classify(subject_at(path, data))
+    same = int((in_torch.found == outcome.found).sum())
     engines = bench(path, ("torch",), None, 200)
     return Section(
         f"Exported: {path.name}",
         f"One bit per binary weight; timed on one thread, one picture at a time, on {engines['machine']}.",
         [
-            ("accuracy", f"{result['accuracy']:.2%}"),
-            ("same prediction as torch", f"{same} of {result['total']}"),
+            ("accuracy", f"{outcome.accuracy:.2%}"),
+            ("same prediction as torch", f"{same} of {len(outcome.found)}"),
             ("bytes", f"{path.stat().st_size:,}"),
             *((f"time, {e['name']}", f"{e['median_ms']:.3f} ms (median)") for e in engines["engines"]),
         ],
     )
 
 
-def _training(run: Run) -> Section:
-    rows = run.history()
+def _training(run: Run, recipe: Recipe) -> Section:
+    headline = recipe.task.headline
+    rows = [row for row in run.history() if headline in row]
     if not rows:
         raise InputError(run.log, expected="a finished epoch", found="none yet", fix="train on")
     panels = {
         "loss (training)": {"loss": [row["loss"] for row in rows]},
-        "accuracy (held out)": {"accuracy": [row["accuracy"] for row in rows]},
+        f"{headline} (held out)": {headline: [row[headline] for row in rows]},
     }
     return Section("Training", figure=curves(panels, [row["epoch"] for row in rows], "epoch"))
 
 
 def _layers(model: nn.Module) -> list[Section]:
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, BinaryLayer)}
+    if not layers:
+        return []
     with torch.no_grad():
         alpha = {name: layer.alpha().numpy() for name, layer in layers.items()}
         weight = {name: layer.latent().numpy() for name, layer in layers.items()}
@@ -120,16 +137,33 @@ def _layers(model: nn.Module) -> list[Section]:
     ]
 
 
-def _predictions(result: dict[str, Any], data: Digits) -> Section:
-    found, expected = np.array(result["predictions"]), data.test[1].numpy()
-    chosen = np.argsort(found == expected, kind="stable")[:_SHOWN]
-    pictures = data.test[0][chosen, 0].numpy()
-    names = np.array(data.labels)
-    figure = gallery(pictures, names[found[chosen]].tolist(), names[expected[chosen]].tolist())
+def _predictions(subject: Subject, outcome: Outcome) -> Section:
+    chosen = np.argsort(outcome.found == outcome.expected, kind="stable")[:_SHOWN]
+    names = np.array(outcome.labels)
+    pictures = _pictures(subject, chosen)
+    figure = gallery(
+        pictures, names[outcome.found[chosen]].tolist(), names[outcome.expected[chosen]].tolist()
+    )
     return Section("Predictions", "Held-out pictures, the mistakes first.", figure=figure)
+
+
+def _pictures(subject: Subject, chosen: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return held-out pictures (N, H, W) or (N, H, W, 3) of 0..1, in the order of `chosen`."""
+    wanted, found, first = set(chosen.tolist()), dict[int, Tensor](), 0
+    for inputs, _ in subject.data.test_batches(_BATCH):
+        found |= {first + i: inputs[i].cpu() for i in range(len(inputs)) if first + i in wanted}
+        first += len(inputs)
+    spec = subject.data.input_spec
+    pictures = torch.stack([found[i] for i in chosen.tolist()]).permute(0, 2, 3, 1).numpy()
+    shown = (pictures * np.array(spec.std) + np.array(spec.mean)).clip(0, 1)
+    return shown[..., 0] if shown.shape[-1] == 1 else shown
 
 
 def _settings(recipe: Recipe) -> Section:
     settings = recipe.settings()
-    values = {**settings["binarization"], **settings["optimization"]}
+    values = {
+        name: value
+        for group in ("model", "data", "binarization", "optimization")
+        for name, value in settings[group].items()
+    }
     return Section("Settings", rows=[(name.replace("_", " "), str(value)) for name, value in values.items()])

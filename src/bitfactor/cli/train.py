@@ -1,16 +1,19 @@
 """`bitfactor train RECIPE --out DIR`."""
 
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
+from torch import nn
 
-from bitfactor.cli.arguments import parse
 from bitfactor.cli.output import print_json, status
-from bitfactor.cli.recipe_argument import split_recipe
-from bitfactor.convert import Binarization
-from bitfactor.training import Optimization, train
+from bitfactor.cli.recipe_argument import parse_recipe
+from bitfactor.recipes import recipe_of
+from bitfactor.training import Recipe, Run, TerminatedError, restore, train
+
+_TERMINATED = 143  # 128 + SIGTERM, as shells report it
 
 
 @dataclass(frozen=True)
@@ -19,23 +22,33 @@ class Arguments:
 
     out: Path
     """Directory of the run: settings, checkpoint, log."""
-    binarization: tyro.conf.OmitArgPrefixes[Binarization]
-    optimization: tyro.conf.OmitArgPrefixes[Optimization]
+    data: Path | None = None
+    """Directory of the data, for recipes that need one."""
     json: bool = False
     """Print the outcome as JSON."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Train, showing progress on stderr, and print the outcome."""
-    recipe, flags = split_recipe("train", arguments)
-    defaults = Arguments(tyro.MISSING, recipe.binarization, recipe.optimization)
-    options = parse(Arguments, f"train {recipe.name}", flags, defaults)
-    recipe = replace(recipe, binarization=options.binarization, optimization=options.optimization)
-    result = train(recipe, options.out, status)
+    """Train, showing progress on stderr, and print the outcome; status 143 where SIGTERM ended it."""
+    recipe, options = parse_recipe("train", Arguments(tyro.MISSING), arguments)
+    try:
+        result = train(recipe, options.out, status, data=options.data, teacher=_teacher(recipe))
+    except TerminatedError as stop:
+        status.print(str(stop), soft_wrap=True)
+        sys.exit(_TERMINATED)
     if options.json:
         print_json({"out": str(options.out), **result})
-    else:
-        print(
-            f"{options.out}: step {result['step']}, loss {result['loss']:.4f}, "
-            f"held out {result['accuracy']:.2%}"
-        )
+        return
+    headline = recipe.task.headline
+    print(
+        f"{options.out}: step {result['step']}, loss {result['loss']:.4f}, "
+        f"held out {headline} {result[headline]:.2%}"
+    )
+
+
+def _teacher(recipe: Recipe) -> nn.Module | None:
+    """Return the network of the run that is to teach."""
+    if recipe.optimization.teacher is None:
+        return None
+    run = Run(Path(recipe.optimization.teacher))
+    return restore(recipe_of(run), run)

@@ -60,7 +60,7 @@ def histograms(values: Mapping[str, Array], x_label: str, marks: Sequence[float]
 
 
 def gallery(pictures: Array, found: Sequence[str], expected: Sequence[str]) -> str:
-    """Draw grey pictures (N, H, W) with the class found; a wrong one in red, the right one beside it."""
+    """Draw pictures (N, H, W) or (N, H, W, 3) with the class found; a wrong one in red, with the right one."""
     columns = min(12, len(pictures))
     rows = math.ceil(len(pictures) / columns)
     with matplotlib.rc_context(_STYLE):

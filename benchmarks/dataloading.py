@@ -1,0 +1,138 @@
+"""Pictures per second of the ImageNet pipeline on one core, against OpenCV decoding the same JPEGs alone.
+
+    python benchmarks/dataloading.py [--pictures 256] [--rounds 9] [--json]
+
+The process and its workers keep to one core. Generated pictures of 500x375 pixels at quality 90, with the
+spectrum of photographs, lie in class directories. `decode` is `cv2.imdecode` over their bytes in memory. Each
+pipeline goes from the files to normalised float32 batches of 64 at 224x224, with either preset, in the process
+itself or with a worker process (the core is then shared by both; starting the worker counts). All take turns;
+reported are medians over the rounds of the pictures per second and of the ratio to `decode` within a round.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import cv2
+import numpy as np
+import torch
+
+from bitfactor.data import ImageFolder
+
+HEIGHT, WIDTH, QUALITY, BATCH = 375, 500, 90, 64
+
+
+def picture(generator: np.random.Generator) -> np.ndarray:
+    """Return (375, 500, 3) uint8: an amplitude of 1/frequency, brightness far stronger than colour."""
+    fy, fx = np.fft.fftfreq(HEIGHT)[:, None], np.fft.rfftfreq(WIDTH)[None]
+    amplitude = 1 / np.maximum(np.hypot(fy, fx), 1 / WIDTH)
+
+    def field() -> np.ndarray:
+        phase = np.exp(2j * np.pi * generator.random(amplitude.shape))
+        plane = np.fft.irfft2(amplitude * phase, (HEIGHT, WIDTH))
+        return plane / plane.std()
+
+    planes = np.stack([128 + 50 * field(), 128 + 15 * field(), 128 + 15 * field()], axis=2)
+    return cv2.cvtColor(planes.clip(0, 255).astype(np.uint8), cv2.COLOR_YCrCb2BGR)
+
+
+def generate(directory: Path, pictures: int) -> list[np.ndarray]:
+    """Write the pictures in two classes and return their encoded bytes."""
+    generator = np.random.default_rng(0)
+    encoded = []
+    for i in range(pictures):
+        path = directory / "train" / str(i % 2) / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        encoded.append(cv2.imencode(".jpg", picture(generator), [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1])
+        path.write_bytes(encoded[-1].tobytes())
+    (directory / "val").symlink_to("train")
+    return encoded
+
+
+def candidates(directory: Path, encoded: list[np.ndarray]) -> dict[str, Callable[[], int]]:
+    """Return name -> a function that goes over all pictures and returns how many."""
+
+    def decode() -> int:
+        for data in encoded:
+            cv2.imdecode(data, cv2.IMREAD_COLOR)
+        return len(encoded)
+
+    def pipeline(preset: str, device: str) -> Callable[[], int]:
+        data = ImageFolder.load(directory, preset=preset, workers=1).to(device)
+        return lambda: sum(len(labels) for _, labels in data.train_batches(BATCH, seed=0, epoch=0))
+
+    kinds = {"for a device": "meta", "normalised": "cpu"}
+    named = {f"{preset}, {kind}": (preset, kinds[kind]) for preset in ("paper", "standard") for kind in kinds}
+    return {"decode": decode} | {name: pipeline(*options) for name, options in named.items()}
+
+
+def cpu_seconds() -> float:
+    """Return the processor time that this process and its finished workers took, which others cannot slow."""
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def rates(runs: dict[str, Callable[[], int]], rounds: int) -> dict[str, list[float]]:
+    """Return name -> pictures per second in each round, after one that does not count."""
+    measured: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds + 1):
+        for name, run in runs.items():
+            start = cpu_seconds()
+            measured[name].append(run() / (cpu_seconds() - start))
+    return {name: values[1:] for name, values in measured.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--pictures", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    core = max(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {core})
+    torch.set_num_threads(1)
+    cv2.setNumThreads(1)
+    with tempfile.TemporaryDirectory() as directory:
+        encoded = generate(Path(directory), options.pictures // BATCH * BATCH)
+        measured = rates(candidates(Path(directory), encoded), options.rounds)
+    rows = {
+        name: {
+            "pictures_per_second": round(median(values), 1),
+            "of_decode": round(median(v / d for v, d in zip(values, measured["decode"], strict=True)), 3),
+        }
+        for name, values in measured.items()
+    }
+    report = {
+        "machine": {"cpu": cpu(), "core": core, "platform": platform.platform()},
+        "versions": {
+            "python": platform.python_version(),
+            "opencv": cv2.__version__,
+            "torch": torch.__version__,
+        },
+        "bytes_per_picture": round(sum(data.nbytes for data in encoded) / len(encoded)),
+        "rates": rows,
+    }
+    if options.json:
+        print(json.dumps(report, indent=2))
+        return
+    print(report["machine"], report["versions"], f"{report['bytes_per_picture']} bytes a picture", sep="\n")
+    for name, row in rows.items():
+        print(f"{name:20} {row['pictures_per_second']:8.1f} pictures/s {row['of_decode']:7.1%} of decode")
+
+
+def cpu() -> str:
+    """Return the processor's name."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next(
+        (line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
+
+
+if __name__ == "__main__":
+    main()

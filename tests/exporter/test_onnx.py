@@ -1,0 +1,349 @@
+"""The ONNX file does what the model file does, operation by operation: signs and sums to the bit."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import numpy_helper
+from torch import nn
+
+import bitfactor
+from bitfactor.convert import Binarization, binarize_
+from bitfactor.errors import InputError
+from bitfactor.exporter.onnx import export_onnx, to_onnx
+from bitfactor.exporter.onnx.builder import QONNX_DOMAIN
+from bitfactor.exporter.onnx.check import check, run
+from bitfactor.exporter.onnx.operators import OPERATORS
+from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, Value, load, pack_signs
+from bitfactor.format.graph import OPS
+from bitfactor.runtime import reference
+from bitfactor.runtime.session import runner
+
+FORMS = ("standard", "qonnx")
+every_form = pytest.mark.parametrize("form", FORMS)
+SLIDING = {"stride": (2, 1), "padding": (1, 0, 2, 1), "dilation": (1, 2), "groups": 2}
+POOL = {"kernel": (3, 2), "stride": (2, 1), "padding": (1, 0, 2, 1)}
+
+
+def floats(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+def signs(*shape, seed=0):
+    return np.random.default_rng(seed).choice(np.array([-1, 1], np.int8), shape)
+
+
+def sign_of(name, channels):
+    tensors = {"threshold": floats(channels, seed=5) / 4, "direction": signs(channels, seed=6)}
+    return Node("bits", "threshold", (name,), {}, tensors)
+
+
+def layer(op, weight, attributes=None, **tensors):
+    outputs = len(weight)
+    return [Node("y", op, ("x",), attributes or {}, {"weight": weight, "bias": floats(outputs), **tensors})]
+
+
+def pointwise(op, *inputs, attributes=None, **tensors):
+    return [Node("y", op, inputs or ("x",), attributes or {}, tensors)]
+
+
+def int8(*shape):
+    return np.random.default_rng(0).integers(-127, 128, shape, np.int8)
+
+
+def binary_conv(channels, outputs, pad_value=0, **attributes):
+    attributes = SLIDING | {"pad_value": pad_value} | attributes
+    weight = pack_signs(signs(outputs, 3, 2, channels // attributes["groups"]))
+    return [sign_of("x", channels), Node("y", "binary_conv2d", ("bits",), attributes, {"weight": weight})]
+
+
+def binary_linear(features, outputs):
+    weight = pack_signs(signs(outputs, features))
+    return [sign_of("x", features), Node("y", "binary_linear", ("bits",), {}, {"weight": weight})]
+
+
+def second(op, shape):
+    """An operation of x and of its mean over the map, or of itself."""
+    if shape == "map":
+        return pointwise(op, "x", "x")
+    return [Node("mean", "global_avg_pool", ("x",)), *pointwise(op, "x", "mean")]
+
+
+CASES = {
+    "conv2d": (layer("conv2d", floats(6, 3, 2, 4), SLIDING), (8, 9, 10)),
+    "conv2d of float16": (layer("conv2d", floats(6, 3, 2, 4).astype(np.float16), SLIDING), (8, 9, 10)),
+    "conv2d of int8": (layer("conv2d", int8(6, 3, 2, 4), SLIDING, step=floats(6)), (8, 9, 10)),
+    "binary_conv2d": (binary_conv(6, 4), (6, 9, 10)),
+    "binary_conv2d, signs fill no byte": (binary_conv(3, 5, groups=1), (3, 9, 10)),
+    "binary_conv2d padded with +1": (binary_conv(70, 4, pad_value=1), (70, 9, 10)),
+    "binary_conv2d padded with -1": (binary_conv(6, 4, pad_value=-1), (6, 9, 10)),
+    "linear": (layer("linear", floats(5, 12)), (12,)),
+    "linear of float16": (layer("linear", floats(5, 12).astype(np.float16)), (12,)),
+    "linear of int8": (layer("linear", int8(5, 12), step=floats(5)), (12,)),
+    "binary_linear": (binary_linear(70, 6), (70,)),
+    "threshold": ([replace(sign_of("x", 6), name="y")], (6, 3, 3)),
+    "threshold of features": ([replace(sign_of("x", 6), name="y")], (6,)),
+    "scale": (pointwise("scale", alpha=floats(4)), (4, 5, 6)),
+    "scale of each number": (pointwise("scale", alpha=floats(4, 5, 6)), (4, 5, 6)),
+    "affine": (pointwise("affine", scale=floats(4), shift=floats(4, seed=1)), (4, 5, 6)),
+    "affine of features": (pointwise("affine", scale=floats(4), shift=floats(4, seed=1)), (4,)),
+    "relu": (pointwise("relu"), (4, 5, 6)),
+    "prelu": (pointwise("prelu", slope=floats(4)), (4, 5, 6)),
+    "clip": (pointwise("clip", attributes={"lower": -0.25, "upper": 1.0}), (4, 5, 6)),
+    "sigmoid": (pointwise("sigmoid"), (4, 5, 6)),
+    "softmax": (pointwise("softmax"), (4, 5, 6)),
+    "add": (second("add", "map"), (4, 5, 6)),
+    "multiply": (second("multiply", "map"), (4, 5, 6)),
+    "multiply by one number per channel": (second("multiply", "channels"), (4, 5, 6)),
+    "concat": ([Node("z", "relu", ("x",)), *pointwise("concat", "x", "z", "x")], (4, 5, 6)),
+    "max_pool2d": (pointwise("max_pool2d", attributes=POOL), (4, 7, 8)),
+    "avg_pool2d": (pointwise("avg_pool2d", attributes=POOL | {"count_include_pad": 1}), (4, 7, 8)),
+    "avg_pool2d of the map": (pointwise("avg_pool2d", attributes=POOL | {"count_include_pad": 0}), (4, 7, 8)),
+    "upsample_nearest": (pointwise("upsample_nearest", attributes={"scale": (2, 3)}), (4, 5, 6)),
+    "global_avg_pool": (pointwise("global_avg_pool"), (4, 5, 6)),
+    "flatten": (pointwise("flatten"), (4, 5, 6)),
+    "reshape": (pointwise("reshape", attributes={"shape": (2, 10, 6)}), (4, 5, 6)),
+    "permute": (pointwise("permute", attributes={"order": (2, 0, 1)}), (4, 5, 6)),
+    "slice": (pointwise("slice", attributes={"range": (1, 1, 5, 2)}), (4, 5, 6)),
+}
+
+
+def model_of(nodes, shape, outputs=None, **known):
+    graph = Graph(Value("x", shape, "float32"), tuple(nodes), outputs or (nodes[-1].name,))
+    golden = tuple(np.zeros((1, *graph.values[name].shape), np.float32) for name in graph.outputs)
+    return ModelFile(graph, golden, **known)
+
+
+def expect_close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_every_operation_has_an_entry_and_a_case():
+    assert OPERATORS.keys() == OPS.keys()
+    assert {node.op for nodes, _ in CASES.values() for node in nodes} == OPS.keys()
+
+
+@every_form
+@pytest.mark.parametrize("case", CASES)
+def test_onnx_runtime_gives_what_the_reference_gives(case, form):
+    nodes, shape = CASES[case]
+    model = model_of(nodes, shape)
+    proto = to_onnx(model, form)
+    for batch in (1, 3):
+        x = floats(batch, *shape, seed=batch)
+        check(model.graph, proto, x)
+        (found,), (expected,) = run(proto, x).values(), reference.run(model.graph, x)
+        if model.graph.values["y"].kind == "float32":
+            expect_close(found, expected)
+        else:
+            np.testing.assert_array_equal(found, expected)
+
+
+@every_form
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_ties_and_every_kind_of_threshold_keep_the_sign(form, data):
+    """Thresholds at, next to and far from the numbers compared; none of them below the normal ones."""
+    numbers = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False)
+    x = np.array([*data.draw(st.tuples(*[numbers] * 4)), 0.0, -0.0], np.float32)
+    near = [np.nextafter(x, np.float32(side)) for side in (-np.inf, np.inf)]
+    points = st.sampled_from([*x, *near[0], *near[1], np.float32(-np.inf), np.float32(np.inf)])
+    threshold = np.array([data.draw(points) for _ in x], np.float32)
+    direction = np.array(
+        data.draw(st.sampled_from([[1] * 6, [-1] * 6, [1, -1, 1, 1, -1, -1], [-1, 1, 1, -1, 1, -1]])), np.int8
+    )
+    node = Node("y", "threshold", ("x",), {}, {"threshold": threshold, "direction": direction})
+    graph = model_of([node], (6,)).graph
+    (found,) = run(to_onnx(ModelFile(graph, ()), form), x[None]).values()
+    np.testing.assert_array_equal(found, reference.run(graph, x[None])[0])
+
+
+@every_form
+def test_the_sign_of_zero_is_minus_one_also_where_tiny_numbers_are_taken_for_zero(form):
+    tensors = {"threshold": np.zeros(2, np.float32), "direction": np.array([1, -1], np.int8)}
+    proto = to_onnx(model_of([Node("y", "threshold", ("x",), {}, tensors)], (2,)), form)
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
+    for zero in (0.0, -0.0):
+        np.testing.assert_array_equal(session.run(None, {"x": np.full((1, 2), zero, np.float32)})[0], -1)
+
+
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory):
+    """A small ResNet-18 with statistics of all signs, exported."""
+    torch.manual_seed(0)
+    model = bitfactor.models.resnet18(num_classes=10, stem="cifar")
+    binarize_(model, Binarization(scale="learned"))
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.weight.data.normal_()
+            module.bias.data.normal_()
+    path = tmp_path_factory.mktemp("resnet") / "net.safetensors"
+    spec = InputSpec((32, 32), (32, 32), (0.5,) * 3, (0.25,) * 3)
+    known = {"labels": [f"<{i}>" for i in range(10)], "provenance": {"recipe": "cifar10"}}
+    bitfactor.export(model.eval(), path, torch.randn(2, 3, 32, 32), input_spec=spec, **known)
+    return load(path)
+
+
+@every_form
+def test_a_resnet(resnet, form, tmp_path):
+    report = export_onnx(resnet, tmp_path / "net.onnx", form)
+    assert (report.checked_inputs, report.same_class) == (2, 2)
+    assert report.max_difference < 1e-5
+    assert report.file_bytes == (tmp_path / "net.onnx").stat().st_size
+    session = onnxruntime.InferenceSession(tmp_path / "net.onnx")
+    for batch in (1, 4):
+        x = floats(batch, 3, 32, 32)
+        expect_close(session.run(None, {"input": x})[0], runner(resnet.graph, "scalar")(x)[0])
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert json.loads(metadata["labels"])[3] == "<3>"
+    assert json.loads(metadata["input_spec"])["size"] == [32, 32]
+    assert json.loads(metadata["provenance"]) == {"recipe": "cifar10"}
+    assert "skeleton" not in metadata
+
+
+def test_a_binary_weight_takes_one_bit_and_is_unpacked_once(resnet, tmp_path):
+    report = export_onnx(resnet, tmp_path / "net.onnx")
+    weights = sum(resnet.tensor_bytes().values())
+    assert weights <= report.file_bytes < weights + 60_000
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "folded.onnx")
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    onnxruntime.InferenceSession(tmp_path / "net.onnx", options)
+    folded = onnx.load(tmp_path / "folded.onnx").graph
+    assert not {"BitwiseAnd", "Reshape", "Cast"} & {node.op_type for node in folded.node}
+
+
+def test_the_same_model_gives_the_same_bytes(resnet, tmp_path):
+    for name in ("a.onnx", "b.onnx"):
+        export_onnx(resnet, tmp_path / name)
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+
+
+def test_the_skeleton_is_kept():
+    skeleton = Skeleton(("left_hand", "right_hand"), ((0, 1),), ((0, 1),))
+    proto = to_onnx(model_of(pointwise("relu"), (2,), skeleton=skeleton))
+    (entry,) = proto.metadata_props
+    assert (entry.key, json.loads(entry.value)["joints"]) == ("skeleton", ["left_hand", "right_hand"])
+
+
+def test_names_of_values_that_look_like_those_of_constants():
+    nodes = [
+        Node("x:Greater", "threshold", ("x",), {}, dict(sign_of("x", 4).tensors)),
+        Node("y:alpha", "scale", ("x",), {}, {"alpha": floats(4)}),
+        Node("y", "scale", ("y:alpha",), {}, {"alpha": floats(4, seed=1)}),
+    ]
+    model = model_of(nodes, (4,), ("y", "x:Greater"))
+    check(model.graph, to_onnx(model), floats(2, 4))
+
+
+@every_form
+def test_outputs_that_are_the_input_or_named_twice(form):
+    model = model_of(pointwise("relu"), (3,), ("y", "x", "y"))
+    x = floats(2, 3)
+    found = list(run(to_onnx(model, form), x).values())
+    for y, expected in zip(found, (x.clip(0), x, x.clip(0)), strict=True):
+        np.testing.assert_array_equal(y, expected)
+
+
+def test_several_shapes_of_the_input(tmp_path):
+    nodes, _ = CASES["binary_conv2d"]
+    model = model_of(nodes, (6, 9, 10), other_shapes=((6, 12, 10),))
+    export_onnx(model, tmp_path / "net.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "net.onnx")
+    assert session.get_inputs()[0].shape == ["N", 6, "9 or 12", 10]
+    x = floats(2, 6, 12, 10)
+    expected = reference.run(model.graph_for((6, 12, 10)), x)[0]
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected)
+
+
+def altered(proto, role, change):
+    """The model with one of its constants changed."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    tensor = next(tensor for tensor in copy.graph.initializer if tensor.name.endswith(role))
+    array = numpy_helper.to_array(tensor).copy()
+    change(array)
+    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return copy
+
+
+def flip_one_bit(array):
+    array[0, 0] ^= 1
+
+
+def join_the_batch(array):
+    array[:] = 1, 2, 10, -1
+
+
+def grow(array):
+    array.flat[0] *= np.float32(1.001)
+
+
+@pytest.mark.parametrize(
+    ("case", "role", "change", "found"),
+    [
+        ("binary_conv2d", "weight:bits", flip_one_bit, "the runtime's values exactly, found"),
+        ("binary_linear", "weight:bits", flip_one_bit, "the runtime's values exactly, found"),
+        ("conv2d", "weight", grow, "the runtime's values within"),
+        ("reshape", "shape", join_the_batch, "expected shape"),
+        ("flatten", None, None, "one that ONNX Runtime takes"),
+    ],
+)
+def test_what_differs_is_an_error_before_the_file_appears(case, role, change, found, tmp_path, monkeypatch):
+    nodes, shape = CASES[case]
+    proto = to_onnx(model_of(nodes, shape))
+    if role:
+        proto = altered(proto, role, change)
+    else:
+        proto.graph.node[0].op_type = "Warp"
+    monkeypatch.setattr("bitfactor.exporter.onnx.export.to_onnx", lambda model, form: proto)
+    with pytest.raises(InputError, match=found):
+        export_onnx(model_of(nodes, shape), tmp_path / "net.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def cleaned(resnet):
+    """The QONNX form as that package reads and tidies it, with the batch dimension that it wants."""
+    from qonnx.core.modelwrapper import ModelWrapper
+    from qonnx.util.cleanup import cleanup_model
+
+    proto = to_onnx(resnet, "qonnx")
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    return cleanup_model(ModelWrapper(proto))
+
+
+def test_qonnx_runs_its_form(resnet, cleaned):
+    from qonnx.core.onnx_exec import execute_onnx
+
+    (found,) = execute_onnx(cleaned, {"global_in": resnet.golden_input}).values()
+    (expected,) = reference.run(resnet.graph, resnet.golden_input)
+    expect_close(found, expected)
+
+
+def test_qonnx_finds_one_bit_on_both_sides_of_every_binary_layer(resnet, cleaned):
+    from qonnx.transformation.infer_datatypes import InferDataTypes
+
+    typed = cleaned.transform(InferDataTypes())
+    binary = [
+        node
+        for node in typed.graph.node
+        if {str(typed.get_tensor_datatype(name)) for name in node.input} == {"BIPOLAR"}
+    ]
+    assert [node.op_type for node in binary] == ["Conv"] * 16
+    assert len(binary) == sum(node.op == "binary_conv2d" for node in resnet.graph.nodes)
+
+
+def test_the_standard_form_has_operators_of_onnx_alone(resnet):
+    proto = to_onnx(resnet)
+    assert [opset.domain for opset in proto.opset_import] == [""]
+    assert {node.domain for node in proto.graph.node} == {""}
+    assert {node.domain for node in to_onnx(resnet, "qonnx").graph.node} == {"", QONNX_DOMAIN}
