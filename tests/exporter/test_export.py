@@ -273,18 +273,6 @@ def test_what_is_computed_twice_is_computed_once(tmp_path):
     assert report.folded["threshold"] == 2
 
 
-@pytest.mark.parametrize("stacks", [1, 2, 4])
-def test_an_hourglass(stacks, tmp_path):
-    torch.manual_seed(0)
-    model = bitfactor.models.Hourglass(joints=5, stacks=stacks, channels=16, depth=2)
-    binarize_(model, Binarization(latent="holistic", scale="learned"))
-    x = torch.randn(4, 3, 64, 32)
-    model.train()(x)
-    report = export(model.eval(), tmp_path / "net.safetensors", x[:2])
-    assert report.max_difference < 1e-4
-    assert Session(tmp_path / "net.safetensors")(x.numpy()).shape == (4, 5, 16, 8)
-
-
 @pytest.mark.parametrize("scale", ["none", "analytic", "learned", "learned_map", "learned_channel_x_axes"])
 def test_every_scale(scale, tmp_path):
     torch.manual_seed(0)
