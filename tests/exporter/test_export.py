@@ -60,7 +60,30 @@ def mlp():
     )
 
 
-MODELS = {"grouped": Grouped, "two heads": TwoHeads, "mlp": mlp}
+def vgg():
+    """Plain convolutions and pools, then linear layers with dropout, as VGG and AlexNet have them."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 5, 2, padding=2),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, 2),
+        nn.Conv2d(16, 24, 3, padding=1),
+        nn.BatchNorm2d(24),
+        nn.Hardtanh(),
+        nn.Conv2d(24, 32, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.AdaptiveAvgPool2d((2, 1)),
+        nn.Flatten(),
+        nn.Dropout(0.5),
+        nn.Linear(64, 40),
+        nn.BatchNorm1d(40),
+        nn.LeakyReLU(0.2),
+        nn.Dropout(0.5),
+        nn.Linear(40, 10),
+        nn.Softmax(1),
+    )
+
+
+MODELS = {"grouped": Grouped, "two heads": TwoHeads, "mlp": mlp, "vgg": vgg}
 
 
 def trained_like(model, latent="none", **options):
@@ -84,7 +107,7 @@ def images(n=2, size=(10, 7)):
     return torch.randn(n, 3, *size, generator=torch.Generator().manual_seed(0))
 
 
-SIZES = {"grouped": (10, 7), "two heads": (10, 7), "mlp": (4, 4)}
+SIZES = {"grouped": (10, 7), "two heads": (10, 7), "mlp": (4, 4), "vgg": (26, 14)}
 
 
 @pytest.mark.parametrize("padding_value", [-1, 0, 1])
@@ -428,6 +451,24 @@ def test_layers_that_are_not_binary_yet_are_named(tmp_path):
     model.eval()
     with pytest.raises(InputError, match=r"^layer 1: expected a binary linear, 1-d or 2-d layer"):
         export(model, tmp_path / "net.safetensors", images())
+
+
+@pytest.mark.parametrize(
+    ("layers", "found"),
+    [
+        ([nn.Conv3d(2, 2, 1) for _ in range(3)], "BinaryConv3d with padding mode zeros"),
+        (
+            [nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect") for _ in range(3)],
+            "BinaryConv2d with padding mode reflect",
+        ),
+    ],
+)
+def test_binary_layers_that_the_file_has_no_operation_for(layers, found, tmp_path):
+    model = nn.Sequential(*layers)
+    binarize_(model, Binarization(latent="none"))
+    x = torch.randn(2, 2, *[4] * (layers[0].weight.ndim - 2))
+    with pytest.raises(InputError, match=f"^layer 1: .* found {found}; keep this layer real"):
+        export(model.eval(), tmp_path / "net.safetensors", x)
 
 
 def test_the_report_counts_bits(tmp_path):
