@@ -27,15 +27,16 @@ _KINDS = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
 
 
 class _Recorder(fx.Interpreter):
-    """Runs a traced module and keeps what each of its nodes gives."""
+    """Runs a traced module and keeps what each of its nodes gives, before others change it in place."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module)
         self.results: dict[str, Any] = {}
 
     def run_node(self, n: fx.Node) -> Any:
-        self.results[n.name] = super().run_node(n)
-        return self.results[n.name]
+        result = super().run_node(n)
+        self.results[n.name] = result.clone() if isinstance(result, Tensor) else result
+        return result
 
 
 def check_trace(model: nn.Module, lowered: Lowered, x: Tensor) -> None:
