@@ -1,6 +1,7 @@
 """What all pose data sets have in common, on pictures with a dot at each joint: red left, blue right."""
 
 import json
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -11,7 +12,8 @@ import torch
 from bitfactor.data import CocoKeypoints, Lsp, Mpii
 from bitfactor.data.crops import movement
 from bitfactor.errors import InputError
-from bitfactor.pose import COCO, LSP, MPII, crop_matrix, decode, transform, warp
+from bitfactor.pictures import normalise
+from bitfactor.pose import COCO, LSP, MPII, decode, transform, warp
 
 SIZE, PEOPLE, TEST = 96, 24, 6
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
@@ -167,12 +169,48 @@ def test_an_epoch_can_be_entered_anywhere(data):
     assert all(same(a, b) for a, b in zip(whole[2:], rest, strict=True))
 
 
-def test_epochs_and_seeds_differ(data):
-    first = [
-        next(data.train_batches(4, seed, epoch))[1]["joints"] for seed, epoch in ((0, 0), (0, 1), (1, 0))
-    ]
-    assert not torch.equal(first[0], first[1])
-    assert not torch.equal(first[0], first[2])
+def order(data, seed, epoch):
+    """The people of an epoch, in order, by number; and their norms."""
+    seen = Seen(data.pictures)
+    batches = list(replace(data, pictures=seen).train_batches(3, seed, epoch))
+    people = [data.train.pictures.index(path) for path in seen.paths]
+    return people, torch.cat([target["norm"] for _, target in batches]).numpy()
+
+
+class Seen:
+    """Pictures that remember which were asked for."""
+
+    def __init__(self, pictures):
+        self.pictures, self.paths = pictures, []
+
+    def __getitem__(self, path):
+        self.paths.append(path)
+        return self.pictures[path]
+
+    def fill(self, people):
+        pass
+
+
+def test_everybody_comes_once_in_an_order_of_its_own(data):
+    orders = [order(data, *key)[0] for key in ((0, 0), (0, 1), (1, 0))]
+    for people in orders:
+        assert len(set(people)) == len(people) == 3 * data.steps(3)
+    assert len({tuple(people) for people in orders}) == 3
+
+
+def test_people_grow_by_the_scale_that_is_drawn_for_them(data):
+    """Whatever the order; so the norm, in pixels of the crop, grows too."""
+    for key in ((0, 0), (0, 1), (1, 0)):
+        people, norm = order(data, *key)
+        drawn = np.array([movement(*key, person)[0] for person in people])
+        plain = data.train.norm[people] * SIZE / data.train.side[people]
+        np.testing.assert_allclose(norm, drawn * plain, rtol=1e-5)
+
+
+def test_movements_differ_between_seeds_epochs_and_people():
+    drawn = [movement(*key) for key in ((0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0))]
+    assert len({scale for scale, _, _ in drawn}) == 4
+    assert movement(0, 1, 0) == drawn[2]
 
 
 def test_processes_share_a_batch(data):
@@ -195,6 +233,12 @@ def test_held_out_people_come_once_and_in_order(data):
         labelled = data.test.labelled[i]
         expected = transform(data.test.joints[i], matrix)[labelled]
         np.testing.assert_allclose(whole[i].numpy()[labelled], expected, atol=1e-3)
+
+
+def test_inputs_are_prepared_as_for_inference(data):
+    inputs, _ = next(data.test_batches(1))
+    picture, matrix = data.held_out(0)
+    assert np.array_equal(inputs[0].numpy(), normalise(warp(picture, matrix, SIZE), data.input_spec))
 
 
 def test_the_norm_is_in_pixels_of_the_crop(data):
@@ -256,10 +300,3 @@ def test_movements_cover_their_range():
         assert shares.min() > 320
     assert abs(flip.mean() - 0.5) < 0.03
     assert np.abs(np.corrcoef([scale, rotation, flip])[np.triu_indices(3, 1)]).max() < 0.05
-
-
-def test_the_person_grows_by_the_scale_drawn():
-    """A crop of a side divided by 1.3 shows the person 1.3 times as large."""
-    plain, grown = (crop_matrix((50, 50), 100 / scale, 64) for scale in (1.0, 1.3))
-    np.testing.assert_allclose(grown[:, :2], 1.3 * plain[:, :2])
-    assert warp(np.zeros((9, 9), np.uint8), grown, 64).shape == (64, 64)

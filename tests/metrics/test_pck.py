@@ -4,7 +4,7 @@ import torch
 from torchmetrics import MetricCollection
 
 from bitfactor.metrics import PCK, PCKh
-from bitfactor.pose import LSP, MPII, encode
+from bitfactor.pose import LSP, MPII, decode, encode
 from bitfactor.pose.pck import pck, pckh, score
 
 METRICS = {"pckh": (PCKh, MPII, pckh), "pck": (PCK, LSP, pck)}
@@ -37,8 +37,6 @@ def test_it_is_the_score_of_the_decoded_heatmaps(case):
     name, kind, convention, maps, target = case
     metric = kind()
     metric.update(maps, target)
-    from bitfactor.pose import decode
-
     arrays = [target[key].numpy() for key in ("joints", "labelled", "norm")]
     expected = score(decode(maps.numpy(), 4)[0], *arrays, convention)
     assert np.array_equal(metric.score().correct, expected.correct)

@@ -77,7 +77,7 @@ def write_mat(path, people, crowded=()):
     for i, name in enumerate(people.images):
         rectangles = structs([rectangle(people, i), empty])
         images.append({"image": struct(name=name), "annorect": rectangles})
-    images.append({"image": struct(name="test.jpg"), "annorect": np.empty((0, 0))})
+    images.append({"image": struct(name="test.jpg"), "annorect": structs([rectangle(people, 0)])})
     single = np.empty((len(images), 1), object)
     for i in range(len(images)):
         single[i, 0] = np.empty((0, 0)) if i in crowded else np.array([[1]], np.uint8)

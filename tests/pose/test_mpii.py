@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import scipy.io
 
+from bitfactor.data.mpii import read_mpii
 from bitfactor.errors import InputError
 from bitfactor.pictures import read_picture
 from bitfactor.pose import crop_matrix, transform, warp
@@ -72,9 +73,36 @@ def test_people_are_recognised_by_their_joints(tmp_path, people, writers, ending
     np.testing.assert_allclose(scored.norm, held_out.norm)
 
 
+def test_the_official_file_needs_the_split(tmp_path, people, writers):
+    """It names nobody held out; who is not held out and far from others is trained on."""
+    writers["mat"](tmp_path / "mpii_human_pose_v1_u12_1.mat", people, crowded=(3, 5, 19))
+    with pytest.raises(InputError, match="beside mpii_human_pose_v1_u12_1"):
+        read_mpii(tmp_path)
+    writers["truth"](tmp_path / "detections_our_format.mat", people.take(np.array([19, 2, 7])))
+    train, test = read_mpii(tmp_path)
+    assert [path.name for path in test.pictures] == [people.images[i] for i in (19, 2, 7)]
+    expected = [name for i, name in enumerate(people.images) if i not in (2, 3, 5, 7, 19)]
+    assert [path.name for path in train.pictures] == expected
+
+
+@pytest.mark.parametrize("ending", ["json", "h5"])
+def test_all_forms_give_the_same_held_out_people(tmp_path, people, writers, ending):
+    for name, rows in (("train", np.arange(14)), ("valid", np.arange(14, 20))):
+        writers[ending](tmp_path / f"{name}.{ending}", people.take(rows))
+    writers["truth"](tmp_path / "gt_valid.mat", people.take(np.arange(14, 20)))
+    _, test = read_mpii(tmp_path)
+    assert np.array_equal(test.labelled, people.labelled[14:])
+    np.testing.assert_allclose((test.joints + 1)[test.labelled], people.joints[14:][test.labelled])
+    np.testing.assert_allclose(test.norm, people.norm[14:])
+    np.testing.assert_allclose(test.side, 250 * people.scale[14:])
+
+
 def test_a_stranger_is_not_recognised(tmp_path, people, writers):
+    """Not even one with some joints at the same place as somebody's."""
     writers["json"](tmp_path / "people.json", people.take(np.arange(10)))
-    writers["truth"](tmp_path / "truth.mat", people.take(np.arange(8, 12)))
+    held_out = people.take(np.arange(8, 12))
+    held_out.joints[3, :6] = people.joints[0, :6]
+    writers["truth"](tmp_path / "truth.mat", held_out)
     found = find(read(tmp_path / "people.json"), read_truth(tmp_path / "truth.mat"))
     assert found.tolist() == [8, 9, -1, -1]
 
@@ -113,6 +141,15 @@ def test_other_mat_and_h5(tmp_path):
         file.update({"imgname": [b"a"], "center": [0], "scale": [1], "part": [0], "normalize": [1]})
     with pytest.raises(InputError, match="arrays of shapes"):
         read(tmp_path / "people.h5")
+
+
+def test_people_of_unknown_scale(tmp_path, people, writers):
+    some = people.take(np.arange(4))
+    some.scale[2] = -1
+    writers["json"](tmp_path / "people.json", some)
+    assert [path.name for path in read(tmp_path / "people.json").pictures] == [
+        some.images[i] for i in (0, 1, 3)
+    ]
 
 
 def test_a_box_that_is_not_finite(tmp_path, people, writers):

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from bitfactor.errors import InputError, near_matches
 
 COMMANDS = {
+    "check-data": "find out what is wrong with a directory of pictures",
     "recipes": "list what can be trained",
     "summary": "show a recipe's layers: binary or real, operations, bytes",
     "train": "train a recipe, or go on where an interrupted run stopped",
     "evaluate": "measure the accuracy of a run or of an exported file",
     "export": "write a run's network as one file of 1-bit weights",
+    "inspect": "show what an exported file holds, and draw its network",
     "predict": "classify pictures with an exported file",
     "pckh": "score predicted joints of MPII by PCKh, in all three means in print",
     "bench": "time an exported file, alone or against torch",
@@ -26,31 +28,33 @@ _USAGE = "usage: bitfactor COMMAND ...\n\n{}\n\n`bitfactor COMMAND --help` tells
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status: 0, 2 for unusable input, 130 when interrupted."""
+    """Run a command and return its exit status: 0, 2 for unusable input, 130 when interrupted.
+
+    A check that found problems returns 1.
+    """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE.format("\n".join(f"  {name:10} {text}" for name, text in COMMANDS.items())))
         return 0 if arguments else 2
     try:
-        _command(arguments[0])(arguments[1:])
+        return _command(arguments[0])(arguments[1:]) or 0
     except InputError as error:
         print(f"bitfactor: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("bitfactor: interrupted", file=sys.stderr)
         return 130
-    return 0
 
 
 def _command(name: str):  # type: ignore[no-untyped-def]
     if name not in COMMANDS:
         raise InputError("command", expected="a command", found=repr(name), fix=near_matches(name, COMMANDS))
     try:
-        return importlib.import_module(f"bitfactor.cli.{name}").main
+        return importlib.import_module(f"bitfactor.cli.{name.replace('-', '_')}").main
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("bitfactor"):
             raise
-        extra = "cli" if name in ("predict", "bench", "pckh") else "train"
+        extra = "cli" if name in ("inspect", "predict", "bench", "pckh") else "train"
         raise InputError(
             f"bitfactor {name}",
             expected=f"the package {error.name}",

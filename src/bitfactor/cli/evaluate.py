@@ -4,12 +4,14 @@ from collections.abc import Callable, Sequence
 
 from bitfactor.cli.arguments import parse
 from bitfactor.cli.evaluate_classification import evaluate_classification
+from bitfactor.cli.evaluate_pose import evaluate_pose
 from bitfactor.cli.evaluation import Arguments
 from bitfactor.cli.subject import Subject, subject_at
-from bitfactor.training import Classification
+from bitfactor.training import Classification, PoseEstimation
 
 _EVALUATIONS: dict[type, Callable[[Subject, Arguments], None]] = {
     Classification: evaluate_classification,
+    PoseEstimation: evaluate_pose,
 }
 
 

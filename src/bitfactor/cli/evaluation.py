@@ -20,5 +20,9 @@ class Arguments:
     """Of a run: take the checkpoint of its best epoch in place of the last."""
     confusion: Path | None = None
     """Classification: also draw the confusion matrix, as a PNG or SVG file."""
+    page: Path | None = None
+    """Poses: also write a page with the people found best and worst, an HTML file."""
+    flip: bool = False
+    """Poses: average the heatmaps with those of the mirrored picture."""
     json: bool = False
     """Print JSON."""

@@ -13,7 +13,7 @@ import bitfactor
 from bitfactor.cli.arguments import Output, parse
 from bitfactor.cli.export_onnx import export_as_onnx
 from bitfactor.cli.output import print_json
-from bitfactor.exporter import ExportReport
+from bitfactor.exporter import ExportReport, Real
 from bitfactor.recipes import provenance_of, recipe_of
 from bitfactor.training import Run, restore
 
@@ -35,6 +35,8 @@ class Arguments:
     """Take the checkpoint of its best epoch in place of the last."""
     format: Literal["bitfactor", "onnx", "qonnx"] = "bitfactor"
     """A model file of bitfactor; standard ONNX; ONNX whose signs are QONNX's BipolarQuant."""
+    real: Real = "float32"
+    """How weights of real-valued layers are stored."""
     json: bool = False
     """Print JSON."""
 
@@ -60,6 +62,7 @@ def _export(options: Arguments, output: Path) -> ExportReport:
         restore(recipe, run, best=options.best),
         output,
         examples,
+        real=options.real,
         input_spec=interface.input_spec,
         labels=interface.labels,
         skeleton=interface.skeleton,

@@ -27,7 +27,7 @@ class NoOptions:
 class Flags(Generic[Own, Model, Data]):
     """The flags of a command about a recipe: its own, and all that the recipe leaves open."""
 
-    own: tyro.conf.OmitArgPrefixes[Own]
+    command: tyro.conf.OmitArgPrefixes[Own]
     model: tyro.conf.OmitArgPrefixes[Model]
     pictures: tyro.conf.OmitArgPrefixes[Data]
     binarization: tyro.conf.OmitArgPrefixes[Binarization]
@@ -51,7 +51,7 @@ def parse_recipe(command: str, own: Own, arguments: Sequence[str]) -> tuple[Reci
         optimization=flags.optimization,
         real=flags.real,
     )
-    return chosen, flags.own
+    return chosen, flags.command
 
 
 def split_recipe(command: str, arguments: Sequence[str]) -> tuple[Recipe, Sequence[str]]:

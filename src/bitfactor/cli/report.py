@@ -156,7 +156,7 @@ def _pictures(subject: Subject, chosen: NDArray[np.int64]) -> NDArray[np.float32
     spec = subject.data.input_spec
     pictures = torch.stack([found[i] for i in chosen.tolist()]).permute(0, 2, 3, 1).numpy()
     shown = (pictures * np.array(spec.std) + np.array(spec.mean)).clip(0, 1)
-    return shown[..., 0] if shown.shape[-1] == 1 else shown
+    return np.asarray(shown[..., 0] if shown.shape[-1] == 1 else shown, np.float32)
 
 
 def _settings(recipe: Recipe) -> Section:

@@ -1,17 +1,28 @@
 """`bitfactor train RECIPE --out DIR`."""
 
+import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
-from torch import nn
+from torch import distributed, nn
 
 from bitfactor.cli.output import print_json, status
 from bitfactor.cli.recipe_argument import parse_recipe
 from bitfactor.recipes import recipe_of
-from bitfactor.training import Recipe, Run, TerminatedError, restore, train
+from bitfactor.training import (
+    Recipe,
+    Run,
+    TerminatedError,
+    Trial,
+    dry_run,
+    is_first,
+    restore,
+    train,
+)
 
 _TERMINATED = 143  # 128 + SIGTERM, as shells report it
 
@@ -24,6 +35,8 @@ class Arguments:
     """Directory of the run: settings, checkpoint, log."""
     data: Path | None = None
     """Directory of the data, for recipes that need one."""
+    dry_run: bool = False
+    """Do one batch, say what the run would be like, and write nothing."""
     json: bool = False
     """Print the outcome as JSON."""
 
@@ -31,11 +44,25 @@ class Arguments:
 def main(arguments: Sequence[str]) -> None:
     """Train, showing progress on stderr, and print the outcome; status 143 where SIGTERM ended it."""
     recipe, options = parse_recipe("train", Arguments(tyro.MISSING), arguments)
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    teacher = _teacher(recipe)
     try:
-        result = train(recipe, options.out, status, data=options.data, teacher=_teacher(recipe))
+        if options.dry_run:
+            _print_trial(dry_run(recipe, data=options.data, teacher=teacher), options)
+        else:
+            result = train(recipe, options.out, status, data=options.data, teacher=teacher)
+            _print_outcome(result, recipe, options)
     except TerminatedError as stop:
         status.print(str(stop), soft_wrap=True)
         sys.exit(_TERMINATED)
+    finally:
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+def _print_outcome(result: dict[str, Any], recipe: Recipe, options: Arguments) -> None:
+    if not is_first():
+        return
     if options.json:
         print_json({"out": str(options.out), **result})
         return
@@ -44,6 +71,15 @@ def main(arguments: Sequence[str]) -> None:
         f"{options.out}: step {result['step']}, loss {result['loss']:.4f}, "
         f"held out {headline} {result[headline]:.2%}"
     )
+
+
+def _print_trial(trial: Trial, options: Arguments) -> None:
+    if not is_first():
+        return
+    if options.json:
+        print_json(trial.to_dict())
+    else:
+        print(trial)
 
 
 def _teacher(recipe: Recipe) -> nn.Module | None:

@@ -7,6 +7,7 @@ from bitfactor.data.digits import Digits
 from bitfactor.data.folder import ImageFolder
 from bitfactor.data.lsp import Lsp
 from bitfactor.data.mpii import Mpii
+from bitfactor.data.shards import Shards
 
 __all__ = [
     "Batch",
@@ -18,5 +19,6 @@ __all__ = [
     "ImageFolder",
     "Lsp",
     "Mpii",
+    "Shards",
     "Target",
 ]

@@ -69,23 +69,29 @@ class Cifar:
         InputError
             If a file is missing, damaged or of another data set.
         """
-        read, where = _reader(directory, cls.layout)
-        names = read_pickled(read(cls.layout.names), f"{where}/{cls.layout.names}").get(cls.layout.name_key)
-        if not isinstance(names, list) or not names:
-            raise _bad(f"{where}/{cls.layout.names}", "no names of classes")
-        labels = tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names)
-        parts = [cls._batch(read(file), f"{where}/{file}", len(labels)) for file in cls.layout.train]
+        read, where = reader(directory, cls.layout)
+        labels = cls.read_labels(read(cls.layout.names), f"{where}/{cls.layout.names}")
+        parts = [cls.read_batch(read(file), f"{where}/{file}", len(labels)) for file in cls.layout.train]
         pixels, targets = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         if holdout == "validation":
             kept = len(targets) - len(targets) // 10
             test = pixels[kept:], targets[kept:]
             pixels, targets = pixels[:kept], targets[:kept]
         else:
-            test = cls._batch(read(cls.layout.test), f"{where}/{cls.layout.test}", len(labels))
+            test = cls.read_batch(read(cls.layout.test), f"{where}/{cls.layout.test}", len(labels))
         return cls(_tensors(pixels, targets, limit), _tensors(*test, limit), labels)
 
     @classmethod
-    def _batch(cls, data: bytes, where: str, classes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def read_labels(cls, data: bytes, where: str) -> tuple[str, ...]:
+        """Return the names of the classes."""
+        names = read_pickled(data, where).get(cls.layout.name_key)
+        if not isinstance(names, list) or not names:
+            raise _bad(where, "no names of classes")
+        return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names)
+
+    @classmethod
+    def read_batch(cls, data: bytes, where: str, classes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Return pixels (N, 3072) and labels (N,) of one of the files."""
         content = read_pickled(data, where)
         pixels, labels = content.get("data"), np.asarray(content.get(cls.layout.label_key, []))
         if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 2:
@@ -187,7 +193,7 @@ def _tensors(pixels: Any, labels: Any, limit: int | None) -> tuple[Tensor, Tenso
     return images, torch.from_numpy(labels[chosen])
 
 
-def _reader(directory: Path | None, layout: Layout) -> tuple[Callable[[str], bytes], Path]:
+def reader(directory: Path | None, layout: Layout) -> tuple[Callable[[str], bytes], Path]:
     """Return a function that reads one of the files by name, and the directory or archive that has them."""
     if directory is None:
         raise InputError(

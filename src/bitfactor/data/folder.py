@@ -3,7 +3,7 @@
 import os
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,67 +12,8 @@ from numpy.typing import NDArray
 from bitfactor.data.presets import Preset
 from bitfactor.data.split import Holdout, Indices, balanced
 from bitfactor.data.stored import StoredPictures
+from bitfactor.data.tree import Tree, parts
 from bitfactor.errors import InputError
-
-SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".gif"))
-TEST_NAMES = ("val", "valid", "validation", "test")
-
-
-@dataclass(frozen=True)
-class Tree:
-    """What lies below a directory of class directories.
-
-    `classes` maps the name of each to the pictures below it, relative to `directory`; `loops` are links that
-    lead back up, which are not followed; `others` are files that are no pictures by their names.
-    """
-
-    directory: Path
-    classes: dict[str, list[str]] = field(default_factory=dict)
-    loops: list[str] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
-
-    @classmethod
-    def scan(cls, directory: Path) -> "Tree":
-        """Look through `directory`; hidden files and directories do not count."""
-        tree = cls(directory)
-        for entry in _entries(directory):
-            if entry.is_dir():
-                tree.classes[entry.name] = []
-                tree._look(entry, entry.name, tree.classes[entry.name], {_identity(directory)})
-            else:
-                tree.others.append(entry.name)
-        return tree
-
-    def _look(
-        self, entry: os.DirEntry[str], name: str, found: list[str], above: set[tuple[int, int]]
-    ) -> None:
-        identity = _identity(entry)
-        if identity in above:
-            self.loops.append(name)
-            return
-        for child in _entries(entry):
-            relative = f"{name}/{child.name}"
-            if child.is_dir():
-                self._look(child, relative, found, above | {identity})
-            elif Path(child.name).suffix.lower() in SUFFIXES:
-                found.append(relative)
-            else:
-                self.others.append(relative)
-
-    @property
-    def empty(self) -> list[str]:
-        """Names of the classes without pictures."""
-        return [name for name, pictures in self.classes.items() if not pictures]
-
-
-def _identity(directory: "os.PathLike[str]") -> tuple[int, int]:
-    status = os.stat(directory)
-    return status.st_dev, status.st_ino
-
-
-def _entries(directory: "os.PathLike[str]") -> list[os.DirEntry[str]]:
-    with os.scandir(directory) as entries:
-        return sorted((e for e in entries if not e.name.startswith(".")), key=lambda entry: entry.name)
 
 
 @dataclass(frozen=True)
@@ -166,8 +107,8 @@ class ImageFolder(StoredPictures):
         train, test, labels = _stores(_existing(directory))
         if holdout == "validation":
             train, test = train.split()
-        stores = [store.chosen(balanced(store.classes, limit)) for store in (train, test)]
-        return cls.of(str(directory), *stores, labels, preset, size, workers, max_corrupt)
+        train, test = (store.chosen(balanced(store.classes, limit)) for store in (train, test))
+        return cls.of(str(directory), train, test, labels, preset, size, workers, max_corrupt)
 
 
 def _existing(directory: Path | None) -> Path:
@@ -181,15 +122,6 @@ def _existing(directory: Path | None) -> Path:
     return directory
 
 
-def parts(directory: Path) -> tuple[Path, Path | None]:
-    """Return the directories of the classes to train on and of those held out, if they are apart."""
-    train = directory / "train"
-    if not train.is_dir() or not any(entry.is_dir() for entry in _entries(train)):
-        return directory, None
-    apart = [directory / name for name in TEST_NAMES if (directory / name).is_dir()]
-    return train, apart[0] if apart else None
-
-
 def _stores(directory: Path) -> tuple[FileStore, FileStore, tuple[str, ...]]:
     train_directory, test_directory = parts(directory)
     tree = Tree.scan(train_directory)
@@ -201,7 +133,7 @@ def _stores(directory: Path) -> tuple[FileStore, FileStore, tuple[str, ...]]:
             found=f"no pictures in {_some(tree.empty)}" if len(labels) > 1 else _some(labels) or "none",
             fix="add pictures or remove the directory; `bitfactor check-data` tells more",
         )
-    store = _store(tree, labels)
+    store = file_store(tree, labels)
     if test_directory is None:
         return (*store.split(), labels)
     test = Tree.scan(test_directory)
@@ -213,10 +145,11 @@ def _stores(directory: Path) -> tuple[FileStore, FileStore, tuple[str, ...]]:
             found=f"the class {_some(unknown)}" if unknown else "none",
             fix="let both have the same class directories",
         )
-    return store, _store(test, labels), labels
+    return store, file_store(test, labels), labels
 
 
-def _store(tree: Tree, labels: tuple[str, ...]) -> FileStore:
+def file_store(tree: Tree, labels: tuple[str, ...]) -> FileStore:
+    """Return the pictures of a tree, with the place of their class in `labels`."""
     names = [os.fsencode(name) for pictures in tree.classes.values() for name in pictures]
     number = {label: i for i, label in enumerate(labels)}
     classes = [number[label] for label, pictures in tree.classes.items() for _ in pictures]

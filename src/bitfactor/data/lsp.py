@@ -14,7 +14,7 @@ from bitfactor.pose import LSP
 from bitfactor.pose.files import need, read_mat
 from bitfactor.pose.people import People
 
-_MARGIN = 1.5  # side of the crop / extent of the joints
+MARGIN = 1.5  # side of the crop / extent of the joints
 _HELD_OUT = 1000
 
 
@@ -22,9 +22,9 @@ class Lsp(PoseData):
     """LSP (2,000 pictures) or LSP extended (10,000), whichever the directory holds.
 
     The last 1,000 pictures are held out: of LSP that is the official test part; the extension has no official
-    split. A person's crop is a square around the labelled joints, 1.5 times as wide as they extend. Errors
-    are measured by the torso, from the right shoulder to the left hip; people for whom one of these is not
-    labelled are not measured. People with fewer than two labelled joints are left out.
+    split. A person's crop is a square around the labelled joints, `margin` times as wide as they extend.
+    Errors are measured by the torso, from the right shoulder to the left hip; people for whom one of these is
+    not labelled are not measured. People with fewer than two labelled joints are left out.
 
     The third row of `joints.mat` says of the extension which joints are labelled; elsewhere its coordinates
     mean nothing. LSP's own third row marks with 1 the joints that are hidden: they are labelled all the same,
@@ -46,6 +46,7 @@ class Lsp(PoseData):
         limit: int | None = None,
         holdout: Holdout = "test",
         workers: int = 0,
+        margin: float = MARGIN,
     ) -> Self:
         """Read `joints.mat` and find the pictures; they are decoded when first used, and kept.
 
@@ -61,13 +62,15 @@ class Lsp(PoseData):
             "validation" holds out the last tenth of the training part in place of the test part.
         workers
             Processes that crop; 0 for none.
+        margin
+            Side of the crop / extent of the joints.
 
         Raises
         ------
         InputError
             If a file is missing or does not fit the others.
         """
-        people = read_lsp(directory)
+        people = read_lsp(directory, margin)
         kept = max(len(people) - _HELD_OUT, len(people) // 2)
         train, test = people.take(slice(kept)), people.take(slice(kept, None))
         if holdout == "validation":
@@ -77,7 +80,7 @@ class Lsp(PoseData):
         return cls(train, test, LSP, size, Pictures(keep=True), workers)
 
 
-def read_lsp(directory: Path | None) -> People:
+def read_lsp(directory: Path | None, margin: float = MARGIN) -> People:
     """Read everybody in a directory of LSP or its extension, in the order of the pictures' numbers.
 
     Where fewer than two joints are labelled, the side of the box is 0.
@@ -92,7 +95,7 @@ def read_lsp(directory: Path | None) -> People:
             "--data",
             expected="the directory of LSP or LSP extended, with joints.mat and images/",
             found="none",
-            fix="get it from https://github.com/axelcarlier/lsp or http://sam.johnson.io/research/lsp.html",
+            fix="see http://sam.johnson.io/research/lspet.html for the files",
         )
     path = directory / "joints.mat"
     joints, labelled = _joints(path)
@@ -112,7 +115,7 @@ def read_lsp(directory: Path | None) -> People:
     return People(
         pictures,
         centre=(low + high) / 2,
-        side=_MARGIN * (high - low).max(1),
+        side=margin * (high - low).max(1),
         joints=joints,
         labelled=labelled,
         norm=np.where(labelled[:, shoulder] & labelled[:, hip], torso, np.nan),

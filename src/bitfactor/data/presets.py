@@ -55,8 +55,9 @@ def _scaled(start: int, length: int, scale: float) -> slice:
 
 
 def _standard(picture: Picture, spec: InputSpec, draws: NDArray[np.float64]) -> Picture:
-    view = _resized(picture[_random_part(*picture.shape[:2], draws[1:])], spec.size)
-    return cv2.flip(view, 1) if draws[0] < 0.5 else view
+    rows, columns = _random_part(picture.shape[0], picture.shape[1], draws[1:])
+    view = _resized(picture[rows, columns], spec.size)
+    return np.asarray(cv2.flip(view, 1), np.uint8) if draws[0] < 0.5 else view
 
 
 def _random_part(height: int, width: int, draws: NDArray[np.float64]) -> tuple[slice, slice]:
@@ -82,7 +83,7 @@ def _resized(picture: Picture, size: tuple[int, int]) -> Picture:
     that, each pixel becomes a mean of those that it covers; torch does it five times faster than OpenCV.
     """
     if picture.shape[0] < 2 * size[0] and picture.shape[1] < 2 * size[1]:
-        return cv2.resize(picture, size[::-1], interpolation=cv2.INTER_LINEAR)
+        return np.asarray(cv2.resize(picture, size[::-1], interpolation=cv2.INTER_LINEAR), np.uint8)
     batch = torch.from_numpy(picture)[None].permute(0, 3, 1, 2)
     resized: Picture = interpolate(batch, size, mode="bilinear", antialias=True)[0].permute(1, 2, 0).numpy()
     return resized

@@ -66,7 +66,8 @@ def in_order(
 
 def usable_workers() -> int:
     """Return the number of cores that each training process on this machine has for workers."""
-    return max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def _shared(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:

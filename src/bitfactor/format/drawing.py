@@ -7,11 +7,12 @@ from xml.etree import ElementTree
 from bitfactor.format.cost import cost, total
 from bitfactor.format.file import ModelFile
 from bitfactor.format.graph import Graph, Node
-from bitfactor.format.layout import ROW, TITLE, WIDTH, Box, Layout, Line, layout
+from bitfactor.format.layout import ROW, WIDTH, Box, Layout, Line, layout
 
 _HEAD = 88
 _RADIUS = 7
-_LETTERS = 42  # that fit beside the shape
+_LETTERS = 46  # that fit in a row
+_KINDS = {"bit": "signs", "int32": "sums", "float32": "real numbers"}
 _STYLE = """
 text { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2933 }
 .page { fill: #ffffff } .card { fill: #ffffff; stroke: #c5ced8 } .title { font-weight: 600 }
@@ -19,7 +20,8 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-seri
 .row { fill: #ffffff } .binary { fill: #e3edfd } .real { fill: #fdeedb } .mark { fill: #d5dce4 }
 .mark-binary { fill: #2f6fde } .mark-real { fill: #e08a1e }
 .bit { fill: #2458b8 } .int32 { fill: #7048b6 } .float32 { fill: #66788a }
-path { fill: none; stroke-width: 1.6 } .line-float32 { stroke: #7b8794 } .line-int32 { stroke: #7048b6 }
+.line-float32, .line-int32, .line-bit { fill: none; stroke-width: 1.6 }
+.line-float32 { stroke: #7b8794 } .line-int32 { stroke: #7048b6 }
 .line-bit { stroke: #2f6fde }
 """
 
@@ -41,6 +43,9 @@ def svg(model: ModelFile, title: str) -> str:
     ElementTree.SubElement(root, "title").text = _printable(title)
     ElementTree.SubElement(root, "style").text = _STYLE
     _rectangle(root, "page", 0, 0, width, height)
+    definitions = ElementTree.SubElement(root, "defs")
+    for kind in _KINDS:
+        _arrow_head(definitions, kind)
     _head(root, model, title)
     body = ElementTree.SubElement(root, "g", {"transform": f"translate(0 {_HEAD})"})
     _network(body, model.graph, places)
@@ -63,7 +68,7 @@ def _head(root: ElementTree.Element, model: ModelFile, title: str) -> None:
         _rectangle(root, f"mark-{kind}" if kind != "row" else "mark", x, 62, 4, 14)
         _text(root, "small", x + 28, 73, label)
         x += 122
-    for kind, label in (("bit", "signs"), ("int32", "sums"), ("float32", "real numbers")):
+    for kind, label in _KINDS.items():
         _path(root, Line("", ((x, 69), (x + 22, 69))), kind, "")
         _text(root, kind, x + 28, 73, label)
         x += 76
@@ -80,8 +85,7 @@ def _network(body: ElementTree.Element, graph: Graph, places: Layout) -> None:
             text = box.card.title if box.card.rows else f"{box.card.title} {box.card.reads[0]}"
             _text(body, "title", box.x + 10, box.y + 15, _cut(text, _LETTERS))
         for i, name in enumerate(box.card.rows):
-            y = box.y + ROW * i + (TITLE if box.card.title else 0)
-            _row(body, graph, box, nodes.get(name), name, y)
+            _row(body, graph, box, nodes.get(name), name, box.first_row + ROW * i)
 
 
 def _row(body: ElementTree.Element, graph: Graph, box: Box, node: Node | None, name: str, y: int) -> None:
@@ -92,12 +96,13 @@ def _row(body: ElementTree.Element, graph: Graph, box: Box, node: Node | None, n
     kind = _kind(node)
     _rectangle(group, kind or "row", box.x + 1, y, WIDTH - 2, ROW - 1)
     _rectangle(group, f"mark-{kind}" if kind else "mark", box.x + 1, y, 4, ROW - 1)
-    operation = _operation(node) if node is not None else "input"
+    operation, shape = _operation(node) if node is not None else "input", _shape(value.shape)
     text = _text(group, "", box.x + 12, y + 14, operation)
     own = name.removeprefix(box.card.title).removeprefix(".")
-    span = ElementTree.SubElement(text, "tspan", {"class": "name", "dx": "8"})
-    span.text = _printable(_cut(own, _LETTERS - len(operation)))
-    _text(group, f"shape {value.kind}", box.right - 10, y + 14, _shape(value.shape))
+    if own.replace("_", " ") != operation:
+        span = ElementTree.SubElement(text, "tspan", {"class": "name", "dx": "8"})
+        span.text = _printable(_cut(own, _LETTERS - len(operation) - len(shape)))
+    _text(group, f"shape {value.kind}", box.right - 10, y + 14, shape)
 
 
 def _kind(node: Node | None) -> str:
@@ -109,7 +114,7 @@ def _kind(node: Node | None) -> str:
 
 def _operation(node: Node) -> str:
     """Return the operation's name with what tells it from others of its kind: kernel, stride, groups."""
-    words = [node.op.replace("_", " ")]
+    words = [node.op.removesuffix("2d").replace("_", " ")]
     weight = node.tensors.get("weight")
     kernel = weight.shape[1:3] if weight is not None and weight.ndim == 4 else node.attributes.get("kernel")
     if kernel:
@@ -141,11 +146,8 @@ def _shape(shape: Sequence[int]) -> str:
 
 
 def _cut(text: str, letters: int) -> str:
-    """Shorten a text from its middle, where names of layers differ least."""
-    if len(text) <= letters:
-        return text
-    half = max(letters - 1, 2) // 2
-    return f"{text[:half]}…{text[-half:]}"
+    """Shorten a text from its beginning: names of layers differ at the end."""
+    return text if len(text) <= letters else f"…{text[len(text) - max(letters - 1, 1) :]}"
 
 
 def _printable(text: str) -> str:
@@ -166,8 +168,15 @@ def _text(parent: ElementTree.Element, kind: str, x: int, y: int, text: str) -> 
     return element
 
 
+def _arrow_head(definitions: ElementTree.Element, kind: str) -> None:
+    place = {"viewBox": "0 0 8 8", "refX": "7", "refY": "4", "markerWidth": "8", "markerHeight": "8"}
+    attributes = {"id": f"tip-{kind}", **place, "markerUnits": "userSpaceOnUse", "orient": "auto"}
+    marker = ElementTree.SubElement(definitions, "marker", attributes)
+    ElementTree.SubElement(marker, "path", {"class": kind, "d": "M0 0L8 4L0 8z"})
+
+
 def _path(parent: ElementTree.Element, line: Line, kind: str, tip: str) -> None:
-    """Draw a line with rounded corners and the tip of an arrow."""
+    """Draw an arrow with rounded corners; `tip` is what the pointer shows."""
     first, *corners = line.points
     steps = [f"M{first[0]} {first[1]}"]
     for before, corner, after in zip(line.points, corners, corners[1:], strict=False):
@@ -175,6 +184,7 @@ def _path(parent: ElementTree.Element, line: Line, kind: str, tip: str) -> None:
         steps.append(f"L{x} {y}Q{corner[0]} {corner[1]} {u} {v}")
     steps.append(f"L{corners[-1][0]} {corners[-1][1]}")
     element = ElementTree.SubElement(parent, "path", {"class": f"line-{kind}", "d": "".join(steps)})
+    element.set("marker-end", f"url(#tip-{kind})")
     if tip:
         ElementTree.SubElement(element, "title").text = _printable(tip)
 

@@ -1,20 +1,20 @@
 """Where the operations of a graph stand in its drawing, and how the values run between them.
 
 Operations that follow one another, each the only reader of the one before, make one card; top to bottom, a
-card stands below all that it reads. The longest path is the first lane; every branch beside it takes the
-nearest lane that is free for as long as the branch lasts, short ones first, so that nested branches nest.
-A value that skips cards of its own lane runs in a track at the lane's side.
+card stands below all that it reads. The longest path is the first lane; every branch takes the nearest lane
+right of where it begins that is free for as long as it lasts, short ones first, so that branches nest.
+A value that would run through the cards of a lane takes a track at the lane's side.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from bitfactor.format.graph import Graph
 
 ROW, TITLE, WIDTH = 20, 22, 350
-_GAP, _PORT, _TRACK, _MARGIN = 26, 9, 9, 16
+_GAP, _TRACK, _MARGIN = 26, 10, 16
 _T = TypeVar("_T")
 Edge = tuple[int, int]
 
@@ -56,6 +56,20 @@ class Box:
     def bottom(self) -> int:
         return self.y + self.card.height
 
+    @property
+    def first_row(self) -> int:
+        return self.y + (TITLE if self.card.title else 0)
+
+    @property
+    def entry(self) -> int:
+        """Height at which lines arrive at the side."""
+        return self.first_row + 7
+
+    @property
+    def exit(self) -> int:
+        """Height at which lines leave at the side."""
+        return self.bottom - 5
+
 
 @dataclass(frozen=True)
 class Line:
@@ -77,11 +91,12 @@ class Layout:
 
 @dataclass(frozen=True)
 class _Span(Generic[_T]):
-    """Something that lasts from one height to another."""
+    """Something that lasts from one height to another, in one place or several beside each other."""
 
     what: _T
     top: int
     bottom: int
+    width: int = 1
 
 
 def layout(graph: Graph) -> Layout:
@@ -96,18 +111,12 @@ def layout(graph: Graph) -> Layout:
     edges = _edges(cards)
     tops = _tops(cards, edges)
     lanes = _lanes(cards, edges, tops)
-    tracks = _tracks(cards, edges, tops, lanes)
-    sides = Counter[int]()
-    for (_, reader), track in tracks.items():
-        sides[lanes[reader]] = max(sides[lanes[reader]], track + 1)
-    lefts = [_MARGIN]
-    for lane in range(max(lanes) + 1):
-        lefts.append(lefts[lane] + WIDTH + _GAP + _TRACK * sides[lane])
-    boxes = tuple(
-        Box(card, lane, lefts[lane], top) for card, lane, top in zip(cards, lanes, tops, strict=True)
-    )
+    boxes = [Box(card, lane, 0, top) for card, lane, top in zip(cards, lanes, tops, strict=True)]
+    tracks = _tracks(boxes, edges)
+    lefts = _lefts(boxes, tracks)
+    boxes = [replace(box, x=lefts[box.lane]) for box in boxes]
     height = max(box.bottom for box in boxes) + _MARGIN
-    return Layout(boxes, tuple(_lines(boxes, edges, tracks)), lefts[-1], height)
+    return Layout(tuple(boxes), tuple(_lines(boxes, edges, tracks)), lefts[-1], height)
 
 
 def _cards(graph: Graph) -> list[Card]:
@@ -165,25 +174,34 @@ def _tops(cards: Sequence[Card], edges: Sequence[Edge]) -> list[int]:
 
 
 def _lanes(cards: Sequence[Card], edges: Sequence[Edge], tops: Sequence[int]) -> list[int]:
-    left = list(range(len(cards)))
-    first, *branches = _paths(left, cards, edges)
-    spans = []
-    for path in branches:
-        own = set(path)
-        starts = [tops[i] + cards[i].height for i, j in edges if j in own and i not in own]
-        ends = [tops[j] + cards[j].height for i, j in edges if i in own and j not in own]
-        bottom = max((tops[i] + cards[i].height for i in path), default=0)
-        spans.append(_Span(path, min(starts, default=tops[path[0]]), max(ends, default=bottom)))
-    lanes = dict.fromkeys(first, 0)
-    for span, lane in _without_overlap(spans):
-        lanes.update(dict.fromkeys(span.what, lane + 1))
-    return [lanes[i] for i in left]
+    """Give every path a lane right of the path that it comes from, with room for those that come from it."""
+    paths = _paths(cards, edges)
+    home = {card: i for i, path in enumerate(paths) for card in path}
+    parents = {home[reader]: home[giver] for giver, reader in edges if paths[home[reader]][0] == reader}
+    inside: dict[int, list[_Span[int]]] = {}
+    offsets: dict[int, int] = {}
+    for i in reversed(range(len(paths))):
+        numbered = _without_overlap(inside.get(i, []))
+        offsets.update({span.what: offset + 1 for span, offset in numbered})
+        width = 1 + max((offset + span.width for span, offset in numbered), default=0)
+        if i:
+            ends = [edge for edge in edges if i in (home[edge[0]], home[edge[1]])]
+            top = min(tops[giver] + cards[giver].height for giver, _ in ends)
+            bottom = max(tops[reader] + cards[reader].height for _, reader in ends)
+            inside.setdefault(parents[i], []).append(_Span(i, top, bottom, width))
+    lanes = {0: 0}
+    for i in range(1, len(paths)):
+        lanes[i] = lanes[parents[i]] + offsets[i]
+    return [lanes[home[card]] for card in range(len(cards))]
 
 
-def _paths(left: Sequence[int], cards: Sequence[Card], edges: Sequence[Edge]) -> list[list[int]]:
-    """Split the cards into paths: the longest, the longest of what is left, and so on."""
+def _paths(cards: Sequence[Card], edges: Sequence[Edge]) -> list[list[int]]:
+    """Split the cards into paths: the longest, the longest of what is left, and so on.
+
+    A path begins with a card that reads of earlier paths alone; the first one with the input.
+    """
     before = _before(edges)
-    remaining = dict.fromkeys(left)
+    remaining = dict.fromkeys(range(len(cards)))
     paths = []
     while remaining:
         length: dict[int, int] = {}
@@ -205,44 +223,58 @@ def _paths(left: Sequence[int], cards: Sequence[Card], edges: Sequence[Edge]) ->
 
 
 def _without_overlap(spans: Iterable[_Span[_T]]) -> list[tuple[_Span[_T], int]]:
-    """Number the spans, the shortest first, each with the smallest number whose spans it does not touch."""
+    """Number the spans, the shortest first, each with the smallest number that is free while it lasts.
+
+    A span of a width takes that number and the following ones.
+    """
     numbered: list[tuple[_Span[_T], int]] = []
     for span in sorted(spans, key=lambda span: span.bottom - span.top):
-        taken = {n for other, n in numbered if span.top < other.bottom and other.top < span.bottom}
-        numbered.append((span, next(n for n in range(len(taken) + 1) if n not in taken)))
+        beside = [(o, n) for o, n in numbered if span.top < o.bottom and o.top < span.bottom]
+        number = 0
+        while any(number < n + o.width and n < number + span.width for o, n in beside):
+            number += 1
+        numbered.append((span, number))
     return numbered
 
 
-def _tracks(
-    cards: Sequence[Card], edges: Sequence[Edge], tops: Sequence[int], lanes: Sequence[int]
-) -> dict[Edge, int]:
-    """Give a track to every value that passes cards of its own lane."""
-    tracks: dict[Edge, int] = {}
-    for lane in range(max(lanes) + 1):
-        spans = []
-        for giver, reader in edges:
-            if lanes[giver] == lanes[reader] == lane:
-                span = _Span((giver, reader), tops[giver] + cards[giver].height, tops[reader])
-                if any(lanes[i] == lane and span.top < top < span.bottom for i, top in enumerate(tops)):
-                    spans.append(span)
-        tracks.update({span.what: track for span, track in _without_overlap(spans)})
-    return tracks
+def _tracks(boxes: Sequence[Box], edges: Sequence[Edge]) -> dict[Edge, int]:
+    """Give a track to every value that would run through the cards of the lane in which it goes down."""
+    spans: dict[int, list[_Span[Edge]]] = {}
+    for giver, reader in edges:
+        start, end = boxes[giver], boxes[reader]
+        lane = max(start.lane, end.lane)
+        others = (box for box in boxes if box.lane == lane and box not in (start, end))
+        if any(box.y < end.entry and start.exit < box.bottom for box in others):
+            spans.setdefault(lane, []).append(_Span((giver, reader), start.exit, end.entry))
+    numbered = (entry for lane in spans.values() for entry in _without_overlap(lane))
+    return {span.what: track for span, track in numbered}
+
+
+def _lefts(boxes: Sequence[Box], tracks: Mapping[Edge, int]) -> list[int]:
+    """Return the left side of every lane, and of what would be the next."""
+    sides = Counter[int]()
+    for (giver, reader), track in tracks.items():
+        lane = max(boxes[giver].lane, boxes[reader].lane)
+        sides[lane] = max(sides[lane], track + 1)
+    lefts = [_MARGIN]
+    for lane in range(max(box.lane for box in boxes) + 1):
+        lefts.append(lefts[lane] + WIDTH + _GAP + _TRACK * sides[lane])
+    return lefts
 
 
 def _lines(boxes: Sequence[Box], edges: Sequence[Edge], tracks: Mapping[Edge, int]) -> Iterable[Line]:
-    """Draw each value: straight down, out at the side, or both; at the side, a card's readings fan out."""
+    """Draw each value: straight down, out at the side, or both; what arrives at one side fans out."""
     sideways = [edge for edge in edges if edge in tracks or boxes[edge[0]].lane > boxes[edge[1]].lane]
     arriving = Counter(reader for _, reader in sideways)
     arrived = Counter[int]()
     for giver, reader in edges:
         start, end = boxes[giver], boxes[reader]
-        value, out = start.card.rows[-1], start.bottom - _PORT
+        value, out = start.card.rows[-1], start.exit
         if (giver, reader) in sideways:
-            offset = (2 * arrived[reader] - arriving[reader] + 1) * _PORT // 2
-            entry = end.y + end.card.height // 2 + offset
+            entry = end.entry + 2 * (2 * arrived[reader] - arriving[reader] + 1)
             arrived[reader] += 1
             if (giver, reader) in tracks:
-                x = start.right + _TRACK * (tracks[giver, reader] + 1)
+                x = max(start.right, end.right) + _TRACK * (tracks[giver, reader] + 1) + 4
                 yield Line(value, ((start.right, out), (x, out), (x, entry), (end.right, entry)))
             else:
                 yield Line(value, ((start.middle, start.bottom), (start.middle, entry), (end.right, entry)))

@@ -11,7 +11,7 @@ from bitfactor.metrics.latents import (
     guard_latents,
     latent_statistics,
 )
-from bitfactor.metrics.pck import PCK
+from bitfactor.metrics.pck import PCK, KeypointMetric
 from bitfactor.metrics.pckh import PCKh
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "FactorStatistics",
     "FlipRatio",
     "Histogram",
+    "KeypointMetric",
     "LatentStatistics",
     "LatentsDivergeError",
     "PCKh",

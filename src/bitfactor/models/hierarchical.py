@@ -3,12 +3,14 @@
 import torch
 from torch import Tensor, nn
 
+from bitfactor.models.resnet import Activation, activation_of
+
 
 class HierarchicalBlock(nn.Module):
     """Three 3x3 convolutions in a row, their outputs side by side, + shortcut.
 
     (N, in_channels, H, W) -> (N, channels, H, W). The convolutions give a half, a quarter and a quarter of
-    the channels, so the block sees 3x3, 5x5 and 7x7 at once. Each is BN, conv, ReLU, the order of
+    the channels, so the block sees 3x3, 5x5 and 7x7 at once. Each is BN, conv, activation, the order of
     `BasicBlock`; where the number of channels changes, the shortcut is a 1x1 convolution and a BN.
 
     Example
@@ -17,18 +19,18 @@ class HierarchicalBlock(nn.Module):
     torch.Size([1, 16, 4, 4])
     """
 
-    def __init__(self, in_channels: int, channels: int) -> None:
+    def __init__(self, in_channels: int, channels: int, activation: Activation = "relu") -> None:
         super().__init__()
         half, quarter = channels // 2, channels // 4
         self.bn1 = nn.BatchNorm2d(in_channels)
         self.conv1 = nn.Conv2d(in_channels, half, 3, padding=1, bias=False)
-        self.act1 = nn.ReLU()
+        self.act1 = activation_of(activation, half)
         self.bn2 = nn.BatchNorm2d(half)
         self.conv2 = nn.Conv2d(half, quarter, 3, padding=1, bias=False)
-        self.act2 = nn.ReLU()
+        self.act2 = activation_of(activation, quarter)
         self.bn3 = nn.BatchNorm2d(quarter)
         self.conv3 = nn.Conv2d(quarter, quarter, 3, padding=1, bias=False)
-        self.act3 = nn.ReLU()
+        self.act3 = activation_of(activation, quarter)
         self.shortcut = (
             nn.Identity()
             if in_channels == channels

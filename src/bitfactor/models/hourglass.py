@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from bitfactor.errors import InputError, near_matches
 from bitfactor.models.hierarchical import HierarchicalBlock
-from bitfactor.models.resnet import BasicBlock
+from bitfactor.models.resnet import Activation, BasicBlock, Shortcuts
 
 Block = Literal["basic", "hierarchical"]
 
@@ -70,6 +70,10 @@ class Hourglass(nn.Module):
         Levels of each hourglass, every one at half the resolution of the one before.
     block
         `basic`: two 3x3 convolutions, the paper's. `hierarchical`: three, their outputs side by side.
+    activation
+        After each convolution of a block; `prelu` has a slope per channel.
+    shortcuts
+        Of basic blocks: one around each block, or one around each convolution.
 
     Example
     -------
@@ -78,12 +82,24 @@ class Hourglass(nn.Module):
     """
 
     def __init__(
-        self, joints: int = 16, channels: int = 128, stacks: int = 1, depth: int = 4, block: Block = "basic"
+        self,
+        joints: int = 16,
+        channels: int = 128,
+        stacks: int = 1,
+        depth: int = 4,
+        block: Block = "basic",
+        activation: Activation = "relu",
+        shortcuts: Shortcuts = "block",
     ) -> None:
         super().__init__()
         _expect(joints, channels, stacks, depth, block)
         self.depth, self.block = depth, block
-        make = _basic if block == "basic" else HierarchicalBlock
+
+        def make(in_channels: int, channels: int) -> nn.Module:
+            if block == "basic":
+                return BasicBlock(in_channels, channels, 1, activation, shortcuts)
+            return HierarchicalBlock(in_channels, channels, activation)
+
         start = min(channels // 2, 64)
         self.stem = nn.Sequential(
             nn.Conv2d(3, start, 7, 2, 3, bias=False),
@@ -154,7 +170,13 @@ class Hourglass(nn.Module):
 
 
 def hourglass(
-    joints: int = 16, channels: int = 128, stacks: int = 1, depth: int = 4, block: Block = "basic"
+    joints: int = 16,
+    channels: int = 128,
+    stacks: int = 1,
+    depth: int = 4,
+    block: Block = "basic",
+    activation: Activation = "relu",
+    shortcuts: Shortcuts = "block",
 ) -> Hourglass:
     """Build an hourglass, real-valued; by default the paper's: 16 joints, 128 channels, one stack of depth 4.
 
@@ -167,11 +189,7 @@ def hourglass(
     >>> hourglass(channels=16, depth=2).eval()(torch.zeros(1, 3, 64, 64)).shape
     torch.Size([1, 16, 16, 16])
     """
-    return Hourglass(joints, channels, stacks, depth, block)
-
-
-def _basic(in_channels: int, channels: int) -> BasicBlock:
-    return BasicBlock(in_channels, channels, stride=1)
+    return Hourglass(joints, channels, stacks, depth, block, activation, shortcuts)
 
 
 def _expect(joints: int, channels: int, stacks: int, depth: int, block: str) -> None:

@@ -38,10 +38,10 @@ class BasicBlock(nn.Module):
         super().__init__()
         self.bn1 = nn.BatchNorm2d(in_channels)
         self.conv1 = nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False)
-        self.act1 = _activation(activation, channels)
+        self.act1 = activation_of(activation, channels)
         self.bn2 = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
-        self.act2 = _activation(activation, channels)
+        self.act2 = activation_of(activation, channels)
         self.each = shortcuts == "conv"
         same = stride == 1 and in_channels == channels
         self.downsample = (
@@ -57,7 +57,8 @@ class BasicBlock(nn.Module):
         return y + shortcut  # type: ignore[no-any-return]
 
 
-def _activation(name: Activation, channels: int) -> nn.Module:
+def activation_of(name: Activation, channels: int) -> nn.Module:
+    """Return the activation of this name for maps of so many channels."""
     if name == "none":
         return nn.Identity()
     return nn.ReLU() if name == "relu" else nn.PReLU(channels)

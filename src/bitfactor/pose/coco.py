@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bitfactor.errors import InputError
 from bitfactor.format import Skeleton
@@ -35,29 +36,37 @@ def read_coco(path: Path, pictures: Path, skeleton: Skeleton) -> People:
     InputError
         If the file cannot be read, or does not fit the skeleton.
     """
-    images, annotations = need(read_json(path), ("images", "annotations"), path)
+    files, keypoints, boxes = _annotated(path, pictures)
     joints = len(skeleton.joints)
-    try:
-        names = {image["id"]: pictures / image["file_name"] for image in images}
-        chosen = [a for a in annotations if not a.get("iscrowd", 0) and any(a["keypoints"][2::3])]
-        rows = [np.array(a["keypoints"], np.float64).reshape(-1, 3) for a in chosen]
-        files = tuple(names[a["image_id"]] for a in chosen)
-        boxes = np.array([a["bbox"] for a in chosen], np.float64).reshape(-1, 4)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _bad(path, f"an entry that is not ({type(error).__name__}: {error})") from error
-    other = next((row for row in rows if len(row) != joints), None)
+    other = next((rows for rows in keypoints if len(rows) != joints), None)
     if other is not None:
         raise _bad(path, f"{len(other)} keypoints, while the skeleton has {joints} joints")
-    keypoints = np.array(rows).reshape(-1, joints, 3)
+    table = np.array(keypoints).reshape(-1, joints, 3)
     longer = boxes[:, 2:].max(1, initial=0)
     return People(
         files,
         centre=boxes[:, :2] + boxes[:, 2:] / 2 - 0.5,
         side=_MARGIN * longer,
-        joints=keypoints[..., :2],
-        labelled=keypoints[..., 2] > 0,
+        joints=table[..., :2],
+        labelled=table[..., 2] > 0,
         norm=longer,
     ).check(path)
+
+
+def _annotated(
+    path: Path, pictures: Path
+) -> tuple[tuple[Path, ...], list[NDArray[np.float64]], NDArray[np.float64]]:
+    """Return pictures, keypoints (J, 3) and boxes (N, 4) of those that have a labelled joint."""
+    images, annotations = need(read_json(path), ("images", "annotations"), path)
+    try:
+        names = {image["id"]: pictures / image["file_name"] for image in images}
+        chosen = [a for a in annotations if not a.get("iscrowd", 0) and any(a["keypoints"][2::3])]
+        files = tuple(names[a["image_id"]] for a in chosen)
+        keypoints = [np.array(a["keypoints"], np.float64).reshape(-1, 3) for a in chosen]
+        boxes = np.array([a["bbox"] for a in chosen], np.float64).reshape(len(chosen), 4)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _bad(path, f"an entry that is not ({type(error).__name__}: {error})") from error
+    return files, keypoints, boxes
 
 
 def skeleton_in(path: Path) -> Skeleton | None:

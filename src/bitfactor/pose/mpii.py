@@ -22,6 +22,7 @@ from bitfactor.pose.skeletons import MPII
 from bitfactor.pose.truth import head_size
 
 _JOINTS = len(MPII.joints)
+_NEEDED = ("x1", "y1", "x2", "y2", "scale", "objpos", "annopoints")
 _NECK, _HEAD = MPII.joints.index("upper_neck"), MPII.joints.index("head_top")
 
 Box = Callable[[NDArray[np.float64], NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
@@ -42,7 +43,8 @@ def read_mpii_json(path: Path, pictures: Path) -> People:
     """Read people from HRNet's or mmpose's JSON: centre and scale as annotated, no head boxes.
 
     MPII places upper neck and head top on the middle line of the head's box so that their distance is 0.8 of
-    its diagonal: 0.75 times that distance is the size of the head.
+    its diagonal: 0.75 times that distance is the size of the head. People of scale -1, which means unknown,
+    are left out.
 
     Raises
     ------
@@ -60,7 +62,8 @@ def read_mpii_json(path: Path, pictures: Path) -> People:
             places = np.array(joints, np.float64).reshape(_JOINTS, 2)
             places[np.array(labelled, np.float64).reshape(_JOINTS) == 0] = np.nan
             norm = 0.75 * float(np.linalg.norm(places[_HEAD] - places[_NECK]))
-            people.append(_Person(str(picture), (centre[0], centre[1]), float(scale), places, norm))
+            if scale != -1:
+                people.append(_Person(str(picture), (centre[0], centre[1]), float(scale), places, norm))
         except (TypeError, ValueError, LookupError) as error:
             raise _bad(f"{path}, person {number}", f"entries that are not ({error})") from error
     return _people(people, pictures, mpii_box, path)
@@ -118,16 +121,14 @@ def _annotated(release: Any) -> Iterator[tuple[_Person, bool]]:
         far = {int(number) for number in np.asarray(single).ravel()}
         for number, rect in enumerate(np.asarray(image.annorect).ravel(), start=1):
             fields = {name: np.asarray(getattr(rect, name)) for name in getattr(rect, "_fieldnames", ())}
-            present = {name for name, value in fields.items() if value.size}
-            if present >= {"scale", "objpos", "annopoints"} and hasattr(
-                fields["annopoints"].flat[0], "point"
-            ):
+            if all(name in fields and fields[name].size for name in _NEEDED):
                 yield _official(str(image.image[0, 0].name[0]), fields), number in far
 
 
 def _official(picture: str, fields: Mapping[str, NDArray[Any]]) -> _Person:
     joints = np.full((_JOINTS, 2), np.nan)
-    for point in fields["annopoints"].ravel()[0].point.ravel():
+    points: NDArray[Any] = getattr(fields["annopoints"].ravel()[0], "point", np.empty(0))
+    for point in points.ravel():
         joints[int(point.id.item())] = float(point.x.item()), float(point.y.item())
     corners = [float(fields[name].item()) for name in ("x1", "y1", "x2", "y2")]
     size = float(head_size(np.reshape(corners, (1, 2, 2)))[0])

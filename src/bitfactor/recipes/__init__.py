@@ -9,12 +9,21 @@ from bitfactor.errors import InputError, near_matches
 from bitfactor.format import ModelFile
 from bitfactor.recipes.cifar import cifar10_resnet18, cifar100_resnet18
 from bitfactor.recipes.digits import digits
+from bitfactor.recipes.folder import folder_resnet18
+from bitfactor.recipes.imagenet import imagenet_resnet18
+from bitfactor.recipes.lsp import lsp_hourglass, lsp_hourglass_small
+from bitfactor.recipes.mpii import mpii_hourglass
 from bitfactor.training import Recipe, Run
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "digits": digits,
     "cifar10-resnet18": cifar10_resnet18,
     "cifar100-resnet18": cifar100_resnet18,
+    "imagenet-resnet18": imagenet_resnet18,
+    "folder-resnet18": folder_resnet18,
+    "mpii-hourglass": mpii_hourglass,
+    "lsp-hourglass": lsp_hourglass,
+    "lsp-hourglass-small": lsp_hourglass_small,
 }
 
 
@@ -35,7 +44,8 @@ def recipe_named(name: str) -> Recipe:
 
 def provenance_of(recipe: Recipe) -> dict[str, str]:
     """Return what an exported file says about its recipe, so that `recipe_of_file` finds it."""
-    return {"recipe": recipe.name, "settings": json.dumps(recipe.settings())}
+    own: dict[str, str] = getattr(recipe.task, "provenance", {})
+    return {"recipe": recipe.name, "settings": json.dumps(recipe.settings()), **own}
 
 
 def recipe_of_file(model: ModelFile, path: Path) -> Recipe:

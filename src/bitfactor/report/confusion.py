@@ -35,7 +35,7 @@ def draw_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path)
         ax = figure.subplots()
         image = ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)
         bar = figure.colorbar(image, ax=ax, shrink=0.8, label="share of the class")
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.outline.set_visible(False)
         ax.set_xlabel("class found")
         ax.set_ylabel("class expected")
         _name(ax, labels)

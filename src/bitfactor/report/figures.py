@@ -60,7 +60,7 @@ def histograms(values: Mapping[str, Array], x_label: str, marks: Sequence[float]
 
 
 def gallery(pictures: Array, found: Sequence[str], expected: Sequence[str]) -> str:
-    """Draw pictures (N, H, W) or (N, H, W, 3) with the class found; a wrong one in red, with the right one."""
+    """Draw pictures (N, H, W) or (N, H, W, 3) with the class found; wrong ones in red, with the right."""
     columns = min(12, len(pictures))
     rows = math.ceil(len(pictures) / columns)
     with matplotlib.rc_context(_STYLE):

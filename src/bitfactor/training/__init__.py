@@ -7,22 +7,29 @@ from bitfactor.training.interruption import TerminatedError
 from bitfactor.training.loop import train
 from bitfactor.training.optimization import Optimization
 from bitfactor.training.outcome import restore
+from bitfactor.training.pose import PoseEstimation
+from bitfactor.training.processes import is_first
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.run import Run
 from bitfactor.training.step import build
 from bitfactor.training.task import Task, Teachable
+from bitfactor.training.trial import Trial, dry_run
 
 __all__ = [
     "Classification",
     "Interface",
     "Optimization",
+    "PoseEstimation",
     "Recipe",
     "Run",
     "Task",
     "Teachable",
     "TerminatedError",
+    "Trial",
     "build",
+    "dry_run",
     "evaluate",
+    "is_first",
     "restore",
     "train",
 ]

@@ -23,8 +23,9 @@ def origin(model: nn.Module, inputs: Tensor) -> str:
     """
     if not inputs.isfinite().all():
         return "the inputs"
-    if name := bad_parameter(model):
-        return f"the parameter {name}"
+    for name, parameter in model.named_parameters():  # statistics may have been spoiled by these very inputs
+        if not parameter.isfinite().all():
+            return f"the parameter {name}"
     found: list[str] = []
     handles = [
         module.register_forward_hook(_watch(f"the output of {name} ({type(module).__name__})", found))

@@ -5,7 +5,15 @@ from typing import Literal
 
 from bitfactor.errors import InputError
 
-_POSITIVE = ("epochs", "batch_size", "learning_rate", "checkpoint_steps", "keep", "measure_epochs", "accumulate")
+_POSITIVE = (
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "checkpoint_steps",
+    "keep",
+    "measure_epochs",
+    "accumulate",
+)
 _NOT_NEGATIVE = (
     "weight_decay",
     "final_learning_rate",

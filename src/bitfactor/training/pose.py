@@ -17,7 +17,7 @@ from bitfactor.pose.scale import MapScale, on_target_scale
 Criterion = Literal["mse", "bce", "softmax"]
 
 MAP_SCALES: dict[Criterion, MapScale] = {"mse": "linear", "bce": "logits", "softmax": "softmax"}
-"""What the maps mean that a network learns with each criterion, as an exported file states it."""
+"""What the heatmaps mean that a network learns with each criterion."""
 
 _NEARLY_EMPTY = 0.05
 
@@ -50,6 +50,11 @@ class PoseEstimation:
     headline: str = "pckh"
     measure: Callable[[], Metric] = PCKh
     criterion: Criterion = "bce"
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """What an exported file says of its heatmaps, see `bitfactor.pose.finder`."""
+        return {"heatmaps": MAP_SCALES[self.criterion]}
 
     def loss(self, outputs: Tensor | tuple[Tensor, ...], target: Target) -> Tensor:
         """Heatmaps (N, J, h, w), those of each hourglass in training, and a target of them -> the loss."""

@@ -11,6 +11,11 @@ from bitfactor.training.optimization import Optimization
 _PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
 
+def is_first() -> bool:
+    """Tell whether this process is the one that writes and prints."""
+    return not torch.distributed.is_torchelastic_launched() or os.environ.get("RANK", "0") == "0"
+
+
 def launch(plan: Optimization) -> Fabric:
     """Return Fabric on this process's device, joined with the others that torchrun started, on all machines.
 

@@ -239,12 +239,15 @@ _STATE = {"model", "average", "optimizer", "step", "loss", "rows"}
 def _first_difference(old: dict[str, Any], new: dict[str, Any]) -> str:
     old, new = _flat(old), _flat(new)
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    return f"{names[0]} = {old.get(names[0])!r} instead of {new.get(names[0])!r}" if names else ""
+    if not names:
+        return ""
+    short = names[0].rpartition(".")[2]
+    return f"{short} = {old.get(names[0])!r} instead of {new.get(names[0])!r}"
 
 
-def _flat(settings: dict[str, Any]) -> dict[str, Any]:
-    """Flatten nested settings; through JSON, so that tuples and lists compare equal."""
+def _flat(settings: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """Return {"group.name": value}, through JSON, so that tuples and lists compare equal."""
     flat: dict[str, Any] = {}
     for name, value in json.loads(json.dumps(settings)).items():
-        flat.update(_flat(value) if isinstance(value, dict) else {name: value})
+        flat |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
     return flat

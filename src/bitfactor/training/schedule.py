@@ -22,7 +22,7 @@ def learning_rate(plan: Optimization, epoch: float, epochs: int) -> float:
     if plan.schedule == "step":
         plateau = min(int(epoch / epochs * plan.plateaus), plan.plateaus - 1)
         falls = plan.final_learning_rate / plan.learning_rate
-        return plan.learning_rate * falls ** (plateau / (plan.plateaus - 1))
+        return plan.learning_rate * math.pow(falls, plateau / (plan.plateaus - 1))
     share = (epoch - plan.warmup_epochs) / max(epochs - plan.warmup_epochs, 1e-9)
     fallen = 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
     return plan.final_learning_rate + (plan.learning_rate - plan.final_learning_rate) * fallen

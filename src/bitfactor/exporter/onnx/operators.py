@@ -90,7 +90,8 @@ def _threshold(b: OnnxBuilder, node: Node, x: str) -> None:
         x = b.emit("Mul", [x, b.constant(_spread(direction, b.shape(node.name)), f"{node.name}:direction")])
         direction, threshold = np.ones_like(direction), direction * threshold
     if b.form == "qonnx":
-        beyond = np.nextafter(threshold, direction * np.float32(np.inf))
+        with np.errstate(over="ignore"):  # beyond the largest number is infinity
+            beyond = np.nextafter(threshold, direction * np.float32(np.inf))
         threshold = np.where(threshold == 0, direction * _SMALLEST_NORMAL, beyond)
     border = b.constant(_spread(threshold, b.shape(node.name)), f"{node.name}:threshold")
     rising = direction[0] > 0

@@ -6,7 +6,6 @@ from dataclasses import asdict
 import onnx
 from onnx import TensorProto, helper
 
-import bitfactor
 from bitfactor.exporter.onnx.builder import OPSET, QONNX_DOMAIN, Form, OnnxBuilder
 from bitfactor.exporter.onnx.operators import OPERATORS
 from bitfactor.format import ModelFile
@@ -58,7 +57,6 @@ def to_onnx(model: ModelFile, form: Form = "standard") -> onnx.ModelProto:
         functions=[_bipolar_quant()] if form == "qonnx" else [],
         ir_version=_IR_VERSION,
         producer_name="bitfactor",
-        producer_version=bitfactor.__version__,
     )
     helper.set_model_props(proto, _metadata(model))
     return proto

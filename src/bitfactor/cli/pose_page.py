@@ -1,0 +1,53 @@
+"""A page of people whose joints a network found best and worst."""
+
+from pathlib import Path
+
+import numpy as np
+
+from bitfactor.cli.evaluate_pose import Outcome, people_of
+from bitfactor.cli.pckh import mean_name
+from bitfactor.cli.subject import Subject
+from bitfactor.data.pose import PoseData
+from bitfactor.report import Page, Section
+from bitfactor.report.poses import Person, people
+
+_SHOWN = 8  # people in each part of the page
+
+
+def write_page(path: Path, subject: Subject, outcome: Outcome) -> None:
+    """Show whom the network does best, in the middle and worst with."""
+    errors = outcome.errors()
+    order = np.argsort(errors)[: int(np.isfinite(errors).sum())]
+    middle = max((len(order) - _SHOWN) // 2, 0)
+    parts = {
+        "Best": order[:_SHOWN],
+        "In the middle": order[middle : middle + _SHOWN],
+        "Worst": order[-_SHOWN:][::-1],
+    }
+    convention = outcome.score.convention
+    name, values = f"{convention.name}@{convention.thresholds[0]}", outcome.score.means().items()
+    groups = [(group, f"{100 * rates[0]:.2f} %") for group, rates in outcome.score.groups().items()]
+    means = [(mean_name(outcome.score, mean), f"{100 * rates[0]:.2f} %") for mean, rates in values]
+    sections = [Section(f"Joints found: {name}", rows=[*groups, *means])]
+    for title, chosen in parts.items():
+        shown = [_person(people_of(subject), outcome, int(i), errors[i]) for i in chosen]
+        sections.append(Section(title, "Found on the left, true on the right.", figure=people(shown)))
+    lead = "Orange is the person's right, blue the left; the paler and thinner, the less sure."
+    Page(f"bitfactor: poses of {subject.path}", lead, sections).write(path)
+
+
+def _person(data: PoseData, outcome: Outcome, index: int, error: float) -> Person:
+    picture, matrix = data.held_out(index)
+    labelled = outcome.labelled[index]
+    distance = np.linalg.norm(outcome.joints[index] - outcome.truth[index], axis=1)
+    near = distance <= outcome.score.convention.thresholds[0] * outcome.norm[index]
+    return Person(
+        picture,
+        matrix,
+        data.size,
+        data.skeleton,
+        outcome.joints[index],
+        outcome.confidence[index],
+        np.where(labelled[:, None], outcome.truth[index], np.nan),
+        f"{(near & labelled).sum()} of {labelled.sum()} found, mean error {error:.2f}",
+    )

@@ -1,0 +1,142 @@
+"""What is wrong with a directory of pictures, before a run finds out."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bitfactor.data.cifar import Cifar, Cifar10, Cifar100, reader
+from bitfactor.data.findings import Findings
+from bitfactor.data.folder import file_store
+from bitfactor.data.inspection import Advance, inspect
+from bitfactor.data.shard import DESCRIPTION, user_cache
+from bitfactor.data.shards import ShardStore, read_description, shards_of
+from bitfactor.data.tree import Tree, parts
+from bitfactor.errors import InputError
+
+
+def check(directory: Path, advance: Advance) -> Findings:
+    """Find out what `directory` is, read all of it and return what was found.
+
+    Raises
+    ------
+    InputError
+        If it is none of the known layouts.
+    """
+    if not directory.is_dir():
+        raise InputError(directory, expected="a directory", found="none", fix="name the place of the data")
+    for layout in LAYOUTS:
+        if layout.recognised(directory):
+            return layout.check(directory, advance)
+    raise InputError(
+        directory,
+        expected=f"one of the known layouts ({'; '.join(layout.name for layout in LAYOUTS)})",
+        found="an unknown one",
+        fix="name the directory that holds the files, or arrange them as one of these",
+    )
+
+
+def _check_cifar(kind: type[Cifar]) -> Callable[[Path, Advance], Findings]:
+    def check(directory: Path, advance: Advance) -> Findings:
+        findings, layout = Findings(kind.__name__), kind.layout
+        read, where = reader(directory, layout)
+        files = [("train", file) for file in layout.train] + [("test", layout.test)]
+        try:
+            findings.classes = len(kind.read_labels(read(layout.names), f"{where}/{layout.names}"))
+        except InputError as error:
+            findings.problem("unusable files", str(error))
+            return findings
+        for done, (part, file) in enumerate(files, start=1):
+            try:
+                _, labels = kind.read_batch(read(file), f"{where}/{file}", findings.classes)
+            except InputError as error:
+                findings.problem("unusable files", str(error))
+                continue
+            findings.pictures[part] = findings.pictures.get(part, 0) + len(labels)
+            advance(done, len(files))
+        return findings
+
+    return check
+
+
+def _check_shards(directory: Path, advance: Advance) -> Findings:
+    findings = Findings("WebDataset shards")
+    description, where = read_description(directory)
+    stores = {}
+    for part in ("train", "val"):
+        usable = []
+        for shard in shards_of(description, part, where, user_cache()):
+            try:
+                shard.table  # noqa: B018 - reads it
+            except InputError as error:
+                findings.problem("unusable shards", str(error))
+            else:
+                usable.append(shard)
+        stores[part] = ShardStore(tuple(usable))
+        keys = Counter(f"{key.decode(errors='replace')}" for shard in usable for key in shard.table.keys)
+        for key, count in keys.items():
+            if count > 1:
+                findings.note(f"names that stand in {part} more than once", key)
+    labels = tuple(map(str, description["labels"]))
+    findings.classes = len(labels)
+    inspect({part: store for part, store in stores.items() if len(store)}, labels, findings, advance)
+    return findings
+
+
+def _check_folder(directory: Path, advance: Advance) -> Findings:
+    findings = Findings("image folder")
+    train, test = parts(directory)
+    trees = {"train": Tree.scan(train)} | ({test.name: Tree.scan(test)} if test else {})
+    known = set(trees["train"].classes)
+    findings.classes = len(known)
+    for part, tree in trees.items():
+        for name in tree.empty:
+            findings.problem("classes without pictures", f"{tree.directory}/{name}")
+        for name in sorted(known - tree.classes.keys()):
+            findings.problem(f"classes that are missing in {part}", name)
+        for name in sorted(tree.classes.keys() - known):
+            findings.problem(f"classes that are in {part} alone", name)
+        for name in tree.loops:
+            findings.problem("links that lead back up", f"{tree.directory}/{name}")
+        for name in tree.others:
+            findings.note("files that are no pictures by their names", f"{tree.directory}/{name}")
+    labels = tuple(sorted(known | {name for tree in trees.values() for name in tree.classes}))
+    stores = {part: file_store(tree, labels) for part, tree in trees.items()}
+    _same_names(trees, findings)
+    inspect(stores, labels, findings, advance)
+    return findings
+
+
+def _same_names(trees: dict[str, Tree], findings: Findings) -> None:
+    names = [{n for pictures in tree.classes.values() for n in pictures} for tree in trees.values()]
+    for name in sorted(set.intersection(*names)) if len(names) > 1 else ():
+        findings.note("names that stand in both parts", name)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A way in which data lie in a directory."""
+
+    name: str
+    recognised: Callable[[Path], bool]
+    check: Callable[[Path, Advance], Findings]
+
+
+def _holds(kind: type[Cifar]) -> Callable[[Path], bool]:
+    layout = kind.layout
+    places = (f"{layout.folder}/{layout.names}", layout.archive, layout.names)
+    return lambda directory: any((directory / place).is_file() for place in places)
+
+
+LAYOUTS = (
+    Layout("CIFAR-10 as cifar-10-batches-py", _holds(Cifar10), _check_cifar(Cifar10)),
+    Layout("CIFAR-100 as cifar-100-python", _holds(Cifar100), _check_cifar(Cifar100)),
+    Layout(
+        f"WebDataset shards with {DESCRIPTION}", lambda place: (place / DESCRIPTION).is_file(), _check_shards
+    ),
+    Layout(
+        "one directory of pictures for each class, in train/ and val/ or at once",
+        lambda place: sum(map(bool, Tree.scan(parts(place)[0]).classes.values())) > 1,
+        _check_folder,
+    ),
+)

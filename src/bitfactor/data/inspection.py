@@ -1,0 +1,108 @@
+"""A look at each picture of a data set."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.data.decoding import jpeg_frame
+from bitfactor.data.findings import Findings
+from bitfactor.data.store import Store
+from bitfactor.data.workers import in_order, usable_workers
+from bitfactor.errors import InputError
+from bitfactor.pictures import decode_picture
+
+Advance = Callable[[int, int], None]
+"""Told how many pictures were looked at, and of how many."""
+
+_CHUNK = 32
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A picture, or why it is none."""
+
+    name: str
+    label: int = 0
+    size: tuple[int, int] = (0, 0)
+    mode: str = ""
+    digest: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class _Look:
+    """Decodes the pictures of a chunk."""
+
+    store: Store
+
+    def __call__(self, number: int, out: NDArray[Any]) -> list[_Seen]:
+        chunk = range(number * _CHUNK, min((number + 1) * _CHUNK, len(self.store)))
+        return [self._seen(index) for index in chunk]
+
+    def _seen(self, index: int) -> _Seen:
+        name = self.store.name(index)
+        try:
+            data, label = self.store.read(index)
+            picture = decode_picture(data, 3, name)
+        except (OSError, InputError) as error:
+            return _Seen(name, error=str(error))
+        digest = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
+        return _Seen(name, label, picture.shape[:2], _mode(data), digest)
+
+
+def _mode(data: bytes) -> str:
+    if (frame := jpeg_frame(data)) is not None:
+        return {1: "grey", 3: "RGB", 4: "CMYK"}.get(frame[2], f"{frame[2]} channels")
+    stored = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    if stored is None:
+        return "RGB"
+    channels = stored.shape[2] if stored.ndim == 3 else 1
+    mode = {1: "grey", 3: "RGB", 4: "RGB with transparency"}.get(channels, f"{channels} channels")
+    return mode if stored.dtype == np.uint8 else f"{mode}, {8 * stored.dtype.itemsize} bit"
+
+
+def inspect(
+    parts: Mapping[str, Store], labels: tuple[str, ...], findings: Findings, advance: Advance
+) -> None:
+    """Decode every picture of every part and add what was found."""
+    total, sizes, modes = sum(map(len, parts.values())), list[tuple[int, int]](), Counter[str]()
+    first: dict[int, tuple[str, _Seen]] = {}  # by digest
+    done = 0
+    for part, store in parts.items():
+        findings.pictures[part] = len(store)
+        chunks = range(-(-len(store) // _CHUNK))
+        for _, chunk in in_order(_Look(store), chunks, (0,), np.uint8, usable_workers()):
+            for seen in chunk:
+                if seen.error:
+                    findings.problem("corrupt pictures", seen.error)
+                    continue
+                sizes.append(seen.size)
+                modes[seen.mode] += 1
+                _compare(first.setdefault(seen.digest, (part, seen)), (part, seen), labels, findings)
+            done += len(chunk)
+            advance(done, total)
+    findings.modes = dict(modes.most_common())
+    if sizes:
+        lows, middles, highs = (f(sizes, axis=0).astype(int).tolist() for f in (np.min, np.median, np.max))
+        findings.sizes = dict(zip(("height", "width"), zip(lows, middles, highs, strict=True), strict=True))
+
+
+def _compare(
+    one: tuple[str, _Seen], other: tuple[str, _Seen], labels: tuple[str, ...], findings: Findings
+) -> None:
+    (part, a), (other_part, b) = one, other
+    if a is b:
+        return
+    if a.label != b.label:
+        where = f"{a.name} ({labels[a.label]}), {b.name} ({labels[b.label]})"
+        findings.problem("one picture in two classes", where)
+    elif part != other_part:
+        findings.problem("pictures to train on among those held out", f"{a.name}, {b.name}")
+    else:
+        findings.note("pictures that are there twice", f"{a.name}, {b.name}")

@@ -1,0 +1,36 @@
+"""The options of recipes that train an hourglass."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+from torch import nn
+
+from bitfactor.models import hourglass
+from bitfactor.models.hourglass import Block
+from bitfactor.models.resnet import Activation, Shortcuts
+
+
+@dataclass(frozen=True)
+class HourglassOptions:
+    """An hourglass's shape. The defaults are the paper's."""
+
+    joints: Annotated[int, tyro.conf.Suppress]
+    channels: int = 128
+    """Channels of the blocks."""
+    stacks: int = 1
+    """Hourglasses one after the other, each of which learns heatmaps."""
+    depth: int = 4
+    """Levels of an hourglass, each at half the resolution of the one before."""
+    block: Block = "basic"
+    """Two 3x3 convolutions, or three with their outputs side by side (Bulat & Tzimiropoulos 2017)."""
+    activation: Activation = "relu"
+    """After each convolution of a block."""
+    shortcuts: Shortcuts = "block"
+    """What a shortcut of a basic block spans: the block, or each convolution (Bi-Real Net)."""
+
+    def __call__(self) -> nn.Module:
+        """Build the network, real-valued."""
+        return hourglass(
+            self.joints, self.channels, self.stacks, self.depth, self.block, self.activation, self.shortcuts
+        )

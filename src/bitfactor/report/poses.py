@@ -1,0 +1,56 @@
+"""People with their joints, as pictures that stand in a page."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.format import Skeleton
+from bitfactor.pose import transform, warp
+from bitfactor.pose.draw import draw_skeleton
+
+_SIDE = 220  # pixels of a shown crop
+_GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(15rem,1fr));gap:.8rem"
+
+
+@dataclass(frozen=True)
+class Person:
+    """A person in a picture (H, W, 3), RGB, whom `matrix` (2, 3) takes to a crop of `size` pixels.
+
+    Joints found and true, (J, 2), are in pixels of the crop; a true one that is not known is NaN.
+    """
+
+    picture: NDArray[np.uint8]
+    matrix: NDArray[np.float64]
+    size: int
+    skeleton: Skeleton
+    found: NDArray[np.float64]
+    confidence: NDArray[np.float64]
+    true: NDArray[np.float64]
+    caption: str
+
+
+def people(shown: Sequence[Person]) -> str:
+    """Return a grid of people, HTML with the pictures in it: what was found beside what is true."""
+    return f'<div style="{_GRID}">{"".join(map(_figure, shown))}</div>'
+
+
+def _figure(person: Person) -> str:
+    zoom = _SIDE / person.size
+    enlarge = np.array([[zoom, 0, (zoom - 1) / 2], [0, zoom, (zoom - 1) / 2]])
+    matrix = enlarge @ np.concatenate([person.matrix, [[0, 0, 1]]])
+    crop = warp(person.picture, matrix, _SIDE)
+    sure = np.ones(len(person.true))
+    sides = [
+        draw_skeleton(crop, transform(joints, enlarge), confidence, person.skeleton)
+        for joints, confidence in ((person.found, person.confidence), (person.true, sure))
+    ]
+    encoded = cv2.imencode(".jpg", cv2.cvtColor(np.hstack(sides), cv2.COLOR_RGB2BGR))[1].tobytes()
+    data = base64.b64encode(encoded).decode()
+    caption = f'<figcaption style="font-size:.8rem;color:#52606d">{escape(person.caption)}</figcaption>'
+    picture = f'<img alt="" style="width:100%;border-radius:.3rem" src="data:image/jpeg;base64,{data}">'
+    return f'<figure style="margin:0">{picture}{caption}</figure>'

@@ -1,0 +1,117 @@
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+
+from bitfactor.data import Cifar10, Cifar100
+from bitfactor.data.check import check
+from bitfactor.errors import InputError
+
+
+def look(directory):
+    return check(directory, lambda done, total: None)
+
+
+def test_a_sound_folder(folder):
+    findings = look(folder)
+    assert findings.problems == findings.notes == {}
+    assert findings.pictures == {"train": 20, "val": 6}
+    assert findings.classes == 2
+    assert findings.sizes == {"height": (48, 48, 48), "width": (64, 64, 64)}
+    assert findings.modes == {"RGB": 26}
+
+
+def test_progress_ends_at_the_number_of_pictures(folder):
+    told = []
+    check(folder, lambda *numbers: told.append(numbers))
+    assert told[-1] == (26, 26)
+
+
+def test_everything_that_can_be_wrong_with_a_folder(folder, jpeg, smooth):
+    train, val = folder / "train", folder / "val"
+    (train / "cat" / "text.jpg").write_bytes(b"text")
+    (train / "cat" / "cut.jpg").write_bytes(jpeg(50)[:-300])
+    (train / "mouse").mkdir()
+    (train / "cat" / "up").symlink_to("..")
+    (train / "cat" / "notes.txt").write_text("x")
+    (val / "bird").mkdir()
+    (val / "bird" / "b.jpg").write_bytes(jpeg(51, 100, 30))
+    shutil.copy(train / "cat" / "train0.jpg", train / "dog" / "same.jpg")
+    shutil.copy(train / "cat" / "train2.jpg", val / "cat" / "leak.jpg")
+    shutil.copy(train / "cat" / "train4.jpg", train / "cat" / "again.jpg")
+    cv2.imwrite(str(train / "cat" / "deep.png"), smooth(52).astype(np.uint16))
+    cv2.imwrite(str(train / "dog" / "grey.jpg"), smooth(53)[..., 0])
+    findings = look(folder)
+    assert {kind: len(names) for kind, names in findings.problems.items()} == {
+        "classes without pictures": 1,
+        "links that lead back up": 1,
+        "classes that are missing in val": 1,
+        "classes that are in val alone": 1,
+        "corrupt pictures": 2,
+        "one picture in two classes": 1,
+        "pictures to train on among those held out": 1,
+    }
+    assert "mouse" in findings.problems["classes without pictures"][0]
+    assert {name.split(":")[0].split("/")[-1] for name in findings.problems["corrupt pictures"]} == {
+        "cut.jpg",
+        "text.jpg",
+    }
+    assert set(findings.notes) == {
+        "files that are no pictures by their names",
+        "pictures that are there twice",
+    }
+    assert findings.modes == {"RGB": 30, "RGB, 16 bit": 1, "grey": 1}
+    assert findings.sizes == {"height": (48, 48, 100), "width": (30, 64, 64)}
+
+
+def test_a_folder_without_parts(folder):
+    findings = look(folder / "train")
+    assert findings.pictures == {"train": 20}
+    assert findings.problems == {}
+
+
+def test_cifar(cifar):
+    directory, _, _ = cifar()
+    for place in (directory, directory.parent):
+        findings = look(place)
+        assert (findings.layout, findings.classes) == ("Cifar10", 10)
+        assert findings.pictures == {"train": 200, "test": 40}
+        assert findings.problems == {}
+    (directory / "data_batch_2").write_bytes(b"text")
+    (directory / "test_batch").unlink()
+    findings = look(directory)
+    assert findings.pictures == {"train": 160}
+    assert ["data_batch_2" in findings.problems["unusable files"][0]] == [True]
+    assert ["test_batch" in findings.problems["unusable files"][1]] == [True]
+    shutil.rmtree(directory)
+    directory, _, _ = cifar(Cifar100)
+    assert look(directory).layout == "Cifar100"
+    (directory / Cifar100.layout.names).write_bytes(b"")
+    assert "meta: " in look(directory).problems["unusable files"][0]
+
+
+def test_shards(shards, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    directory = shards()
+    findings = look(directory)
+    assert (findings.pictures, findings.problems) == ({"train": 32, "val": 7}, {})
+    shutil.copy(directory / "train-0.tar", directory / "train-1.tar")
+    (directory / "train-2.tar").write_bytes(b"text")
+    findings = look(directory)
+    assert ["train-2.tar" in problem for problem in findings.problems["unusable shards"]] == [True]
+    assert len(findings.notes["pictures that are there twice"]) == 7
+    assert len(findings.notes["names that stand in train more than once"]) == 7
+
+
+@pytest.mark.parametrize("content", [None, "a.jpg", "only/a.jpg", "a/1.txt"])
+def test_unknown_layouts(tmp_path, jpeg, content):
+    if content:
+        (tmp_path / content).parent.mkdir(exist_ok=True)
+        (tmp_path / content).write_bytes(jpeg(0))
+    with pytest.raises(
+        InputError, match=f"known layouts .*{Cifar10.layout.folder}.*shards.json.*found an unknown"
+    ):
+        look(tmp_path)
+    with pytest.raises(InputError, match="expected a directory, found none"):
+        look(tmp_path / "none")

@@ -1,0 +1,235 @@
+import io
+import shutil
+import warnings
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from bitfactor.data import ImageFolder
+from bitfactor.errors import InputError
+from bitfactor.pictures import prepare, read_picture
+
+
+def load(directory, **options):
+    return ImageFolder.load(directory, size=32, **({"workers": 0} | options))
+
+
+def same(batches, others):
+    for (a, b), (c, d) in zip(batches, others, strict=True):
+        assert torch.equal(a, c)
+        assert torch.equal(b, d)
+
+
+def names(store):
+    return [store.name(i) for i in range(len(store))]
+
+
+def test_train_and_val(folder):
+    data = load(folder)
+    assert data.labels == ("cat", "dog")
+    assert (len(data.train), len(data.test), data.steps(6)) == (20, 6, 3)
+    inputs, labels = next(data.train_batches(6, seed=0, epoch=0))
+    assert inputs.shape == (6, 3, 32, 32)
+    assert inputs.dtype == torch.float32
+    assert all(("cat", "dog")[data.train.read(i)[1]] in data.train.name(i) for i in range(20))
+    assert set(labels.tolist()) <= {0, 1}
+
+
+def test_held_out_pictures_are_what_predict_would_see(folder):
+    data = load(folder)
+    inputs = torch.cat([x for x, _ in data.test_batches(4)])
+    expected = [prepare(read_picture(folder / name, 3), data.input_spec) for name in names(data.test)]
+    np.testing.assert_array_equal(inputs.numpy(), np.stack(expected))
+
+
+@pytest.mark.parametrize("preset", ["paper", "standard"])
+def test_workers_change_nothing(folder, preset):
+    alone, helped = (load(folder, preset=preset, workers=workers) for workers in (0, 2))
+    same(alone.train_batches(6, 1, 2), helped.train_batches(6, 1, 2))
+    same(alone.test_batches(4), helped.test_batches(4))
+
+
+def test_an_epoch_can_be_entered_anywhere(folder):
+    data = load(folder)
+    same(list(data.train_batches(6, 3, 5))[1:], data.train_batches(6, 3, 5, start=1))
+
+
+def test_processes_share_a_batch(folder):
+    data = load(folder)
+    parts = [data.train_batches(6, 0, 1, rank=rank, world=2) for rank in range(2)]
+    for (inputs, labels), *shares in zip(data.train_batches(6, 0, 1), *parts, strict=True):
+        for rank, (a, b) in enumerate(shares):
+            assert torch.equal(a, inputs[rank::2])
+            assert torch.equal(b, labels[rank::2])
+    assert sum(len(y) for rank in range(4) for _, y in data.test_batches(4, rank, 4)) == 6
+
+
+def test_order_and_views_differ_between_epochs(folder):
+    data = load(folder)
+    first, second, other = (next(data.train_batches(20, *key))[0] for key in ((0, 0), (0, 1), (1, 0)))
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, other)
+
+
+def test_any_folder_holds_out_a_fixed_tenth_of_each_class(tmp_path, jpeg):
+    for i in range(62):
+        path = tmp_path / ("rose", "tulip")[i % 3 == 0] / "deeper" / f"{i}.JPEG"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg(i, 8, 8))
+    data = load(tmp_path)
+    assert np.bincount(data.test.classes).tolist() == [4, 2]
+    assert not set(names(data.train)) & set(names(data.test))
+    assert len(data.train) == 56
+    held = set(names(data.test))
+    (tmp_path / "rose" / "new.jpg").write_bytes(jpeg(99))
+    assert len(held & set(names(load(tmp_path).test))) >= 5
+
+    validation = load(tmp_path, holdout="validation")
+    assert not set(names(validation.test)) & held
+    assert not set(names(validation.train)) & held
+
+
+def test_a_class_of_one_picture_is_trained_on(tmp_path, jpeg):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.jpg").write_bytes(jpeg(1))
+    (tmp_path / "a" / "2.jpg").write_bytes(jpeg(2))
+    data = load(tmp_path)
+    assert (np.bincount(data.train.classes).tolist(), data.test.classes.tolist()) == ([1, 1], [0])
+
+
+def test_limit(folder):
+    data = load(folder, limit=6)
+    assert np.bincount(data.train.classes).tolist() == [3, 3]
+    assert len(data.test) == 6
+
+
+def test_hidden_and_other_files_are_no_pictures(folder):
+    (folder / "train" / ".cache").mkdir()
+    (folder / "train" / "notes.txt").write_text("x")
+    (folder / "train" / "cat" / "Thumbs.db").write_bytes(b"x")
+    (folder / "train" / "cat" / "._train0.jpg").write_bytes(b"x")
+    assert len(load(folder).train) == 20
+
+
+def add(folder, name, data):
+    (folder / "train" / "cat" / name).write_bytes(data)
+    return load(folder, preset="paper", max_corrupt=0)
+
+
+def saved(picture, *arguments, **options):
+    file = io.BytesIO()
+    picture.save(file, *arguments, **options)
+    return file.getvalue()
+
+
+def test_grey_cmyk_and_deep_pictures_are_shown_as_rgb(folder, smooth):
+    picture = Image.fromarray(smooth(1))
+    odd = {
+        "grey.jpg": saved(picture.convert("L"), "jpeg"),
+        "cmyk.jpg": saved(picture.convert("CMYK"), "jpeg"),
+        "deep.png": cv2.imencode(".png", smooth(1)[..., ::-1].astype(np.uint16) * 257)[1].tobytes(),
+        "clear.png": saved(picture.convert("RGBA"), "png"),
+        "few.png": saved(picture.convert("P", palette=Image.Palette.ADAPTIVE), "png"),
+    }
+    for name, content in odd.items():
+        data = add(folder, name, content)
+        shown = read_picture(folder / "train" / "cat" / name, 3).astype(int)
+        target = np.array(picture.convert("L"))[..., None] if name == "grey.jpg" else smooth(1)
+        assert np.abs(shown - target).mean() < 8, name
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert sum(len(labels) for _, labels in data.train_batches(25, 0, 0)) == 25
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["truncated", "text", "empty", "gone"])
+def test_a_corrupt_picture_is_named_once_counted_and_replaced(folder, jpeg, kind, workers):
+    path = folder / "train" / "dog" / "bad.jpg"
+    content = {"truncated": jpeg(5)[:-400], "text": b"not a picture", "empty": b"", "gone": b""}[kind]
+    path.write_bytes(content)
+    data = load(folder, max_corrupt=0.05, workers=workers)
+    if kind == "gone":
+        path.unlink()
+    with pytest.warns(UserWarning, match=r"dog/bad.jpg.*corrupt picture 1 of train") as caught:
+        epochs = [list(data.train_batches(7, 0, epoch)) for epoch in range(3)]
+    assert len(caught) == 1
+    assert len(data.corrupt) == 1
+    assert all(len(labels) == 7 for epoch in epochs for _, labels in epoch)
+    same(epochs[1], data.train_batches(7, 0, 1))
+
+
+def test_a_corrupt_picture_is_left_out_of_the_test(folder):
+    (folder / "val" / "cat" / "val0.jpg").write_bytes(b"text")
+    data = load(folder, max_corrupt=0.2)
+    with pytest.warns(UserWarning, match=r"val0.jpg.*corrupt picture 1 of test"):
+        assert [len(labels) for _, labels in data.test_batches(2)] == [1, 2, 2]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_more_corrupt_pictures_than_stated_are_an_error(folder, workers):
+    for i in (0, 4, 8):
+        (folder / "train" / "cat" / f"train{i}.jpg").write_bytes(b"text")
+    data = load(folder, max_corrupt=0.1, workers=workers)
+    with (
+        pytest.warns(UserWarning, match="corrupt picture 2"),
+        pytest.raises(
+            InputError, match=r"at most 10.0% of 20 pictures corrupt, found 3, the last of them .*jpg"
+        ),
+    ):
+        list(data.train_batches(20, 0, 0))
+
+
+def test_nothing_but_corrupt_pictures(folder):
+    for path in (folder / "train").rglob("*.jpg"):
+        path.write_bytes(b"")
+    with pytest.raises(
+        InputError, match="expected a picture that can be read, found the last of 20 in a row"
+    ):
+        list(load(folder, max_corrupt=1).train_batches(20, 0, 0))
+
+
+def test_an_empty_class_is_an_error(folder):
+    (folder / "train" / "mouse").mkdir()
+    with pytest.raises(InputError, match=r"train: .*found no pictures in mouse"):
+        load(folder)
+
+
+def test_a_class_without_held_out_pictures_is_fine(folder):
+    shutil.rmtree(folder / "val" / "dog")
+    data = load(folder)
+    assert data.labels == ("cat", "dog")
+    assert data.test.classes.tolist() == [0, 0, 0]
+
+
+def test_held_out_pictures_of_an_unknown_class(folder):
+    (folder / "val" / "cat").rename(folder / "val" / "mouse")
+    with pytest.raises(InputError, match=r"val: .*found the class mouse"):
+        load(folder)
+
+
+def test_links_are_followed_but_not_back_up(folder):
+    (folder / "train" / "cat" / "up").symlink_to("..")
+    (folder / "train" / "dog" / "top").symlink_to(folder)
+    (folder / "train" / "dog" / "itself").symlink_to("itself")
+    assert len(load(folder).train) == 20
+    (folder / "train" / "more").symlink_to(folder / "val" / "cat")
+    assert len(load(folder).train) == 23
+
+
+def test_other_places(tmp_path, folder):
+    with pytest.raises(InputError, match=r"--data: .*found none"):
+        load(None)
+    with pytest.raises(InputError, match="found no such directory"):
+        load(tmp_path / "none")
+    shutil.rmtree(folder / "train" / "dog")
+    with pytest.raises(InputError, match="two or more classes, found cat"):
+        load(folder)
+
+
+def test_batches_on_another_device(folder):
+    data = load(folder).to("meta")
+    assert next(data.train_batches(4, 0, 0))[0].device.type == "meta"

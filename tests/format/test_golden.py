@@ -1,0 +1,176 @@
+"""A file that an earlier version wrote is read by this one, and does what it did.
+
+`golden/` keeps one file of each format version. When the version changes, run this module as a script: it
+writes the file of the new version beside the earlier ones, and prints what to add to `RECORDED`.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, Value, load, pack_signs, save
+from bitfactor.format.file import FORMAT_VERSION, golden_input
+from bitfactor.format.graph import OPS
+from bitfactor.runtime import Session, instruction_sets, reference
+
+FOLDER = Path(__file__).parent / "golden"
+SHAPE, OTHER_SHAPE = (3, 8, 6), (3, 12, 10)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """SHA-256 of the file, and of its outputs for inputs of both shapes that are not its golden one."""
+
+    file: str
+    outputs: tuple[str, str]
+
+
+RECORDED = {
+    1: Recorded(
+        "b7d9123a8a315bc31d103eddf32db6a172c72c92f1c16aec229233333c33a51c",
+        (
+            "fd7ddb872f35c1f20dd9a25f252da89536df2baed83257768ed64d3cb6e86ad4",
+            "8d9339523d97a2d28fcaf8f1057baf105d0983175e5d4a46702eb1bcb03cd0ff",
+        ),
+    ),
+}
+
+
+class Numbers:
+    """Arrays from one sequence of numbers from -2 to 2 that is the same everywhere."""
+
+    def __init__(self):
+        self.sequence = golden_input((5000,))[0]
+        self.used = 0
+
+    def floats(self, *shape):
+        size = int(np.prod(shape))
+        self.used += size
+        return self.sequence[self.used - size : self.used].reshape(shape).copy()
+
+    def signs(self, *shape):
+        return np.where(self.floats(*shape) > 0, np.int8(1), np.int8(-1))
+
+
+def golden_model():
+    """A network of every operation, and of every type that weights may have."""
+    draw = Numbers()
+    sliding = {"stride": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
+    pool = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0, 0, 0)}
+    nodes = []
+
+    def add(name, op, *inputs, attributes=None, **tensors):
+        nodes.append(Node(name, op, inputs, attributes or {}, tensors))
+
+    def sign(name, source, channels):
+        add(name, "threshold", source, threshold=draw.floats(channels) / 4, direction=draw.signs(channels))
+
+    add("stem", "conv2d", "x", attributes=sliding, weight=draw.floats(8, 3, 3, 3), bias=draw.floats(8))
+    add("norm", "affine", "stem", scale=draw.floats(8), shift=draw.floats(8))
+    sign("bits", "norm", 8)
+    packed = pack_signs(draw.signs(8, 3, 3, 8))
+    add("binary", "binary_conv2d", "bits", attributes={**sliding, "pad_value": 0}, weight=packed)
+    add("alpha", "scale", "binary", alpha=draw.floats(8))
+    add("slope", "prelu", "alpha", slope=draw.floats(8))
+    add("sum", "add", "slope", "norm")
+    add("pool", "max_pool2d", "sum", attributes=pool)
+    add("up", "upsample_nearest", "pool", attributes={"scale": (2, 2)})
+    add("gate", "sigmoid", "sum")
+    add("product", "multiply", "up", "gate")
+    add("both", "concat", "product", "up")
+    add("turned", "permute", "both", attributes={"order": (0, 2, 1)})
+    add("half", "slice", "turned", attributes={"range": (0, 1, 16, 2)})
+    add("cut", "clip", "half", attributes={"lower": -1.5, "upper": 2.0})
+    mean = {**pool, "padding": (1, 0, 1, 0), "count_include_pad": 0}
+    add("mean", "avg_pool2d", "cut", attributes=mean)
+    half_floats = draw.floats(4, 1, 1, 8).astype(np.float16)
+    plain = {**sliding, "padding": (0, 0, 0, 0)}
+    add("maps", "conv2d", "mean", attributes=plain, weight=half_floats, bias=draw.floats(4))
+    add("positive", "relu", "maps")
+    sign("bits2", "positive", 4)
+    grouped = {"stride": (2, 1), "padding": (1, 2, 0, 1), "dilation": (1, 2), "groups": 2, "pad_value": 1}
+    packed = pack_signs(draw.signs(6, 2, 2, 2))
+    add("binary2", "binary_conv2d", "bits2", attributes=grouped, weight=packed)
+    add("alpha2", "scale", "binary2", alpha=draw.floats(6))
+    add("global", "global_avg_pool", "alpha2")
+    add("each", "scale", "global", alpha=draw.floats(6, 1, 1))
+    add("square", "reshape", "each", attributes={"shape": (2, 3)})
+    add("flat", "flatten", "square")
+    whole = (draw.floats(5, 6) * 60).astype(np.int8)
+    add("real", "linear", "flat", weight=whole, step=np.abs(draw.floats(5)) / 64, bias=draw.floats(5))
+    sign("bits3", "flat", 6)
+    add("binary3", "binary_linear", "bits3", weight=pack_signs(draw.signs(5, 6)))
+    add("alpha3", "scale", "binary3", alpha=draw.floats(5))
+    add("logits", "add", "alpha3", "real")
+    add("classes", "softmax", "logits")
+    graph = Graph(Value("x", SHAPE, "float32"), tuple(nodes), ("classes", "maps"))
+    return ModelFile(
+        graph,
+        reference.run(graph, golden_input(SHAPE)),
+        InputSpec((8, 6), (10, 8), (0.5, 0.4, 0.3), (0.25, 0.2, 0.2)),
+        ("circle", "square", "star", "line", "point"),
+        Skeleton(("head", "left_hand", "right_hand", "hip"), ((1, 2),), ((0, 1), (0, 2), (0, 3))),
+        {"recipe": "golden", "bitfactor": "0.1.0"},
+        (OTHER_SHAPE,),
+        {"warnings": ["a network for tests"]},
+    )
+
+
+def inputs():
+    """Two samples of each shape that the file takes."""
+    return [-golden_input((2, *shape))[0] for shape in (SHAPE, OTHER_SHAPE)]
+
+
+def digest(outputs):
+    joined = b"".join(np.ascontiguousarray(output).tobytes() for output in outputs)
+    return hashlib.sha256(joined).hexdigest()
+
+
+def path_of(version):
+    return FOLDER / f"version{version}.safetensors"
+
+
+every_version = pytest.mark.parametrize("version", RECORDED)
+
+
+def test_there_is_a_file_of_this_version_and_of_every_one_before():
+    assert list(RECORDED) == list(range(1, FORMAT_VERSION + 1))
+    assert sorted(FOLDER.iterdir()) == [path_of(version) for version in RECORDED]
+
+
+@every_version
+def test_the_file_is_the_recorded_one(version):
+    assert hashlib.sha256(path_of(version).read_bytes()).hexdigest() == RECORDED[version].file
+
+
+@every_version
+@pytest.mark.parametrize("isa", [*instruction_sets(), "reference"])
+def test_it_does_what_it_did(version, isa):
+    session = Session(path_of(version), isa=isa)
+    session.verify()
+    assert tuple(digest(session(x)) for x in inputs()) == RECORDED[version].outputs
+
+
+def test_the_newest_holds_every_operation_and_all_that_a_file_can_hold():
+    model = load(path_of(FORMAT_VERSION))
+    assert {node.op for node in model.graph.nodes} == OPS.keys()
+    types = {node.tensors["weight"].dtype for node in model.graph.nodes if "weight" in node.tensors}
+    assert types == {np.dtype(name) for name in ("float32", "float16", "int8", "uint64")}
+    for part in ("input_spec", "labels", "skeleton", "provenance", "other_shapes", "report"):
+        assert getattr(model, part) == getattr(golden_model(), part)
+        assert getattr(model, part)
+
+
+def test_it_is_written_the_same_today(tmp_path):
+    save(tmp_path / "now.safetensors", golden_model())
+    assert (tmp_path / "now.safetensors").read_bytes() == path_of(FORMAT_VERSION).read_bytes()
+
+
+if __name__ == "__main__":
+    newest = path_of(FORMAT_VERSION)
+    save(newest, golden_model())
+    outputs = tuple(digest(Session(newest)(x)) for x in inputs())
+    print(FORMAT_VERSION, Recorded(hashlib.sha256(newest.read_bytes()).hexdigest(), outputs))

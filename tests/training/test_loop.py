@@ -1,0 +1,130 @@
+"""What a run writes, and how it ends."""
+
+import io
+import json
+import signal
+
+import pytest
+import torch
+from rich.console import Console
+
+from bitfactor.errors import InputError
+from bitfactor.training import Run, TerminatedError, dry_run, restore, train
+
+QUIET = Console(file=io.StringIO())
+
+
+def same_state(one, two):
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+class Stopping:
+    """A data set during whose epoch SIGTERM comes, before the batch number `at` of all."""
+
+    def __init__(self, data, at):
+        self.data, self.at, self.batch = data, at, 0
+        self.labels, self.input_spec = data.labels, data.input_spec
+        self.steps, self.test_batches = data.steps, data.test_batches
+
+    def train_batches(self, *arguments):
+        for batch in self.data.train_batches(*arguments):
+            if self.batch == self.at:
+                signal.raise_signal(signal.SIGTERM)
+            self.batch += 1
+            yield batch
+
+
+def test_sigterm_saves_and_the_rest_gives_the_same_bits(recipe_of_toy, toy, tmp_path):
+    """Stopped after the second of six steps, in mid-epoch, although checkpoints are rare."""
+    before = signal.getsignal(signal.SIGTERM)
+    train(recipe_of_toy(checkpoint_steps=100), tmp_path / "whole", QUIET)
+    with pytest.raises(TerminatedError, match="stopped after step 2, which is saved"):
+        train(recipe_of_toy(Stopping(toy, 1), checkpoint_steps=100), tmp_path / "run", QUIET)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert Run(tmp_path / "run").load()["step"] == 2
+    train(recipe_of_toy(checkpoint_steps=100), tmp_path / "run", QUIET)
+    whole, resumed = (Run(tmp_path / name).load() for name in ("whole", "run"))
+    assert resumed["step"] == 6
+    assert same_state(whole["model"], resumed["model"])
+
+
+def test_the_command_ends_with_status_143(monkeypatch, tmp_path):
+    from bitfactor.cli import main
+
+    def stop(*arguments, **options):
+        raise TerminatedError("stopped")
+
+    monkeypatch.setattr("bitfactor.cli.train.train", stop)
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "digits", "--out", str(tmp_path)])
+    assert ended.value.code == 143
+
+
+def test_a_loss_that_is_no_number_names_step_place_and_last_checkpoint(recipe_of_toy, toy, tmp_path):
+    recipe = recipe_of_toy(type(toy)(spoiled=2))
+    with pytest.raises(InputError) as error:
+        train(recipe, tmp_path, QUIET)
+    message = str(error.value)
+    assert "step 2" in message
+    assert "first in the inputs" in message
+    assert f"the last good state is {tmp_path / 'checkpoint.ckpt'}" in message
+    assert Run(tmp_path).load()["step"] == 2
+
+
+def test_parameters_that_are_no_numbers_are_not_saved(recipe_of_toy, tmp_path):
+    with pytest.raises(InputError, match=r"no number in the parameter .*; no checkpoint was written yet"):
+        train(recipe_of_toy(optimizer="rmsprop", learning_rate=1e38), tmp_path, QUIET)
+    assert not Run(tmp_path).checkpoint.exists()
+
+
+def test_the_last_checkpoints_and_the_best_are_kept(recipe_of_toy, tmp_path):
+    train(recipe_of_toy(epochs=4, keep=3), tmp_path, QUIET)
+    run = Run(tmp_path)
+    steps = [torch.load(path)["step"] for path in (run.checkpoint, run.older(1), run.older(2))]
+    assert steps == [12, 11, 10]
+    assert not run.older(3).exists()
+    rows = run.history()
+    first_best = max(rows, key=lambda row: row["accuracy"])
+    assert run.load(best=True)["step"] == first_best["step"]
+
+
+def test_the_log(recipe_of_toy, tmp_path):
+    train(recipe_of_toy(epochs=3, measure_epochs=2), tmp_path, QUIET)
+    rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    assert ["accuracy" in row for row in rows] == [False, True, True]
+    assert all(0 < row["flipped"] < 0.5 for row in rows)
+    assert [path for path in (tmp_path / "tensorboard").iterdir() if "tfevents" in path.name]
+
+
+def test_the_moving_average_is_what_is_measured_and_restored(recipe_of_toy, tmp_path):
+    recipe = recipe_of_toy(ema=0.9)
+    train(recipe, tmp_path, QUIET)
+    saved = Run(tmp_path).load()
+    assert not same_state(saved["model"], saved["average"])
+    assert same_state(restore(recipe, Run(tmp_path)).state_dict(), saved["average"])
+
+
+def test_limit_shortens_epochs_and_measurement(recipe_of_toy, tmp_path):
+    row = train(recipe_of_toy(limit=40), tmp_path, QUIET)
+    assert row["step"] == 2 * (40 // 16)
+    with pytest.raises(InputError, match="expected at most the number of training pictures and"):
+        train(recipe_of_toy(limit=15), tmp_path / "other", QUIET)
+
+
+def test_dry_run_says_what_would_be_and_writes_nothing(recipe_of_toy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trial = dry_run(recipe_of_toy(epochs=5))
+    assert (trial.steps, trial.epochs, trial.device) == (3, 5, "cpu")
+    assert len(trial.plan.binary) == 4
+    assert trial.memory > 1e6
+    assert trial.hours == pytest.approx(trial.seconds * 15 / 3600)
+    assert "nothing was written" in str(trial)
+    assert dry_run(recipe_of_toy(real=True)).plan is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_of_other_classes_do_not_resume(recipe_of_toy, toy, tmp_path):
+    train(recipe_of_toy(), tmp_path, QUIET)
+    with pytest.raises(InputError, match="labels = "):
+        train(recipe_of_toy(type(toy)(labels=("a", "b", "d"))), tmp_path, QUIET)

@@ -1,0 +1,185 @@
+"""Heatmaps: losses whose values are known, the trap of empty maps, and figures of sticks that are found."""
+
+import json
+import math
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from bitfactor.metrics import PCK
+from bitfactor.pose import MPII, encode
+from bitfactor.recipes import recipe_named
+from bitfactor.training import Optimization, PoseEstimation, Run, train
+from bitfactor.training.pose import MAP_SCALES, Peak
+
+CRITERIA = list(MAP_SCALES)
+
+
+def target(n=2, joints=3, size=16, seed=0):
+    """Joints in the middle of cells of 16 x 16 maps; the last of each person is not labelled."""
+    rng = np.random.default_rng(seed)
+    places = 4.0 * rng.integers(3, size - 3, (n, joints, 2)) + 1.5
+    labelled = np.ones((n, joints), bool)
+    labelled[:, -1] = False
+    heatmaps, weight = encode(places, labelled, (size, size), 4)
+    named = {"heatmaps": heatmaps, "weight": weight, "joints": places, "labelled": labelled}
+    named["norm"] = np.full(n, 20.0)
+    return {name: torch.from_numpy(array) for name, array in named.items()}
+
+
+def ideal(criterion, heatmaps):
+    """The maps that a perfect network gives."""
+    return {
+        "mse": heatmaps,
+        "bce": torch.logit(heatmaps.double(), 1e-9).float(),
+        "softmax": heatmaps.clamp_min(1e-30).log(),
+    }[criterion]
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_the_ideal_maps_have_the_least_loss_and_peaks_of_1(criterion):
+    task, aim = PoseEstimation(criterion=criterion), target()
+    maps = ideal(criterion, aim["heatmaps"]).requires_grad_()
+    loss = task.loss(maps, aim)
+    loss.backward()
+    assert maps.grad.abs().max() < 1e-5
+    assert task.loss(maps + 0.1 * torch.randn_like(maps), aim) > loss
+    peak = Peak(MAP_SCALES[criterion])
+    peak.update(maps.detach(), aim)
+    assert float(peak.compute()) == pytest.approx(1, abs=1e-3)
+
+
+def test_empty_maps_cost_what_is_known():
+    empty = torch.zeros(2, 3, 16, 16)
+    assert float(PoseEstimation(criterion="mse").loss(empty, target())) == pytest.approx(math.pi, rel=1e-3)
+    assert float(PoseEstimation(criterion="bce").loss(empty, target())) == pytest.approx(256 * math.log(2))
+    assert float(PoseEstimation(criterion="softmax").loss(empty, target())) == pytest.approx(math.log(256))
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_joints_without_label_do_not_matter(criterion):
+    task, aim, maps = PoseEstimation(criterion=criterion), target(), torch.randn(2, 3, 16, 16)
+    changed = maps.clone()
+    changed[:, 2] += 7 * torch.randn(2, 16, 16)
+    assert torch.equal(task.loss(maps, aim), task.loss(changed, aim))
+    nobody = aim | {"weight": torch.zeros(2, 3)}
+    assert float(task.loss(maps, nobody)) == 0
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_each_hourglass_is_supervised(criterion):
+    task, aim = PoseEstimation(criterion=criterion), target()
+    one, two = torch.randn(2, 2, 3, 16, 16)
+    both = task.loss((one, two), aim)
+    torch.testing.assert_close(both, task.loss(one, aim) + task.loss(two, aim))
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_a_perfect_teacher_is_the_target(criterion):
+    task, aim = PoseEstimation(criterion=criterion), target()
+    taught = task.taught(ideal(criterion, aim["heatmaps"]), aim)
+    torch.testing.assert_close(taught["heatmaps"][:, :2], aim["heatmaps"][:, :2], rtol=0, atol=2e-3)
+
+
+def test_empty_maps_are_noticed():
+    metrics = PoseEstimation(headline="pck", measure=lambda: PCK(MPII), criterion="mse").metrics()
+    aim = target(joints=16)
+    metrics.update(1e-3 * torch.rand(2, 16, 16, 16), aim)
+    with pytest.warns(UserWarning, match="heatmaps are nearly empty"):
+        assert float(metrics.compute()["peak"]) < 0.05
+
+
+def test_metrics_are_named_and_fractions():
+    task = PoseEstimation(criterion="softmax")
+    metrics = task.metrics()
+    aim = target(joints=16)
+    metrics.update(ideal("softmax", aim["heatmaps"]), aim)
+    values = {name: float(value) for name, value in metrics.compute().items()}
+    assert values[task.headline] == values["pckh_plain@0.5"] == 1
+    assert values["peak"] == pytest.approx(1, abs=1e-3)
+
+
+HEIGHT = 100.0
+BONES = {  # joint -> the joint that it hangs on, length / height, direction in degrees, and how far that varies
+    "pelvis": (None, 0, 0, 0),
+    "thorax": ("pelvis", 0.28, -90, 15),
+    "upper_neck": ("thorax", 0.06, -90, 15),
+    "head_top": ("upper_neck", 0.2, -90, 25),
+    "right_shoulder": ("thorax", 0.1, 180, 15),
+    "right_elbow": ("right_shoulder", 0.16, 110, 60),
+    "right_wrist": ("right_elbow", 0.15, 110, 60),
+    "left_shoulder": ("thorax", 0.1, 0, 15),
+    "left_elbow": ("left_shoulder", 0.16, 70, 60),
+    "left_wrist": ("left_elbow", 0.15, 70, 60),
+    "right_hip": ("pelvis", 0.07, 180, 10),
+    "right_knee": ("right_hip", 0.22, 95, 25),
+    "right_ankle": ("right_knee", 0.22, 95, 25),
+    "left_hip": ("pelvis", 0.07, 0, 10),
+    "left_knee": ("left_hip", 0.22, 85, 25),
+    "left_ankle": ("left_knee", 0.22, 85, 25),
+}
+COLOURS = {"right": (250, 120, 40), "left": (40, 140, 250), "middle": (60, 220, 90)}
+
+
+def stick_figure(rng):
+    """A picture (128, 128, 3), RGB, of noise with a figure of sticks in it, and its joints (16, 2)."""
+    places = {}
+    for name, (parent, length, direction, spread) in BONES.items():
+        angle = np.deg2rad(direction + rng.uniform(-spread, spread))
+        start = np.array([64.0, 62.0]) + rng.uniform(-6, 6, 2) if parent is None else places[parent]
+        places[name] = start + length * HEIGHT * np.array([np.cos(angle), np.sin(angle)])
+    picture = np.ascontiguousarray(rng.integers(40, 110, (128, 128, 3)).astype(np.uint8))
+    for name, (parent, *_) in BONES.items():
+        if parent is not None:
+            side = name.split("_")[0] if name.split("_")[0] in COLOURS else "middle"
+            ends = [tuple(int(16 * value) for value in places[joint]) for joint in (parent, name)]
+            cv2.line(picture, *ends, COLOURS[side], 5, cv2.LINE_AA, 4)
+    return picture, np.array([places[name] for name in MPII.joints])
+
+
+@pytest.fixture(scope="session")
+def stick_figures(tmp_path_factory):
+    """480 figures to train on and 60 held out: pictures and annotations as HRNet's, which count from 1."""
+    directory, rng = tmp_path_factory.mktemp("sticks"), np.random.default_rng(0)
+    (directory / "images").mkdir()
+    for name, people in (("train", 480), ("valid", 60)):
+        rows = []
+        for i in range(people):
+            picture, joints = stick_figure(rng)
+            image = f"{name}{i:04d}.png"
+            assert cv2.imwrite(str(directory / "images" / image), picture[..., ::-1])
+            rows.append(
+                {
+                    "joints_vis": [1] * 16,
+                    "joints": (joints + 1).tolist(),
+                    "image": image,
+                    "scale": HEIGHT / 200,
+                    "center": [65.0, 57.0],
+                }
+            )
+        (directory / f"{name}.json").write_text(json.dumps(rows))
+    return directory
+
+
+def small(recipe, **options):
+    model = replace(recipe.model, channels=32, depth=2, activation="prelu", shortcuts="conv")
+    return replace(
+        recipe,
+        model=model,
+        data=replace(recipe.data, size=64),
+        task=PoseEstimation(criterion="softmax"),
+        optimization=Optimization(**{"batch_size": 16, "learning_rate": 5e-3} | options),
+    )
+
+
+def test_figures_of_sticks_are_found(stick_figures, tmp_path):
+    recipe = small(recipe_named("mpii-hourglass"), epochs=12, precision="bfloat16", channels_last=True)
+    result = train(recipe, tmp_path / "run", Console(quiet=True), data=stick_figures)
+    history = Run(tmp_path / "run").history()
+    assert history[0]["pckh"] < 0.5
+    assert result["pckh"] >= 0.9
+    assert result["peak"] > 2 * history[0]["peak"]

@@ -1,0 +1,69 @@
+"""Two processes are one process with the joined batch; killed together, they go on together."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from bitfactor.training import Run
+
+STEPS, COMPARED = 100, 20
+FLAGS = ["--epochs", str(STEPS), "--limit", "32", "--batch-size", "32", "--batch-norm", "frozen"]
+FLAGS += ["--measure-epochs", str(STEPS), "--learning-rate", "0.001", "--warmup-epochs", "40"]
+
+
+def start(out, processes):
+    """Train, each step an epoch of its own so that the log has its loss and it ends with a checkpoint."""
+    torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m", "bitfactor"]
+    module = torchrun if processes > 1 else ["bitfactor"]
+    command = [sys.executable, "-m", *module, "train", "digits", "--out", str(out), "--json", *FLAGS]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Runs of one and of two processes, and one of two that were stopped on the way."""
+    place = tmp_path_factory.mktemp("runs")
+    running = {count: start(place / str(count), count) for count in (1, 2)}
+    for process in running.values():
+        printed, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        assert json.loads(printed)["step"] == STEPS  # printed once
+    return place
+
+
+def test_the_loss_curves_are_the_same(runs):
+    """For twenty steps: a sign turns the last bit of a sum into a jump, sooner or later."""
+    one, two = ([row["loss"] for row in Run(runs / name).history()] for name in ("1", "2"))
+    assert len(one) == len(two) == STEPS
+    assert one[:COMPARED] == pytest.approx(two[:COMPARED], abs=1e-4)
+    assert one[COMPARED] < one[0] - 0.05
+
+
+def test_what_is_measured_is_measured_on_all_pictures(runs):
+    rows = [Run(runs / name).history()[-1] for name in ("1", "2")]
+    assert rows[0]["accuracy"] == pytest.approx(rows[1]["accuracy"], abs=0.07)  # two of 32 pictures
+
+
+def test_two_processes_that_were_terminated_go_on_together(runs, tmp_path):
+    process = start(tmp_path, 2)
+    deadline = time.monotonic() + 200
+    while not Run(tmp_path).checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=100)
+    assert 0 < Run(tmp_path).load()["step"] < STEPS
+    process = start(tmp_path, 2)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert errors.count("going on from step") == 1
+    whole, stopped = (Run(path).load()["model"] for path in (runs / "2", tmp_path))
+    assert all(torch.equal(whole[name], stopped[name]) for name in whole)

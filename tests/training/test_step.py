@@ -1,0 +1,147 @@
+"""What one step does with each option."""
+
+import copy
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from bitfactor.errors import InputError
+from bitfactor.nn import BinaryLayer, LearnedScale
+from bitfactor.training import Teachable, build
+from bitfactor.training.preparation import prepare
+from bitfactor.training.step import Stepper
+
+
+@pytest.fixture
+def stepper_of(recipe_of_toy):
+    """Return a stepper for the toy, with options of the plan."""
+
+    def stepper(teacher=None, **options):
+        return Stepper(prepare(recipe_of_toy(**options), None), teacher)
+
+    return stepper
+
+
+def gradients(stepper):
+    return {name: p.grad.clone() for name, p in stepper.network.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_accumulation_gives_the_gradient_of_the_whole_batch(stepper_of, toy, parts):
+    inputs, target = toy.pictures(0, 16)
+    whole, split = stepper_of(batch_norm="frozen"), stepper_of(batch_norm="frozen", accumulate=parts)
+    losses = [float(stepper.loss_of(inputs, target, 0)) for stepper in (whole, split)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    one, two = gradients(whole), gradients(split)
+    assert one.keys() == two.keys()
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-6)
+
+
+def test_a_batch_that_cannot_be_shared_out_is_named(stepper_of):
+    with pytest.raises(InputError, match="--batch-size: expected a multiple of 3"):
+        stepper_of(accumulate=3)
+
+
+def test_clipping_bounds_the_norm(stepper_of, toy):
+    """RMSprop without history moves by the gradient's sign, so the gradient itself is looked at."""
+    stepper = stepper_of(clip=1e-3)
+    stepper.loss_of(*toy.pictures(0, 16), 0)
+    stepper.update()
+    norm = torch.cat([gradient.flatten() for gradient in gradients(stepper).values()]).norm()
+    assert norm == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_frozen_statistics_do_not_move(stepper_of, toy):
+    for batch_norm, moves in (("frozen", False), ("batch", True)):
+        stepper = stepper_of(batch_norm=batch_norm)
+        before = copy.deepcopy(stepper.network.bn1.running_mean)
+        stepper.loss_of(*toy.pictures(0, 16), 0)
+        assert torch.equal(before, stepper.network.bn1.running_mean) is not moves
+
+
+def test_staged_weights_are_real_first(stepper_of, toy):
+    """Three steps an epoch, two epochs of the first stage; each stage has the whole cosine."""
+    stepper = stepper_of(epochs=4, real_weight_epochs=2, ema=0.9)
+    for step, binary in ((0, False), (5, False), (6, True), (11, True)):
+        stepper.loss_of(*toy.pictures(0, 16), step)
+        for model in (stepper.network, stepper.measured):
+            layers = [layer for layer in model.modules() if isinstance(layer, BinaryLayer)]
+            assert {layer.binary_weights for layer in layers} == {binary}
+            assert all(layer.binary_activations for layer in layers)
+    rates = [stepper.learning_rate(step) for step in range(12)]
+    assert rates[6:] == pytest.approx(rates[:6])
+    assert rates[0] > rates[5]
+
+
+def test_moving_average(stepper_of, toy):
+    stepper = stepper_of(ema=0.75)
+    start = copy.deepcopy(stepper.network.state_dict())
+    stepper.loss_of(*toy.pictures(0, 16), 0)
+    stepper.update()
+    now, average = stepper.network.state_dict(), stepper.measured.state_dict()
+    for name in ("fc.weight", "layer1.0.conv1.latent.core", "bn1.running_mean"):
+        torch.testing.assert_close(average[name], 0.75 * start[name] + 0.25 * now[name])
+    assert average["bn1.num_batches_tracked"] == 1
+
+
+def test_teacher(stepper_of, recipe_of_toy, toy):
+    inputs, target = toy.pictures(0, 16)
+    teacher = build(recipe_of_toy(real=True, seed=3)).eval()
+    alone, taught = (
+        stepper_of(network, batch_norm="frozen", teacher_weight=0.25) for network in (None, teacher)
+    )
+    with torch.no_grad():
+        scores = alone.network.eval()(inputs)
+        own = F.cross_entropy(scores, target)
+        of_teacher = F.cross_entropy(scores, teacher(inputs).softmax(1))
+    assert float(alone.loss_of(inputs, target, 0)) == pytest.approx(float(own), rel=1e-5)
+    expected = 0.75 * own + 0.25 * of_teacher
+    assert float(taught.loss_of(inputs, target, 0)) == pytest.approx(float(expected), rel=1e-5)
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+
+
+def test_a_teacher_that_is_named_must_be_given(recipe_of_toy):
+    with pytest.raises(InputError, match="expected the network of runs/float, found none"):
+        Stepper(prepare(recipe_of_toy(teacher="runs/float"), None))
+
+
+def test_decay_leaves_scales_biases_and_normalisations_alone(stepper_of):
+    stepper = stepper_of(weight_decay=0.1)
+    decays = {
+        id(parameter): group["weight_decay"]
+        for group in stepper.optimizer.param_groups
+        for parameter in group["params"]
+    }
+    network = stepper.network
+    assert len(decays) == len(list(network.parameters()))
+    scale = network.layer1[0].conv1.scale
+    assert isinstance(scale, LearnedScale)
+    for parameter in (scale.alpha, network.fc.bias, network.bn1.weight, network.bn1.bias):
+        assert decays[id(parameter)] == 0
+    for parameter in (network.layer1[0].conv1.latent.core, network.fc.weight, network.conv1.weight):
+        assert decays[id(parameter)] == 0.1
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_each_optimizer_and_precision_lowers_the_loss(stepper_of, toy, optimizer, precision):
+    stepper = stepper_of(optimizer=optimizer, precision=precision, channels_last=True, epochs=100)
+    losses = []
+    for step in range(20):
+        losses.append(float(stepper.loss_of(*toy.pictures(0, 16), step)))
+        stepper.update()
+    assert min(losses[-5:]) < 0.7 * losses[0]
+    assert {parameter.dtype for parameter in stepper.network.parameters()} == {torch.float32}
+
+
+def test_mixup_and_smoothing_need_classes(recipe_of_toy):
+    class Other:
+        headline = "score"
+
+    recipe = recipe_of_toy(mixup=0.2)
+    object.__setattr__(recipe, "task", Other())
+    with pytest.raises(InputError, match="--mixup: expected a recipe that classifies"):
+        Stepper(prepare(recipe, None))
+    assert not isinstance(Other(), Teachable)
