@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from bitfactor.convert import summary
-from bitfactor.models import resnet18, resnet34
+from bitfactor.convert import Binarization, binarize_, summary
+from bitfactor.models import ResNet, resnet18, resnet34
+from bitfactor.nn import BinaryConv2d
 
 
 @pytest.mark.parametrize(("build", "parameters", "macs"), [(resnet18, 11.69, 1.81), (resnet34, 21.80, 3.66)])
@@ -26,3 +27,33 @@ def test_cifar_stem_keeps_the_size():
     model = resnet18(num_classes=10, stem="cifar").eval()
     assert model.layer1(model.conv1(torch.zeros(1, 3, 32, 32))).shape == (1, 64, 32, 32)
     assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
+def test_halving_stem_halves_it():
+    model = ResNet((1,), (8,), 10, stem="halving")
+    assert model.bn1(model.conv1(torch.zeros(2, 3, 32, 32))).shape == (2, 8, 16, 16)
+
+
+@pytest.mark.parametrize("activation", ["relu", "prelu", "none"])
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_shortcut_around_each_convolution(activation, binary):
+    """With branches of zero, each block passes on what its shortcut gives, and so does each half of it."""
+    model = ResNet((1, 1), (8, 16), 10, 3, "cifar", activation, "conv", binary_shortcuts=binary).eval()
+    block, x = model.layer1[0], torch.randn(2, 8, 4, 4)
+    with torch.no_grad():
+        block.conv2.weight.zero_()
+        torch.testing.assert_close(block(x), x + block.act1(block.conv1(block.bn1(x))))
+    assert model.keep_real() == ([] if binary else ["layer2.0.downsample.1"])
+
+
+def test_binary_shortcuts_see_inputs_of_both_signs():
+    """Sums of ReLUs are positive, and their signs all the same, if no BatchNorm comes before."""
+    model = ResNet((1, 1), (8, 16), 10, binary_shortcuts=True)
+    binarize_(model, Binarization(latent="none"))
+    seen = []
+    model.get_submodule("layer2.0.downsample.2").register_forward_hook(
+        lambda module, inputs, output: seen.append(inputs[0])
+    )
+    model(torch.randn(4, 3, 32, 32))
+    assert isinstance(model.get_submodule("layer2.0.downsample.2"), BinaryConv2d)
+    assert 0.2 < (seen[0] > 0).float().mean() < 0.8

@@ -1,10 +1,13 @@
 """How a command's dataclass becomes its flags."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import tyro
+
+from bitfactor.errors import InputError
 
 T = TypeVar("T")
 
@@ -12,13 +15,28 @@ Output = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
 
 
 def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | None = None) -> T:
-    """Read `arguments` into the dataclass `kind`; its fields are the flags, their docstrings the help."""
-    default_or_missing: Any = tyro.MISSING_NONPROP if default is None else default
-    parsed: T = tyro.cli(
+    """Read `arguments` into the dataclass `kind`; its fields are the flags, their docstrings the help.
+
+    Raises
+    ------
+    InputError
+        As the dataclass does.
+    """
+    read = partial(
+        tyro.cli,
         kind,
         prog=f"bitfactor {command}",
         args=arguments,
-        default=default_or_missing,
+        default=tyro.MISSING_NONPROP if default is None else default,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
+    try:
+        parsed: T = read(console_outputs=False)
+    except SystemExit as stop:
+        error = stop.__context__
+        while error is not None and not isinstance(error, InputError):
+            error = error.__context__
+        if error is not None:
+            raise error from None
+        return read()  # prints the help, or what is wrong
     return parsed

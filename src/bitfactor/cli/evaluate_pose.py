@@ -38,7 +38,8 @@ class Outcome:
         """Return each person's mean distance over labelled joints, by the norm; NaN where that is unknown."""
         distance = np.linalg.norm(self.joints - self.truth, axis=2) / self.norm[:, None]
         with np.errstate(invalid="ignore"):
-            return np.where(self.labelled, distance, 0).sum(1) / self.labelled.sum(1)
+            mean = np.where(self.labelled, distance, 0).sum(1) / self.labelled.sum(1)
+        return np.asarray(mean)
 
 
 def people_of(subject: Subject) -> PoseData:

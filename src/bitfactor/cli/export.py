@@ -13,6 +13,7 @@ import bitfactor
 from bitfactor.cli.arguments import Output, parse
 from bitfactor.cli.export_onnx import export_as_onnx
 from bitfactor.cli.output import print_json
+from bitfactor.errors import InputError
 from bitfactor.exporter import ExportReport, Real
 from bitfactor.recipes import provenance_of, recipe_of
 from bitfactor.training import Run, restore
@@ -44,6 +45,13 @@ class Arguments:
 def main(arguments: Sequence[str]) -> None:
     """Export and print the report."""
     options = parse(Arguments, "export", arguments)
+    if options.run.is_file() and (options.best or options.real != "float32"):
+        raise InputError(
+            options.run,
+            expected="the directory of a run, with --best or --real",
+            found="an exported file, whose weights are what they are",
+            fix="name the run, or leave these flags out",
+        )
     if options.format == "bitfactor":
         report: ExportReport | OnnxReport = _export(options, options.output)
     else:

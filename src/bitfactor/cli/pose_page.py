@@ -11,7 +11,7 @@ from bitfactor.data.pose import PoseData
 from bitfactor.report import Page, Section
 from bitfactor.report.poses import Person, people
 
-_SHOWN = 8  # people in each part of the page
+_SHOWN = 9  # people in each part of the page
 
 
 def write_page(path: Path, subject: Subject, outcome: Outcome) -> None:

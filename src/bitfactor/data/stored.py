@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -87,11 +86,11 @@ class StoredPictures:
         work = _TrainBatch(
             self.train, order, self.preset, self.input_spec, (seed, epoch), batch_size, rank, world
         )
-        shape = len(range(rank, batch_size, world)), 3, *self.input_spec.size
+        shape = len(range(rank, batch_size, world)), *self.input_spec.size, 3
         numbers = range(start, self.steps(batch_size))
         for pictures, drawn in in_order(work, numbers, shape, np.uint8, self.workers):
             labels = self._labels("train", drawn)
-            yield self._normalised(torch.from_numpy(pictures)), labels
+            yield self._normalised(torch.from_numpy(pictures).permute(0, 3, 1, 2)), labels
 
     def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """Yield the held-out pictures in order."""
@@ -110,12 +109,14 @@ class StoredPictures:
         return torch.tensor(labels, dtype=torch.int64, device=self.device)
 
     def _normalised(self, pictures: Tensor) -> Tensor:
+        """(N, 3, H, W) in any layout -> the same, contiguous, as float32."""
         mean, std = (
             torch.tensor(values, device=self.device).view(-1, 1, 1) * 255
             for values in (self.input_spec.mean, self.input_spec.std)
         )
         if self.device.type != "cpu":
-            return pictures.to(self.device).float().sub_(mean).div_(std)
+            moved = pictures.to(self.device).to(torch.float32, memory_format=torch.contiguous_format)
+            return moved.sub_(mean).div_(std)
         # numpy's memory comes in huge pages, and one picture fits into a cache: 0.1 ms each in place of 0.3.
         inputs = torch.from_numpy(np.empty(pictures.shape, np.float32))
         for picture, out in zip(pictures, inputs, strict=True):
@@ -125,7 +126,7 @@ class StoredPictures:
 
 @dataclass(frozen=True)
 class _TrainBatch:
-    """Fills the part of a batch that process `rank` of `world` gets, (N, 3, H, W) uint8."""
+    """Fills the part of a batch that process `rank` of `world` gets, (N, H, W, 3)."""
 
     store: Store
     order: Indices
@@ -140,9 +141,9 @@ class _TrainBatch:
         first = number * self.batch_size
         labels, corrupt = list[int](), list[tuple[str, str]]()
         draws = np.random.default_rng((*self.key, number + 1)).random((self.batch_size, DRAWS))
-        for slot, i in zip(out, range(self.rank, self.batch_size, self.world), strict=True):
+        for slot, i in enumerate(range(self.rank, self.batch_size, self.world)):
             picture, label = self._picture(first + i, corrupt)
-            np.stack(cv2.split(VIEWS[self.preset](picture, self.spec, draws[i])), out=slot)
+            out[slot] = VIEWS[self.preset](picture, self.spec, draws[i])
             labels.append(label)
         return labels, corrupt
 

@@ -44,4 +44,4 @@ class HierarchicalBlock(nn.Module):
         y1 = self.act1(self.conv1(self.bn1(x)))
         y2 = self.act2(self.conv2(self.bn2(y1)))
         y3 = self.act3(self.conv3(self.bn3(y2)))
-        return torch.cat((y1, y2, y3), 1) + self.shortcut(x)
+        return torch.cat((y1, y2, y3), 1) + self.shortcut(x)  # type: ignore[no-any-return]

@@ -12,6 +12,7 @@ from torchmetrics import Metric, MetricCollection
 
 from bitfactor.data import Target
 from bitfactor.metrics import PCKh
+from bitfactor.metrics.pck import KeypointMetric
 from bitfactor.pose.scale import MapScale, on_target_scale
 
 Criterion = Literal["mse", "bce", "softmax"]
@@ -48,7 +49,7 @@ class PoseEstimation:
     """
 
     headline: str = "pckh"
-    measure: Callable[[], Metric] = PCKh
+    measure: Callable[[], KeypointMetric] = PCKh
     criterion: Criterion = "bce"
 
     @property
@@ -66,7 +67,8 @@ class PoseEstimation:
 
     def metrics(self) -> MetricCollection:
         """Return fresh metrics, updated with (heatmaps, target)."""
-        metrics = {self.headline: self.measure(), "peak": Peak(MAP_SCALES[self.criterion])}
+        peak = Peak(MAP_SCALES[self.criterion])
+        metrics: dict[str, Metric | MetricCollection] = {self.headline: self.measure(), "peak": peak}
         return MetricCollection(metrics, compute_groups=False)
 
     def taught(self, outputs: Tensor, target: Target) -> Target:
@@ -96,7 +98,7 @@ _LOSSES: dict[Criterion, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-class Peak(Metric):  # type: ignore[misc]
+class Peak(Metric):
     """Mean height of the heatmaps' peaks, over the joints that have one; the target's are 1 high.
 
     Near 0, the network has learned to answer with empty maps, which cost little as nearly all of a target is

@@ -1,0 +1,103 @@
+"""A pose network from training to the page of people: run and file, table, JSON, mirror images."""
+
+import json
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import scipy.io
+
+from bitfactor.cli import main
+from bitfactor.format.file import load
+from bitfactor.pose import LSP
+
+from .conftest import write
+
+SMALL = ["--size", "32", "--channels", "8", "--depth", "1", "--batch-size", "4", "--epochs", "1"]
+
+
+@pytest.fixture(scope="session")
+def people(tmp_path_factory):
+    """Twenty pictures of noise in the layout of LSP extended, ten of them held out."""
+    directory, rng = tmp_path_factory.mktemp("lsp"), np.random.default_rng(0)
+    (directory / "images").mkdir()
+    for i in range(20):
+        picture = rng.integers(0, 255, (40, 60, 3)).astype(np.uint8)
+        write(directory / "images" / f"im{i + 1:05d}.jpg", picture)
+    joints = rng.uniform(1, 40, (14, 3, 20))
+    joints[:, 2] = 1
+    joints[0, 2, 5:15] = 0
+    scipy.io.savemat(directory / "joints.mat", {"joints": joints})
+    return directory
+
+
+@pytest.fixture(scope="session")
+def pose_run(people, tmp_path_factory):
+    """The directory of a short training run, with the file exported from it."""
+    path = tmp_path_factory.mktemp("poses") / "run"
+    assert main(["train", "lsp-hourglass-small", "--data", str(people), "--out", str(path), *SMALL]) == 0
+    assert main(["export", str(path), "-o", str(path / "net.safetensors")]) == 0
+    return path
+
+
+def evaluated(capsys, *arguments):
+    capsys.readouterr()
+    assert main(["evaluate", *map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("flags", [(), ("--flip",)])
+def test_run_and_file_give_the_same(pose_run, people, capsys, flags):
+    run, file = (
+        evaluated(capsys, path, "--data", people, *flags) for path in (pose_run, pose_run / "net.safetensors")
+    )
+    assert run["people"] == 10
+    assert run["labelled"] == file["labelled"] == [5, *[10] * 13]
+    means = [result["pck"]["0.2"]["means"]["plain"] for result in (run, file)]
+    assert means[0] == pytest.approx(means[1], abs=0.02)
+
+
+def test_the_log_holds_the_same_and_says_how_high_the_maps_are(pose_run, people, capsys):
+    (row,) = map(json.loads, (pose_run / "log.jsonl").read_text().splitlines())
+    assert row["pck"] == evaluated(capsys, pose_run, "--data", people)["pck"]["0.2"]["means"]["plain"]
+    assert 0 < row["peak"] < 1
+
+
+def test_the_file_knows_its_joints_and_what_its_maps_mean(pose_run):
+    model = load(pose_run / "net.safetensors")
+    assert model.skeleton == LSP
+    assert model.provenance["heatmaps"] == "softmax"
+
+
+def test_the_table_names_every_group_and_mean(pose_run, people, capsys):
+    assert main(["evaluate", str(pose_run), "--data", str(people), "--limit", "4"]) == 0
+    text = capsys.readouterr().out
+    for name in ("Head", "Shoulder", "Elbow", "Wrist", "Hip", "Knee", "Ankle", "plain", "weighted", "pooled"):
+        assert name in text
+    assert "4 people" in text
+
+
+def test_the_page_shows_people_and_needs_nothing_outside(pose_run, people, tmp_path):
+    page = tmp_path / "poses.html"
+    assert main(["evaluate", str(pose_run), "--data", str(people), "--page", str(page)]) == 0
+    sources = []
+
+    class Page(HTMLParser):
+        def handle_starttag(self, tag, attributes):
+            sources.extend(value for key, value in attributes if key in ("src", "href"))
+
+    Page().feed(page.read_text())
+    assert len(sources) == 27
+    assert all(source.startswith("data:image/jpeg;base64,") for source in sources)
+    assert all(f"<h2>{title}</h2>" in page.read_text() for title in ("Best", "In the middle", "Worst"))
+
+
+def test_joints_on_a_photo(pose_run, people, tmp_path, capsys):
+    photo = people / "images" / "im00020.jpg"
+    capsys.readouterr()
+    command = ["predict", str(pose_run / "net.safetensors"), str(photo), "-o", str(tmp_path / "pose.png")]
+    assert main([*command, "--json"]) == 0
+    (pose,) = json.loads(capsys.readouterr().out)["poses"]
+    assert [joint["joint"] for joint in pose["joints"]] == list(LSP.joints)
+    assert all(0 < joint["confidence"] <= 1 for joint in pose["joints"])
+    assert (tmp_path / "pose.png").exists()

@@ -1,0 +1,165 @@
+"""Every recipe of classification trains, exports, runs and is measured, on a few made-up pictures."""
+
+import json
+import pickle
+from typing import get_args
+
+import cv2
+import numpy as np
+import pytest
+
+from bitfactor.cli import main
+from bitfactor.convert.binarization import LatentName
+from bitfactor.data import Cifar10, Cifar100
+from bitfactor.runtime import Session
+
+SMALL = ["--blocks", "1", "1", "--widths", "8", "16", "--batch-size", "16", "--epochs", "1"]
+
+
+def picture(label, seed, side=32):
+    """A plain colour that tells the class, and noise: (side, side, 3) RGB."""
+    noise = np.random.default_rng(seed).normal(0, 20, (side, side, 3))
+    colour = np.array([(40, 40, 200), (200, 60, 40), (60, 200, 60)][label % 3])
+    return (colour + noise).clip(0, 255).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def cifar(tmp_path_factory):
+    """Both CIFARs in the official layout, 16 pictures to a file."""
+    place = tmp_path_factory.mktemp("cifar")
+    for kind, classes in ((Cifar10, 10), (Cifar100, 100)):
+        layout, folder = kind.layout, place / kind.layout.folder
+        folder.mkdir()
+        names = {layout.name_key.encode(): [f"class{i}".encode() for i in range(classes)]}
+        (folder / layout.names).write_bytes(pickle.dumps(names, protocol=2))
+        for number, file in enumerate((*layout.train, layout.test)):
+            pixels = [picture(i, 100 * number + i).transpose(2, 0, 1).ravel() for i in range(16)]
+            content = {b"data": np.stack(pixels), layout.label_key.encode(): [i % 3 for i in range(16)]}
+            (folder / file).write_bytes(pickle.dumps(content, protocol=2))
+    return place
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Three classes of twelve JPEGs each, some of which are held out."""
+    place = tmp_path_factory.mktemp("folder")
+    for label, name in enumerate(("blue", "red", "green")):
+        (place / name).mkdir()
+        for i in range(12):
+            cv2.imwrite(str(place / name / f"{i}.jpg"), picture(label, i, 40 + i)[..., ::-1])
+    return place
+
+
+@pytest.fixture
+def call(capsys):
+    """Run a command that succeeds and return what it prints."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        assert main([str(argument) for argument in arguments]) == 0
+        return capsys.readouterr().out
+
+    return call
+
+
+@pytest.mark.parametrize("latent", get_args(LatentName))
+def test_every_latent_on_the_official_batches(latent, call, cifar, tmp_path):
+    out, file = tmp_path / "run", tmp_path / "net.safetensors"
+    call("train", "cifar10-resnet18", "--data", cifar, "--out", out, "--latent", latent, *SMALL)
+    call("export", out, "-o", file)
+    scores = Session(file)(np.zeros((2, 3, 32, 32), np.float32))
+    assert scores.shape == (2, 10)
+    in_torch, from_file = (json.loads(call("evaluate", p, "--data", cifar, "--json")) for p in (out, file))
+    assert in_torch["total"] == 16
+    assert in_torch == from_file
+
+
+def test_the_stated_trial(call, cifar, tmp_path):
+    """As a user's first try: a limit, two epochs, and the same again, which finds it finished."""
+    flags = ["--data", cifar, "--out", tmp_path, *SMALL, "--limit", "32", "--epochs", "2", "--json"]
+    first = json.loads(call("train", "cifar10-resnet18", *flags))
+    assert first["step"] == 4
+    assert json.loads(call("train", "cifar10-resnet18", *flags)) == first
+
+
+@pytest.mark.parametrize("flags", [["--real"], ["--latent", "none", "--scale", "none"]])
+def test_the_baselines_are_rows_of_the_same_command(flags, call, cifar, tmp_path):
+    call("train", "cifar10-resnet18", "--data", cifar, "--out", tmp_path, *SMALL, *flags)
+    assert json.loads(call("evaluate", tmp_path, "--data", cifar, "--json"))["total"] == 16
+
+
+def test_a_float_teacher(call, cifar, tmp_path):
+    command = ["train", "cifar10-resnet18", "--data", cifar, *SMALL, "--out"]
+    call(*command, tmp_path / "float", "--real")
+    result = json.loads(call(*command, tmp_path / "run", "--teacher", tmp_path / "float", "--json"))
+    assert np.isfinite(result["loss"])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "size", "classes"),
+    [("cifar100-resnet18", 32, 100), ("folder-resnet18", 48, 3), ("imagenet-resnet18", 48, 3)],
+)
+def test_the_other_recipes(recipe, size, classes, call, cifar, folder, tmp_path):
+    """The folder and ImageNet take the number of classes from the data; a file needs the data no more."""
+    data = cifar if "cifar" in recipe else folder
+    flags = SMALL if "cifar" in recipe else [*SMALL, "--size", str(size)]
+    out, file = tmp_path / "run", tmp_path / "net.safetensors"
+    call("train", recipe, "--data", data, "--out", out, "--latent", "tucker", *flags)
+    call("export", out, "-o", file)
+    assert Session(file)(np.zeros((1, 3, size, size), np.float32)).shape == (1, classes)
+    assert json.loads(call("evaluate", file, "--data", data, "--json"))["total"] > 2
+    photo = folder / "red" / "0.jpg"
+    (result,) = json.loads(call("predict", file, photo, "--json"))
+    labels = ["blue", "green", "red"] if classes == 3 else [f"class{i}" for i in range(100)]
+    assert result["classes"][0]["label"] in labels
+
+
+@pytest.mark.parametrize("recipe", ["cifar10-resnet18", "imagenet-resnet18", "folder-resnet18"])
+def test_summary_counts_what_is_binary(recipe, call):
+    figures = json.loads(call("summary", recipe, "--json"))
+    assert figures["binary_share"] > 0.9
+    assert json.loads(call("summary", recipe, "--real", "--json"))["binary_share"] == 0
+
+
+def test_dry_run_writes_nothing(call, cifar, tmp_path):
+    flags = ["--data", cifar, "--out", tmp_path / "run", *SMALL, "--dry-run"]
+    assert "nothing was written" in call("train", "cifar10-resnet18", *flags)
+    assert json.loads(call("train", "cifar10-resnet18", *flags, "--json"))["steps"] == 5
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_confusion_is_drawn(call, cifar, tmp_path):
+    call("train", "cifar10-resnet18", "--data", cifar, "--out", tmp_path / "run", *SMALL)
+    shown = call("evaluate", tmp_path / "run", "--data", cifar, "--confusion", tmp_path / "confusion.png")
+    assert cv2.imread(str(tmp_path / "confusion.png")).shape[0] > 300
+    assert [line.split()[0] for line in shown.splitlines()[2:]] == ["class0", "class1", "class2"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "--data: expected the directory that holds cifar-10-batches-py/, found none"),
+        (["--data", "nowhere"], "nowhere: expected cifar-10-batches-py/ or cifar-10-python.tar.gz"),
+        (["--data", "DATA", "--widths", "8"], "--widths: expected 4 numbers above 0, as many as --blocks"),
+        (["--data", "DATA", "--teacher", "nowhere"], "expected the directory of a training run"),
+        (["--data", "DATA", "--batch-norm", "synchronised"], "--batch-norm synchronised: expected GPUs"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_said(flags, message, cifar, tmp_path, capsys):
+    flags = [str(cifar) if flag == "DATA" else flag for flag in flags]
+    assert main(["train", "cifar10-resnet18", "--out", str(tmp_path / "run"), *flags]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluation_on_other_classes_is_refused(cifar, folder, tmp_path, capsys):
+    flags = ["--out", str(tmp_path), "--size", "32", *SMALL]
+    assert main(["train", "folder-resnet18", "--data", str(folder), *flags]) == 0
+    (folder / "white").mkdir()
+    cv2.imwrite(str(folder / "white" / "0.png"), np.full((32, 32, 3), 255, np.uint8))
+    try:
+        assert main(["evaluate", str(tmp_path), "--data", str(folder)]) == 2
+    finally:
+        (folder / "white" / "0.png").unlink()
+        (folder / "white").rmdir()
+    assert "found 4 classes" in capsys.readouterr().err
