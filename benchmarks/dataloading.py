@@ -129,7 +129,7 @@ def main() -> None:
         return
     print(report["machine"], report["versions"], f"{report['bytes_per_picture']} bytes a picture", sep="\n")
     for name, row in rows.items():
-        print(f"{name:20} {row['pictures_per_second']:8.1f} pictures/s {row['of_decode']:7.1%} of decode")
+        print(f"{name:24} {row['pictures_per_second']:8.1f} pictures/s {row['of_decode']:7.1%} of decode")
 
 
 def cpu() -> str:

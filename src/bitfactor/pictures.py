@@ -48,13 +48,20 @@ def decode_picture(data: bytes, channels: int, where: object) -> NDArray[np.uint
 
 def prepare(picture: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.float32]:
     """Resize, crop in the centre and normalise: (H, W) or (H, W, 3) of 0..255 -> (C, *spec.size)."""
-    height, width = spec.resize
+    height, width = _resized_size(picture, spec)
     shrinks = picture.shape[0] > height and picture.shape[1] > width
     resized = cv2.resize(
         picture, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
     )
     top, left = (height - spec.size[0]) // 2, (width - spec.size[1]) // 2
     return normalise(resized[top : top + spec.size[0], left : left + spec.size[1]], spec)
+
+
+def _resized_size(picture: NDArray[np.uint8], spec: InputSpec) -> tuple[int, int]:
+    if not spec.keep_aspect:
+        return spec.resize
+    scale = max(wanted / found for wanted, found in zip(spec.resize, picture.shape[:2], strict=True))
+    return round(picture.shape[0] * scale), round(picture.shape[1] * scale)
 
 
 def normalise(picture: NDArray[Any], spec: InputSpec) -> NDArray[np.float32]:

@@ -18,14 +18,14 @@ def numbers(seed):
 def test_any_picture_gives_an_input(preset, height, width, seed):
     picture = np.full((height, width, 3), 77, np.uint8)
     for draws in (numbers(seed), np.zeros(DRAWS), np.full(DRAWS, np.nextafter(1, 0))):
-        view = VIEWS[preset](picture, input_spec(64), draws)
+        view = VIEWS[preset](picture, input_spec(64, "standard"), draws)
         assert view.shape == (64, 64, 3)
         assert view.dtype == np.uint8
         assert (view == 77).all()
 
 
 def test_paper_is_a_part_of_the_whole_resized(smooth):
-    picture, spec = smooth(3, 300, 400), input_spec(112)
+    picture, spec = smooth(3, 300, 400), input_spec(112, "standard")
     assert (spec.size, spec.resize) == ((112, 112), (128, 128))
     resized = cv2.resize(picture, (128, 128), interpolation=cv2.INTER_AREA).astype(int)
     tops = set()
@@ -39,7 +39,7 @@ def test_paper_is_a_part_of_the_whole_resized(smooth):
 
 
 def test_paper_in_the_middle_is_what_is_held_out(smooth):
-    picture, spec = smooth(4, 375, 500), input_spec(224)
+    picture, spec = smooth(4, 375, 500), input_spec(224, "paper")
     view = VIEWS["paper"](picture, spec, np.full(DRAWS, 0.5))
     mean, std = (np.array(values, np.float32).reshape(3, 1, 1) for values in (spec.mean, spec.std))
     inference = (prepare(picture, spec) * std + mean) * 255
@@ -52,7 +52,7 @@ def test_standard_shows_parts_of_all_sizes_and_mirrors_half():
     picture = np.stack([rows * 255 // height, columns * 255 // width, 0 * rows], 2).astype(np.uint8)
     areas, mirrored = [], 0
     for seed in range(300):
-        view = VIEWS["standard"](picture, input_spec(32), numbers(seed)).astype(int)
+        view = VIEWS["standard"](picture, input_spec(32, "standard"), numbers(seed)).astype(int)
         high, wide = (np.ptp(view[..., channel]) / 255 * 34 / 32 for channel in (0, 1))
         areas.append(high * wide)
         mirrored += view[0, 0, 1] > view[0, -1, 1]
@@ -66,5 +66,5 @@ def test_details_are_averaged_not_skipped():
     stripes[:, ::2] = 200
     for preset in VIEWS:
         assert (
-            np.abs(VIEWS[preset](stripes, input_spec(64), np.full(DRAWS, 0.9)).astype(int) - 100).max() < 30
+            np.abs(VIEWS[preset](stripes, input_spec(64, "standard"), np.full(DRAWS, 0.9)).astype(int) - 100).max() < 30
         )

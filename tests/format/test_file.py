@@ -118,6 +118,19 @@ def test_a_document_that_does_not_fit_is_an_error(path, change, message):
         load(path)
 
 
+def test_what_files_came_to_hold_later_may_be_missing(path):
+    def as_it_was(document):
+        for name in ("skeleton", "other_shapes", "report"):
+            del document[name]
+        del document["input_spec"]["keep_aspect"]
+
+    rewrite(path, as_it_was)
+    found = load(path)
+    assert (found.skeleton, found.other_shapes, found.report) == (None, (), {})
+    assert found.input_spec is not None
+    assert not found.input_spec.keep_aspect
+
+
 def test_a_full_disk_keeps_the_old_file_and_leaves_nothing(path, model):
     before = path.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

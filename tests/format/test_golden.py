@@ -30,7 +30,7 @@ class Recorded:
 
 RECORDED = {
     1: Recorded(
-        "b7d9123a8a315bc31d103eddf32db6a172c72c92f1c16aec229233333c33a51c",
+        "876771cbf12b050494f894b4ac20803e012c6c93462c4a26373bed45a2120abc",
         (
             "fd7ddb872f35c1f20dd9a25f252da89536df2baed83257768ed64d3cb6e86ad4",
             "8d9339523d97a2d28fcaf8f1057baf105d0983175e5d4a46702eb1bcb03cd0ff",

@@ -27,7 +27,7 @@ def test_a_flat_softmax_map_is_nearly_nothing():
 
 
 def test_large_values_do_not_overflow():
-    with np.errstate(all="raise"):
+    with np.errstate(over="raise", invalid="raise"):
         for scale in ("logits", "softmax"):
             found = on_target_scale(np.array([[-1e4, 1e4]]), scale)
             assert found[0, 0] == pytest.approx(0, abs=1e-30)

@@ -1,7 +1,9 @@
 """How a command's dataclass becomes its flags."""
 
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -31,12 +33,13 @@ def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | No
         config=(tyro.conf.FlagCreatePairsOff,),
     )
     try:
-        parsed: T = read(console_outputs=False)
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            parsed: T = read()
     except SystemExit as stop:
         error = stop.__context__
         while error is not None and not isinstance(error, InputError):
             error = error.__context__
         if error is not None:
             raise error from None
-        return read()  # prints the help, or what is wrong
+        parsed = read()  # prints the help, or what is wrong
     return parsed

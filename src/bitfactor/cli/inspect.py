@@ -18,7 +18,7 @@ from bitfactor.format.cost import Cost, cost, total
 from bitfactor.format.drawing import svg
 from bitfactor.table import text_table
 
-_SHOWN = 8
+_SHOWN, _LETTERS = 8, 60
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _header(description: dict[str, Any], model: ModelFile) -> dict[str, str]:
         "outputs": ", ".join(f"{name} shaped {_shape(graph.values[name].shape)}" for name in graph.outputs),
         "labels": _listed(model.labels),
         "joints": _listed(model.skeleton.joints) if model.skeleton else "",
-        "provenance": ", ".join(f"{name} {value}" for name, value in sorted(model.provenance.items())),
+        "provenance": ", ".join(f"{name} {_short(text)}" for name, text in sorted(model.provenance.items())),
         **{name.replace("_", " "): rule for name, rule in description["rules"].items()},
     }
     return {name: text for name, text in found.items() if text}
@@ -135,6 +135,11 @@ def _pictures(spec: InputSpec) -> str:
 def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     return f"{len(names)}: {shown}" if names else ""
+
+
+def _short(text: str) -> str:
+    """Cut what is long; --json has all of it."""
+    return text if len(text) <= _LETTERS else f"{text[:_LETTERS]}..."
 
 
 def _table(graph: Graph) -> str:

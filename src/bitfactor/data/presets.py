@@ -15,9 +15,10 @@ from bitfactor.format import InputSpec
 Preset = Literal["paper", "standard"]
 """Held-out pictures are resized and cropped in the centre; what happens to training pictures is
 
-- paper: resized to 256x256 whatever its shape, cropped to 224x224 at a random place, never mirrored;
+- paper: resized to 256x256 whatever its shape, cropped to 224x224 at a random place, never mirrored; held-out
+  pictures are resized to 256x256 too;
 - standard: a random part of 8 to 100 % of its area, 3/4 to 4/3 as wide as high, resized to 224x224, and half
-  of them mirrored (Szegedy et al. 2015).
+  of them mirrored (Szegedy et al. 2015); of held-out pictures the shorter side becomes 256.
 
 Other sizes than 224 are in proportion."""
 
@@ -33,10 +34,10 @@ _MEAN = (0.485, 0.456, 0.406)  # of ImageNet's training pictures
 _STD = (0.229, 0.224, 0.225)
 
 
-def input_spec(size: int) -> InputSpec:
+def input_spec(size: int, preset: Preset) -> InputSpec:
     """Return the specification of square inputs: resized to 256 for a size of 224, cropped in the centre."""
     resize = round(size * 256 / 224)
-    return InputSpec(size=(size, size), resize=(resize, resize), mean=_MEAN, std=_STD)
+    return InputSpec((size, size), (resize, resize), _MEAN, _STD, keep_aspect=preset == "standard")
 
 
 def _paper(picture: Picture, spec: InputSpec, draws: NDArray[np.float64]) -> Picture:

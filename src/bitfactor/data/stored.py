@@ -64,7 +64,7 @@ class StoredPictures:
             test,
             labels,
             preset,
-            input_spec(size),
+            input_spec(size, preset),
             CorruptPictures(where, totals, max_corrupt),
             usable_workers() if workers is None else workers,
             torch.device("cpu"),

@@ -38,14 +38,16 @@ _RULES = {
 class InputSpec:
     """How a picture becomes the input: resized, centre-cropped, then (x / 255 - mean) / std.
 
-    `size` and `resize` are (height, width) in pixels. `mean` and `std` have one entry per channel: one for
-    grey pictures, three for RGB.
+    `size` and `resize` are (height, width) in pixels; with `keep_aspect` a picture is resized until it just
+    covers `resize`, in its own proportions. `mean` and `std` have one entry per channel: one for grey
+    pictures, three for RGB.
     """
 
     size: tuple[int, int]
     resize: tuple[int, int]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    keep_aspect: bool = False
 
 
 @dataclass(frozen=True)
@@ -216,16 +218,16 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Mode
             raise ValueError(
                 f"{entry['name']} is stated as {entry['kind']} {entry['shape']}, computed as {value}"
             )
-    spec, skeleton = document["input_spec"], document["skeleton"]
+    spec, skeleton = document["input_spec"], document.get("skeleton")
     return ModelFile(
         graph,
         tuple(tensors[f"golden/output/{i}"] for i in range(len(graph.outputs))),
-        InputSpec(**{name: tuple(value) for name, value in spec.items()}) if spec else None,
+        InputSpec(**{name: _as_tuple(value) for name, value in spec.items()}) if spec else None,
         tuple(document["labels"]),
         Skeleton(**{name: _as_tuple(value) for name, value in skeleton.items()}) if skeleton else None,
         document["provenance"],
-        _as_tuple(document["other_shapes"]),
-        document["report"],
+        _as_tuple(document.get("other_shapes", ())),
+        document.get("report", {}),
     )
 
 
