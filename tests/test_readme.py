@@ -20,5 +20,5 @@ def test_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
 def test_commands_of_the_readme_exist():
     from bitfactor.cli import COMMANDS
 
-    shown = set(re.findall(r"^    bitfactor (\w+)", README.read_text(), re.MULTILINE))
+    shown = set(re.findall(r"^    bitfactor ([\w-]+)", README.read_text(), re.MULTILINE))
     assert shown == set(COMMANDS)

@@ -12,9 +12,10 @@ import torch
 
 from bitfactor.training import Run
 
-STEPS, COMPARED = 100, 20
+STEPS, COMPARED = 40, 20
 FLAGS = ["--epochs", str(STEPS), "--limit", "32", "--batch-size", "32", "--batch-norm", "frozen"]
-FLAGS += ["--measure-epochs", str(STEPS), "--learning-rate", "0.001", "--warmup-epochs", "40"]
+FLAGS += ["--measure-epochs", str(STEPS), "--learning-rate", "0.001", "--warmup-epochs", "30"]
+FLAGS += ["--widths", "16", "32"]
 
 
 def start(out, processes):
@@ -54,6 +55,7 @@ def test_what_is_measured_is_measured_on_all_pictures(runs):
 
 
 def test_two_processes_that_were_terminated_go_on_together(runs, tmp_path):
+    """SIGTERM comes to torchrun, as a scheduler sends it, once the first epoch is done."""
     process = start(tmp_path, 2)
     deadline = time.monotonic() + 200
     while not Run(tmp_path).checkpoint.exists() and time.monotonic() < deadline:

@@ -54,7 +54,8 @@ def _command(name: str):  # type: ignore[no-untyped-def]
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("bitfactor"):
             raise
-        extra = "cli" if name in ("inspect", "predict", "bench", "pckh") else "train"
+        without_torch = {"inspect": "cli", "predict": "cli", "bench": "cli", "pckh": "pose"}
+        extra = without_torch.get(name, "train")
         raise InputError(
             f"bitfactor {name}",
             expected=f"the package {error.name}",

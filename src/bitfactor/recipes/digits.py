@@ -2,7 +2,7 @@
 
 from bitfactor.convert import Binarization
 from bitfactor.data import Digits
-from bitfactor.models import ResNet
+from bitfactor.recipes.resnet import ResNetOptions
 from bitfactor.training import Classification, Optimization, Recipe
 
 
@@ -16,7 +16,7 @@ def digits() -> Recipe:
     return Recipe(
         name="digits",
         description="small binary ResNet on 1,797 scans of handwritten digits, no download",
-        model=lambda: ResNet(blocks=(2, 2), widths=(64, 128), num_classes=10, in_channels=1, stem="cifar"),
+        model=ResNetOptions(num_classes=10, blocks=(2, 2), widths=(64, 128), in_channels=1, stem="cifar"),
         input_shape=(1, 8, 8),
         data=lambda directory: Digits.load(),
         task=Classification(),
