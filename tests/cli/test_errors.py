@@ -178,7 +178,7 @@ def export_one_layer(path, size, **options):
 def test_input_of_wrong_shape(fails, tmp_path):
     export_one_layer(tmp_path / "x.safetensors", (9, 9), provenance={"recipe": "digits"})
     line = fails("evaluate", tmp_path / "x.safetensors")
-    assert "expected shape (N, 1, 9, 9), found (360, 1, 8, 8)" in line
+    assert "expected shape (N, 1, 9, 9), found (256, 1, 8, 8)" in line
 
 
 def test_file_that_names_no_recipe_or_no_pictures(fails, tmp_path):

@@ -101,3 +101,8 @@ def test_joints_on_a_photo(pose_run, people, tmp_path, capsys):
     assert [joint["joint"] for joint in pose["joints"]] == list(LSP.joints)
     assert all(0 < joint["confidence"] <= 1 for joint in pose["joints"])
     assert (tmp_path / "pose.png").exists()
+
+
+def test_no_confusion_of_joints(pose_run, people, refused, tmp_path):
+    line = refused("evaluate", pose_run, "--data", people, "--confusion", tmp_path / "confusion.png")
+    assert "--confusion: expected a network that classifies" in line

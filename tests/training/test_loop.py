@@ -34,14 +34,15 @@ class Stopping:
             yield batch
 
 
-def test_sigterm_saves_and_the_rest_gives_the_same_bits(recipe_of_toy, toy, tmp_path):
-    """Stopped after the second of six steps, in mid-epoch, although checkpoints are rare."""
+@pytest.mark.parametrize("step", [2, 3])
+def test_sigterm_saves_and_the_rest_gives_the_same_bits(recipe_of_toy, toy, tmp_path, step):
+    """Stopped after the second of six steps, in mid-epoch although checkpoints are rare, or at its end."""
     before = signal.getsignal(signal.SIGTERM)
     train(recipe_of_toy(checkpoint_steps=100), tmp_path / "whole", QUIET)
-    with pytest.raises(TerminatedError, match="stopped after step 2, which is saved"):
-        train(recipe_of_toy(Stopping(toy, 1), checkpoint_steps=100), tmp_path / "run", QUIET)
+    with pytest.raises(TerminatedError, match=f"stopped after step {step}, which is saved"):
+        train(recipe_of_toy(Stopping(toy, step - 1), checkpoint_steps=100), tmp_path / "run", QUIET)
     assert signal.getsignal(signal.SIGTERM) is before
-    assert Run(tmp_path / "run").load()["step"] == 2
+    assert Run(tmp_path / "run").load()["step"] == step
     train(recipe_of_toy(checkpoint_steps=100), tmp_path / "run", QUIET)
     whole, resumed = (Run(tmp_path / name).load() for name in ("whole", "run"))
     assert resumed["step"] == 6

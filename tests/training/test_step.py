@@ -145,3 +145,16 @@ def test_mixup_and_smoothing_need_classes(recipe_of_toy):
     with pytest.raises(InputError, match="--mixup: expected a recipe that classifies"):
         Stepper(prepare(recipe, None))
     assert not isinstance(Other(), Teachable)
+
+
+@pytest.mark.slow
+def test_a_compiled_network_takes_the_same_step(stepper_of, toy):
+    """Staged, so that it is compiled for real and for binary weights."""
+    plain, compiled = (
+        stepper_of(compile=flag, epochs=4, real_weight_epochs=2, batch_norm="frozen")
+        for flag in (False, True)
+    )
+    for step in (0, 6):
+        losses = [float(stepper.loss_of(*toy.pictures(0, 16), step)) for stepper in (plain, compiled)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert plain.state()["model"].keys() == compiled.state()["model"].keys()

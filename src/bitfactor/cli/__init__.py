@@ -18,7 +18,7 @@ COMMANDS = {
     "evaluate": "measure the accuracy of a run or of an exported file",
     "export": "write a run's network as one file of 1-bit weights",
     "inspect": "show what an exported file holds, and draw its network",
-    "predict": "classify pictures with an exported file",
+    "predict": "classify pictures with an exported file, or find and draw poses",
     "pckh": "score predicted joints of MPII by PCKh, in all three means in print",
     "bench": "time an exported file, alone or against torch",
     "report": "write a page with a run's curves, weights and predictions",

@@ -59,6 +59,7 @@ class Outcome:
             "correct": self.correct,
             "total": len(self.expected),
             "classes": self.by_class(),
+            "predictions": self.found.tolist(),
         }
 
 

@@ -25,7 +25,7 @@ class Arguments:
     """Exported file."""
     pictures: tyro.conf.Positional[tuple[Path, ...]]
     """Pictures of any size, folders of them; for poses also videos."""
-    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="PATH")] = None
     """For poses: where the drawings go, a folder, or a file for one picture or video."""
     box: Annotated[str | None, tyro.conf.arg(metavar="X,Y,W,H")] = None
     """For poses: left, top, width and height of the person in pixels; the whole picture if left out."""

@@ -51,7 +51,7 @@ def subject_at(
         recipe, labels = recipe_of_file(session.model, path), session.model.labels
         outputs = _in_runtime(session)
     data = recipe.data(directory)
-    if data.labels != labels:
+    if labels and data.labels != labels:
         raise InputError(
             directory or path,
             expected=f"data with the classes of {path} ({len(labels)})",

@@ -53,7 +53,8 @@ def main(arguments: Sequence[str]) -> None:
             result = train(recipe, options.out, status, data=options.data, teacher=teacher)
             _print_outcome(result, recipe, options)
     except TerminatedError as stop:
-        status.print(str(stop), soft_wrap=True)
+        if is_first():
+            status.print(str(stop), soft_wrap=True)
         sys.exit(_TERMINATED)
     finally:
         if distributed.is_initialized():

@@ -3,7 +3,7 @@
 Built here it is real-valued; `bitfactor.binarize_` turns its 3x3 convolutions binary, see `ResNet`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -92,7 +92,8 @@ class Hourglass(nn.Module):
         shortcuts: Shortcuts = "block",
     ) -> None:
         super().__init__()
-        _expect(joints, channels, stacks, depth, block)
+        _expect_positive({"joints": joints, "stacks": stacks, "depth": depth})
+        _expect_blocks(channels, block, shortcuts)
         self.depth, self.block = depth, block
 
         def make(in_channels: int, channels: int) -> nn.Module:
@@ -192,14 +193,23 @@ def hourglass(
     return Hourglass(joints, channels, stacks, depth, block, activation, shortcuts)
 
 
-def _expect(joints: int, channels: int, stacks: int, depth: int, block: str) -> None:
-    numbers = {"joints": joints, "stacks": stacks, "depth": depth}
+def _expect_positive(numbers: Mapping[str, int]) -> None:
     for name, number in numbers.items():
         if number < 1:
             raise InputError(name, expected="1 or more", found=str(number), fix="change it")
+
+
+def _expect_blocks(channels: int, block: str, shortcuts: str) -> None:
     if channels < 4 or channels % 4:
         raise InputError("channels", expected="a multiple of 4", found=str(channels), fix="change it")
     if block not in _CONVOLUTIONS:
         raise InputError(
             "block", expected="the name of a block", found=repr(block), fix=near_matches(block, _CONVOLUTIONS)
+        )
+    if block != "basic" and shortcuts != "block":
+        raise InputError(
+            "shortcuts",
+            expected=f"one around each {block} block",
+            found=repr(shortcuts),
+            fix="use basic blocks, or leave it out",
         )

@@ -47,7 +47,7 @@ def mpii_hourglass() -> Recipe:
     ========================================  ====
 
     Of table 3, `--real` is the real-valued network (85.8), and `--block hierarchical --channels 256 --latent
-    none` the one that the paper compares with (HBC, 78.1).
+    none --scale analytic` the one that the paper compares with (HBC, 78.1).
 
     From the paper: RMSprop from 2.5e-4 to 5e-6 in several drops, 120 epochs, no decay; rotation by up to 30
     degrees, scale 0.7 to 1.3, mirrored. The paper does not state the batch, the drops, the loss or which mean

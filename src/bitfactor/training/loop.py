@@ -97,7 +97,7 @@ class _Loop:
     ) -> None:
         self.recipe, self.fabric, self.data = experiment.recipe, experiment.fabric, experiment.data
         self.plan, self.steps, self.run = self.recipe.optimization, experiment.steps, run
-        self.total, self.request = self.steps * self.plan.epochs, request
+        self.total, self.request, self.stop = self.steps * self.plan.epochs, request, False
         self.step, self.loss, self.rows = 0, 0.0, list[dict[str, Any]]()
         self.stepper = Stepper(experiment, teacher)
         if run.checkpoint.exists():
@@ -117,14 +117,20 @@ class _Loop:
         )
         for batch in batches:
             flipped = self._train_step(*self.fabric.to_device(batch))
-            if self.step % self.plan.checkpoint_steps == 0 and self.step % self.steps:
+            inside = self.step % self.steps > 0
+            if inside and (self.stop or self.step % self.plan.checkpoint_steps == 0):
                 self._save()
+            if inside and self.stop:
+                break
             yield self.step
-        self._end_epoch(number + 1, flipped, started)
+        else:
+            self._end_epoch(number + 1, flipped, started)
+        if self.stop and self.step < self.total:
+            raise TerminatedError(f"{self.run.path}: stopped after step {self.step}, which is saved")
 
     def _train_step(self, inputs: Tensor, target: Target) -> float:
         """Do a step; returns the share of weights that it flipped if it is an epoch's last one, or else 0."""
-        loss, stop = self._agreed(self.stepper.loss_of(inputs, target, self.step))
+        loss, self.stop = self._agreed(self.stepper.loss_of(inputs, target, self.step))
         if not math.isfinite(loss):
             raise self._diverged(f"{loss}, first in {origin(self.stepper.network, inputs)}")
         last = (self.step + 1) % self.steps == 0
@@ -133,9 +139,6 @@ class _Loop:
             self.stepper.update()
         self.step += 1
         self.loss += loss
-        if stop and not last:
-            self._save()
-            raise TerminatedError(f"{self.run.path}: stopped after step {self.step}, which is saved")
         return flipped
 
     def _agreed(self, loss: Tensor) -> tuple[float, bool]:
