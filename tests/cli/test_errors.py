@@ -189,3 +189,12 @@ def test_file_that_names_no_recipe_or_no_pictures(fails, tmp_path):
     assert "found no input specification" in fails(
         "predict", tmp_path / "x.safetensors", tmp_path / "digit.png"
     )
+
+
+def test_a_reader_that_goes_away_gets_no_traceback():
+    """As `bitfactor recipes | head -1` does, with a pipe that is closed before anything is printed."""
+    code = "import sys; from bitfactor.cli import main; sys.exit(main(['recipes']))"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.wait(timeout=120) == 141
+    assert process.stderr.read() == b""

@@ -66,5 +66,8 @@ def test_details_are_averaged_not_skipped():
     stripes[:, ::2] = 200
     for preset in VIEWS:
         assert (
-            np.abs(VIEWS[preset](stripes, input_spec(64, "standard"), np.full(DRAWS, 0.9)).astype(int) - 100).max() < 30
+            np.abs(
+                VIEWS[preset](stripes, input_spec(64, "standard"), np.full(DRAWS, 0.9)).astype(int) - 100
+            ).max()
+            < 30
         )

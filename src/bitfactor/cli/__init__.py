@@ -5,6 +5,7 @@ functions.
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -30,17 +31,22 @@ _USAGE = "usage: bitfactor COMMAND ...\n\n{}\n\n`bitfactor COMMAND --help` tells
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status: 0, 2 for unusable input, 130 when interrupted.
 
-    A check that found problems returns 1.
+    A check that found problems returns 1; one whose reader has gone 141, as a shell would say.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE.format("\n".join(f"  {name:10} {text}" for name, text in COMMANDS.items())))
         return 0 if arguments else 2
     try:
-        return _command(arguments[0])(arguments[1:]) or 0
+        status = _command(arguments[0])(arguments[1:]) or 0
+        sys.stdout.flush()
+        return status
     except InputError as error:
         print(f"bitfactor: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever read the output, `head` say, has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("bitfactor: interrupted", file=sys.stderr)
         return 130
