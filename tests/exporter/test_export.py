@@ -223,7 +223,7 @@ def test_several_image_sizes(tmp_path):
 def test_a_network_that_is_bound_to_one_size_is_not_exported_for_two(head, tmp_path):
     model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 4, 1), *head)
     binarize_(model, Binarization("none"))
-    with pytest.raises(InputError, match="expected the same operation for each size of the input"):
+    with pytest.raises(InputError, match="expected the same operations for each size of the input"):
         export(model.eval(), tmp_path / "net.safetensors", [images(2, (8, 8)), images(2, (16, 16))])
     assert list(tmp_path.iterdir()) == []
 
@@ -401,7 +401,7 @@ REFUSED = {
     "expected a BatchNorm with running statistics": nn.BatchNorm2d(4, track_running_stats=False),
     "expected upsampling by whole numbers": nn.Upsample(scale_factor=1.5),
     "expected upsampling by whole numbers, found .0.4": nn.Upsample(size=(4, 4)),
-    r"operation, test_export.py:\d+: expected operators among .*, found aten.tanh.default": nn.Tanh(),
+    r"operation, test_export.py:\d+: expected an operator that the file has, found aten.tanh.default": nn.Tanh(),
     "Unusual: expected a model that torch.export can trace": decides,
     "expected max pooling without dilation or ceil_mode": nn.MaxPool2d(3, ceil_mode=True),
     "expected average pooling without ceil_mode or divisor": nn.AvgPool2d(3, divisor_override=2),

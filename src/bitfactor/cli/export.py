@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> None:
 def _export(options: Arguments, output: Path) -> ExportReport:
     run = Run(options.run)
     recipe, interface = recipe_of(run), run.interface()
-    examples = torch.randn(_EXAMPLES, *recipe.input_shape, generator=torch.Generator().manual_seed(0))
+    examples = torch.randn(_EXAMPLES, *recipe.input_shape, generator=torch.Generator().manual_seed(1))
     return bitfactor.export(
         restore(recipe, run, best=options.best),
         output,

@@ -117,10 +117,14 @@ def bake(model: nn.Module) -> nn.Module:
     InputError
         If a binary layer is of a kind that the file has no operation for.
     """
+    if isinstance(model, BinaryLayer):
+        return _baked("", model).eval()
     baked = copy.deepcopy(model).eval()
-    for name, layer in model.named_modules():
+    made: dict[nn.Module, _BakedLayer] = {}
+    for name, layer in model.named_modules(remove_duplicate=False):
         if isinstance(layer, BinaryLayer):
-            baked.set_submodule(name, _baked(name, layer))
+            made[layer] = made.get(layer) or _baked(name, layer)
+            baked.set_submodule(name, made[layer])
     return baked
 
 

@@ -21,7 +21,7 @@ class Builder:
     The graph knows no sequences: what torch has as (C, L) may stand in it as (C, 1, L). `shape` is the
     graph's, `torch_shape` is torch's, both without the batch dimension. `module` is the path of the module
     being visited, `where` that and the line of the user's code, `result` the shape that torch gives there,
-    with the batch of `batch` samples.
+    with the batch of `batch` samples; `modules` tells of each node in which module it stands.
     """
 
     def __init__(self, input: Value, batch: int) -> None:
@@ -29,6 +29,7 @@ class Builder:
         self.nodes: list[Node] = []
         self.values: dict[str, Value] = {input.name: input}
         self.torch_shapes: dict[str, Shape] = {input.name: input.shape}
+        self.modules: dict[str, str] = {}
         self.module, self.where = "", ""
         self.result: Shape = ()
 
@@ -46,6 +47,7 @@ class Builder:
         except InputError as error:
             raise self.refused(error.expected, error.found, "express that part in another way") from error
         self.nodes.append(node)
+        self.modules[node.name] = self.module
         return node.name
 
     def graph(self, outputs: Sequence[str]) -> Graph:

@@ -4,7 +4,6 @@ import copy
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
 
 import numpy as np
 import torch
@@ -12,9 +11,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bitfactor.atomic import replacing
-from bitfactor.errors import InputError
+from bitfactor.exporter.expectations import (
+    expect_description,
+    expect_examples,
+    expect_model,
+    expect_real,
+    expect_same_operations,
+)
 from bitfactor.exporter.fold import fold
-from bitfactor.exporter.lower import lower
+from bitfactor.exporter.lower import Lowered, lower
 from bitfactor.exporter.parity import as_tuple, check, check_trace, relative_difference, torch_values
 from bitfactor.exporter.quantise import Real, quantise
 from bitfactor.exporter.report import (
@@ -26,7 +31,6 @@ from bitfactor.exporter.report import (
 )
 from bitfactor.format import Graph, InputSpec, ModelFile, Skeleton, save
 from bitfactor.format.file import golden_input
-from bitfactor.nn import BinaryLayer
 from bitfactor.runtime import Session, instruction_sets, reference
 from bitfactor.runtime.session import runner
 
@@ -68,9 +72,9 @@ def export(
     Raises
     ------
     InputError
-        If the model is in training mode or has no binary layer, cannot be lowered (an operator that is not
-        supported is named, and where it stands), does other operations for another size, the runtime
-        disagrees with torch, or `path` cannot be written.
+        If the model is in training mode, has no binary layer or a number that is not finite, cannot be
+        lowered (an operator that is not supported is named, and where it stands), does other operations for
+        another size or number of samples, the runtime disagrees with torch, or `path` cannot be written.
 
     Example
     -------
@@ -78,13 +82,15 @@ def export(
     >>> plan = bitfactor.binarize_(model, bitfactor.Binarization(latent="tucker"))
     >>> print(bitfactor.export(model.eval(), "net.safetensors", torch.randn(2, 3, 32, 32)))
     """
-    _expect_exportable(model, real)
+    expect_model(model)
+    expect_real(real)
+    examples = expect_examples([example_input] if isinstance(example_input, Tensor) else list(example_input))
     model = copy.deepcopy(model).cpu()
-    examples = [example_input] if isinstance(example_input, Tensor) else list(example_input)
     first, *others = (_checked_graph(model, example[:CHECKED].detach().cpu(), real) for example in examples)
     for other in others:
-        _expect_same_operations(first.graph, other.graph)
+        expect_same_operations(first.graph, other.graph, "size of the input")
     graph = first.graph
+    expect_description(graph, input_spec, labels, skeleton, provenance or {})
     report = _report(model, (first, *others), real)
     file = ModelFile(
         graph,
@@ -108,13 +114,16 @@ class _Checked:
     """A graph that does what torch does on `inputs`, and what it was before it was folded."""
 
     graph: Graph
-    lowered: Graph
+    lowered: Lowered
     inputs: tuple[Tensor, ...]
     real_error: float
 
 
 def _checked_graph(model: nn.Module, example: Tensor, real: Real) -> _Checked:
     lowered = lower(model, example)
+    # The batch must not matter: traced with another number of samples, the operations are the same.
+    other = lower(model, example[:1] if len(example) > 1 else example.repeat_interleave(2, 0))
+    expect_same_operations(lowered.graph, other.graph, "number of samples")
     graph, stands_for = fold(lowered.graph)
     graph = quantise(graph, real)
     inputs = (example, _random_like(example))
@@ -122,16 +131,16 @@ def _checked_graph(model: nn.Module, example: Tensor, real: Real) -> _Checked:
     for x in inputs:
         check_trace(model, lowered, x)
         error = max(error, check(graph, torch_values(lowered, x), stands_for, real))
-    return _Checked(graph, lowered.graph, inputs, error)
+    return _Checked(graph, lowered, inputs, error)
 
 
 def _report(model: nn.Module, checked: Sequence[_Checked], real: Real) -> ExportReport:
     graph = checked[0].graph
-    layers = layer_reports(graph, model)
+    layers = layer_reports(graph, model, checked[0].lowered.modules)
     outcomes = [_end_to_end(model, each.graph, x) for each in checked for x in each.inputs]
     return ExportReport(
         layers=layers,
-        folded=folded_away(checked[0].lowered, graph),
+        folded=folded_away(checked[0].lowered.graph, graph),
         warnings=warnings_about(layers, model),
         real=real,
         real_error=max(each.real_error for each in checked),
@@ -140,41 +149,6 @@ def _report(model: nn.Module, checked: Sequence[_Checked], real: Real) -> Export
         same_class=sum(same for _, same in outcomes),
         max_difference=max(difference for difference, _ in outcomes),
     )
-
-
-def _expect_exportable(model: nn.Module, real: str) -> None:
-    if real not in get_args(Real):
-        raise InputError(
-            "real", expected=f"one of {', '.join(get_args(Real))}", found=repr(real), fix="choose"
-        )
-    if not any(isinstance(module, BinaryLayer) for module in model.modules()):
-        raise InputError(
-            type(model).__name__,
-            expected="a model with binary layers",
-            found="none: each weight is a real number",
-            fix="call bitfactor.binarize_(model) and train it",
-        )
-    training = next((name for name, module in model.named_modules() if module.training), None)
-    if training is not None:
-        raise InputError(
-            f"{type(model).__name__}{f', module {training}' if training else ''}",
-            expected="evaluation mode, in which BatchNorm uses its running statistics",
-            found="training mode",
-            fix="call model.eval() first",
-        )
-
-
-def _expect_same_operations(graph: Graph, other: Graph) -> None:
-    size = "x".join(map(str, other.input.shape[1:]))
-    for a, b in zip(graph.nodes, other.nodes, strict=False):
-        same = (a.name, a.op, a.inputs, a.attributes) == (b.name, b.op, b.inputs, b.attributes)
-        if not same or any(not np.array_equal(a.tensors[role], b.tensors[role]) for role in a.tensors):
-            raise InputError(
-                f"node {a.name!r} ({a.op})",
-                expected="the same operation for each size of the input",
-                found=f"another one for {size}",
-                fix="export one size a file, or use global pooling and factors instead of fixed sizes",
-            )
 
 
 def _random_like(x: Tensor) -> Tensor:

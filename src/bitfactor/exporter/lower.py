@@ -1,7 +1,9 @@
 """A torch model becomes a Graph: `torch.export`, then operator by operator."""
 
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,17 +14,22 @@ from torch import Tensor, fx, nn
 from bitfactor.errors import InputError
 from bitfactor.exporter.bake import bake
 from bitfactor.exporter.builder import Builder
-from bitfactor.exporter.operators import LOWERING
+from bitfactor.exporter.operators import FAMILIES, LOWERING
 from bitfactor.format import Graph, Value
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A graph, the traced module that it comes from, and value of the graph -> node of the module."""
+    """A graph and the trace that it comes from.
+
+    `origins` maps values of the graph to nodes of the trace, `modules` nodes of the graph to modules of the
+    model.
+    """
 
     graph: Graph
-    module: fx.GraphModule
+    trace: fx.GraphModule
     origins: Mapping[str, str]
+    modules: Mapping[str, str]
 
 
 def lower(model: nn.Module, example_input: Tensor) -> Lowered:
@@ -35,18 +42,57 @@ def lower(model: nn.Module, example_input: Tensor) -> Lowered:
         operator and the module it stands in.
     """
     baked = bake(model)
+    _expect_tensors(model, example_input)
     try:
-        program = torch.export.export(baked, (example_input,))
+        with torch.no_grad(), _quiet():
+            program = torch.export.export(baked, (example_input,))
     except Exception as error:
-        first_line = next(iter(str(error).strip().splitlines()), "")
         raise InputError(
             type(model).__name__,
             expected="a model that torch.export can trace",
-            found=f"{type(error).__name__}: {first_line}",
+            found=_first_line(error),
             fix="remove control flow that depends on values, and see the torch.export documentation",
         ) from error
     builder = Builder(Value("input", tuple(example_input.shape[1:]), "float32"), len(example_input))
     return _visit(program.module(), builder)
+
+
+def _expect_tensors(model: nn.Module, example: Tensor) -> None:
+    try:
+        with torch.no_grad():
+            outputs = model(example)
+    except Exception as error:
+        raise InputError(
+            type(model).__name__,
+            expected=f"a model that takes one input, such as the example of shape {tuple(example.shape)}",
+            found=_first_line(error),
+            fix="pass a batch that model(example_input) runs on",
+        ) from error
+    found = outputs if isinstance(outputs, tuple | list) else [outputs]
+    if not found or not all(isinstance(output, Tensor) for output in found):
+        raise InputError(
+            type(model).__name__,
+            expected="a tensor as output, or several in a tuple",
+            found=type(
+                next((output for output in found if not isinstance(output, Tensor)), outputs)
+            ).__name__,
+            fix="export a model that returns tensors",
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what torch logs of a failing trace, dozens of lines, off the screen: the error says it in one."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _visit(module: fx.GraphModule, builder: Builder) -> Lowered:
@@ -59,42 +105,53 @@ def _visit(module: fx.GraphModule, builder: Builder) -> Lowered:
             environment[node] = _attribute(module, node.target)
         elif node.op == "output":
             found = fx.map_arg(node.args[0], environment.__getitem__)
-            outputs = (found,) if isinstance(found, str) else tuple(found)
+            outputs = tuple(found) if isinstance(found, tuple | list) else (found,)
         elif node.op == "call_function":
             environment[node] = _call(node, environment, builder)
+    if not all(isinstance(name, str) for name in outputs):
+        builder.where = "the model"
+        raise builder.refused("outputs that depend on the input", "a constant", "leave it out")
     graph = builder.graph([builder.as_torch(name) for name in outputs])
     origins = {value: node.name for node, value in reversed(environment.items()) if isinstance(value, str)}
-    return Lowered(graph, module, origins)
+    return Lowered(graph, module, origins, builder.modules)
 
 
-def _attribute(module: nn.Module, path: str) -> Tensor:
+def _attribute(module: nn.Module, path: str) -> Any:
+    """Return a constant of the trace: a tensor, or the body of a region such as torch.autocast."""
     owner, _, name = path.rpartition(".")
-    return getattr(module.get_submodule(owner), name).detach()  # type: ignore[no-any-return]
+    value = getattr(module.get_submodule(owner), name)
+    return value.detach() if isinstance(value, Tensor) else value
 
 
 def _call(node: fx.Node, environment: dict[fx.Node, Any], builder: Builder) -> Any:
     args = fx.map_arg(node.args, environment.__getitem__)
     kwargs = fx.map_arg(node.kwargs, environment.__getitem__)
-    if all(isinstance(environment[operand], Tensor | torch.Size | int) for operand in node.all_input_nodes):
-        return node.target(*args, **kwargs)  # type: ignore[operator]
     builder.module = _module_path(node)
     builder.where = ", ".join(part for part in (builder.module, _line(node)) if part)
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and "dropout" not in str(
+        node.target
+    ):
+        raise builder.refused("operators that give the same each time", str(node.target), "leave it out")
+    if all(isinstance(environment[operand], Tensor | torch.Size | int) for operand in node.all_input_nodes):
+        return node.target(*args, **kwargs)  # type: ignore[operator]
     builder.result = _shape(node.meta.get("val"))
     if any(environment[operand] is None for operand in node.all_input_nodes):
         raise builder.refused("values that the file holds", "places of maxima", "use the maxima alone")
     rule = LOWERING.get(str(node.target))
     if rule is None:
         raise builder.refused(
-            f"operators among {', '.join(sorted(name for name in LOWERING if name.startswith('aten.')))}",
+            "an operator that the file has",
             str(node.target),
-            "express that part with these, or leave it out of the exported model",
+            f"express that part with {FAMILIES}, or leave it out of the exported model",
         )
     try:
         result = rule(builder, *args, **kwargs)
-    except (TypeError, RuntimeError) as error:
+    except InputError:
+        raise
+    except Exception as error:
         raise builder.refused(
             f"{node.target} in a form that the file can hold",
-            " ".join(str(error).split())[:200],
+            f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
             "express that part in another way, or leave it out of the exported model",
         ) from error
     if isinstance(result, str):

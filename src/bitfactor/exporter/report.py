@@ -105,13 +105,17 @@ def _cells(layer: LayerReport) -> list[str]:
     ]
 
 
-def layer_reports(graph: Graph, model: nn.Module) -> tuple[LayerReport, ...]:
-    """Describe the layers that hold weights; `model` tells why some are real."""
+def layer_reports(graph: Graph, model: nn.Module, paths: Mapping[str, str]) -> tuple[LayerReport, ...]:
+    """Describe the layers that hold weights; the modules that nodes stand in tell why some are real."""
     modules = dict(model.named_modules())
-    return tuple(_layer_report(node, graph, modules) for node in graph.nodes if node.op in _LAYERS)
+    return tuple(
+        _layer_report(node, graph, modules.get(paths[node.name]))
+        for node in graph.nodes
+        if node.op in _LAYERS
+    )
 
 
-def _layer_report(node: Node, graph: Graph, modules: Mapping[str, nn.Module]) -> LayerReport:
+def _layer_report(node: Node, graph: Graph, module: nn.Module | None) -> LayerReport:
     weight, kind = node.tensors["weight"], _LAYERS[node.op]
     shape = weight.shape
     if kind == "binary":
@@ -120,7 +124,7 @@ def _layer_report(node: Node, graph: Graph, modules: Mapping[str, nn.Module]) ->
     return LayerReport(
         name=node.name,
         kind=kind,
-        why="turned binary" if kind == "binary" else _why_real(modules.get(node.name)),
+        why="turned binary" if kind == "binary" else _why_real(module),
         shape=shape,
         macs=prod(shape) * prod(graph.values[node.name].shape[1:]),
         float_bytes=4 * prod(shape),

@@ -10,6 +10,11 @@ from typing import Any
 
 from bitfactor.exporter.operators import layers, pointwise, pooling, shapes
 
+FAMILIES = (
+    "convolutions, linear layers, BatchNorm, ReLU and its kin, clamp, sigmoid, softmax over channels, sums, "
+    "products, cat, pooling, nearest upsampling, reshape, permute, slices"
+)
+
 LOWERING: dict[str, Callable[..., Any]] = {
     "bitfactor.binary_conv1d.default": layers.binary_conv,
     "bitfactor.binary_conv2d.default": layers.binary_conv,
@@ -30,15 +35,23 @@ LOWERING: dict[str, Callable[..., Any]] = {
     "aten.hardtanh_.default": pointwise.hardtanh,
     "aten.clamp.default": pointwise.clip,
     "aten.clamp_.default": pointwise.clip,
+    "aten.relu6_.default": lambda b, x: pointwise.clip(b, x, 0, 6),
     "aten.sigmoid.default": pointwise.sigmoid,
+    "aten.sigmoid_.default": pointwise.sigmoid,
+    "aten.silu.default": lambda b, x: pointwise.mul(b, x, pointwise.sigmoid(b, x)),
+    "aten.hardsigmoid.default": pointwise.hardsigmoid,
+    "aten.hardswish.default": lambda b, x: pointwise.mul(b, x, pointwise.hardsigmoid(b, x)),
     "aten.softmax.int": pointwise.softmax,
     "aten.neg.default": lambda b, x: pointwise.mul(b, x, -1.0),
     "aten.add.Tensor": pointwise.add,
     "aten.add_.Tensor": pointwise.add,
     "aten.sub.Tensor": pointwise.sub,
+    "aten.sub_.Tensor": pointwise.sub,
+    "aten.rsub.Scalar": lambda b, x, y, alpha=1: pointwise.sub(b, y, x, alpha),
     "aten.mul.Tensor": pointwise.mul,
     "aten.mul_.Tensor": pointwise.mul,
     "aten.div.Tensor": pointwise.div,
+    "aten.div_.Tensor": pointwise.div,
     "aten.max_pool1d.default": pooling.max_pool,
     "aten.max_pool2d.default": pooling.max_pool,
     "aten.avg_pool1d.default": pooling.avg_pool,
@@ -65,7 +78,12 @@ LOWERING: dict[str, Callable[..., Any]] = {
     "aten.chunk.default": shapes.chunk,
     "aten.split.Tensor": shapes.split,
     "aten.split_with_sizes.default": shapes.split_with_sizes,
+    "aten.expand.default": shapes.same,
+    "aten.expand_as.default": shapes.same,
+    "aten.alias.default": shapes.same,
     "aten.dropout.default": shapes.same,
+    "aten.dropout_.default": shapes.same,
+    "aten.feature_dropout.default": shapes.same,
     "aten.detach.default": shapes.same,
     "aten.contiguous.default": shapes.same,
     "aten.clone.default": shapes.same,

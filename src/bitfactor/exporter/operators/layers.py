@@ -99,7 +99,7 @@ def batch_norm(
     training: bool, momentum: float, eps: float, cudnn: bool,
 ) -> str:  # fmt: skip
     """Read scale and shift off torch's own kernel, so that they carry its rounding."""
-    if mean is None or var is None:
+    if training or mean is None or var is None:
         raise b.refused(
             "a BatchNorm with running statistics",
             "one that normalises by the batch",

@@ -39,6 +39,10 @@ def sigmoid(b: Builder, x: str) -> str:
     return b.emit("sigmoid", [b.real(x)])
 
 
+def hardsigmoid(b: Builder, x: str) -> str:
+    return clip(b, add(b, mul(b, x, 1 / 6), 0.5), 0, 1)
+
+
 def softmax(b: Builder, x: str, dim: int, dtype: torch.dtype | None = None) -> str:
     if b.axis(x, dim) != 0:
         raise b.refused("softmax over dimension 1, the channels", f"dimension {dim}", "permute first")

@@ -1,0 +1,125 @@
+"""What `export` asks of what it is given, before it begins."""
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bitfactor.errors import InputError
+from bitfactor.exporter.quantise import Real
+from bitfactor.format import Graph, InputSpec, Node, Skeleton
+from bitfactor.nn import BinaryLayer
+
+
+def expect_model(model: object) -> None:
+    """Raise InputError unless this is a binary network of finite float32 numbers, in evaluation mode."""
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            "model", expected="a torch module", found=type(model).__name__, fix="pass the network itself"
+        )
+    where = type(model).__name__
+    if not any(isinstance(module, BinaryLayer) for module in model.modules()):
+        raise InputError(
+            where,
+            expected="a model with binary layers",
+            found="none: each weight is a real number",
+            fix="call bitfactor.binarize_(model) and train it",
+        )
+    training = next((name for name, module in model.named_modules() if module.training), None)
+    if training is not None:
+        raise InputError(
+            f"{where}{f', module {training}' if training else ''}",
+            expected="evaluation mode, in which BatchNorm uses its running statistics",
+            found="training mode",
+            fix="call model.eval() first",
+        )
+    for name, tensor in model.state_dict().items():
+        _expect_numbers(f"{where}, {name}", tensor)
+
+
+def _expect_numbers(where: str, tensor: Tensor) -> None:
+    if tensor.is_floating_point() and tensor.dtype != torch.float32:
+        raise InputError(where, expected="float32", found=str(tensor.dtype), fix="call .float() first")
+    if not tensor.isfinite().all():
+        raise InputError(
+            where, expected="finite numbers", found="NaN or infinity", fix="go back to an earlier checkpoint"
+        )
+
+
+def expect_examples(examples: Sequence[object]) -> list[Tensor]:
+    """Return the example inputs, or raise InputError unless each is a batch of finite float32 numbers."""
+    if not examples:
+        raise InputError("example_input", expected="a batch", found="none", fix="pass what the model takes")
+    for example in examples:
+        if not isinstance(example, Tensor) or example.ndim < 2 or not len(example):
+            found = f"shape {tuple(example.shape)}" if isinstance(example, Tensor) else type(example).__name__
+            raise InputError(
+                "example_input",
+                expected="a tensor of one or more samples, (N, ...), or several of different sizes",
+                found=found,
+                fix="pass what the model takes; the file takes one input",
+            )
+        _expect_numbers("example_input", example)
+    return [example for example in examples if isinstance(example, Tensor)]
+
+
+def expect_real(real: str) -> None:
+    """Raise InputError unless `real` names how real-valued layers are stored."""
+    if real not in get_args(Real):
+        raise InputError(
+            "real", expected=f"one of {', '.join(get_args(Real))}", found=repr(real), fix="choose"
+        )
+
+
+def expect_description(
+    graph: Graph,
+    input_spec: InputSpec | None,
+    labels: Sequence[str],
+    skeleton: Skeleton | None,
+    provenance: Mapping[str, str],
+) -> None:
+    """Raise InputError unless what is stored with the network fits its input and its first output."""
+    output = graph.values[graph.outputs[0]].shape[0]
+    if isinstance(labels, str) or (labels and len(labels) != output):
+        found = repr(labels) if isinstance(labels, str) else str(len(labels))
+        raise InputError(
+            "labels", expected=f"{output} names, one per class", found=found, fix="pass them all"
+        )
+    if skeleton is not None and len(skeleton.joints) != output:
+        raise InputError(
+            "skeleton",
+            expected=f"{output} joints, one per map",
+            found=str(len(skeleton.joints)),
+            fix="pass the skeleton that the network was trained with",
+        )
+    if input_spec is not None and graph.input.shape != (len(input_spec.mean), *input_spec.size):
+        raise InputError(
+            "input_spec",
+            expected=f"pictures shaped {graph.input.shape}, as the first example",
+            found=str((len(input_spec.mean), *input_spec.size)),
+            fix="pass an example of the size that pictures are prepared to",
+        )
+    if not all(isinstance(text, str) for pair in provenance.items() for text in pair):
+        raise InputError("provenance", expected="texts", found=repr(dict(provenance))[:80], fix="use str()")
+
+
+def expect_same_operations(graph: Graph, other: Graph, cause: str) -> None:
+    """Raise InputError unless two graphs do the same; `cause` says in what their inputs differ."""
+    pairs = zip_longest(graph.nodes, other.nodes)
+    first = next((a or b for a, b in pairs if a is None or b is None or not _same(a, b)), None)
+    if first is not None or graph.outputs != other.outputs:
+        raise InputError(
+            f"node {first.name!r} ({first.op})" if first is not None else "the outputs",
+            expected=f"the same operations for each {cause}",
+            found="others",
+            fix="replace what is computed from shapes by a layer that is not, or export one size a file",
+        )
+
+
+def _same(a: Node, b: Node) -> bool:
+    if (a.name, a.op, a.inputs, a.attributes) != (b.name, b.op, b.inputs, b.attributes):
+        return False
+    return all(np.array_equal(a.tensors[role], b.tensors[role]) for role in a.tensors)
