@@ -98,7 +98,7 @@ def test_a_binary_network_gives_the_same_outputs():
     theirs(x)
     model = ours(activation="prelu")
     binarize_(model, Binarization(latent="none", scale="learned"))
-    checkpoint = {f"module.{name}": tensor for name, tensor in theirs.state_dict().items()}
+    checkpoint = {f"module._orig_mod.{name}": tensor for name, tensor in theirs.state_dict().items()}
     loaded = load_weights(model, {"epoch": 3, "state_dict": checkpoint})
     assert (loaded.fresh, loaded.unused) == ((), ())
     assert str(loaded) == f"{len(loaded.taken)} tensors taken over"
@@ -113,8 +113,32 @@ def test_another_number_of_classes():
     assert "fc.bias" in load_weights(ours(), state, skip=["fc"]).unused
 
 
-def test_a_checkpoint_of_something_else():
-    with pytest.raises(InputError, match=r"expected names such as conv1.weight.*found encoder.0"):
-        load_weights(ours(), {"encoder.0": torch.zeros(3)})
-    with pytest.raises(InputError, match="found no tensors"):
-        load_weights(ours(), {"epoch": 3})
+def test_a_checkpoint_that_does_not_fit_changes_nothing():
+    model, state = ours(), as_torchvision_names_them()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    wrong = {
+        r"a tensor for conv1.weight, found none": {"encoder.0": torch.zeros(3)},
+        r"a tensor for conv1.weight": {"epoch": 3},
+        r"expected a mapping from names to tensors, found list": [state],
+        r"expected tensors that the model has, found layer3.0.conv1.weight and 0 others": {
+            **state,
+            "layer3.0.conv1.weight": torch.zeros(1),
+        },
+        r"fc.weight: expected shape \(7, 128\)": {**state, "fc.weight": torch.zeros(9, 128)},
+    }
+    for message, checkpoint in wrong.items():
+        with pytest.raises(InputError, match=message):
+            load_weights(model, checkpoint)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_module_to_skip_that_is_not_there():
+    with pytest.raises(InputError, match="skip: expected names of modules, found 'fcc'; did you mean fc"):
+        load_weights(ours(), as_torchvision_names_them(), skip=["fcc"])
+
+
+def test_a_factorised_network_is_told_to_load_before():
+    model = ours()
+    binarize_(model, Binarization(latent="tucker"))
+    with pytest.raises(InputError, match="load before binarize_"):
+        load_weights(model, as_torchvision_names_them())

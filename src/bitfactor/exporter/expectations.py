@@ -74,6 +74,17 @@ def expect_real(real: str) -> None:
         )
 
 
+def expect_binary(graph: Graph, model: nn.Module) -> None:
+    """Raise InputError unless a binary layer is on the way from the input to an output."""
+    if not any(node.op.startswith("binary") for node in graph.nodes):
+        raise InputError(
+            type(model).__name__,
+            expected="outputs that binary layers take part in",
+            found="none that do",
+            fix="export the part of the model that has them",
+        )
+
+
 def expect_description(
     graph: Graph,
     input_spec: InputSpec | None,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bitfactor.atomic import replacing
 from bitfactor.exporter.expectations import (
+    expect_binary,
     expect_description,
     expect_examples,
     expect_model,
@@ -90,6 +91,7 @@ def export(
     for other in others:
         expect_same_operations(first.graph, other.graph, "size of the input")
     graph = first.graph
+    expect_binary(graph, model)
     expect_description(graph, input_spec, labels, skeleton, provenance or {})
     report = _report(model, (first, *others), real)
     file = ModelFile(

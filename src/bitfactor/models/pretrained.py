@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bitfactor.errors import InputError
+from bitfactor.errors import InputError, near_matches
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ def load_weights(model: nn.Module, checkpoint: Mapping[str, Any], skip: Sequence
     Raises
     ------
     InputError
-        If no name fits, or a tensor has another shape.
+        If a tensor of the model is missing, one of the checkpoint has no use or another shape, or `skip`
+        names no module. The model is then as it was.
 
     Example
     -------
@@ -58,37 +59,71 @@ def load_weights(model: nn.Module, checkpoint: Mapping[str, Any], skip: Sequence
     >>> print(load_weights(model, torch.load("resnet18.pth", weights_only=True), skip=["fc"]))
     """
     given = _renamed(_tensors(checkpoint))
+    for module in skip:
+        if not any(_within(name, module) for name in model.state_dict()):
+            fix = near_matches(module, [name for name, _ in model.named_modules()])
+            raise InputError("skip", expected="names of modules", found=repr(module), fix=fix)
     wanted = {
         name: tensor
         for name, tensor in model.state_dict(keep_vars=True).items()
-        if not name.endswith("num_batches_tracked")
-        and not any(name == module or name.startswith(f"{module}.") for module in skip)
+        if not name.endswith("num_batches_tracked") and not any(_within(name, module) for module in skip)
     }
     pairs = {name: source for name in wanted if (source := _source(name)) in given}
-    if not pairs:
+    used = set(pairs.values())
+    fresh = [name for name in wanted if name not in pairs]
+    unused = [name for name in given if name not in used]
+    _expect_fit(fresh, [name for name in unused if not any(_within(name, module) for module in skip)])
+    values = {name: _shaped(name, wanted[name], given[source]) for name, source in pairs.items()}
+    with torch.no_grad():
+        for name, value in values.items():
+            wanted[name].copy_(value)
+    return Loaded(tuple(pairs), tuple(fresh), tuple(unused))
+
+
+def _within(name: str, module: str) -> bool:
+    return name.startswith(f"{module}.")
+
+
+def _expect_fit(fresh: Sequence[str], unused: Sequence[str]) -> None:
+    """Allow the BatchNorms of blocks to differ, which torchvision places elsewhere, and nothing else."""
+    elsewhere = [name for name in unused if _BEHIND in name]
+    missing = [name for name in fresh if not (elsewhere and re.match(r"layer\d+\.\d+\.bn\d", name))]
+    extra = [name for name in unused if _BEHIND not in name]
+    if missing:
+        latent = ".latent." in missing[0]
         raise InputError(
             "checkpoint",
-            expected=f"names such as {', '.join(list(wanted)[:3])}",
-            found=", ".join(list(given)[:3]) or "no tensors",
-            fix="load the weights of a ResNet of the same depth",
+            expected=f"a tensor for {missing[0]}",
+            found=f"none, and {len(missing) - 1} others missing",
+            fix="load before binarize_"
+            if latent
+            else "load the weights of a ResNet of the same depth, or use skip",
         )
-    for name, source in pairs.items():
-        _copy(name, wanted[name], given[source])
-    used = set(pairs.values())
-    return Loaded(
-        tuple(pairs),
-        tuple(name for name in wanted if name not in pairs),
-        tuple(name for name in given if name not in used),
-    )
+    if extra:
+        raise InputError(
+            "checkpoint",
+            expected="tensors that the model has",
+            found=f"{extra[0]} and {len(extra) - 1} others",
+            fix="build the model of the same depth, or name the module in skip",
+        )
 
 
-def _tensors(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
-    for key in ("state_dict", "model"):
-        if isinstance(checkpoint.get(key), Mapping):
-            checkpoint = checkpoint[key]
+_BEHIND = ".behind."
+
+
+def _tensors(checkpoint: object) -> dict[str, Tensor]:
+    if not isinstance(checkpoint, Mapping):
+        raise InputError(
+            "checkpoint",
+            expected="a mapping from names to tensors",
+            found=type(checkpoint).__name__,
+            fix="pass what torch.load(file, weights_only=True) gives",
+        )
+    inner = (checkpoint.get(key) for key in ("state_dict", "model"))
+    found: Mapping[str, Any] = next((value for value in inner if isinstance(value, Mapping)), checkpoint)
     return {
-        name.removeprefix("module."): value
-        for name, value in checkpoint.items()
+        name.removeprefix("module.").removeprefix("_orig_mod."): value
+        for name, value in found.items()
         if isinstance(value, Tensor) and not name.endswith("num_batches_tracked")
     }
 
@@ -110,7 +145,7 @@ def _source(name: str) -> str:
     return name.replace(".scale.alpha", ".activation_post_process.alpha")
 
 
-def _copy(name: str, target: Tensor, tensor: Tensor) -> None:
+def _shaped(name: str, target: Tensor, tensor: Tensor) -> Tensor:
     if name.endswith(".alpha"):
         tensor = tensor.flatten()
     if target.shape != tensor.shape:
@@ -120,5 +155,4 @@ def _copy(name: str, target: Tensor, tensor: Tensor) -> None:
             found=str(tuple(tensor.shape)),
             fix="build the model with the same widths and classes, or name the module in skip",
         )
-    with torch.no_grad():
-        target.copy_(tensor)
+    return tensor

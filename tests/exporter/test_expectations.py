@@ -1,0 +1,209 @@
+"""What export is given and cannot use: one clear error, and no file. Models that users write: no error."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from bitfactor.convert import Binarization, binarize_
+from bitfactor.errors import InputError
+from bitfactor.exporter import export
+from bitfactor.format import InputSpec, Skeleton
+from bitfactor.runtime import Session
+
+
+class Network(nn.Module):
+    """Stem, BatchNorm, a binary convolution, BatchNorm, then what `ending` does, mean and head."""
+
+    def __init__(self, ending=lambda network, y: y):
+        super().__init__()
+        self.stem, self.bn = nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8)
+        self.conv, self.bn2 = (
+            nn.Sequential(*(nn.Conv2d(8, 8, 3, padding=1) for _ in range(3))),
+            nn.BatchNorm2d(8),
+        )
+        self.fc, self.ending = nn.Linear(8, 4), ending
+        binarize_(self.conv, Binarization("none", real_ends=False))
+        self.eval()
+
+    def forward(self, x):
+        y = self.ending(self, self.bn2(self.conv(self.bn(self.stem(x)))))
+        return self.fc(y.mean((2, 3))) if isinstance(y, torch.Tensor) and y.ndim == 4 else y
+
+
+X = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(3))
+LARGE = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(3))
+
+
+def refused(tmp_path, message, model, example=X, **options):
+    with pytest.raises(InputError, match=message) as raised:
+        export(model, tmp_path / "net.safetensors", example, **options)
+    assert "\n" not in str(raised.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+SIZES = {
+    "an operation more at the end": lambda n, y: F.relu(y) if y.shape[-1] > 8 else y,
+    "outputs in another order": lambda n, y: (y + 1, y) if y.shape[-1] > 8 else (y, y + 1),
+    "an output more": lambda n, y: (y, y) if y.shape[-1] > 8 else y,
+    "another constant": lambda n, y: y * (1.0 / y.shape[-1]),
+}
+
+
+@pytest.mark.parametrize("ending", SIZES.values(), ids=SIZES)
+def test_operations_that_depend_on_the_size(ending, tmp_path):
+    refused(tmp_path, "expected the same operations for each size of the input", Network(ending), [X, LARGE])
+
+
+SAMPLES = {
+    "a constant": lambda n, y: y / y.shape[0],
+    "a branch": lambda n, y: F.relu(y) if y.shape[0] == 2 else y,
+}
+
+
+@pytest.mark.parametrize("example", [X, X[:1]], ids=["two samples", "one sample"])
+@pytest.mark.parametrize("ending", SAMPLES.values(), ids=SAMPLES)
+def test_operations_that_depend_on_the_number_of_samples(ending, example, tmp_path):
+    refused(tmp_path, "expected the same operations for each number of samples", Network(ending), example)
+
+
+def test_a_batch_dimension_that_is_lost_with_one_sample(tmp_path):
+    model = Network(lambda n, y: n.fc(F.adaptive_avg_pool2d(y, 1).squeeze()))
+    refused(tmp_path, "expected", model)
+
+
+FORWARD = {
+    r"expected a tensor as output, or several in a tuple, found dict": lambda n, y: {"a": y},
+    r"expected a tensor as output, or several in a tuple, found tuple": lambda n, y: (y, (y,)),
+    r"expected outputs that depend on the input, found a constant": lambda n, y: (y, torch.ones(2, 3)),
+    r"in a form that the file can hold, found": lambda n, y: F.linear(y.mean((2, 3)), y.mean((2, 3))),
+    r"expected operators that give the same each time, found aten.randn": lambda n, y: (
+        y + torch.randn(1, 8, 1, 1)
+    ),
+    r"expected a BatchNorm with running statistics": lambda n, y: F.batch_norm(y, None, None, training=True),
+    r"one input, such as the example of shape .*, found RuntimeError: mat1": lambda n, y: n.fc(y.flatten(1)),
+    r"Network: expected a model that torch.export can trace": lambda n, y: y if y.sum() > 0 else -y,
+}
+
+
+@pytest.mark.parametrize("message", FORWARD)
+def test_what_a_forward_must_not_do(message, tmp_path):
+    refused(tmp_path, message, Network(FORWARD[message]))
+
+
+def test_a_trace_that_fails_prints_nothing_beside_its_error(tmp_path, capfd):
+    capfd.readouterr()
+    refused(tmp_path, "can trace", Network(lambda n, y: y if y.sum() > 0 else -y))
+    assert capfd.readouterr().err == ""
+
+
+def spoiled(name, value):
+    model = Network()
+    model.get_parameter(name).data.view(-1)[0] = value
+    return model
+
+
+@pytest.mark.parametrize("name", ["conv.1.latent.weight", "stem.weight", "bn2.bias"])
+def test_numbers_that_are_not_finite(name, tmp_path):
+    refused(tmp_path, f"Network, {name}: expected finite numbers", spoiled(name, torch.nan))
+
+
+def test_another_type_of_number(tmp_path):
+    refused(tmp_path, "stem.weight: expected float32, found torch.float64", Network().double())
+
+
+EXAMPLES = {
+    "found ndarray": np.zeros((2, 3, 8, 8), np.float32)[None],
+    "example_input: expected a batch, found none": [],
+    r"found shape \(0, 3, 8, 8\)": X[:0],
+    r"found shape \(\)": torch.tensor(1.0),
+    "example_input: expected finite numbers": X / 0,
+    "example_input: expected float32": X.double(),
+    "a model that takes one input.*found RuntimeError": torch.zeros(2, 5, 8, 8),
+}
+
+
+@pytest.mark.parametrize("message", EXAMPLES)
+def test_examples_that_are_none(message, tmp_path):
+    refused(tmp_path, message, Network(), EXAMPLES[message])
+
+
+def test_a_model_that_is_none(tmp_path):
+    refused(tmp_path, "model: expected a torch module, found function", lambda x: x)
+
+
+def test_outputs_without_binary_layers(tmp_path):
+    model = Network()
+    model.forward = lambda x: model.stem(x)
+    refused(tmp_path, "expected outputs that binary layers take part in", model)
+
+
+DESCRIPTIONS = {
+    "labels: expected 4 names, one per class, found 1": {"labels": ["cat"]},
+    "labels: expected 4 names, one per class, found 'abcd'": {"labels": "abcd"},
+    "skeleton: expected 4 joints, one per map, found 1": {"skeleton": Skeleton(("head",))},
+    r"input_spec: expected pictures shaped \(3, 8, 8\)": {
+        "input_spec": InputSpec((9, 9), (9, 9), (0,), (1,))
+    },
+    "provenance: expected texts": {"provenance": {"epochs": 3}},
+}
+
+
+@pytest.mark.parametrize("message", DESCRIPTIONS)
+def test_descriptions_that_do_not_fit(message, tmp_path):
+    refused(tmp_path, message, Network(), **DESCRIPTIONS[message])
+
+
+class Excited(nn.Module):
+    """Squeeze and excitation, spread by hand."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = nn.Conv2d(8, 4, 1), nn.Conv2d(4, 8, 1)
+
+    def forward(self, x):
+        return x * torch.sigmoid(self.up(F.silu(self.down(x.mean((2, 3), keepdim=True))))).expand_as(x)
+
+
+WRITTEN = {
+    "no_grad": torch.no_grad()(lambda n, y: y * 2),
+    "a full slice": lambda n, y: y[:, :, :8, :8] + 1,
+    "one minus": lambda n, y: 1 - y,
+    "dropout of channels": lambda n, y: F.dropout2d(y, 0.5, n.training),
+    "hard swish": lambda n, y: F.hardswish(y) + F.hardsigmoid(y),
+    "in place": lambda n, y: F.relu6(y.sub_(0.5).div_(2), inplace=True),
+}
+
+
+@pytest.mark.parametrize("ending", WRITTEN.values(), ids=WRITTEN)
+def test_what_people_write(ending, tmp_path):
+    expect_torch(Network(ending), tmp_path / "net.safetensors")
+
+
+def test_squeeze_and_excitation(tmp_path):
+    model = Network(lambda n, y: n.excited(y))
+    model.excited = Excited().eval()
+    expect_torch(model, tmp_path / "net.safetensors")
+
+
+def test_a_layer_under_two_names(tmp_path):
+    model = Network(lambda n, y: n.again(y))
+    model.again = nn.Sequential(model.conv[1]).eval()
+    expect_torch(model, tmp_path / "net.safetensors")
+
+
+def test_a_binary_layer_by_itself(tmp_path):
+    layer = Network().conv[1]
+    x = torch.randn(2, 8, 5, 5)
+    export(layer, tmp_path / "net.safetensors", x)
+    np.testing.assert_allclose(Session(tmp_path / "net.safetensors")(x.numpy()), layer(x).detach(), rtol=1e-6)
+
+
+def expect_torch(model, path):
+    for example in (X, X[:1]):
+        export(model, path, example)
+        for n in (1, 5):
+            x = torch.randn(n, 3, 8, 8)
+            with torch.no_grad():
+                np.testing.assert_allclose(Session(path)(x.numpy()), model(x), rtol=1e-4, atol=1e-5)
