@@ -219,6 +219,17 @@ def test_several_image_sizes(tmp_path):
         session(images(1, (20, 20)).numpy())
 
 
+def test_sequences_of_several_lengths(tmp_path):
+    torch.manual_seed(0)
+    model, lengths = Sequence(), (24, 40)
+    binarize_(model, Binarization("svd"))
+    export(model.eval(), tmp_path / "net.safetensors", [torch.randn(2, 3, length) for length in lengths])
+    for length in lengths:
+        x = torch.randn(3, 3, length)
+        found = Session(tmp_path / "net.safetensors")(x.numpy())
+        np.testing.assert_allclose(found, model(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("head", [[nn.AdaptiveMaxPool2d(1), nn.Flatten()], [nn.Upsample((48, 48))]])
 def test_a_network_that_is_bound_to_one_size_is_not_exported_for_two(head, tmp_path):
     model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 4, 1), *head)

@@ -98,15 +98,15 @@ class Builder:
         """Return a sequence (C, L) as a map (C, 1, L), and a map as it is."""
         if len(self.shape(name)) != 2:
             return name
-        channels, length = self.shape(name)
-        return self._shaped_as(
-            name, self.emit("reshape", [self.real(name)], {"shape": (channels, 1, length)})
-        )
+        shape = (self.shape(name)[0], 1, -1)
+        return self._shaped_as(name, self.emit("reshape", [self.real(name)], {"shape": shape}))
 
     def as_torch(self, name: str) -> str:
         """Return the value as real numbers in the shape that it has in torch."""
         name, shape = self.real(name), self.torch_shape(name)
-        return name if shape == self.shape(name) else self.emit("reshape", [name], {"shape": shape})
+        if shape == self.shape(name):
+            return name
+        return self.emit("reshape", [name], {"shape": (*shape[:-1], -1)})
 
     def alike(self, *names: str) -> list[str]:
         """Return the values as real numbers, all as torch has them unless all are maps already."""

@@ -278,10 +278,15 @@ def _concat(node: Node, *shapes: Shape) -> Shape:
 
 
 def _reshape(node: Node, x: Shape) -> Shape:
-    shape = node.attributes["shape"]
-    if not isinstance(shape, tuple) or not shape or np.prod(shape) != np.prod(x):
-        raise _bad(node, f"a shape of {np.prod(x)} numbers", repr(shape))
-    return _numbers(node, "shape", len(shape), 1)
+    """One length may be -1: what is left."""
+    shape, numbers = node.attributes["shape"], int(np.prod(x))
+    if not isinstance(shape, tuple) or not shape or not all(isinstance(n, int) for n in shape):
+        raise _bad(node, "a shape as integers", repr(shape))
+    known = int(np.prod([n for n in shape if n != -1]))
+    whole = tuple(numbers // max(known, 1) if n == -1 else n for n in shape)
+    if shape.count(-1) > 1 or min(whole) < 1 or np.prod(whole) != numbers:
+        raise _bad(node, f"a shape of {numbers} numbers", repr(shape))
+    return whole
 
 
 def _permute(node: Node, x: Shape) -> Shape:
