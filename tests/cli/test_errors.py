@@ -198,3 +198,8 @@ def test_a_reader_that_goes_away_gets_no_traceback():
     process.stdout.close()
     assert process.wait(timeout=120) == 141
     assert process.stderr.read() == b""
+
+
+def test_flags_of_another_task(fails, run):
+    assert "--flip: expected a network that finds joints" in fails("evaluate", run, "--flip")
+    assert "--page: expected a network that finds joints" in fails("evaluate", run, "--page", "x.html")

@@ -78,6 +78,7 @@ def classify(subject: Subject) -> Outcome:
 
 def evaluate_classification(subject: Subject, options: Arguments) -> None:
     """Print accuracy, in all and by class, and draw the confusion matrix if asked to."""
+    options.expect_unset("page", "flip", wanted="a network that finds joints")
     outcome = classify(subject)
     if options.confusion:
         from bitfactor.report.confusion import draw_confusion  # imports matplotlib

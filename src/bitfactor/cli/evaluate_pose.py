@@ -12,7 +12,6 @@ from bitfactor.cli.output import print_json
 from bitfactor.cli.pckh import print_score, score_document
 from bitfactor.cli.subject import Subject, held_out
 from bitfactor.data.pose import STRIDE, PoseData
-from bitfactor.errors import InputError
 from bitfactor.pose import decode, flip_maps
 from bitfactor.pose.pck import Score
 from bitfactor.pose.scale import on_target_scale
@@ -71,13 +70,7 @@ def find_joints(subject: Subject, *, flip: bool = False) -> Outcome:
 
 def evaluate_pose(subject: Subject, options: Arguments) -> None:
     """Print the joint table, and write the page of examples if asked to."""
-    if options.confusion is not None:
-        raise InputError(
-            "--confusion",
-            expected="a network that classifies",
-            found="one that finds joints",
-            fix="leave it out, or use --page",
-        )
+    options.expect_unset("confusion", wanted="a network that classifies")
     outcome = find_joints(subject, flip=options.flip)
     if options.page is not None:
         from bitfactor.cli.pose_page import write_page  # imports matplotlib

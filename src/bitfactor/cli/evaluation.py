@@ -5,6 +5,8 @@ from pathlib import Path
 
 import tyro
 
+from bitfactor.errors import InputError
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -26,3 +28,11 @@ class Arguments:
     """Poses: average the heatmaps with those of the mirrored picture."""
     json: bool = False
     """Print JSON."""
+
+    def expect_unset(self, *names: str, wanted: str) -> None:
+        """Raise InputError where a flag of another task is given; `wanted` says what it is for."""
+        for name in names:
+            if getattr(self, name):
+                raise InputError(
+                    f"--{name}", expected=wanted, found="one for another task", fix="leave it out"
+                )
