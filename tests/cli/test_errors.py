@@ -191,9 +191,10 @@ def test_file_that_names_no_recipe_or_no_pictures(fails, tmp_path):
     )
 
 
-def test_a_reader_that_goes_away_gets_no_traceback():
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_reader_that_goes_away_gets_no_traceback(flags):
     """As `bitfactor recipes | head -1` does, with a pipe that is closed before anything is printed."""
-    code = "import sys; from bitfactor.cli import main; sys.exit(main(['recipes']))"
+    code = f"import sys; from bitfactor.cli import main; sys.exit(main(['recipes', *{flags}]))"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
     assert process.wait(timeout=120) == 141

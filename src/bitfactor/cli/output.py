@@ -10,6 +10,13 @@ from rich.table import Table
 status = Console(stderr=True, highlight=False)
 
 
+class _Output(Console):
+    """Stdout. A reader that has gone is an error, as it is for `print`, and not the end of the program."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def print_json(value: Any) -> None:
     """Print `value` as JSON on stdout."""
     print(json.dumps(value, indent=2))
@@ -22,4 +29,4 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
         table.add_column(column, justify="right" if i else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console(highlight=False).print(table)
+    _Output(highlight=False).print(table)
