@@ -6,11 +6,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from bitfactor.convert import Binarization
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer, LearnedScale
 from bitfactor.training import Teachable, build
 from bitfactor.training.preparation import prepare
 from bitfactor.training.step import Stepper
+
+LATENTS = ["none", "svd", "tucker", "holistic", "cp", "tt"]
 
 
 @pytest.fixture
@@ -134,6 +137,17 @@ def test_each_optimizer_and_precision_lowers_the_loss(stepper_of, toy, optimizer
         stepper.update()
     assert min(losses[-5:]) < 0.7 * losses[0]
     assert {parameter.dtype for parameter in stepper.network.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("latent", LATENTS)
+def test_channels_last_changes_the_layout_alone(stepper_of, toy, latent):
+    """Also where a core has more than four modes, as a bank's has."""
+    binarization = Binarization(latent=latent, groups="auto" if latent == "holistic" else None)
+    batch = next(toy.train_batches(16, 0, 0))
+    losses = [
+        stepper_of(binarization=binarization, channels_last=last).loss_of(*batch, 0) for last in (False, True)
+    ]
+    torch.testing.assert_close(*losses, rtol=1e-3, atol=1e-3)
 
 
 def test_mixup_and_smoothing_need_classes(recipe_of_toy):
