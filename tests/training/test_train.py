@@ -19,7 +19,7 @@ def test_every_latent_and_scale_trains_and_exports(latent, scale, tmp_path):
     from bitfactor.cli import main
 
     flags = ["--latent", latent, "--scale", scale, "--epochs", "2", "--batch-size", "256"]
-    flags += ["--learning-rate", "0.01"]
+    flags += ["--learning-rate", "0.003"]
     assert main(["train", "digits", "--out", str(tmp_path / "run"), *flags]) == 0
     first, last = Run(tmp_path / "run").history()
     assert last["loss"] < first["loss"]
