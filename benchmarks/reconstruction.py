@@ -29,10 +29,11 @@ SHAPES += [(512, 256, 3, 3), (512, 512, 3, 3)]
 def seconds(run: Callable[[], object], least: float = 0.01) -> float:
     """Return the time of one call, over enough calls to take `least` seconds."""
     calls, start = 0, time.perf_counter()
-    while (spent := time.perf_counter() - start) < least:
+    while True:
         run()
         calls += 1
-    return spent / calls
+        if (spent := time.perf_counter() - start) >= least:
+            return spent / calls
 
 
 def candidates(shape: tuple[int, ...]) -> dict[str, tuple[list[Tensor], Callable[[], Tensor]]]:
