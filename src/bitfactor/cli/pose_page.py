@@ -16,24 +16,31 @@ _SHOWN = 9  # people in each part of the page
 
 def write_page(path: Path, subject: Subject, outcome: Outcome) -> None:
     """Show whom the network does best, in the middle and worst with."""
-    errors = outcome.errors()
-    order = np.argsort(errors)[: int(np.isfinite(errors).sum())]
-    middle = max((len(order) - _SHOWN) // 2, 0)
-    parts = {
-        "Best": order[:_SHOWN],
-        "In the middle": order[middle : middle + _SHOWN],
-        "Worst": order[-_SHOWN:][::-1],
-    }
     convention = outcome.score.convention
     name, values = f"{convention.name}@{convention.thresholds[0]}", outcome.score.means().items()
     groups = [(group, f"{100 * rates[0]:.2f} %") for group, rates in outcome.score.groups().items()]
     means = [(mean_name(outcome.score, mean), f"{100 * rates[0]:.2f} %") for mean, rates in values]
     sections = [Section(f"Joints found: {name}", rows=[*groups, *means])]
-    for title, chosen in parts.items():
-        shown = [_person(people_of(subject), outcome, int(i), errors[i]) for i in chosen]
+    for title, shown in examples(subject, outcome, _SHOWN).items():
         sections.append(Section(title, "Found on the left, true on the right.", figure=people(shown)))
     lead = "Orange is the person's right, blue the left; the paler and thinner, the less sure."
     Page(f"bitfactor: poses of {subject.path}", lead, sections).write(path)
+
+
+def examples(subject: Subject, outcome: Outcome, number: int) -> dict[str, list[Person]]:
+    """Return `number` people whom the network does best, in the middle and worst with, by title."""
+    errors = outcome.errors()
+    order = np.argsort(errors)[: int(np.isfinite(errors).sum())]
+    middle = max((len(order) - number) // 2, 0)
+    parts = {
+        "Best": order[:number],
+        "In the middle": order[middle : middle + number],
+        "Worst": order[-number:][::-1],
+    }
+    data = people_of(subject)
+    return {
+        title: [_person(data, outcome, int(i), errors[i]) for i in chosen] for title, chosen in parts.items()
+    }
 
 
 def _person(data: PoseData, outcome: Outcome, index: int, error: float) -> Person:

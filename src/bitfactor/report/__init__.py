@@ -1,4 +1,4 @@
-"""Figures, and the one-file page that shows them. Takes numbers, knows nothing of models or data sets."""
+"""Figures, and the one-file pages that show them. Takes numbers, knows nothing of models or data sets."""
 
 from bitfactor.report.figures import curves, gallery, histograms
 from bitfactor.report.html import Page, Section

@@ -1,6 +1,5 @@
 """Figures as SVG text, ready to stand in a page."""
 
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,23 +10,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from bitfactor.report.style import STYLE, svg
+
 Array = NDArray[Any]
 
 BLUE, ORANGE, RED, GREY = "#0b62a4", "#d9730d", "#b3261e", "#6b7280"
-_STYLE: Any = {
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.edgecolor": "#9ca3af",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.hashsalt": "bitfactor",
-}
 
 
 def curves(series: Mapping[str, Mapping[str, Sequence[float]]], x: Sequence[float], x_label: str) -> str:
     """Draw lines over `x`, one panel per entry: {panel title: {line name: values}}."""
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(4.2 * len(series), 2.8), layout="constrained")
         axes = figure.subplots(1, len(series), squeeze=False)[0]
         for ax, (title, lines) in zip(axes, series.items(), strict=True):
@@ -38,14 +30,14 @@ def curves(series: Mapping[str, Mapping[str, Sequence[float]]], x: Sequence[floa
             if len(lines) > 1:
                 ax.legend(frameon=False)
             ax.grid(alpha=0.25)
-        return _svg(figure)
+        return svg(figure)
 
 
 def histograms(values: Mapping[str, Array], x_label: str, marks: Sequence[float] = ()) -> str:
     """Draw the distribution of each array in a panel, four to a row; `marks` are vertical lines."""
     columns = min(4, len(values))
     rows = math.ceil(len(values) / columns)
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(2.3 * columns, 1.8 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for ax, (name, array) in zip(axes, values.items(), strict=False):
@@ -56,14 +48,14 @@ def histograms(values: Mapping[str, Array], x_label: str, marks: Sequence[float]
             ax.set_yticks([])
         _hide(axes[len(values) :])
         figure.supxlabel(x_label, fontsize=9)
-        return _svg(figure)
+        return svg(figure)
 
 
 def gallery(pictures: Array, found: Sequence[str], expected: Sequence[str]) -> str:
     """Draw pictures (N, H, W) or (N, H, W, 3) with the class found; wrong ones in red, with the right."""
     columns = min(12, len(pictures))
     rows = math.ceil(len(pictures) / columns)
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(0.78 * columns, 0.95 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         _hide(axes)
@@ -76,15 +68,9 @@ def gallery(pictures: Array, found: Sequence[str], expected: Sequence[str]) -> s
                 fontsize=9,
                 pad=2,
             )
-        return _svg(figure)
+        return svg(figure)
 
 
 def _hide(axes: Iterable[Axes]) -> None:
     for ax in axes:
         ax.axis("off")
-
-
-def _svg(figure: Figure) -> str:
-    text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue()[text.getvalue().index("<svg") :]

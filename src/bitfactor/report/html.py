@@ -1,5 +1,6 @@
 """One self-contained HTML page."""
 
+import base64
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from bitfactor.atomic import replacing
+from bitfactor.report.document import Document
 
 
 @dataclass(frozen=True)
@@ -34,14 +36,29 @@ class Page:
 
     def html(self) -> str:
         """Return the page."""
-        environment = Environment(
-            loader=PackageLoader("bitfactor.report"),
-            autoescape=select_autoescape(["html", "j2"]),
-            trim_blocks=True,
-        )
-        return environment.get_template("page.html.j2").render(page=self)
+        return _rendered("page.html.j2", page=self)
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the page to `path`, whole or not at all."""
-        with replacing(path) as temporary:
-            temporary.write_text(self.html(), encoding="utf-8")
+        _write(path, self.html())
+
+
+def write_document(document: Document, path: str | os.PathLike[str]) -> None:
+    """Write a document as a page to `path`, whole or not at all."""
+    _write(path, _rendered("document.html.j2", document=document))
+
+
+def _rendered(template: str, **values: object) -> str:
+    environment = Environment(
+        loader=PackageLoader("bitfactor.report"),
+        autoescape=select_autoescape(["html", "j2"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
+    return environment.get_template(template).render(values)
+
+
+def _write(path: str | os.PathLike[str], text: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

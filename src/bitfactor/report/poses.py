@@ -39,7 +39,19 @@ def people(shown: Sequence[Person]) -> str:
     return f'<div style="{_GRID}">{"".join(map(_figure, shown))}</div>'
 
 
+def montage(shown: Sequence[Person]) -> bytes:
+    """Return people in a row as one JPEG file: what was found beside what is true."""
+    return _jpeg(np.hstack([_sides(person) for person in shown]))
+
+
 def _figure(person: Person) -> str:
+    data = base64.b64encode(_jpeg(_sides(person))).decode()
+    caption = f'<figcaption style="font-size:.8rem;color:#52606d">{escape(person.caption)}</figcaption>'
+    picture = f'<img alt="" style="width:100%;border-radius:.3rem" src="data:image/jpeg;base64,{data}">'
+    return f'<figure style="margin:0">{picture}{caption}</figure>'
+
+
+def _sides(person: Person) -> NDArray[np.uint8]:
     zoom = _SIDE / person.size
     enlarge = np.array([[zoom, 0, (zoom - 1) / 2], [0, zoom, (zoom - 1) / 2]])
     matrix = enlarge @ np.concatenate([person.matrix, [[0, 0, 1]]])
@@ -49,8 +61,8 @@ def _figure(person: Person) -> str:
         draw_skeleton(crop, transform(joints, enlarge), confidence, person.skeleton)
         for joints, confidence in ((person.found, person.confidence), (person.true, sure))
     ]
-    encoded = cv2.imencode(".jpg", cv2.cvtColor(np.hstack(sides), cv2.COLOR_RGB2BGR))[1].tobytes()
-    data = base64.b64encode(encoded).decode()
-    caption = f'<figcaption style="font-size:.8rem;color:#52606d">{escape(person.caption)}</figcaption>'
-    picture = f'<img alt="" style="width:100%;border-radius:.3rem" src="data:image/jpeg;base64,{data}">'
-    return f'<figure style="margin:0">{picture}{caption}</figure>'
+    return np.hstack(sides)
+
+
+def _jpeg(picture: NDArray[np.uint8]) -> bytes:
+    return bytes(cv2.imencode(".jpg", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))[1].tobytes())

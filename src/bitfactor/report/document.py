@@ -1,0 +1,50 @@
+"""A text with tables and figures, before it is decided how it looks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a head, the first `left` columns to the left; `groups` are (title, columns) above the head.
+
+    A group with an empty title has none.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+    groups: Sequence[tuple[str, int]] = ()
+    left: int = 1
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture with its caption; `name` is that of its file, without an ending."""
+
+    name: str
+    picture: bytes
+    caption: str
+    kind: Literal["svg", "jpg"] = "svg"
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A heading, paragraphs, tables, figures, and commands with a name each."""
+
+    title: str
+    text: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+    commands: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True)
+class Document:
+    """A title, the finding in sentences, facts by name, and chapters."""
+
+    title: str
+    finding: Sequence[str]
+    facts: Sequence[tuple[str, str]]
+    chapters: Sequence[Chapter]

@@ -1,0 +1,154 @@
+"""What goes on inside the trainings of a study: curves, flips, scales, weights and factors."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from bitfactor.report.document import Chapter, Figure
+from bitfactor.report.study.comparison import RATE, View, row_name, setting_name
+from bitfactor.report.study.directory import REAL, Histogram, Layer, Row, Study
+from bitfactor.report.study.figures import Series, bands, distributions, spectra
+from bitfactor.report.study.tables import metric_name, weights
+
+_COLUMNS = 4  # layers that a figure shows
+_BAND = "Mean over the seeds, and the band that they span"
+
+
+def training(view: View, study: Study) -> Chapter | None:
+    """Return the held-out metric and the loss by epoch."""
+    metric = study.headline
+    if not any(cell.curve(metric) for cells in view.rows.values() for cell in cells):
+        return None
+    rows = {
+        f"held-out {metric_name(metric)}, %": panels_by_scale(study, _logged(view, metric, 100)),
+        "loss in training": panels_by_scale(study, _logged(view, "loss", 1)),
+    }
+    figure = Figure("training", bands(rows, "epoch").encode(), f"{_BAND}{_at(view, study)}.")
+    return Chapter("Training", figures=[figure])
+
+
+def flips(view: View, study: Study) -> Chapter | None:
+    """Return the share of weights that change their sign, by epoch."""
+    panels = panels_by_scale(study, _logged(view, "flipped", 100), twin=False)
+    if not any(panels.values()):
+        return None
+    figure = bands({"flipped, % of the weights": panels}, "epoch", log_y=True)
+    return Chapter(
+        "Flips",
+        ["The share of binary weights that change sign in the last step of an epoch; zeros are not drawn."],
+        figures=[Figure("flips", figure.encode(), f"{_BAND}{_at(view, study)}.")],
+    )
+
+
+def scaling_factors(view: View, study: Study) -> Chapter | None:
+    """Return the distributions of alpha, of each scale, with the latent that has most of them."""
+    found = {
+        latent: {scale: layers for scale in study.scales if (layers := _layers(view, (latent, scale)))}
+        for latent in study.latents
+    }
+    latent = max(found, key=lambda name: (len(found[name]), name == "holistic"), default="")
+    alphas = {
+        scale: {name: layer.alpha for name, layer in layers.items() if layer.alpha}
+        for scale, layers in found.get(latent, {}).items()
+    }
+    rows = {scale: (latent, layers) for scale, layers in alphas.items() if layers}
+    if not rows:
+        return None
+    return Chapter(
+        "Scaling factors",
+        [
+            f"Alpha after training, one value per output channel; latent: {row_name((latent, ''))} "
+            "(the paper's figure 2)."
+        ],
+        figures=[Figure("alpha", distributions(rows, "alpha", (0,)).encode(), _sampled(view, study))],
+    )
+
+
+def latent_weights(view: View, study: Study) -> Chapter | None:
+    """Return the distributions of the weights before the sign, of each latent with one scale."""
+    scale = _scale(study)
+    layers = {latent: found for latent in study.latents if (found := _layers(view, (latent, scale)))}
+    if not layers:
+        return None
+    rows = {
+        row_name((latent, "")): (latent, {name: layer.weight for name, layer in found.items()})
+        for latent, found in layers.items()
+    }
+    beyond = ", ".join(f"{name} {_beyond(found.values()):.1%}" for name, (_, found) in rows.items())
+    caption = f"{_sampled(view, study)} Beyond the edges of the figure: {beyond}."
+    return Chapter(
+        "Weights before the sign",
+        [
+            f"With {scale} alpha (the paper's figure 3). Where the weight's estimator is masked, only those "
+            "between the lines, |W| < 1, receive a gradient."
+        ],
+        [weights(view, study)],
+        [Figure("weights", distributions(rows, "W", (-1, 1)).encode(), caption)],
+    )
+
+
+def factor_spectra(view: View, study: Study) -> Chapter | None:
+    """Return the singular values of the factors of each latent that has some, with one scale."""
+    scale = _scale(study)
+    found = {latent: _layers(view, (latent, scale), decomposed=True) for latent in study.latents}
+    rows = {
+        row_name((latent, "")): {name: layer.spectra for name, layer in layers.items()}
+        for latent, layers in found.items()
+        if layers
+    }
+    if not rows:
+        return None
+    return Chapter(
+        "Spectra of the factors",
+        [
+            f"Singular values of each factor, by the largest, with {scale} alpha. An orthogonal factor, as "
+            "they are at the start, is a flat line. What several layers share stands with the first of them."
+        ],
+        figures=[Figure("spectra", spectra(rows).encode(), _sampled(view, study))],
+    )
+
+
+def panels_by_scale(
+    study: Study, series: Callable[[Row], Sequence[Series]], *, twin: bool = True
+) -> dict[str, dict[str, Sequence[Series]]]:
+    """Return {title: {latent: series}}, a panel per scale, the float twin in each."""
+    panels = {}
+    for scale in study.scales:
+        rows: list[Row] = [(latent, scale) for latent in study.latents] + ([REAL] if twin else [])
+        lines = {row[0]: [one for one in series(row) if one] for row in rows}
+        panels[f"{scale} alpha"] = {latent: found for latent, found in lines.items() if found}
+    return panels
+
+
+def _logged(view: View, name: str, factor: float) -> Callable[[Row], list[Series]]:
+    return lambda row: [[(x, factor * y) for x, y in cell.curve(name)] for cell in view.rows[row]]
+
+
+def _scale(study: Study) -> str:
+    return "learned" if "learned" in study.scales else next(iter(study.scales), "")
+
+
+def _beyond(histograms: Iterable[Histogram]) -> float:
+    counts = [(found.below + found.above, sum(found.counts)) for found in histograms]
+    outside, inside = (sum(column) for column in zip(*counts, strict=True))
+    return outside / max(outside + inside, 1)
+
+
+def _layers(view: View, row: Row, *, decomposed: bool = False) -> dict[str, Layer]:
+    """Return some layers from the bottom to the top, of the first training of a row that has them.
+
+    With `decomposed`, of those that have factors.
+    """
+    layers = next((cell.layers for cell in view.rows.get(row, ()) if cell.layers), {})
+    names = [name for name, layer in layers.items() if layer.spectra or not decomposed]
+    count = min(_COLUMNS, len(names))
+    chosen = [round(i * (len(names) - 1) / max(count - 1, 1)) for i in range(count)]
+    return {names[i]: layers[names[i]] for i in chosen}
+
+
+def _sampled(view: View, study: Study) -> str:
+    return f"Layers from the bottom to the top of the network, of the first seed{_at(view, study)}."
+
+
+def _at(view: View, study: Study) -> str:
+    rate = ["each row at its best learning rate"] if RATE in study.axes else []
+    parts = [*rate, *([setting_name(view.setting)] if view.setting else [])]
+    return f"; {', '.join(parts)}" if parts else ""
