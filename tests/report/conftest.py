@@ -1,5 +1,6 @@
 import json
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -21,8 +22,7 @@ def write(path, value):
 def histogram(centre, width, bins=20, reach=3.0):
     edges = [-reach + 2 * reach * i / bins for i in range(bins + 1)]
     counts = [
-        round(1000 * math.exp(-0.5 * (((a + b) / 2 - centre) / width) ** 2))
-        for a, b in zip(edges[:-1], edges[1:], strict=True)
+        round(1000 * math.exp(-0.5 * (((a + b) / 2 - centre) / width) ** 2)) for a, b in pairwise(edges)
     ]
     return {"edges": edges, "counts": counts}
 
@@ -53,10 +53,25 @@ def add_cell(study, axes, seed, final, *, real=False, epochs=EPOCHS):
     kind = ["real"] if real else [axes["latent"], axes["scale"]]
     rate = [f"lr{axes['learning_rate']:g}"] if "learning_rate" in axes else []
     path = study / "cells" / "-".join([*kind, f"seed{seed}", *rate])
-    command = ["/usr/bin/python", "-m", "bitfactor", "train", "digits", "--latent", "none", "--data", "/data/x"]
+    command = [
+        "/usr/bin/python",
+        "-m",
+        "bitfactor",
+        "train",
+        "digits",
+        "--latent",
+        "none",
+        "--data",
+        "/data/x",
+    ]
     write(
         path / "cell.json",
-        {"axes": axes, "real": real, "seed": seed, "command": [*command, "--out", str(path), "--seed", str(seed)]},
+        {
+            "axes": axes,
+            "real": real,
+            "seed": seed,
+            "command": [*command, "--out", str(path), "--seed", str(seed)],
+        },
     )
     lines = log(final)[:epochs]
     (path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -78,10 +93,12 @@ def add_cell(study, axes, seed, final, *, real=False, epochs=EPOCHS):
 
 def make_study(path, *, seeds=(0, 1, 2), rates=(), real=True, latents=LATENTS, scales=SCALES):
     """Write the directory of a finished study with made-up numbers."""
-    axes = {"latent": list(latents), "scale": list(scales)} | ({"learning_rate": list(rates)} if rates else {})
+    axes = {"latent": list(latents), "scale": list(scales)} | (
+        {"learning_rate": list(rates)} if rates else {}
+    )
     record = {
         "recipe": "digits",
-        "arguments": {"--epochs": EPOCHS},
+        "arguments": {"epochs": str(EPOCHS)},
         "axes": axes,
         "seeds": list(seeds),
         "real": real,

@@ -138,7 +138,7 @@ def _at(study: Study, row: Row, setting: Setting) -> tuple[Cell, ...]:
 
 
 def _best(study: Study, setting: Setting) -> dict[Row, tuple[Cell, ...]]:
-    rates = [((RATE, rate),) for rate in study.axes.get(RATE, ())] or [()]
+    rates: list[Setting] = [((RATE, rate),) for rate in study.axes.get(RATE, ())] or [()]
     return {
         row: max((_at(study, row, (*setting, *rate)) for rate in rates), key=lambda at: _rank(at, study))
         for row in (*study.rows, REAL)

@@ -183,7 +183,9 @@ def _found(cells: Sequence[Cell], place: int) -> tuple[str, ...]:
 def _holdout(files: Sequence[Path]) -> str | None:
     """Return what the first training that has settings measures on."""
     recipes = (file.with_name("recipe.json") for file in files)
-    settings = next((_record(file, ("settings",))["settings"] for file in recipes if file.exists()), {})
+    settings: dict[str, Any] = next(
+        (_record(file, ("settings",))["settings"] for file in recipes if file.exists()), {}
+    )
     found = settings.get("data", {}).get("holdout")
     return None if found is None else str(found)
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from statistics import mean
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from bitfactor.report.study.comparison import row_name
 from bitfactor.report.study.directory import Histogram
@@ -18,7 +20,7 @@ Series = Sequence[tuple[float, float]]
 """Points (x, y) in the order of x."""
 
 _ROW = 0.3  # height of a row, in inches
-_MARK = "#d9730d"
+_MARK = "#374151"
 
 
 def dots(rows: Mapping[str, tuple[str, Sequence[float]]], x_label: str, line: float | None) -> str:
@@ -29,7 +31,7 @@ def dots(rows: Mapping[str, tuple[str, Sequence[float]]], x_label: str, line: fl
             look = _look(latent)
             ax.plot(values, [place] * len(values), look.mark, color=look.colour, alpha=0.75, markersize=5)
             if values:
-                ax.plot([np.mean(values)], [place], "|", color=look.colour, markersize=16, markeredgewidth=2)
+                ax.plot([mean(values)], [place], "|", color=look.colour, markersize=16, markeredgewidth=2)
         if line is not None:
             ax.axvline(line, color=LOOKS["real"].colour, linestyle="--", linewidth=1)
             ax.annotate(
@@ -87,8 +89,12 @@ def bands(
             line[0].set_ylabel(y_label)
             for ax, title in zip(line, titles, strict=True):
                 _draw_panel(ax, panels[title], marked=log_x)
-                ax.set_yscale("log" if log_y else "linear")
-                ax.set_xscale("log" if log_x else "linear")
+                if log_y:
+                    ax.set_yscale("log")
+                    _label_decades(ax.yaxis, (1, 2, 5))
+                if log_x:
+                    ax.set_xscale("log")
+                    _label_decades(ax.xaxis, (1, 2, 3, 5))
         for ax, title in zip(axes[0], titles, strict=True):
             ax.set_title(title, loc="left")
         for ax in axes[-1]:
@@ -109,19 +115,19 @@ def distributions(
         axes = figure.subplots(len(rows), columns, squeeze=False, sharex="col")
         for line, (name, (latent, layers)) in zip(axes, rows.items(), strict=True):
             line[0].set_ylabel(name)
-            for ax, (layer, found) in zip(line, layers.items(), strict=True):
+            for ax, found in zip(line, layers.values(), strict=True):
                 ax.stairs(found.counts, found.edges, fill=True, color=_look(latent).colour, alpha=0.85)
                 for mark in marks:
-                    ax.axvline(mark, color=_MARK, linewidth=0.8)
+                    ax.axvline(mark, color=_MARK, linewidth=0.8, linestyle="--")
                 ax.set_yticks([])
-                if line is axes[0]:
-                    ax.set_title(layer, loc="left", fontsize=8)
+        for ax, layer in zip(axes[0], next(iter(rows.values()))[1], strict=True):
+            ax.set_title(layer, loc="left", fontsize=8)
         figure.supxlabel(x_label, fontsize=9)
         return svg(figure)
 
 
 def spectra(rows: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> str:
-    """Draw singular values, as shares of the largest, over their place: {latent: {layer: {factor: values}}}."""
+    """Draw singular values by the largest, over their place: {latent: {layer: {factor: values}}}."""
     columns = max(len(layers) for layers in rows.values())
     with _drawing(2.3 * columns + 1.2, 1.9 * len(rows) + 0.3) as figure:
         axes = figure.subplots(len(rows), columns, squeeze=False, sharex=True, sharey="row")
@@ -174,23 +180,26 @@ def _draw_panel(ax: Axes, lines: Mapping[str, Sequence[Series]], *, marked: bool
     ax.grid(alpha=0.25)
 
 
-def _spread(seeds: Sequence[Series]) -> tuple[Any, Any, Any, Any]:
-    """Return x, lowest, mean and highest y where a series has a point."""
+def _label_decades(axis: Axis, digits: Sequence[float]) -> None:
+    axis.set_major_locator(LogLocator(subs=digits))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _spread(seeds: Sequence[Series]) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Return x and the lowest, mean and highest y where a series has a point."""
     found: dict[float, list[float]] = {}
     for x, y in (point for series in seeds for point in series):
         found.setdefault(x, []).append(y)
-    x = sorted(found)
-    return (
-        x,
-        [min(found[at]) for at in x],
-        [float(np.mean(found[at])) for at in x],
-        [max(found[at]) for at in x],
-    )
+    ys = [values for _, values in sorted(found.items())]
+    return sorted(found), [min(y) for y in ys], [mean(y) for y in ys], [max(y) for y in ys]
 
 
 def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
     lines = {line.get_label(): line for ax in axes for line in ax.get_lines()}
-    figure.legend(lines.values(), lines.keys(), loc="outside right center", frameon=False)
+    figure.legend(
+        list(lines.values()), [str(name) for name in lines], loc="outside right center", frameon=False
+    )
 
 
 def _name_rows(ax: Axes, names: Sequence[str]) -> None:

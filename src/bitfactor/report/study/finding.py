@@ -83,16 +83,15 @@ def _means(view: View, study: Study) -> list[str]:
         means = {row: at.mean for row in rows if (at := view.sample(row, study.headline)) is not None}
         known = [row for row in means if row in MPII]
         if len(known) > 1:
-            measured = _ascending(
-                sorted(means, key=means.__getitem__), {r: 100 * m for r, m in means.items()}
-            )
-            paper = _ascending(sorted(known, key=MPII.__getitem__), MPII)
+            ascending = sorted(means, key=means.__getitem__)
+            measured = _ascending({row: f"{100 * means[row]:.2f}" for row in ascending})
+            paper = _ascending({row: f"{MPII[row]:.1f}" for row in sorted(known, key=MPII.__getitem__)})
             sentences.append(f"Means with {scale} alpha: {measured}. The paper's, on MPII: {paper}.")
     return sentences
 
 
-def _ascending(rows: Sequence[Row], values: dict[Row, float]) -> str:
-    return " < ".join(f"{row_name(row[:1])} {values[row]:.1f}" for row in rows)
+def _ascending(values: dict[Row, str]) -> str:
+    return " < ".join(f"{row_name(row[:1])} {value}" for row, value in values.items())
 
 
 def _best(view: View, study: Study) -> str:

@@ -110,7 +110,7 @@ def panels_by_scale(
     study: Study, series: Callable[[Row], Sequence[Series]], *, twin: bool = True
 ) -> dict[str, dict[str, Sequence[Series]]]:
     """Return {title: {latent: series}}, a panel per scale, the float twin in each."""
-    panels = {}
+    panels: dict[str, dict[str, Sequence[Series]]] = {}
     for scale in study.scales:
         rows: list[Row] = [(latent, scale) for latent in study.latents] + ([REAL] if twin else [])
         lines = {row[0]: [one for one in series(row) if one] for row in rows}
@@ -128,7 +128,7 @@ def _scale(study: Study) -> str:
 
 def _beyond(histograms: Iterable[Histogram]) -> float:
     counts = [(found.below + found.above, sum(found.counts)) for found in histograms]
-    outside, inside = (sum(column) for column in zip(*counts, strict=True))
+    outside, inside = sum(beyond for beyond, _ in counts), sum(within for _, within in counts)
     return outside / max(outside + inside, 1)
 
 

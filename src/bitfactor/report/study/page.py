@@ -64,7 +64,7 @@ def _facts(study: Study) -> list[tuple[str, str]]:
     seconds = sum(outcome["seconds"] for outcome in outcomes)
     used = [outcome["cpu_seconds"] for outcome in outcomes if "cpu_seconds" in outcome]
     machines = dict.fromkeys(outcome.get("host") or record.get("machine") for outcome in outcomes)
-    time = f"{_hours(seconds)} by the clock, one training after the other"
+    time = f"{_hours(seconds)} by the clock, summed over the trainings"
     facts = [
         ("recipe", str(record["recipe"])),
         ("rows", f"{len(study.rows)}: {', '.join(study.latents)} by {', '.join(study.scales)}"),
@@ -73,7 +73,7 @@ def _facts(study: Study) -> list[tuple[str, str]]:
         ("other flags", _flags(record.get("arguments", {}))),
         ("measured on", _PARTS.get(study.holdout or "", "the held-out data")),
         ("trainings finished", f"{len(study.finished)} of {len(study.cells) + len(study.missing())}"),
-        ("time", time + (f", {_hours(sum(used))} of processors" if used else "")),
+        ("time", time + (f"; {_hours(sum(used))} of processor time" if used else "")),
         ("machine", ", ".join(filter(None, machines)) or str(record.get("machine", "unknown"))),
         ("versions", ", ".join(f"{name} {version}" for name, version in record.get("versions", {}).items())),
         ("revision", str(record.get("revision") or "unknown")),
@@ -87,13 +87,15 @@ def _hours(seconds: float) -> str:
 
 
 def _flags(arguments: Mapping[str, object]) -> str:
-    return " ".join(name if value is True else f"{name} {value}" for name, value in arguments.items())
+    return " ".join(
+        f"--{name}" if value is True else f"--{name} {value}" for name, value in arguments.items()
+    )
 
 
 def _unfinished(study: Study) -> Chapter | None:
     table = unfinished(study)
     text = "Shown is what there is; `bitfactor ablate` goes on where it stopped."
-    return table and Chapter("What is missing", (text,), [table])
+    return Chapter("What is missing", (text,), [table]) if table else None
 
 
 def _compared(view: View, study: Study) -> list[Chapter]:
@@ -137,7 +139,7 @@ def _dots(view: View, study: Study) -> str:
         for row in study.rows
     }
     twin = view.sample(REAL, study.headline)
-    return dots(rows, f"{metric_name(study.headline)}, %", twin and 100 * twin.mean)
+    return dots(rows, f"{metric_name(study.headline)}, %", 100 * twin.mean if twin else None)
 
 
 def _intervals(view: View, study: Study) -> list[str]:
@@ -187,9 +189,9 @@ def _networks(study: Study) -> Chapter | None:
     table = sizes(study)
     text = (
         "One bit per binary weight; the factors are gone. All latents and scales export the same graph, so "
-        "that their files take the same time: what differs between those rows is the noise of the measurement."
+        "their files take the same time: what differs between those rows is the noise of the measurement."
     )
-    return table and Chapter("Exported networks", (text,), [table])
+    return Chapter("Exported networks", (text,), [table]) if table else None
 
 
 def _commands(study: Study) -> Chapter | None:

@@ -78,7 +78,7 @@ def differences(view: View, study: Study) -> Table:
     return Table(
         ["row", *(name for _ in baselines for name in ("points", "pairs", "ImageNet", "MPII"))],
         rows,
-        f"Points of {metric_name(study.headline)}: the mean of the differences between runs of the same seed, "
+        f"Points of {metric_name(study.headline)}: mean of the differences between runs of the same seed, "
         "with its 95 % confidence interval (Student's t) where there are two or more; beside it the paper's.",
         (("", 1), *((f"to {row_name(base)}", 4) for base in baselines)),
     )
