@@ -120,6 +120,24 @@ def make_study(path, *, seeds=(0, 1, 2), rates=(), real=True, latents=LATENTS, s
     return path
 
 
+@pytest.fixture(scope="session", name="accuracy")
+def accuracy_fixture():
+    """The accuracy that a made-up training reached: latent, scale, seed, learning rate."""
+    return accuracy
+
+
+@pytest.fixture(scope="session", name="add_cell")
+def add_cell_fixture():
+    """Write a training into a study."""
+    return add_cell
+
+
+@pytest.fixture(scope="session", name="make_study")
+def make_study_fixture():
+    """Write the directory of a finished study."""
+    return make_study
+
+
 @pytest.fixture
 def study(tmp_path):
     """The directory of a finished study of eight rows and the float twin, three seeds."""
