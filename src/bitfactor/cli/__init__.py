@@ -16,6 +16,7 @@ COMMANDS = {
     "recipes": "list what can be trained",
     "summary": "show a recipe's layers: binary or real, operations, bytes",
     "train": "train a recipe, or go on where an interrupted run stopped",
+    "ablate": "train a recipe for every combination of latent, scale and seed; resumable",
     "evaluate": "measure the accuracy of a run or of an exported file",
     "export": "write a run's network as one file of 1-bit weights",
     "inspect": "show what an exported file holds, and draw its network",

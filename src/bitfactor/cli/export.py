@@ -6,22 +6,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import torch
 import tyro
 
-import bitfactor
 from bitfactor.cli.arguments import Output, parse
 from bitfactor.cli.export_onnx import export_as_onnx
 from bitfactor.cli.output import print_json
 from bitfactor.errors import InputError
 from bitfactor.exporter import ExportReport, Real
-from bitfactor.recipes import provenance_of, recipe_of
-from bitfactor.training import Run, restore
+from bitfactor.recipes.exporting import export_run
+from bitfactor.training import Run
 
 if TYPE_CHECKING:
     from bitfactor.exporter.onnx import OnnxReport
-
-_EXAMPLES = 2
 
 
 @dataclass(frozen=True)
@@ -63,16 +59,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _export(options: Arguments, output: Path) -> ExportReport:
-    run = Run(options.run)
-    recipe, interface = recipe_of(run), run.interface()
-    examples = torch.randn(_EXAMPLES, *recipe.input_shape, generator=torch.Generator().manual_seed(1))
-    return bitfactor.export(
-        restore(recipe, run, best=options.best),
-        output,
-        examples,
-        real=options.real,
-        input_spec=interface.input_spec,
-        labels=interface.labels,
-        skeleton=interface.skeleton,
-        provenance={"bitfactor": bitfactor.__version__, **provenance_of(recipe)},
-    )
+    return export_run(Run(options.run), output, best=options.best, real=options.real)

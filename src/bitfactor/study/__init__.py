@@ -1,0 +1,17 @@
+"""A study: one recipe trained for every combination of what varies, in a directory that can be gone on with."""
+
+from bitfactor.study.directory import CellDirectory, StudyDirectory
+from bitfactor.study.grid import Cell, Grid, Value
+from bitfactor.study.outcome import finish
+from bitfactor.study.schedule import Job, run_jobs
+
+__all__ = [
+    "Cell",
+    "CellDirectory",
+    "Grid",
+    "Job",
+    "StudyDirectory",
+    "Value",
+    "finish",
+    "run_jobs",
+]

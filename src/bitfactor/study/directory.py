@@ -1,0 +1,155 @@
+"""A study's directory.
+
+study.json                 what is varied and what is fixed
+cells/NAME/                a run's directory (see `bitfactor.training.run`), and beside that
+    cell.json              its values and its command
+    output.txt             what the training printed
+    layers.json            how scales, weights and factors are distributed at the end
+    net.safetensors        the exported network
+    outcome.json           what came out; where it stands, the cell is finished
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bitfactor.atomic import replacing
+from bitfactor.errors import InputError
+from bitfactor.study.grid import Cell, Grid
+from bitfactor.study.origin import processor, revision, versions
+from bitfactor.training import Run
+
+
+@dataclass(frozen=True)
+class CellDirectory:
+    """The directory `path` of a cell."""
+
+    path: Path
+
+    @property
+    def run(self) -> Run:
+        """Its training."""
+        return Run(self.path)
+
+    @property
+    def output(self) -> Path:
+        """What the training printed."""
+        return self.path / "output.txt"
+
+    @property
+    def network(self) -> Path:
+        """The exported network."""
+        return self.path / "net.safetensors"
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of it is there."""
+        return (self.path / "outcome.json").exists()
+
+    def describe(self, cell: Cell, command: Sequence[str]) -> None:
+        """Write down what the cell is."""
+        record = {"axes": dict(cell.axes), "real": cell.real, "seed": cell.seed, "command": list(command)}
+        write_json(self.path / "cell.json", record)
+
+    def outcome(self) -> dict[str, Any]:
+        """Return what came out of a finished cell."""
+        return read_json(self.path / "outcome.json")
+
+    def discard_checkpoints(self) -> None:
+        """Delete what only a training that goes on needs."""
+        for checkpoint in self.path.glob("*.ckpt"):
+            checkpoint.unlink()
+
+    def tail(self, lines: int = 8) -> str:
+        """Return the last lines that the training printed."""
+        text = self.output.read_text(errors="replace") if self.output.exists() else ""
+        return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+
+
+@dataclass(frozen=True)
+class StudyDirectory:
+    """The directory `path` of a study."""
+
+    path: Path
+
+    def cell(self, cell: Cell) -> CellDirectory:
+        """Return the directory of a cell."""
+        return CellDirectory(self.path / "cells" / cell.name)
+
+    def start(self, recipe: str, arguments: Mapping[str, str | bool], grid: Grid) -> None:
+        """Record what the study is, or widen the record of one begun before by new values and seeds.
+
+        Raises
+        ------
+        InputError
+            If there is something else in the directory, or a study of another recipe, other fixed flags
+            or other axes.
+        """
+        record = {
+            "recipe": recipe,
+            "arguments": dict(arguments),
+            "axes": {name: list(values) for name, values in grid.axes.items()},
+            "seeds": list(grid.seeds),
+            "real": grid.real,
+            "versions": versions(),
+            "revision": revision(),
+            "machine": processor(),
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        file = self.path / "study.json"
+        if file.exists():
+            record = self._widened(read_json(file), record)
+        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise self._unlike("something that is no study")
+        write_json(file, record)
+
+    def _widened(self, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+        if old["recipe"] != new["recipe"]:
+            raise self._unlike(f"a study of {old['recipe']}")
+        for name in {**old["arguments"], **new["arguments"]}:
+            before, now = (record["arguments"].get(name, "its default") for record in (old, new))
+            if before != now:
+                raise self._unlike(f"a study with {name} = {before} instead of {now}")
+        if old["axes"].keys() != new["axes"].keys():
+            raise self._unlike(f"a study over {', '.join(old['axes'])} instead of {', '.join(new['axes'])}")
+        axes = {name: _joined(values, new["axes"][name]) for name, values in old["axes"].items()}
+        seeds = sorted({*old["seeds"], *new["seeds"]})
+        return {**old, "axes": axes, "seeds": seeds, "real": old["real"] or new["real"]}
+
+    def _unlike(self, found: str) -> InputError:
+        return InputError(
+            self.path,
+            expected="a new directory, or one with a study of the same settings",
+            found=found,
+            fix="choose another --out, or delete the directory",
+        )
+
+
+def _joined(first: list[Any], second: list[Any]) -> list[Any]:
+    return first + [value for value in second if value not in first]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read an object.
+
+    Raises
+    ------
+    InputError
+        If the file holds none.
+    """
+    try:
+        value: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(
+            path, expected="a file of a study", found=str(error), fix="delete it, and ablate again"
+        ) from error
+    return value
+
+
+def write_json(path: Path, value: object, indent: int | None = 2) -> None:
+    """Write an object, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=indent) + "\n")

@@ -1,0 +1,92 @@
+"""The cells of a study: every combination of the values that its axes have."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import product
+
+from bitfactor.convert import Binarization
+
+Value = str | float
+
+_BINARY = frozenset(field.name for field in fields(Binarization))
+_SHORT = {"learning_rate": "lr"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training: a value on each axis, and a seed; `real` for the float twin."""
+
+    axes: Mapping[str, Value]
+    seed: int
+    real: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of its directory.
+
+        >>> Cell({"latent": "svd", "scale": "learned", "learning_rate": 0.003}, seed=1).name
+        'svd-learned-seed1-lr0.003'
+        """
+        kind = ["real"] if self.real else [str(self.axes["latent"]), str(self.axes["scale"])]
+        others = [_part(name, value) for name, value in self.axes.items() if name not in ("latent", "scale")]
+        return "-".join([*kind, f"seed{self.seed}", *others])
+
+    @property
+    def flags(self) -> list[str]:
+        """What the cell adds to the flags of `bitfactor train`."""
+        chosen = [flag for name, value in self.axes.items() for flag in _flag(name, value)]
+        return [*chosen, *["--real"] * self.real, "--seed", str(self.seed)]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Every combination of the values in `axes`, for each seed; with `real`, of the float twin too.
+
+    `axes` has at least latent and scale. The float twin has the axes that are no choice of a binarization.
+
+    Example
+    -------
+    >>> grid = Grid({"latent": ["none", "tucker"], "scale": ["learned"]}, seeds=[0, 1], real=True)
+    >>> [cell.name for cell in grid][:3]
+    ['none-learned-seed0', 'tucker-learned-seed0', 'real-seed0']
+    """
+
+    axes: Mapping[str, Sequence[Value]]
+    seeds: Sequence[int]
+    real: bool = False
+
+    def __iter__(self) -> Iterator[Cell]:
+        """Yield the cells, seed by seed, so that all rows have a first answer early."""
+        rows = {name: values for name, values in self.axes.items() if name in ("latent", "scale")}
+        others = {name: values for name, values in self.axes.items() if name not in rows}
+        for seed in self.seeds:
+            for other in _combinations(others):
+                yield from (Cell({**row, **other}, seed) for row in _combinations(rows))
+            if self.real:
+                kept = {name: values for name, values in others.items() if name not in _BINARY}
+                yield from (Cell(other, seed, real=True) for other in _combinations(kept))
+
+
+def _combinations(axes: Mapping[str, Sequence[Value]]) -> Iterator[dict[str, Value]]:
+    for values in product(*axes.values()):
+        yield dict(zip(axes, values, strict=True))
+
+
+def _part(name: str, value: Value) -> str:
+    """Return an axis and its value as they stand in a file's name."""
+    if name in _SHORT:
+        return f"{_SHORT[name]}{_text(value)}"
+    return f"{name}={re.sub('[^A-Za-z0-9_.,+-]', '_', _text(value))}"
+
+
+def _flag(name: str, value: Value) -> list[str]:
+    """Return an axis as a flag; one that takes no value is there with `on`, and not there with `off`."""
+    flag = f"--{name.replace('_', '-')}"
+    if value in ("on", "off"):
+        return [flag] * (value == "on")
+    return [flag, *_text(value).split()]
+
+
+def _text(value: Value) -> str:
+    return value if isinstance(value, str) else f"{value:g}"

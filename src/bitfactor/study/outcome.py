@@ -1,0 +1,54 @@
+"""What is kept of a trained cell: its network, its layers, its figures."""
+
+import resource
+from pathlib import Path
+
+from bitfactor.errors import InputError
+from bitfactor.recipes import recipe_of
+from bitfactor.recipes.exporting import export_run
+from bitfactor.study.directory import CellDirectory, write_json
+from bitfactor.study.layers import describe_layers
+from bitfactor.study.origin import processor, revision, versions
+from bitfactor.training import Run, restore
+
+_BOOKKEEPING = frozenset(("epoch", "step", "loss", "learning_rate", "flipped", "seconds"))
+
+
+def finish(cell: CellDirectory, *, resumed: bool) -> None:
+    """Export the network of a training that is done, and write down what came out.
+
+    `seconds` are those of all epochs. `cpu_seconds` are this process's: where the training was `resumed`, what
+    was spent before is missing from them.
+    """
+    recipe, rows = recipe_of(cell.run), cell.run.history()
+    reason = _export(cell.run, cell.network)
+    write_json(cell.path / "layers.json", describe_layers(restore(recipe, cell.run)), indent=None)
+    outcome = {
+        "headline": recipe.task.headline,
+        "metrics": {name: value for name, value in rows[-1].items() if name not in _BOOKKEEPING},
+        "seconds": round(sum(row["seconds"] for row in rows), 1),
+        "cpu_seconds": round(_cpu_seconds(), 1),
+        "resumed": resumed,
+        "epochs": rows[-1]["epoch"],
+        "file": None if reason else cell.network.name,
+        "bytes": None if reason else cell.network.stat().st_size,
+        "not_exported": reason,
+        "host": processor(),
+        "versions": versions(),
+        "revision": revision(),
+    }
+    write_json(cell.path / "outcome.json", outcome)
+
+
+def _export(run: Run, path: Path) -> str | None:
+    """Export, and return why that cannot be, if so: a float twin has no binary weights."""
+    try:
+        export_run(run, path)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def _cpu_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
