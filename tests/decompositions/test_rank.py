@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from bitfactor.decompositions import CP, SVD, Dense, TensorTrain, Tucker, build_bank
+from bitfactor.decompositions import CP, SVD, Dense, Product, TensorTrain, Tucker, build_bank
 from bitfactor.decompositions.rank import resolve_rank
 from bitfactor.errors import InputError
 
@@ -28,10 +28,11 @@ def test_what_is_no_rank(rank) -> None:
         resolve_rank(rank, (64, 32, 3, 3))
 
 
-def test_a_low_rank_is_the_best_approximation_for_svd() -> None:
+@pytest.mark.parametrize("decomposition", [SVD, Product])
+def test_a_low_rank_is_the_best_approximation_of_the_matrix(decomposition) -> None:
     weight = torch.randn(8, 4, 3, 3, dtype=torch.float64)
     values = torch.linalg.svdvals(weight.flatten(1))
-    error = (SVD.from_weight(weight, 5)() - weight).norm().item()
+    error = (decomposition.from_weight(weight, 5)() - weight).norm().item()
     assert error == pytest.approx(values[5:].norm().item())
 
 
@@ -42,7 +43,7 @@ def test_cp_keeps_the_largest_terms() -> None:
     assert errors[-1] < 1e-12
 
 
-@pytest.mark.parametrize("decomposition", [SVD, Tucker, TensorTrain, CP])
+@pytest.mark.parametrize("decomposition", [SVD, Tucker, TensorTrain, CP, Product])
 def test_identity_needs_full_rank(decomposition) -> None:
     with pytest.raises(InputError, match="full rank"):
         decomposition.from_weight(torch.randn(8, 4, 3, 3), 2, "identity")

@@ -21,6 +21,7 @@ COMMANDS = {
     "export": "write a run's network as one file of 1-bit weights",
     "inspect": "show what an exported file holds, and draw its network",
     "predict": "classify pictures with an exported file, or find and draw poses",
+    "zoo": "list the trained networks that come with the package",
     "pckh": "score predicted joints of MPII by PCKh, in all three means in print",
     "bench": "time an exported file, alone or against torch",
     "report": "write a page with a run's curves, weights and predictions",
@@ -61,7 +62,7 @@ def _command(name: str):  # type: ignore[no-untyped-def]
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("bitfactor"):
             raise
-        without_torch = {"inspect": "cli", "predict": "cli", "bench": "cli", "pckh": "pose"}
+        without_torch = {"inspect": "cli", "predict": "cli", "bench": "cli", "zoo": "cli", "pckh": "pose"}
         extra = without_torch.get(name, "train")
         raise InputError(
             f"bitfactor {name}",

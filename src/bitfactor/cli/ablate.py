@@ -89,8 +89,9 @@ def _grid(options: Arguments) -> Grid:
                 found=" ".join(map(str, values)) or "none",
                 fix="change them",
             )
-    if options.seeds < 1:
-        raise InputError("--seeds", expected="1 or more", found=str(options.seeds), fix="change it")
+    for flag, number in {"--seeds": options.seeds, "--jobs": options.jobs}.items():
+        if number is not None and number < 1:
+            raise InputError(flag, expected="1 or more", found=str(number), fix="change it")
     return Grid(axes, range(options.seeds), options.real)
 
 

@@ -8,12 +8,26 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import tyro
+from tyro.constructors import PrimitiveConstructorSpec
 
 from bitfactor.errors import InputError
+from bitfactor.zoo import locate
 
 T = TypeVar("T")
 
 Output = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+
+Network = Annotated[
+    Path,
+    PrimitiveConstructorSpec[Path](
+        nargs=1,
+        metavar="FILE|NAME",
+        instance_from_str=lambda words: locate(words[0]),
+        is_instance=lambda value: isinstance(value, Path),
+        str_from_instance=lambda path: [str(path)],
+    ),
+]
+"""A path, or the name of a network of the zoo, which stands for its file."""
 
 
 def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | None = None) -> T:

@@ -12,7 +12,7 @@ import tyro
 from numpy.typing import NDArray
 
 import bitfactor
-from bitfactor.cli.arguments import parse
+from bitfactor.cli.arguments import Network, parse
 from bitfactor.cli.output import print_json, print_table
 from bitfactor.errors import InputError
 from bitfactor.runtime import Session
@@ -22,8 +22,8 @@ from bitfactor.runtime import Session
 class Arguments:
     """Time an exported network, one picture at a time on one thread; rivals run interleaved with it."""
 
-    model: tyro.conf.Positional[Path]
-    """Exported file."""
+    model: tyro.conf.Positional[Network]
+    """Exported file, or a network of `bitfactor zoo`."""
     against: tuple[Literal["torch"], ...] = ()
     """Also time the same network in float32: torch."""
     isa: str | None = None

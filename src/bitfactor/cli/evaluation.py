@@ -5,6 +5,7 @@ from pathlib import Path
 
 import tyro
 
+from bitfactor.cli.arguments import Network
 from bitfactor.errors import InputError
 
 
@@ -12,8 +13,8 @@ from bitfactor.errors import InputError
 class Arguments:
     """Measure on the held-out data: a run in torch, or an exported file in the runtime."""
 
-    path: tyro.conf.Positional[Path]
-    """Directory of a run, or exported file."""
+    path: tyro.conf.Positional[Network]
+    """Directory of a run, exported file, or a network of `bitfactor zoo`."""
     data: Path | None = None
     """Directory of the data, for recipes that need one."""
     limit: int | None = None

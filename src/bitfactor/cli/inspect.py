@@ -11,7 +11,7 @@ import tyro
 from safetensors import safe_open
 
 from bitfactor.atomic import replacing
-from bitfactor.cli.arguments import parse
+from bitfactor.cli.arguments import Network, parse
 from bitfactor.cli.output import print_json
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, load
 from bitfactor.format.cost import Cost, cost, total
@@ -25,8 +25,8 @@ _SHOWN, _LETTERS = 8, 60
 class Arguments:
     """Show what an exported file holds: its origin, every operation, bytes and multiply-accumulates."""
 
-    model: tyro.conf.Positional[Path]
-    """Exported file."""
+    model: tyro.conf.Positional[Network]
+    """Exported file, or a network of `bitfactor zoo`."""
     svg: Path | None = None
     """Also draw the network, as an SVG picture."""
     json: bool = False

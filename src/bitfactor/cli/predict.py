@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from bitfactor.cli.arguments import parse
+from bitfactor.cli.arguments import Network, parse
 from bitfactor.cli.predict_classes import predict_classes
 from bitfactor.cli.predict_pose import predict_pose
 from bitfactor.cli.sources import sources_of
@@ -21,8 +21,8 @@ from bitfactor.runtime import Session
 class Arguments:
     """Classify pictures with an exported network, or find the joints of the person in each and draw them."""
 
-    model: tyro.conf.Positional[Path]
-    """Exported file."""
+    model: tyro.conf.Positional[Network]
+    """Exported file, or a network of `bitfactor zoo`."""
     pictures: tyro.conf.Positional[tuple[Path, ...]]
     """Pictures of any size, folders of them; for poses also videos."""
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="PATH")] = None

@@ -5,7 +5,7 @@ from typing import Literal
 
 from bitfactor.errors import InputError
 
-LatentName = Literal["none", "svd", "tucker", "holistic", "cp", "tt", "shared"]
+LatentName = Literal["none", "svd", "tucker", "holistic", "cp", "tt", "product", "shared"]
 ScaleName = Literal[
     "none", "analytic", "learned", "learned_map", "learned_channel_x_map", "learned_channel_x_axes"
 ]

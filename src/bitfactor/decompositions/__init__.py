@@ -9,6 +9,7 @@ from bitfactor.decompositions.cp import CP
 from bitfactor.decompositions.dense import Dense
 from bitfactor.decompositions.latent import Initialisation, Latent, Rank
 from bitfactor.decompositions.orthogonality import orthogonality_penalty
+from bitfactor.decompositions.product import Product
 from bitfactor.decompositions.shared import SharedTucker, build_shared
 from bitfactor.decompositions.svd import SVD
 from bitfactor.decompositions.tt import TensorTrain
@@ -21,6 +22,7 @@ LAYERWISE: dict[str, Callable[[Tensor, Rank, Initialisation], Latent]] = {
     "tucker": Tucker.from_weight,
     "cp": CP.from_weight,
     "tt": TensorTrain.from_weight,
+    "product": Product.from_weight,
 }
 
 # Of several layers together; the latents come in the order of the weights.
@@ -39,6 +41,7 @@ __all__ = [
     "Dense",
     "Initialisation",
     "Latent",
+    "Product",
     "Rank",
     "SharedTucker",
     "TensorTrain",

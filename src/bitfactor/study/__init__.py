@@ -1,4 +1,4 @@
-"""A study: one recipe trained for every combination of what varies, in a directory that can be gone on with."""
+"""A study: one recipe trained for every combination of what varies, in a directory of its own."""
 
 from bitfactor.study.directory import CellDirectory, StudyDirectory
 from bitfactor.study.grid import Cell, Grid, Value

@@ -17,8 +17,8 @@ _BOOKKEEPING = frozenset(("epoch", "step", "loss", "learning_rate", "flipped", "
 def finish(cell: CellDirectory, *, resumed: bool) -> None:
     """Export the network of a training that is done, and write down what came out.
 
-    `seconds` are those of all epochs. `cpu_seconds` are this process's: where the training was `resumed`, what
-    was spent before is missing from them.
+    `seconds` are those of all epochs. `cpu_seconds` are this process's: where the training was `resumed`,
+    what was spent before is missing from them.
     """
     recipe, rows = recipe_of(cell.run), cell.run.history()
     reason = _export(cell.run, cell.network)

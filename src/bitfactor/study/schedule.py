@@ -28,7 +28,7 @@ class Job:
     process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
 
     def start(self, environment: dict[str, str]) -> None:
-        """Start the process. It is to end when its standard input does: with this process, or when told to."""
+        """Start the process. It ends when its standard input does: with this process, or when told to."""
         self.directory.describe(self.cell, self.command)
         with self.directory.output.open("ab") as output:
             self.process = subprocess.Popen(

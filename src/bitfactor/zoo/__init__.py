@@ -1,0 +1,96 @@
+"""Trained networks that come with the package: for each a file, NAME.safetensors, and its card, NAME.json."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from bitfactor.errors import InputError, near_matches
+
+_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How many times as fast as `against` it is: one picture at a time, one thread, both in turns."""
+
+    against: str
+    ratio: float
+    machine: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known of a network.
+
+    `accuracy` is its `metric`, a fraction, on `held_out`, measured with the file itself; `command` trains it;
+    `log` has a row for each epoch.
+
+    Example
+    -------
+    >>> Card.of("digits").seed
+    0
+    """
+
+    description: str
+    data: str
+    licence: str
+    held_out: str
+    metric: str
+    accuracy: float
+    bytes: int
+    sha256: str
+    speed: Speed
+    command: str
+    seed: int
+    versions: dict[str, str]
+    log: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, name: str) -> Self:
+        """Read the card of the network called `name`."""
+        values = json.loads((_FOLDER / f"{name}.json").read_text())
+        return cls(**{**values, "speed": Speed(**values["speed"])})
+
+
+def names() -> list[str]:
+    """Return the names of all networks."""
+    return sorted(path.stem for path in _FOLDER.glob("*.safetensors"))
+
+
+def file_of(name: str) -> Path:
+    """Return the file of the network called `name`.
+
+    Raises
+    ------
+    InputError
+        If there is none; the message lists near matches.
+    """
+    if name not in names():
+        raise InputError(
+            name,
+            expected="a file, or the name of a network of `bitfactor zoo`",
+            found="neither",
+            fix=near_matches(name, names()),
+        )
+    return _FOLDER / f"{name}.safetensors"
+
+
+def locate(text: str) -> Path:
+    """Return the path that a user means by `text`: one that is there, or else a network's name.
+
+    Raises
+    ------
+    InputError
+        If it is neither, and can be no path to a file: it has no directory and no ending.
+
+    Example
+    -------
+    >>> locate("digits").name
+    'digits.safetensors'
+    """
+    path = Path(text)
+    if path.exists() or path.suffix or os.path.dirname(text):
+        return path
+    return file_of(text)

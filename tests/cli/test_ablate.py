@@ -1,0 +1,112 @@
+"""A study is run, killed, gone on with; what it is given is checked before anything is written."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bitfactor.cli import main
+from bitfactor.runtime import Session
+from bitfactor.training import Run
+
+TINY = ["--blocks", "1", "--widths", "8", "--batch-size", "8", "--limit", "256", "--checkpoint-steps", "1"]
+ONE_SCALE = ["--scale", "learned", "--seeds", "1"]
+
+
+def wait_for(condition, seconds=300):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_free(directory):
+    """Whether no process trains there."""
+    lock = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(lock)
+    return True
+
+
+def stamps(directory):
+    return {path.name: path.stat().st_mtime_ns for path in directory.iterdir()}
+
+
+def test_a_killed_study_goes_on_and_repeats_nothing(tmp_path, capsys):
+    out = tmp_path / "study"
+    command = ["ablate", "digits", "--out", str(out), *TINY, *ONE_SCALE]
+    command += ["--latent", "none", "tucker", "--epochs", "2", "--jobs", "1"]
+    first, second = (out / "cells" / f"{latent}-learned-seed0" for latent in ("none", "tucker"))
+    process = subprocess.Popen([sys.executable, "-m", "bitfactor", *command])
+    wait_for((second / "checkpoint.ckpt").exists)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    wait_for(lambda: is_free(second))
+    before = stamps(first)
+    steps = Run(second).load()["step"]
+    assert "outcome.json" in before
+    assert not (second / "outcome.json").exists()
+
+    assert main([*command, "--json"]) == 0
+    assert stamps(first) == before
+    assert f"going on from step {steps} of 64" in (second / "output.txt").read_text()
+    outcomes = json.loads(capsys.readouterr().out)
+    assert [(o["name"], o["resumed"]) for o in outcomes] == [(first.name, False), (second.name, True)]
+    for outcome, cell in zip(outcomes, (first, second), strict=True):
+        assert outcome["metrics"]["accuracy"] == Run(cell).history()[-1]["accuracy"]
+        assert outcome["bytes"] == (cell / outcome["file"]).stat().st_size
+        assert json.loads((cell / "layers.json").read_text()).keys() == {"layer1.0.conv1", "layer1.0.conv2"}
+        assert not list(cell.glob("*.ckpt"))
+        Session(cell / outcome["file"]).verify()
+
+
+def test_one_that_fails_is_reported_and_the_others_go_on(tmp_path, capfd):
+    out = tmp_path / "study"
+    command = ["ablate", "digits", "--out", str(out), *TINY, *ONE_SCALE, "--epochs", "1", "--rank", "0.5"]
+    assert main([*command, "--latent", "none", "--real", "--keep-checkpoints", "--json"]) == 1
+    printed = capfd.readouterr()
+    assert "none-learned-seed0: failed" in printed.err
+    assert "expected no rank with latent 'none'" in printed.err
+    (twin,) = json.loads(printed.out)
+    assert (twin["name"], twin["file"]) == ("real-seed0", None)
+    assert (out / "cells" / "real-seed0" / "checkpoint.ckpt").exists()
+    cell = json.loads((out / "cells" / "real-seed0" / "cell.json").read_text())
+    assert cell["command"][:3] == ["bitfactor", "train", "digits"]
+    assert cell["command"][-5:] == ["--real", "--seed", "0", "--out", "real-seed0"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (["--seed", "3"], "--seed: expected a flag that is the same in all trainings"),
+        (["--vary", "epochs", "1", "2", "--epochs", "3"], "--epochs: expected a flag that is the same"),
+        (["--latent", "none", "none"], "values of latent: expected one or more, each once, found none none"),
+        (["--vary", "epochs"], "values of epochs: expected one or more, each once, found none"),
+        (["--seeds", "0"], "--seeds: expected 1 or more, found 0"),
+        (["--jobs", "0"], "--jobs: expected 1 or more, found 0"),
+        (["--learning-rate", "-1"], "--learning-rate: expected a number above 0"),
+        (["--widths", "8", "16"], "--widths: expected 4 numbers above 0"),
+    ],
+)
+def test_flags_that_cannot_be_are_refused_before_anything_is_written(refused, tmp_path, flags, line):
+    if flags[0] == "--widths":
+        flags = [*flags, "--blocks", "1", "1", "1", "1"]
+    assert line in refused("ablate", "digits", "--out", tmp_path / "study", *flags)
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_flag_that_train_does_not_have_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["ablate", "digits", "--out", str(tmp_path / "study"), "--epoch", "3"])
+    assert stop.value.code == 2
+    assert "--epoch" in capsys.readouterr().err
+    assert not (tmp_path / "study").exists()

@@ -1,0 +1,57 @@
+import json
+
+import pytest
+
+from bitfactor.errors import InputError
+from bitfactor.study import Grid, StudyDirectory
+
+AXES = {"latent": ["none"], "scale": ["learned"]}
+
+
+@pytest.fixture
+def study(tmp_path):
+    study = StudyDirectory(tmp_path / "study")
+    study.start("digits", {"epochs": "2"}, Grid(AXES, [0]))
+    return study
+
+
+def record(study):
+    return json.loads((study.path / "study.json").read_text())
+
+
+def test_new_values_and_seeds_widen_a_study_and_fewer_leave_it(study):
+    begun = record(study)
+    study.start("digits", {"epochs": "2"}, Grid({**AXES, "latent": ["svd", "none"]}, [0, 1], real=True))
+    study.start("digits", {"epochs": "2"}, Grid(AXES, [0]))
+    widened = {"axes": {"latent": ["none", "svd"], "scale": ["learned"]}, "seeds": [0, 1], "real": True}
+    assert record(study) == begun | widened
+
+
+@pytest.mark.parametrize(
+    ("recipe", "arguments", "axes", "found"),
+    [
+        ("cifar10-resnet18", {"epochs": "2"}, AXES, "a study of digits"),
+        ("digits", {"epochs": "3"}, AXES, "a study with epochs = 2 instead of 3"),
+        ("digits", {}, AXES, "a study with epochs = 2 instead of its default"),
+        ("digits", {"epochs": "2", "clip": "1"}, AXES, "a study with clip = its default instead of 1"),
+        ("digits", {"epochs": "2"}, {**AXES, "rank": ["1"]}, "a study over latent, scale instead of latent"),
+    ],
+)
+def test_another_study_is_not_mixed_in(study, recipe, arguments, axes, found):
+    before = record(study)
+    with pytest.raises(InputError, match=found):
+        study.start(recipe, arguments, Grid(axes, [0]))
+    assert record(study) == before
+
+
+def test_another_directory_is_not_written_to(tmp_path):
+    (tmp_path / "recipe.json").touch()
+    with pytest.raises(InputError, match="something that is no study"):
+        StudyDirectory(tmp_path).start("digits", {}, Grid(AXES, [0]))
+    assert not (tmp_path / "study.json").exists()
+
+
+def test_a_damaged_record_is_named(study):
+    (study.path / "study.json").write_text("{")
+    with pytest.raises(InputError, match=r"study\.json: expected a file of a study"):
+        study.start("digits", {"epochs": "2"}, Grid(AXES, [0]))

@@ -1,0 +1,59 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bitfactor.study import Cell, Grid
+
+LATENTS = ["none", "tucker"]
+
+
+def test_seeds_come_last_so_that_every_row_has_a_first_answer():
+    grid = Grid({"latent": LATENTS, "scale": ["learned"], "learning_rate": [0.001, 0.003]}, [0, 1], real=True)
+    assert [cell.name for cell in grid] == [
+        f"{row}-seed{seed}-lr{rate}"
+        for seed in (0, 1)
+        for row, rate in [
+            ("none-learned", 0.001),
+            ("tucker-learned", 0.001),
+            ("none-learned", 0.003),
+            ("tucker-learned", 0.003),
+            ("real", 0.001),
+            ("real", 0.003),
+        ]
+    ]
+
+
+def test_the_float_twin_has_no_axis_of_a_binarization():
+    axes = {"latent": LATENTS, "scale": ["learned"], "weight_estimator": ["masked", "rms"]}
+    twins = [cell for cell in Grid(axes, [0], real=True) if cell.real]
+    assert [(twin.name, twin.flags) for twin in twins] == [("real-seed0", ["--real", "--seed", "0"])]
+
+
+def test_flags_are_those_of_train():
+    cell = Cell(
+        {
+            "latent": "svd",
+            "scale": "learned",
+            "learning_rate": 3e-5,
+            "widths": "8 16",
+            "compile": "on",
+            "ema": "off",
+        },
+        seed=2,
+    )
+    assert " ".join(cell.flags) == (
+        "--latent svd --scale learned --learning-rate 3e-05 --widths 8 16 --compile --seed 2"
+    )
+
+
+@given(
+    axes=st.dictionaries(
+        st.sampled_from(["learning_rate", "rank", "mixup", "groups"]),
+        st.lists(st.sampled_from([0.1, 0.25, "auto", "1 2"]), min_size=1, max_size=3, unique=True),
+    ),
+    seeds=st.integers(1, 3),
+    real=st.booleans(),
+)
+def test_every_cell_has_a_name_and_flags_of_its_own(axes, seeds, real):
+    cells = list(Grid({"latent": LATENTS, "scale": ["analytic"], **axes}, range(seeds), real))
+    assert len({cell.name for cell in cells}) == len({tuple(cell.flags) for cell in cells}) == len(cells)
+    assert all(set(cell.name).isdisjoint("/ ") for cell in cells)
