@@ -79,7 +79,8 @@ def _grid(options: Arguments) -> Grid:
     axes: dict[str, Sequence[Value]] = {"latent": options.latent, "scale": options.scale}
     if options.learning_rate:
         axes["learning_rate"] = options.learning_rate
-    for flag, *values in options.vary:
+    for words in options.vary:
+        flag, *values = words or ("vary",)
         axes[flag.lstrip("-").replace("-", "_")] = values
     for name, values in axes.items():
         if not values or len(set(values)) < len(values):
@@ -110,14 +111,13 @@ def _fixed(flags: Sequence[str]) -> dict[str, str | bool]:
 
 def _expect_apart(fixed: Mapping[str, str | bool], grid: Grid) -> None:
     varied = {name.replace("_", "-") for name in grid.axes}
-    for name in fixed:
-        if name in varied or name in _OURS:
-            raise InputError(
-                f"--{name}",
-                expected="a flag that is the same in all trainings",
-                found="one that varies or is the study's own",
-                fix=f"see `bitfactor ablate --help` on {'--seeds' if name == 'seed' else '--vary'}",
-            )
+    for name in sorted((varied & fixed.keys()) | ((varied | fixed.keys()) & _OURS)):
+        raise InputError(
+            f"--{name}",
+            expected="a flag that is the same in all trainings",
+            found="one that varies or is the study's own",
+            fix=f"see `bitfactor ablate --help` on {'--seeds' if name == 'seed' else '--vary'}",
+        )
 
 
 def _job(study: StudyDirectory, recipe: Recipe, cell: Cell, others: Sequence[str], options: Arguments) -> Job:
@@ -126,8 +126,6 @@ def _job(study: StudyDirectory, recipe: Recipe, cell: Cell, others: Sequence[str
     flags = [recipe.name, *others, *cell.flags]
     out = ["--out", str(directory.path)]
     chosen, _ = parse_recipe("train", train.Arguments(tyro.MISSING), [*flags, *out])
-    if directory.finished and not options.keep_checkpoints:
-        directory.discard_checkpoints()
     data = ["--data", str(options.data)] if options.data else []
     return Job(
         cell=cell,
@@ -145,11 +143,17 @@ def _run(jobs: Sequence[Job], recipe: Recipe, options: Arguments) -> bool:
     at_once = options.jobs or (1 if torch.cuda.is_available() else cores)
     threads = str(max(1, cores // at_once))
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+
+    def tidy(job: Job) -> None:
+        if job.state == "finished" and not options.keep_checkpoints:
+            job.directory.discard_checkpoints()
+
+    for job in jobs:
+        tidy(job)
     with noting_sigterm() as request, Progress(jobs, recipe.task.headline, at_once, status) as progress:
 
         def notice(job: Job) -> None:
-            if job.state == "finished" and not options.keep_checkpoints:
-                job.directory.discard_checkpoints()
+            tidy(job)
             progress.notice(job)
 
         def look() -> bool:

@@ -1,0 +1,109 @@
+"""Measure what a network of the zoo claims, and write its file and card.
+
+    python benchmarks/card.py RUN --name digits --data-name TEXT --licence TEXT --held-out TEXT [--data DIR]
+
+The run is exported; accuracy is that of the file, speed is the ratio to torch from one interleaved run.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from bitfactor import zoo
+from bitfactor.atomic import replacing
+from bitfactor.cli import main
+from bitfactor.recipes import recipe_named, recipe_of
+from bitfactor.study.origin import versions
+from bitfactor.training import Recipe, Run
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Write NAME.safetensors and NAME.json into the zoo."""
+
+    run: tyro.conf.Positional[Path]
+    """Directory of the run."""
+    name: str
+    """Name of the network."""
+    data_name: str
+    """What it was trained on."""
+    licence: str
+    """Terms of the data."""
+    held_out: str
+    """What it was measured on."""
+    metric: str = "accuracy"
+    """What of the JSON of `bitfactor evaluate`; keys with / between."""
+    data: Path | None = None
+    """Directory of the data."""
+
+
+def flags_of(recipe: Recipe) -> list[str]:
+    """Return the flags that make the recipe of its name this one."""
+    settings, usual = recipe.settings(), recipe_named(recipe.name).settings()
+    flags = []
+    for group in ("model", "data", "binarization", "optimization"):
+        for name, value in settings[group].items():
+            if value != usual[group][name]:
+                words = value if isinstance(value, list | tuple) else [] if value is True else [value]
+                flags += [f"--{name.replace('_', '-')}", *map(str, words)]
+    return flags
+
+
+def printed(*arguments: object) -> Any:
+    """Return the JSON that a command prints."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        assert main([str(argument) for argument in arguments]) == 0
+    return json.loads(output.getvalue())
+
+
+def measured(value: Any, metric: str) -> float:
+    """Return what is at the keys of `metric`."""
+    for key in metric.split("/"):
+        value = value[key]
+    return float(value)
+
+
+def speed_of(file: Path) -> zoo.Speed:
+    """Time the file against torch."""
+    result = printed("bench", file, "--against", "torch", "--json")
+    ours, rival = result["engines"]
+    return zoo.Speed(rival["name"], round(rival["minimum_ms"] / ours["minimum_ms"], 2), result["machine"])
+
+
+def write_card(options: Arguments) -> zoo.Card:
+    """Export, measure, write; returns the card."""
+    run = Run(options.run)
+    recipe, folder = recipe_of(run), Path(zoo.__file__).parent
+    file = folder / f"{options.name}.safetensors"
+    printed("export", options.run, "-o", file, "--json")
+    data = ["--data", options.data] if options.data else []
+    needed = ["--data", "DIR"] if data else []
+    card = zoo.Card(
+        description=recipe.description,
+        data=options.data_name,
+        licence=options.licence,
+        held_out=options.held_out,
+        metric=options.metric,
+        accuracy=measured(printed("evaluate", file, *data, "--json"), options.metric),
+        bytes=file.stat().st_size,
+        sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
+        speed=speed_of(file),
+        command=" ".join(["bitfactor train", recipe.name, *flags_of(recipe), *needed, "--out", "RUN"]),
+        seed=recipe.optimization.seed,
+        versions=versions(),
+        log=run.history(),
+    )
+    with replacing(folder / f"{options.name}.json") as temporary:
+        temporary.write_text(json.dumps(asdict(card), indent=1) + "\n")
+    return card
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(write_card(tyro.cli(Arguments))), indent=2))

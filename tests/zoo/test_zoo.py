@@ -1,0 +1,81 @@
+"""The networks that come with the package are what their cards say."""
+
+import hashlib
+import json
+
+import pytest
+
+from bitfactor.cli import main
+from bitfactor.errors import InputError
+from bitfactor.runtime import Session
+from bitfactor.zoo import Card, file_of, locate, names
+
+LARGEST = 5_000_000  # bytes of a file that a package should bring along
+DATA = {"digits": None, "cifar10-resnet18": "cifar-10-batches-py", "lsp-hourglass": "lspet"}
+
+
+@pytest.fixture
+def call(capsys):
+    """Run a command that succeeds and return what it prints."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        assert main([str(argument) for argument in arguments]) == 0
+        return capsys.readouterr().out
+
+    return call
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_file_is_the_one_of_its_card_and_runs_as_it_did(name):
+    path, card = file_of(name), Card.of(name)
+    content = path.read_bytes()
+    assert (len(content), hashlib.sha256(content).hexdigest()) == (card.bytes, card.sha256)
+    assert len(content) < LARGEST
+    Session(path).verify()
+
+
+@pytest.mark.parametrize("name", names())
+def test_accuracy_is_that_of_the_card(name, call, request):
+    card, folder = Card.of(name), DATA[name]
+    data = []
+    if folder is not None:
+        place = request.getfixturevalue("real_data") / folder
+        if not place.is_dir():
+            pytest.skip(f"{folder} is not unpacked")
+        data = ["--data", place]
+    found = json.loads(call("evaluate", name, *data, "--json"))
+    for key in card.metric.split("/"):
+        found = found[key]
+    assert found == pytest.approx(card.accuracy, abs=1e-3)
+
+
+def test_a_name_stands_for_its_file(call):
+    assert json.loads(call("inspect", "digits", "--json"))["file"] == str(file_of("digits"))
+    assert json.loads(call("bench", "digits", "--runs", "1", "--json"))["engines"]
+
+
+def test_a_file_that_is_there_comes_before_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert locate("digits") == file_of("digits")
+    (tmp_path / "digits").touch()
+    assert locate("digits").resolve() == tmp_path / "digits"
+
+
+@pytest.mark.parametrize("command", ["inspect", "bench", "evaluate", "predict"])
+def test_an_unknown_name_lists_near_ones(command, capsys):
+    assert main([command, "digit", *["picture.png"] * (command == "predict")]) == 2
+    assert "expected a file, or the name of a network" in (line := capsys.readouterr().err)
+    assert "did you mean digits?" in line
+    with pytest.raises(InputError):
+        locate("digit")
+
+
+def test_list_and_card(call):
+    listed = json.loads(call("zoo", "--json"))
+    assert [entry["name"] for entry in listed] == names()
+    text, card = call("zoo", "digits"), Card.of("digits")
+    for known in (card.command, card.licence, card.sha256, f"{card.accuracy:.2%}"):
+        assert known in text
+    assert json.loads(call("zoo", "digits", "--json"))["log"] == card.log
+    assert "digits" in call("zoo")
