@@ -8,6 +8,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <utility>
 
 namespace bitfactor {
 
@@ -45,7 +46,7 @@ struct ThreadPool::State {
                 error = std::current_exception();
             }
             std::lock_guard<std::mutex> lock(mutex);
-            if (error) job->error = error;
+            if (error) job->error = std::move(error);
             if (++job->done == job->count) finished.notify_all();
         }
         std::lock_guard<std::mutex> lock(mutex);
@@ -100,7 +101,7 @@ void ThreadPool::for_each(size_t count, const std::function<void(size_t)>& work)
     state_->take_part(job);
     std::unique_lock<std::mutex> lock(state_->mutex);
     state_->finished.wait(lock, [&] { return job->done == job->count; });
-    if (job->error) std::rethrow_exception(job->error);
+    if (job->error) std::rethrow_exception(std::exchange(job->error, nullptr));
 }
 
 }  // namespace bitfactor
