@@ -23,6 +23,7 @@ using Words = nb::ndarray<const uint32_t, nb::ndim<4>, nb::c_contig, nb::device:
 using Weight = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
 using Samples = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Results = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Times = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Indices = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Pair = std::pair<int, int>;
 
@@ -50,17 +51,30 @@ void expect(bool condition, const char* what) {
 
 size_t size_of(const Buffer& buffer) { return static_cast<size_t>(buffer.pixels) * buffer.channels; }
 
-void run(Program& program, const Samples& x, const std::vector<Results>& outs) {
-    expect(x.shape(1) == size_of(program.input()), "x must be (samples, input size)");
+std::vector<float*> pointers_to(const std::vector<Results>& outs, const Program& program, size_t samples) {
     expect(outs.size() == program.outputs().size(), "one array is needed for each output");
     std::vector<float*> pointers;
     for (size_t i = 0; i < outs.size(); ++i) {
-        expect(outs[i].shape(0) == x.shape(0) && outs[i].shape(1) == size_of(program.outputs()[i]),
+        expect(outs[i].shape(0) == samples && outs[i].shape(1) == size_of(program.outputs()[i]),
                "an output array must be (samples, output size)");
         pointers.push_back(outs[i].data());
     }
+    return pointers;
+}
+
+void run(Program& program, const Samples& x, const std::vector<Results>& outs) {
+    expect(x.shape(1) == size_of(program.input()), "x must be (samples, input size)");
+    const std::vector<float*> pointers = pointers_to(outs, program, x.shape(0));
     nb::gil_scoped_release released;
     program.run(x.data(), x.shape(0), pointers);
+}
+
+void profile(Program& program, const Samples& x, const std::vector<Results>& outs, const Times& ns) {
+    expect(x.shape(0) == 1 && x.shape(1) == size_of(program.input()), "x must be (1, input size)");
+    expect(ns.shape(1) == program.step_count() + 2, "ns must be (runs, phases)");
+    const std::vector<float*> pointers = pointers_to(outs, program, 1);
+    nb::gil_scoped_release released;
+    for (size_t i = 0; i < ns.shape(0); ++i) program.profile(x.data(), pointers, &ns(i, 0));
 }
 
 int per_group(size_t channels, int groups) { return static_cast<int>(channels) / groups; }
@@ -152,5 +166,8 @@ NB_MODULE(_native, m) {
         .def("add", &one_buffer<Stage::add>, "buffer"_a)
         .def("store", &one_buffer<Stage::store>, "buffer"_a)
         .def("signs", &signs, "buffer"_a, "direction"_a.noconvert(), "threshold"_a.noconvert())
-        .def("run", &run, "x"_a.noconvert(), "outs"_a.noconvert());
+        .def("run", &run, "x"_a.noconvert(), "outs"_a.noconvert())
+        .def("profile", &profile, "x"_a.noconvert(), "outs"_a.noconvert(), "ns"_a.noconvert())
+        .def("phases", &Program::phases)
+        .def("step_count", &Program::step_count);
 }

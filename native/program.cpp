@@ -1,6 +1,7 @@
 #include "program.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "border.h"
@@ -10,8 +11,15 @@ namespace {
 
 constexpr int strip_floats = 4096;  // 16 KiB of rows: half of an L1 cache, the rest is for weights
 
+// Work is counted in operands: a multiply-add of real numbers, or a word of 32 signs by another. What follows
+// a layer is worth some more for each number.
+constexpr double epilogue_operands = 4;
+constexpr double worth_sharing = 1 << 16;
+
 int taps_of(const Window& window) { return window.kernel_h * window.kernel_w; }
 int pixels_of(const Window& window) { return window.out_h * window.out_w; }
+
+int round_up(int count, int multiple) { return (count + multiple - 1) / multiple * multiple; }
 
 size_t words_for(int channels) { return (static_cast<size_t>(channels) + 63) / 64; }
 
@@ -25,21 +33,26 @@ void copy_bits(const uint64_t* from, size_t first, size_t count, uint64_t* to) {
 }
 
 template <class T>
-T* at(AlignedVector<char>& arena, size_t offset) {
-    return reinterpret_cast<T*>(arena.data() + offset);
+T* at(char* arena, size_t offset) {
+    return reinterpret_cast<T*>(arena + offset);
 }
 
 }  // namespace
 
 Program::Program(const KernelSet& kernels, int threads, size_t arena_bytes)
-    : kernels_(kernels), arena_bytes_(arena_bytes), threads_(threads - 1) {}
+    : kernels_(kernels), arena_bytes_(arena_bytes), threads_(static_cast<size_t>(threads) - 1) {}
 
-void Program::add_step(int pixels, int channels, int taps, Rows rows) {
+void Program::add_step(const char* kernel, int pixels, int channels, int taps, double operands, Rows rows) {
     const int tile = kernels_.tile;
-    const int strip = std::max(tile, strip_floats / std::max(channels, 1) / tile * tile);
+    const int longest = std::max(tile, strip_floats / std::max(channels, 1) / tile * tile);
+    const int workers = static_cast<int>(threads_.workers());
+    const int strips = round_up((pixels + longest - 1) / longest, workers);
+    const int strip = std::min(longest, round_up((pixels + strips - 1) / strips, tile));
+    const double work = static_cast<double>(pixels) * channels * (operands + epilogue_operands);
     pointer_count_ = std::max(pointer_count_, static_cast<size_t>(strip) * taps);
     row_floats_ = std::max(row_floats_, static_cast<size_t>(std::min(strip, pixels)) * channels);
-    steps_.push_back({std::move(rows), pixels, channels, strip, {}});
+    steps_.push_back({kernel, std::move(rows), pixels, channels, strip, work, {}});
+    shares_steps_ = shares_steps_ || is_shared(steps_.back());
 }
 
 void Program::conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
@@ -53,7 +66,7 @@ void Program::conv(size_t source, const Window& window, int groups, int in_chann
         pack_lanes(bias, groups, out_channels, 1, kernels_.lanes), AlignedVector<float>(in_channels, 0.0f)});
     const Conv layer{
         window, groups, in_channels, out_channels, own->weight.data(), own->bias.data(), own->padding.data()};
-    add_step(pixels_of(window), groups * out_channels, taps_of(window),
+    add_step("conv", pixels_of(window), groups * out_channels, taps_of(window), depth,
              [this, own, layer, source](Workspace& w, int first, int count) {
                  kernels_.conv(layer, at<float>(w.arena, source), first, count, w.pointers.data(),
                                w.rows.data());
@@ -89,7 +102,7 @@ void Program::binary_conv(size_t source, const Window& window, int groups, int i
                            own->border.base.data(),
                            own->border.row_class.data(),
                            own->border.column_class.data()};
-    add_step(pixels_of(window), groups * out_channels, taps_of(window),
+    add_step("binary_conv", pixels_of(window), groups * out_channels, taps_of(window), depth,
              [this, own, layer, source](Workspace& w, int first, int count) {
                  kernels_.binary_conv(layer, at<uint32_t>(w.arena, source), first, count, w.pointers.data(),
                                       w.rows.data());
@@ -103,7 +116,7 @@ size_t Program::regroup(size_t source, int pixels, int groups, int channels) {
     const size_t from_words = words_for(groups * channels), to_words = words_for(channels);
     const size_t offset = arena_bytes_;
     arena_bytes_ += (pixels * groups * to_words * sizeof(uint64_t) + 63) / 64 * 64;
-    add_step(1, 0, 0, [=](Workspace& w, int, int) {
+    add_step("regroup", 1, 0, 0, 0, [=](Workspace& w, int, int) {
         const uint64_t* from = at<uint64_t>(w.arena, source);
         uint64_t* to = at<uint64_t>(w.arena, offset);
         for (int pixel = 0; pixel < pixels; ++pixel, from += from_words) {
@@ -117,34 +130,37 @@ size_t Program::regroup(size_t source, int pixels, int groups, int channels) {
 }
 
 void Program::max_pool(size_t source, const Pool& pool) {
-    add_step(pixels_of(pool.window), pool.channels, 0, [=](Workspace& w, int first, int count) {
-        kernels_.max_pool(pool, at<float>(w.arena, source), first, count, w.rows.data());
-        return w.rows.data();
-    });
+    add_step("max_pool", pixels_of(pool.window), pool.channels, 0, taps_of(pool.window),
+             [=](Workspace& w, int first, int count) {
+                 kernels_.max_pool(pool, at<float>(w.arena, source), first, count, w.rows.data());
+                 return w.rows.data();
+             });
 }
 
 void Program::avg_pool(size_t source, const Pool& pool) {
-    add_step(pixels_of(pool.window), pool.channels, 0, [=](Workspace& w, int first, int count) {
-        kernels_.avg_pool(pool, at<float>(w.arena, source), first, count, w.rows.data());
-        return w.rows.data();
-    });
+    add_step("avg_pool", pixels_of(pool.window), pool.channels, 0, taps_of(pool.window),
+             [=](Workspace& w, int first, int count) {
+                 kernels_.avg_pool(pool, at<float>(w.arena, source), first, count, w.rows.data());
+                 return w.rows.data();
+             });
 }
 
 void Program::upsample_nearest(size_t source, int in_h, int in_w, int channels, int scale_h, int scale_w) {
     const int out_w = in_w * scale_w;
-    add_step(in_h * scale_h * out_w, channels, 0, [=](Workspace& w, int first, int count) {
-        const float* map = at<float>(w.arena, source);
-        float* row = w.rows.data();
-        for (int pixel = first; pixel < first + count; ++pixel, row += channels) {
-            const int y = pixel / out_w / scale_h, x = pixel % out_w / scale_w;
-            std::copy_n(map + (static_cast<size_t>(y) * in_w + x) * channels, channels, row);
-        }
-        return w.rows.data();
-    });
+    add_step("upsample_nearest", in_h * scale_h * out_w, channels, 0, 1,
+             [=](Workspace& w, int first, int count) {
+                 const float* map = at<float>(w.arena, source);
+                 float* row = w.rows.data();
+                 for (int pixel = first; pixel < first + count; ++pixel, row += channels) {
+                     const int y = pixel / out_w / scale_h, x = pixel % out_w / scale_w;
+                     std::copy_n(map + (static_cast<size_t>(y) * in_w + x) * channels, channels, row);
+                 }
+                 return w.rows.data();
+             });
 }
 
 void Program::global_avg_pool(const Buffer& source) {
-    add_step(1, source.channels, 0, [=](Workspace& w, int, int) {
+    add_step("global_avg_pool", 1, source.channels, 0, source.pixels, [=](Workspace& w, int, int) {
         kernels_.global_avg_pool(at<float>(w.arena, source.offset), source.pixels, source.channels,
                                  w.rows.data());
         return w.rows.data();
@@ -152,7 +168,7 @@ void Program::global_avg_pool(const Buffer& source) {
 }
 
 void Program::flatten(const Buffer& source) {
-    add_step(1, source.pixels * source.channels, 0, [=](Workspace& w, int, int) {
+    add_step("flatten", 1, source.pixels * source.channels, 0, 1, [=](Workspace& w, int, int) {
         kernels_.transpose(at<float>(w.arena, source.offset), source.pixels, source.channels, w.rows.data());
         return w.rows.data();
     });
@@ -161,7 +177,7 @@ void Program::flatten(const Buffer& source) {
 void Program::gather(size_t source, int pixels, int channels, const int32_t* indices) {
     const size_t size = static_cast<size_t>(pixels) * channels;
     auto own = std::make_shared<const std::vector<int32_t>>(indices, indices + size);
-    add_step(pixels, channels, 0, [=](Workspace& w, int first, int count) {
+    add_step("gather", pixels, channels, 0, 1, [=](Workspace& w, int first, int count) {
         const float* map = at<float>(w.arena, source);
         const int32_t* from = own->data() + static_cast<size_t>(first) * channels;
         float* rows = w.rows.data();
@@ -173,7 +189,7 @@ void Program::gather(size_t source, int pixels, int channels, const int32_t* ind
 void Program::concat(const std::vector<Buffer>& sources) {
     int channels = 0;
     for (const Buffer& source : sources) channels += source.channels;
-    add_step(sources.front().pixels, channels, 0, [=](Workspace& w, int first, int count) {
+    add_step("concat", sources.front().pixels, channels, 0, 1, [=](Workspace& w, int first, int count) {
         float* row = w.rows.data();
         for (int pixel = first; pixel < first + count; ++pixel) {
             for (const Buffer& source : sources) {
@@ -187,7 +203,7 @@ void Program::concat(const std::vector<Buffer>& sources) {
 }
 
 void Program::softmax(const Buffer& source) {
-    add_step(source.pixels, source.channels, 0, [=](Workspace& w, int first, int count) {
+    add_step("softmax", source.pixels, source.channels, 0, 8, [=](Workspace& w, int first, int count) {
         const float* map = at<float>(w.arena, source.offset) + static_cast<size_t>(first) * source.channels;
         kernels_.softmax(map, count, source.channels, w.rows.data());
         return w.rows.data();
@@ -195,7 +211,7 @@ void Program::softmax(const Buffer& source) {
 }
 
 void Program::pointwise(const Buffer& source) {
-    add_step(source.pixels, source.channels, 0, [=](Workspace& w, int first, int) {
+    add_step("pointwise", source.pixels, source.channels, 0, 1, [=](Workspace& w, int first, int) {
         return at<float>(w.arena, source.offset) + static_cast<size_t>(first) * source.channels;
     });
 }
@@ -225,45 +241,135 @@ void Program::stage(Stage::Kind kind, size_t buffer, const float* a, size_t a_si
     step.stages.push_back({kind, keep(a, a_size), keep(b, channels), a_step, buffer, false});
 }
 
-std::unique_ptr<Program::Workspace> Program::borrow() {
-    {
-        std::lock_guard<std::mutex> lock(mutex_);
-        if (!idle_.empty()) {
-            auto workspace = std::move(idle_.back());
-            idle_.pop_back();
-            return workspace;
+// Memory for one sample, from those that are idle, or else new.
+class Program::Loan {
+  public:
+    explicit Loan(Program& program) : program_(program) {
+        {
+            std::lock_guard<std::mutex> lock(program.mutex_);
+            if (!program.idle_.empty()) {
+                team_ = std::move(program.idle_.back());
+                program.idle_.pop_back();
+                return;
+            }
+        }
+        team_ = std::make_unique<Team>();
+        team_->arena.resize(program.arena_bytes_);
+        for (size_t i = 0; i < program.threads_.workers(); ++i) {
+            team_->workers.push_back({team_->arena.data(), AlignedVector<const void*>(program.pointer_count_),
+                                      AlignedVector<float>(program.row_floats_)});
         }
     }
-    auto workspace = std::make_unique<Workspace>();
-    workspace->arena.resize(arena_bytes_);
-    workspace->pointers.resize(pointer_count_);
-    workspace->rows.resize(row_floats_);
-    return workspace;
-}
+    Loan(const Loan&) = delete;
+    ~Loan() {
+        std::lock_guard<std::mutex> lock(program_.mutex_);
+        program_.idle_.push_back(std::move(team_));
+    }
+
+    Team& operator*() const { return *team_; }
+
+  private:
+    Program& program_;
+    std::unique_ptr<Team> team_;
+};
+
+// One sample: the input is laid out as (pixels, channels), the steps follow, and the outputs are laid out as
+// (channels, pixels).
+class Program::Sample final : public Work {
+  public:
+    Sample(const Program& program, Team& team, const float* x, const std::vector<float*>& outs, size_t index)
+        : program_(program), team_(team), x_(x), outs_(outs), index_(index) {}
+
+    size_t phases() const override { return program_.steps_.size() + 2; }
+
+    size_t items(size_t phase) const override {
+        if (phase == 0) return 1;
+        if (phase > program_.steps_.size()) return outs_.size();
+        const Step& step = program_.steps_[phase - 1];
+        return program_.is_shared(step) ? step.strips() : 1;
+    }
+
+    void run(size_t phase, size_t item, size_t worker) override {
+        if (phase == 0) return load_input();
+        if (phase > program_.steps_.size()) return store_output(item);
+        const Step& step = program_.steps_[phase - 1];
+        const int first = static_cast<int>(item);
+        const int last = program_.is_shared(step) ? first + 1 : step.strips();
+        program_.run_strips(step, first, last, team_.workers[worker]);
+    }
+
+    void completed(size_t) override {
+        if (ends_) *ends_++ = std::chrono::steady_clock::now();
+    }
+
+    // From now on, when each phase is completed.
+    using Time = std::chrono::steady_clock::time_point;
+    void note(Time* ends) { ends_ = ends; }
+
+  private:
+    void load_input() {
+        const Buffer& input = program_.input_;
+        const float* from = x_ + index_ * input.pixels * input.channels;
+        program_.kernels_.transpose(from, input.channels, input.pixels,
+                                    at<float>(team_.arena.data(), input.offset));
+    }
+
+    void store_output(size_t i) {
+        const Buffer& output = program_.outputs_[i];
+        float* to = outs_[i] + index_ * output.pixels * output.channels;
+        program_.store_output(output, team_.arena.data(), to);
+    }
+
+    const Program& program_;
+    Team& team_;
+    const float* x_;
+    const std::vector<float*>& outs_;
+    const size_t index_;
+    Time* ends_ = nullptr;
+};
 
 void Program::run(const float* x, size_t samples, const std::vector<float*>& outs) {
-    threads_.for_each(samples, [&](size_t sample) {
-        auto workspace = borrow();
-        run_sample(*workspace, x, sample, outs);
-        std::lock_guard<std::mutex> lock(mutex_);
-        idle_.push_back(std::move(workspace));
-    });
+    const size_t workers = threads_.workers();
+    const size_t whole = workers > 1 ? samples / workers * workers : 0;
+    const auto run_sample = [&](size_t index, bool alone) {
+        Loan team(*this);
+        Sample sample(*this, *team, x, outs, index);
+        alone ? run_alone(sample) : threads_.run(sample);
+    };
+    if (whole) threads_.for_each(whole, [&](size_t index) { run_sample(index, true); });
+    for (size_t index = whole; index < samples; ++index) run_sample(index, !shares_steps_);
 }
 
-void Program::run_sample(Workspace& w, const float* x, size_t sample, const std::vector<float*>& outs) const {
-    const size_t size = static_cast<size_t>(input_.pixels) * input_.channels;
-    kernels_.transpose(x + sample * size, input_.channels, input_.pixels, at<float>(w.arena, input_.offset));
-    for (const Step& step : steps_) {
-        for (int first = 0; first < step.pixels; first += step.strip) {
-            const int count = std::min(step.strip, step.pixels - first);
-            const float* rows = step.rows(w, first, count);
-            kernels_.epilogue(step.stages.data(), step.stages.size(), rows, first, count, step.channels,
-                              w.arena.data());
-        }
+void Program::profile(const float* x, const std::vector<float*>& outs, double* ns) {
+    Loan team(*this);
+    Sample sample(*this, *team, x, outs, 0);
+    std::vector<Sample::Time> ends(sample.phases());
+    sample.note(ends.data());
+    Sample::Time begin = std::chrono::steady_clock::now();
+    threads_.run(sample);
+    for (const Sample::Time end : ends) {
+        *ns++ = std::chrono::duration<double, std::nano>(end - begin).count();
+        begin = end;
     }
-    for (size_t i = 0; i < outputs_.size(); ++i) {
-        const size_t out_size = static_cast<size_t>(outputs_[i].pixels) * outputs_[i].channels;
-        store_output(outputs_[i], w.arena.data(), outs[i] + sample * out_size);
+}
+
+std::vector<std::string> Program::phases() const {
+    std::vector<std::string> names{"input"};
+    for (const Step& step : steps_) names.emplace_back(step.kernel);
+    names.emplace_back("outputs");
+    return names;
+}
+
+bool Program::is_shared(const Step& step) const {
+    return threads_.workers() > 1 && step.work >= worth_sharing;
+}
+
+void Program::run_strips(const Step& step, int first, int last, Workspace& workspace) const {
+    for (int strip = first; strip < last; ++strip) {
+        const int pixel = strip * step.strip, count = std::min(step.strip, step.pixels - pixel);
+        const float* rows = step.rows(workspace, pixel, count);
+        kernels_.epilogue(step.stages.data(), step.stages.size(), rows, pixel, count, step.channels,
+                          workspace.arena);
     }
 }
 

@@ -2,8 +2,11 @@
 //
 // A step gives the rows of a feature map, a strip of pixels at a time, and takes each strip through its
 // stages while it is in the L1 cache. Where each buffer lies in the arena is decided by whoever builds the
-// program; a run allocates nothing. Samples are independent, so threads share out the samples of a batch, and
-// the result does not depend on their number; a single sample runs in the calling thread.
+// program; a run allocates nothing once there is memory for as many samples as are under way at once.
+//
+// Threads share out the samples of a batch; of what is left over, and of a single sample, they share out the
+// strips of each step. Every number is computed the same way in whichever thread and strip, so results do not
+// depend on the threads.
 
 #pragma once
 
@@ -11,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "kernels.h"
@@ -63,41 +67,58 @@ class Program {
 
     // x (samples, input) -> outs[i] (samples, output i). May be called from several threads at once.
     void run(const float* x, size_t samples, const std::vector<float*>& outs);
+    // Runs one sample; ns (phases) gets the time that each phase took: the input, the steps, the outputs.
+    void profile(const float* x, const std::vector<float*>& outs, double* ns);
+    // What runs in each phase: a kernel of the set, or a step of its own.
+    std::vector<std::string> phases() const;
+    size_t step_count() const { return steps_.size(); }
 
     const Buffer& input() const { return input_; }
     const std::vector<Buffer>& outputs() const { return outputs_; }
 
   private:
-    // The memory of one sample on its way through the program.
+    // What a worker needs for a sample: the arena, which it has in common with the others, and its scratch.
     struct Workspace {
-        AlignedVector<char> arena;
+        char* arena;
         AlignedVector<const void*> pointers;
         AlignedVector<float> rows;
     };
+    // The memory of one sample on its way through the program.
+    struct Team {
+        AlignedVector<char> arena;
+        std::vector<Workspace> workers;
+    };
+    class Sample;
+    class Loan;
     // Fills rows (count, channels) for the pixels first ... first + count, or returns where they already
     // stand.
     using Rows = std::function<const float*(Workspace&, int first, int count)>;
     struct Step {
+        const char* kernel;
         Rows rows;
         int pixels, channels, strip;
+        double work;  // see worth_sharing
         std::vector<Stage> stages;
+
+        int strips() const { return (pixels + strip - 1) / strip; }
     };
 
-    void add_step(int pixels, int channels, int taps, Rows rows);
+    // `operands` are the numbers, or words of signs, that one number of the result is computed from.
+    void add_step(const char* kernel, int pixels, int channels, int taps, double operands, Rows rows);
     size_t regroup(size_t source, int pixels, int groups, int channels);
-    void run_sample(Workspace& workspace, const float* x, size_t sample,
-                    const std::vector<float*>& outs) const;
+    bool is_shared(const Step& step) const;
+    void run_strips(const Step& step, int first, int last, Workspace& workspace) const;
     void store_output(const Buffer& output, const char* arena, float* out) const;
-    std::unique_ptr<Workspace> borrow();
 
     const KernelSet& kernels_;
     size_t arena_bytes_, pointer_count_ = 0, row_floats_ = 0;
     Buffer input_{};
     std::vector<Buffer> outputs_;
     std::vector<Step> steps_;
+    bool shares_steps_ = false;
     std::deque<AlignedVector<float>> parameters_;
     std::mutex mutex_;
-    std::vector<std::unique_ptr<Workspace>> idle_;
+    std::vector<std::unique_ptr<Team>> idle_;
     ThreadPool threads_;
 };
 

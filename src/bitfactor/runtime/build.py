@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,20 +18,37 @@ from bitfactor.runtime.reference import REFERENCE
 _Buffers = Mapping[str, _native.Buffer]
 
 
-def build(graph: Graph, isa: str, threads: int) -> _native.Program:
-    """Return the program that runs `graph` with the kernels of `isa`."""
-    steps = plan(graph)
+@dataclass(frozen=True)
+class Layer:
+    """What runs in one pass: the nodes, the operations on the way, and how many phases of the program it is.
+
+    The first layer lays out the input, the last the outputs; they have no operations, and the names are those
+    of the values.
+    """
+
+    names: tuple[str, ...]
+    operations: tuple[str, ...]
+    phases: int
+
+
+def build(graph: Graph, isa: str, threads: int) -> tuple[_native.Program, tuple[Layer, ...]]:
+    """Return the program that runs `graph` with the kernels of `isa`, and what its phases stand for."""
+    steps, layers = plan(graph), [Layer((graph.input.name,), (), 1)]
     offsets, size = _place(graph, steps)
     buffers = {name: _buffer(graph.values[name], offset) for name, offset in offsets.items()}
     program = _native.Program(isa=isa, threads=threads, arena_bytes=size)
     program.set_input(buffers[graph.input.name])
     for step in steps:
+        before = program.step_count()
         _add_rows(program, graph, step, offsets, buffers)
         for stage in step.stages:
             STAGES[stage.op](program, stage, buffers)
+        operations = (step.node.op if step.node else "", *(stage.op for stage in step.stages))
+        names = tuple(node.name for node in step.nodes)
+        layers.append(Layer(names, tuple(filter(None, operations)), program.step_count() - before))
     for name in graph.outputs:
         program.add_output(buffers[name])
-    return program
+    return program, (*layers, Layer(graph.outputs, (), 1))
 
 
 def _place(graph: Graph, steps: Sequence[Step]) -> tuple[dict[str, int], int]:

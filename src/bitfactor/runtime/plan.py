@@ -42,6 +42,12 @@ class Step:
     stages: tuple[Stage, ...]
 
     @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes of the graph that run in this step."""
+        every = (self.node, *(stage.node for stage in self.stages))
+        return tuple(node for node in every if node is not None)
+
+    @property
     def reads(self) -> tuple[str, ...]:
         return (*self.sources, *(stage.value for stage in self.stages if stage.op in PAIRED))
 

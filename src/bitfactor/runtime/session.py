@@ -9,14 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.errors import InputError, near_matches
-from bitfactor.format.file import ModelFile, load
+from bitfactor.format.file import ModelFile, golden_input, load
 from bitfactor.format.graph import Graph
 from bitfactor.runtime import _native, reference
 from bitfactor.runtime.build import build
+from bitfactor.runtime.cores import default_threads
+from bitfactor.runtime.profile import Profile, profile_of
 
 ISA_VARIABLE = "BITFACTOR_ISA"
 REFERENCE = "reference"
 _Outputs = tuple[NDArray[Any], ...]
+Runner = Callable[[NDArray[np.float32]], _Outputs]
 
 
 def instruction_sets() -> list[str]:
@@ -27,8 +30,9 @@ def instruction_sets() -> list[str]:
 class Session:
     """The network in the model file at `path`, ready to run on this machine's processor.
 
-    `threads` share out the samples of a batch; the result does not depend on their number, and a single
-    sample uses one. `isa` is one of `instruction_sets()`, or "reference" for plain numpy (slow, for checks);
+    `threads` share out the samples of a batch, and the work within a single one; the result does not depend on
+    their number. By default they are the physical cores that the process may use, and 1 for a tiny network,
+    which would not gain. `isa` is one of `instruction_sets()`, or "reference" for plain numpy (slow, for checks);
     by default what the environment variable BITFACTOR_ISA says, else the best. Results are the same bits
     whichever it is. A session may be called from several Python threads at once.
 
@@ -52,16 +56,18 @@ class Session:
     (1, 1000)
     """
 
-    def __init__(self, path: str | os.PathLike[str], threads: int = 1, isa: str | None = None) -> None:
-        if threads < 1:
+    def __init__(
+        self, path: str | os.PathLike[str], threads: int | None = None, isa: str | None = None
+    ) -> None:
+        if threads is not None and threads < 1:
             raise InputError("threads", expected="1 or more", found=str(threads), fix="pass threads=1")
         self.isa = _choose(isa)
-        self.threads = threads
         self.model: ModelFile = load(path)
+        self.threads = threads or default_threads(self.model.graph)
         self.input_shape = self.model.graph.input.shape
         self.input_shapes = (self.input_shape, *self.model.other_shapes)
         self.labels = self.model.labels
-        self._runners = {self.input_shape: runner(self.model.graph, self.isa, threads)}
+        self._runners = {self.input_shape: runner(self.model.graph, self.isa, self.threads)}
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any] | _Outputs:
         """Return the output for x (N, *input_shape), or a tuple where the network has several.
@@ -79,10 +85,34 @@ class Session:
 
     def _run(self, x: NDArray[Any]) -> _Outputs:
         x = _checked(x, self.input_shapes)
-        shape = x.shape[1:]
+        return self._runner(x.shape[1:])(x)
+
+    def _runner(self, shape: tuple[int, ...]) -> Runner:
         if shape not in self._runners:
             self._runners[shape] = runner(self.model.graph_for(shape), self.isa, self.threads)
-        return self._runners[shape](x)
+        return self._runners[shape]
+
+    def profile(self, x: NDArray[Any] | None = None, runs: int = 100) -> Profile:
+        """Return what each layer takes, over `runs` runs of a sample x (1, *input_shape); by default of noise.
+
+        Raises
+        ------
+        InputError
+            If x is none of the session's inputs or not one sample, or the session runs in plain numpy.
+
+        Example
+        -------
+        >>> print(Session("net.safetensors", threads=1).profile())
+        """
+        x = _checked(golden_input(self.input_shape)[:1] if x is None else x, self.input_shapes)
+        if len(x) != 1:
+            raise InputError("x", expected="one sample", found=str(len(x)), fix="pass x[:1]")
+        if runs < 1:
+            raise InputError("runs", expected="1 or more", found=str(runs), fix="change it")
+        native = self._runner(x.shape[1:])
+        if not isinstance(native, NativeRunner):
+            raise InputError("isa", expected="an instruction set", found=self.isa, fix="pass another isa")
+        return native.profile(x, runs)
 
     def verify(self) -> None:
         """Run the golden input of the file; the outputs must equal the golden outputs, bit for bit.
@@ -115,24 +145,45 @@ def _choose(isa: str | None) -> str:
     return isa
 
 
-def runner(graph: Graph, isa: str, threads: int = 1) -> Callable[[NDArray[np.float32]], _Outputs]:
+def runner(graph: Graph, isa: str, threads: int = 1) -> Runner:
     """Return a function from x (N, *shape of the input) to the outputs of `graph`, one array each."""
     if isa == REFERENCE:
         return lambda x: reference.run(graph, x)
-    program = build(graph, isa, threads)
-    values = [graph.values[name] for name in graph.outputs]
+    return NativeRunner(graph, isa, threads)
 
-    def run(x: NDArray[np.float32]) -> _Outputs:
-        outs = [np.empty((len(x), math.prod(value.shape)), np.float32) for value in values]
-        program.run(x=x.reshape(len(x), math.prod(graph.input.shape)), outs=outs)
+
+class NativeRunner:
+    """Runs `graph` in the compiled core."""
+
+    def __init__(self, graph: Graph, isa: str, threads: int) -> None:
+        self.graph, self.isa, self.threads = graph, isa, threads
+        self._program, self._layers = build(graph, isa, threads)
+        self._values = [graph.values[name] for name in graph.outputs]
+
+    def __call__(self, x: NDArray[np.float32]) -> _Outputs:
+        outs = self._outputs(len(x))
+        self._program.run(x=self._flat(x), outs=outs)
         return tuple(
             out.reshape(len(x), *value.shape).astype(_DTYPES[value.kind], copy=False)
-            for out, value in zip(outs, values, strict=True)
+            for out, value in zip(outs, self._values, strict=True)
         )
 
-    return run
+    def profile(self, x: NDArray[np.float32], runs: int) -> Profile:
+        """Time the layers over `runs` runs of one sample, after a few that warm up."""
+        kernels, outs = self._program.phases(), self._outputs(1)
+        for count in (_WARM_UP, runs):
+            ns = np.empty((count, len(kernels)))
+            self._program.profile(x=self._flat(x), outs=outs, ns=ns)
+        return profile_of(self.graph, self._layers, kernels, ns, isa=self.isa, threads=self.threads)
+
+    def _flat(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x.reshape(len(x), math.prod(self.graph.input.shape))
+
+    def _outputs(self, samples: int) -> list[NDArray[np.float32]]:
+        return [np.empty((samples, math.prod(value.shape)), np.float32) for value in self._values]
 
 
+_WARM_UP = 3
 _DTYPES = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
 
 

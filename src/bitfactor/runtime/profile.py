@@ -1,0 +1,112 @@
+"""Where the time of a network goes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.format.cost import Cost, cost
+from bitfactor.format.graph import Graph
+from bitfactor.runtime.build import Layer
+from bitfactor.table import text_table
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """What one pass over a feature map took.
+
+    Attributes
+    ----------
+    names : the nodes of the graph that run in it, in their order
+    operations : what is done, `store` being a value written to memory on the way
+    kernel : instruction set and algorithm
+    binary_macs, real_macs : multiply-accumulates of one sample
+    minimum, median : seconds
+    share : of the whole, by the median; all shares together are 1
+    """
+
+    names: tuple[str, ...]
+    operations: tuple[str, ...]
+    kernel: str
+    binary_macs: int
+    real_macs: int
+    minimum: float
+    median: float
+    share: float
+
+    @property
+    def rate(self) -> float:
+        """Multiply-accumulates a second, by the minimum."""
+        return (self.binary_macs + self.real_macs) / self.minimum if self.minimum else 0.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The times of each layer over `runs` runs of one sample; prints as a table.
+
+    The first layer lays out the input for the kernels, the last one the outputs as in torch.
+    """
+
+    layers: tuple[LayerTime, ...]
+    runs: int
+    threads: int
+
+    @property
+    def seconds(self) -> float:
+        """Time of a run: the sum of the medians."""
+        return sum(layer.median for layer in self.layers)
+
+    def __str__(self) -> str:
+        head = ["layer", "operations", "kernel", "min us", "median us", "MMAC", "GMAC/s", "share"]
+        rows = [_row(layer) for layer in self.layers]
+        macs = sum(layer.binary_macs + layer.real_macs for layer in self.layers)
+        rows.append(["total", "", "", "", f"{1e6 * self.seconds:.1f}", f"{macs / 1e6:.2f}", "", "100.0 %"])
+        return text_table(head, rows, right=frozenset(range(3, 8)))
+
+
+def _row(layer: LayerTime) -> list[str]:
+    macs = layer.binary_macs + layer.real_macs
+    return [
+        layer.names[0] if layer.names else "",
+        " ".join(layer.operations),
+        layer.kernel,
+        f"{1e6 * layer.minimum:.1f}",
+        f"{1e6 * layer.median:.1f}",
+        f"{macs / 1e6:.2f}" if macs else "",
+        f"{layer.rate / 1e9:.1f}" if macs else "",
+        f"{layer.share:.1%}".replace("%", " %"),
+    ]
+
+
+def profile_of(
+    graph: Graph,
+    layers: Sequence[Layer],
+    kernels: Sequence[str],
+    ns: NDArray[np.float64],
+    *,
+    isa: str,
+    threads: int,
+) -> Profile:
+    """Gather `ns` (runs, phases), the times of each phase and its kernel, by layer."""
+    ends = np.cumsum([layer.phases for layer in layers])
+    times = np.add.reduceat(ns, ends - [layer.phases for layer in layers], axis=1) / 1e9
+    medians = np.median(times, axis=0)
+    shares = medians / max(medians.sum(), np.finfo(np.float64).tiny)
+    nodes = {node.name: node for node in graph.nodes}
+    measured = []
+    for i, layer in enumerate(layers):
+        spent = sum((cost(nodes[name], graph) for name in layer.names if layer.operations), Cost())
+        measured.append(
+            LayerTime(
+                layer.names,
+                layer.operations,
+                f"{isa}/{kernels[ends[i] - 1]}",
+                spent.binary_macs,
+                spent.real_macs,
+                float(times[:, i].min()),
+                float(medians[i]),
+                float(shares[i]),
+            )
+        )
+    return Profile(tuple(measured), len(ns), threads)
