@@ -158,6 +158,7 @@ def _draw_spectra(ax: Axes, factors: Mapping[str, Sequence[float]]) -> None:
             linewidth=1.2,
         )
     ax.set_yscale("log")
+    _label_decades(ax.yaxis, (1, 2, 5))
     ax.grid(alpha=0.25)
 
 

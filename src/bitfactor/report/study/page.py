@@ -94,7 +94,7 @@ def _flags(arguments: Mapping[str, object]) -> str:
 
 def _unfinished(study: Study) -> Chapter | None:
     table = unfinished(study)
-    text = "Shown is what there is; `bitfactor ablate` goes on where it stopped."
+    text = "Shown is what there is; the same call of bitfactor ablate goes on where it stopped."
     return Chapter("What is missing", (text,), [table]) if table else None
 
 
@@ -198,7 +198,7 @@ def _commands(study: Study) -> Chapter | None:
     first: dict[object, Cell] = {}
     for cell in study.cells:
         first.setdefault((cell.row, cell.setting), cell)
-    text = "The first seed of each row; the others differ in `--seed`. DIR is the directory of the data."
+    text = "The first seed of each row; the others differ in --seed. DIR is the directory of the data."
     commands = [
         (", ".join(filter(None, (row_name(cell.row), setting_name(cell.setting)))), command_of(cell))
         for cell in first.values()
