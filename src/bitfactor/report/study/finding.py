@@ -69,10 +69,11 @@ def _counts(found: Sequence[Claim]) -> str:
     agreeing = sum(claim.agrees for claim in measured)
     shown = sum(claim.verdict == "as in the paper" for claim in measured)
     turned = sum(claim.verdict == "the other way round" for claim in measured)
+    noun = "comparison" if len(measured) == 1 else "comparisons"
     return (
-        f"of {len(measured)} comparisons between two rows, {agreeing} have the paper's sign; with a 95 % "
-        f"interval that leaves zero out, {shown} are as in the paper and {turned} the other way round, "
-        f"so {len(measured) - shown - turned} are undecided"
+        f"{len(measured)} {noun} between two rows, {agreeing} with the paper's sign; with a 95 % interval that "
+        f"leaves zero out, {shown} as in the paper and {turned} the other way round; "
+        f"{len(measured) - shown - turned} undecided"
     )
 
 
