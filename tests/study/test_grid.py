@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitfactor.study import Cell, Grid
@@ -45,6 +45,7 @@ def test_flags_are_those_of_train():
     )
 
 
+@settings(max_examples=30, deadline=None)
 @given(
     axes=st.dictionaries(
         st.sampled_from(["learning_rate", "rank", "mixup", "groups"]),

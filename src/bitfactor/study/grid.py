@@ -10,7 +10,6 @@ from bitfactor.convert import Binarization
 Value = str | float
 
 _BINARY = frozenset(field.name for field in fields(Binarization))
-_SHORT = {"learning_rate": "lr"}
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,8 @@ def _combinations(axes: Mapping[str, Sequence[Value]]) -> Iterator[dict[str, Val
 
 def _part(name: str, value: Value) -> str:
     """Return an axis and its value as they stand in a file's name."""
-    if name in _SHORT:
-        return f"{_SHORT[name]}{_text(value)}"
-    return f"{name}={re.sub('[^A-Za-z0-9_.,+-]', '_', _text(value))}"
+    text = re.sub("[^A-Za-z0-9_.,+-]", "_", _text(value))
+    return f"lr{text}" if name == "learning_rate" else f"{name}={text}"
 
 
 def _flag(name: str, value: Value) -> list[str]:
