@@ -78,9 +78,10 @@ def run_jobs(
     try:
         while (waiting or running) and look():
             while waiting and len(running) < at_once:
-                running.append(waiting.pop(0))
-                running[-1].start(environment)
-                notice(running[-1])
+                job = waiting.pop(0)
+                job.start(environment)
+                running.append(job)
+                notice(job)
             time.sleep(_PAUSE)
             for job in [job for job in running if job.look()]:
                 running.remove(job)

@@ -1,0 +1,58 @@
+"""Processes are started, counted, waited for and stopped; those here train nothing."""
+
+import os
+import sys
+
+import pytest
+
+from bitfactor.study import Cell, CellDirectory, Job, run_jobs
+
+SUCCEEDS = "open('outcome.json', 'w')"
+FAILS = "print('what went wrong'); raise SystemExit(2)"
+WAITS = "open('started', 'w'); import sys; sys.stdin.read(); open('stopped', 'w')"
+
+
+@pytest.fixture
+def job(tmp_path):
+    def job(script, name):
+        directory = tmp_path / name
+        code = f"import os; os.chdir({str(directory)!r}); {script}"
+        cell = Cell({"latent": name, "scale": "none"}, 0)
+        return Job(cell, CellDirectory(directory), ["bitfactor"], [sys.executable, "-c", code], 1)
+
+    return job
+
+
+def test_all_are_run_so_many_at_a_time_in_their_order(job):
+    jobs = [job(FAILS if i == 1 else SUCCEEDS, f"job{i}") for i in range(4)]
+    jobs[3].state = "finished"
+    events = []
+    run_jobs(jobs, 2, dict(os.environ), lambda job: events.append((jobs.index(job), job.state)), lambda: True)
+    assert [job.state for job in jobs] == ["finished", "failed", "finished", "finished"]
+    assert [i for i, state in events if state == "running"] == [0, 1, 2]
+    running = 0
+    for _, state in events:
+        running += 1 if state == "running" else -1
+        assert 0 <= running <= 2
+    assert jobs[1].directory.tail() == "what went wrong"
+    assert not jobs[3].directory.path.exists()
+
+
+@pytest.mark.parametrize("stop", [None, KeyboardInterrupt])
+def test_those_that_run_are_asked_to_stop_and_waited_for(job, stop):
+    jobs = [job(WAITS, f"job{i}") for i in range(3)]
+
+    def look():
+        if not all((job.directory.path / "started").exists() for job in jobs[:2]):
+            return True
+        if stop:
+            raise stop
+        return False
+
+    try:
+        run_jobs(jobs, 2, dict(os.environ), lambda job: None, look)
+    except KeyboardInterrupt:
+        assert stop
+    assert [(job.directory.path / "stopped").exists() for job in jobs] == [True, True, False]
+    assert [job.state for job in jobs] == ["waiting"] * 3
+    assert all(job.process is None or job.process.poll() == 0 for job in jobs)
