@@ -1,0 +1,94 @@
+"""What the runtime may cost at most: to import, to load a ResNet-18, on disk, in memory.
+
+Times are of the processor, the least of several: a busy machine must not fail the test.
+"""
+
+import io
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import bitfactor
+from bitfactor.convert import Binarization, binarize_
+from bitfactor.exporter import export
+from bitfactor.format import load, save
+from bitfactor.runtime import Session, _native, instruction_sets
+
+every_set = pytest.mark.parametrize("isa", instruction_sets())
+
+
+def least(measure: Callable[[], float], limit: float) -> float:
+    """Return the least of up to 20 measurements; one below the limit will do."""
+    found = measure()
+    for _ in range(19):
+        if found < limit:
+            break
+        found = min(found, measure())
+    return found
+
+
+def output_of(code: str) -> float:
+    return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
+
+
+@pytest.fixture(scope="module")
+def resnet18(tmp_path_factory) -> Path:
+    """A file for 224 x 224. It is exported for less, as the weights are the same and the check is faster."""
+    torch.manual_seed(0)
+    model = bitfactor.models.resnet18(num_classes=1000).eval()
+    binarize_(model, Binarization("none"), keep_real=["conv1", "fc"])
+    path = tmp_path_factory.mktemp("models") / "resnet18.safetensors"
+    export(model, path, torch.randn(2, 3, 64, 64))
+    file = load(path)
+    save(path, replace(file, graph=file.graph_for((3, 224, 224))))
+    return path
+
+
+def test_import_takes_less_than_150_ms():
+    code = "import time; start = time.process_time(); import bitfactor.runtime; print(time.process_time() - start)"
+    assert least(lambda: output_of(code), 0.15) < 0.15
+
+
+@every_set
+def test_resnet18_loads_in_less_than_100_ms(isa, resnet18):
+    def measure() -> float:
+        start = time.process_time()
+        Session(resnet18, isa=isa, threads=1)
+        return time.process_time() - start
+
+    assert least(measure, 0.1) < 0.1
+
+
+@every_set
+def test_resnet18_runs_in_less_than_25_mb_over_the_interpreter(isa, resnet18):
+    """The interpreter is Python with numpy. The most that was ever in use counts, that of loading too."""
+    code = f"""
+import numpy as np
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) * 1024
+x = np.zeros((1, 3, 224, 224), np.float32)
+before = peak()
+from bitfactor.runtime import Session
+session = Session({str(resnet18)!r}, isa={isa!r}, threads=1)
+for _ in range(3):
+    session(x)
+print(peak() - before)
+"""
+    assert output_of(code) < 25e6
+
+
+def test_wheel_is_smaller_than_2_mb():
+    """A wheel is a zip of the package and the compiled core."""
+    package = Path(bitfactor.__file__).parent
+    files = [path for path in package.rglob("*") if path.suffix not in (".so", ".pyc") and path.is_file()]
+    with zipfile.ZipFile(archive := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as wheel:
+        for path in [*files, Path(_native.__file__)]:
+            wheel.write(path)
+    assert len(archive.getvalue()) < 2e6
