@@ -30,11 +30,11 @@ def instruction_sets() -> list[str]:
 class Session:
     """The network in the model file at `path`, ready to run on this machine's processor.
 
-    `threads` share out the samples of a batch, and the work within a single one; the result does not depend on
-    their number. By default they are the physical cores that the process may use, and 1 for a tiny network,
-    which would not gain. `isa` is one of `instruction_sets()`, or "reference" for plain numpy (slow, for checks);
-    by default what the environment variable BITFACTOR_ISA says, else the best. Results are the same bits
-    whichever it is. A session may be called from several Python threads at once.
+    `threads` share out the samples of a batch, and the work within a single one; the result does not depend
+    on their number. By default they are the physical cores that the process may use, and 1 for a tiny
+    network, which would not gain. `isa` is one of `instruction_sets()`, or "reference" for plain numpy (slow,
+    for checks); by default what the environment variable BITFACTOR_ISA says, else the best. Results are the
+    same bits whichever it is. A session may be called from several Python threads at once.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class Session:
         return self._runners[shape]
 
     def profile(self, x: NDArray[Any] | None = None, runs: int = 100) -> Profile:
-        """Return what each layer takes, over `runs` runs of a sample x (1, *input_shape); by default of noise.
+        """Return the time of each layer, over `runs` runs of a sample x (1, *input_shape); noise by default.
 
         Raises
         ------

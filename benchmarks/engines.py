@@ -1,0 +1,126 @@
+"""Speed of whole networks against every engine that a user could pick instead, batch 1, on one core.
+
+Untrained networks: time does not depend on what the weights are. ResNet-18 at 224 pixels (real-valued stem,
+shortcuts and head) and the hourglass of the paper at 256 (128 channels, one stack, depth 4). Ours with the
+best instruction set of this machine and with smaller ones forced; rivals as in `bitfactor.cli.rivals`. All
+run in turns, pinned to one core.
+
+    python benchmarks/engines.py [--core 1] [--runs 50] [--json FILE]
+
+Needs the packages of bitfactor[train,bench].
+"""
+
+import argparse
+import json
+import os
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import bitfactor
+from bitfactor.cli.rivals import engines_of
+from bitfactor.cli.timing import interleaved, machine
+from bitfactor.recipes import recipe_named
+from bitfactor.runtime import Session, instruction_sets
+from bitfactor.training import build
+
+NETWORKS = {"ResNet-18 at 224": "imagenet-resnet18", "hourglass at 256": "mpii-hourglass"}
+RIVALS = ("torch", "onnxruntime", "openvino")
+FORCED = ("avx512", "avx2")
+# By network: which of ours (the best, or one that is forced), the words of a rival's name, and how many times
+# as fast as that ours is to be.
+GOALS = {
+    "ResNet-18 at 224": [
+        ("amx", "OpenVINO int8", 1.3),
+        ("best", "ONNX Runtime int8", 2.5),
+        ("best", "ONNX Runtime float32", 13.0),
+        ("avx512", "OpenVINO BinaryConvolution", 1.0),
+    ],
+    "hourglass at 256": [
+        ("amx", "OpenVINO int8", 1.3),
+        ("best", "ONNX Runtime int8", 6.0),
+        ("best", "ONNX Runtime float32", 17.0),
+        ("avx512", "OpenVINO BinaryConvolution", 1.0),
+    ],
+}
+
+
+def exported(recipe_name: str, folder: Path) -> Path:
+    torch.manual_seed(0)
+    recipe = recipe_named(recipe_name)
+    model, x = build(recipe), torch.randn(2, *recipe.input_shape)
+    model.train()(x)
+    path = folder / f"{recipe_name}.safetensors"
+    bitfactor.export(model.eval(), path, x)
+    return path
+
+
+def measured(path: Path, runs: int) -> list[dict]:
+    best = instruction_sets()[0]
+    sets = [best, *(isa for isa in FORCED if isa in instruction_sets() and isa != best)]
+    sessions = {f"bitfactor {isa}": Session(path, threads=1, isa=isa) for isa in sets}
+    session = sessions[f"bitfactor {best}"]
+    x = np.random.default_rng(0).standard_normal((1, *session.input_shape), np.float32)
+    engines = {name: lambda session=session: session(x) for name, session in sessions.items()}
+    for rival in RIVALS:
+        engines |= engines_of(rival, session.model.graph, x, threads=1)
+    return interleaved(engines, runs)
+
+
+def find(engines: list[dict], words: str) -> dict | None:
+    return next((e for e in engines if set(words.split()) <= set(e["name"].split())), None)
+
+
+def outcomes(network: str, engines: list[dict]) -> list[dict]:
+    """Each goal with the ratio of minima and of medians; a set that this machine lacks has no goal."""
+    found = []
+    for ours, rival, goal in GOALS[network]:
+        mine = engines[0] if ours == "best" else find(engines, f"bitfactor {ours}")
+        other = find(engines, rival)
+        if mine is None or other is None:
+            continue
+        minimum, median = (other[key] / mine[key] for key in ("minimum_ms", "median_ms"))
+        found.append({"ours": mine["name"], "rival": other["name"], "goal": goal})
+        found[-1] |= {"minimum": minimum, "median": median, "met": min(minimum, median) >= goal}
+    return found
+
+
+def report(network: str, engines: list[dict]) -> None:
+    print(f"\n{network:40} {'minimum ms':>10} {'median ms':>10} {'times ours':>10} {'by median':>10}")
+    ours = engines[0]
+    for engine in engines:
+        ratios = (engine[key] / ours[key] for key in ("minimum_ms", "median_ms"))
+        times = f"{engine['minimum_ms']:10.3f} {engine['median_ms']:10.3f}"
+        print(f"{engine['name']:40} {times} {' '.join(f'{ratio:10.2f}' for ratio in ratios)}")
+    for outcome in outcomes(network, engines):
+        print(
+            f"{'met' if outcome['met'] else 'MISSED':6} {outcome['ours']} over {outcome['rival']}:"
+            f" {outcome['minimum']:.2f} by minimum, {outcome['median']:.2f} by median, goal {outcome['goal']}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    os.sched_setaffinity(0, {options.core})
+    results = {}
+    versions = " ".join(f"{name} {version(name)}" for name in ("numpy", *RIVALS))
+    print(f"{machine()}, core {options.core}, {options.runs} interleaved runs; {versions}")
+    for network, recipe in NETWORKS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            results[network] = measured(exported(recipe, Path(folder)), options.runs)
+        report(network, results[network])
+    if options.json is not None:
+        goals = {network: outcomes(network, engines) for network, engines in results.items()}
+        document = {"machine": machine(), "versions": versions, "engines": results, "goals": goals}
+        options.json.write_text(json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

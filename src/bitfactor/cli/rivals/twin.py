@@ -1,0 +1,44 @@
+"""The float twin of a binary network: the same layers, with real-valued weights and activations.
+
+A sign becomes a ReLU, a binary layer a real-valued one. Alpha is left out, as a float network has none; batch
+norms are folded away as far as the file has them folded. So the twin is never slower than the float network
+that a user would have trained.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from bitfactor.format import Graph, Node, unpack_signs
+
+_LAYERS = {"binary_conv2d": "conv2d", "binary_linear": "linear"}
+
+
+def float_twin(graph: Graph) -> Graph:
+    """Return the twin; its nodes keep their names, and its weights the signs, divided by sqrt(fan-in)."""
+    renamed: dict[str, str] = {}
+    nodes: list[Node] = []
+    operations = {node.name: node.op for node in graph.nodes}
+    for node in graph.nodes:
+        inputs = tuple(renamed.get(name, name) for name in node.inputs)
+        if node.op == "scale" and operations.get(node.inputs[0]) in _LAYERS:
+            renamed[node.name] = inputs[0]
+        elif node.op == "threshold":
+            nodes.append(Node(node.name, "relu", inputs))
+        elif node.op in _LAYERS:
+            nodes.append(_real(node, inputs, graph))
+        else:
+            nodes.append(replace(node, inputs=inputs))
+    return Graph(graph.input, tuple(nodes), tuple(renamed.get(name, name) for name in graph.outputs))
+
+
+def _real(node: Node, inputs: tuple[str, ...], graph: Graph) -> Node:
+    depth = graph.values[node.inputs[0]].shape[0] // int(node.attributes.get("groups", 1))
+    signs = unpack_signs(node.tensors["weight"], depth).astype(np.float32)
+    tensors = {
+        "weight": signs / np.float32(math.sqrt(math.prod(signs.shape[1:]))),
+        "bias": np.zeros(len(signs), np.float32),
+    }
+    attributes = {name: value for name, value in node.attributes.items() if name != "pad_value"}
+    return Node(node.name, _LAYERS[node.op], inputs, attributes, tensors)

@@ -1,0 +1,94 @@
+"""The float twin in OpenVINO: float32, bfloat16 and 8 bits; the network itself in its binary kernels.
+
+Nothing converts a network to its operation BinaryConvolution. Here it takes the place of each convolution of
+the twin that stands for a binary one, with a FakeQuantize to two levels, which is OpenVINO's sign, in front.
+It has no grouped form, and no padding that contributes 0: it pads with -1, which is the same work.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import openvino as ov
+import openvino.opset1 as ops
+from numpy.typing import NDArray
+
+from bitfactor.cli.rivals import Run
+from bitfactor.cli.rivals.onnx_twin import onnx_twin, quantised
+from bitfactor.format import Graph, Node, unpack_signs
+
+
+def engines(graph: Graph, x: NDArray[np.float32], threads: int) -> Mapping[str, Run]:
+    """Return the twin in each number type, and the binary network where OpenVINO can express it."""
+    core = ov.Core()
+    proto = onnx_twin(graph)
+    models = {
+        "float32": (_read(core, proto), "f32"),
+        "bfloat16": (_read(core, proto), "bf16"),
+        "int8": (_read(core, quantised(proto, x)), "f32"),
+    }
+    binary = {node.name: node for node in graph.nodes if node.op == "binary_conv2d"}
+    if binary and all(node.attributes["groups"] == 1 for node in binary.values()):
+        models["BinaryConvolution"] = (_with_binary_kernels(_read(core, proto), graph, binary), "f32")
+    version = ov.__version__.split("-")[0]
+    return {
+        f"OpenVINO {version} {kind}": _run(core, model, precision, x, threads)
+        for kind, (model, precision) in models.items()
+    }
+
+
+def _read(core: ov.Core, proto: onnx.ModelProto) -> ov.Model:
+    return core.read_model(proto.SerializeToString(), b"")
+
+
+def _run(core: ov.Core, model: ov.Model, precision: str, x: NDArray[np.float32], threads: int) -> Run:
+    options = {
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": precision,
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    request = core.compile_model(model, "CPU", options).create_infer_request()
+    return lambda: request.infer({0: x})
+
+
+def _with_binary_kernels(model: ov.Model, graph: Graph, binary: Mapping[str, Node]) -> ov.Model:
+    operations = {operation.get_friendly_name(): operation for operation in model.get_ordered_ops()}
+    layers = {node.name: node for node in graph.nodes}
+    signs: dict[str, ov.Output] = {}
+    for name, node in binary.items():
+        bits = node.inputs[0]
+        if bits not in signs:
+            signs[bits] = _sign(operations[bits].input_value(0), layers[bits])
+        depth = graph.values[bits].shape[0]
+        for target in operations[name].output(0).get_target_inputs():
+            target.replace_source_output(_binary_convolution(signs[bits], node, depth).output(0))
+    model.validate_nodes_and_infer_types()
+    return model
+
+
+def _sign(x: ov.Output, node: Node) -> ov.Output:
+    """Return 0 and 1; a direction of -1 is left out, as weights of the other sign would do the same."""
+    threshold = node.tensors["threshold"].reshape(1, -1, 1, 1)
+    border, zero, one = (ops.constant(np.asarray(v, np.float32)) for v in (threshold, _number(0), _number(1)))
+    return ops.fake_quantize(x, border, border, zero, one, 2).output(0)
+
+
+def _number(value: float) -> NDArray[np.float32]:
+    return np.full((1, 1, 1, 1), value, np.float32)
+
+
+def _binary_convolution(bits: ov.Output, node: Node, depth: int) -> ov.Node:
+    signs = unpack_signs(node.tensors["weight"], depth).transpose(0, 3, 1, 2)
+    words = np.packbits(signs.ravel() > 0, bitorder="little")
+    weight = ov.op.Constant(ov.Tensor(words, ov.Shape(signs.shape), ov.Type.u1))
+    top, left, bottom, right = node.attributes["padding"]
+    return ops.binary_convolution(
+        bits,
+        weight,
+        list(node.attributes["stride"]),
+        [top, left],
+        [bottom, right],
+        list(node.attributes["dilation"]),
+        "xnor-popcount",
+        0.0,
+    )

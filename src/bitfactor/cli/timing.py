@@ -1,0 +1,37 @@
+"""Times of several engines, taken in turns, so that a machine's moods meet all of them."""
+
+import platform
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_WARM_UP = 10
+
+
+def interleaved(engines: Mapping[str, Callable[[], object]], runs: int) -> list[dict[str, Any]]:
+    """Return name, minimum_ms and median_ms of each engine over `runs` runs, taken one of each in turn."""
+    for run in engines.values():
+        for _ in range(_WARM_UP):
+            run()
+    times: dict[str, list[float]] = {name: [] for name in engines}
+    for _ in range(runs):
+        for name, run in engines.items():
+            start = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - start)
+    return [
+        {"name": name, "minimum_ms": 1e3 * min(t), "median_ms": 1e3 * float(np.median(t))}
+        for name, t in times.items()
+    ]
+
+
+def machine() -> str:
+    """Return the name of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

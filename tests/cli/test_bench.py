@@ -1,0 +1,150 @@
+"""Rivals compute the float twin; what is missing is named; the chart is a picture."""
+
+import json
+import sys
+
+import cv2
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from bitfactor.cli import main
+from bitfactor.cli.rivals import engines_of
+from bitfactor.cli.rivals.onnx_twin import onnx_twin
+from bitfactor.cli.rivals.twin import float_twin
+from bitfactor.cli.rivals.with_torch import Twin
+from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save
+from bitfactor.format.file import golden_input
+from bitfactor.runtime import reference
+
+RNG = np.random.default_rng(0)
+WINDOW = {"dilation": (1, 1), "groups": 1}
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, np.float32)
+
+
+def graph() -> Graph:
+    """An op of every kind that a float twin may hold, on (16, 8, 8)."""
+    nodes = []
+
+    def add(op: str, *inputs: str, tensors: dict | None = None, **attributes: object) -> str:
+        nodes.append(Node(f"{op}{len(nodes)}", op, inputs, attributes, tensors or {}))
+        return nodes[-1].name
+
+    def signs(*shape: int) -> np.ndarray:
+        return pack_signs(RNG.choice(np.array([-1, 1], np.int8), shape))
+
+    def binary(x: str, pad_value: int) -> str:
+        limits = {"threshold": floats(16), "direction": RNG.choice(np.array([-1, 1], np.int8), 16)}
+        bits = add("threshold", x, tensors=limits)
+        weight = {"weight": signs(16, 3, 3, 16)}
+        same = {"stride": (1, 1), "padding": (1, 1, 1, 1), **WINDOW}
+        sums = add("binary_conv2d", bits, tensors=weight, pad_value=pad_value, **same)
+        return add("scale", sums, tensors={"alpha": floats(16)})
+
+    uneven = {"stride": (1, 1), "padding": (0, 1, 2, 1), **WINDOW}
+    x = add("conv2d", "x", tensors={"weight": floats(16, 3, 3, 16), "bias": floats(16)}, **uneven)
+    x = add("add", add("prelu", binary(x, 0), tensors={"slope": floats(16)}), x)
+    x = add(
+        "clip", add("affine", x, tensors={"scale": floats(16), "shift": floats(16)}), lower=-3.0, upper=3.0
+    )
+    x = add("relu", add("slice", add("concat", binary(x, 1), x), range=(0, 0, 32, 2)))
+    mean = add("avg_pool2d", x, kernel=(3, 3), stride=(2, 2), padding=(1, 1, 1, 1), count_include_pad=0)
+    most = add("max_pool2d", x, kernel=(2, 2), stride=(2, 2), padding=(0, 0, 0, 0))
+    x = add("upsample_nearest", add("multiply", mean, add("sigmoid", most)), scale=(2, 2))
+    x = add("permute", add("reshape", x, shape=(16, 8, 8)), order=(0, 2, 1))
+    x = add("flatten", add("global_avg_pool", x))
+    x = add("softmax", add("linear", x, tensors={"weight": floats(4, 16), "bias": floats(4)}))
+    return Graph(Value("x", (16, 8, 8), "float32"), tuple(nodes), (x,))
+
+
+@pytest.fixture(scope="module")
+def network() -> Graph:
+    return graph()
+
+
+@pytest.fixture(scope="module")
+def file(network, tmp_path_factory):
+    path = tmp_path_factory.mktemp("bench") / "net.safetensors"
+    save(path, ModelFile(network, reference.run(network, golden_input(network.input.shape))))
+    return path
+
+
+def test_the_twin_is_real_valued_and_has_the_same_layers(network):
+    twin = float_twin(network)
+    assert {value.kind for value in twin.values.values()} == {"float32"}
+    assert [node.op for node in twin.nodes].count("conv2d") == 3
+    assert "scale" not in {node.op for node in twin.nodes}
+    assert twin.values[twin.outputs[0]].shape == network.values[network.outputs[0]].shape
+
+
+def test_torch_and_onnx_compute_the_twin(network):
+    x = floats(1, 16, 8, 8)
+    twin = float_twin(network)
+    (expected,) = reference.run(twin, x)
+    (in_torch,) = Twin(twin)(torch.from_numpy(x))
+    np.testing.assert_allclose(in_torch.numpy(), expected, atol=1e-5)
+    session = onnxruntime.InferenceSession(onnx_twin(network).SerializeToString())
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, atol=1e-5)
+
+
+KINDS = {
+    "torch": ["float32", "bfloat16"],
+    "onnxruntime": ["float32", "int8"],
+    "openvino": ["float32", "bfloat16", "int8", "BinaryConvolution"],
+}
+
+
+@pytest.mark.parametrize("rival", KINDS)
+def test_rivals_run(network, rival):
+    engines = engines_of(rival, network, floats(1, 16, 8, 8), threads=1)
+    assert [name.split()[-1] for name in engines] == KINDS[rival]
+    for run in engines.values():
+        outputs = run()
+        (found,) = outputs.values() if isinstance(outputs, dict) else outputs
+        assert np.isfinite(np.asarray(found if rival != "torch" else found.float())).all()
+
+
+def test_openvino_runs_its_binary_kernels(network):
+    from bitfactor.cli.rivals import with_openvino
+
+    core = with_openvino.ov.Core()
+    binary = {node.name: node for node in network.nodes if node.op == "binary_conv2d"}
+    model = with_openvino._with_binary_kernels(with_openvino._read(core, onnx_twin(network)), network, binary)
+    kinds = [operation.get_type_name() for operation in model.get_ordered_ops()]
+    assert kinds.count("BinaryConvolution") == len(binary)
+    assert kinds.count("Convolution") == 1
+
+
+def test_an_engine_that_is_not_installed_is_named(file, refused, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    monkeypatch.delitem(sys.modules, "bitfactor.cli.rivals.with_openvino", raising=False)
+    line = refused("bench", file, "--against", "openvino", "--runs", 1)
+    assert "--against openvino: expected the package openvino" in line
+    assert "pip install 'bitfactor[bench]'" in line
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_chart(file, tmp_path, capsys, suffix):
+    path = tmp_path / f"chart.{suffix}"
+    assert main(["bench", str(file), "--against", "torch", "--runs", "2", "--chart", str(path)]) == 0
+    assert "times ours" in capsys.readouterr().out
+    if suffix == "png":
+        assert cv2.imread(str(path)).std() > 0
+    else:
+        assert "bitfactor" in path.read_text()
+
+
+def test_a_chart_of_another_kind_is_refused(file, refused, tmp_path):
+    assert "--chart: expected a file .png or .svg" in refused("bench", file, "--chart", tmp_path / "x.gif")
+
+
+def test_layers_and_threads_in_json(file, capsys):
+    assert main(["bench", str(file), "--threads", "2", "--runs", "2", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["threads"] == 2
+    operations = [layer["operations"] for layer in result["layers"]]
+    assert sum(names[:1] == ["binary_conv2d"] for names in operations) == 2
