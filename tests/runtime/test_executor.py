@@ -1,0 +1,115 @@
+"""Threads within one sample, memory, and the times of layers."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bitfactor.errors import InputError
+from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save
+from bitfactor.format.cost import total
+from bitfactor.format.file import golden_input
+from bitfactor.runtime import Session, cores, instruction_sets, reference
+from bitfactor.runtime.session import NativeRunner
+
+ROOT = Path(__file__).parents[2]
+
+
+def network(channels: int, height: int, width: int, blocks: int = 2) -> Graph:
+    """Blocks of threshold, binary convolution, alpha and shortcut; a mean at the end."""
+    rng = np.random.default_rng(0)
+    window = {"stride": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1, "pad_value": 0}
+    nodes: list[Node] = []
+
+    def add(op: str, *inputs: str, attributes: dict | None = None, **tensors: np.ndarray) -> str:
+        nodes.append(Node(f"{op}{len(nodes)}", op, inputs, attributes or {}, tensors))
+        return nodes[-1].name
+
+    stream = "x"
+    for _ in range(blocks):
+        signs = rng.choice(np.array([-1, 1], np.int8), (channels, 3, 3, channels))
+        border = rng.standard_normal(channels, np.float32)
+        bits = add("threshold", stream, threshold=border, direction=np.ones(channels, np.int8))
+        sums = add("binary_conv2d", bits, attributes=window, weight=pack_signs(signs))
+        scaled = add("scale", sums, alpha=rng.standard_normal(channels, np.float32) / channels)
+        stream = add("add", scaled, stream)
+    mean = add("global_avg_pool", stream)
+    return Graph(Value("x", (channels, height, width), "float32"), tuple(nodes), (stream, mean))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory) -> Path:
+    graph = network(64, 14, 11)
+    path = tmp_path_factory.mktemp("models") / "net.safetensors"
+    save(path, ModelFile(graph, reference.run(graph, golden_input(graph.input.shape))))
+    return path
+
+
+@pytest.mark.parametrize("isa", instruction_sets())
+@pytest.mark.parametrize("threads", [2, 3, 4])
+@pytest.mark.parametrize(("channels", "height", "width"), [(64, 24, 24), (130, 13, 9), (256, 7, 7)])
+def test_threads_change_no_bit(isa, threads, channels, height, width):
+    graph = network(channels, height, width)
+    one, several = (NativeRunner(graph, isa, n) for n in (1, threads))
+    for samples in (1, 2, 5):
+        x = np.random.default_rng(samples).standard_normal((samples, *graph.input.shape), np.float32)
+        for _ in range(10):  # another order of events each time
+            for found, expected in zip(several(x), one(x), strict=True):
+                np.testing.assert_array_equal(found, expected)
+
+
+def test_allocations_exceptions_and_callers_at_once(tmp_path):
+    """In C++, with the portable kernels alone, which compile fastest."""
+    compiler = os.environ.get("CXX") or shutil.which("c++") or "g++"
+    native, program = ROOT / "native", tmp_path / "executor"
+    (tmp_path / "kernel_sets.inc").write_text("SET(scalar)\n")
+    sources = [
+        native / f"{name}.cpp" for name in ("program", "border", "dispatch", "thread_pool", "isa/scalar")
+    ]
+    flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-pthread", f"-I{native}", f"-I{tmp_path}"]
+    driver = ROOT / "tests" / "native" / "executor.cpp"
+    subprocess.run([compiler, *flags, driver, *sources, "-o", program], check=True)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_profile(path):
+    session = Session(path, threads=2)
+    profile = session.profile(runs=5)
+    names = [name for layer in profile.layers[1:-1] for name in layer.names]
+    assert sorted(names) == sorted(node.name for node in session.model.graph.nodes)
+    assert sum(layer.share for layer in profile.layers) == pytest.approx(1)
+    assert sum(layer.binary_macs for layer in profile.layers) == total(session.model.graph).binary_macs
+    assert (profile.runs, profile.threads) == (5, 2)
+    for layer in profile.layers:
+        assert 0 <= layer.minimum <= layer.median
+        assert layer.kernel.startswith(f"{session.isa}/")
+    convs = [layer for layer in profile.layers if "binary_conv2d" in layer.operations]
+    assert [layer.operations for layer in convs] == [
+        ("binary_conv2d", "scale", "add", "threshold", "store"),
+        ("binary_conv2d", "scale", "add", "store"),
+    ]
+    assert all(layer.rate > 0 for layer in convs)
+    assert "GMAC/s" in str(profile)
+    assert "100.0 %" in str(profile)
+
+
+def test_profile_takes_one_sample_of_a_native_session(path):
+    with pytest.raises(InputError, match="x: expected one sample, found 2"):
+        Session(path).profile(np.zeros((2, 64, 14, 11), np.float32))
+    with pytest.raises(InputError, match="runs: expected 1 or more"):
+        Session(path).profile(runs=0)
+    with pytest.raises(InputError, match="isa: expected an instruction set, found reference"):
+        Session(path, isa="reference").profile()
+
+
+def test_threads_are_the_physical_cores_by_default(tmp_path, path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3, 8}, raising=False)
+    monkeypatch.setattr(cores, "_siblings", lambda cpu: f"{cpu % 4}")
+    assert cores.physical_cores() == 4
+    large = network(256, 28, 28)
+    assert cores.default_threads(large) == 4
+    assert cores.default_threads(network(16, 8, 8)) == 1
