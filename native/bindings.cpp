@@ -144,6 +144,7 @@ NB_MODULE(_native, m) {
             "isa"_a, "threads"_a, "arena_bytes"_a)
         .def("set_input", &Program::set_input, "buffer"_a)
         .def("add_output", &Program::add_output, "buffer"_a)
+        .def("allow_bfloat16", &Program::allow_bfloat16)
         .def("conv", &conv, "source"_a, "window"_a, "groups"_a, "weight"_a.noconvert(), "bias"_a.noconvert())
         .def("binary_conv", &binary_conv, "source"_a, "window"_a, "groups"_a, "in_channels"_a,
              "weight"_a.noconvert(), "pad_value"_a)

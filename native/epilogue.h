@@ -1,7 +1,8 @@
 // All that follows a convolution: a list of stages walked over rows of channels.
 //
 // A block is the 64 channels of one word of signs. It is loaded into registers, taken through every stage,
-// and written where a stage says so; so the list is read once a block, and only what is kept goes to memory.
+// and written where a stage says so, so only what is kept goes to memory. Lists that are common are compiled
+// as a whole; any other is interpreted, once a block. Both do the same.
 
 #pragma once
 
@@ -64,13 +65,15 @@ uint64_t signs_of(const Block& block, const float* direction, const float* thres
     return word;
 }
 
+// `kind` is stage.kind; where it is known at compile time, the switch goes.
 template <bool whole>
-void apply(const Stage& stage, Block& block, ptrdiff_t pixel, int c, int channels, char* arena) {
+[[gnu::always_inline]] inline void apply(Stage::Kind kind, const Stage& stage, Block& block, ptrdiff_t pixel,
+                                         int c, int channels, char* arena) {
     const int count = channels - c;
     const float* a = stage.a + pixel * stage.a_step + c;
     const ptrdiff_t buffer_pixel = stage.spread ? 0 : pixel;
     float* buffer = reinterpret_cast<float*>(arena + stage.buffer) + buffer_pixel * channels + c;
-    switch (stage.kind) {
+    switch (kind) {
         case Stage::scale:
             return with_operand<whole>(block, a, count,
                                        [](auto x, auto a, int) { return Simd::multiply(x, a); });
@@ -112,27 +115,82 @@ void apply(const Stage& stage, Block& block, ptrdiff_t pixel, int c, int channel
     }
 }
 
-template <bool whole>
-void walk(const Stage* stages, size_t stage_count, const float* row, ptrdiff_t pixel, int c, int channels,
-          char* arena) {
-    Block block;
-    UNROLL for (int i = 0; i < block_vectors; ++i) {
-        const int first = c + i * Simd::lanes;
-        block.x[i] = load_lanes<whole>(row + first, channels - first);
+struct AnyStages {
+    template <bool whole>
+    static void walk(const Stage* stages, size_t count, Block& block, ptrdiff_t pixel, int c, int channels,
+                     char* arena) {
+        for (size_t i = 0; i < count; ++i) {
+            apply<whole>(stages[i].kind, stages[i], block, pixel, c, channels, arena);
+        }
     }
-    for (size_t i = 0; i < stage_count; ++i) apply<whole>(stages[i], block, pixel, c, channels, arena);
+};
+
+template <Stage::Kind... kinds>
+struct Stages {
+    static bool are(const Stage* stages, size_t count) {
+        return count == sizeof...(kinds) && ((stages++->kind == kinds) && ...);
+    }
+
+    template <bool whole>
+    [[gnu::always_inline]] static inline void walk(const Stage* stages, size_t, Block& block, ptrdiff_t pixel,
+                                                   int c, int channels, char* arena) {
+        (apply<whole>(kinds, *stages++, block, pixel, c, channels, arena), ...);
+    }
+};
+
+template <class List, bool whole, class Rows>
+[[gnu::always_inline]] inline void walk_block(const Stage* stages, size_t stage_count, const Rows& rows,
+                                              int row, ptrdiff_t pixel, int c, int channels, char* arena) {
+    Block block;
+    UNROLL for (int i = 0; i < block_vectors; ++i) block.x[i] =
+        rows.template load<whole>(row, c + i * Simd::lanes);
+    List::template walk<whole>(stages, stage_count, block, pixel, c, channels, arena);
 }
+
+template <class List, class Rows>
+void walk_rows(const Stage* stages, size_t stage_count, const Rows& rows, int channels, char* arena) {
+    rows.for_each([&](int row, ptrdiff_t pixel) {
+        int c = 0;
+        for (; c + block_channels <= channels; c += block_channels) {
+            walk_block<List, true>(stages, stage_count, rows, row, pixel, c, channels, arena);
+        }
+        if (c < channels) walk_block<List, false>(stages, stage_count, rows, row, pixel, c, channels, arena);
+    });
+}
+
+// `rows` has for_each(f), which calls f(row, pixel) for each row that is a pixel of the result, and
+// load<whole>(row, c), a register of its channels.
+template <class Rows>
+void take_through(const Stage* stages, size_t count, const Rows& rows, int channels, char* arena) {
+    using Inner = Stages<Stage::signs>;
+    using Residual = Stages<Stage::scale, Stage::relu, Stage::add, Stage::signs, Stage::store>;
+    using LearnedResidual = Stages<Stage::scale, Stage::prelu, Stage::add, Stage::signs, Stage::store>;
+    if (Inner::are(stages, count)) return walk_rows<Inner>(stages, count, rows, channels, arena);
+    if (Residual::are(stages, count)) return walk_rows<Residual>(stages, count, rows, channels, arena);
+    if (LearnedResidual::are(stages, count)) {
+        return walk_rows<LearnedResidual>(stages, count, rows, channels, arena);
+    }
+    walk_rows<AnyStages>(stages, count, rows, channels, arena);
+}
+
+struct FloatRows {
+    const float* rows;
+    int first, count, channels;
+
+    template <class F>
+    void for_each(F f) const {
+        for (int i = 0; i < count; ++i) f(i, first + i);
+    }
+
+    template <bool whole>
+    Simd::Float load(int row, int c) const {
+        return load_lanes<whole>(rows + static_cast<ptrdiff_t>(row) * channels + c, channels - c);
+    }
+};
 
 void epilogue(const Stage* stages, size_t stage_count, const float* rows, int first, int count, int channels,
               char* arena) {
-    for (int i = 0; i < count; ++i) {
-        const float* row = rows + static_cast<ptrdiff_t>(i) * channels;
-        int c = 0;
-        for (; c + block_channels <= channels; c += block_channels) {
-            walk<true>(stages, stage_count, row, first + i, c, channels, arena);
-        }
-        if (c < channels) walk<false>(stages, stage_count, row, first + i, c, channels, arena);
-    }
+    take_through(stages, stage_count, FloatRows{rows, first, count, channels}, channels, arena);
 }
 
 }  // namespace

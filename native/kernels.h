@@ -77,6 +77,43 @@ struct Stage {
     bool spread;       // the buffer has one pixel, used for all
 };
 
+struct ByteMap;
+struct RunMap;
+
+// A convolution of signs by signs as products of tiles, over the map of byte_map.h. A step is 64 channels of
+// a tap.
+struct TileConv {
+    int steps, vectors, pixel_bytes;  // `vectors`: of 16 output channels
+    const ptrdiff_t* offsets;         // (steps): bytes from a result's position to what the step reads
+    const uint64_t* weight;           // (vectors, steps, 16), see pack.h
+};
+
+// A convolution of real numbers likewise, over the map of run_map.h. A step is 32 numbers of a run.
+struct RunConv {
+    int steps, vectors;
+    ptrdiff_t position_numbers, part_numbers;
+    const ptrdiff_t* offsets;  // (steps): in numbers
+    const uint16_t* weight;    // (vectors, steps, parts, 16, 32), see pack.h
+    const float* bias;         // (vectors, 16)
+};
+
+// What a set with matrix tiles adds. The rows of a result are positions first ... first + count of its map,
+// which are laid out (vectors, strip, 16); those with x >= out_w are not pixels, and the epilogues leave them
+// out.
+struct TileKernels {
+    int strip;                       // positions at once
+    double cycles, popcount_cycles;  // of 16 pixels, 64 channels and 16 outputs, by tiles and without
+    void (*expand)(const ByteMap&, const uint64_t* signs, int first, int count, int8_t* bytes);
+    void (*conv)(const TileConv&, const int8_t* bytes, int first, int count, int32_t* rows);
+    void (*epilogue)(const Stage* stages, size_t stage_count, const int32_t* rows, int out_w, int pitch,
+                     int first, int count, int channels, char* arena);
+    // first and count are lines; the last is what lies behind the lines.
+    void (*split)(const RunMap&, const float* map, int first, int count, uint16_t* numbers);
+    void (*run_conv)(const RunConv&, const uint16_t* numbers, int first, int count, float* rows);
+    void (*run_epilogue)(const Stage* stages, size_t stage_count, const float* rows, int out_w, int pitch,
+                         int first, int count, int channels, char* arena);
+};
+
 struct KernelSet {
     const char* name;
     bool (*supported)();  // does this machine run it?
@@ -99,6 +136,7 @@ struct KernelSet {
     // Walks the stages over rows (count, channels) of pixels first ... first + count.
     void (*epilogue)(const Stage* stages, size_t stage_count, const float* rows, int first, int count,
                      int channels, char* arena);
+    const TileKernels* tiles;  // nullptr where the set has none
 };
 
 // The sets compiled in that this machine runs, best first. Ends with nullptr.

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "border.h"
+#include "byte_map.h"
+#include "run_map.h"
 
 namespace bitfactor {
 namespace {
@@ -15,6 +17,8 @@ constexpr int strip_floats = 4096;  // 16 KiB of rows: half of an L1 cache, the 
 // a layer is worth some more for each number.
 constexpr double epilogue_operands = 4;
 constexpr double worth_sharing = 1 << 16;
+
+constexpr int least_pixels = 9;  // with fewer, tiles of 16 are too empty to be worth the bfloat16
 
 int taps_of(const Window& window) { return window.kernel_h * window.kernel_w; }
 int pixels_of(const Window& window) { return window.out_h * window.out_w; }
@@ -32,6 +36,14 @@ void copy_bits(const uint64_t* from, size_t first, size_t count, uint64_t* to) {
     }
 }
 
+// By what was measured of each, for a whole map: tiles compute 16 positions, 64 channels and 16 outputs at a
+// time, missing ones too.
+bool tiles_are_faster(const TileKernels& tiles, const ByteMap& map, const Window& w, int words, int outputs) {
+    const double vectors = (outputs + 15) / 16 * taps_of(w);
+    const double steps = map.pixel_bytes / 64 * ((map.out_positions + 15) / 16);
+    return vectors * steps * tiles.cycles < vectors * words / 2 * pixels_of(w) / 16 * tiles.popcount_cycles;
+}
+
 template <class T>
 T* at(char* arena, size_t offset) {
     return reinterpret_cast<T*>(arena + offset);
@@ -40,7 +52,9 @@ T* at(char* arena, size_t offset) {
 }  // namespace
 
 Program::Program(const KernelSet& kernels, int threads, size_t arena_bytes)
-    : kernels_(kernels), arena_bytes_(arena_bytes), threads_(static_cast<size_t>(threads) - 1) {}
+    : kernels_(kernels),
+      arena_bytes_((arena_bytes + 63) / 64 * 64),
+      threads_(static_cast<size_t>(threads) - 1) {}
 
 void Program::add_step(const char* kernel, int pixels, int channels, int taps, double operands, Rows rows) {
     const int tile = kernels_.tile;
@@ -51,12 +65,16 @@ void Program::add_step(const char* kernel, int pixels, int channels, int taps, d
     const double work = static_cast<double>(pixels) * channels * (operands + epilogue_operands);
     pointer_count_ = std::max(pointer_count_, static_cast<size_t>(strip) * taps);
     row_floats_ = std::max(row_floats_, static_cast<size_t>(std::min(strip, pixels)) * channels);
-    steps_.push_back({kernel, std::move(rows), pixels, channels, strip, work, {}});
+    steps_.push_back({kernel, std::move(rows), pixels, channels, strip, work, {}, {}});
     shares_steps_ = shares_steps_ || is_shared(steps_.back());
 }
 
 void Program::conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
                    const float* weight, const float* bias) {
+    if (bfloat16_ && kernels_.tiles && groups == 1 && RunMap::fits(window) &&
+        pixels_of(window) >= least_pixels) {
+        return run_conv(source, window, in_channels, out_channels, weight, bias);
+    }
     struct Constants {
         AlignedVector<float> weight, bias, padding;
     };
@@ -76,6 +94,12 @@ void Program::conv(size_t source, const Window& window, int groups, int in_chann
 
 void Program::binary_conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
                           int words, const uint32_t* weight, int pad_value) {
+    if (groups == 1 && kernels_.tiles) {
+        const ByteMap map(window, in_channels, pad_value);
+        if (tiles_are_faster(*kernels_.tiles, map, window, words, out_channels)) {
+            return tile_conv(source, window, map, out_channels, words, weight);
+        }
+    }
     struct Constants {
         AlignedVector<uint32_t> weight, padding;
         Border border;
@@ -108,6 +132,78 @@ void Program::binary_conv(size_t source, const Window& window, int groups, int i
                                       w.rows.data());
                  return w.rows.data();
              });
+}
+
+// The rows of the last step are those of tiles.
+void Program::by_tiles(int out_w, int pitch, bool sums) {
+    Step& step = steps_.back();
+    step.strip = kernels_.tiles->strip;
+    step.tile_layout = {out_w, pitch, sums};
+    row_floats_ = std::max(row_floats_, words_for(step.channels) * 64 * step.strip);
+}
+
+// The signs become bytes in a step of their own, in memory behind the arena that all layers use in turn.
+void Program::tile_conv(size_t source, const Window& window, const ByteMap& layout, int out_channels,
+                        int words, const uint32_t* weight) {
+    struct Constants {
+        ByteMap map;
+        AlignedVector<uint64_t> weight;
+        std::vector<ptrdiff_t> offsets;
+    };
+    auto own = std::make_shared<Constants>(
+        Constants{layout, pack_tiles(weight, out_channels, taps_of(window), words), {}});
+    for (const ptrdiff_t tap : own->map.taps) {
+        for (int byte = 0; byte < own->map.pixel_bytes; byte += 64) own->offsets.push_back(tap + byte);
+    }
+    const TileConv layer{static_cast<int>(own->offsets.size()), (out_channels + 15) / 16,
+                         own->map.pixel_bytes, own->offsets.data(), own->weight.data()};
+    tile_bytes_ = std::max(tile_bytes_, own->map.bytes());
+    add_step("expand", own->map.positions, 0, 0, 0, [this, own, source](Workspace& w, int first, int count) {
+        kernels_.tiles->expand(own->map, at<uint64_t>(w.arena, source), first, count,
+                               at<int8_t>(w.arena, arena_bytes_));
+        return w.rows.data();
+    });
+    add_step("binary_conv by tiles", own->map.out_positions, out_channels, 0, taps_of(window) * words,
+             [this, own, layer](Workspace& w, int first, int count) {
+                 kernels_.tiles->conv(layer, at<int8_t>(w.arena, arena_bytes_), first, count,
+                                      reinterpret_cast<int32_t*>(w.rows.data()));
+                 return w.rows.data();
+             });
+    by_tiles(window.out_w, own->map.pitch, true);
+}
+
+void Program::run_conv(size_t source, const Window& window, int in_channels, int out_channels,
+                       const float* weight, const float* bias) {
+    struct Constants {
+        RunMap map;
+        AlignedVector<uint16_t> weight;
+        AlignedVector<float> bias;
+    };
+    auto own = std::make_shared<Constants>(
+        Constants{RunMap(window, in_channels),
+                  pack_runs(weight, out_channels, window.kernel_h, window.kernel_w * in_channels),
+                  pack_lanes(bias, 1, out_channels, 1, kernels_.lanes)});
+    const RunMap& map = own->map;
+    const RunConv layer{static_cast<int>(map.steps.size()),
+                        (out_channels + 15) / 16,
+                        map.position_numbers,
+                        static_cast<ptrdiff_t>(map.part_numbers),
+                        map.steps.data(),
+                        own->weight.data(),
+                        own->bias.data()};
+    tile_bytes_ = std::max(tile_bytes_, map.bytes());
+    add_step("split", map.lines + 1, 0, 0, 0, [this, own, source](Workspace& w, int first, int count) {
+        kernels_.tiles->split(own->map, at<float>(w.arena, source), first, count,
+                              at<uint16_t>(w.arena, arena_bytes_));
+        return w.rows.data();
+    });
+    add_step("conv by tiles", map.out_positions, out_channels, 0, taps_of(window) * in_channels,
+             [this, own, layer](Workspace& w, int first, int count) {
+                 kernels_.tiles->run_conv(layer, at<uint16_t>(w.arena, arena_bytes_), first, count,
+                                          w.rows.data());
+                 return w.rows.data();
+             });
+    by_tiles(window.out_w, map.pitch, false);
 }
 
 // Copies the signs so that each group starts at a word of its own: (pixels, groups, words). Gives their
@@ -254,7 +350,7 @@ class Program::Loan {
             }
         }
         team_ = std::make_unique<Team>();
-        team_->arena.resize(program.arena_bytes_);
+        team_->arena.resize(program.arena_bytes_ + program.tile_bytes_);
         for (size_t i = 0; i < program.threads_.workers(); ++i) {
             team_->workers.push_back({team_->arena.data(), AlignedVector<const void*>(program.pointer_count_),
                                       AlignedVector<float>(program.row_floats_)});
@@ -367,9 +463,22 @@ bool Program::is_shared(const Step& step) const {
 void Program::run_strips(const Step& step, int first, int last, Workspace& workspace) const {
     for (int strip = first; strip < last; ++strip) {
         const int pixel = strip * step.strip, count = std::min(step.strip, step.pixels - pixel);
-        const float* rows = step.rows(workspace, pixel, count);
-        kernels_.epilogue(step.stages.data(), step.stages.size(), rows, pixel, count, step.channels,
-                          workspace.arena);
+        finish(step, step.rows(workspace, pixel, count), pixel, count, workspace.arena);
+    }
+}
+
+// Takes the rows of a strip through the stages.
+void Program::finish(const Step& step, const float* rows, int first, int count, char* arena) const {
+    const Stage* stages = step.stages.data();
+    const auto [out_w, pitch, sums] = step.tile_layout;
+    if (!pitch) {
+        kernels_.epilogue(stages, step.stages.size(), rows, first, count, step.channels, arena);
+    } else if (sums) {
+        kernels_.tiles->epilogue(stages, step.stages.size(), reinterpret_cast<const int32_t*>(rows), out_w,
+                                 pitch, first, count, step.channels, arena);
+    } else {
+        kernels_.tiles->run_epilogue(stages, step.stages.size(), rows, out_w, pitch, first, count,
+                                     step.channels, arena);
     }
 }
 

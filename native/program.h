@@ -30,6 +30,8 @@ struct Buffer {
     bool signs;
 };
 
+struct ByteMap;
+
 class Program {
   public:
     Program(const KernelSet& kernels, int threads, size_t arena_bytes);
@@ -38,6 +40,9 @@ class Program {
     // +1.
     void set_input(const Buffer& buffer) { input_ = buffer; }
     void add_output(const Buffer& buffer) { outputs_.push_back(buffer); }
+
+    // From now on convolutions of real numbers may be sums of products of bfloat16, where the set has them.
+    void allow_bfloat16() { bfloat16_ = true; }
 
     // Weights are (groups * out_channels, kh, kw, in_channels or words), biases (groups * out_channels).
     void conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
@@ -93,25 +98,39 @@ class Program {
     // Fills rows (count, channels) for the pixels first ... first + count, or returns where they already
     // stand.
     using Rows = std::function<const float*(Workspace&, int first, int count)>;
+    // Where `pitch` is not 0, rows come from tiles, and a step's pixels are positions, see TileKernels; where
+    // `sums` is true, they are integers.
+    struct TileLayout {
+        int out_w, pitch;
+        bool sums;
+    };
     struct Step {
         const char* kernel;
         Rows rows;
         int pixels, channels, strip;
         double work;  // see worth_sharing
         std::vector<Stage> stages;
+        TileLayout tile_layout;
 
         int strips() const { return (pixels + strip - 1) / strip; }
     };
 
     // `operands` are the numbers, or words of signs, that one number of the result is computed from.
     void add_step(const char* kernel, int pixels, int channels, int taps, double operands, Rows rows);
+    void tile_conv(size_t source, const Window& window, const ByteMap& layout, int out_channels, int words,
+                   const uint32_t* weight);
+    void run_conv(size_t source, const Window& window, int in_channels, int out_channels, const float* weight,
+                  const float* bias);
+    void by_tiles(int out_w, int pitch, bool sums);
     size_t regroup(size_t source, int pixels, int groups, int channels);
     bool is_shared(const Step& step) const;
     void run_strips(const Step& step, int first, int last, Workspace& workspace) const;
+    void finish(const Step& step, const float* rows, int first, int count, char* arena) const;
     void store_output(const Buffer& output, const char* arena, float* out) const;
 
     const KernelSet& kernels_;
-    size_t arena_bytes_, pointer_count_ = 0, row_floats_ = 0;
+    size_t arena_bytes_, pointer_count_ = 0, row_floats_ = 0, tile_bytes_ = 0;
+    bool bfloat16_ = false;
     Buffer input_{};
     std::vector<Buffer> outputs_;
     std::vector<Step> steps_;

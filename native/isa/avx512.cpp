@@ -1,71 +1,12 @@
 // AVX-512 F, BW, VL, DQ and VPOPCNTDQ: Intel since Ice Lake, AMD since Zen 4.
-//
-// vpopcntd counts the bits of each 32-bit lane, that is of one output channel: three instructions (vpxord
-// with the broadcast word, vpopcntd, vpaddd) for 512 products. Of the 32 registers a tile of 6 pixels by 4
-// takes 24 for sums and 4 for weights; the same tile serves the fused multiply-adds of the real convolution.
 
-#include <immintrin.h>
-
-#include "../kernels.h"
-
-#define UNROLL _Pragma("GCC unroll 64")
-
-namespace bitfactor {
-namespace {
-
-struct Simd {
-    static constexpr int lanes = 16, tile = 6, conv_vectors = 4, binary_vectors = 4;
-    using Float = __m512;
-    using Bits = __m512i;
-    using Count = __m512i;
-    using Int = __m512i;
-
-    // The first n lanes; n may be below 0 or above 16.
-    static __mmask16 first(int n) {
-        return static_cast<__mmask16>(n <= 0 ? 0u : n >= lanes ? 0xffffu : (1u << n) - 1u);
-    }
-
-    static Float load(const float* from) { return _mm512_loadu_ps(from); }
-    static Float load_first(const float* from, int n) { return _mm512_maskz_loadu_ps(first(n), from); }
-    static void store(float* to, Float x) { _mm512_storeu_ps(to, x); }
-    static void store_first(float* to, Float x, int n) { _mm512_mask_storeu_ps(to, first(n), x); }
-    static Float broadcast(float x) { return _mm512_set1_ps(x); }
-    static Float add(Float a, Float b) { return _mm512_add_ps(a, b); }
-    static Float multiply(Float a, Float b) { return _mm512_mul_ps(a, b); }
-    static Float divide(Float a, Float b) { return _mm512_div_ps(a, b); }
-    static Float fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
-    static Float max(Float a, Float b) { return _mm512_max_ps(a, b); }
-    static Float min(Float a, Float b) { return _mm512_min_ps(a, b); }
-    static Float if_positive(Float x, Float a, Float b) {
-        return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ), b, a);
-    }
-    static unsigned greater(Float a, Float b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
-
-    static Bits load_bits(const uint32_t* from) { return _mm512_loadu_si512(from); }
-    static Bits broadcast_bits(const uint32_t* from) { return _mm512_set1_epi32(static_cast<int>(*from)); }
-    static constexpr bool counts_are_sums = true;
-    static Count no_count() { return _mm512_setzero_si512(); }
-    static Count add_differing(Count count, Bits a, Bits b) {
-        return _mm512_add_epi32(count, _mm512_popcnt_epi32(_mm512_xor_si512(a, b)));
-    }
-    static void finish(Int& sum, Count count) { sum = count; }
-    static Float minus_twice(const int32_t* base, Int sum) {
-        return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(base), _mm512_slli_epi32(sum, 1)));
-    }
-};
-
-}  // namespace
-}  // namespace bitfactor
+#include "avx512.h"
 
 #include "../kernel_set.h"
 
 namespace bitfactor {
 namespace {
-bool supported() {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vpopcntdq");
-}
+bool supported() { return avx512_supported(); }
 }  // namespace
 
 extern const KernelSet avx512;

@@ -10,7 +10,7 @@ from bitfactor.runtime import instruction_sets, reference
 from bitfactor.runtime.session import runner
 
 sizes = st.integers(1, 9)
-channels = st.one_of(st.integers(1, 20), st.sampled_from([32, 33, 63, 64, 65, 96, 128, 130]))
+channels = st.one_of(st.integers(1, 20), st.sampled_from([32, 33, 63, 64, 65, 96, 128, 130, 200]))
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 seeds = st.integers(0, 2**32 - 1)
 drawn = settings(max_examples=60, deadline=None)
@@ -64,6 +64,33 @@ def test_binary_conv2d(isa, layer, pad_value, seed):
     attributes = {**attributes, "pad_value": pad_value}
     node = Node("y", "binary_conv2d", ("bits",), attributes, {"weight": weight})
     check([to_bits(shape[1], rng), node], floats(rng, *shape), isa)
+
+
+@every_set
+@pytest.mark.parametrize("pad_value", [-1, 0, 1])
+@pytest.mark.parametrize(
+    ("depth", "outputs", "size", "kernel", "stride", "dilation", "padding"),
+    [
+        (64, 64, (14, 17), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),  # several strips, widths not of 16
+        (200, 72, (9, 16), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+        (70, 200, (15, 15), (3, 3), (2, 2), (1, 1), (1, 1, 1, 1)),  # each phase of the strides
+        (65, 40, (16, 13), (3, 2), (2, 3), (1, 1), (0, 2, 1, 0)),
+        (128, 48, (12, 12), (3, 3), (1, 1), (2, 3), (2, 3, 2, 3)),
+        (64, 33, (11, 12), (2, 3), (3, 2), (3, 2), (4, 1, 0, 5)),  # padding of several widths
+        (128, 144, (8, 33), (1, 1), (1, 1), (1, 1), (0, 0, 0, 0)),
+        (192, 64, (9, 10), (1, 1), (2, 2), (1, 1), (0, 0, 0, 0)),  # pixels that no tap reads
+        (64, 16, (4, 5), (5, 5), (1, 1), (1, 1), (4, 4, 4, 4)),  # more padding than map
+        (512, 512, (7, 7), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+    ],
+)
+def test_binary_conv2d_of_many_channels(
+    isa, depth, outputs, size, kernel, stride, dilation, padding, pad_value
+):
+    rng = np.random.default_rng(0)
+    weight = pack_signs(signs(rng, outputs, *kernel, depth))
+    attributes = {"stride": stride, "padding": padding, "dilation": dilation, "groups": 1}
+    node = Node("y", "binary_conv2d", ("bits",), {**attributes, "pad_value": pad_value}, {"weight": weight})
+    check([to_bits(depth, rng), node], floats(rng, 2, depth, *size), isa)
 
 
 @every_set

@@ -1,0 +1,297 @@
+// AMX int8 tiles, and AVX-512 for all else: Intel since Sapphire Rapids.
+//
+// tdpbssd multiplies 16 positions by 64 channels with 64 channels by 16 outputs in 16 cycles, 1024 products a
+// cycle. The signs of the map are bytes (byte_map.h); those of the weights stay bits, 8 times fewer, for all
+// of a network's would not fit the L2 cache as bytes: a tile of them is expanded into a ring in the L1 cache,
+// 4 tiles ahead, since a tile load waits for stores that are still under way. Each serves 4 tiles of 16
+// positions, which take 64 cycles, and expanding one takes 16 loads, blends and stores.
+//
+// Real numbers are two bfloat16 each, see run_map.h. tdpbf16ps does half as many products in the same time;
+// three are needed for one.
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <initializer_list>
+
+#include "avx512.h"
+//
+#include "../byte_map.h"
+#include "../kernel_set.h"
+#include "../pack.h"
+#include "../run_map.h"
+
+namespace bitfactor {
+namespace {
+
+constexpr int tile_bytes = 1024, strip_tiles = 4, strip = 16 * strip_tiles;
+
+// The tiles of this thread, while it exists. Afterwards they are as before the first use, for whoever else
+// uses them.
+class Tiles {
+  public:
+    Tiles() {
+        static const Configuration configuration;
+        _tile_loadconfig(&configuration);
+    }
+    ~Tiles() { _tile_release(); }
+
+  private:
+    struct alignas(64) Configuration {
+        uint8_t palette = 1, start_row = 0, reserved[14] = {};
+        uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+        uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    };
+};
+
+// Zero in channels that do not exist.
+__m512i bytes_of(uint64_t signs, uint64_t exist) {
+    return _mm512_mask_blend_epi8(signs, _mm512_maskz_set1_epi8(exist, -1), _mm512_set1_epi8(1));
+}
+
+uint64_t first_bits(int count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }
+
+struct Position {
+    int phase, row, column;
+};
+
+// What the position holds: its signs, or nullptr for padding.
+const uint64_t* signs_at(const ByteMap& map, Position at, const uint64_t* signs) {
+    const int phases = static_cast<int>(map.columns.remainders.size());
+    const int y = (at.row + map.rows.first) * map.rows.stride + map.rows.remainders[at.phase / phases];
+    const int x =
+        (at.column + map.columns.first) * map.columns.stride + map.columns.remainders[at.phase % phases];
+    if (!inside(y, map.rows.in) || !inside(x, map.columns.in) || at.row >= map.rows.length) return nullptr;
+    return signs + (static_cast<ptrdiff_t>(y) * map.columns.in + x) * (map.pixel_bytes / 64);
+}
+
+void expand(const ByteMap& map, const uint64_t* signs, int first, int count, int8_t* bytes) {
+    const int words = map.pixel_bytes / 64;
+    const __m512i padding = _mm512_set1_epi8(static_cast<char>(map.pad_value));
+    Position at{first / map.phase_positions, first % map.phase_positions / map.pitch,
+                first % map.phase_positions % map.pitch};
+    bytes += static_cast<ptrdiff_t>(first) * map.pixel_bytes;
+    for (int i = 0; i < count; ++i) {
+        const uint64_t* from = signs_at(map, at, signs);
+        for (int word = 0; word < words; ++word, bytes += 64) {
+            const uint64_t exist = first_bits(map.channels - 64 * word);
+            _mm512_store_si512(bytes,
+                               from ? bytes_of(from[word], exist) : _mm512_maskz_mov_epi8(exist, padding));
+        }
+        if (at.row * map.pitch + ++at.column == map.phase_positions) {
+            at = {at.phase + 1, 0, 0};
+        } else if (at.column == map.pitch) {
+            at = {at.phase, at.row + 1, 0};
+        }
+    }
+}
+
+// Where no tile is stored for some 2000 cycles, the next store takes 900 cycles more.
+inline void stay_awake() {
+    alignas(64) int8_t unused[tile_bytes];
+    _tile_stored(4, unused, 64);
+}
+
+void expand_weights(const uint64_t* bits, int8_t* tile) {
+    const __m512i minus = _mm512_set1_epi8(-1), plus = _mm512_set1_epi8(1);
+    UNROLL for (int r = 0; r < tile_rows; ++r) {
+        _mm512_store_si512(tile + 64 * r, _mm512_mask_blend_epi8(bits[r], minus, plus));
+    }
+}
+
+// The first T tiles of 16 positions.
+template <int T>
+void conv_strip(const TileConv& conv, const int8_t* map, int32_t* rows) {
+    constexpr int ring_tiles = 2 * tiles_ahead;
+    alignas(64) int8_t ring[ring_tiles][tile_bytes];
+    const ptrdiff_t stride = conv.pixel_bytes, tile = 16 * stride;
+    const uint64_t* weight = conv.weight;
+    unsigned at = 0;
+    for (; at < tiles_ahead; ++at, weight += tile_rows) expand_weights(weight, ring[at]);
+    for (int vector = 0; vector < conv.vectors; ++vector, rows += strip * 16) {
+        _tile_zero(0);
+        if constexpr (T > 1) _tile_zero(1);
+        if constexpr (T > 2) _tile_zero(2);
+        if constexpr (T > 3) _tile_zero(3);
+        for (int step = 0; step < conv.steps; ++step, ++at, weight += tile_rows) {
+            const int8_t* x = map + conv.offsets[step];
+            expand_weights(weight, ring[at % ring_tiles]);
+            _tile_loadd(4, ring[(at - tiles_ahead) % ring_tiles], 64);
+            _tile_loadd(5, x, stride);
+            _tile_dpbssd(0, 5, 4);
+            if constexpr (T > 1) {
+                _tile_loadd(6, x + tile, stride);
+                _tile_dpbssd(1, 6, 4);
+            }
+            if constexpr (T > 2) {
+                _tile_loadd(5, x + 2 * tile, stride);
+                _tile_dpbssd(2, 5, 4);
+            }
+            if constexpr (T > 3) {
+                _tile_loadd(6, x + 3 * tile, stride);
+                _tile_dpbssd(3, 6, 4);
+            }
+            if (step % 16 == 15) stay_awake();
+        }
+        _tile_stored(0, rows, 64);
+        if constexpr (T > 1) _tile_stored(1, rows + 256, 64);
+        if constexpr (T > 2) _tile_stored(2, rows + 512, 64);
+        if constexpr (T > 3) _tile_stored(3, rows + 768, 64);
+    }
+}
+
+void tile_conv(const TileConv& conv, const int8_t* map, int first, int count, int32_t* rows) {
+    const Tiles tiles;
+    map += static_cast<ptrdiff_t>(first) * conv.pixel_bytes;
+    if (count > 48) return conv_strip<4>(conv, map, rows);
+    if (count > 32) return conv_strip<3>(conv, map, rows);
+    if (count > 16) return conv_strip<2>(conv, map, rows);
+    conv_strip<1>(conv, map, rows);
+}
+
+// Numbers of bfloat16, the nearest, ties to even.
+inline __m256i rounded(__m512 x) { return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)); }
+
+inline __m512 widened(__m256i bfloat16) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bfloat16), 16));
+}
+
+void split_numbers(const float* from, ptrdiff_t count, uint16_t* high, uint16_t* low) {
+    for (ptrdiff_t i = 0; i < count; i += Simd::lanes) {
+        const __mmask16 exist = Simd::first(static_cast<int>(count - i));
+        const __m512 x = _mm512_maskz_loadu_ps(exist, from + i);
+        const __m256i part = rounded(x);
+        _mm256_mask_storeu_epi16(high + i, exist, part);
+        _mm256_mask_storeu_epi16(low + i, exist, rounded(_mm512_sub_ps(x, widened(part))));
+    }
+}
+
+// Numbers first ... last of both parts = 0.
+void clear(const RunMap& map, uint16_t* numbers, size_t first, size_t last) {
+    for (uint16_t* part : {numbers, numbers + map.part_numbers}) {
+        std::memset(part + first, 0, (last - first) * sizeof *part);
+    }
+}
+
+void split_line(const RunMap& map, const float* from, int line, uint16_t* numbers) {
+    const int y = (line % map.rows.length + map.rows.first) * map.rows.stride +
+                  map.rows.remainders[line / map.rows.length];
+    const size_t begin = static_cast<size_t>(line) * map.line_numbers, end = begin + map.line_numbers;
+    if (!inside(y, map.rows.in)) return clear(map, numbers, begin, end);
+    const int left = at_most(map.pad_left * map.channels, map.line_numbers);
+    const int count = at_most(map.in_w * map.channels, map.line_numbers - left);
+    clear(map, numbers, begin, begin + left);
+    split_numbers(from + static_cast<ptrdiff_t>(y) * map.in_w * map.channels, count, numbers + begin + left,
+                  numbers + map.part_numbers + begin + left);
+    clear(map, numbers, begin + left + count, end);
+}
+
+void split(const RunMap& map, const float* from, int first, int count, uint16_t* numbers) {
+    for (int line = first; line < first + count; ++line) {
+        if (line < map.lines) {
+            split_line(map, from, line, numbers);
+        } else {
+            clear(map, numbers, static_cast<size_t>(line) * map.line_numbers, map.part_numbers);
+        }
+    }
+}
+
+// The products of a tile of the map and one of weights: high * high + low * high + high * low.
+#define ADD_PRODUCTS(tile)                                  \
+    _tile_loadd(6, x + tile * 16 * step_numbers, stride);   \
+    _tile_loadd(7, low + tile * 16 * step_numbers, stride); \
+    _tile_dpbf16ps(tile, 6, 4);                             \
+    _tile_dpbf16ps(tile, 7, 4);                             \
+    _tile_dpbf16ps(tile, 6, 5)
+
+template <int T>
+void run_strip(const RunConv& conv, const uint16_t* map, float* rows) {
+    const ptrdiff_t step_numbers = conv.position_numbers, stride = 2 * step_numbers;
+    const uint16_t* weight = conv.weight;
+    for (int vector = 0; vector < conv.vectors; ++vector, rows += strip * 16) {
+        const float* bias = conv.bias + 16 * vector;  // every row of a tile
+        _tile_loadd(0, bias, 0);
+        if constexpr (T > 1) _tile_loadd(1, bias, 0);
+        if constexpr (T > 2) _tile_loadd(2, bias, 0);
+        if constexpr (T > 3) _tile_loadd(3, bias, 0);
+        for (int step = 0; step < conv.steps; ++step, weight += tile_bytes) {
+            const uint16_t *x = map + conv.offsets[step], *low = x + conv.part_numbers;
+            _tile_loadd(4, weight, 64);
+            _tile_loadd(5, weight + tile_bytes / 2, 64);
+            ADD_PRODUCTS(0);
+            if constexpr (T > 1) {
+                ADD_PRODUCTS(1);
+            }
+            if constexpr (T > 2) {
+                ADD_PRODUCTS(2);
+            }
+            if constexpr (T > 3) {
+                ADD_PRODUCTS(3);
+            }
+            if (step % 8 == 7) stay_awake();
+        }
+        _tile_stored(0, rows, 64);
+        if constexpr (T > 1) _tile_stored(1, rows + 256, 64);
+        if constexpr (T > 2) _tile_stored(2, rows + 512, 64);
+        if constexpr (T > 3) _tile_stored(3, rows + 768, 64);
+    }
+}
+
+void run_conv(const RunConv& conv, const uint16_t* map, int first, int count, float* rows) {
+    const Tiles tiles;
+    map += static_cast<ptrdiff_t>(first) * conv.position_numbers;
+    if (count > 48) return run_strip<4>(conv, map, rows);
+    if (count > 32) return run_strip<3>(conv, map, rows);
+    if (count > 16) return run_strip<2>(conv, map, rows);
+    run_strip<1>(conv, map, rows);
+}
+
+inline __m512 number(const int32_t* from) { return _mm512_cvtepi32_ps(_mm512_load_si512(from)); }
+inline __m512 number(const float* from) { return _mm512_load_ps(from); }
+
+template <class T>
+struct TileRows {
+    const T* rows;
+    int out_w, pitch, first, count;
+
+    template <class F>
+    void for_each(F f) const {
+        int x = first % pitch;
+        ptrdiff_t pixel = static_cast<ptrdiff_t>(first / pitch) * out_w + at_most(x, out_w);
+        for (int i = 0; i < count; ++i) {
+            if (x < out_w) f(i, pixel++);
+            x = x + 1 < pitch ? x + 1 : 0;
+        }
+    }
+
+    // Channels that do not exist have some number.
+    template <bool>
+    Simd::Float load(int row, int c) const {
+        return number(rows + (static_cast<ptrdiff_t>(c) * strip + 16 * row));
+    }
+};
+
+template <class T>
+void tile_epilogue(const Stage* stages, size_t stage_count, const T* rows, int out_w, int pitch, int first,
+                   int count, int channels, char* arena) {
+    take_through(stages, stage_count, TileRows<T>{rows, out_w, pitch, first, count}, channels, arena);
+}
+
+// Linux lets a process use the tiles' state once it has asked for it.
+bool supported() {
+    constexpr int request_permission = 0x1023, tile_data = 18;
+    return avx512_supported() && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") &&
+           __builtin_cpu_supports("amx-bf16") && __builtin_cpu_supports("avx512bf16") &&
+           syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
+constexpr TileKernels tile_kernels = {
+    strip, 24.0, 30.0, expand, tile_conv, tile_epilogue<int32_t>, split, run_conv, tile_epilogue<float>};
+
+}  // namespace
+
+extern const KernelSet amx;
+const KernelSet amx = kernel_set("amx", supported, &tile_kernels);
+
+}  // namespace bitfactor
