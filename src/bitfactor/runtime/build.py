@@ -31,12 +31,19 @@ class Layer:
     phases: int
 
 
-def build(graph: Graph, isa: str, threads: int) -> tuple[_native.Program, tuple[Layer, ...]]:
-    """Return the program that runs `graph` with the kernels of `isa`, and what its phases stand for."""
+def build(
+    graph: Graph, isa: str, threads: int, *, bfloat16: bool = False
+) -> tuple[_native.Program, tuple[Layer, ...]]:
+    """Return the program that runs `graph` with the kernels of `isa`, and what its phases stand for.
+
+    With `bfloat16`, sets that have matrix tiles multiply real numbers as sums of two bfloat16 each.
+    """
     steps, layers = plan(graph), [Layer((graph.input.name,), (), 1)]
     offsets, size = _place(graph, steps)
     buffers = {name: _buffer(graph.values[name], offset) for name, offset in offsets.items()}
     program = _native.Program(isa=isa, threads=threads, arena_bytes=size)
+    if bfloat16:
+        program.allow_bfloat16()
     program.set_input(buffers[graph.input.name])
     for step in steps:
         before = program.step_count()

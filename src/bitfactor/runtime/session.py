@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ ISA_VARIABLE = "BITFACTOR_ISA"
 REFERENCE = "reference"
 _Outputs = tuple[NDArray[Any], ...]
 Runner = Callable[[NDArray[np.float32]], _Outputs]
+Precision = Literal["highest", "high"]
 
 
 def instruction_sets() -> list[str]:
@@ -36,18 +37,23 @@ class Session:
     for checks); by default what the environment variable BITFACTOR_ISA says, else the best. Results are the
     same bits whichever it is. A session may be called from several Python threads at once.
 
+    `precision` is that of convolutions of real numbers, as of torch.set_float32_matmul_precision: "highest" is
+    float32; with "high" a number may be the sum of two bfloat16, where that is faster (amx). Sums then are
+    within 2^-16 of the sum of the products' magnitudes, and now and then a sign behind them is another.
+
     Attributes
     ----------
     model : the ModelFile: graph, input specification, golden values
     input_shape : shape of one sample, (C, H, W)
     input_shapes : all shapes that a sample may have; most files take one
     labels : names of the output's entries
-    isa, threads : as in use
+    isa, threads, precision : as in use
 
     Raises
     ------
     InputError
-        If the file is no model file, `isa` is not known or this machine lacks it, or `threads` is below 1.
+        If the file is no model file, `isa` is not known or this machine lacks it, `threads` is below 1, or
+        `precision` is not known.
 
     Example
     -------
@@ -57,17 +63,28 @@ class Session:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], threads: int | None = None, isa: str | None = None
+        self,
+        path: str | os.PathLike[str],
+        threads: int | None = None,
+        isa: str | None = None,
+        precision: Precision = "highest",
     ) -> None:
         if threads is not None and threads < 1:
             raise InputError("threads", expected="1 or more", found=str(threads), fix="pass threads=1")
+        if precision not in get_args(Precision):
+            known = get_args(Precision)
+            raise InputError(
+                "precision", expected=" or ".join(known), found=repr(precision), fix=near_matches(precision, known)
+            )
+        self.precision: Precision = precision
         self.isa = _choose(isa)
         self.model: ModelFile = load(path)
         self.threads = threads or default_threads(self.model.graph)
         self.input_shape = self.model.graph.input.shape
         self.input_shapes = (self.input_shape, *self.model.other_shapes)
         self.labels = self.model.labels
-        self._runners = {self.input_shape: runner(self.model.graph, self.isa, self.threads)}
+        self._runners: dict[tuple[int, ...], Runner] = {}
+        self._runner(self.input_shape)
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any] | _Outputs:
         """Return the output for x (N, *input_shape), or a tuple where the network has several.
@@ -89,7 +106,9 @@ class Session:
 
     def _runner(self, shape: tuple[int, ...]) -> Runner:
         if shape not in self._runners:
-            self._runners[shape] = runner(self.model.graph_for(shape), self.isa, self.threads)
+            self._runners[shape] = runner(
+                self.model.graph_for(shape), self.isa, self.threads, self.precision
+            )
         return self._runners[shape]
 
     def profile(self, x: NDArray[Any] | None = None, runs: int = 100) -> Profile:
@@ -117,12 +136,16 @@ class Session:
     def verify(self) -> None:
         """Run the golden input of the file; the outputs must equal the golden outputs, bit for bit.
 
+        That is at the highest precision, whatever the session's.
+
         Raises
         ------
         InputError
             If one does not.
         """
-        outputs = self._run(self.model.golden_input)
+        exact = self.precision == "highest"
+        run = self._run if exact else runner(self.model.graph, self.isa, self.threads)
+        outputs = run(self.model.golden_input)
         for i, (found, expected) in enumerate(zip(outputs, self.model.golden_outputs, strict=True)):
             if not np.array_equal(found, expected):
                 raise InputError(
@@ -145,19 +168,19 @@ def _choose(isa: str | None) -> str:
     return isa
 
 
-def runner(graph: Graph, isa: str, threads: int = 1) -> Runner:
+def runner(graph: Graph, isa: str, threads: int = 1, precision: Precision = "highest") -> Runner:
     """Return a function from x (N, *shape of the input) to the outputs of `graph`, one array each."""
     if isa == REFERENCE:
         return lambda x: reference.run(graph, x)
-    return NativeRunner(graph, isa, threads)
+    return NativeRunner(graph, isa, threads, precision)
 
 
 class NativeRunner:
     """Runs `graph` in the compiled core."""
 
-    def __init__(self, graph: Graph, isa: str, threads: int) -> None:
+    def __init__(self, graph: Graph, isa: str, threads: int, precision: Precision) -> None:
         self.graph, self.isa, self.threads = graph, isa, threads
-        self._program, self._layers = build(graph, isa, threads)
+        self._program, self._layers = build(graph, isa, threads, bfloat16=precision == "high")
         self._values = [graph.values[name] for name in graph.outputs]
 
     def __call__(self, x: NDArray[np.float32]) -> _Outputs:
