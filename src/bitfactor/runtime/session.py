@@ -74,7 +74,10 @@ class Session:
         if precision not in get_args(Precision):
             known = get_args(Precision)
             raise InputError(
-                "precision", expected=" or ".join(known), found=repr(precision), fix=near_matches(precision, known)
+                "precision",
+                expected=" or ".join(known),
+                found=repr(precision),
+                fix=near_matches(precision, known),
             )
         self.precision: Precision = precision
         self.isa = _choose(isa)
@@ -106,9 +109,7 @@ class Session:
 
     def _runner(self, shape: tuple[int, ...]) -> Runner:
         if shape not in self._runners:
-            self._runners[shape] = runner(
-                self.model.graph_for(shape), self.isa, self.threads, self.precision
-            )
+            self._runners[shape] = runner(self.model.graph_for(shape), self.isa, self.threads, self.precision)
         return self._runners[shape]
 
     def profile(self, x: NDArray[Any] | None = None, runs: int = 100) -> Profile:
@@ -178,7 +179,7 @@ def runner(graph: Graph, isa: str, threads: int = 1, precision: Precision = "hig
 class NativeRunner:
     """Runs `graph` in the compiled core."""
 
-    def __init__(self, graph: Graph, isa: str, threads: int, precision: Precision) -> None:
+    def __init__(self, graph: Graph, isa: str, threads: int, precision: Precision = "highest") -> None:
         self.graph, self.isa, self.threads = graph, isa, threads
         self._program, self._layers = build(graph, isa, threads, bfloat16=precision == "high")
         self._values = [graph.values[name] for name in graph.outputs]
