@@ -71,8 +71,8 @@ def _counts(found: Sequence[Claim]) -> str:
     turned = sum(claim.verdict == "the other way round" for claim in measured)
     noun = "comparison" if len(measured) == 1 else "comparisons"
     return (
-        f"{len(measured)} {noun} between two rows, {agreeing} with the paper's sign; with a 95 % interval that "
-        f"leaves zero out, {shown} as in the paper and {turned} the other way round; "
+        f"{len(measured)} {noun} between two rows, {agreeing} with the paper's sign; with a 95 % interval "
+        f"that leaves zero out, {shown} as in the paper and {turned} the other way round; "
         f"{len(measured) - shown - turned} undecided"
     )
 
