@@ -73,6 +73,9 @@ class Program:
 
         return call
 
+    def profile(self, **arguments: Any) -> None:
+        self._real.profile(**arguments)
+
     def run(self, x: np.ndarray, outs: list[np.ndarray]) -> None:
         self._real.run(x=x, outs=outs)
         test = os.environ["PYTEST_CURRENT_TEST"]
