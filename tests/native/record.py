@@ -23,6 +23,8 @@ import pytest
 
 from bitfactor.runtime import _native, build
 
+LEFT_OUT = ("profile", "allow_bfloat16")  # a second run, and leave to be less exact
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", required=True, help="the file to write")
@@ -65,16 +67,13 @@ class Program:
         def call(*buffers: Made, **arguments: Any) -> Any:
             by_name = {name: real(value) for name, value in arguments.items()}
             result = getattr(self._real, method)(*map(real, buffers), **by_name)
-            if result is None:  # else it was a question
+            if result is None and method not in LEFT_OUT:  # what gives something was a question
                 named = [*(("buffer", buffer) for buffer in buffers), *arguments.items()]
                 parts = [text(name) + array(value) for name, value in named]
                 self._calls.append(b"".join([text(method), integer(len(named)), *parts]))
             return result
 
         return call
-
-    def profile(self, **arguments: Any) -> None:
-        self._real.profile(**arguments)
 
     def run(self, x: np.ndarray, outs: list[np.ndarray]) -> None:
         self._real.run(x=x, outs=outs)
