@@ -39,7 +39,7 @@ def draw(engines: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
     labels += [f" {median:.2f} ms, {median / medians[0]:.1f}x ours" for median in medians[1:]]
     axes.bar_label(bars, labels)
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.3 * max(medians))
+    axes.set_xlim(0, 1.5 * max(medians))
     axes.set_xlabel("median milliseconds")
     axes.set_title(title, loc="left", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
