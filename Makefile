@@ -1,7 +1,7 @@
 # `make demo` and `make test` need Python >= 3.11, a C++ compiler and make; they set up .venv themselves.
 PYTHON ?= python3
 BIN := .venv/bin
-NATIVE := CMakeLists.txt $(wildcard native/*.h native/*.cpp native/isa/*.cpp)
+NATIVE := CMakeLists.txt $(wildcard native/*.h native/*.cpp native/isa/*.h native/isa/*.cpp)
 TESTS ?= tests/runtime tests/exporter
 NATIVE_TESTS := $(wildcard tests/native/*.cpp)
 

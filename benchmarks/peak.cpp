@@ -1,5 +1,6 @@
-// The most products of signs per second that each instruction set can do: the instructions of its binary kernel
-// on registers alone, without memory. kernels.py compiles and calls it: `peak SET` prints products per second.
+// The most products of signs per second that each instruction set can do: the instructions of its binary
+// kernel on registers alone, without memory. kernels.py compiles and calls it: `peak SET` prints products per
+// second.
 //
 // AMX is given +1 and -1, as the kernel is: this processor slows its clock by how many products are not zero.
 
@@ -48,8 +49,7 @@ __attribute__((target("avx512f,avx512vpopcntdq"))) double avx512() {
 #pragma GCC unroll 64
             for (int v = 0; v < vectors; ++v) {
                 OPAQUE(x);
-                count[p][v] =
-                    _mm512_add_epi32(count[p][v], _mm512_popcnt_epi32(_mm512_xor_si512(x, w)));
+                count[p][v] = _mm512_add_epi32(count[p][v], _mm512_popcnt_epi32(_mm512_xor_si512(x, w)));
                 OPAQUE(count[p][v]);
             }
         }

@@ -158,18 +158,25 @@ void walk_rows(const Stage* stages, size_t stage_count, const Rows& rows, int ch
     });
 }
 
+// Walks the first of the lists that is that of the stages, or gives false.
+template <class... Lists, class Rows>
+bool walk_if_are(const Stage* stages, size_t count, const Rows& rows, int channels, char* arena) {
+    return ((Lists::are(stages, count) && (walk_rows<Lists>(stages, count, rows, channels, arena), true)) ||
+            ...);
+}
+
 // `rows` has for_each(f), which calls f(row, pixel) for each row that is a pixel of the result, and
 // load<whole>(row, c), a register of its channels.
 template <class Rows>
 void take_through(const Stage* stages, size_t count, const Rows& rows, int channels, char* arena) {
-    using Inner = Stages<Stage::signs>;
-    using Residual = Stages<Stage::scale, Stage::relu, Stage::add, Stage::signs, Stage::store>;
-    using LearnedResidual = Stages<Stage::scale, Stage::prelu, Stage::add, Stage::signs, Stage::store>;
-    if (Inner::are(stages, count)) return walk_rows<Inner>(stages, count, rows, channels, arena);
-    if (Residual::are(stages, count)) return walk_rows<Residual>(stages, count, rows, channels, arena);
-    if (LearnedResidual::are(stages, count)) {
-        return walk_rows<LearnedResidual>(stages, count, rows, channels, arena);
-    }
+    const bool done =
+        walk_if_are<Stages<Stage::signs>,  // between two layers
+                    Stages<Stage::scale, Stage::relu, Stage::add, Stage::signs, Stage::store>,   // at the end
+                                                                                                 // of a block
+                    Stages<Stage::scale, Stage::prelu, Stage::add, Stage::signs, Stage::store>,  // likewise
+                    Stages<Stage::relu, Stage::store>, Stages<Stage::signs, Stage::store>,  // stem and pool
+                    Stages<Stage::store>>(stages, count, rows, channels, arena);
+    if (done) return;
     walk_rows<AnyStages>(stages, count, rows, channels, arena);
 }
 

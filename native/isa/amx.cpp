@@ -16,7 +16,7 @@
 #include <initializer_list>
 
 #include "avx512.h"
-//
+// What is built on these registers.
 #include "../byte_map.h"
 #include "../kernel_set.h"
 #include "../pack.h"
@@ -52,38 +52,50 @@ __m512i bytes_of(uint64_t signs, uint64_t exist) {
 
 uint64_t first_bits(int count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }
 
-struct Position {
-    int phase, row, column;
-};
+void fill(const ByteMap& map, int count, int8_t* bytes) {
+    const __m512i padding = _mm512_set1_epi8(static_cast<char>(map.pad_value));
+    for (int i = 0; i < count; ++i) {
+        for (int c = 0; c < map.pixel_bytes; c += 64, bytes += 64) {
+            _mm512_store_si512(bytes, _mm512_maskz_mov_epi8(first_bits(map.channels - c), padding));
+        }
+    }
+}
 
-// What the position holds: its signs, or nullptr for padding.
-const uint64_t* signs_at(const ByteMap& map, Position at, const uint64_t* signs) {
-    const int phases = static_cast<int>(map.columns.remainders.size());
-    const int y = (at.row + map.rows.first) * map.rows.stride + map.rows.remainders[at.phase / phases];
-    const int x =
-        (at.column + map.columns.first) * map.columns.stride + map.columns.remainders[at.phase % phases];
-    if (!inside(y, map.rows.in) || !inside(x, map.columns.in) || at.row >= map.rows.length) return nullptr;
-    return signs + (static_cast<ptrdiff_t>(y) * map.columns.in + x) * (map.pixel_bytes / 64);
+void expand_pixels(const ByteMap& map, const uint64_t* signs, int stride, int count, int8_t* bytes) {
+    const int words = map.pixel_bytes / 64;
+    for (int i = 0; i < count; ++i, signs += stride * words) {
+        for (int word = 0; word < words; ++word, bytes += 64) {
+            _mm512_store_si512(bytes, bytes_of(signs[word], first_bits(map.channels - 64 * word)));
+        }
+    }
+}
+
+// Columns first ... first + count of one row of a phase.
+void expand_row(const ByteMap& map, const uint64_t* signs, int phase, int row, int first, int count,
+                int8_t* bytes) {
+    const int phases = static_cast<int>(map.columns.remainders.size()), stride = map.columns.stride;
+    const int y = (row + map.rows.first) * map.rows.stride + map.rows.remainders[phase / phases];
+    if (row >= map.rows.length || !inside(y, map.rows.in)) return fill(map, count, bytes);
+    const int remainder = map.columns.remainders[phase % phases], last = first + count;
+    const int begin = at_most(at_least_0(-map.columns.first - first) + first, last);
+    const int stop = at_most((map.columns.in - remainder + stride - 1) / stride - map.columns.first, last);
+    const int end = stop > begin ? stop : begin;
+    const ptrdiff_t x = static_cast<ptrdiff_t>(begin + map.columns.first) * stride + remainder;
+    fill(map, begin - first, bytes);
+    expand_pixels(map, signs + (static_cast<ptrdiff_t>(y) * map.columns.in + x) * (map.pixel_bytes / 64),
+                  stride, end - begin, bytes + static_cast<ptrdiff_t>(begin - first) * map.pixel_bytes);
+    fill(map, last - end, bytes + static_cast<ptrdiff_t>(end - first) * map.pixel_bytes);
 }
 
 void expand(const ByteMap& map, const uint64_t* signs, int first, int count, int8_t* bytes) {
-    const int words = map.pixel_bytes / 64;
-    const __m512i padding = _mm512_set1_epi8(static_cast<char>(map.pad_value));
-    Position at{first / map.phase_positions, first % map.phase_positions / map.pitch,
-                first % map.phase_positions % map.pitch};
-    bytes += static_cast<ptrdiff_t>(first) * map.pixel_bytes;
-    for (int i = 0; i < count; ++i) {
-        const uint64_t* from = signs_at(map, at, signs);
-        for (int word = 0; word < words; ++word, bytes += 64) {
-            const uint64_t exist = first_bits(map.channels - 64 * word);
-            _mm512_store_si512(bytes,
-                               from ? bytes_of(from[word], exist) : _mm512_maskz_mov_epi8(exist, padding));
-        }
-        if (at.row * map.pitch + ++at.column == map.phase_positions) {
-            at = {at.phase + 1, 0, 0};
-        } else if (at.column == map.pitch) {
-            at = {at.phase, at.row + 1, 0};
-        }
+    for (const int last = first + count; first < last;) {
+        const int phase = first / map.phase_positions, at = first % map.phase_positions;
+        const int row = at / map.pitch, column = at % map.pitch;
+        const int row_end = at_most(map.phase_positions - row * map.pitch, map.pitch);
+        const int run = at_most(row_end - column, last - first);
+        expand_row(map, signs, phase, row, column, run,
+                   bytes + static_cast<ptrdiff_t>(first) * map.pixel_bytes);
+        first += run;
     }
 }
 
@@ -197,17 +209,30 @@ void split(const RunMap& map, const float* from, int first, int count, uint16_t*
     }
 }
 
-// The products of a tile of the map and one of weights: high * high + low * high + high * low.
-#define ADD_PRODUCTS(tile)                                  \
-    _tile_loadd(6, x + tile * 16 * step_numbers, stride);   \
-    _tile_loadd(7, low + tile * 16 * step_numbers, stride); \
-    _tile_dpbf16ps(tile, 6, 4);                             \
-    _tile_dpbf16ps(tile, 7, 4);                             \
+// high * high + low * high + high * low of one tile of the map; of two, in turn, as each product waits for
+// the one before it in the same sum.
+#define LOAD(to, part, tile) _tile_loadd(to, part + tile * 16 * conv.position_numbers, stride)
+#define ADD_ONE(tile)           \
+    LOAD(6, high, tile);        \
+    LOAD(7, low, tile);         \
+    _tile_dpbf16ps(tile, 6, 4); \
+    _tile_dpbf16ps(tile, 7, 4); \
     _tile_dpbf16ps(tile, 6, 5)
+#define ADD_TWO(first, second)    \
+    LOAD(6, high, first);         \
+    LOAD(7, high, second);        \
+    _tile_dpbf16ps(first, 6, 4);  \
+    _tile_dpbf16ps(second, 7, 4); \
+    _tile_dpbf16ps(first, 6, 5);  \
+    _tile_dpbf16ps(second, 7, 5); \
+    LOAD(6, low, first);          \
+    LOAD(7, low, second);         \
+    _tile_dpbf16ps(first, 6, 4);  \
+    _tile_dpbf16ps(second, 7, 4)
 
 template <int T>
 void run_strip(const RunConv& conv, const uint16_t* map, float* rows) {
-    const ptrdiff_t step_numbers = conv.position_numbers, stride = 2 * step_numbers;
+    const ptrdiff_t stride = 2 * conv.position_numbers;
     const uint16_t* weight = conv.weight;
     for (int vector = 0; vector < conv.vectors; ++vector, rows += strip * 16) {
         const float* bias = conv.bias + 16 * vector;  // every row of a tile
@@ -216,18 +241,20 @@ void run_strip(const RunConv& conv, const uint16_t* map, float* rows) {
         if constexpr (T > 2) _tile_loadd(2, bias, 0);
         if constexpr (T > 3) _tile_loadd(3, bias, 0);
         for (int step = 0; step < conv.steps; ++step, weight += tile_bytes) {
-            const uint16_t *x = map + conv.offsets[step], *low = x + conv.part_numbers;
+            const uint16_t *high = map + conv.offsets[step], *low = high + conv.part_numbers;
             _tile_loadd(4, weight, 64);
             _tile_loadd(5, weight + tile_bytes / 2, 64);
-            ADD_PRODUCTS(0);
+            if constexpr (T == 1) {
+                ADD_ONE(0);
+            }
             if constexpr (T > 1) {
-                ADD_PRODUCTS(1);
+                ADD_TWO(0, 1);
             }
-            if constexpr (T > 2) {
-                ADD_PRODUCTS(2);
+            if constexpr (T == 3) {
+                ADD_ONE(2);
             }
-            if constexpr (T > 3) {
-                ADD_PRODUCTS(3);
+            if constexpr (T == 4) {
+                ADD_TWO(2, 3);
             }
             if (step % 8 == 7) stay_awake();
         }
@@ -238,13 +265,42 @@ void run_strip(const RunConv& conv, const uint16_t* map, float* rows) {
     }
 }
 
-void run_conv(const RunConv& conv, const uint16_t* map, int first, int count, float* rows) {
-    const Tiles tiles;
-    map += static_cast<ptrdiff_t>(first) * conv.position_numbers;
+void run_strips(const RunConv& conv, const uint16_t* map, int count, float* rows) {
     if (count > 48) return run_strip<4>(conv, map, rows);
     if (count > 32) return run_strip<3>(conv, map, rows);
     if (count > 16) return run_strip<2>(conv, map, rows);
     run_strip<1>(conv, map, rows);
+}
+
+// Rows of a tile that are not aligned, as the runs of a picture's few channels, cross two cache lines, and
+// make a tile load three times as long. They are copied once for all output channels.
+constexpr int copied_steps = 8, step_numbers = 32 * strip;
+
+void copy_runs(const RunConv& conv, const uint16_t* map, int count, uint16_t* copy) {
+    for (int part = 0; part < 2; ++part, map += conv.part_numbers) {
+        for (int step = 0; step < conv.steps; ++step, copy += step_numbers) {
+            const uint16_t* from = map + conv.offsets[step];
+            for (int i = 0; i < count; ++i, from += conv.position_numbers) {
+                _mm512_store_si512(copy + 32 * i, _mm512_loadu_si512(from));
+            }
+        }
+    }
+}
+
+void run_conv(const RunConv& conv, const uint16_t* map, int first, int count, float* rows) {
+    const Tiles tiles;
+    map += static_cast<ptrdiff_t>(first) * conv.position_numbers;
+    if (conv.position_numbers % 32 == 0 || conv.steps > copied_steps)
+        return run_strips(conv, map, count, rows);
+    alignas(64) uint16_t copy[2 * copied_steps * step_numbers];
+    ptrdiff_t offsets[copied_steps];
+    for (int step = 0; step < conv.steps; ++step) offsets[step] = static_cast<ptrdiff_t>(step) * step_numbers;
+    copy_runs(conv, map, (count + 15) / 16 * 16, copy);
+    RunConv copied = conv;
+    copied.position_numbers = 32;
+    copied.part_numbers = static_cast<ptrdiff_t>(conv.steps) * step_numbers;
+    copied.offsets = offsets;
+    run_strips(copied, copy, count, rows);
 }
 
 inline __m512 number(const int32_t* from) { return _mm512_cvtepi32_ps(_mm512_load_si512(from)); }
@@ -287,7 +343,7 @@ bool supported() {
 }
 
 constexpr TileKernels tile_kernels = {
-    strip, 24.0, 30.0, expand, tile_conv, tile_epilogue<int32_t>, split, run_conv, tile_epilogue<float>};
+    strip, 24.0, 53.0, expand, tile_conv, tile_epilogue<int32_t>, split, run_conv, tile_epilogue<float>};
 
 }  // namespace
 

@@ -104,6 +104,62 @@ def test_conv2d(isa, layer, seed):
     check([Node("y", "conv2d", ("x",), attributes, tensors)], floats(rng, *shape), isa)
 
 
+def conv_error(isa: str, x: np.ndarray, attributes: dict, weight: np.ndarray, bias: np.ndarray) -> float:
+    """The largest error at precision "high", as a share of the sum of the magnitudes of what is added."""
+
+    def graph(weight: np.ndarray, bias: np.ndarray) -> Graph:
+        node = Node("y", "conv2d", ("x",), attributes, {"weight": weight, "bias": bias})
+        return Graph(Value("x", x.shape[1:], "float32"), (node,), ("y",))
+
+    (found,) = runner(graph(weight, bias), isa, precision="high")(x)
+    (exact,) = runner(graph(weight, bias), "scalar")(x)
+    (magnitude,) = runner(graph(abs(weight), abs(bias)), "scalar")(abs(x))
+    return float((abs(found - exact) / magnitude).max())
+
+
+@every_set
+@given(layer=convolutions(), seed=seeds)
+@drawn
+def test_conv2d_of_high_precision(isa, layer, seed):
+    attributes, kernel, shape, outputs = layer
+    rng = np.random.default_rng(seed)
+    weight, bias = floats(rng, outputs, *kernel, shape[1] // attributes["groups"]), floats(rng, outputs)
+    assert conv_error(isa, floats(rng, *shape), attributes, weight, bias) < 2.0**-16
+
+
+@every_set
+@pytest.mark.parametrize(
+    ("depth", "outputs", "size", "kernel", "stride", "padding"),
+    [
+        (3, 64, (37, 44), (7, 7), (2, 2), (3, 3, 3, 3)),  # the stem of a ResNet
+        (64, 128, (15, 14), (1, 1), (1, 1), (0, 0, 0, 0)),
+        (96, 20, (14, 15), (1, 1), (2, 2), (0, 0, 0, 0)),
+        (40, 33, (9, 17), (3, 3), (1, 1), (1, 1, 1, 1)),  # many steps, rows of tiles not aligned
+        (1, 5, (12, 70), (4, 5), (3, 1), (0, 4, 2, 4)),
+    ],
+)
+def test_conv2d_of_high_precision_on_maps(isa, depth, outputs, size, kernel, stride, padding):
+    rng = np.random.default_rng(0)
+    attributes = {"stride": stride, "padding": padding, "dilation": (1, 1), "groups": 1}
+    x, weight = floats(rng, 2, depth, *size), floats(rng, outputs, *kernel, depth)
+    assert conv_error(isa, x, attributes, weight, floats(rng, outputs)) < 2.0**-16
+
+
+@every_set
+def test_memory_of_tiles_is_used_again(isa):
+    """Bytes of signs that an earlier layer left, which as bfloat16 are NaN, must not reach a sum."""
+    rng = np.random.default_rng(0)
+    one = {"stride": (1, 1), "padding": (1,) * 4, "dilation": (1, 1), "groups": 1}
+    weight = pack_signs(signs(rng, 3, 3, 3, 64))
+    big = Node("a", "binary_conv2d", ("bits",), {**one, "pad_value": 0}, {"weight": weight})
+    real = Node("b", "conv2d", ("f",), one, {"weight": floats(rng, 4, 3, 3, 3), "bias": floats(rng, 4)})
+    nodes = (to_bits(64, rng), big, Node("f", "scale", ("a",), {}, {"alpha": floats(rng, 3)}), real)
+    graph = Graph(Value("x", (64, 30, 5), "float32"), nodes, ("b",))
+    x = floats(rng, 1, 64, 30, 5)
+    (found,), (expected,) = runner(graph, isa, precision="high")(x), reference.run(graph, x)
+    np.testing.assert_allclose(found, expected, atol=1e-2)
+
+
 @every_set
 @given(n=st.integers(1, 3), features=st.integers(1, 300), outputs=st.integers(1, 150), seed=seeds)
 @drawn

@@ -76,8 +76,26 @@ def test_gives_the_reference_and_verifies(path, model, isa, monkeypatch):
     assert Session(path).isa == isa
 
 
+<<<<<<< ours
 def test_attributes(path, model, monkeypatch):
     monkeypatch.delenv("BITFACTOR_ISA", raising=False)
+=======
+def test_verifies_at_another_precision(path):
+    x, session = images(3), Session(path, precision="high")
+    assert session.precision == "high"
+    assert session(x).shape == Session(path)(x).shape
+    session.verify()
+
+
+def test_refuses_an_unknown_precision(path):
+    with pytest.raises(
+        InputError, match="precision: expected highest or high, found 'hihg'; did you mean high"
+    ):
+        Session(path, precision="hihg")
+
+
+def test_attributes(path, model):
+>>>>>>> theirs
     session = Session(path, threads=2)
     assert session.threads == 2
     assert session.isa == instruction_sets()[0]

@@ -37,8 +37,8 @@ class Session:
     for checks); by default what the environment variable BITFACTOR_ISA says, else the best. Results are the
     same bits whichever it is. A session may be called from several Python threads at once.
 
-    `precision` is that of convolutions of real numbers, as of torch.set_float32_matmul_precision: "highest" is
-    float32; with "high" a number may be the sum of two bfloat16, where that is faster (amx). Sums then are
+    `precision` is that of convolutions of real numbers, as of torch.set_float32_matmul_precision: "highest"
+    is float32; with "high" a number may be the sum of two bfloat16, where that is faster (amx). Sums then are
     within 2^-16 of the sum of the products' magnitudes, and now and then a sign behind them is another.
 
     Attributes
