@@ -76,10 +76,6 @@ def test_gives_the_reference_and_verifies(path, model, isa, monkeypatch):
     assert Session(path).isa == isa
 
 
-<<<<<<< ours
-def test_attributes(path, model, monkeypatch):
-    monkeypatch.delenv("BITFACTOR_ISA", raising=False)
-=======
 def test_verifies_at_another_precision(path):
     x, session = images(3), Session(path, precision="high")
     assert session.precision == "high"
@@ -94,8 +90,8 @@ def test_refuses_an_unknown_precision(path):
         Session(path, precision="hihg")
 
 
-def test_attributes(path, model):
->>>>>>> theirs
+def test_attributes(path, model, monkeypatch):
+    monkeypatch.delenv("BITFACTOR_ISA", raising=False)
     session = Session(path, threads=2)
     assert session.threads == 2
     assert session.isa == instruction_sets()[0]
