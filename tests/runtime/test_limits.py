@@ -45,7 +45,7 @@ def resnet18(tmp_path_factory) -> Path:
     model = bitfactor.models.resnet18(num_classes=1000).eval()
     binarize_(model, Binarization("none"), keep_real=["conv1", "fc"])
     path = tmp_path_factory.mktemp("models") / "resnet18.safetensors"
-    export(model, path, torch.randn(2, 3, 64, 64))
+    export(model, path, torch.randn(2, 3, 32, 32))
     file = load(path)
     save(path, replace(file, graph=file.graph_for((3, 224, 224))))
     return path
