@@ -80,8 +80,8 @@ def _grid(options: Arguments) -> Grid:
     if options.learning_rate:
         axes["learning_rate"] = options.learning_rate
     for words in options.vary:
-        flag, *values = words or ("vary",)
-        axes[flag.lstrip("-").replace("-", "_")] = values
+        flag, *others = words or ("vary",)
+        axes[flag.lstrip("-").replace("-", "_")] = others
     for name, values in axes.items():
         if not values or len(set(values)) < len(values):
             raise InputError(
