@@ -2,8 +2,12 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from bitfactor.cli import main
+
+settings.register_profile("any machine", deadline=None)  # how long an example takes is the machine's affair
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")
