@@ -19,8 +19,8 @@ from bitfactor import zoo
 from bitfactor.atomic import replacing
 from bitfactor.cli import main
 from bitfactor.recipes import recipe_named, recipe_of
-from bitfactor.study.origin import versions
 from bitfactor.training import Recipe, Run
+from bitfactor.training.versions import versions
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from bitfactor.data import ImageFolder
+from bitfactor.machine import processor
 
 HEIGHT, WIDTH, QUALITY, BATCH = 375, 500, 90, 64
 
@@ -115,7 +116,7 @@ def main() -> None:
         for name, values in measured.items()
     }
     report = {
-        "machine": {"cpu": cpu(), "core": core, "platform": platform.platform()},
+        "machine": {"cpu": processor(), "core": core, "platform": platform.platform()},
         "versions": {
             "python": platform.python_version(),
             "opencv": cv2.__version__,
@@ -130,14 +131,6 @@ def main() -> None:
     print(report["machine"], report["versions"], f"{report['bytes_per_picture']} bytes a picture", sep="\n")
     for name, row in rows.items():
         print(f"{name:24} {row['pictures_per_second']:8.1f} pictures/s {row['of_decode']:7.1%} of decode")
-
-
-def cpu() -> str:
-    """Return the processor's name."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next(
-        (line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ import torch
 
 import bitfactor
 from bitfactor.cli.rivals import engines_of
-from bitfactor.cli.timing import interleaved, machine
+from bitfactor.cli.timing import interleaved
+from bitfactor.machine import processor
 from bitfactor.recipes import recipe_named
 from bitfactor.runtime import Session, instruction_sets
 from bitfactor.training import build
@@ -111,14 +112,14 @@ def main() -> None:
     os.sched_setaffinity(0, {options.core})
     results = {}
     versions = " ".join(f"{name} {version(name)}" for name in ("numpy", *RIVALS))
-    print(f"{machine()}, core {options.core}, {options.runs} interleaved runs; {versions}")
+    print(f"{processor()}, core {options.core}, {options.runs} interleaved runs; {versions}")
     for network, recipe in NETWORKS.items():
         with tempfile.TemporaryDirectory() as folder:
             results[network] = measured(exported(recipe, Path(folder)), options.runs)
         report(network, results[network])
     if options.json is not None:
         goals = {network: outcomes(network, engines) for network, engines in results.items()}
-        document = {"machine": machine(), "versions": versions, "engines": results, "goals": goals}
+        document = {"machine": processor(), "versions": versions, "engines": results, "goals": goals}
         options.json.write_text(json.dumps(document, indent=2) + "\n")
 
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from bitfactor.decompositions import Tucker
+from bitfactor.machine import processor
 
 SHAPES = [(64, 64, 3, 3), (128, 64, 3, 3), (128, 128, 3, 3), (256, 128, 3, 3), (256, 256, 3, 3)]
 SHAPES += [(512, 256, 3, 3), (512, 512, 3, 3)]
@@ -91,19 +92,13 @@ def measure(shape: tuple[int, ...], repeats: int) -> list[dict[str, object]]:
 
 
 def machine(threads: int) -> dict[str, object]:
-    processor = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo") as file:
-            processor = next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
     isa = torch.backends.cpu.get_cpu_capability()
     versions = {
         "torch": torch.__version__,
         "tensorly": tensorly.__version__,
         "python": platform.python_version(),
     }
-    return {"processor": processor, "vector instructions": isa, "threads": threads, **versions}
+    return {"processor": processor(), "vector instructions": isa, "threads": threads, **versions}
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ namespace bitfactor {
 namespace {
 
 // How long a worker looks on before it sleeps: longer than a small step, and than what a caller does between
-// two runs, for to be woken takes tens of microseconds; short enough that an idle pool costs nothing.
+// two runs; short enough that an idle pool costs nothing. An estimate, not a measured optimum.
 constexpr std::chrono::microseconds look_on{100};
 constexpr int looks = 32;  // before the core is offered to others: about a microsecond
 

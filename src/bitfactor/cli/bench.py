@@ -13,8 +13,9 @@ from bitfactor.cli.arguments import Network, parse
 from bitfactor.cli.chart import draw, expect_chart
 from bitfactor.cli.output import print_json, print_table
 from bitfactor.cli.rivals import Rival, Run, engines_of
-from bitfactor.cli.timing import interleaved, machine
+from bitfactor.cli.timing import interleaved
 from bitfactor.errors import InputError
+from bitfactor.machine import processor
 from bitfactor.runtime import Profile, Session
 
 
@@ -68,7 +69,7 @@ def bench(
     for rival in against:
         engines |= engines_of(rival, session.model.graph, x, threads)
     return {
-        "machine": machine(),
+        "machine": processor(),
         "threads": threads,
         "runs": runs,
         "bitfactor": bitfactor.__version__,

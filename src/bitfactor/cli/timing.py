@@ -1,9 +1,7 @@
 """Times of several engines, taken in turns, so that a machine's moods meet all of them."""
 
-import platform
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,12 +24,3 @@ def interleaved(engines: Mapping[str, Callable[[], object]], runs: int) -> list[
         {"name": name, "minimum_ms": 1e3 * min(t), "median_ms": 1e3 * float(np.median(t))}
         for name, t in times.items()
     ]
-
-
-def machine() -> str:
-    """Return the name of the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()

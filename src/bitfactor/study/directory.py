@@ -19,8 +19,9 @@ from typing import Any
 from bitfactor.atomic import replacing
 from bitfactor.errors import InputError
 from bitfactor.study.grid import Cell, Grid
-from bitfactor.study.origin import processor, revision, versions
+from bitfactor.study.origin import machine, revision
 from bitfactor.training import Run
+from bitfactor.training.versions import versions
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class StudyDirectory:
             "real": grid.real,
             "versions": versions(),
             "revision": revision(),
-            "machine": processor(),
+            "machine": machine(),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         file = self.path / "study.json"

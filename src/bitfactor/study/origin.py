@@ -1,23 +1,12 @@
-"""Where a result comes from: versions, the source's revision, the processor."""
+"""Where a result comes from: the source's revision, the machine."""
 
-import platform
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import torch
 
 import bitfactor
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of what a result depends on."""
-    return {
-        "bitfactor": bitfactor.__version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
+from bitfactor.machine import processor
 
 
 def revision() -> str | None:
@@ -36,15 +25,7 @@ def _git(directory: Path, *arguments: str) -> str | None:
     return done.stdout.strip() or None if done.returncode == 0 else None
 
 
-def processor() -> str:
+def machine() -> str:
     """Return the name of the processor, and of the GPU if there is one."""
     gpu = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
-    return ", ".join([_cpu(), *gpu])
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+    return ", ".join([processor(), *gpu])

@@ -8,8 +8,9 @@ from bitfactor.recipes import recipe_of
 from bitfactor.recipes.exporting import export_run
 from bitfactor.study.directory import CellDirectory, write_json
 from bitfactor.study.layers import describe_layers
-from bitfactor.study.origin import processor, revision, versions
+from bitfactor.study.origin import machine, revision
 from bitfactor.training import Run, restore
+from bitfactor.training.versions import versions
 
 _BOOKKEEPING = frozenset(("epoch", "step", "loss", "learning_rate", "flipped", "seconds"))
 
@@ -33,7 +34,7 @@ def finish(cell: CellDirectory, *, resumed: bool) -> None:
         "file": None if reason else cell.network.name,
         "bytes": None if reason else cell.network.stat().st_size,
         "not_exported": reason,
-        "host": processor(),
+        "host": machine(),
         "versions": versions(),
         "revision": revision(),
     }

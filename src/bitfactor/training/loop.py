@@ -6,7 +6,6 @@ stopped.
 """
 
 import math
-import platform
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,6 @@ from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from rich.console import Console
 from torch import Tensor, nn
 
-import bitfactor
 from bitfactor.data import Target
 from bitfactor.errors import InputError
 from bitfactor.training.diagnosis import bad_parameter, origin
@@ -28,6 +26,7 @@ from bitfactor.training.progress import progress_bar
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.run import Run
 from bitfactor.training.step import Stepper
+from bitfactor.training.versions import versions
 
 _EVALUATION_BATCH = 256
 
@@ -65,7 +64,7 @@ def train(
     name, task = recipe.name, recipe.task
     run = Run(out)
     if experiment.fabric.is_global_zero:
-        run.start(experiment.recipe.settings(), experiment.interface, _versions())
+        run.start(experiment.recipe.settings(), experiment.interface, versions())
     else:
         console = Console(quiet=True)
     experiment.fabric.barrier()
@@ -204,11 +203,3 @@ class _Loop:
             found=found,
             fix=f"lower --learning-rate or set --clip; {last or 'no checkpoint was written yet'}",
         )
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "bitfactor": bitfactor.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
