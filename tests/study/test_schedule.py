@@ -1,7 +1,6 @@
 """Processes are started, counted, waited for and stopped; those here train nothing."""
 
-import os
-import sys
+from functools import partial
 
 import pytest
 
@@ -9,16 +8,21 @@ from bitfactor.study import Cell, CellDirectory, Job, run_jobs
 
 SUCCEEDS = "open('outcome.json', 'w')"
 FAILS = "print('what went wrong'); raise SystemExit(2)"
-WAITS = "open('started', 'w'); import sys; sys.stdin.read(); open('stopped', 'w')"
+WAITS = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(open("stopped", "w").close()))
+open("started", "w")
+time.sleep(60)
+"""
 
 
 @pytest.fixture
 def job(tmp_path):
     def job(script, name):
         directory = tmp_path / name
-        code = f"import os; os.chdir({str(directory)!r}); {script}"
+        code = f"import os; os.chdir({str(directory)!r})\n{script}"
         cell = Cell({"latent": name, "scale": "none"}, 0)
-        return Job(cell, CellDirectory(directory), ["bitfactor"], [sys.executable, "-c", code], 1)
+        return Job(cell, CellDirectory(directory), ["bitfactor"], partial(exec, code), 1)
 
     return job
 
@@ -27,7 +31,7 @@ def test_all_are_run_so_many_at_a_time_in_their_order(job):
     jobs = [job(FAILS if i == 1 else SUCCEEDS, f"job{i}") for i in range(4)]
     jobs[3].state = "finished"
     events = []
-    run_jobs(jobs, 2, dict(os.environ), lambda job: events.append((jobs.index(job), job.state)), lambda: True)
+    run_jobs(jobs, 2, lambda job: events.append((jobs.index(job), job.state)), lambda: True)
     assert [job.state for job in jobs] == ["finished", "failed", "finished", "finished"]
     assert [i for i, state in events if state == "running"] == [0, 1, 2]
     running = 0
@@ -50,9 +54,9 @@ def test_those_that_run_are_asked_to_stop_and_waited_for(job, stop):
         return False
 
     try:
-        run_jobs(jobs, 2, dict(os.environ), lambda job: None, look)
+        run_jobs(jobs, 2, lambda job: None, look)
     except KeyboardInterrupt:
         assert stop
     assert [(job.directory.path / "stopped").exists() for job in jobs] == [True, True, False]
     assert [job.state for job in jobs] == ["waiting"] * 3
-    assert all(job.process is None or job.process.poll() == 0 for job in jobs)
+    assert all(job.process is None or job.process.exitcode == 0 for job in jobs)

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import torch
 import tyro
 
 from bitfactor.cli import train
+from bitfactor.cli.ablate_cell import train_cell
 from bitfactor.cli.ablate_outcome import print_outcomes
 from bitfactor.cli.ablate_progress import Progress
 from bitfactor.cli.arguments import parse_known
@@ -68,9 +70,10 @@ def main(arguments: Sequence[str]) -> int:
     fixed, grid = _fixed(others), _grid(options)
     _expect_apart(fixed, grid)
     study = StudyDirectory(options.out)
-    jobs = [_job(study, recipe, cell, others, options) for cell in grid]
+    at_once, threads = _shares(options.jobs)
+    jobs = [_job(study, recipe, cell, others, options, threads) for cell in grid]
     study.start(recipe.name, fixed, grid)
-    failed = _run(jobs, recipe, options)
+    failed = _run(jobs, recipe, options, at_once)
     print_outcomes(jobs, as_json=options.json)
     return 1 if failed else 0
 
@@ -120,7 +123,21 @@ def _expect_apart(fixed: Mapping[str, str | bool], grid: Grid) -> None:
         )
 
 
-def _job(study: StudyDirectory, recipe: Recipe, cell: Cell, others: Sequence[str], options: Arguments) -> Job:
+def _shares(jobs: int | None) -> tuple[int, int]:
+    """Return how many trainings run at a time, and the threads of each."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    at_once = jobs or (1 if torch.cuda.is_available() else cores)
+    return at_once, max(1, cores // at_once)
+
+
+def _job(
+    study: StudyDirectory,
+    recipe: Recipe,
+    cell: Cell,
+    others: Sequence[str],
+    options: Arguments,
+    threads: int,
+) -> Job:
     """Return what is to be done about a cell; its flags are read as the training will read them."""
     directory = study.cell(cell)
     flags = [recipe.name, *others, *cell.flags]
@@ -131,18 +148,14 @@ def _job(study: StudyDirectory, recipe: Recipe, cell: Cell, others: Sequence[str
         cell=cell,
         directory=directory,
         command=["bitfactor", "train", *flags, *(["--data", "DIR"] if data else []), "--out", cell.name],
-        call=[sys.executable, "-m", "bitfactor.cli.ablate_cell", str(directory.path), *flags, *data, *out],
+        call=partial(train_cell, directory.path, [*flags, *data, *out], threads),
         epochs=chosen.optimization.epochs,
         state="finished" if directory.finished else "waiting",
     )
 
 
-def _run(jobs: Sequence[Job], recipe: Recipe, options: Arguments) -> bool:
+def _run(jobs: Sequence[Job], recipe: Recipe, options: Arguments, at_once: int) -> bool:
     """Train; returns whether something failed."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    at_once = options.jobs or (1 if torch.cuda.is_available() else cores)
-    threads = str(max(1, cores // at_once))
-    environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
 
     def tidy(job: Job) -> None:
         if job.state == "finished" and not options.keep_checkpoints:
@@ -160,7 +173,7 @@ def _run(jobs: Sequence[Job], recipe: Recipe, options: Arguments) -> bool:
             progress.refresh()
             return not request.made
 
-        run_jobs(jobs, at_once, environment, notice, look)
+        run_jobs(jobs, at_once, notice, look)
     if request.made:
         sys.exit(_TERMINATED)
     return any(job.state == "failed" for job in jobs)

@@ -1,9 +1,17 @@
 """Run the cells of a study as processes, some at a time."""
 
-import subprocess
+import multiprocessing
+import os
+import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Literal
 
 from bitfactor.study.directory import CellDirectory
@@ -17,54 +25,63 @@ _PATIENCE = 60.0  # seconds that a process has to write its checkpoint, when it 
 
 @dataclass
 class Job:
-    """A cell and what has become of it: `call` starts its process, `command` is what a user would type."""
+    """A cell and what has become of it: `call` trains it, `command` is what a user would type.
+
+    `call` returns the status of its process. The processes are forked from one that has imported the module
+    of `call`: a training starts at once.
+    """
 
     cell: Cell
     directory: CellDirectory
     command: Sequence[str]
-    call: Sequence[str]
+    call: "partial[int | None]"
     epochs: int
     state: State = "waiting"
-    process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
+    process: BaseProcess | None = field(default=None, repr=False)
 
-    def start(self, environment: dict[str, str]) -> None:
-        """Start the process. It ends when its standard input does: with this process, or when told to."""
+    def start(self) -> None:
+        """Start the process. It is told to stop when this one ends."""
         self.directory.describe(self.cell, self.command)
-        with self.directory.output.open("ab") as output:
-            self.process = subprocess.Popen(
-                self.call,
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C comes to this process alone, which passes it on
-            )
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__, self.call.func.__module__])
+        self.process = context.Process(target=_run, args=(self.call, self.directory.output))
+        self.process.start()
         self.state = "running"
 
     def look(self) -> bool:
         """Return whether the process has ended, and note how."""
         assert self.process is not None
-        if self.process.poll() is None:
+        if self.process.is_alive():
             return False
-        self._close()
         self.state = "finished" if self.directory.finished else "failed"
         return True
 
     def ask_to_stop(self) -> None:
         """Let the process write a checkpoint and end."""
-        self._close()
+        assert self.process is not None
+        self.process.terminate()
         self.state = "waiting"
 
-    def _close(self) -> None:
-        assert self.process is not None
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+
+def _run(call: Callable[[], int | None], output: Path) -> None:
+    os.setsid()  # Ctrl-C comes to the parent alone, which passes it on
+    with output.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    sys.exit(call())
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def run_jobs(
     jobs: Sequence[Job],
     at_once: int,
-    environment: dict[str, str],
     notice: Callable[[Job], None],
     look: Callable[[], bool],
 ) -> None:
@@ -79,7 +96,7 @@ def run_jobs(
         while (waiting or running) and look():
             while waiting and len(running) < at_once:
                 job = waiting.pop(0)
-                job.start(environment)
+                job.start()
                 running.append(job)
                 notice(job)
             time.sleep(_PAUSE)
@@ -97,8 +114,10 @@ def _stop(running: Sequence[Job]) -> None:
     deadline = time.monotonic() + _PATIENCE
     try:
         for process in processes:
-            process.wait(max(0.0, deadline - time.monotonic()))
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):  # the last checkpoint is whole in any case
-        for process in processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+    except KeyboardInterrupt:  # the last checkpoint is whole in any case
+        pass
+    for process in processes:
+        if process.is_alive():
             process.kill()
-            process.wait()
+            process.join()
