@@ -337,6 +337,22 @@ void Program::stage(Stage::Kind kind, size_t buffer, const float* a, size_t a_si
     step.stages.push_back({kind, keep(a, a_size), keep(b, channels), a_step, buffer, false});
 }
 
+std::unique_ptr<Program::Team> Program::new_team() const {
+    auto team = std::make_unique<Team>();
+    team->arena.resize(arena_bytes_ + tile_bytes_);
+    for (size_t i = 0; i < threads_.workers(); ++i) {
+        team->workers.push_back({team->arena.data(), AlignedVector<const void*>(pointer_count_),
+                                 AlignedVector<float>(row_floats_)});
+    }
+    return team;
+}
+
+// Memory for as many samples at once: later runs allocate none, whatever the order of events.
+void Program::prepare(size_t samples) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    while (idle_.size() < samples) idle_.push_back(new_team());
+}
+
 // Memory for one sample, from those that are idle, or else new.
 class Program::Loan {
   public:
@@ -349,12 +365,7 @@ class Program::Loan {
                 return;
             }
         }
-        team_ = std::make_unique<Team>();
-        team_->arena.resize(program.arena_bytes_ + program.tile_bytes_);
-        for (size_t i = 0; i < program.threads_.workers(); ++i) {
-            team_->workers.push_back({team_->arena.data(), AlignedVector<const void*>(program.pointer_count_),
-                                      AlignedVector<float>(program.row_floats_)});
-        }
+        team_ = program.new_team();
     }
     Loan(const Loan&) = delete;
     ~Loan() {
@@ -432,6 +443,7 @@ void Program::run(const float* x, size_t samples, const std::vector<float*>& out
         Sample sample(*this, *team, x, outs, index);
         alone ? run_alone(sample) : threads_.run(sample);
     };
+    prepare(whole ? workers : 1);
     if (whole) threads_.for_each(whole, [&](size_t index) { run_sample(index, true); });
     for (size_t index = whole; index < samples; ++index) run_sample(index, !shares_steps_);
 }

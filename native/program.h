@@ -123,6 +123,8 @@ class Program {
                   const float* bias);
     void by_tiles(int out_w, int pitch, bool sums);
     size_t regroup(size_t source, int pixels, int groups, int channels);
+    std::unique_ptr<Team> new_team() const;
+    void prepare(size_t samples);
     bool is_shared(const Step& step) const;
     void run_strips(const Step& step, int first, int last, Workspace& workspace) const;
     void finish(const Step& step, const float* rows, int first, int count, char* arena) const;
