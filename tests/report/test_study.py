@@ -216,3 +216,19 @@ def test_damaged_files_are_named(study, file, content):
 def test_another_directory_is_no_study(tmp_path):
     with pytest.raises(InputError, match="expected the directory of a study, found no such file"):
         read_study(tmp_path)
+
+
+def test_rates_that_another_study_chose_are_shown(make_study, tmp_path):
+    study = make_study(tmp_path / "study", latents=("none", "svd"), scales=("learned",))
+    record = json.loads((study / "study.json").read_text())
+    chosen = {"none-learned": 0.003, "svd-learned": 0.01, "real": 0.001}
+    rates = {"chosen": chosen, "searched": [0.001, 0.003, 0.01], "seeds": 1, "holdout": "validation"}
+    (study / "study.json").write_text(json.dumps({**record, "rates": rates}))
+    for file in study.glob("cells/*/cell.json"):
+        row = file.parent.name.rsplit("-seed", 1)[0]
+        file.write_text(json.dumps({**json.loads(file.read_text()), "rate": chosen[row]}))
+    table = results(*first(study))
+    assert [line[table.head.index("learning rate")] for line in table.rows] == ["0.003", "0.01", "0.001"]
+    said = " ".join(caution(read_study(study)))
+    assert "at its best learning rate of 3 in an earlier study, one training of each" in said
+    assert "measured on a validation part of the training data" in said

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ from bitfactor.cli.output import status
 from bitfactor.cli.recipe_argument import parse_recipe, split_recipe
 from bitfactor.convert.binarization import LatentName, ScaleName
 from bitfactor.errors import InputError
-from bitfactor.study import Cell, Grid, Job, StudyDirectory, Value, run_jobs
+from bitfactor.study import Cell, Grid, Job, Rates, StudyDirectory, Value, run_jobs
 from bitfactor.training import Recipe
 from bitfactor.training.interruption import noting_sigterm
 
@@ -48,6 +48,8 @@ class Arguments:
     """Trainings of each combination: seeds 0, 1, ..."""
     learning_rate: tuple[float, ...] = ()
     """Learning rates to compare; the recipe's own if left out."""
+    rates_from: Path | None = None
+    """Another study, over --learning-rate: train each row at the rate that was best for it there."""
     vary: Annotated[
         tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="FLAG VALUE...")
     ] = ()
@@ -69,10 +71,12 @@ def main(arguments: Sequence[str]) -> int:
     options, others = parse_known(Arguments, f"ablate {recipe.name}", rest)
     fixed, grid = _fixed(others), _grid(options)
     _expect_apart(fixed, grid)
+    rates = _rates(options.rates_from, grid)
     study = StudyDirectory(options.out)
     at_once, threads = _shares(options.jobs)
-    jobs = [_job(study, recipe, cell, others, options, threads) for cell in grid]
-    study.start(recipe.name, fixed, grid)
+    cells = [replace(cell, rate=rates.chosen[cell.row]) if rates else cell for cell in grid]
+    jobs = [_job(study, recipe, cell, others, options, threads) for cell in cells]
+    study.start(recipe.name, fixed, grid, asdict(rates) if rates else None)
     failed = _run(jobs, recipe, options, at_once)
     print_outcomes(jobs, as_json=options.json)
     return 1 if failed else 0
@@ -97,6 +101,28 @@ def _grid(options: Arguments) -> Grid:
         if number is not None and number < 1:
             raise InputError(flag, expected="1 or more", found=str(number), fix="change it")
     return Grid(axes, range(options.seeds), options.real)
+
+
+def _rates(path: Path | None, grid: Grid) -> Rates | None:
+    if path is None:
+        return None
+    if "learning_rate" in grid.axes:
+        raise InputError(
+            "--rates-from",
+            expected="no learning rates beside those of the other study",
+            found=" ".join(map(str, grid.axes["learning_rate"])),
+            fix="leave out --learning-rate, or --rates-from",
+        )
+    rates = Rates.best_of(path)
+    for row in dict.fromkeys(cell.row for cell in grid):
+        if row not in rates.chosen:
+            raise InputError(
+                "--rates-from",
+                expected=f"a study with the row {row}",
+                found=f"one of {', '.join(rates.chosen)}",
+                fix="add the row to that study",
+            )
+    return rates
 
 
 def _fixed(flags: Sequence[str]) -> dict[str, str | bool]:

@@ -3,6 +3,7 @@
 from bitfactor.study.directory import CellDirectory, StudyDirectory
 from bitfactor.study.grid import Cell, Grid, Value
 from bitfactor.study.outcome import finish
+from bitfactor.study.rates import Rates
 from bitfactor.study.schedule import Job, run_jobs
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "CellDirectory",
     "Grid",
     "Job",
+    "Rates",
     "StudyDirectory",
     "Value",
     "finish",

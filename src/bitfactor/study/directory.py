@@ -52,8 +52,7 @@ class CellDirectory:
 
     def describe(self, cell: Cell, command: Sequence[str]) -> None:
         """Write down what the cell is."""
-        record = {"axes": dict(cell.axes), "real": cell.real, "seed": cell.seed, "command": list(command)}
-        write_json(self.path / "cell.json", record)
+        write_json(self.path / "cell.json", {**cell.record, "command": list(command)})
 
     def outcome(self) -> dict[str, Any]:
         """Return what came out of a finished cell."""
@@ -80,8 +79,16 @@ class StudyDirectory:
         """Return the directory of a cell."""
         return CellDirectory(self.path / "cells" / cell.name)
 
-    def start(self, recipe: str, arguments: Mapping[str, str | bool], grid: Grid) -> None:
+    def start(
+        self,
+        recipe: str,
+        arguments: Mapping[str, str | bool],
+        grid: Grid,
+        rates: Mapping[str, Any] | None = None,
+    ) -> None:
         """Record what the study is, or widen the record of one begun before by new values and seeds.
+
+        `rates` is where the learning rates of its rows come from, see `Rates`.
 
         Raises
         ------
@@ -95,6 +102,7 @@ class StudyDirectory:
             "axes": {name: list(values) for name, values in grid.axes.items()},
             "seeds": list(grid.seeds),
             "real": grid.real,
+            "rates": rates,
             "versions": versions(),
             "revision": revision(),
             "machine": machine(),
@@ -114,6 +122,8 @@ class StudyDirectory:
             before, now = (record["arguments"].get(name, "its default") for record in (old, new))
             if before != now:
                 raise self._unlike(f"a study with {name} = {before} instead of {now}")
+        if old.get("rates") != new["rates"]:
+            raise self._unlike("a study with learning rates of other origin")
         if old["axes"].keys() != new["axes"].keys():
             raise self._unlike(f"a study over {', '.join(old['axes'])} instead of {', '.join(new['axes'])}")
         axes = {name: _joined(values, new["axes"][name]) for name, values in old["axes"].items()}

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
+from typing import Any, Self
 
 from bitfactor.convert import Binarization
 
@@ -14,11 +15,34 @@ _BINARY = frozenset(field.name for field in fields(Binarization))
 
 @dataclass(frozen=True)
 class Cell:
-    """One training: a value on each axis, and a seed; `real` for the float twin."""
+    """One training: a value on each axis, and a seed; `real` for the float twin.
+
+    `rate` is a learning rate that is no axis, but the one chosen for the cell's row.
+    """
 
     axes: Mapping[str, Value]
     seed: int
     real: bool = False
+    rate: float | None = None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """Return the cell that `record` is of."""
+        return cls(record["axes"], record["seed"], record["real"], record.get("rate"))
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The cell as plain values."""
+        return {"axes": dict(self.axes), "real": self.real, "seed": self.seed, "rate": self.rate}
+
+    @property
+    def row(self) -> str:
+        """The row of the paper's tables that the cell is of.
+
+        >>> Cell({"latent": "svd", "scale": "learned", "learning_rate": 0.003}, seed=1).row
+        'svd-learned'
+        """
+        return "real" if self.real else f"{self.axes['latent']}-{self.axes['scale']}"
 
     @property
     def name(self) -> str:
@@ -27,15 +51,15 @@ class Cell:
         >>> Cell({"latent": "svd", "scale": "learned", "learning_rate": 0.003}, seed=1).name
         'svd-learned-seed1-lr0.003'
         """
-        kind = ["real"] if self.real else [str(self.axes["latent"]), str(self.axes["scale"])]
         others = [_part(name, value) for name, value in self.axes.items() if name not in ("latent", "scale")]
-        return "-".join([*kind, f"seed{self.seed}", *others])
+        return "-".join([self.row, f"seed{self.seed}", *others])
 
     @property
     def flags(self) -> list[str]:
         """What the cell adds to the flags of `bitfactor train`."""
         chosen = [flag for name, value in self.axes.items() for flag in _flag(name, value)]
-        return [*chosen, *["--real"] * self.real, "--seed", str(self.seed)]
+        rate = [] if self.rate is None else _flag("learning_rate", self.rate)
+        return [*chosen, *rate, *["--real"] * self.real, "--seed", str(self.seed)]
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class View:
 
     def rate(self, row: Row) -> float | None:
         """Return the learning rate that was chosen for a row, None where there was no choice."""
-        return next((value for cell in self.rows[row] for name, value in cell.setting if name == RATE), None)
+        return next((cell.rate for cell in self.rows[row]), None)
 
 
 @dataclass(frozen=True)

@@ -51,12 +51,16 @@ class Layer:
 
 @dataclass(frozen=True)
 class Cell:
-    """One training: where it stands in the grid, and what is known of it so far."""
+    """One training: where it stands in the grid, and what is known of it so far.
+
+    `rate` is the learning rate that was chosen for its row, None where none was.
+    """
 
     name: str
     row: Row
     setting: Setting
     seed: int
+    rate: float | None
     command: tuple[str, ...]
     log: tuple[Mapping[str, Any], ...]
     outcome: Mapping[str, Any] | None
@@ -194,12 +198,14 @@ def _cell(file: Path, names: Sequence[str]) -> Cell:
     record = _record(file, ("axes", "seed", "command"))
     values = {_plain(name): value for name, value in record["axes"].items()}
     real = bool(record.get("real"))
+    setting = tuple((name, values[name]) for name in names if name in values)
     outcome, layers = file.with_name("outcome.json"), file.with_name("layers.json")
     return Cell(
         file.parent.name,
         REAL if real else (values.get("latent", ""), values.get("scale", "")),
-        tuple((name, values[name]) for name in names if name in values),
+        setting,
         record["seed"],
+        dict(setting).get("learning_rate", record.get("rate")),
         tuple(map(str, record["command"])),
         _log(file.with_name("log.jsonl")),
         _record(outcome, ("headline", "metrics", "seconds")) if outcome.exists() else None,

@@ -140,6 +140,12 @@ def _pairs(study: Study) -> str:
 def _chosen(study: Study) -> str:
     part = {"validation": "a validation part of the training data", "test": "the test data"}
     measured = f"Measured on {part[study.holdout]}. " if study.holdout in part else ""
+    if rates := study.record.get("rates"):
+        trainings = "one training" if rates["seeds"] == 1 else f"{rates['seeds']} trainings"
+        return (
+            f"{measured}Each row was trained at its best {axis_name(RATE)} of {len(rates['searched'])} in an "
+            f"earlier study, {trainings} of each, measured on {part.get(rates['holdout'], 'held-out data')}."
+        )
     if RATE not in study.axes:
         return measured.strip()
     note = (

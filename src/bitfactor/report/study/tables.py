@@ -6,7 +6,6 @@ from typing import TypeVar
 
 from bitfactor.report.document import Table
 from bitfactor.report.study.comparison import (
-    RATE,
     View,
     axis_name,
     claims,
@@ -35,7 +34,7 @@ def metric_name(name: str) -> str:
 def results(view: View, study: Study) -> Table:
     """Return mean and deviation of each row, in the form of the paper's tables 1 and 2, with its figures."""
     metrics = _metrics(study)
-    rated = RATE in study.axes
+    rated = any(cell.rate is not None for cell in study.cells)
     head = ["latent", "scale", *map(metric_name, metrics), "seeds", *(["learning rate"] if rated else [])]
     rows = [_result(view, row, metrics, rated) for row in _shown(view, study)]
     return Table(

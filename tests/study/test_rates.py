@@ -1,0 +1,62 @@
+import pytest
+
+from bitfactor.errors import InputError
+from bitfactor.study import Grid, Rates, StudyDirectory
+from bitfactor.study.directory import write_json
+
+AXES = {"latent": ["none", "svd"], "scale": ["learned"], "learning_rate": [0.001, 0.003]}
+ACCURACY = {
+    ("none-learned", 0.001): [0.5, 0.6],
+    ("none-learned", 0.003): [0.7, 0.3],
+    ("svd-learned", 0.001): [0.5, 0.5],
+    ("svd-learned", 0.003): [0.4, 0.7],
+    ("real", 0.001): [0.9, 0.9],
+    ("real", 0.003): [0.8, 0.8],
+}
+
+
+@pytest.fixture
+def search(tmp_path):
+    grid = Grid(AXES, [0, 1], real=True)
+    study = StudyDirectory(tmp_path / "search")
+    study.start("cifar10-resnet18", {"holdout": "validation"}, grid)
+    for cell in grid:
+        study.cell(cell).describe(cell, [])
+        accuracy = ACCURACY[cell.row, cell.axes["learning_rate"]][cell.seed]
+        outcome = {"headline": "accuracy", "metrics": {"accuracy": accuracy}}
+        write_json(study.cell(cell).path / "outcome.json", outcome)
+    return study
+
+
+def cell(search, name):
+    return search.path / "cells" / name
+
+
+def test_each_row_has_the_rate_of_its_best_mean(search):
+    rates = Rates.best_of(search.path)
+    assert rates.chosen == {"none-learned": 0.001, "svd-learned": 0.003, "real": 0.001}
+    assert (rates.searched, rates.seeds, rates.holdout) == ([0.001, 0.003], 2, "validation")
+
+
+def test_what_is_not_finished_chooses_nothing(search):
+    (cell(search, "svd-learned-seed1-lr0.003") / "outcome.json").unlink()
+    with pytest.raises(InputError, match=r"found svd-learned-seed1-lr0\.003, which is not"):
+        Rates.best_of(search.path)
+    (cell(search, "svd-learned-seed1-lr0.003") / "cell.json").unlink()
+    with pytest.raises(InputError, match="found fewer trainings of svd-learned"):
+        Rates.best_of(search.path)
+
+
+@pytest.mark.parametrize(
+    ("axes", "found"),
+    [
+        ({"latent": ["none"], "scale": ["learned"]}, "one over latent, scale"),
+        ({**AXES, "rank": ["0.5", "1"]}, "one over latent, scale, learning_rate, rank"),
+    ],
+)
+def test_a_study_over_something_else_is_no_search(tmp_path, axes, found):
+    StudyDirectory(tmp_path / "study").start("digits", {}, Grid(axes, [0]))
+    with pytest.raises(InputError, match=f"expected a study over .*, found {found}"):
+        Rates.best_of(tmp_path / "study")
+    with pytest.raises(InputError, match="found no study.json"):
+        Rates.best_of(tmp_path)
