@@ -144,11 +144,12 @@ NB_MODULE(_native, m) {
             "isa"_a, "threads"_a, "arena_bytes"_a)
         .def("set_input", &Program::set_input, "buffer"_a)
         .def("add_output", &Program::add_output, "buffer"_a)
-        .def("allow_bfloat16", &Program::allow_bfloat16)
+        .def("allow_bfloat16", &Program::allow_bfloat16, "parts"_a)
         .def("conv", &conv, "source"_a, "window"_a, "groups"_a, "weight"_a.noconvert(), "bias"_a.noconvert())
         .def("binary_conv", &binary_conv, "source"_a, "window"_a, "groups"_a, "in_channels"_a,
              "weight"_a.noconvert(), "pad_value"_a)
         .def("max_pool", &Program::max_pool, "source"_a, "pool"_a)
+        .def("max_pool_of_last", &Program::max_pool_of_last, "pool"_a)
         .def("avg_pool", &Program::avg_pool, "source"_a, "pool"_a)
         .def("upsample_nearest", &upsample_nearest, "source"_a, "in_size"_a, "channels"_a, "scale"_a)
         .def("global_avg_pool", &Program::global_avg_pool, "source"_a)

@@ -90,7 +90,7 @@ struct TileConv {
 
 // A convolution of real numbers likewise, over the map of run_map.h. A step is 32 numbers of a run.
 struct RunConv {
-    int steps, vectors;
+    int steps, vectors, parts;  // of a number, see run_map.h
     ptrdiff_t position_numbers, part_numbers;
     const ptrdiff_t* offsets;  // (steps): in numbers
     const uint16_t* weight;    // (vectors, steps, parts, 16, 32), see pack.h

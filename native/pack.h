@@ -85,18 +85,19 @@ inline float float_of(uint16_t bfloat16) {
 }
 
 // (channels, lines, run) -> (vectors, lines * run_steps, parts, 16, 32): 32 numbers of a run for 16 output
-// channels, number k of channel n at row k / 2, column 2 * n + k % 2; the part high, then low. Missing ones
-// are 0.
-inline AlignedVector<uint16_t> pack_runs(const float* weight, int channels, int lines, int run) {
+// channels, number k of channel n at row k / 2, column 2 * n + k % 2; the part high, then, if `parts` is 2,
+// low. Missing ones are 0.
+inline AlignedVector<uint16_t> pack_runs(const float* weight, int channels, int lines, int run, int parts) {
     const size_t run_steps = (static_cast<size_t>(run) + 31) / 32, steps = lines * run_steps;
-    AlignedVector<uint16_t> packed((static_cast<size_t>(channels) + 15) / 16 * steps * 1024, 0);
+    AlignedVector<uint16_t> packed((static_cast<size_t>(channels) + 15) / 16 * steps * parts * 512, 0);
     for (int channel = 0; channel < channels; ++channel) {
         for (int line = 0; line < lines; ++line, weight += run) {
             for (int i = 0; i < run; ++i) {
                 const size_t step = channel / 16 * steps + line * run_steps + i / 32;
-                uint16_t* to = packed.data() + step * 1024 + i % 32 / 2 * 32 + channel % 16 * 2 + i % 2;
+                uint16_t* to =
+                    packed.data() + step * parts * 512 + i % 32 / 2 * 32 + channel % 16 * 2 + i % 2;
                 to[0] = bfloat16_of(weight[i]);
-                to[512] = bfloat16_of(weight[i] - float_of(to[0]));
+                if (parts == 2) to[512] = bfloat16_of(weight[i] - float_of(to[0]));
             }
         }
     }

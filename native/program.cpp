@@ -18,6 +18,8 @@ constexpr int strip_floats = 4096;  // 16 KiB of rows: half of an L1 cache, the 
 constexpr double epilogue_operands = 4;
 constexpr double worth_sharing = 1 << 16;
 
+constexpr int band_floats = 1 << 17;  // 512 KiB of a map: a quarter of an L2 cache, or all of a small one
+
 constexpr int least_pixels = 9;  // with fewer, tiles of 16 are too empty to be worth the bfloat16
 
 int taps_of(const Window& window) { return window.kernel_h * window.kernel_w; }
@@ -56,7 +58,7 @@ Program::Program(const KernelSet& kernels, int threads, size_t arena_bytes)
       arena_bytes_((arena_bytes + 63) / 64 * 64),
       threads_(static_cast<size_t>(threads) - 1) {}
 
-void Program::add_step(const char* kernel, int pixels, int channels, int taps, double operands, Rows rows) {
+void Program::add_step(std::string kernel, int pixels, int channels, int taps, double operands, Rows rows) {
     const int tile = kernels_.tile;
     const int longest = std::max(tile, strip_floats / std::max(channels, 1) / tile * tile);
     const int workers = static_cast<int>(threads_.workers());
@@ -65,13 +67,13 @@ void Program::add_step(const char* kernel, int pixels, int channels, int taps, d
     const double work = static_cast<double>(pixels) * channels * (operands + epilogue_operands);
     pointer_count_ = std::max(pointer_count_, static_cast<size_t>(strip) * taps);
     row_floats_ = std::max(row_floats_, static_cast<size_t>(std::min(strip, pixels)) * channels);
-    steps_.push_back({kernel, std::move(rows), pixels, channels, strip, work, {}, {}});
+    steps_.push_back({std::move(kernel), std::move(rows), pixels, channels, strip, work, {}, {}});
     shares_steps_ = shares_steps_ || is_shared(steps_.back());
 }
 
 void Program::conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
                    const float* weight, const float* bias) {
-    if (bfloat16_ && kernels_.tiles && groups == 1 && RunMap::fits(window) &&
+    if (bfloat16_parts_ && kernels_.tiles && groups == 1 && RunMap::fits(window) &&
         pixels_of(window) >= least_pixels) {
         return run_conv(source, window, in_channels, out_channels, weight, bias);
     }
@@ -179,13 +181,14 @@ void Program::run_conv(size_t source, const Window& window, int in_channels, int
         AlignedVector<uint16_t> weight;
         AlignedVector<float> bias;
     };
-    auto own = std::make_shared<Constants>(
-        Constants{RunMap(window, in_channels),
-                  pack_runs(weight, out_channels, window.kernel_h, window.kernel_w * in_channels),
-                  pack_lanes(bias, 1, out_channels, 1, kernels_.lanes)});
+    auto own = std::make_shared<Constants>(Constants{
+        RunMap(window, in_channels, bfloat16_parts_),
+        pack_runs(weight, out_channels, window.kernel_h, window.kernel_w * in_channels, bfloat16_parts_),
+        pack_lanes(bias, 1, out_channels, 1, kernels_.lanes)});
     const RunMap& map = own->map;
     const RunConv layer{static_cast<int>(map.steps.size()),
                         (out_channels + 15) / 16,
+                        map.parts,
                         map.position_numbers,
                         static_cast<ptrdiff_t>(map.part_numbers),
                         map.steps.data(),
@@ -231,6 +234,41 @@ void Program::max_pool(size_t source, const Pool& pool) {
                  kernels_.max_pool(pool, at<float>(w.arena, source), first, count, w.rows.data());
                  return w.rows.data();
              });
+}
+
+// The map of the last step never stands in memory as a whole: each strip makes the lines that it needs, those
+// on the edge of two strips twice.
+void Program::max_pool_of_last(const Pool& pool) {
+    const Window& w = pool.window;
+    const auto from = std::make_shared<Step>(std::move(steps_.back()));
+    steps_.pop_back();
+    from->stages.back().buffer = 0;
+    const int line = w.in_w * pool.channels;
+    const int most = (band_floats / line - w.kernel_h) / w.stride_h + 1;
+    const int workers = static_cast<int>(threads_.workers());
+    const int strips = round_up((w.out_h - 1) / std::max(most, 1) + 1, workers);
+    const int out_lines = (w.out_h - 1) / strips + 1;
+    const int pitch = from->tile_layout.pitch ? from->tile_layout.pitch : w.in_w;
+    const auto rows = [=](Workspace& space, int first, int count) {
+        const int top = first / w.out_w * w.stride_h - w.pad_top;
+        const int bottom = top + (count / w.out_w - 1) * w.stride_h + w.kernel_h;
+        const int begin = std::max(top, 0), end = std::min(bottom * pitch, from->pixels);
+        float* map = space.band.data() - static_cast<ptrdiff_t>(begin) * line;
+        for (int at = begin * pitch; at < end; at += from->strip) {
+            const int part = std::min(from->strip, end - at);
+            finish(*from, from->rows(space, at, part), at, part, reinterpret_cast<char*>(map));
+        }
+        kernels_.max_pool(pool, map, first, count, space.rows.data());
+        return space.rows.data();
+    };
+    add_step(from->kernel + ", max_pool", pixels_of(w), pool.channels, 0, 0, rows);
+    Step& step = steps_.back();
+    step.strip = out_lines * w.out_w;
+    step.work += from->work;
+    shares_steps_ = shares_steps_ || is_shared(step);
+    row_floats_ = std::max(row_floats_, static_cast<size_t>(step.strip) * pool.channels);
+    const int lines = std::min((out_lines - 1) * w.stride_h + w.kernel_h, w.in_h);
+    band_floats_ = std::max(band_floats_, static_cast<size_t>(lines) * line);
 }
 
 void Program::avg_pool(size_t source, const Pool& pool) {
@@ -342,7 +380,7 @@ std::unique_ptr<Program::Team> Program::new_team() const {
     team->arena.resize(arena_bytes_ + tile_bytes_);
     for (size_t i = 0; i < threads_.workers(); ++i) {
         team->workers.push_back({team->arena.data(), AlignedVector<const void*>(pointer_count_),
-                                 AlignedVector<float>(row_floats_)});
+                                 AlignedVector<float>(row_floats_), AlignedVector<float>(band_floats_)});
     }
     return team;
 }
@@ -463,7 +501,7 @@ void Program::profile(const float* x, const std::vector<float*>& outs, double* n
 
 std::vector<std::string> Program::phases() const {
     std::vector<std::string> names{"input"};
-    for (const Step& step : steps_) names.emplace_back(step.kernel);
+    for (const Step& step : steps_) names.push_back(step.kernel);
     names.emplace_back("outputs");
     return names;
 }

@@ -42,7 +42,7 @@ class Program {
     void add_output(const Buffer& buffer) { outputs_.push_back(buffer); }
 
     // From now on convolutions of real numbers may be sums of products of bfloat16, where the set has them.
-    void allow_bfloat16() { bfloat16_ = true; }
+    void allow_bfloat16(int parts) { bfloat16_parts_ = parts; }
 
     // Weights are (groups * out_channels, kh, kw, in_channels or words), biases (groups * out_channels).
     void conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
@@ -51,6 +51,8 @@ class Program {
     void binary_conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
                      int words, const uint32_t* weight, int pad_value);
     void max_pool(size_t source, const Pool& pool);
+    // Of the map that the last step stores as its last stage, and that nothing else reads.
+    void max_pool_of_last(const Pool& pool);
     void avg_pool(size_t source, const Pool& pool);
     // Repeats each pixel scale_h times down and scale_w times to the right.
     void upsample_nearest(size_t source, int in_h, int in_w, int channels, int scale_h, int scale_w);
@@ -86,7 +88,7 @@ class Program {
     struct Workspace {
         char* arena;
         AlignedVector<const void*> pointers;
-        AlignedVector<float> rows;
+        AlignedVector<float> rows, band;
     };
     // The memory of one sample on its way through the program.
     struct Team {
@@ -105,7 +107,7 @@ class Program {
         bool sums;
     };
     struct Step {
-        const char* kernel;
+        std::string kernel;
         Rows rows;
         int pixels, channels, strip;
         double work;  // see worth_sharing
@@ -116,7 +118,7 @@ class Program {
     };
 
     // `operands` are the numbers, or words of signs, that one number of the result is computed from.
-    void add_step(const char* kernel, int pixels, int channels, int taps, double operands, Rows rows);
+    void add_step(std::string kernel, int pixels, int channels, int taps, double operands, Rows rows);
     void tile_conv(size_t source, const Window& window, const ByteMap& layout, int out_channels, int words,
                    const uint32_t* weight);
     void run_conv(size_t source, const Window& window, int in_channels, int out_channels, const float* weight,
@@ -131,8 +133,8 @@ class Program {
     void store_output(const Buffer& output, const char* arena, float* out) const;
 
     const KernelSet& kernels_;
-    size_t arena_bytes_, pointer_count_ = 0, row_floats_ = 0, tile_bytes_ = 0;
-    bool bfloat16_ = false;
+    size_t arena_bytes_, pointer_count_ = 0, row_floats_ = 0, band_floats_ = 0, tile_bytes_ = 0;
+    int bfloat16_parts_ = 0;
     Buffer input_{};
     std::vector<Buffer> outputs_;
     std::vector<Step> steps_;

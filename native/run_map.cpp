@@ -4,11 +4,12 @@
 
 namespace bitfactor {
 
-RunMap::RunMap(const Window& w, int channels)
+RunMap::RunMap(const Window& w, int channels, int parts)
     : rows(w.in_h, w.out_h, w.kernel_h, w.stride_h, w.pad_top, w.dilation_h),
       in_w(w.in_w),
       pad_left(w.pad_left),
       channels(channels),
+      parts(parts),
       position_numbers(w.stride_w * channels),
       lines(rows.length * static_cast<int>(rows.remainders.size())),
       run_steps((w.kernel_w * channels + 31) / 32) {

@@ -2,7 +2,8 @@
 // products.
 //
 // A number is the sum of two: `high`, itself rounded to bfloat16 (8 bits of mantissa), and `low`, the rest
-// rounded likewise. Of a product of two such sums the three larger terms are taken.
+// rounded likewise. Of a product of two such sums the three larger terms are taken. With one part, a number
+// is its `high`.
 //
 // The numbers that one row of a kernel reads, kernel_w * channels, lie side by side: a run. So few channels,
 // 3 of a picture say, fill the tiles too. As in byte_map.h padding is part of the map, that on the right of
@@ -17,20 +18,21 @@
 namespace bitfactor {
 
 struct RunMap {
-    RunMap(const Window& window, int channels);
+    RunMap(const Window& window, int channels, int parts);
 
     // Whether runs are contiguous.
     static bool fits(const Window& window) { return window.dilation_w == 1; }
 
     ByteAxis rows;
-    int in_w, pad_left, channels;
+    int in_w, pad_left, channels, parts;
     int pitch, position_numbers, line_numbers, lines;
     int run_steps;        // of 32 numbers
-    size_t part_numbers;  // of high, and of low behind it: the lines, then zeros, as a run reads further
+    size_t part_numbers;  // of high, and of low behind it, if there: the lines, then zeros, as a run reads
+                          // further
     int out_positions;
     std::vector<ptrdiff_t> steps;  // where, in numbers, each step of result (0, 0) reads
 
-    size_t bytes() const { return 4 * part_numbers; }
+    size_t bytes() const { return 2 * parts * part_numbers; }
 };
 
 }  // namespace bitfactor

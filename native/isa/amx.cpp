@@ -6,8 +6,8 @@
 // 4 tiles ahead, since a tile load waits for stores that are still under way. Each serves 4 tiles of 16
 // positions, which take 64 cycles, and expanding one takes 16 loads, blends and stores.
 //
-// Real numbers are two bfloat16 each, see run_map.h. tdpbf16ps does half as many products in the same time;
-// three are needed for one.
+// Real numbers are one or two bfloat16 each, see run_map.h. tdpbf16ps does half as many products in the same
+// time; of numbers of two parts, three are needed for one.
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -175,14 +175,14 @@ void split_numbers(const float* from, ptrdiff_t count, uint16_t* high, uint16_t*
         const __m512 x = _mm512_maskz_loadu_ps(exist, from + i);
         const __m256i part = rounded(x);
         _mm256_mask_storeu_epi16(high + i, exist, part);
-        _mm256_mask_storeu_epi16(low + i, exist, rounded(_mm512_sub_ps(x, widened(part))));
+        if (low) _mm256_mask_storeu_epi16(low + i, exist, rounded(_mm512_sub_ps(x, widened(part))));
     }
 }
 
-// Numbers first ... last of both parts = 0.
+// Numbers first ... last of all parts = 0.
 void clear(const RunMap& map, uint16_t* numbers, size_t first, size_t last) {
-    for (uint16_t* part : {numbers, numbers + map.part_numbers}) {
-        std::memset(part + first, 0, (last - first) * sizeof *part);
+    for (int part = 0; part < map.parts; ++part, numbers += map.part_numbers) {
+        std::memset(numbers + first, 0, (last - first) * sizeof *numbers);
     }
 }
 
@@ -194,8 +194,9 @@ void split_line(const RunMap& map, const float* from, int line, uint16_t* number
     const int left = at_most(map.pad_left * map.channels, map.line_numbers);
     const int count = at_most(map.in_w * map.channels, map.line_numbers - left);
     clear(map, numbers, begin, begin + left);
-    split_numbers(from + static_cast<ptrdiff_t>(y) * map.in_w * map.channels, count, numbers + begin + left,
-                  numbers + map.part_numbers + begin + left);
+    uint16_t* high = numbers + begin + left;
+    split_numbers(from + static_cast<ptrdiff_t>(y) * map.in_w * map.channels, count, high,
+                  map.parts == 2 ? high + map.part_numbers : nullptr);
     clear(map, numbers, begin + left + count, end);
 }
 
@@ -229,8 +230,12 @@ void split(const RunMap& map, const float* from, int first, int count, uint16_t*
     LOAD(7, low, second);         \
     _tile_dpbf16ps(first, 6, 4);  \
     _tile_dpbf16ps(second, 7, 4)
+// high * high of one tile, by the register that its number leaves free.
+#define ADD_HIGH(tile, by) \
+    LOAD(by, high, tile);  \
+    _tile_dpbf16ps(tile, by, 4)
 
-template <int T>
+template <int T, int parts>
 void run_strip(const RunConv& conv, const uint16_t* map, float* rows) {
     const ptrdiff_t stride = 2 * conv.position_numbers;
     const uint16_t* weight = conv.weight;
@@ -240,9 +245,24 @@ void run_strip(const RunConv& conv, const uint16_t* map, float* rows) {
         if constexpr (T > 1) _tile_loadd(1, bias, 0);
         if constexpr (T > 2) _tile_loadd(2, bias, 0);
         if constexpr (T > 3) _tile_loadd(3, bias, 0);
-        for (int step = 0; step < conv.steps; ++step, weight += tile_bytes) {
-            const uint16_t *high = map + conv.offsets[step], *low = high + conv.part_numbers;
+        for (int step = 0; step < conv.steps; ++step, weight += parts * tile_bytes / 2) {
+            const uint16_t* high = map + conv.offsets[step];
             _tile_loadd(4, weight, 64);
+            if constexpr (parts == 1) {
+                ADD_HIGH(0, 6);
+                if constexpr (T > 1) {
+                    ADD_HIGH(1, 7);
+                }
+                if constexpr (T > 2) {
+                    ADD_HIGH(2, 6);
+                }
+                if constexpr (T > 3) {
+                    ADD_HIGH(3, 7);
+                }
+                if (step % 16 == 15) stay_awake();
+                continue;
+            }
+            const uint16_t* low = high + conv.part_numbers;
             _tile_loadd(5, weight + tile_bytes / 2, 64);
             if constexpr (T == 1) {
                 ADD_ONE(0);
@@ -265,11 +285,12 @@ void run_strip(const RunConv& conv, const uint16_t* map, float* rows) {
     }
 }
 
+template <int parts>
 void run_strips(const RunConv& conv, const uint16_t* map, int count, float* rows) {
-    if (count > 48) return run_strip<4>(conv, map, rows);
-    if (count > 32) return run_strip<3>(conv, map, rows);
-    if (count > 16) return run_strip<2>(conv, map, rows);
-    run_strip<1>(conv, map, rows);
+    if (count > 48) return run_strip<4, parts>(conv, map, rows);
+    if (count > 32) return run_strip<3, parts>(conv, map, rows);
+    if (count > 16) return run_strip<2, parts>(conv, map, rows);
+    run_strip<1, parts>(conv, map, rows);
 }
 
 // Rows of a tile that are not aligned, as the runs of a picture's few channels, cross two cache lines, and
@@ -277,7 +298,7 @@ void run_strips(const RunConv& conv, const uint16_t* map, int count, float* rows
 constexpr int copied_steps = 8, step_numbers = 32 * strip;
 
 void copy_runs(const RunConv& conv, const uint16_t* map, int count, uint16_t* copy) {
-    for (int part = 0; part < 2; ++part, map += conv.part_numbers) {
+    for (int part = 0; part < conv.parts; ++part, map += conv.part_numbers) {
         for (int step = 0; step < conv.steps; ++step, copy += step_numbers) {
             const uint16_t* from = map + conv.offsets[step];
             for (int i = 0; i < count; ++i, from += conv.position_numbers) {
@@ -289,9 +310,9 @@ void copy_runs(const RunConv& conv, const uint16_t* map, int count, uint16_t* co
 
 void run_conv(const RunConv& conv, const uint16_t* map, int first, int count, float* rows) {
     const Tiles tiles;
+    const auto run = conv.parts == 1 ? run_strips<1> : run_strips<2>;
     map += static_cast<ptrdiff_t>(first) * conv.position_numbers;
-    if (conv.position_numbers % 32 == 0 || conv.steps > copied_steps)
-        return run_strips(conv, map, count, rows);
+    if (conv.position_numbers % 32 == 0 || conv.steps > copied_steps) return run(conv, map, count, rows);
     alignas(64) uint16_t copy[2 * copied_steps * step_numbers];
     ptrdiff_t offsets[copied_steps];
     for (int step = 0; step < conv.steps; ++step) offsets[step] = static_cast<ptrdiff_t>(step) * step_numbers;
@@ -300,7 +321,7 @@ void run_conv(const RunConv& conv, const uint16_t* map, int first, int count, fl
     copied.position_numbers = 32;
     copied.part_numbers = static_cast<ptrdiff_t>(conv.steps) * step_numbers;
     copied.offsets = offsets;
-    run_strips(copied, copy, count, rows);
+    run(copied, copy, count, rows);
 }
 
 inline __m512 number(const int32_t* from) { return _mm512_cvtepi32_ps(_mm512_load_si512(from)); }

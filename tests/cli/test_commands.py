@@ -114,6 +114,12 @@ def test_bench(call, exported):
     assert "times ours" in call("bench", exported, "--runs", "3", "--isa", "scalar")
 
 
+def test_bench_at_several_precisions(call, exported):
+    flags = ["--precision", "medium", "highest", "--runs", "3", "--isa", "scalar", "--json"]
+    engines = json.loads(call("bench", exported, *flags))["engines"]
+    assert [engine["name"] for engine in engines] == ["bitfactor (scalar, medium)", "bitfactor (scalar)"]
+
+
 def test_report_is_one_page_with_nothing_outside(call, run, tmp_path):
     call("report", run, "-o", tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()

@@ -200,6 +200,7 @@ const std::map<std::string, Method> methods = {
     {"conv", conv},
     {"binary_conv", binary_conv},
     {"max_pool", [](Program& p, const Call& c) { p.max_pool(source_of(c), pool_of(c)); }},
+    {"max_pool_of_last", [](Program& p, const Call& c) { p.max_pool_of_last(pool_of(c)); }},
     {"avg_pool", [](Program& p, const Call& c) { p.avg_pool(source_of(c), pool_of(c)); }},
     {"upsample_nearest", upsample_nearest},
     {"global_avg_pool", [](Program& p, const Call& c) { p.global_avg_pool(buffer_at(c, "source")); }},

@@ -168,3 +168,26 @@ def test_concurrent_calls(threads):
     with ThreadPoolExecutor(4) as pool:
         for found, x in zip(pool.map(run, batches), batches, strict=True):
             expect_equal(found, reference.run(graph, x))
+
+
+@every_set
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("height", "width", "kernel", "stride", "padding"),
+    [
+        (112, 112, (3, 3), (2, 2), (1, 1, 1, 1)),  # the stem of a ResNet
+        (61, 190, (2, 3), (3, 1), (1, 0, 0, 2)),
+        (9, 4200, (5, 1), (1, 2), (2, 0, 2, 0)),  # one line is more than a band
+        (70, 1, (3, 1), (2, 1), (1, 0, 0, 0)),
+    ],
+)
+def test_a_pool_takes_the_map_of_a_convolution_in_bands(isa, threads, height, width, kernel, stride, padding):
+    """Bit for bit as where the map is an output as well, and so stands in memory."""
+    builder = Builder(np.random.default_rng(0), 33)
+    last = builder.add("prelu", builder.add("affine", builder.add("conv2d", "x")))
+    attributes = {"kernel": kernel, "stride": stride, "padding": padding}
+    builder.nodes.append(Node("pool", "max_pool2d", (last,), attributes))
+    whole, bands = (builder.graph([*others, "pool"], height, width) for others in ([last], []))
+    assert [step.of_last for graph in (whole, bands) for step in plan(graph)] == [False, False, False, True]
+    x = np.random.default_rng(1).standard_normal((4, 33, height, width), np.float32)
+    np.testing.assert_array_equal(runner(bands, isa, threads)(x)[0], runner(whole, isa, threads)(x)[1])

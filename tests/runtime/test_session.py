@@ -76,16 +76,17 @@ def test_gives_the_reference_and_verifies(path, model, isa, monkeypatch):
     assert Session(path).isa == isa
 
 
-def test_verifies_at_another_precision(path):
-    x, session = images(3), Session(path, precision="high")
-    assert session.precision == "high"
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_verifies_at_another_precision(path, precision):
+    x, session = images(3), Session(path, precision=precision)
+    assert session.precision == precision
     assert session(x).shape == Session(path)(x).shape
     session.verify()
 
 
 def test_refuses_an_unknown_precision(path):
     with pytest.raises(
-        InputError, match="precision: expected highest or high, found 'hihg'; did you mean high"
+        InputError, match="precision: expected highest or high or medium, found 'hihg'; did you mean high"
     ):
         Session(path, precision="hihg")
 

@@ -58,5 +58,5 @@ def test_a_study_over_something_else_is_no_search(tmp_path, axes, found):
     StudyDirectory(tmp_path / "study").start("digits", {}, Grid(axes, [0]))
     with pytest.raises(InputError, match=f"expected a study over .*, found {found}"):
         Rates.best_of(tmp_path / "study")
-    with pytest.raises(InputError, match="found no study.json"):
+    with pytest.raises(InputError, match=r"found no study\.json"):
         Rates.best_of(tmp_path)

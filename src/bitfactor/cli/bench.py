@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from bitfactor.cli.rivals import Rival, Run, engines_of
 from bitfactor.cli.timing import interleaved
 from bitfactor.errors import InputError
 from bitfactor.machine import processor
-from bitfactor.runtime import Profile, Session
+from bitfactor.runtime import Precision, Profile, Session
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Arguments:
     """Also time its float twin (float32, bfloat16, int8) in: torch, onnxruntime, openvino."""
     isa: str | None = None
     """Instruction set to force; the best one otherwise."""
+    precision: tuple[Precision, ...] = ("highest",)
+    """Of real-valued convolutions, see `Session`. Of several, the first is what others are compared with."""
     threads: int = 1
     """Threads of each engine."""
     runs: int = 200
@@ -46,9 +49,14 @@ def main(arguments: Sequence[str]) -> None:
         raise InputError("--runs", expected="1 or more", found=str(options.runs), fix="change it")
     if options.chart is not None:
         expect_chart(options.chart)
-    session = Session(options.model, threads=options.threads, isa=options.isa)
-    profile = session.profile(runs=options.runs)
-    result = bench(options.model, options.against, options.isa, options.runs, options.threads)
+    if not options.precision:
+        raise InputError("--precision", expected="one or more", found="none", fix="leave it out, or name one")
+    sessions = [
+        Session(options.model, threads=options.threads, isa=options.isa, precision=precision)
+        for precision in dict.fromkeys(options.precision)
+    ]
+    profile = sessions[0].profile(runs=options.runs)
+    result = bench(sessions, options.against, options.runs)
     if options.chart is not None:
         draw(result["engines"], _caption(result), options.chart)
     if options.json:
@@ -59,15 +67,13 @@ def main(arguments: Sequence[str]) -> None:
     print(_caption(result))
 
 
-def bench(
-    model: Path, against: Sequence[Rival], isa: str | None, runs: int, threads: int = 1
-) -> dict[str, Any]:
-    """Time the file and its rivals in turns; returns machine, runs and a list of engines, ours first."""
-    session = Session(model, threads=threads, isa=isa)
-    x = np.random.default_rng(0).standard_normal((1, *session.input_shape), np.float32)
-    engines: dict[str, Run] = {f"bitfactor ({session.isa})": lambda: session(x)}
+def bench(sessions: Sequence[Session], against: Sequence[Rival], runs: int) -> dict[str, Any]:
+    """Time sessions of a file and its rivals in turns; returns machine, runs and the engines, ours first."""
+    threads, graph = sessions[0].threads, sessions[0].model.graph
+    x = np.random.default_rng(0).standard_normal((1, *sessions[0].input_shape), np.float32)
+    engines: dict[str, Run] = {_name(session): partial(session, x) for session in sessions}
     for rival in against:
-        engines |= engines_of(rival, session.model.graph, x, threads)
+        engines |= engines_of(rival, graph, x, threads)
     return {
         "machine": processor(),
         "threads": threads,
@@ -75,6 +81,11 @@ def bench(
         "bitfactor": bitfactor.__version__,
         "engines": interleaved(engines, runs),
     }
+
+
+def _name(session: Session) -> str:
+    exact = session.precision == "highest"
+    return f"bitfactor ({session.isa}{'' if exact else f', {session.precision}'})"
 
 
 def _rows(engines: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:

@@ -15,6 +15,7 @@ from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer
 from bitfactor.recipes import recipe_of
 from bitfactor.report import Page, Section, curves, gallery, histograms
+from bitfactor.runtime import Session
 from bitfactor.training import Classification, Recipe, Run, restore
 
 _SHOWN = 48
@@ -73,7 +74,7 @@ def _sizes(model: nn.Module, recipe: Recipe) -> Section:
 def _exported(path: Path, data: Path | None, in_torch: Outcome) -> Section:
     outcome = classify(subject_at(path, data))
     same = int((in_torch.found == outcome.found).sum())
-    engines = bench(path, ("torch",), None, 200)
+    engines = bench([Session(path, threads=1)], ("torch",), 200)
     return Section(
         f"Exported: {path.name}",
         f"One bit per binary weight; timed on one thread, one picture at a time, on {engines['machine']}.",

@@ -18,6 +18,7 @@ from bitfactor.report.study.directory import REAL, Cell, Study, read_study
 from bitfactor.report.study.finding import caution, finding
 from bitfactor.report.study.lines import cells_csv
 from bitfactor.report.study.page import document
+from bitfactor.runtime import Session
 
 _RUNS = 50
 _PEOPLE = 4
@@ -86,7 +87,7 @@ def _with_speed(study: Study) -> Study:
     measured = {}
     for name, file in files.items():
         status.print(f"timing {name}")
-        measured[name] = bench(file, ("torch",), None, _RUNS)
+        measured[name] = bench([Session(file, threads=1)], ("torch",), _RUNS)
     speed = {
         "machine": next(iter(measured.values()))["machine"],
         "runs": _RUNS,

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -30,20 +31,25 @@ class Layer:
     operations: tuple[str, ...]
     phases: int
 
+    def and_then(self, layer: "Layer") -> "Layer":
+        """Return both as one; what this one stores is no operation any more."""
+        operations = self.operations[:-1] + layer.operations
+        return Layer(self.names + layer.names, operations, self.phases + layer.phases)
+
 
 def build(
-    graph: Graph, isa: str, threads: int, *, bfloat16: bool = False
+    graph: Graph, isa: str, threads: int, *, bfloat16_parts: int = 0
 ) -> tuple[_native.Program, tuple[Layer, ...]]:
     """Return the program that runs `graph` with the kernels of `isa`, and what its phases stand for.
 
-    With `bfloat16`, sets that have matrix tiles multiply real numbers as sums of two bfloat16 each.
+    With `bfloat16_parts`, sets that have matrix tiles multiply real numbers as sums of so many bfloat16 each.
     """
     steps, layers = plan(graph), [Layer((graph.input.name,), (), 1)]
     offsets, size = _place(graph, steps)
     buffers = {name: _buffer(graph.values[name], offset) for name, offset in offsets.items()}
     program = _native.Program(isa=isa, threads=threads, arena_bytes=size)
-    if bfloat16:
-        program.allow_bfloat16()
+    if bfloat16_parts:
+        program.allow_bfloat16(parts=bfloat16_parts)
     program.set_input(buffers[graph.input.name])
     for step in steps:
         before = program.step_count()
@@ -52,22 +58,28 @@ def build(
             STAGES[stage.op](program, stage, buffers)
         operations = (step.node.op if step.node else "", *(stage.op for stage in step.stages))
         names = tuple(node.name for node in step.nodes)
-        layers.append(Layer(names, tuple(filter(None, operations)), program.step_count() - before))
+        layer = Layer(names, tuple(filter(None, operations)), program.step_count() - before)
+        layers.append(layers.pop().and_then(layer) if step.of_last else layer)
     for name in graph.outputs:
         program.add_output(buffers[name])
     return program, (*layers, Layer(graph.outputs, (), 1))
 
 
 def _place(graph: Graph, steps: Sequence[Step]) -> tuple[dict[str, int], int]:
-    """Return the byte offset of each value that is in memory, and the bytes of the arena."""
-    first = {graph.input.name: -1}
-    last = {graph.input.name: -1}
-    for i, step in enumerate(steps):
+    """Return the byte offset of each value that is in memory, and the bytes of the arena.
+
+    A step and one `of_last` run at the same time; what passes between them has no place of its own.
+    """
+    times = list(accumulate(not step.of_last for step in steps))
+    passed = [step.sources[0] for step in steps if step.of_last]
+    first = {graph.input.name: 0}
+    last = {graph.input.name: 0}
+    for i, step in zip(times, steps, strict=True):
         first.update(dict.fromkeys(step.writes, i))
         last.update(dict.fromkeys((*step.writes, *step.reads), i))
-    last.update(dict.fromkeys(graph.outputs, len(steps)))
-    home = {name: name for name in first}
-    for i, step in enumerate(steps):
+    last.update(dict.fromkeys(graph.outputs, len(steps) + 1))
+    home = {name: name for name in first if name not in passed}
+    for i, step in zip(times, steps, strict=True):
         for value, addend in _in_place(step):
             if last[addend] == i:
                 home[value] = home[addend]
@@ -76,7 +88,7 @@ def _place(graph: Graph, steps: Sequence[Step]) -> tuple[dict[str, int], int]:
         name: Lifetime(_bytes(graph.values[name]), first[name], last[name]) for name in home.values()
     }
     offsets, size = place(lifetimes)
-    return {name: offsets[home[name]] for name in home}, size
+    return {name: offsets[home[name]] for name in home} | dict.fromkeys(passed, 0), size
 
 
 def _in_place(step: Step) -> list[tuple[str, str]]:
@@ -118,6 +130,9 @@ def _add_rows(
         program.pointwise(buffers[source])
     elif step.node.op == "concat":
         program.concat(sources=[buffers[name] for name in step.sources])
+    elif step.of_last:
+        shapes = graph.values[source].shape, graph.values[step.node.name].shape
+        program.max_pool_of_last(pool=_pool(step.node, *shapes))
     elif step.node.op in WHOLE:
         WHOLE[step.node.op](program, buffers[source])
     else:

@@ -11,7 +11,7 @@ Each stage is the operation of the graph, in the graph's order: results are the 
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bitfactor.errors import InputError
 from bitfactor.format.graph import Graph, Node
@@ -35,11 +35,16 @@ class Stage:
 
 @dataclass(frozen=True)
 class Step:
-    """`node` gives the rows, from the values `sources`; where it is None, the only source has them."""
+    """`node` gives the rows, from the values `sources`; where it is None, the only source has them.
+
+    `of_last` is whether the source is all that the step before makes, and read here alone: then it need never
+    stand in memory as a whole.
+    """
 
     node: Node | None
     sources: tuple[str, ...]
     stages: tuple[Stage, ...]
+    of_last: bool = False
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -80,13 +85,27 @@ class _Planner:
         self.stored = {graph.input.name}
 
     def steps(self) -> Iterator[Step]:
+        last = None
         for node in self.graph.nodes:
             if node.name in self.done:
                 continue
             _expect_exact_sums(node, self.graph)
             step = self._begin(node)
+            if last and node.op == "max_pool2d":
+                step = replace(step, of_last=self._is_all_of(last, node.inputs[0]))
             self.stored.update(step.writes)
+            last = step
             yield step
+
+    def _is_all_of(self, step: Step, value: str) -> bool:
+        """Whether the step is a convolution that makes nothing but `value`, from its sources alone."""
+        return (
+            step.node is not None
+            and step.node.op in ("conv2d", "binary_conv2d")
+            and [stage.value for stage in step.stages if stage.value] == [value]
+            and len(self.consumers[value]) == 1
+            and value not in self.graph.outputs
+        )
 
     def _begin(self, node: Node) -> Step:
         source = node.inputs[0]

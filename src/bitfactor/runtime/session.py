@@ -20,7 +20,7 @@ ISA_VARIABLE = "BITFACTOR_ISA"
 REFERENCE = "reference"
 _Outputs = tuple[NDArray[Any], ...]
 Runner = Callable[[NDArray[np.float32]], _Outputs]
-Precision = Literal["highest", "high"]
+Precision = Literal["highest", "high", "medium"]
 
 
 def instruction_sets() -> list[str]:
@@ -38,8 +38,9 @@ class Session:
     same bits whichever it is. A session may be called from several Python threads at once.
 
     `precision` is that of convolutions of real numbers, as of torch.set_float32_matmul_precision: "highest"
-    is float32; with "high" a number may be the sum of two bfloat16, where that is faster (amx). Sums then are
-    within 2^-16 of the sum of the products' magnitudes, and now and then a sign behind them is another.
+    is float32; with "high" a number may be the sum of two bfloat16, where that is faster (amx), and with
+    "medium" a single one. Sums then are within 2^-16, or 2^-7, of the sum of the products' magnitudes, and
+    some of the signs behind them are others.
 
     Attributes
     ----------
@@ -181,7 +182,7 @@ class NativeRunner:
 
     def __init__(self, graph: Graph, isa: str, threads: int, precision: Precision = "highest") -> None:
         self.graph, self.isa, self.threads = graph, isa, threads
-        self._program, self._layers = build(graph, isa, threads, bfloat16=precision == "high")
+        self._program, self._layers = build(graph, isa, threads, bfloat16_parts=_PARTS[precision])
         self._values = [graph.values[name] for name in graph.outputs]
 
     def __call__(self, x: NDArray[np.float32]) -> _Outputs:
@@ -207,6 +208,7 @@ class NativeRunner:
         return [np.empty((samples, math.prod(value.shape)), np.float32) for value in self._values]
 
 
+_PARTS: dict[Precision, int] = {"highest": 0, "high": 2, "medium": 1}  # of a number, in bfloat16
 _WARM_UP = 3
 _DTYPES = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
 
