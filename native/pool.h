@@ -21,23 +21,42 @@ inline Extent extent_at(const Window& w, Pixel pixel) {
             at_most(w.in_w - at.left, w.kernel_w)};
 }
 
+// Channels c ... c + V registers of pool_pixel; of one register, those that exist.
+template <int V, class Combine>
+void pool_channels(const Pool& pool, const float* corner, Extent taps, float start, Combine combine, int c,
+                   float* row) {
+    constexpr int lanes = Simd::lanes;
+    const int left = pool.channels - c;
+    Simd::Float value[V];
+    UNROLL for (int v = 0; v < V; ++v) value[v] = Simd::broadcast(start);
+    for (int kh = taps.y0; kh < taps.y1; ++kh) {
+        for (int kw = taps.x0; kw < taps.x1; ++kw) {
+            const float* x =
+                corner + (static_cast<ptrdiff_t>(kh) * pool.window.in_w + kw) * pool.channels + c;
+            UNROLL for (int v = 0; v < V; ++v) {
+                value[v] = combine(value[v], V > 1 ? Simd::load(x + v * lanes) : Simd::load_first(x, left));
+            }
+        }
+    }
+    UNROLL for (int v = 0; v < V; ++v) {
+        V > 1 ? Simd::store(row + c + v * lanes, value[v]) : Simd::store_first(row + c, value[v], left);
+    }
+}
+
 // row (channels) = start, then row = combine(row, x) for each tap inside the map, in the order (kh, kw).
 template <class Combine>
 void pool_pixel(const Pool& pool, const float* map, Pixel pixel, float start, Combine combine, float* row) {
+    constexpr int vectors = 4;
     const Window& w = pool.window;
     const Extent taps = extent_at(w, pixel);
     const Corner at = corner_of(w, pixel);
-    for (int c = 0; c < pool.channels; c += Simd::lanes) {
-        Simd::Float value = Simd::broadcast(start);
-        for (int kh = taps.y0; kh < taps.y1; ++kh) {
-            const float* line =
-                map + (static_cast<ptrdiff_t>(at.top + kh) * w.in_w + at.left) * pool.channels + c;
-            for (int kw = taps.x0; kw < taps.x1; ++kw) {
-                const float* x = line + static_cast<ptrdiff_t>(kw) * pool.channels;
-                value = combine(value, Simd::load_first(x, pool.channels - c));
-            }
-        }
-        Simd::store_first(row + c, value, pool.channels - c);
+    const float* corner = map + (static_cast<ptrdiff_t>(at.top) * w.in_w + at.left) * pool.channels;
+    int c = 0;
+    for (; c + vectors * Simd::lanes <= pool.channels; c += vectors * Simd::lanes) {
+        pool_channels<vectors>(pool, corner, taps, start, combine, c, row);
+    }
+    for (; c < pool.channels; c += Simd::lanes) {
+        pool_channels<1>(pool, corner, taps, start, combine, c, row);
     }
 }
 
