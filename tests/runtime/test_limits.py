@@ -51,14 +51,20 @@ def resnet18(tmp_path_factory) -> Path:
     return path
 
 
-def test_import_takes_less_than_150_ms():
-    code = """
+def import_time(module: str) -> float:
+    code = f"""
 import time
 start = time.process_time()
-import bitfactor.runtime
+import {module}
 print(time.process_time() - start)
 """
-    assert least(lambda: output_of(code), 0.15) < 0.15
+    return least(lambda: output_of(code), 0.15)
+
+
+def test_import_takes_less_than_150_ms():
+    """Most of that is numpy: where it takes longer than usual, all may in proportion."""
+    found = import_time("bitfactor.runtime")
+    assert found < 0.15 or found < 1.6 * import_time("numpy")
 
 
 @every_set
