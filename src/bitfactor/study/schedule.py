@@ -34,7 +34,7 @@ class Job:
     cell: Cell
     directory: CellDirectory
     command: Sequence[str]
-    call: "partial[int | None]"
+    call: "partial[int]"
     epochs: int
     state: State = "waiting"
     process: BaseProcess | None = field(default=None, repr=False)
@@ -63,7 +63,7 @@ class Job:
         self.state = "waiting"
 
 
-def _run(call: Callable[[], int | None], output: Path) -> None:
+def _run(call: Callable[[], int], output: Path) -> None:
     os.setsid()  # Ctrl-C comes to the parent alone, which passes it on
     with output.open("ab") as file:
         os.dup2(file.fileno(), 1)
