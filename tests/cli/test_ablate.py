@@ -85,11 +85,11 @@ def test_one_that_fails_is_reported_and_the_others_go_on(tmp_path, capfd):
     assert cell["command"][-5:] == ["--real", "--seed", "0", "--out", "real-seed0"]
 
 
-def test_each_row_is_trained_at_its_best_rate_of_another_study(tmp_path, refused, capsys):
+def test_each_row_is_trained_at_its_best_rate_of_another_study(tmp_path, refused, capfd):
     search, out = tmp_path / "search", tmp_path / "study"
     command = ["ablate", "digits", *TINY, *ONE_SCALE, "--epochs", "1", "--latent", "none", "--json"]
     assert main([*command, "--learning-rate", "1e-9", "0.01", "--out", str(search)]) == 0
-    best = max(json.loads(capsys.readouterr().out), key=lambda outcome: outcome["metrics"]["accuracy"])
+    best = max(json.loads(capfd.readouterr().out), key=lambda outcome: outcome["metrics"]["accuracy"])
     assert main([*command, "--rates-from", str(search), "--out", str(out)]) == 0
     (cell,) = (json.loads(file.read_text()) for file in out.glob("cells/none-learned-seed0/cell.json"))
     rate = best["axes"]["learning_rate"]
