@@ -10,6 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from bitfactor.nn import PReLU
+
 Stem = Literal["imagenet", "cifar", "halving"]
 Activation = Literal["relu", "prelu", "none"]
 Shortcuts = Literal["block", "conv"]
@@ -61,7 +63,7 @@ def activation_of(name: Activation, channels: int) -> nn.Module:
     """Return the activation of this name for maps of so many channels."""
     if name == "none":
         return nn.Identity()
-    return nn.ReLU() if name == "relu" else nn.PReLU(channels)
+    return nn.ReLU() if name == "relu" else PReLU(channels)
 
 
 def _shortcut(in_channels: int, channels: int, stride: int, *, binary: bool) -> nn.Sequential:

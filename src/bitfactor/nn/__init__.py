@@ -4,6 +4,7 @@ from bitfactor.nn.activation import SignActivation, anneal_
 from bitfactor.nn.conv import BinaryConv, BinaryConv1d, BinaryConv2d, BinaryConv3d
 from bitfactor.nn.layer import BinaryLayer
 from bitfactor.nn.linear import BinaryLinear
+from bitfactor.nn.prelu import PReLU
 from bitfactor.nn.scale import AnalyticScale, LearnedMapScale, LearnedScale, NoScale, Scale, analytic_alpha
 from bitfactor.nn.sign import sign, straight_through
 
@@ -18,6 +19,7 @@ __all__ = [
     "LearnedMapScale",
     "LearnedScale",
     "NoScale",
+    "PReLU",
     "Scale",
     "SignActivation",
     "analytic_alpha",

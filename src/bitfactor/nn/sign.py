@@ -18,8 +18,8 @@ def sign(x: Tensor) -> Tensor:
     >>> sign(torch.tensor([-2.0, -0.0, 0.0, 0.5]))
     tensor([-1., -1., -1.,  1.])
     """
-    one = torch.ones((), dtype=x.dtype, device=x.device)
-    return torch.where(x > 0, one, -one)
+    # Compared in x's own type: a Boolean result and torch.where are an order slower on a CPU.
+    return torch.gt(x, 0, out=torch.empty_like(x)).mul_(2).sub_(1)
 
 
 class _StraightThrough(torch.autograd.Function):
@@ -52,8 +52,8 @@ def straight_through(x: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def clipped(x: Tensor) -> Tensor:
-    """Slope 1 where abs(x) < 1, else 0: the derivative of hard tanh."""
-    return x.abs() < 1
+    """Slope 1 where abs(x) < 1, else 0, in bytes: the derivative of hard tanh."""
+    return x.abs().lt_(1).to(torch.int8)
 
 
 def polynomial(x: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ def annealed(x: Tensor, progress: Tensor) -> Tensor:
 
 def sign_masked(W: Tensor) -> Tensor:
     """Return sign(W), its gradient masked where abs(W) > 1: an absolute mask bounds the growth of factors."""
-    return straight_through(W, lambda w: w.abs() <= 1)
+    return straight_through(W, lambda w: w.abs().le_(1))
 
 
 def sign_rms(W: Tensor) -> Tensor:
