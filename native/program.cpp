@@ -20,7 +20,9 @@ constexpr double worth_sharing = 1 << 16;
 
 constexpr int band_floats = 1 << 17;  // 512 KiB of a map: a quarter of an L2 cache, or all of a small one
 
-constexpr int least_pixels = 9;  // with fewer, tiles of 16 are too empty to be worth the bfloat16
+// With fewer pixels tiles of 16 are too empty for numbers of two parts. Those of one have half the weights to
+// read, which is what so few pixels wait for.
+constexpr int least_pixels = 9;
 
 int taps_of(const Window& window) { return window.kernel_h * window.kernel_w; }
 int pixels_of(const Window& window) { return window.out_h * window.out_w; }
@@ -74,7 +76,7 @@ void Program::add_step(std::string kernel, int pixels, int channels, int taps, d
 void Program::conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
                    const float* weight, const float* bias) {
     if (bfloat16_parts_ && kernels_.tiles && groups == 1 && RunMap::fits(window) &&
-        pixels_of(window) >= least_pixels) {
+        (pixels_of(window) >= least_pixels || bfloat16_parts_ == 1)) {
         return run_conv(source, window, in_channels, out_channels, weight, bias);
     }
     struct Constants {
