@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.h native/*.cpp native/isa/*.h native/isa/*.cpp)
 TESTS ?= tests/runtime tests/exporter
+# Two processes, each with whole files and one thread for torch.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 NATIVE_TESTS := $(wildcard tests/native/*.cpp)
 
 .PHONY: demo test test-all test-isa test-neon test-sanitize lint format clean
@@ -11,10 +13,10 @@ demo: .venv/installed
 	$(BIN)/python examples/digits.py runs/demo
 
 test: .venv/installed
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: .venv/installed
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 # With each instruction set of this machine forced, the best first.
 test-isa: .venv/installed

@@ -107,13 +107,13 @@ def test_conv2d(isa, layer, seed):
 LESS_PRECISE = pytest.mark.parametrize(("precision", "bound"), [("high", 2.0**-16), ("medium", 2.0**-7)])
 
 
-def conv_error(
-    isa: str, precision: str, x: np.ndarray, attributes: dict, weight: np.ndarray, bias: np.ndarray
+def error_of(
+    isa: str, precision: str, op: str, x: np.ndarray, attributes: dict, weight: np.ndarray, bias: np.ndarray
 ) -> float:
     """The largest error at a precision, as a share of the sum of the magnitudes of what is added."""
 
     def graph(weight: np.ndarray, bias: np.ndarray) -> Graph:
-        node = Node("y", "conv2d", ("x",), attributes, {"weight": weight, "bias": bias})
+        node = Node("y", op, ("x",), attributes, {"weight": weight, "bias": bias})
         return Graph(Value("x", x.shape[1:], "float32"), (node,), ("y",))
 
     (found,) = runner(graph(weight, bias), isa, precision=precision)(x)
@@ -130,7 +130,7 @@ def test_conv2d_of_less_precision(isa, precision, bound, layer, seed):
     attributes, kernel, shape, outputs = layer
     rng = np.random.default_rng(seed)
     weight, bias = floats(rng, outputs, *kernel, shape[1] // attributes["groups"]), floats(rng, outputs)
-    assert conv_error(isa, precision, floats(rng, *shape), attributes, weight, bias) < bound
+    assert error_of(isa, precision, "conv2d", floats(rng, *shape), attributes, weight, bias) < bound
 
 
 @every_set
@@ -151,7 +151,7 @@ def test_conv2d_of_less_precision_on_maps(
     rng = np.random.default_rng(0)
     attributes = {"stride": stride, "padding": padding, "dilation": (1, 1), "groups": 1}
     x, weight = floats(rng, 2, depth, *size), floats(rng, outputs, *kernel, depth)
-    assert conv_error(isa, precision, x, attributes, weight, floats(rng, outputs)) < bound
+    assert error_of(isa, precision, "conv2d", x, attributes, weight, floats(rng, outputs)) < bound
 
 
 @every_set
@@ -176,6 +176,16 @@ def test_linear(isa, n, features, outputs, seed):
     rng = np.random.default_rng(seed)
     tensors = {"weight": floats(rng, outputs, features), "bias": floats(rng, outputs)}
     check([Node("y", "linear", ("x",), {}, tensors)], floats(rng, n, features), isa)
+
+
+@every_set
+@LESS_PRECISE
+@given(n=st.integers(1, 3), features=st.integers(1, 600), outputs=st.integers(1, 150), seed=seeds)
+@drawn
+def test_linear_of_less_precision(isa, precision, bound, n, features, outputs, seed):
+    rng = np.random.default_rng(seed)
+    weight, bias = floats(rng, outputs, features), floats(rng, outputs)
+    assert error_of(isa, precision, "linear", floats(rng, n, features), {}, weight, bias) < bound
 
 
 @every_set

@@ -37,10 +37,10 @@ class Session:
     for checks); by default what the environment variable BITFACTOR_ISA says, else the best. Results are the
     same bits whichever it is. A session may be called from several Python threads at once.
 
-    `precision` is that of convolutions of real numbers, as of torch.set_float32_matmul_precision: "highest"
-    is float32; with "high" a number may be the sum of two bfloat16, where that is faster (amx), and with
-    "medium" a single one. Sums then are within 2^-16, or 2^-7, of the sum of the products' magnitudes, and
-    some of the signs behind them are others.
+    `precision` is that of real-valued convolutions and linear layers, as of
+    torch.set_float32_matmul_precision: "highest" is float32; with "high" a number may be the sum of two
+    bfloat16, where that is faster (amx), and with "medium" a single one. Sums then are within 2^-16, or
+    2^-7, of the sum of the products' magnitudes, and some of the signs behind them are others.
 
     Attributes
     ----------
