@@ -1,7 +1,9 @@
 """The one exception for input that is not what it should be."""
 
 import difflib
+import importlib
 from collections.abc import Iterable
+from typing import Any
 
 
 class InputError(ValueError):
@@ -30,3 +32,23 @@ def near_matches(name: str, known: Iterable[str]) -> str:
     known = list(known)
     close = difflib.get_close_matches(name, known)
     return f"did you mean {' or '.join(close)}?" if close else f"known are: {', '.join(known)}"
+
+
+def imported(module: str, where: object, extra: str) -> Any:
+    """Return a module that needs a package of `bitfactor[extra]`; InputError if that is not installed.
+
+    >>> imported("webdataset", "shards", "shards").WebDataset
+    <class 'webdataset.compat.WebDataset'>
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = (error.name or module).split(".")[0]
+        if package == "bitfactor":
+            raise
+        raise InputError(
+            where,
+            expected=f"the package {package}",
+            found="that it is not installed",
+            fix=f"pip install 'bitfactor[{extra}]'",
+        ) from error

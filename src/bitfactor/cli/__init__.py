@@ -4,12 +4,11 @@ So that `predict` and `bench` work where torch is not installed, the table names
 functions.
 """
 
-import importlib
 import os
 import sys
 from collections.abc import Sequence
 
-from bitfactor.errors import InputError, near_matches
+from bitfactor.errors import InputError, imported, near_matches
 
 COMMANDS = {
     "check-data": "find out what is wrong with a directory of pictures",
@@ -57,16 +56,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command(name: str):  # type: ignore[no-untyped-def]
     if name not in COMMANDS:
         raise InputError("command", expected="a command", found=repr(name), fix=near_matches(name, COMMANDS))
-    try:
-        return importlib.import_module(f"bitfactor.cli.{name.replace('-', '_')}").main
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("bitfactor"):
-            raise
-        without_torch = {"inspect": "cli", "predict": "cli", "bench": "cli", "zoo": "cli", "pckh": "pose"}
-        extra = without_torch.get(name, "train")
-        raise InputError(
-            f"bitfactor {name}",
-            expected=f"the package {error.name}",
-            found="that it is not installed",
-            fix=f"pip install 'bitfactor[{extra}]'",
-        ) from error
+    without_torch = {"inspect": "cli", "predict": "cli", "bench": "cli", "zoo": "cli", "pckh": "pose"}
+    module = f"bitfactor.cli.{name.replace('-', '_')}"
+    return imported(module, f"bitfactor {name}", without_torch.get(name, "train")).main

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bitfactor.atomic import replacing
-from bitfactor.errors import InputError
+from bitfactor.errors import InputError, imported
 
 OURS, OTHERS = "#2563eb", "#9ca3af"
 SUFFIXES = (".png", ".svg")
@@ -15,15 +15,7 @@ def expect_chart(path: Path) -> None:
     """Raise InputError where `path` is no picture that `draw` writes, or matplotlib is not installed."""
     if path.suffix not in SUFFIXES:
         raise InputError("--chart", expected="a file .png or .svg", found=str(path), fix="rename it")
-    try:
-        import matplotlib  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise InputError(
-            "--chart",
-            expected="the package matplotlib",
-            found="that it is not installed",
-            fix="pip install 'bitfactor[bench]'",
-        ) from error
+    imported("matplotlib", "--chart", "bench")
 
 
 def draw(engines: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
-from bitfactor.errors import InputError
+from bitfactor.errors import imported
 from bitfactor.format import ModelFile, load
 
 if TYPE_CHECKING:
@@ -24,18 +24,10 @@ def export_as_onnx(
     InputError
         If a package is not installed, or ONNX Runtime does not give the same.
     """
-    try:
-        from bitfactor.exporter.onnx import export_onnx
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("bitfactor"):
-            raise
-        raise InputError(
-            f"bitfactor export --format {format}",
-            expected=f"the package {error.name}",
-            found="that it is not installed",
-            fix="pip install 'bitfactor[onnx]'",
-        ) from error
-    return export_onnx(_model(source, export), output, "standard" if format == "onnx" else "qonnx")
+    onnx = imported("bitfactor.exporter.onnx", f"bitfactor export --format {format}", "onnx")
+    kind = "standard" if format == "onnx" else "qonnx"
+    report: OnnxReport = onnx.export_onnx(_model(source, export), output, kind)
+    return report
 
 
 def _model(source: Path, export: Callable[[Path], object]) -> ModelFile:

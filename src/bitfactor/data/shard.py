@@ -10,7 +10,7 @@ from typing import Any
 
 from bitfactor.atomic import replacing
 from bitfactor.data.tar import Table
-from bitfactor.errors import InputError
+from bitfactor.errors import InputError, imported
 
 DESCRIPTION = "shards.json"
 
@@ -101,16 +101,7 @@ def fetched(url: str, cache: Path) -> Path:
 
 def webdataset() -> Any:
     """Return the library, which only shards need."""
-    try:
-        import webdataset as library
-    except ModuleNotFoundError as error:
-        raise InputError(
-            "shards",
-            expected="the package webdataset",
-            found="that it is not installed",
-            fix="pip install 'bitfactor[shards]'",
-        ) from error
-    return library
+    return imported("webdataset", "shards", "shards")
 
 
 def is_url(place: str) -> bool:

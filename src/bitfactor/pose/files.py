@@ -3,12 +3,11 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from bitfactor.errors import InputError
+from bitfactor.errors import InputError, imported
 
 
 def read_mat(path: Path) -> dict[str, Any]:
@@ -19,7 +18,7 @@ def read_mat(path: Path) -> dict[str, Any]:
     InputError
         If it cannot be read.
     """
-    io = _package("scipy.io", path)
+    io = imported("scipy.io", path, "pose")
     try:
         with path.open("rb") as file:
             variables = io.loadmat(file, struct_as_record=False, squeeze_me=False)
@@ -40,7 +39,7 @@ def read_h5(path: Path) -> dict[str, Any]:
     InputError
         If it cannot be read.
     """
-    h5py = _package("h5py", path)
+    h5py = imported("h5py", path, "pose")
     try:
         with h5py.File(path, "r") as file:
             return {name: np.asarray(item) for name, item in file.items() if isinstance(item, h5py.Dataset)}
@@ -102,21 +101,6 @@ def unreadable(path: Path, error: Exception) -> InputError:
     """Return the error for a file that cannot be read."""
     reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120] or type(error).__name__
     return _bad(path, f"one that cannot be ({reason})", "restore the file or give another")
-
-
-def _package(name: str, path: Path) -> ModuleType:
-    """Import what reads `path`; both packages are needed for such files alone."""
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise InputError(
-            path,
-            expected=f"the package {name.split('.')[0]} to read it",
-            found="that it is not installed",
-            fix="pip install 'bitfactor[pose]'",
-        ) from error
 
 
 def _bad(path: Path, found: str, fix: str) -> InputError:

@@ -1,13 +1,12 @@
 """Other engines, with the network that a user would run in them instead. One is imported when asked for."""
 
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.errors import InputError
+from bitfactor.errors import imported
 from bitfactor.format import Graph
 
 Rival = Literal["torch", "onnxruntime", "openvino"]
@@ -28,16 +27,6 @@ def engines_of(rival: Rival, graph: Graph, x: NDArray[np.float32], threads: int)
     InputError
         If a package that the engine needs is not installed.
     """
-    try:
-        module = importlib.import_module(f"bitfactor.cli.rivals.{_MODULES[rival]}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("bitfactor"):
-            raise
-        raise InputError(
-            f"--against {rival}",
-            expected=f"the package {error.name}",
-            found="that it is not installed",
-            fix="pip install 'bitfactor[bench]'",
-        ) from error
+    module = imported(f"bitfactor.cli.rivals.{_MODULES[rival]}", f"--against {rival}", "bench")
     engines: Mapping[str, Run] = module.engines(graph, x, threads)
     return engines
