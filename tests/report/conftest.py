@@ -29,13 +29,14 @@ def histogram(centre, width, bins=20, reach=3.0):
 
 def layers(latent, scale):
     factors = {"none": 0, "svd": 2}.get(latent, 4)
+    shared = (2, 3, 5) if latent == "holistic" else ()  # their factors stand with the layer before
     return {
         f"layer{i}.conv": {
             "alpha": histogram(0.1 * i, 0.1 if scale == "analytic" else 0.6),
             "weight": {**histogram(0, 0.3 * i), "below": i, "above": 2 * i},
             "share_outside": 0.01 * i,
             "std": 0.1 * i,
-            "spectra": {f"factors.{k}": [2.0, 1.5, 1.0 / (k + 1)] for k in range(factors)},
+            "spectra": {f"factors.{k}": [2.0, 1.5, 1.0 / (k + 1)] for k in range(factors) if i not in shared},
         }
         for i in range(1, 6)
     }

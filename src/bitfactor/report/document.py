@@ -1,13 +1,13 @@
 """A text with tables and figures, before it is decided how it looks."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a head, the first `left` columns to the left; `groups` are (title, columns) above the head.
+    """Rows under a head, the columns `words` to the left; `groups` are (title, columns) above the head.
 
     A group with an empty title has none.
     """
@@ -16,7 +16,7 @@ class Table:
     rows: Sequence[Sequence[str]]
     caption: str = ""
     groups: Sequence[tuple[str, int]] = ()
-    left: int = 1
+    words: Collection[int] = (0,)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A document as Markdown, with its pictures in a folder beside it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from bitfactor.atomic import replacing
@@ -28,7 +28,7 @@ def markdown(document: Document, folder: str) -> str:
     blocks = [
         f"# {document.title}",
         "\n".join(f"- {sentence}" for sentence in document.finding),
-        _table(["", ""], document.facts, 1),
+        _table(["", ""], document.facts, (0, 1)),
         *(block for chapter in document.chapters for block in _chapter(chapter, folder)),
     ]
     return "\n\n".join(blocks) + "\n"
@@ -38,7 +38,7 @@ def _chapter(chapter: Chapter, folder: str) -> Iterator[str]:
     yield f"## {chapter.title}"
     yield from chapter.text
     for table in chapter.tables:
-        yield _table(_head(table), table.rows, table.left)
+        yield _table(_head(table), table.rows, table.words)
         if table.caption:
             yield table.caption
     for figure in chapter.figures:
@@ -54,8 +54,8 @@ def _head(table: Table) -> list[str]:
     return [f"{title}: {name}" if title else name for title, name in zip(titles, table.head, strict=True)]
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
-    rule = ["---" if i < left else "---:" for i in range(len(head))]
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int]) -> str:
+    rule = ["---" if i in words else "---:" for i in range(len(head))]
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in (head, rule, *rows)
     )

@@ -19,7 +19,7 @@ from bitfactor.study.grid import Cell
 
 State = Literal["waiting", "running", "finished", "failed"]
 
-_PAUSE = 0.25  # seconds between two looks at the processes
+_PAUSE = 1.0  # seconds between two looks, while no process ends
 _PATIENCE = 60.0  # seconds that a process has to write its checkpoint, when it is to stop
 
 
@@ -99,7 +99,7 @@ def run_jobs(
                 job.start()
                 running.append(job)
                 notice(job)
-            time.sleep(_PAUSE)
+            wait([job.process.sentinel for job in running if job.process], _PAUSE)
             for job in [job for job in running if job.look()]:
                 running.remove(job)
                 notice(job)

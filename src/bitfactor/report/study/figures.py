@@ -133,12 +133,13 @@ def spectra(rows: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> 
         axes = figure.subplots(len(rows), columns, squeeze=False, sharex=True, sharey="row")
         for line, (latent, layers) in zip(axes, rows.items(), strict=True):
             line[0].set_ylabel(latent)
-            for ax, (layer, factors) in zip(line, layers.items(), strict=True):
+            drawn, empty = line[: len(layers)], line[len(layers) :]
+            for ax, (layer, factors) in zip(drawn, layers.items(), strict=True):
                 _draw_spectra(ax, factors)
                 ax.set_title(layer, loc="left", fontsize=8)
-            for ax in line[len(layers) :]:
+            for ax in empty:
                 ax.axis("off")
-            _legend_beside(line[len(layers) - 1])
+            _legend_beside(drawn[-1])
         figure.supxlabel("place of the singular value, from the largest (0) to the smallest (1)", fontsize=9)
         return svg(figure)
 

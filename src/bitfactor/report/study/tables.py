@@ -43,7 +43,7 @@ def results(view: View, study: Study) -> Table:
         "Percent: mean ± standard deviation over the seeds. The paper's own figures are of other data and "
         "other networks, without a deviation: compare the order and the differences, not the height.",
         (("", 2), ("measured here", len(head) - 2), ("paper: ImageNet", 2), ("paper: MPII", 1)),
-        left=2,
+        words=(0, 1),
     )
 
 
@@ -112,6 +112,7 @@ def comparisons(view: View, study: Study) -> Table:
         rows,
         "As in the paper, or the other way round: the whole 95 % interval lies on that side of zero; "
         "undecided: it holds zero.",
+        words=(0, 4),
     )
 
 
