@@ -139,13 +139,14 @@ def spectra(rows: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> 
                 ax.set_title(layer, loc="left", fontsize=8)
             for ax in empty:
                 ax.axis("off")
-            _legend_beside(drawn[-1])
+            _legend_beside(drawn[-1], in_layout=not len(empty))
         figure.supxlabel("place of the singular value, from the largest (0) to the smallest (1)", fontsize=9)
         return svg(figure)
 
 
-def _legend_beside(ax: Axes) -> None:
-    ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+def _legend_beside(ax: Axes, *, in_layout: bool) -> None:
+    legend = ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    legend.set_in_layout(in_layout)
 
 
 def _draw_spectra(ax: Axes, factors: Mapping[str, Sequence[float]]) -> None:
