@@ -8,17 +8,34 @@
 #include <new>
 #include <vector>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 namespace bitfactor {
 
-// Allocates at multiples of 64 bytes, the size of a cache line and of the widest register.
+constexpr size_t huge_page = 1 << 21;
+
+// Allocates at multiples of 64 bytes, the size of a cache line and of the widest register; what fills a huge
+// page stands in huge ones, where the system has them, so that fewer addresses are looked up.
 template <class T>
 struct Aligned {
     using value_type = T;
     Aligned() = default;
     template <class U>
     Aligned(const Aligned<U>&) {}
-    T* allocate(size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t{64})); }
-    void deallocate(T* p, size_t) { ::operator delete(p, std::align_val_t{64}); }
+    static std::align_val_t alignment(size_t bytes) {
+        return std::align_val_t{bytes < huge_page ? 64 : huge_page};
+    }
+    T* allocate(size_t n) {
+        const size_t bytes = n * sizeof(T);
+        void* memory = ::operator new(bytes, alignment(bytes));
+#if defined(__linux__)
+        if (bytes >= huge_page) madvise(memory, bytes / huge_page * huge_page, MADV_HUGEPAGE);
+#endif
+        return static_cast<T*>(memory);
+    }
+    void deallocate(T* p, size_t n) { ::operator delete(p, alignment(n * sizeof(T))); }
     template <class U>
     bool operator==(const Aligned<U>&) const {
         return true;
