@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from bitfactor.report.study.comparison import row_name
 from bitfactor.report.study.directory import Histogram
@@ -21,6 +21,7 @@ Series = Sequence[tuple[float, float]]
 
 _ROW = 0.3  # height of a row, in inches
 _MARK = "#374151"
+_TITLE_LETTERS = 27  # that fit over the panel of a layer
 
 
 def dots(rows: Mapping[str, tuple[str, Sequence[float]]], x_label: str, line: float | None) -> str:
@@ -95,6 +96,8 @@ def bands(
                 if log_x:
                     ax.set_xscale("log")
                     _label_decades(ax.xaxis, (1, 2, 3, 5))
+                else:
+                    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         for ax, title in zip(axes[0], titles, strict=True):
             ax.set_title(title, loc="left")
         for ax in axes[-1]:
@@ -121,7 +124,7 @@ def distributions(
                     ax.axvline(mark, color=_MARK, linewidth=0.8, linestyle="--")
                 ax.set_yticks([])
         for ax, layer in zip(axes[0], next(iter(rows.values()))[1], strict=True):
-            ax.set_title(layer, loc="left", fontsize=8)
+            ax.set_title(_end_of(layer), loc="left", fontsize=8)
         figure.supxlabel(x_label, fontsize=9)
         return svg(figure)
 
@@ -136,12 +139,17 @@ def spectra(rows: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> 
             drawn, empty = line[: len(layers)], line[len(layers) :]
             for ax, (layer, factors) in zip(drawn, layers.items(), strict=True):
                 _draw_spectra(ax, factors)
-                ax.set_title(layer, loc="left", fontsize=8)
+                ax.set_title(_end_of(layer), loc="left", fontsize=8)
             for ax in empty:
                 ax.axis("off")
             _legend_beside(drawn[-1], in_layout=not len(empty))
         figure.supxlabel("place of the singular value, from the largest (0) to the smallest (1)", fontsize=9)
         return svg(figure)
+
+
+def _end_of(layer: str) -> str:
+    """Return as much of the name of a layer as fits over its panel."""
+    return layer if len(layer) <= _TITLE_LETTERS else f"…{layer[1 - _TITLE_LETTERS :]}"
 
 
 def _legend_beside(ax: Axes, *, in_layout: bool) -> None:

@@ -103,7 +103,7 @@ def _compared(view: View, study: Study) -> list[Chapter]:
         return []
     where = f" at {setting_name(view.setting)}" if view.setting else ""
     name = "-".join(str(value) for _, value in view.setting)
-    return [
+    chapters = [
         Chapter(
             f"Accuracy{where}",
             (),
@@ -129,8 +129,10 @@ def _compared(view: View, study: Study) -> list[Chapter]:
                 for figure in _intervals(view, study)
             ],
         ),
-        Chapter(f"What the paper says, one comparison at a time{where}", (), [comparisons(view, study)]),
     ]
+    if (said := comparisons(view, study)).rows:
+        chapters.append(Chapter(f"What the paper says, one comparison at a time{where}", (), [said]))
+    return chapters
 
 
 def _dots(view: View, study: Study) -> str:
