@@ -78,7 +78,8 @@ def test_export_reports_sizes(call, run, tmp_path):
     assert report["float_bytes"] > 11 * report["file_bytes"]
     binary = [layer for layer in report["layers"] if layer["kind"] == "binary"]
     assert len(binary) == 8
-    assert all(layer["float_bytes"] == 32 * layer["file_bytes"] for layer in binary)
+    smaller = [layer["float_bytes"] / layer["file_bytes"] for layer in binary]
+    assert smaller == [16] * 5 + [32] * 3  # 32 channels fill half a word of 64 signs
 
 
 def test_export_is_reproducible(call, run, exported, tmp_path):
