@@ -17,16 +17,16 @@ namespace {
 // sum (P, V * lanes): how many bits differ between rows and weight.
 // S is Simd; it is a parameter so that what a set lacks is not looked up.
 template <int P, int V, class S = Simd>
-void count_tile(const uint32_t* const* rows, int taps, int words, const uint32_t* weight,
-                ptrdiff_t vector_stride, typename S::Int (&sum)[P][V]) {
+void count_tile(const uint32_t* const* rows, Runs runs, const uint32_t* weight, ptrdiff_t vector_stride,
+                typename S::Int (&sum)[P][V]) {
     typename S::Count count[P][V];
     UNROLL for (int p = 0; p < P; ++p) { UNROLL for (int v = 0; v < V; ++v) count[p][v] = S::no_count(); }
     if constexpr (!S::counts_are_sums) {
         UNROLL for (int p = 0; p < P; ++p) { UNROLL for (int v = 0; v < V; ++v) sum[p][v] = S::zero_int(); }
     }
     int steps = 0;
-    for (int tap = 0; tap < taps; ++tap, rows += P) {
-        for (int word = 0; word < words; ++word, weight += S::lanes) {
+    for (int run = 0; run < runs.count; ++run, rows += P) {
+        for (int word = 0; word < runs.numbers; ++word, weight += S::lanes) {
             typename S::Bits w[V];
             UNROLL for (int v = 0; v < V; ++v) w[v] = S::load_bits(weight + v * vector_stride);
             UNROLL for (int p = 0; p < P; ++p) {
@@ -56,15 +56,13 @@ inline const int32_t* base_of(const BinaryConv& conv, Pixel pixel) {
 
 struct BinaryConvBlock {
     template <int P, int V>
-    static void run(const BinaryConv& conv, const uint32_t* const* rows, int first, int group,
+    static void run(const BinaryConv& conv, Runs runs, const uint32_t* const* rows, int first, int group,
                     int first_vector, int count, float* out) {
-        const int taps = conv.window.kernel_h * conv.window.kernel_w;
-        const ptrdiff_t vector_stride = static_cast<ptrdiff_t>(taps) * conv.words * Simd::lanes;
+        const ptrdiff_t vector_stride = static_cast<ptrdiff_t>(runs.count) * runs.numbers * Simd::lanes;
         const ptrdiff_t vector =
             static_cast<ptrdiff_t>(group) * vectors_for(conv.out_channels) + first_vector;
         Simd::Int count_of[P][V];
-        count_tile<P, V>(rows, taps, conv.words, conv.weight + vector * vector_stride, vector_stride,
-                         count_of);
+        count_tile<P, V>(rows, runs, conv.weight + vector * vector_stride, vector_stride, count_of);
         Simd::Float sum[P][V];
         Pixel pixel = pixel_at(conv.window, first);
         UNROLL for (int p = 0; p < P; ++p) {
@@ -80,10 +78,11 @@ struct BinaryConvBlock {
 
 void binary_conv(const BinaryConv& conv, const uint32_t* map, int first, int count, const void** pointers,
                  float* rows) {
+    const Reading reading(conv.window, conv.pixel_stride, conv.words);
     for (int group = 0; group < conv.groups; ++group) {
         sweep<BinaryConvBlock, Simd::binary_vectors>(
-            conv, map + static_cast<ptrdiff_t>(group) * conv.group_stride, conv.pixel_stride, group, first,
-            count, reinterpret_cast<const uint32_t**>(pointers), rows);
+            conv, reading, map + static_cast<ptrdiff_t>(group) * conv.group_stride, group, first, count,
+            reinterpret_cast<const uint32_t**>(pointers), rows);
     }
 }
 

@@ -13,19 +13,19 @@
 namespace bitfactor {
 namespace {
 
-// out (P, V * lanes) = bias + rows * weight; `depth` numbers a tap.
+// sum (P, V * lanes) = bias + rows * weight.
 template <int P, int V>
-void conv_tile(const float* const* rows, int taps, int depth, const float* weight, ptrdiff_t vector_stride,
+void conv_tile(const float* const* rows, Runs runs, const float* weight, ptrdiff_t vector_stride,
                const float* bias, Simd::Float (&sum)[P][V]) {
     UNROLL for (int p = 0; p < P; ++p) {
         UNROLL for (int v = 0; v < V; ++v) sum[p][v] = Simd::load(bias + v * Simd::lanes);
     }
-    for (int tap = 0; tap < taps; ++tap, rows += P) {
-        for (int c = 0; c < depth; ++c, weight += Simd::lanes) {
+    for (int run = 0; run < runs.count; ++run, rows += P) {
+        for (int i = 0; i < runs.numbers; ++i, weight += Simd::lanes) {
             Simd::Float w[V];
             UNROLL for (int v = 0; v < V; ++v) w[v] = Simd::load(weight + v * vector_stride);
             UNROLL for (int p = 0; p < P; ++p) {
-                const Simd::Float x = Simd::broadcast(rows[p][c]);
+                const Simd::Float x = Simd::broadcast(rows[p][i]);
                 UNROLL for (int v = 0; v < V; ++v) sum[p][v] = Simd::fma(x, w[v], sum[p][v]);
             }
         }
@@ -34,14 +34,13 @@ void conv_tile(const float* const* rows, int taps, int depth, const float* weigh
 
 struct ConvBlock {
     template <int P, int V>
-    static void run(const Conv& conv, const float* const* rows, int, int group, int first_vector, int count,
-                    float* out) {
-        const int taps = conv.window.kernel_h * conv.window.kernel_w;
-        const ptrdiff_t vector_stride = static_cast<ptrdiff_t>(taps) * conv.in_channels * Simd::lanes;
+    static void run(const Conv& conv, Runs runs, const float* const* rows, int, int group, int first_vector,
+                    int count, float* out) {
+        const ptrdiff_t vector_stride = static_cast<ptrdiff_t>(runs.count) * runs.numbers * Simd::lanes;
         const ptrdiff_t vector =
             static_cast<ptrdiff_t>(group) * vectors_for(conv.out_channels) + first_vector;
         Simd::Float sum[P][V];
-        conv_tile<P, V>(rows, taps, conv.in_channels, conv.weight + vector * vector_stride, vector_stride,
+        conv_tile<P, V>(rows, runs, conv.weight + vector * vector_stride, vector_stride,
                         conv.bias + vector * Simd::lanes, sum);
         store_tile<P, V>(sum, conv, group, first_vector, count, out);
     }
@@ -49,8 +48,9 @@ struct ConvBlock {
 
 void conv(const Conv& conv, const float* map, int first, int count, const void** pointers, float* rows) {
     const ptrdiff_t pixel_stride = static_cast<ptrdiff_t>(conv.groups) * conv.in_channels;
+    const Reading reading(conv.window, pixel_stride, conv.in_channels);
     for (int group = 0; group < conv.groups; ++group) {
-        sweep<ConvBlock, Simd::conv_vectors>(conv, map + group * conv.in_channels, pixel_stride, group, first,
+        sweep<ConvBlock, Simd::conv_vectors>(conv, reading, map + group * conv.in_channels, group, first,
                                              count, reinterpret_cast<const float**>(pointers), rows);
     }
 }

@@ -16,17 +16,45 @@ inline int vectors_for(int channels) { return (channels + Simd::lanes - 1) / Sim
 // remainder is computed as a whole tile.
 inline int tile_at(int done, int count) { return count - done == 1 ? 1 : Simd::tile; }
 
+// What a tile reads of the map for each of its pixels: `count` runs of `numbers`, in the order of the
+// weights.
+struct Runs {
+    int count, numbers;
+};
+
+// A run is a tap; where the taps of a row of the window lie side by side for all pixels of the tile, it is
+// that row.
+struct Reading {
+    Window window, rows_of_window;
+    ptrdiff_t pixel_stride;
+    int depth;  // numbers of a tap
+
+    Reading(const Window& w, ptrdiff_t stride, int tap_numbers)
+        : window(w), rows_of_window(w), pixel_stride(stride), depth(tap_numbers) {
+        rows_of_window.kernel_w = 1;
+    }
+    bool by_rows(int first, int count) const {
+        return window.dilation_w == 1 && pixel_stride == depth && count >= Simd::tile &&
+               is_interior<Simd::tile>(window, pixel_at(window, first));
+    }
+    Runs runs(int first, int count) const {
+        if (by_rows(first, count)) return {window.kernel_h, window.kernel_w * depth};
+        return {window.kernel_h * window.kernel_w, depth};
+    }
+};
+
 template <class T>
-void gather_strip(const Window& window, const T* map, const T* padding, ptrdiff_t pixel_stride, int first,
-                  int count, const T** rows) {
-    const int taps = window.kernel_h * window.kernel_w;
+void gather_strip(const Reading& reading, const T* map, const T* padding, int first, int count,
+                  const T** rows) {
+    const int taps = reading.window.kernel_h * reading.window.kernel_w;
     for (int done = 0; done < count; done += Simd::tile) {
         const T** tile_rows = rows + static_cast<ptrdiff_t>(done) * taps;
+        const int at = first + done, left = count - done;
         if (tile_at(done, count) == 1) {
-            gather_rows<1>(window, map, padding, pixel_stride, first + done, 1, tile_rows);
+            gather_rows<1>(reading.window, map, padding, reading.pixel_stride, at, 1, tile_rows);
         } else {
-            gather_rows<Simd::tile>(window, map, padding, pixel_stride, first + done, count - done,
-                                    tile_rows);
+            gather_rows<Simd::tile>(reading.by_rows(at, left) ? reading.rows_of_window : reading.window, map,
+                                    padding, reading.pixel_stride, at, left, tile_rows);
         }
     }
 }
@@ -52,16 +80,18 @@ void store_tile(const Simd::Float (&tile)[P][V], const Layer& layer, int group, 
 }
 
 template <class Block, int V, class Layer, class T>
-void sweep_strip(const Layer& layer, const T* const* rows, int group, int vector, int first, int count,
-                 float* out) {
+void sweep_strip(const Layer& layer, const Reading& reading, const T* const* rows, int group, int vector,
+                 int first, int count, float* out) {
     const int taps = layer.window.kernel_h * layer.window.kernel_w;
     const ptrdiff_t stride = static_cast<ptrdiff_t>(layer.groups) * layer.out_channels;
     for (int done = 0; done < count; done += Simd::tile) {
         const T* const* tile_rows = rows + static_cast<ptrdiff_t>(done) * taps;
+        const int at = first + done, left = count - done;
+        const Runs runs = reading.runs(at, left);
         if (tile_at(done, count) == 1) {
-            Block::template run<1, V>(layer, tile_rows, first + done, group, vector, 1, out + done * stride);
+            Block::template run<1, V>(layer, runs, tile_rows, at, group, vector, 1, out + done * stride);
         } else {
-            Block::template run<Simd::tile, V>(layer, tile_rows, first + done, group, vector, count - done,
+            Block::template run<Simd::tile, V>(layer, runs, tile_rows, at, group, vector, left,
                                                out + done * stride);
         }
     }
@@ -69,15 +99,17 @@ void sweep_strip(const Layer& layer, const T* const* rows, int group, int vector
 
 // Runs Block over all tiles, `V` registers of output channels at a time, the rest with fewer.
 template <class Block, int V, class Layer, class T>
-void sweep(const Layer& layer, const T* map, ptrdiff_t pixel_stride, int group, int first, int count,
+void sweep(const Layer& layer, const Reading& reading, const T* map, int group, int first, int count,
            const T** rows, float* out) {
-    gather_strip(layer.window, map, layer.padding, pixel_stride, first, count, rows);
+    gather_strip(reading, map, layer.padding, first, count, rows);
     const int vectors = vectors_for(layer.out_channels);
     int vector = 0;
     for (; vector + V <= vectors; vector += V) {
-        sweep_strip<Block, V>(layer, rows, group, vector, first, count, out);
+        sweep_strip<Block, V>(layer, reading, rows, group, vector, first, count, out);
     }
-    for (; vector < vectors; ++vector) sweep_strip<Block, 1>(layer, rows, group, vector, first, count, out);
+    for (; vector < vectors; ++vector) {
+        sweep_strip<Block, 1>(layer, reading, rows, group, vector, first, count, out);
+    }
 }
 
 }  // namespace
