@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> None:
     rows = [
         (
             name,
-            f"{card.metric} {card.accuracy:.2%}",
+            _accuracy(card),
             f"{card.bytes:,}",
             f"{card.speed.ratio:.1f} x {card.speed.against}",
             card.description,
@@ -45,6 +45,10 @@ def main(arguments: Sequence[str]) -> None:
         for name, card in cards.items()
     ]
     print_table(("network", "held out", "bytes", "speed", "what it is"), rows)
+
+
+def _accuracy(card: Card) -> str:
+    return f"{card.metric.replace('/', ' ')} {card.accuracy:.2%}"
 
 
 def _print_card(name: str, *, as_json: bool) -> None:
@@ -56,7 +60,7 @@ def _print_card(name: str, *, as_json: bool) -> None:
         "network": f"{name}: {card.description}",
         "file": f"{path}, {card.bytes:,} bytes",
         "sha256": card.sha256,
-        "accuracy": f"{card.metric} {card.accuracy:.2%} on {card.held_out}",
+        "accuracy": f"{_accuracy(card)} on {card.held_out}",
         "speed": f"{card.speed.ratio:.1f} times {card.speed.against}, one thread, on {card.speed.machine}",
         "data": card.data,
         "licence": card.licence,
