@@ -169,13 +169,16 @@ bool walk_if_are(const Stage* stages, size_t count, const Rows& rows, int channe
 // load<whole>(row, c), a register of its channels.
 template <class Rows>
 void take_through(const Stage* stages, size_t count, const Rows& rows, int channels, char* arena) {
+    using S = Stage;
     const bool done =
-        walk_if_are<Stages<Stage::signs>,  // between two layers
-                    Stages<Stage::scale, Stage::relu, Stage::add, Stage::signs, Stage::store>,   // at the end
-                                                                                                 // of a block
-                    Stages<Stage::scale, Stage::prelu, Stage::add, Stage::signs, Stage::store>,  // likewise
-                    Stages<Stage::relu, Stage::store>, Stages<Stage::signs, Stage::store>,  // stem and pool
-                    Stages<Stage::store>>(stages, count, rows, channels, arena);
+        walk_if_are<Stages<S::signs>,                                                // between two layers
+                    Stages<S::scale, S::relu, S::add, S::store>,                     // within a block
+                    Stages<S::scale, S::prelu, S::add, S::store>,                    // likewise
+                    Stages<S::scale, S::relu, S::add, S::signs, S::store>,           // at its end
+                    Stages<S::scale, S::prelu, S::add, S::signs, S::store>,          // likewise
+                    Stages<S::relu, S::store>, Stages<S::relu, S::signs, S::store>,  // stem
+                    Stages<S::signs, S::store>, Stages<S::add, S::signs, S::store>,  // pool, upsampling
+                    Stages<S::store>>(stages, count, rows, channels, arena);
     if (done) return;
     walk_rows<AnyStages>(stages, count, rows, channels, arena);
 }
