@@ -5,8 +5,12 @@ The 3x3 shapes of ResNet-18 at 224 pixels and of an hourglass of 128 channels, e
 the addition of a shortcut, and both the sum and its signs. The time of one layer is the difference between a
 chain of many layers and a chain of one, divided by the layers between. Chains take turns, and the fastest run
 of each counts; the share is of the peak of the set's own instructions (peak.cpp), measured in the same turns.
+With --against-openvino the same chains also run in OpenVINO's BinaryConvolution (which has no kernel for
+tiles), and the last column says how many times as long it takes.
 
-    taskset -c 1 python benchmarks/kernels.py [--json]
+    taskset -c 1 python benchmarks/kernels.py [--isa avx512 avx2] [--against-openvino] [--json]
+
+--against-openvino needs the packages of bitfactor[bench].
 """
 
 import argparse
@@ -14,7 +18,7 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,6 +32,7 @@ RESNET18 = [(64, 56), (128, 28), (256, 14), (512, 7)]
 HOURGLASS = [(128, 64), (128, 32), (128, 16), (128, 8), (128, 4)]
 WINDOW = {"stride": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1, "pad_value": 0}
 LAYERS, RUNS = 9, 15
+OPENVINO = "openvino"
 
 
 def chain(channels: int, size: int, layers: int, residual: bool) -> Graph:
@@ -65,10 +70,16 @@ class Figure:
     milliseconds: float
     gmacs: float
     peak_gmacs: float
+    openvino: float | None  # its time by ours
 
-    @property
-    def share(self) -> str:
-        return f"{self.gmacs / self.peak_gmacs:5.0%}" if self.peak_gmacs else "    -"
+    def __str__(self) -> str:
+        shape = f"{self.channels}x{self.size}x{self.size}"
+        share = f"{self.gmacs / self.peak_gmacs:5.0%}" if self.peak_gmacs else "    -"
+        rival = "" if self.openvino is None else f", OpenVINO takes {self.openvino:.2f} times as long"
+        return (
+            f"{self.isa:7} {shape:>10} {self.epilogue:8} {self.milliseconds:6.3f} ms"
+            f" {self.gmacs:7.1f} GMAC/s {share} of {self.peak_gmacs:.0f}{rival}"
+        )
 
 
 def seconds(run: Callable[[], object]) -> float:
@@ -77,11 +88,14 @@ def seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def chain_runner(isa: str, channels: int, size: int, layers: int, residual: bool) -> Callable[[], object]:
+def chain_runner(engine: str, channels: int, size: int, layers: int, residual: bool) -> Callable[[], object]:
     graph = chain(channels, size, layers, residual)
-    run = runner(graph, isa)
     x = np.random.default_rng(1).standard_normal((1, *graph.input.shape), np.float32)
-    run(x)
+    if engine == OPENVINO:
+        from bitfactor.cli.rivals.with_openvino import binary_engine
+
+        return binary_engine(graph, x, threads=1)
+    run = runner(graph, engine)
     return lambda: run(x)
 
 
@@ -90,23 +104,35 @@ def peak_of(program: Path, isa: str) -> float:
     return float(result.stdout or 0)
 
 
-def measure(program: Path, isa: str, channels: int, size: int) -> list[Figure]:
+def measure(program: Path, engines: Sequence[str], channels: int, size: int) -> list[Figure]:
+    """Figures of engines[0], an instruction set, by those of engines[1], if there is one."""
     chains = {
-        (residual, layers): chain_runner(isa, channels, size, layers, residual)
+        (engine, residual, layers): chain_runner(engine, channels, size, layers, residual)
+        for engine in engines
         for residual in (False, True)
         for layers in (1, 1 + LAYERS)
     }
     best, peak = dict.fromkeys(chains, np.inf), 0.0
     for turn in range(RUNS):
-        peak = max(peak, peak_of(program, isa)) if turn % 5 == 0 else peak
+        peak = max(peak, peak_of(program, engines[0])) if turn % 5 == 0 else peak
         for key, run in chains.items():
+            run()
             best[key] = min(best[key], seconds(run))
     figures = []
     for residual in (False, True):
-        layer = (best[residual, 1 + LAYERS] - best[residual, 1]) / LAYERS
+        layer, *rival = ((best[e, residual, 1 + LAYERS] - best[e, residual, 1]) / LAYERS for e in engines)
         products = 9 * channels * channels * size * size
-        name = "residual" if residual else "signs"
-        figures.append(Figure(isa, channels, size, name, 1e3 * layer, products / layer / 1e9, peak / 1e9))
+        figure = Figure(
+            engines[0],
+            channels,
+            size,
+            "residual" if residual else "signs",
+            1e3 * layer,
+            products / layer / 1e9,
+            peak / 1e9,
+            rival[0] / layer if rival else None,
+        )
+        figures.append(figure)
     return figures
 
 
@@ -114,19 +140,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--isa", nargs="*", default=instruction_sets())
+    parser.add_argument("--against-openvino", action="store_true")
     arguments = parser.parse_args()
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "peak"
         subprocess.run(["c++", "-O3", "-o", program, Path(__file__).with_name("peak.cpp")], check=True)
         for isa in arguments.isa:
+            engines = [isa, OPENVINO] if arguments.against_openvino else [isa]
             for channels, size in RESNET18 + HOURGLASS:
-                figures += measure(program, isa, channels, size)
+                figures += measure(program, engines, channels, size)
                 if not arguments.json:
-                    for f in figures[-2:]:
-                        shape = f"{channels}x{size}x{size}"
-                        print(f"{isa:7} {shape:>10} {f.epilogue:8} {f.milliseconds:6.3f} ms", end=" ")
-                        print(f"{f.gmacs:7.1f} GMAC/s {f.share} of {f.peak_gmacs:.0f}", flush=True)
+                    print(*figures[-2:], sep="\n", flush=True)
     if arguments.json:
         print(json.dumps([asdict(figure) for figure in figures]))
 
