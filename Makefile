@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.h native/*.cpp native/isa/*.h native/isa/*.cpp)
 TESTS ?= tests/runtime tests/exporter
+CASES ?= tests/runtime
+RECORDED := build/$(notdir $(CASES:.py=)).cases
 # Two processes, each with whole files and one thread for torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 NATIVE_TESTS := $(wildcard tests/native/*.cpp)
@@ -26,26 +28,26 @@ test-isa: .venv/installed
 	done
 
 # The core on an emulated ARM, and under sanitizers: it runs again what the tests of the runtime have run.
-test-neon: build/cases
+test-neon: $(RECORDED)
 	tests/native/install cmake=cmake aarch64-linux-gnu-g++=g++-aarch64-linux-gnu qemu-aarch64=qemu-user
 	cmake -S . -B build/neon -DNATIVE_TESTS=ON -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
 	    -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_EXE_LINKER_FLAGS=-static
 	cmake --build build/neon --parallel
-	qemu-aarch64 build/neon/tests/native/replay build/cases
+	qemu-aarch64 build/neon/tests/native/replay $(RECORDED)
 
-test-sanitize: build/cases
+test-sanitize: $(RECORDED)
 	tests/native/install cmake=cmake
 	for kind in address,undefined thread; do \
 	    cmake -S . -B build/$$kind -DNATIVE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug \
 	        -DCMAKE_CXX_FLAGS="-O1 -fsanitize=$$kind -fno-sanitize-recover=all" && \
 	    cmake --build build/$$kind --parallel && \
 	    build/$$kind/tests/native/thread_pool && \
-	    build/$$kind/tests/native/replay build/cases || exit 1; \
+	    build/$$kind/tests/native/replay $(RECORDED) || exit 1; \
 	done
 
-build/cases: .venv/installed $(wildcard tests/runtime/*.py tests/native/record.py src/bitfactor/runtime/*.py)
+$(RECORDED): .venv/installed $(wildcard tests/runtime/*.py tests/native/record.py src/bitfactor/runtime/*.py)
 	mkdir -p build
-	$(BIN)/python -m pytest -p tests.native.record --record $@ -k scalar tests/runtime \
+	$(BIN)/python -m pytest -p tests.native.record --record $@ -k scalar $(CASES) \
 	    --ignore tests/runtime/test_limits.py
 
 lint: .venv/installed
