@@ -18,6 +18,9 @@ constexpr int strip_floats = 4096;  // 16 KiB of rows: half of an L1 cache, the 
 constexpr double epilogue_operands = 4;
 constexpr double worth_sharing = 1 << 16;
 
+// So few strips by tiles are shared out evenly; of more, whoever is ready takes the next.
+constexpr int few_strips = 8;
+
 constexpr int band_floats = 1 << 17;  // 512 KiB of a map: a quarter of an L2 cache, or all of a small one
 
 // With fewer pixels tiles of 16 are too empty for numbers of two parts. Those of one have half the weights to
@@ -69,7 +72,7 @@ void Program::add_step(std::string kernel, int pixels, int channels, int taps, d
     const double work = static_cast<double>(pixels) * channels * (operands + epilogue_operands);
     pointer_count_ = std::max(pointer_count_, static_cast<size_t>(strip) * taps);
     row_floats_ = std::max(row_floats_, static_cast<size_t>(std::min(strip, pixels)) * channels);
-    steps_.push_back({std::move(kernel), std::move(rows), pixels, channels, strip, work, {}, {}});
+    steps_.push_back({std::move(kernel), std::move(rows), pixels, channels, strip, strip, work, {}, {}});
     shares_steps_ = shares_steps_ || is_shared(steps_.back());
 }
 
@@ -142,6 +145,8 @@ void Program::binary_conv(size_t source, const Window& window, int groups, int i
 void Program::by_tiles(int out_w, int pitch, bool sums) {
     Step& step = steps_.back();
     step.strip = kernels_.tiles->strip;
+    const int even = piece_of(step.pixels, tile_rows);
+    step.piece = even <= few_strips * step.strip ? even : step.strip;
     step.tile_layout = {out_w, pitch, sums};
     row_floats_ = std::max(row_floats_, words_for(step.channels) * 64 * step.strip);
 }
@@ -162,7 +167,8 @@ void Program::tile_conv(size_t source, const Window& window, const ByteMap& layo
     const TileConv layer{static_cast<int>(own->offsets.size()), (out_channels + 15) / 16,
                          own->map.pixel_bytes, own->offsets.data(), own->weight.data()};
     tile_bytes_ = std::max(tile_bytes_, own->map.bytes());
-    add_step("expand", own->map.positions, 0, 0, 0, [this, own, source](Workspace& w, int first, int count) {
+    const size_t bytes = static_cast<size_t>(own->map.positions) * own->map.pixel_bytes;
+    add_layout("expand", own->map.positions, bytes, [this, own, source](Workspace& w, int first, int count) {
         kernels_.tiles->expand(own->map, at<uint64_t>(w.arena, source), first, count,
                                at<int8_t>(w.arena, arena_bytes_));
         return w.rows.data();
@@ -197,11 +203,12 @@ void Program::run_conv(size_t source, const Window& window, int in_channels, int
                         own->weight.data(),
                         own->bias.data()};
     tile_bytes_ = std::max(tile_bytes_, map.bytes());
-    add_step("split", map.lines + 1, 0, 0, 0, [this, own, source](Workspace& w, int first, int count) {
-        kernels_.tiles->split(own->map, at<float>(w.arena, source), first, count,
-                              at<uint16_t>(w.arena, arena_bytes_));
-        return w.rows.data();
-    });
+    add_layout("split", map.lines + 1, map.parts * map.part_numbers,
+               [this, own, source](Workspace& w, int first, int count) {
+                   kernels_.tiles->split(own->map, at<float>(w.arena, source), first, count,
+                                         at<uint16_t>(w.arena, arena_bytes_));
+                   return w.rows.data();
+               });
     add_step("conv by tiles", map.out_positions, out_channels, 0, taps_of(window) * in_channels,
              [this, own, layer](Workspace& w, int first, int count) {
                  kernels_.tiles->run_conv(layer, at<uint16_t>(w.arena, arena_bytes_), first, count,
@@ -265,7 +272,7 @@ void Program::max_pool_of_last(const Pool& pool) {
     };
     add_step(from->kernel + ", max_pool", pixels_of(w), pool.channels, 0, 0, rows);
     Step& step = steps_.back();
-    step.strip = out_lines * w.out_w;
+    step.strip = step.piece = out_lines * w.out_w;
     step.work += from->work;
     shares_steps_ = shares_steps_ || is_shared(step);
     row_floats_ = std::max(row_floats_, static_cast<size_t>(step.strip) * pool.channels);
@@ -352,6 +359,18 @@ void Program::pointwise(const Buffer& source) {
     });
 }
 
+void Program::add_layout(std::string kernel, int parts, size_t numbers, Rows rows) {
+    const double work = epilogue_operands * static_cast<double>(numbers);
+    steps_.push_back({std::move(kernel), std::move(rows), parts, 0, parts, piece_of(parts, 1), work, {}, {}});
+    shares_steps_ = shares_steps_ || is_shared(steps_.back());
+}
+
+// The same for each worker.
+int Program::piece_of(int pixels, int multiple) const {
+    const int workers = static_cast<int>(threads_.workers());
+    return round_up((pixels + workers - 1) / workers, multiple);
+}
+
 void Program::stage(Stage::Kind kind) {
     steps_.back().stages.push_back({kind, nullptr, nullptr, 0, 0, false});
 }
@@ -424,8 +443,9 @@ class Program::Loan {
 // (channels, pixels).
 class Program::Sample final : public Work {
   public:
-    Sample(const Program& program, Team& team, const float* x, const std::vector<float*>& outs, size_t index)
-        : program_(program), team_(team), x_(x), outs_(outs), index_(index) {}
+    Sample(const Program& program, Team& team, const float* x, const std::vector<float*>& outs, size_t index,
+           bool alone)
+        : program_(program), team_(team), x_(x), outs_(outs), index_(index), alone_(alone) {}
 
     size_t phases() const override { return program_.steps_.size() + 2; }
 
@@ -433,16 +453,16 @@ class Program::Sample final : public Work {
         if (phase == 0) return 1;
         if (phase > program_.steps_.size()) return outs_.size();
         const Step& step = program_.steps_[phase - 1];
-        return program_.is_shared(step) ? step.strips() : 1;
+        return is_shared(step) ? step.pieces() : 1;
     }
 
     void run(size_t phase, size_t item, size_t worker) override {
         if (phase == 0) return load_input();
         if (phase > program_.steps_.size()) return store_output(item);
         const Step& step = program_.steps_[phase - 1];
-        const int first = static_cast<int>(item);
-        const int last = program_.is_shared(step) ? first + 1 : step.strips();
-        program_.run_strips(step, first, last, team_.workers[worker]);
+        const int piece = is_shared(step) ? step.piece : step.pixels;
+        const int first = static_cast<int>(item) * piece;
+        program_.run_strips(step, first, std::min(first + piece, step.pixels), team_.workers[worker]);
     }
 
     void completed(size_t) override {
@@ -454,6 +474,8 @@ class Program::Sample final : public Work {
     void note(Time* ends) { ends_ = ends; }
 
   private:
+    bool is_shared(const Step& step) const { return !alone_ && program_.is_shared(step); }
+
     void load_input() {
         const Buffer& input = program_.input_;
         const float* from = x_ + index_ * input.pixels * input.channels;
@@ -472,6 +494,7 @@ class Program::Sample final : public Work {
     const float* x_;
     const std::vector<float*>& outs_;
     const size_t index_;
+    const bool alone_;
     Time* ends_ = nullptr;
 };
 
@@ -480,7 +503,7 @@ void Program::run(const float* x, size_t samples, const std::vector<float*>& out
     const size_t whole = workers > 1 ? samples / workers * workers : 0;
     const auto run_sample = [&](size_t index, bool alone) {
         Loan team(*this);
-        Sample sample(*this, *team, x, outs, index);
+        Sample sample(*this, *team, x, outs, index, alone);
         alone ? run_alone(sample) : threads_.run(sample);
     };
     prepare(whole ? workers : 1);
@@ -490,7 +513,7 @@ void Program::run(const float* x, size_t samples, const std::vector<float*>& out
 
 void Program::profile(const float* x, const std::vector<float*>& outs, double* ns) {
     Loan team(*this);
-    Sample sample(*this, *team, x, outs, 0);
+    Sample sample(*this, *team, x, outs, 0, false);
     std::vector<Sample::Time> ends(sample.phases());
     sample.note(ends.data());
     Sample::Time begin = std::chrono::steady_clock::now();
@@ -512,10 +535,11 @@ bool Program::is_shared(const Step& step) const {
     return threads_.workers() > 1 && step.work >= worth_sharing;
 }
 
+// Pixels first ... last, a strip at a time.
 void Program::run_strips(const Step& step, int first, int last, Workspace& workspace) const {
-    for (int strip = first; strip < last; ++strip) {
-        const int pixel = strip * step.strip, count = std::min(step.strip, step.pixels - pixel);
-        finish(step, step.rows(workspace, pixel, count), pixel, count, workspace.arena);
+    for (; first < last; first += step.strip) {
+        const int count = std::min(step.strip, last - first);
+        finish(step, step.rows(workspace, first, count), first, count, workspace.arena);
     }
 }
 

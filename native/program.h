@@ -110,15 +110,18 @@ class Program {
         std::string kernel;
         Rows rows;
         int pixels, channels, strip;
+        int piece;    // the pixels that a worker takes at once, where the step is shared
         double work;  // see worth_sharing
         std::vector<Stage> stages;
         TileLayout tile_layout;
 
-        int strips() const { return (pixels + strip - 1) / strip; }
+        int pieces() const { return (pixels + piece - 1) / piece; }
     };
 
     // `operands` are the numbers, or words of signs, that one number of the result is computed from.
     void add_step(std::string kernel, int pixels, int channels, int taps, double operands, Rows rows);
+    // A step that lays out a map of `numbers` for the next; `parts` can be laid out by themselves.
+    void add_layout(std::string kernel, int parts, size_t numbers, Rows rows);
     void tile_conv(size_t source, const Window& window, const ByteMap& layout, int out_channels, int words,
                    const uint32_t* weight);
     void run_conv(size_t source, const Window& window, int in_channels, int out_channels, const float* weight,
@@ -128,6 +131,7 @@ class Program {
     std::unique_ptr<Team> new_team() const;
     void prepare(size_t samples);
     bool is_shared(const Step& step) const;
+    int piece_of(int pixels, int multiple) const;
     void run_strips(const Step& step, int first, int last, Workspace& workspace) const;
     void finish(const Step& step, const float* rows, int first, int count, char* arena) const;
     void store_output(const Buffer& output, const char* arena, float* out) const;
