@@ -76,6 +76,12 @@ def test_differences_that_vary_are_undecided(study):
     assert "the paper's order shows in part" in finding(*first(study))[0].lower()
 
 
+def test_no_difference_has_no_sign(study, accuracy):
+    for seed in range(3):
+        set_accuracy(study, f"tucker-learned-seed{seed}", accuracy("svd", "learned", seed))
+    assert verdicts(study)[("tucker", "learned"), ("svd", "learned")] == "undecided, no difference"
+
+
 @pytest.mark.parametrize("better", [True, False])
 def test_finding_says_whether_the_order_shows(tmp_path, better, make_study, accuracy):
     study = make_study(tmp_path / "s", latents=("none", "tucker"), scales=("learned",))

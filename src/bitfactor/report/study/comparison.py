@@ -58,7 +58,8 @@ class Claim:
         """What the measured difference says of the paper's."""
         if self.found is None:
             return "not measured"
-        side = "sign as in the paper" if self.agrees else "other sign"
+        other = "other sign" if self.found.mean else "no difference"
+        side = "sign as in the paper" if self.agrees else other
         if self.found.pairs == 1:
             return f"one seed, {side}"
         if self.found.sign == 0:
