@@ -111,8 +111,7 @@ def test_rivals_run(network, rival):
 def test_openvino_runs_its_binary_kernels(network):
     from bitfactor.cli.rivals import with_openvino
 
-    core = with_openvino.ov.Core()
-    model = with_openvino._with_binary_kernels(with_openvino._read(core, onnx_twin(network)), network)
+    model = with_openvino._with_binary_kernels(with_openvino._read(onnx_twin(network)), network)
     kinds = [operation.get_type_name() for operation in model.get_ordered_ops()]
     assert kinds.count("BinaryConvolution") == [node.op for node in network.nodes].count("binary_conv2d")
     assert kinds.count("Convolution") == 1

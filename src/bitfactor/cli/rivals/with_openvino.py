@@ -6,6 +6,7 @@ It has no grouped form, and no padding that contributes 0: it pads with -1, whic
 """
 
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 import onnx
@@ -20,16 +21,15 @@ from bitfactor.format import Graph, Node, unpack_signs
 
 def engines(graph: Graph, x: NDArray[np.float32], threads: int) -> Mapping[str, Run]:
     """Return the twin in each number type, and the binary network where OpenVINO can express it."""
-    core = ov.Core()
     proto = onnx_twin(graph)
     models = {
-        "float32": (_read(core, proto), "f32"),
-        "bfloat16": (_read(core, proto), "bf16"),
-        "int8": (_read(core, quantised(proto, x)), "f32"),
+        "float32": (_read(proto), "f32"),
+        "bfloat16": (_read(proto), "bf16"),
+        "int8": (_read(quantised(proto, x)), "f32"),
     }
     version = ov.__version__.split("-")[0]
     runs = {
-        f"OpenVINO {version} {kind}": _run(core, model, precision, x, threads)
+        f"OpenVINO {version} {kind}": _run(model, precision, x, threads)
         for kind, (model, precision) in models.items()
     }
     binary = _binary_nodes(graph)
@@ -40,26 +40,31 @@ def engines(graph: Graph, x: NDArray[np.float32], threads: int) -> Mapping[str, 
 
 def binary_engine(graph: Graph, x: NDArray[np.float32], threads: int) -> Run:
     """Return the network in OpenVINO's binary kernels; its binary convolutions must have one group."""
-    core = ov.Core()
-    model = _with_binary_kernels(_read(core, onnx_twin(graph)), graph)
-    return _run(core, model, "f32", x, threads)
+    model = _with_binary_kernels(_read(onnx_twin(graph)), graph)
+    return _run(model, "f32", x, threads)
 
 
 def _binary_nodes(graph: Graph) -> list[Node]:
     return [node for node in graph.nodes if node.op == "binary_conv2d"]
 
 
-def _read(core: ov.Core, proto: onnx.ModelProto) -> ov.Model:
-    return core.read_model(proto.SerializeToString(), b"")
+@cache
+def _core() -> ov.Core:
+    """Return the only core. It lives on, as its end frees the stack that the thread handles signals on."""
+    return ov.Core()
 
 
-def _run(core: ov.Core, model: ov.Model, precision: str, x: NDArray[np.float32], threads: int) -> Run:
+def _read(proto: onnx.ModelProto) -> ov.Model:
+    return _core().read_model(proto.SerializeToString(), b"")
+
+
+def _run(model: ov.Model, precision: str, x: NDArray[np.float32], threads: int) -> Run:
     options = {
         "INFERENCE_NUM_THREADS": threads,
         "INFERENCE_PRECISION_HINT": precision,
         "PERFORMANCE_HINT": "LATENCY",
     }
-    request = core.compile_model(model, "CPU", options).create_infer_request()
+    request = _core().compile_model(model, "CPU", options).create_infer_request()
     return lambda: request.infer({0: x})
 
 
