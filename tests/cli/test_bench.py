@@ -1,6 +1,7 @@
 """Rivals compute the float twin; what is missing is named; the chart is a picture."""
 
 import json
+import subprocess
 import sys
 
 import cv2
@@ -115,6 +116,27 @@ def test_openvino_runs_its_binary_kernels(network):
     kinds = [operation.get_type_name() for operation in model.get_ordered_ops()]
     assert kinds.count("BinaryConvolution") == [node.op for node in network.nodes].count("binary_conv2d")
     assert kinds.count("Convolution") == 1
+
+
+ENDS_IN_A_THREAD = """
+import faulthandler, gc, os, signal, sys, threading
+import numpy as np
+from bitfactor.cli.rivals.with_openvino import binary_engine
+from bitfactor.format import load
+
+faulthandler.enable()
+engines = [binary_engine(load(sys.argv[1]).graph, np.zeros((1, 16, 8, 8), np.float32), 1)]
+thread = threading.Thread(target=lambda: (engines.clear(), gc.collect()))
+thread.start()
+thread.join()
+signal.signal(signal.SIGUSR1, lambda *_: print("handled"))
+os.kill(os.getpid(), signal.SIGUSR1)
+"""
+
+
+def test_a_signal_is_handled_after_openvino_ended_in_a_thread(file):
+    done = subprocess.run([sys.executable, "-c", ENDS_IN_A_THREAD, str(file)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr
 
 
 def test_an_engine_that_is_not_installed_is_named(file, refused, monkeypatch):
