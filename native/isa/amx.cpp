@@ -25,7 +25,7 @@
 namespace bitfactor {
 namespace {
 
-constexpr int tile_bytes = 1024, strip_tiles = 4, strip = 16 * strip_tiles;
+constexpr int tile_bytes = 1024, tile_numbers = tile_bytes / 2, strip_tiles = 4, strip = 16 * strip_tiles;
 
 // The tiles of this thread, while it exists. Afterwards they are as before the first use, for whoever else
 // uses them.
@@ -245,7 +245,7 @@ void run_strip(const RunConv& conv, const uint16_t* map, float* rows) {
         if constexpr (T > 1) _tile_loadd(1, bias, 0);
         if constexpr (T > 2) _tile_loadd(2, bias, 0);
         if constexpr (T > 3) _tile_loadd(3, bias, 0);
-        for (int step = 0; step < conv.steps; ++step, weight += parts * tile_bytes / 2) {
+        for (int step = 0; step < conv.steps; ++step, weight += parts * tile_numbers) {
             const uint16_t* high = map + conv.offsets[step];
             _tile_loadd(4, weight, 64);
             if constexpr (parts == 1) {
@@ -263,7 +263,7 @@ void run_strip(const RunConv& conv, const uint16_t* map, float* rows) {
                 continue;
             }
             const uint16_t* low = high + conv.part_numbers;
-            _tile_loadd(5, weight + tile_bytes / 2, 64);
+            _tile_loadd(5, weight + tile_numbers, 64);
             if constexpr (T == 1) {
                 ADD_ONE(0);
             }
@@ -293,35 +293,75 @@ void run_strips(const RunConv& conv, const uint16_t* map, int count, float* rows
     run_strip<1, parts>(conv, map, rows);
 }
 
-// Rows of a tile that are not aligned, as the runs of a picture's few channels, cross two cache lines, and
-// make a tile load three times as long. They are copied once for all output channels.
-constexpr int copied_steps = 8, step_numbers = 32 * strip;
-
-void copy_runs(const RunConv& conv, const uint16_t* map, int count, uint16_t* copy) {
-    for (int part = 0; part < conv.parts; ++part, map += conv.part_numbers) {
-        for (int step = 0; step < conv.steps; ++step, copy += step_numbers) {
-            const uint16_t* from = map + conv.offsets[step];
-            for (int i = 0; i < count; ++i, from += conv.position_numbers) {
-                _mm512_store_si512(copy + 32 * i, _mm512_loadu_si512(from));
-            }
-        }
+// The same of one output vector, by the register that its number leaves free.
+#define ADD_VECTOR(vector, by)                                                \
+    _tile_loadd(by, weight + vector * vector_numbers, 64);                    \
+    _tile_dpbf16ps(vector, 4, by);                                            \
+    if constexpr (parts == 2) {                                               \
+        _tile_dpbf16ps(vector, 5, by);                                        \
+        _tile_loadd(by, weight + vector * vector_numbers + tile_numbers, 64); \
+        _tile_dpbf16ps(vector, 4, by);                                        \
     }
+
+// One tile of positions by V vectors of outputs.
+template <int V, int parts>
+void run_tile(const RunConv& conv, const uint16_t* map, int vector, float* rows) {
+    const ptrdiff_t stride = 2 * conv.position_numbers;
+    const ptrdiff_t vector_numbers = static_cast<ptrdiff_t>(conv.steps) * parts * tile_numbers;
+    const uint16_t* weight = conv.weight + vector * vector_numbers;
+    const float* bias = conv.bias + 16 * vector;  // every row of a tile
+    rows += static_cast<ptrdiff_t>(vector) * strip * 16;
+    _tile_loadd(0, bias, 0);
+    if constexpr (V > 1) _tile_loadd(1, bias + 16, 0);
+    if constexpr (V > 2) _tile_loadd(2, bias + 32, 0);
+    if constexpr (V > 3) _tile_loadd(3, bias + 48, 0);
+    for (int step = 0; step < conv.steps; ++step, weight += parts * tile_numbers) {
+        const uint16_t* high = map + conv.offsets[step];
+        _tile_loadd(4, high, stride);
+        if constexpr (parts == 2) _tile_loadd(5, high + conv.part_numbers, stride);
+        ADD_VECTOR(0, 6);
+        if constexpr (V > 1) {
+            ADD_VECTOR(1, 7);
+        }
+        if constexpr (V > 2) {
+            ADD_VECTOR(2, 6);
+        }
+        if constexpr (V > 3) {
+            ADD_VECTOR(3, 7);
+        }
+        if (step % 8 == 7) stay_awake();
+    }
+    _tile_stored(0, rows, 64);
+    if constexpr (V > 1) _tile_stored(1, rows + strip * 16, 64);
+    if constexpr (V > 2) _tile_stored(2, rows + 2 * strip * 16, 64);
+    if constexpr (V > 3) _tile_stored(3, rows + 3 * strip * 16, 64);
+}
+
+// Rows of a tile that are not aligned, as the runs of a picture's few channels, cross two cache lines, and
+// make a tile load three times as long: each tile is loaded once for 4 vectors.
+template <int parts>
+void run_tiles(const RunConv& conv, const uint16_t* map, int count, float* rows) {
+    for (int first = 0; first < count; first += 16, map += 16 * conv.position_numbers, rows += 256) {
+        int vector = 0;
+        for (; vector + 4 <= conv.vectors; vector += 4) run_tile<4, parts>(conv, map, vector, rows);
+        const int left = conv.vectors - vector;
+        if (left == 3) run_tile<3, parts>(conv, map, vector, rows);
+        if (left == 2) run_tile<2, parts>(conv, map, vector, rows);
+        if (left == 1) run_tile<1, parts>(conv, map, vector, rows);
+    }
+}
+
+template <int parts>
+void run_parts(const RunConv& conv, const uint16_t* map, int count, float* rows) {
+    if (conv.position_numbers % 32) return run_tiles<parts>(conv, map, count, rows);
+    run_strips<parts>(conv, map, count, rows);
 }
 
 void run_conv(const RunConv& conv, const uint16_t* map, int first, int count, float* rows) {
     const Tiles tiles;
-    const auto run = conv.parts == 1 ? run_strips<1> : run_strips<2>;
     map += static_cast<ptrdiff_t>(first) * conv.position_numbers;
-    if (conv.position_numbers % 32 == 0 || conv.steps > copied_steps) return run(conv, map, count, rows);
-    alignas(64) uint16_t copy[2 * copied_steps * step_numbers];
-    ptrdiff_t offsets[copied_steps];
-    for (int step = 0; step < conv.steps; ++step) offsets[step] = static_cast<ptrdiff_t>(step) * step_numbers;
-    copy_runs(conv, map, (count + 15) / 16 * 16, copy);
-    RunConv copied = conv;
-    copied.position_numbers = 32;
-    copied.part_numbers = static_cast<ptrdiff_t>(conv.steps) * step_numbers;
-    copied.offsets = offsets;
-    run(copied, copy, count, rows);
+    if (conv.parts == 1) return run_parts<1>(conv, map, count, rows);
+    run_parts<2>(conv, map, count, rows);
 }
 
 inline __m512 number(const int32_t* from) { return _mm512_cvtepi32_ps(_mm512_load_si512(from)); }
