@@ -107,7 +107,7 @@ struct TileKernels {
     void (*conv)(const TileConv&, const int8_t* bytes, int first, int count, int32_t* rows);
     void (*epilogue)(const Stage* stages, size_t stage_count, const int32_t* rows, int out_w, int pitch,
                      int first, int count, int channels, char* arena);
-    // first and count are lines; the last is what lies behind the lines.
+    // first and count are lines from top to bottom; the last is what lies behind the lines.
     void (*split)(const RunMap&, const float* map, int first, int count, uint16_t* numbers);
     void (*run_conv)(const RunConv&, const uint16_t* numbers, int first, int count, float* rows);
     void (*run_epilogue)(const Stage* stages, size_t stage_count, const float* rows, int out_w, int pitch,
@@ -131,8 +131,8 @@ struct KernelSet {
     void (*global_avg_pool)(const float* map, int pixels, int channels, float* row);
     // softmax over the channels of `count` pixels; map and rows are (count, channels).
     void (*softmax)(const float* map, int count, int channels, float* rows);
-    // (height, width) -> (width, height).
-    void (*transpose)(const float* map, int height, int width, float* out);
+    // (height, width) -> (width, height); the rows of map are `stride` floats apart.
+    void (*transpose)(const float* map, int height, int width, ptrdiff_t stride, float* out);
     // Walks the stages over rows (count, channels) of pixels first ... first + count.
     void (*epilogue)(const Stage* stages, size_t stage_count, const float* rows, int first, int count,
                      int channels, char* arena);

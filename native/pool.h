@@ -112,24 +112,25 @@ void global_avg_pool(const float* map, int pixels, int channels, float* row) {
 
 // Of so few lines that a compiler makes vectors of them: the colours of a picture.
 template <int height>
-void transpose_lines(const float* __restrict map, int width, float* __restrict out) {
+void transpose_lines(const float* __restrict map, int width, ptrdiff_t stride, float* __restrict out) {
     for (int x = 0; x < width; ++x) {
-        UNROLL for (int y = 0; y < height; ++y) out[x * height + y] = map[y * width + x];
+        UNROLL for (int y = 0; y < height; ++y) out[x * height + y] = map[y * stride + x];
     }
 }
 
 // In squares of 8, so that a cache line is used whole on both sides.
-void transpose(const float* map, int height, int width, float* out) {
+void transpose(const float* map, int height, int width, ptrdiff_t stride, float* out) {
     constexpr int side = 8;
-    if (height == 1 || width == 1) return transpose_lines<1>(map, height * width, out);
-    if (height == 3) return transpose_lines<3>(map, width, out);
+    if (height == 1) return transpose_lines<1>(map, width, stride, out);
+    if (width == 1 && stride == 1) return transpose_lines<1>(map, height, stride, out);
+    if (height == 3) return transpose_lines<3>(map, width, stride, out);
     for (int y0 = 0; y0 < height; y0 += side) {
         const int y1 = at_most(y0 + side, height);
         for (int x0 = 0; x0 < width; x0 += side) {
             const int x1 = at_most(x0 + side, width);
             for (int y = y0; y < y1; ++y) {
                 for (int x = x0; x < x1; ++x) {
-                    out[static_cast<ptrdiff_t>(x) * height + y] = map[static_cast<ptrdiff_t>(y) * width + x];
+                    out[static_cast<ptrdiff_t>(x) * height + y] = map[y * stride + x];
                 }
             }
         }

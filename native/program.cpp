@@ -18,6 +18,8 @@ constexpr int strip_floats = 4096;  // 16 KiB of rows: half of an L1 cache, the 
 constexpr double epilogue_operands = 4;
 constexpr double worth_sharing = 1 << 16;
 
+double layout_work(size_t numbers) { return epilogue_operands * static_cast<double>(numbers); }
+
 // So few strips by tiles are shared out evenly; of more, whoever is ready takes the next.
 constexpr int few_strips = 8;
 
@@ -30,6 +32,7 @@ constexpr int least_pixels = 9;
 int taps_of(const Window& window) { return window.kernel_h * window.kernel_w; }
 int pixels_of(const Window& window) { return window.out_h * window.out_w; }
 
+int pieces(int count, int piece) { return (count + piece - 1) / piece; }
 int round_up(int count, int multiple) { return (count + multiple - 1) / multiple * multiple; }
 
 size_t words_for(int channels) { return (static_cast<size_t>(channels) + 63) / 64; }
@@ -73,7 +76,7 @@ void Program::add_step(std::string kernel, int pixels, int channels, int taps, d
     pointer_count_ = std::max(pointer_count_, static_cast<size_t>(strip) * taps);
     row_floats_ = std::max(row_floats_, static_cast<size_t>(std::min(strip, pixels)) * channels);
     steps_.push_back({std::move(kernel), std::move(rows), pixels, channels, strip, strip, work, {}, {}});
-    shares_steps_ = shares_steps_ || is_shared(steps_.back());
+    shares_steps_ = shares_steps_ || is_worth_sharing(steps_.back().work);
 }
 
 void Program::conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
@@ -274,7 +277,7 @@ void Program::max_pool_of_last(const Pool& pool) {
     Step& step = steps_.back();
     step.strip = step.piece = out_lines * w.out_w;
     step.work += from->work;
-    shares_steps_ = shares_steps_ || is_shared(step);
+    shares_steps_ = shares_steps_ || is_worth_sharing(step.work);
     row_floats_ = std::max(row_floats_, static_cast<size_t>(step.strip) * pool.channels);
     const int lines = std::min((out_lines - 1) * w.stride_h + w.kernel_h, w.in_h);
     band_floats_ = std::max(band_floats_, static_cast<size_t>(lines) * line);
@@ -312,7 +315,8 @@ void Program::global_avg_pool(const Buffer& source) {
 
 void Program::flatten(const Buffer& source) {
     add_step("flatten", 1, source.pixels * source.channels, 0, 1, [=](Workspace& w, int, int) {
-        kernels_.transpose(at<float>(w.arena, source.offset), source.pixels, source.channels, w.rows.data());
+        kernels_.transpose(at<float>(w.arena, source.offset), source.pixels, source.channels, source.channels,
+                           w.rows.data());
         return w.rows.data();
     });
 }
@@ -360,9 +364,16 @@ void Program::pointwise(const Buffer& source) {
 }
 
 void Program::add_layout(std::string kernel, int parts, size_t numbers, Rows rows) {
-    const double work = epilogue_operands * static_cast<double>(numbers);
-    steps_.push_back({std::move(kernel), std::move(rows), parts, 0, parts, piece_of(parts, 1), work, {}, {}});
-    shares_steps_ = shares_steps_ || is_shared(steps_.back());
+    steps_.push_back({std::move(kernel),
+                      std::move(rows),
+                      parts,
+                      0,
+                      parts,
+                      piece_of(parts, 1),
+                      layout_work(numbers),
+                      {},
+                      {}});
+    shares_steps_ = shares_steps_ || is_worth_sharing(steps_.back().work);
 }
 
 // The same for each worker.
@@ -450,14 +461,14 @@ class Program::Sample final : public Work {
     size_t phases() const override { return program_.steps_.size() + 2; }
 
     size_t items(size_t phase) const override {
-        if (phase == 0) return 1;
+        if (phase == 0) return input_pieces();
         if (phase > program_.steps_.size()) return outs_.size();
         const Step& step = program_.steps_[phase - 1];
-        return is_shared(step) ? step.pieces() : 1;
+        return is_shared(step) ? pieces(step.pixels, step.piece) : 1;
     }
 
     void run(size_t phase, size_t item, size_t worker) override {
-        if (phase == 0) return load_input();
+        if (phase == 0) return load_input(static_cast<int>(item));
         if (phase > program_.steps_.size()) return store_output(item);
         const Step& step = program_.steps_[phase - 1];
         const int piece = is_shared(step) ? step.piece : step.pixels;
@@ -474,13 +485,23 @@ class Program::Sample final : public Work {
     void note(Time* ends) { ends_ = ends; }
 
   private:
-    bool is_shared(const Step& step) const { return !alone_ && program_.is_shared(step); }
+    bool is_shared(const Step& step) const { return !alone_ && program_.is_worth_sharing(step.work); }
 
-    void load_input() {
+    int input_piece() const {
         const Buffer& input = program_.input_;
+        const bool shared = !alone_ && program_.is_worth_sharing(layout_work(input.pixels * input.channels));
+        return shared ? program_.piece_of(input.pixels, program_.kernels_.lanes) : input.pixels;
+    }
+
+    int input_pieces() const { return pieces(program_.input_.pixels, input_piece()); }
+
+    void load_input(int item) {
+        const Buffer& input = program_.input_;
+        const int first = item * input_piece(), count = std::min(input_piece(), input.pixels - first);
         const float* from = x_ + index_ * input.pixels * input.channels;
-        program_.kernels_.transpose(from, input.channels, input.pixels,
-                                    at<float>(team_.arena.data(), input.offset));
+        float* to = at<float>(team_.arena.data(), input.offset);
+        program_.kernels_.transpose(from + first, input.channels, count, input.pixels,
+                                    to + static_cast<ptrdiff_t>(first) * input.channels);
     }
 
     void store_output(size_t i) {
@@ -531,9 +552,7 @@ std::vector<std::string> Program::phases() const {
     return names;
 }
 
-bool Program::is_shared(const Step& step) const {
-    return threads_.workers() > 1 && step.work >= worth_sharing;
-}
+bool Program::is_worth_sharing(double work) const { return threads_.workers() > 1 && work >= worth_sharing; }
 
 // Pixels first ... last, a strip at a time.
 void Program::run_strips(const Step& step, int first, int last, Workspace& workspace) const {
@@ -561,7 +580,7 @@ void Program::finish(const Step& step, const float* rows, int first, int count, 
 void Program::store_output(const Buffer& output, const char* arena, float* out) const {
     if (!output.signs) {
         kernels_.transpose(reinterpret_cast<const float*>(arena + output.offset), output.pixels,
-                           output.channels, out);
+                           output.channels, output.channels, out);
         return;
     }
     const uint64_t* words = reinterpret_cast<const uint64_t*>(arena + output.offset);

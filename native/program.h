@@ -114,8 +114,6 @@ class Program {
         double work;  // see worth_sharing
         std::vector<Stage> stages;
         TileLayout tile_layout;
-
-        int pieces() const { return (pixels + piece - 1) / piece; }
     };
 
     // `operands` are the numbers, or words of signs, that one number of the result is computed from.
@@ -130,7 +128,7 @@ class Program {
     size_t regroup(size_t source, int pixels, int groups, int channels);
     std::unique_ptr<Team> new_team() const;
     void prepare(size_t samples);
-    bool is_shared(const Step& step) const;
+    bool is_worth_sharing(double work) const;
     int piece_of(int pixels, int multiple) const;
     void run_strips(const Step& step, int first, int last, Workspace& workspace) const;
     void finish(const Step& step, const float* rows, int first, int count, char* arena) const;

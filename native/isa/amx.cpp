@@ -201,11 +201,12 @@ void split_line(const RunMap& map, const float* from, int line, uint16_t* number
 }
 
 void split(const RunMap& map, const float* from, int first, int count, uint16_t* numbers) {
-    for (int line = first; line < first + count; ++line) {
-        if (line < map.lines) {
-            split_line(map, from, line, numbers);
+    const int phases = static_cast<int>(map.rows.remainders.size());
+    for (int part = first; part < first + count; ++part) {
+        if (part < map.lines) {
+            split_line(map, from, part % phases * map.rows.length + part / phases, numbers);
         } else {
-            clear(map, numbers, static_cast<size_t>(line) * map.line_numbers, map.part_numbers);
+            clear(map, numbers, static_cast<size_t>(map.lines) * map.line_numbers, map.part_numbers);
         }
     }
 }
