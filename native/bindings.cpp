@@ -62,11 +62,11 @@ std::vector<float*> pointers_to(const std::vector<Results>& outs, const Program&
     return pointers;
 }
 
-void run(Program& program, const Samples& x, const std::vector<Results>& outs) {
+bool run(Program& program, const Samples& x, const std::vector<Results>& outs) {
     expect(x.shape(1) == size_of(program.input()), "x must be (samples, input size)");
     const std::vector<float*> pointers = pointers_to(outs, program, x.shape(0));
     nb::gil_scoped_release released;
-    program.run(x.data(), x.shape(0), pointers);
+    return program.run(x.data(), x.shape(0), pointers);
 }
 
 void profile(Program& program, const Samples& x, const std::vector<Results>& outs, const Times& ns) {

@@ -29,8 +29,8 @@ namespace bitfactor {
 namespace {
 
 constexpr KernelSet kernel_set(const char* name, bool (*supported)(), const TileKernels* tiles = nullptr) {
-    return {name,     supported,       Simd::lanes, Simd::tile, conv,     binary_conv, max_pool,
-            avg_pool, global_avg_pool, softmax,     transpose,  epilogue, tiles};
+    return {name,     supported,       Simd::lanes, Simd::tile, conv,      binary_conv, max_pool,
+            avg_pool, global_avg_pool, softmax,     all_finite, transpose, epilogue,    tiles};
 }
 
 }  // namespace

@@ -131,6 +131,7 @@ struct KernelSet {
     void (*global_avg_pool)(const float* map, int pixels, int channels, float* row);
     // softmax over the channels of `count` pixels; map and rows are (count, channels).
     void (*softmax)(const float* map, int count, int channels, float* rows);
+    bool (*all_finite)(const float* numbers, ptrdiff_t count);
     // (height, width) -> (width, height); the rows of map are `stride` floats apart.
     void (*transpose)(const float* map, int height, int width, ptrdiff_t stride, float* out);
     // Walks the stages over rows (count, channels) of pixels first ... first + count.

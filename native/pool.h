@@ -1,6 +1,9 @@
-// Maximum and mean over windows, and the change of layout; vectorised over channels.
+// Maximum and mean over windows, vectorised over channels; what is done to the input: the check and the
+// change of layout.
 
 #pragma once
+
+#include <cstring>
 
 #include "rows.h"
 
@@ -108,6 +111,17 @@ void global_avg_pool(const float* map, int pixels, int channels, float* row) {
         Simd::store_first(row + c, sum, channels - c);
     }
     divide_row(row, channels, static_cast<float>(pixels));
+}
+
+bool all_finite(const float* numbers, ptrdiff_t count) {
+    uint32_t largest = 0;
+    for (ptrdiff_t i = 0; i < count; ++i) {
+        uint32_t bits;
+        std::memcpy(&bits, numbers + i, sizeof bits);
+        bits &= 0x7fffffff;
+        largest = bits > largest ? bits : largest;
+    }
+    return largest < 0x7f800000;
 }
 
 // Of so few lines that a compiler makes vectors of them: the colours of a picture.

@@ -1,6 +1,7 @@
 #include "program.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <utility>
 
@@ -480,6 +481,9 @@ class Program::Sample final : public Work {
         if (ends_) *ends_++ = std::chrono::steady_clock::now();
     }
 
+    // Whether all numbers of the input were.
+    bool finite() const { return finite_; }
+
     // From now on, when each phase is completed.
     using Time = std::chrono::steady_clock::time_point;
     void note(Time* ends) { ends_ = ends; }
@@ -498,10 +502,12 @@ class Program::Sample final : public Work {
     void load_input(int item) {
         const Buffer& input = program_.input_;
         const int first = item * input_piece(), count = std::min(input_piece(), input.pixels - first);
-        const float* from = x_ + index_ * input.pixels * input.channels;
-        float* to = at<float>(team_.arena.data(), input.offset);
-        program_.kernels_.transpose(from + first, input.channels, count, input.pixels,
-                                    to + static_cast<ptrdiff_t>(first) * input.channels);
+        const float* from = x_ + index_ * input.pixels * input.channels + first;
+        float* to =
+            at<float>(team_.arena.data(), input.offset) + static_cast<ptrdiff_t>(first) * input.channels;
+        program_.kernels_.transpose(from, input.channels, count, input.pixels, to);
+        const ptrdiff_t numbers = static_cast<ptrdiff_t>(count) * input.channels;
+        if (!program_.kernels_.all_finite(to, numbers)) finite_ = false;
     }
 
     void store_output(size_t i) {
@@ -516,20 +522,24 @@ class Program::Sample final : public Work {
     const std::vector<float*>& outs_;
     const size_t index_;
     const bool alone_;
+    std::atomic<bool> finite_{true};
     Time* ends_ = nullptr;
 };
 
-void Program::run(const float* x, size_t samples, const std::vector<float*>& outs) {
+bool Program::run(const float* x, size_t samples, const std::vector<float*>& outs) {
+    std::atomic<bool> finite{true};
     const size_t workers = threads_.workers();
     const size_t whole = workers > 1 ? samples / workers * workers : 0;
     const auto run_sample = [&](size_t index, bool alone) {
         Loan team(*this);
         Sample sample(*this, *team, x, outs, index, alone);
         alone ? run_alone(sample) : threads_.run(sample);
+        if (!sample.finite()) finite = false;
     };
     prepare(whole ? workers : 1);
     if (whole) threads_.for_each(whole, [&](size_t index) { run_sample(index, true); });
     for (size_t index = whole; index < samples; ++index) run_sample(index, !shares_steps_);
+    return finite;
 }
 
 void Program::profile(const float* x, const std::vector<float*>& outs, double* ns) {

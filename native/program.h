@@ -72,8 +72,9 @@ class Program {
     void stage(Stage::Kind kind, size_t buffer, const float* a, size_t a_size, const float* b);
     void clip(float lower, float upper);
 
-    // x (samples, input) -> outs[i] (samples, output i). May be called from several threads at once.
-    void run(const float* x, size_t samples, const std::vector<float*>& outs);
+    // x (samples, input) -> outs[i] (samples, output i). False, and the outputs mean nothing, if x holds NaN
+    // or infinity. May be called from several threads at once.
+    bool run(const float* x, size_t samples, const std::vector<float*>& outs);
     // Runs one sample; ns (phases) gets the time that each phase took: the input, the steps, the outputs.
     void profile(const float* x, const std::vector<float*>& outs, double* ns);
     // What runs in each phase: a kernel of the set, or a step of its own.

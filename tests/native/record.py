@@ -75,11 +75,12 @@ class Program:
 
         return call
 
-    def run(self, x: np.ndarray, outs: list[np.ndarray]) -> None:
-        self._real.run(x=x, outs=outs)
+    def run(self, x: np.ndarray, outs: list[np.ndarray]) -> bool:
+        finite = self._real.run(x=x, outs=outs)
         test = os.environ["PYTEST_CURRENT_TEST"]
         parts = [text(test), integer(self._arena_bytes), integer(len(self._calls)), *self._calls]
         self.target.write(b"".join([*parts, array(x), integer(len(outs)), *map(array, outs)]))
+        return bool(finite)
 
 
 def real(value: Any) -> Any:

@@ -133,7 +133,7 @@ class Session:
         native = self._runner(x.shape[1:])
         if not isinstance(native, NativeRunner):
             raise InputError("isa", expected="an instruction set", found=self.isa, fix="pass another isa")
-        return native.profile(x, runs)
+        return native.profile(_finite(x), runs)
 
     def verify(self) -> None:
         """Run the golden input of the file; the outputs must equal the golden outputs, bit for bit.
@@ -173,7 +173,7 @@ def _choose(isa: str | None) -> str:
 def runner(graph: Graph, isa: str, threads: int = 1, precision: Precision = "highest") -> Runner:
     """Return a function from x (N, *shape of the input) to the outputs of `graph`, one array each."""
     if isa == REFERENCE:
-        return lambda x: reference.run(graph, x)
+        return lambda x: reference.run(graph, _finite(x))
     return NativeRunner(graph, isa, threads, precision)
 
 
@@ -187,7 +187,8 @@ class NativeRunner:
 
     def __call__(self, x: NDArray[np.float32]) -> _Outputs:
         outs = self._outputs(len(x))
-        self._program.run(x=self._flat(x), outs=outs)
+        if not self._program.run(x=self._flat(x), outs=outs):
+            _finite(x)
         return tuple(
             out.reshape(len(x), *value.shape).astype(_DTYPES[value.kind], copy=False)
             for out, value in zip(outs, self._values, strict=True)
@@ -221,7 +222,10 @@ def _checked(x: NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> NDArray[np.f
     if not np.can_cast(x.dtype, np.float32):
         expected = "float32, or a type it holds exactly"
         raise InputError("x", expected=expected, found=str(x.dtype), fix="use x.astype(numpy.float32)")
-    x = np.ascontiguousarray(x, np.float32)
+    return np.ascontiguousarray(x, np.float32)
+
+
+def _finite(x: NDArray[np.float32]) -> NDArray[np.float32]:
     if not np.isfinite(x).all():
         index = np.argwhere(~np.isfinite(x))[0].tolist()
         found = f"{x[tuple(index)]} at {index}"
