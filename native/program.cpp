@@ -95,6 +95,18 @@ void Program::conv(size_t source, const Window& window, int groups, int in_chann
         pack_lanes(bias, groups, out_channels, 1, kernels_.lanes), AlignedVector<float>(in_channels, 0.0f)});
     const Conv layer{
         window, groups, in_channels, out_channels, own->weight.data(), own->bias.data(), own->padding.data()};
+    if (pixels_of(window) == 1 && groups == 1) {
+        const int lanes = kernels_.lanes;
+        pointer_count_ = std::max(pointer_count_, static_cast<size_t>(kernels_.tile * taps_of(window)));
+        return add_row("conv", out_channels, lanes, depth,
+                       [=](Workspace& w, int first, int count, float* row) {
+                           Conv part = layer;
+                           part.weight += first * depth * lanes;
+                           part.bias += static_cast<ptrdiff_t>(first) * lanes;
+                           part.out_channels = std::min(count * lanes, out_channels - first * lanes);
+                           kernels_.conv(part, at<float>(w.arena, source), 0, 1, w.pointers.data(), row);
+                       });
+    }
     add_step("conv", pixels_of(window), groups * out_channels, taps_of(window), depth,
              [this, own, layer, source](Workspace& w, int first, int count) {
                  kernels_.conv(layer, at<float>(w.arena, source), first, count, w.pointers.data(),
@@ -172,11 +184,12 @@ void Program::tile_conv(size_t source, const Window& window, const ByteMap& layo
                          own->map.pixel_bytes, own->offsets.data(), own->weight.data()};
     tile_bytes_ = std::max(tile_bytes_, own->map.bytes());
     const size_t bytes = static_cast<size_t>(own->map.positions) * own->map.pixel_bytes;
-    add_layout("expand", own->map.positions, bytes, [this, own, source](Workspace& w, int first, int count) {
-        kernels_.tiles->expand(own->map, at<uint64_t>(w.arena, source), first, count,
-                               at<int8_t>(w.arena, arena_bytes_));
-        return w.rows.data();
-    });
+    add_parts("expand", own->map.positions, layout_work(bytes),
+              [this, own, source](Workspace& w, int first, int count) {
+                  kernels_.tiles->expand(own->map, at<uint64_t>(w.arena, source), first, count,
+                                         at<int8_t>(w.arena, arena_bytes_));
+                  return w.rows.data();
+              });
     add_step("binary_conv by tiles", own->map.out_positions, out_channels, 0, taps_of(window) * words,
              [this, own, layer](Workspace& w, int first, int count) {
                  kernels_.tiles->conv(layer, at<int8_t>(w.arena, arena_bytes_), first, count,
@@ -207,12 +220,28 @@ void Program::run_conv(size_t source, const Window& window, int in_channels, int
                         own->weight.data(),
                         own->bias.data()};
     tile_bytes_ = std::max(tile_bytes_, map.bytes());
-    add_layout("split", map.lines + 1, map.parts * map.part_numbers,
-               [this, own, source](Workspace& w, int first, int count) {
-                   kernels_.tiles->split(own->map, at<float>(w.arena, source), first, count,
-                                         at<uint16_t>(w.arena, arena_bytes_));
-                   return w.rows.data();
-               });
+    add_parts("split", map.lines + 1, layout_work(map.parts * map.part_numbers),
+              [this, own, source](Workspace& w, int first, int count) {
+                  kernels_.tiles->split(own->map, at<float>(w.arena, source), first, count,
+                                        at<uint16_t>(w.arena, arena_bytes_));
+                  return w.rows.data();
+              });
+    if (pixels_of(window) == 1) {
+        const int strip = kernels_.tiles->strip;
+        const ptrdiff_t vector_numbers = static_cast<ptrdiff_t>(layer.steps) * map.parts * 512;
+        row_floats_ = std::max(row_floats_, static_cast<size_t>(layer.vectors) * strip * 16);
+        return add_row("conv by tiles", out_channels, 16, taps_of(window) * in_channels,
+                       [=](Workspace& w, int first, int count, float* row) {
+                           RunConv part = layer;
+                           part.vectors = count;
+                           part.weight += first * vector_numbers;
+                           part.bias += static_cast<ptrdiff_t>(first) * 16;
+                           kernels_.tiles->run_conv(part, at<uint16_t>(w.arena, arena_bytes_), 0, 1,
+                                                    w.rows.data());
+                           for (int v = 0; v < count; ++v)
+                               std::copy_n(w.rows.data() + v * strip * 16, 16, row + 16 * v);
+                       });
+    }
     add_step("conv by tiles", map.out_positions, out_channels, 0, taps_of(window) * in_channels,
              [this, own, layer](Workspace& w, int first, int count) {
                  kernels_.tiles->run_conv(layer, at<uint16_t>(w.arena, arena_bytes_), first, count,
@@ -226,8 +255,7 @@ void Program::run_conv(size_t source, const Window& window, int in_channels, int
 // offset.
 size_t Program::regroup(size_t source, int pixels, int groups, int channels) {
     const size_t from_words = words_for(groups * channels), to_words = words_for(channels);
-    const size_t offset = arena_bytes_;
-    arena_bytes_ += (pixels * groups * to_words * sizeof(uint64_t) + 63) / 64 * 64;
+    const size_t offset = reserve(pixels * groups * to_words * sizeof(uint64_t));
     add_step("regroup", 1, 0, 0, 0, [=](Workspace& w, int, int) {
         const uint64_t* from = at<uint64_t>(w.arena, source);
         uint64_t* to = at<uint64_t>(w.arena, offset);
@@ -364,17 +392,27 @@ void Program::pointwise(const Buffer& source) {
     });
 }
 
-void Program::add_layout(std::string kernel, int parts, size_t numbers, Rows rows) {
-    steps_.push_back({std::move(kernel),
-                      std::move(rows),
-                      parts,
-                      0,
-                      parts,
-                      piece_of(parts, 1),
-                      layout_work(numbers),
-                      {},
-                      {}});
-    shares_steps_ = shares_steps_ || is_worth_sharing(steps_.back().work);
+void Program::add_parts(std::string kernel, int parts, double work, Rows rows) {
+    steps_.push_back({std::move(kernel), std::move(rows), parts, 0, parts, piece_of(parts, 1), work, {}, {}});
+    shares_steps_ = shares_steps_ || is_worth_sharing(work);
+}
+
+void Program::add_row(const std::string& kernel, int channels, int lanes, double operands,
+                      const Vectors& compute) {
+    const int vectors = (channels + lanes - 1) / lanes;
+    const size_t offset = reserve(static_cast<size_t>(vectors) * lanes * sizeof(float));
+    add_parts(kernel, vectors, channels * operands, [=](Workspace& w, int first, int count) {
+        compute(w, first, count, at<float>(w.arena, offset) + static_cast<ptrdiff_t>(first) * lanes);
+        return w.rows.data();
+    });
+    add_step(kernel, 1, channels, 0, 0, [=](Workspace& w, int, int) { return at<float>(w.arena, offset); });
+}
+
+// Memory behind the arena that is used for nothing else.
+size_t Program::reserve(size_t bytes) {
+    const size_t offset = arena_bytes_;
+    arena_bytes_ += (bytes + 63) / 64 * 64;
+    return offset;
 }
 
 // The same for each worker.

@@ -119,13 +119,17 @@ class Program {
 
     // `operands` are the numbers, or words of signs, that one number of the result is computed from.
     void add_step(std::string kernel, int pixels, int channels, int taps, double operands, Rows rows);
-    // A step that lays out a map of `numbers` for the next; `parts` can be laid out by themselves.
-    void add_layout(std::string kernel, int parts, size_t numbers, Rows rows);
+    // A step that stores what it makes by itself, for the next; so it can any of `parts`.
+    void add_parts(std::string kernel, int parts, double work, Rows rows);
+    // A layer of one pixel, of which `compute` makes vectors first ... first + count of `lanes` channels.
+    using Vectors = std::function<void(Workspace&, int first, int count, float* row)>;
+    void add_row(const std::string& kernel, int channels, int lanes, double operands, const Vectors& compute);
     void tile_conv(size_t source, const Window& window, const ByteMap& layout, int out_channels, int words,
                    const uint32_t* weight);
     void run_conv(size_t source, const Window& window, int in_channels, int out_channels, const float* weight,
                   const float* bias);
     void by_tiles(int out_w, int pitch, bool sums);
+    size_t reserve(size_t bytes);
     size_t regroup(size_t source, int pixels, int groups, int channels);
     std::unique_ptr<Team> new_team() const;
     void prepare(size_t samples);
