@@ -99,7 +99,8 @@ void Program::conv(size_t source, const Window& window, int groups, int in_chann
         const int lanes = kernels_.lanes;
         pointer_count_ = std::max(pointer_count_, static_cast<size_t>(kernels_.tile * taps_of(window)));
         return add_row("conv", out_channels, lanes, depth,
-                       [=](Workspace& w, int first, int count, float* row) {
+                       [this, own, layer, source, depth, lanes, out_channels](Workspace& w, int first,
+                                                                              int count, float* row) {
                            Conv part = layer;
                            part.weight += first * depth * lanes;
                            part.bias += static_cast<ptrdiff_t>(first) * lanes;
@@ -230,17 +231,16 @@ void Program::run_conv(size_t source, const Window& window, int in_channels, int
         const int strip = kernels_.tiles->strip;
         const ptrdiff_t vector_numbers = static_cast<ptrdiff_t>(layer.steps) * map.parts * 512;
         row_floats_ = std::max(row_floats_, static_cast<size_t>(layer.vectors) * strip * 16);
-        return add_row("conv by tiles", out_channels, 16, taps_of(window) * in_channels,
-                       [=](Workspace& w, int first, int count, float* row) {
-                           RunConv part = layer;
-                           part.vectors = count;
-                           part.weight += first * vector_numbers;
-                           part.bias += static_cast<ptrdiff_t>(first) * 16;
-                           kernels_.tiles->run_conv(part, at<uint16_t>(w.arena, arena_bytes_), 0, 1,
-                                                    w.rows.data());
-                           for (int v = 0; v < count; ++v)
-                               std::copy_n(w.rows.data() + v * strip * 16, 16, row + 16 * v);
-                       });
+        return add_row(
+            "conv by tiles", out_channels, 16, taps_of(window) * in_channels,
+            [this, own, layer, vector_numbers, strip](Workspace& w, int first, int count, float* row) {
+                RunConv part = layer;
+                part.vectors = count;
+                part.weight += first * vector_numbers;
+                part.bias += static_cast<ptrdiff_t>(first) * 16;
+                kernels_.tiles->run_conv(part, at<uint16_t>(w.arena, arena_bytes_), 0, 1, w.rows.data());
+                for (int v = 0; v < count; ++v) std::copy_n(w.rows.data() + v * strip * 16, 16, row + 16 * v);
+            });
     }
     add_step("conv by tiles", map.out_positions, out_channels, 0, taps_of(window) * in_channels,
              [this, own, layer](Workspace& w, int first, int count) {

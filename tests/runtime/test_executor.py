@@ -61,6 +61,56 @@ def test_threads_change_no_bit(isa, threads, channels, height, width):
                 np.testing.assert_array_equal(found, expected)
 
 
+def picture_network(outputs: int = 330) -> Graph:
+    """A stem on a picture, a mean and a linear layer: what threads share by halves and by outputs."""
+    rng = np.random.default_rng(0)
+    window = {"stride": (8, 8), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
+    stem = {
+        "weight": rng.standard_normal((200, 3, 3, 3), np.float32),
+        "bias": rng.standard_normal(200, np.float32),
+    }
+    last = {
+        "weight": rng.standard_normal((outputs, 200), np.float32),
+        "bias": rng.standard_normal(outputs, np.float32),
+    }
+    nodes = (
+        Node("stem", "conv2d", ("x",), window, stem),
+        Node("mean", "global_avg_pool", ("stem",), {}, {}),
+        Node("vector", "flatten", ("mean",), {}, {}),
+        Node("scores", "linear", ("vector",), {}, last),
+    )
+    return Graph(Value("x", (3, 87, 101), "float32"), nodes, ("scores",))
+
+
+@pytest.mark.parametrize("isa", instruction_sets())
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_threads_share_a_picture_and_the_outputs_of_one_pixel(isa, precision):
+    graph = picture_network()
+    x = np.random.default_rng(1).standard_normal((3, *graph.input.shape), np.float32)
+    (one,) = NativeRunner(graph, isa, 1, precision)(x)
+    for threads in (2, 3):
+        np.testing.assert_array_equal(NativeRunner(graph, isa, threads, precision)(x)[0], one)
+    if precision == "highest":
+        np.testing.assert_array_equal(one, reference.run(graph, x)[0])
+
+
+@pytest.mark.parametrize("isa", instruction_sets())
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_finds_what_is_no_number_in_any_part_of_the_input(isa, threads, number):
+    graph = picture_network(outputs=3)
+    run = NativeRunner(graph, isa, threads)
+    x = np.zeros((3, *graph.input.shape), np.float32)
+    for index in [(0, 0, 0, 0), (1, 2, 43, 99), (2, 2, 86, 100)]:
+        x[index] = number
+        found = rf"found {number} at \[{', '.join(map(str, index))}\]"
+        with pytest.raises(InputError, match=found):
+            run(x)
+        x[index] = np.finfo(np.float32).max
+        run(x)
+        x[index] = 0
+
+
 def test_allocations_exceptions_and_callers_at_once(tmp_path):
     """In C++, with the portable kernels alone, which compile fastest."""
     compiler = os.environ.get("CXX") or shutil.which("c++") or "g++"
