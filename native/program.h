@@ -119,7 +119,7 @@ class Program {
 
     // `operands` are the numbers, or words of signs, that one number of the result is computed from.
     void add_step(std::string kernel, int pixels, int channels, int taps, double operands, Rows rows);
-    // A step that stores what it makes by itself, for the next; so it can any of `parts`.
+    // A step that stores what it makes, for the next; each of its `parts` can be made alone.
     void add_parts(std::string kernel, int parts, double work, Rows rows);
     // A layer of one pixel, of which `compute` makes vectors first ... first + count of `lanes` channels.
     using Vectors = std::function<void(Workspace&, int first, int count, float* row)>;

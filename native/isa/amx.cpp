@@ -294,7 +294,7 @@ void run_strips(const RunConv& conv, const uint16_t* map, int count, float* rows
     run_strip<1, parts>(conv, map, rows);
 }
 
-// The same of one output vector, by the register that its number leaves free.
+// Likewise of one vector of outputs, by the tile in 4 and, of two parts, 5.
 #define ADD_VECTOR(vector, by)                                                \
     _tile_loadd(by, weight + vector * vector_numbers, 64);                    \
     _tile_dpbf16ps(vector, 4, by);                                            \
