@@ -80,9 +80,9 @@ void profile(Program& program, const Samples& x, const std::vector<Results>& out
 int per_group(size_t channels, int groups) { return static_cast<int>(channels) / groups; }
 
 void conv(Program& program, size_t source, const Window& window, int groups, const Weight& weight,
-          const Floats& bias) {
+          const Floats& bias, bool apart) {
     program.conv(source, window, groups, static_cast<int>(weight.shape(3)),
-                 per_group(weight.shape(0), groups), weight.data(), bias.data());
+                 per_group(weight.shape(0), groups), weight.data(), bias.data(), apart);
 }
 
 void binary_conv(Program& program, size_t source, const Window& window, int groups, int in_channels,
@@ -145,7 +145,8 @@ NB_MODULE(_native, m) {
         .def("set_input", &Program::set_input, "buffer"_a)
         .def("add_output", &Program::add_output, "buffer"_a)
         .def("allow_bfloat16", &Program::allow_bfloat16, "parts"_a)
-        .def("conv", &conv, "source"_a, "window"_a, "groups"_a, "weight"_a.noconvert(), "bias"_a.noconvert())
+        .def("conv", &conv, "source"_a, "window"_a, "groups"_a, "weight"_a.noconvert(), "bias"_a.noconvert(),
+             "apart"_a)
         .def("binary_conv", &binary_conv, "source"_a, "window"_a, "groups"_a, "in_channels"_a,
              "weight"_a.noconvert(), "pad_value"_a)
         .def("max_pool", &Program::max_pool, "source"_a, "pool"_a)
@@ -158,6 +159,7 @@ NB_MODULE(_native, m) {
         .def("concat", &Program::concat, "sources"_a)
         .def("softmax", &Program::softmax, "source"_a)
         .def("pointwise", &Program::pointwise, "source"_a)
+        .def("run_within_last", &Program::run_within_last, "index"_a)
         .def("scale", &one_parameter<Stage::scale>, "alpha"_a.noconvert())
         .def("affine", &affine, "scale"_a.noconvert(), "shift"_a.noconvert())
         .def("relu", [](Program& program) { program.stage(Stage::relu); })

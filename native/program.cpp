@@ -76,15 +76,15 @@ void Program::add_step(std::string kernel, int pixels, int channels, int taps, d
     const double work = static_cast<double>(pixels) * channels * (operands + epilogue_operands);
     pointer_count_ = std::max(pointer_count_, static_cast<size_t>(strip) * taps);
     row_floats_ = std::max(row_floats_, static_cast<size_t>(std::min(strip, pixels)) * channels);
-    steps_.push_back({std::move(kernel), std::move(rows), pixels, channels, strip, strip, work, {}, {}});
+    steps_.push_back({std::move(kernel), std::move(rows), pixels, channels, strip, strip, work, {}, {}, {}});
     shares_steps_ = shares_steps_ || is_worth_sharing(steps_.back().work);
 }
 
 void Program::conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
-                   const float* weight, const float* bias) {
+                   const float* weight, const float* bias, bool apart) {
     if (bfloat16_parts_ && kernels_.tiles && groups == 1 && RunMap::fits(window) &&
         (pixels_of(window) >= least_pixels || bfloat16_parts_ == 1)) {
-        return run_conv(source, window, in_channels, out_channels, weight, bias);
+        return run_conv(source, window, in_channels, out_channels, weight, bias, apart);
     }
     struct Constants {
         AlignedVector<float> weight, bias, padding;
@@ -201,7 +201,7 @@ void Program::tile_conv(size_t source, const Window& window, const ByteMap& layo
 }
 
 void Program::run_conv(size_t source, const Window& window, int in_channels, int out_channels,
-                       const float* weight, const float* bias) {
+                       const float* weight, const float* bias, bool apart) {
     struct Constants {
         RunMap map;
         AlignedVector<uint16_t> weight;
@@ -220,11 +220,13 @@ void Program::run_conv(size_t source, const Window& window, int in_channels, int
                         map.steps.data(),
                         own->weight.data(),
                         own->bias.data()};
-    tile_bytes_ = std::max(tile_bytes_, map.bytes());
+    const size_t own_place = apart ? reserve(map.bytes()) : 0;
+    const auto place = [this, apart, own_place] { return apart ? own_place : arena_bytes_; };
+    if (!apart) tile_bytes_ = std::max(tile_bytes_, map.bytes());
     add_parts("split", map.lines + 1, layout_work(map.parts * map.part_numbers),
-              [this, own, source](Workspace& w, int first, int count) {
+              [this, own, source, place](Workspace& w, int first, int count) {
                   kernels_.tiles->split(own->map, at<float>(w.arena, source), first, count,
-                                        at<uint16_t>(w.arena, arena_bytes_));
+                                        at<uint16_t>(w.arena, place()));
                   return w.rows.data();
               });
     if (pixels_of(window) == 1) {
@@ -233,19 +235,18 @@ void Program::run_conv(size_t source, const Window& window, int in_channels, int
         row_floats_ = std::max(row_floats_, static_cast<size_t>(layer.vectors) * strip * 16);
         return add_row(
             "conv by tiles", out_channels, 16, taps_of(window) * in_channels,
-            [this, own, layer, vector_numbers, strip](Workspace& w, int first, int count, float* row) {
+            [this, own, layer, place, vector_numbers, strip](Workspace& w, int first, int count, float* row) {
                 RunConv part = layer;
                 part.vectors = count;
                 part.weight += first * vector_numbers;
                 part.bias += static_cast<ptrdiff_t>(first) * 16;
-                kernels_.tiles->run_conv(part, at<uint16_t>(w.arena, arena_bytes_), 0, 1, w.rows.data());
+                kernels_.tiles->run_conv(part, at<uint16_t>(w.arena, place()), 0, 1, w.rows.data());
                 for (int v = 0; v < count; ++v) std::copy_n(w.rows.data() + v * strip * 16, 16, row + 16 * v);
             });
     }
     add_step("conv by tiles", map.out_positions, out_channels, 0, taps_of(window) * in_channels,
-             [this, own, layer](Workspace& w, int first, int count) {
-                 kernels_.tiles->run_conv(layer, at<uint16_t>(w.arena, arena_bytes_), first, count,
-                                          w.rows.data());
+             [this, own, layer, place](Workspace& w, int first, int count) {
+                 kernels_.tiles->run_conv(layer, at<uint16_t>(w.arena, place()), first, count, w.rows.data());
                  return w.rows.data();
              });
     by_tiles(window.out_w, map.pitch, false);
@@ -297,7 +298,7 @@ void Program::max_pool_of_last(const Pool& pool) {
         float* map = space.band.data() - static_cast<ptrdiff_t>(begin) * line;
         for (int at = begin * pitch; at < end; at += from->strip) {
             const int part = std::min(from->strip, end - at);
-            finish(*from, from->rows(space, at, part), at, part, reinterpret_cast<char*>(map));
+            run_strip(*from, at, part, space, reinterpret_cast<char*>(map));
         }
         kernels_.max_pool(pool, map, first, count, space.rows.data());
         return space.rows.data();
@@ -392,8 +393,23 @@ void Program::pointwise(const Buffer& source) {
     });
 }
 
+void Program::run_within_last(size_t index) {
+    const auto step = steps_.begin() + static_cast<ptrdiff_t>(index);
+    steps_.back().work += step->work;
+    steps_.back().kernel = step->kernel + ", " + steps_.back().kernel;
+    steps_.back().within = std::make_shared<Step>(std::move(*step));
+    steps_.erase(step);
+}
+
+// The pixel that a row stands for, or the one after it where it stands for none.
+int Program::Step::pixel_at(int row) const {
+    const auto [out_w, pitch, sums] = tile_layout;
+    return pitch ? row / pitch * out_w + std::min(row % pitch, out_w) : row;
+}
+
 void Program::add_parts(std::string kernel, int parts, double work, Rows rows) {
-    steps_.push_back({std::move(kernel), std::move(rows), parts, 0, parts, piece_of(parts, 1), work, {}, {}});
+    steps_.push_back(
+        {std::move(kernel), std::move(rows), parts, 0, parts, piece_of(parts, 1), work, {}, {}, {}});
     shares_steps_ = shares_steps_ || is_worth_sharing(work);
 }
 
@@ -512,7 +528,8 @@ class Program::Sample final : public Work {
         const Step& step = program_.steps_[phase - 1];
         const int piece = is_shared(step) ? step.piece : step.pixels;
         const int first = static_cast<int>(item) * piece;
-        program_.run_strips(step, first, std::min(first + piece, step.pixels), team_.workers[worker]);
+        program_.run_strips(step, first, std::min(first + piece, step.pixels), team_.workers[worker],
+                            team_.arena.data());
     }
 
     void completed(size_t) override {
@@ -602,12 +619,18 @@ std::vector<std::string> Program::phases() const {
 
 bool Program::is_worth_sharing(double work) const { return threads_.workers() > 1 && work >= worth_sharing; }
 
-// Pixels first ... last, a strip at a time.
-void Program::run_strips(const Step& step, int first, int last, Workspace& workspace) const {
+// Pixels first ... last, a strip at a time; the stages' buffers lie in `arena`.
+void Program::run_strips(const Step& step, int first, int last, Workspace& workspace, char* arena) const {
     for (; first < last; first += step.strip) {
         const int count = std::min(step.strip, last - first);
-        finish(step, step.rows(workspace, first, count), first, count, workspace.arena);
+        run_strip(step, first, count, workspace, arena);
     }
+}
+
+void Program::run_strip(const Step& step, int first, int count, Workspace& workspace, char* arena) const {
+    if (step.within)
+        run_strips(*step.within, step.pixel_at(first), step.pixel_at(first + count), workspace, arena);
+    finish(step, step.rows(workspace, first, count), first, count, arena);
 }
 
 // Takes the rows of a strip through the stages.

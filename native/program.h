@@ -45,8 +45,9 @@ class Program {
     void allow_bfloat16(int parts) { bfloat16_parts_ = parts; }
 
     // Weights are (groups * out_channels, kh, kw, in_channels or words), biases (groups * out_channels).
+    // What a layer `apart` has laid out is still there when the next one runs.
     void conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
-              const float* weight, const float* bias);
+              const float* weight, const float* bias, bool apart);
     // `words` 32-bit words of weight hold the `in_channels` signs of a group; unused bits are 0.
     void binary_conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
                      int words, const uint32_t* weight, int pad_value);
@@ -65,6 +66,9 @@ class Program {
     void softmax(const Buffer& source);
     // No operation of its own: the stages take their rows from a buffer.
     void pointwise(const Buffer& source);
+    // From now on step `index`, of as many pixels, runs within the last one: what it stores of the pixels of
+    // a strip, just before that strip, is still in the cache when the last one adds it.
+    void run_within_last(size_t index);
 
     // Adds a stage to the last step. Parameters are copied.
     void stage(Stage::Kind kind);
@@ -115,6 +119,9 @@ class Program {
         double work;  // see worth_sharing
         std::vector<Stage> stages;
         TileLayout tile_layout;
+        std::shared_ptr<const Step> within;
+
+        int pixel_at(int row) const;
     };
 
     // `operands` are the numbers, or words of signs, that one number of the result is computed from.
@@ -127,7 +134,7 @@ class Program {
     void tile_conv(size_t source, const Window& window, const ByteMap& layout, int out_channels, int words,
                    const uint32_t* weight);
     void run_conv(size_t source, const Window& window, int in_channels, int out_channels, const float* weight,
-                  const float* bias);
+                  const float* bias, bool apart);
     void by_tiles(int out_w, int pitch, bool sums);
     size_t reserve(size_t bytes);
     size_t regroup(size_t source, int pixels, int groups, int channels);
@@ -135,7 +142,8 @@ class Program {
     void prepare(size_t samples);
     bool is_worth_sharing(double work) const;
     int piece_of(int pixels, int multiple) const;
-    void run_strips(const Step& step, int first, int last, Workspace& workspace) const;
+    void run_strips(const Step& step, int first, int last, Workspace& workspace, char* arena) const;
+    void run_strip(const Step& step, int first, int count, Workspace& workspace, char* arena) const;
     void finish(const Step& step, const float* rows, int first, int count, char* arena) const;
     void store_output(const Buffer& output, const char* arena, float* out) const;
 

@@ -151,7 +151,8 @@ int size_at(const Call& call, const char* name, int axis) {
 void conv(Program& program, const Call& call) {
     const int groups = call.integer("groups");
     program.conv(source_of(call), window_of(call, "window"), groups, size_at(call, "weight", 3),
-                 size_at(call, "weight", 0) / groups, call["weight"].as<float>(), call["bias"].as<float>());
+                 size_at(call, "weight", 0) / groups, call["weight"].as<float>(), call["bias"].as<float>(),
+                 call.integer("apart"));
 }
 
 void binary_conv(Program& program, const Call& call) {
@@ -209,6 +210,7 @@ const std::map<std::string, Method> methods = {
     {"concat", concat},
     {"softmax", [](Program& p, const Call& c) { p.softmax(buffer_at(c, "source")); }},
     {"pointwise", [](Program& p, const Call& c) { p.pointwise(buffer_at(c, "buffer")); }},
+    {"run_within_last", [](Program& p, const Call& c) { p.run_within_last(c.integer("index")); }},
     {"scale", [](Program& p, const Call& c) { stage(p, Stage::scale, c, "alpha"); }},
     {"affine", affine},
     {"relu", [](Program& p, const Call&) { p.stage(Stage::relu); }},

@@ -29,6 +29,10 @@ class Builder:
     def signs(self, *shape: int) -> np.ndarray:
         return self.rng.choice(np.array([-1, 1], np.int8), shape)
 
+    def window(self, k: int) -> tuple[dict[str, np.ndarray], dict[str, object]]:
+        weight = self.floats(self.c, k, k, self.c) / (3 * self.c)
+        return {"weight": weight, "bias": self.floats(self.c)}, {**SAME, "padding": 4 * (k // 2,)}
+
     def add(self, op: str, *inputs: str) -> str:
         c = self.c
         tensors, attributes = {
@@ -37,7 +41,7 @@ class Builder:
                 {"weight": pack_signs(self.signs(c, 3, 3, c))},
                 {**SAME, "pad_value": int(self.rng.integers(-1, 2))},
             ),
-            "conv2d": lambda: ({"weight": self.floats(c, 3, 3, c) / (3 * c), "bias": self.floats(c)}, SAME),
+            "conv2d": lambda: self.rng.choice([self.window(3), self.window(1)]),
             "scale": lambda: ({"alpha": self.floats(c) / c}, {}),
             "affine": lambda: ({"scale": self.floats(c), "shift": self.floats(c)}, {}),
             "prelu": lambda: ({"slope": self.floats(c)}, {}),
@@ -191,3 +195,44 @@ def test_a_pool_takes_the_map_of_a_convolution_in_bands(isa, threads, height, wi
     assert [step.of_last for graph in (whole, bands) for step in plan(graph)] == [False, False, False, True]
     x = np.random.default_rng(1).standard_normal((4, 33, height, width), np.float32)
     np.testing.assert_array_equal(runner(bands, isa, threads)(x)[0], runner(whole, isa, threads)(x)[1])
+
+
+def with_a_shortcut(channels: int, side: int, stride: int, *outputs: str, pool: bool = False) -> Graph:
+    """A block whose shortcut is a convolution of single pixels; `outputs` are what is stored besides."""
+    builder = Builder(np.random.default_rng(0), channels)
+    window = {**SAME, "stride": (stride, stride)}
+    point = {"weight": builder.floats(channels, 1, 1, 12), "bias": builder.floats(channels)}
+    border = {"threshold": builder.floats(12), "direction": builder.signs(12)}
+    bits = {"weight": pack_signs(builder.signs(channels, 3, 3, 12))}
+    builder.nodes = [
+        Node("shortcut", "conv2d", ("x",), {**window, "padding": (0, 0, 0, 0)}, point),
+        Node("signs", "threshold", ("x",), {}, border),
+        Node("sums", "binary_conv2d", ("signs",), {**window, "pad_value": 0}, bits),
+    ]
+    last = builder.add("relu", builder.add("add", builder.add("scale", "sums"), "shortcut"))
+    if pool:
+        attributes = {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1, 1, 1)}
+        builder.nodes.append(Node("pool", "max_pool2d", (last,), attributes))
+        last = "pool"
+    return Graph(Value("x", (12, side, side), "float32"), tuple(builder.nodes), (last, *outputs))
+
+
+@every_set
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("pool", [False, True])
+@pytest.mark.parametrize(("channels", "side", "stride"), [(64, 23, 1), (33, 50, 2), (200, 7, 1), (16, 1, 1)])
+def test_a_shortcut_is_made_where_it_is_added(isa, threads, pool, channels, side, stride):
+    graph = with_a_shortcut(channels, side, stride, pool=pool)
+    assert [step.within_next for step in plan(graph)][:3] == [False, True, False]
+    assert [step.of_last for step in plan(graph)][3:] == [True] * pool
+    x = samples(graph, 4)
+    expect_equal(runner(graph, isa, threads)(x), reference.run(graph, x))
+    for precision in ("high", "medium"):
+        one, several = (runner(graph, isa, n, precision)(x) for n in (1, threads))
+        whole = runner(with_a_shortcut(channels, side, stride, "shortcut", pool=pool), isa, 1, precision)(x)
+        expect_equal(several, one)
+        expect_equal(one, whole[:1])
+
+
+def test_a_shortcut_that_is_read_elsewhere_is_made_before():
+    assert not any(step.within_next for step in plan(with_a_shortcut(16, 5, 1, "shortcut")))

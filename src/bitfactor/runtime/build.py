@@ -51,15 +51,19 @@ def build(
     if bfloat16_parts:
         program.allow_bfloat16(parts=bfloat16_parts)
     program.set_input(buffers[graph.input.name])
+    within = False
     for step in steps:
         before = program.step_count()
         _add_rows(program, graph, step, offsets, buffers)
         for stage in step.stages:
             STAGES[stage.op](program, stage, buffers)
+        if within:
+            program.run_within_last(index=before - 1)
         operations = (step.node.op if step.node else "", *(stage.op for stage in step.stages))
         names = tuple(node.name for node in step.nodes)
         layer = Layer(names, tuple(filter(None, operations)), program.step_count() - before)
-        layers.append(layers.pop().and_then(layer) if step.of_last else layer)
+        layers.append(layers.pop().and_then(layer) if step.of_last or within else layer)
+        within = step.within_next
     for name in graph.outputs:
         program.add_output(buffers[name])
     return program, (*layers, Layer(graph.outputs, (), 1))
@@ -68,10 +72,13 @@ def build(
 def _place(graph: Graph, steps: Sequence[Step]) -> tuple[dict[str, int], int]:
     """Return the byte offset of each value that is in memory, and the bytes of the arena.
 
-    A step and one `of_last` run at the same time; what passes between them has no place of its own.
+    A step and one `of_last` run at the same time; what passes between them has no place of its own. So do one
+    `within_next` and the one after it.
     """
-    times = list(accumulate(not step.of_last for step in steps))
+    within = [False, *(step.within_next for step in steps)]
+    times = list(accumulate(not (step.of_last or within[i]) for i, step in enumerate(steps)))
     passed = [step.sources[0] for step in steps if step.of_last]
+    passed += [steps[i - 2].writes[0] for i, step in enumerate(steps) if step.of_last and within[i - 1]]
     first = {graph.input.name: 0}
     last = {graph.input.name: 0}
     for i, step in zip(times, steps, strict=True):
@@ -81,7 +88,7 @@ def _place(graph: Graph, steps: Sequence[Step]) -> tuple[dict[str, int], int]:
     home = {name: name for name in first if name not in passed}
     for i, step in zip(times, steps, strict=True):
         for value, addend in _in_place(step):
-            if last[addend] == i:
+            if addend in home and last[addend] == i:
                 home[value] = home[addend]
                 last[home[value]] = last[value]
     lifetimes = {
@@ -137,7 +144,8 @@ def _add_rows(
         WHOLE[step.node.op](program, buffers[source])
     else:
         shapes = graph.values[source].shape, graph.values[step.node.name].shape
-        FROM_SHAPES[step.node.op](program, step.node, offsets[source], *shapes)
+        more = {"apart": True} if step.within_next else {}
+        FROM_SHAPES[step.node.op](program, step.node, offsets[source], *shapes, **more)
 
 
 _Shape = tuple[int, ...]
@@ -172,16 +180,19 @@ def _words(weight: NDArray[np.uint64], channels: int) -> NDArray[np.uint32]:
     return np.ascontiguousarray(np.ascontiguousarray(weight).view(np.uint32)[..., : -(-channels // 32)])
 
 
-def _conv2d(program: _native.Program, node: Node, source: int, x: _Shape, y: _Shape) -> None:
+def _conv2d(
+    program: _native.Program, node: Node, source: int, x: _Shape, y: _Shape, apart: bool = False
+) -> None:
     weight, bias = _floats(real_weight(node)), _floats(node.tensors["bias"])
     groups: Any = node.attributes["groups"]
     window = _window(node, x, y, weight.shape[1:3])
-    program.conv(source=source, window=window, groups=groups, weight=weight, bias=bias)
+    program.conv(source=source, window=window, groups=groups, weight=weight, bias=bias, apart=apart)
 
 
 def _linear(program: _native.Program, node: Node, source: int, x: _Shape, y: _Shape) -> None:
     weight = _floats(real_weight(node)).reshape(*y, 1, 1, -1)
-    program.conv(source=source, window=_point(), groups=1, weight=weight, bias=_floats(node.tensors["bias"]))
+    bias = _floats(node.tensors["bias"])
+    program.conv(source=source, window=_point(), groups=1, weight=weight, bias=bias, apart=False)
 
 
 def _binary_conv2d(program: _native.Program, node: Node, source: int, x: _Shape, y: _Shape) -> None:

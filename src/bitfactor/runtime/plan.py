@@ -38,13 +38,15 @@ class Step:
     """`node` gives the rows, from the values `sources`; where it is None, the only source has them.
 
     `of_last` is whether the source is all that the step before makes, and read here alone: then it need never
-    stand in memory as a whole.
+    stand in memory as a whole. `within_next` is whether all that this step makes is read by the next one
+    alone, which adds it: a shortcut, made a strip at a time just before.
     """
 
     node: Node | None
     sources: tuple[str, ...]
     stages: tuple[Stage, ...]
     of_last: bool = False
+    within_next: bool = False
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -69,7 +71,8 @@ def plan(graph: Graph) -> tuple[Step, ...]:
     InputError
         If a binary layer sums 2^24 signs or more.
     """
-    return tuple(_Planner(graph).steps())
+    planner = _Planner(graph)
+    return tuple(planner.bands(planner.shortcuts([*planner.steps()])))
 
 
 class _Planner:
@@ -85,26 +88,52 @@ class _Planner:
         self.stored = {graph.input.name}
 
     def steps(self) -> Iterator[Step]:
-        last = None
         for node in self.graph.nodes:
             if node.name in self.done:
                 continue
             _expect_exact_sums(node, self.graph)
             step = self._begin(node)
-            if last and node.op == "max_pool2d":
-                step = replace(step, of_last=self._is_all_of(last, node.inputs[0]))
             self.stored.update(step.writes)
-            last = step
             yield step
 
-    def _is_all_of(self, step: Step, value: str) -> bool:
-        """Whether the step is a convolution that makes nothing but `value`, from its sources alone."""
+    def shortcuts(self, steps: list[Step]) -> list[Step]:
+        """Return the steps with each shortcut that is a convolution of single pixels where it is added."""
+        for shortcut in [step for step in steps if self._is_of_single_pixels(step)]:
+            value = shortcut.writes[-1]
+            adding = next((step for step in steps if _adds(step, value)), None)
+            if adding and self._makes_only(shortcut, value):
+                steps.remove(shortcut)
+                steps.insert(steps.index(adding), replace(shortcut, within_next=True))
+        return steps
+
+    def bands(self, steps: list[Step]) -> Iterator[Step]:
+        """Yield the steps; a pool that reads all that the one before makes takes it in bands."""
+        for i, step in enumerate(steps):
+            if i and step.node and step.node.op == "max_pool2d":
+                within = steps[i - 2].writes if i > 1 and steps[i - 2].within_next else ()
+                step = replace(step, of_last=self._makes_only(steps[i - 1], step.sources[0], *within))
+            yield step
+
+    def _makes_only(self, step: Step, value: str, *within: str) -> bool:
+        """Whether the step is a convolution that makes `value` for one reader, and reads nothing but sources.
+
+        What is made within it does not count.
+        """
+        values = [stage.value for stage in step.stages if stage.value and stage.value not in within]
         return (
-            step.node is not None
-            and step.node.op in ("conv2d", "binary_conv2d")
-            and [stage.value for stage in step.stages if stage.value] == [value]
+            _is_convolution(step)
+            and values == [value]
             and len(self.consumers[value]) == 1
             and value not in self.graph.outputs
+        )
+
+    def _is_of_single_pixels(self, step: Step) -> bool:
+        node = step.node
+        return (
+            node is not None
+            and node.op == "conv2d"
+            and node.tensors["weight"].shape[1:3] == (1, 1)
+            and not any(node.attributes["padding"])
         )
 
     def _begin(self, node: Node) -> Step:
@@ -144,6 +173,15 @@ class _Planner:
             if node.op == "threshold" and node.name not in self.done:
                 self.done.add(node.name)
                 yield Stage("threshold", node, node.name)
+
+
+def _is_convolution(step: Step) -> bool:
+    return step.node is not None and step.node.op in ("conv2d", "binary_conv2d")
+
+
+def _adds(step: Step, value: str) -> bool:
+    added = [stage.value for stage in step.stages if stage.op == "add"]
+    return _is_convolution(step) and value in added and value not in step.sources
 
 
 def _expect_exact_sums(node: Node, graph: Graph) -> None:
