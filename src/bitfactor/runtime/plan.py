@@ -98,7 +98,7 @@ class _Planner:
 
     def shortcuts(self, steps: list[Step]) -> list[Step]:
         """Return the steps with each shortcut that is a convolution of single pixels where it is added."""
-        for shortcut in [step for step in steps if self._is_of_single_pixels(step)]:
+        for shortcut in [step for step in steps if step.writes and self._is_of_single_pixels(step)]:
             value = shortcut.writes[-1]
             adding = next((step for step in steps if _adds(step, value)), None)
             if adding and self._makes_only(shortcut, value):
