@@ -85,14 +85,17 @@ def graphs(draw: st.DrawFn) -> Graph:
     takes = {"threshold": ("float32", "int32"), "scale": ("float32", "int32"), "binary_conv2d": ("bit",)}
     gives = {"threshold": "bit", "binary_conv2d": "int32"}
     names = ["threshold", "binary_conv2d", "conv2d", "scale", "affine", "prelu", "relu", "max_pool2d"]
-    names += ["add", "multiply", "clip", "sigmoid", "softmax", "concat"]
+    names += ["add", "multiply", "clip", "sigmoid", "softmax", "concat", "shortcut"]
     for _ in range(draw(st.integers(1, 14))):
         op = draw(st.sampled_from(names))
         inputs = [name for kind in takes.get(op, ("float32",)) for name in known[kind]]
         if not inputs:
             continue
-        paired = op in ("add", "multiply", "concat")
-        name = builder.add(op, *(draw(st.sampled_from(inputs)) for _ in range(2 if paired else 1)))
+        paired = op in ("add", "multiply", "concat", "shortcut")
+        chosen = [draw(st.sampled_from(inputs)) for _ in range(2 if paired else 1)]
+        if op == "shortcut":
+            op, chosen = "add", [builder.add("conv2d", name) for name in chosen]
+        name = builder.add(op, *chosen)
         if op == "concat":  # twice the channels: every other one goes on
             name = builder.add("slice", name)
         known[gives.get(op, "float32")].append(name)
