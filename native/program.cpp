@@ -284,7 +284,6 @@ void Program::max_pool_of_last(const Pool& pool) {
     const Window& w = pool.window;
     const auto from = std::make_shared<Step>(std::move(steps_.back()));
     steps_.pop_back();
-    from->stages.back().buffer = 0;
     const int line = w.in_w * pool.channels;
     const int most = (band_floats / line - w.kernel_h) / w.stride_h + 1;
     const int workers = static_cast<int>(threads_.workers());
@@ -399,6 +398,7 @@ void Program::run_within_last(size_t index) {
     steps_.back().kernel = step->kernel + ", " + steps_.back().kernel;
     steps_.back().within = std::make_shared<Step>(std::move(*step));
     steps_.erase(step);
+    shares_steps_ = shares_steps_ || is_worth_sharing(steps_.back().work);
 }
 
 // The pixel that a row stands for, or the one after it where it stands for none.

@@ -52,7 +52,9 @@ class Program {
     void binary_conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
                      int words, const uint32_t* weight, int pad_value);
     void max_pool(size_t source, const Pool& pool);
-    // Of the map that the last step stores as its last stage, and that nothing else reads.
+    // Of the map that the last step stores as its last stage, and that nothing else reads. It is a part of
+    // the map at a time, at offset 0 of other memory than the arena, as are all buffers of that step's
+    // stages.
     void max_pool_of_last(const Pool& pool);
     void avg_pool(size_t source, const Pool& pool);
     // Repeats each pixel scale_h times down and scale_w times to the right.

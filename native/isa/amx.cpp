@@ -211,15 +211,15 @@ void split(const RunMap& map, const float* from, int first, int count, uint16_t*
     }
 }
 
-// high * high + low * high + high * low of one tile of the map; of two, in turn, as each product waits for
-// the one before it in the same sum.
+// high * high + high * low + low * high of one tile of the map, in this order, whatever the threads make of
+// strips; of two, in turn, as each product waits for the one before it in the same sum.
 #define LOAD(to, part, tile) _tile_loadd(to, part + tile * 16 * conv.position_numbers, stride)
 #define ADD_ONE(tile)           \
     LOAD(6, high, tile);        \
     LOAD(7, low, tile);         \
     _tile_dpbf16ps(tile, 6, 4); \
-    _tile_dpbf16ps(tile, 7, 4); \
-    _tile_dpbf16ps(tile, 6, 5)
+    _tile_dpbf16ps(tile, 6, 5); \
+    _tile_dpbf16ps(tile, 7, 4)
 #define ADD_TWO(first, second)    \
     LOAD(6, high, first);         \
     LOAD(7, high, second);        \

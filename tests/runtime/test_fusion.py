@@ -239,3 +239,35 @@ def test_a_shortcut_is_made_where_it_is_added(isa, threads, pool, channels, side
 
 def test_a_shortcut_that_is_read_elsewhere_is_made_before():
     assert not any(step.within_next for step in plan(with_a_shortcut(16, 5, 1, "shortcut")))
+
+
+@every_set
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("shortcut", [False, True])
+def test_a_sum_does_not_take_the_place_of_what_the_next_band_reads(isa, threads, shortcut):
+    """y = pool(convolution(x)) + x, where x is read for the last time, and the map takes several bands."""
+    builder = Builder(np.random.default_rng(0), 64)
+    x = builder.add("relu", "x")
+    last = builder.add("conv2d", "x" if shortcut else x)
+    if shortcut:
+        tensors, attributes = builder.window(1)
+        builder.nodes.append(Node("point", "conv2d", (x,), attributes, tensors))
+        last = builder.add("add", last, "point")
+    pool = builder.add("max_pool2d", last)
+    graph = builder.graph([builder.add("relu", builder.add("add", pool, x))], 60, 60)
+    batch = samples(graph, 1)
+    expect_equal(runner(graph, isa, threads)(batch), reference.run(graph, batch))
+
+
+@every_set
+@pytest.mark.parametrize("side", [9, 28])
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_the_strips_of_real_convolutions_change_nothing(isa, side, precision):
+    """Channels that fill the lines of a cache, so that tiles are multiplied by strips of several."""
+    builder = Builder(np.random.default_rng(0), 64)
+    graph = builder.graph([builder.add("conv2d", builder.add("conv2d", "x"))], side, side)
+    x = np.repeat(samples(graph, 1), 3, axis=0)
+    (one,) = runner(graph, isa, 1, precision)(x)
+    for threads in (1, 2, 3):
+        (found,) = runner(graph, isa, threads, precision)(x)
+        expect_equal((found, found[1:]), (one, one[:2]))

@@ -36,6 +36,11 @@ class Layer:
         operations = self.operations[:-1] + layer.operations
         return Layer(self.names + layer.names, operations, self.phases + layer.phases)
 
+    def with_shortcut(self, layer: "Layer") -> "Layer":
+        """Return this layer as one with that of its shortcut."""
+        operations = layer.operations[:-1] + self.operations
+        return Layer(self.names + layer.names, operations, layer.phases + self.phases)
+
 
 def build(
     graph: Graph, isa: str, threads: int, *, bfloat16_parts: int = 0
@@ -62,7 +67,9 @@ def build(
         operations = (step.node.op if step.node else "", *(stage.op for stage in step.stages))
         names = tuple(node.name for node in step.nodes)
         layer = Layer(names, tuple(filter(None, operations)), program.step_count() - before)
-        layers.append(layers.pop().and_then(layer) if step.of_last or within else layer)
+        if within:
+            layer = layer.with_shortcut(layers.pop())
+        layers.append(layers.pop().and_then(layer) if step.of_last else layer)
         within = step.within_next
     for name in graph.outputs:
         program.add_output(buffers[name])
@@ -86,9 +93,13 @@ def _place(graph: Graph, steps: Sequence[Step]) -> tuple[dict[str, int], int]:
         last.update(dict.fromkeys((*step.writes, *step.reads), i))
     last.update(dict.fromkeys(graph.outputs, len(steps) + 1))
     home = {name: name for name in first if name not in passed}
+    sources: dict[int, set[str]] = {}
+    for i, step in zip(times, steps, strict=True):
+        sources.setdefault(i, set()).update(step.sources)
     for i, step in zip(times, steps, strict=True):
         for value, addend in _in_place(step):
-            if addend in home and last[addend] == i:
+            windows = step.of_last and addend in sources[i]  # which reach into the next band
+            if addend in home and last[addend] == i and not windows:
                 home[value] = home[addend]
                 last[home[value]] = last[value]
     lifetimes = {

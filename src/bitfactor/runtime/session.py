@@ -188,7 +188,7 @@ class NativeRunner:
     def __call__(self, x: NDArray[np.float32]) -> _Outputs:
         outs = self._outputs(len(x))
         if not self._program.run(x=self._flat(x), outs=outs):
-            _finite(x)
+            raise _not_finite(x)
         return tuple(
             out.reshape(len(x), *value.shape).astype(_DTYPES[value.kind], copy=False)
             for out, value in zip(outs, self._values, strict=True)
@@ -227,10 +227,14 @@ def _checked(x: NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> NDArray[np.f
 
 def _finite(x: NDArray[np.float32]) -> NDArray[np.float32]:
     if not np.isfinite(x).all():
-        index = np.argwhere(~np.isfinite(x))[0].tolist()
-        found = f"{x[tuple(index)]} at {index}"
-        raise InputError("x", expected="finite numbers", found=found, fix="clean the input")
+        raise _not_finite(x)
     return x
+
+
+def _not_finite(x: NDArray[np.float32]) -> InputError:
+    places = np.argwhere(~np.isfinite(x)).tolist()
+    found = f"{x[tuple(places[0])]} at {places[0]}" if places else "one that was changed during the run"
+    return InputError("x", expected="finite numbers", found=found, fix="clean the input")
 
 
 def _difference(found: NDArray[Any], expected: NDArray[Any]) -> str:
