@@ -110,9 +110,9 @@ def networks(draw):
     model = nn.Sequential(*layers)
     scale = draw(st.sampled_from(["none", "analytic", "learned"]))
     padding = draw(st.sampled_from([-1, 0, 1]))
+    weighty = sum(isinstance(module, nn.Conv2d | nn.Linear) for module in model.modules())
     binarize_(
-        model,
-        Binarization("none", scale=scale, real_ends=real_ends and len(layers) > 8, padding_value=padding),
+        model, Binarization("none", scale=scale, real_ends=real_ends and weighty > 2, padding_value=padding)
     )
     randomise(model)
     return model.eval(), batch
