@@ -35,6 +35,17 @@ def test_a_recipe_is_its_settings(name, tmp_path):
     assert run.interface() == INTERFACE
 
 
+def test_settings_of_a_run_from_before_an_option_existed():
+    """It was trained as the option's default has it, not as the recipe may have it now."""
+    recipe = recipe_named("lsp-hourglass-small")
+    settings = recipe.settings()
+    assert settings["model"].pop("activation") == "prelu"
+    assert recipe.with_settings(settings).settings()["model"]["activation"] == "relu"
+    settings["model"]["colour"] = "red"
+    with pytest.raises(TypeError, match="colour"):
+        recipe.with_settings(settings)
+
+
 def test_the_seed_decides_the_first_weights():
     recipe = recipe_named("digits")
     one, two = (build(recipe).state_dict() for _ in range(2))

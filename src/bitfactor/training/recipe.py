@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +78,10 @@ def _options(part: object) -> dict[str, Any]:
 
 
 def _with_options(part: Any, options: dict[str, Any]) -> Any:
+    """Return `part` with these options; one that did not exist yet when they were stored has its default."""
     if not options:
         return part
-    known = {field.name for field in fields(part)}
-    if options.keys() != known:
-        raise KeyError(f"options {', '.join(options)} instead of {', '.join(known)}")
-    return replace(part, **{name: _frozen(value) for name, value in options.items()})
+    return type(part)(**{name: _frozen(value) for name, value in options.items()})
 
 
 def _frozen(value: Any) -> Any:
