@@ -10,7 +10,7 @@ import scipy.io
 import torch
 
 from bitfactor.data import CocoKeypoints, Lsp, Mpii
-from bitfactor.data.crops import movement
+from bitfactor.data.crops import Movement
 from bitfactor.errors import InputError
 from bitfactor.pictures import normalise
 from bitfactor.pose import COCO, LSP, MPII, decode, transform, warp
@@ -202,12 +202,13 @@ def test_people_grow_by_the_scale_that_is_drawn_for_them(data):
     """Whatever the order; so the norm, in pixels of the crop, grows too."""
     for key in ((0, 0), (0, 1), (1, 0)):
         people, norm = order(data, *key)
-        drawn = np.array([movement(*key, person)[0] for person in people])
+        drawn = np.array([Movement()(*key, person)[0] for person in people])
         plain = data.train.norm[people] * SIZE / data.train.side[people]
         np.testing.assert_allclose(norm, drawn * plain, rtol=1e-5)
 
 
 def test_movements_differ_between_seeds_epochs_and_people():
+    movement = Movement()
     drawn = [movement(*key) for key in ((0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0))]
     assert len({scale for scale, _, _ in drawn}) == 4
     assert movement(0, 1, 0) == drawn[2]
@@ -291,12 +292,28 @@ def test_a_directory_that_is_another(directory, tmp_path):
             kind.load(wrong, size=SIZE)
 
 
-def test_movements_cover_their_range():
-    """Of a fixed sample: uniform from 0.7 to 1.3, from -30 to 30 degrees, half of them mirrored."""
+@pytest.mark.parametrize(("degrees", "zoom"), [(30, 0.3), (90, 0.05)])
+def test_movements_cover_their_range(degrees, zoom):
+    """Of a fixed sample: uniform in the range, half of them mirrored."""
+    movement = Movement(degrees, zoom)
     scale, rotation, flip = np.array([movement(0, 0, person) for person in range(4000)]).T
-    for values, low, high in ((scale, 0.7, 1.3), (rotation, -30, 30)):
+    for values, low, high in ((scale, 1 - zoom, 1 + zoom), (rotation, -degrees, degrees)):
         shares, _ = np.histogram(values, bins=10, range=(low, high))
         assert shares.sum() == 4000
         assert shares.min() > 320
     assert abs(flip.mean() - 0.5) < 0.03
     assert np.abs(np.corrcoef([scale, rotation, flip])[np.triu_indices(3, 1)]).max() < 0.05
+
+
+def test_people_are_moved_as_far_as_the_data_set_says(data):
+    still = replace(data, movement=Movement(rotation=0, zoom=0))
+    people, norm = order(still, 0, 0)
+    np.testing.assert_allclose(norm, still.train.norm[people] * SIZE / still.train.side[people], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("rotation", (-1, 0)), ("rotation", (181, 0)), ("zoom", (0, 1)), ("zoom", (0, -0.1))]
+)
+def test_movements_that_are_none(name, values):
+    with pytest.raises(InputError, match=f"--{name}"):
+        Movement(*values)

@@ -7,15 +7,51 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.errors import InputError
 from bitfactor.format import Skeleton
 from bitfactor.pictures import read_picture
 from bitfactor.pose import crop_matrix, transform, warp
 from bitfactor.pose.people import People
 
-ROTATION = 30.0  # degrees to either side
-SCALE = (0.7, 1.3)  # of the person in the crop
-
 Indices = NDArray[np.integer]
+
+
+@dataclass(frozen=True)
+class Movement:
+    """How people are moved at random in their crops: drawn uniformly, and half of them mirrored.
+
+    Parameters
+    ----------
+    rotation
+        Degrees to either side.
+    zoom
+        Largest share, below 1, by which a person grows or shrinks.
+
+    Example
+    -------
+    >>> scale, degrees, mirrored = Movement(zoom=0.1)(seed=0, epoch=0, person=0)
+    """
+
+    rotation: float = 30.0
+    zoom: float = 0.3
+
+    def __post_init__(self) -> None:
+        for name, fits, expected in (
+            ("rotation", 0 <= self.rotation <= 180, "0 to 180 degrees"),
+            ("zoom", 0 <= self.zoom < 1, "0 or more, and below 1"),
+        ):
+            if not fits:
+                raise InputError(
+                    f"--{name}", expected=expected, found=str(getattr(self, name)), fix="change it"
+                )
+
+    def __call__(self, seed: int, epoch: int, person: int) -> tuple[float, float, bool]:
+        """Draw scale, rotation in degrees and whether to mirror; it depends on the three numbers alone."""
+        scale, rotation, mirror = np.random.default_rng((seed, epoch, person)).random(3).tolist()
+        return 1 + self.zoom * (2 * scale - 1), self.rotation * (2 * rotation - 1), mirror < 0.5
+
+
+PAPER = Movement()
 
 
 @dataclass(frozen=True)
@@ -52,8 +88,8 @@ class Found:
 class Crops:
     """Fills an array (at least n, size, size, 3) of bytes with the crops of a batch, by its number.
 
-    `batches` lists the people of each batch. They are moved as the `key` (seed, epoch) says, or stand as they
-    are without one.
+    `batches` lists the people of each batch. They are moved by `movement` as the `key` (seed, epoch) says, or
+    stand as they are without one.
     """
 
     people: People
@@ -61,6 +97,7 @@ class Crops:
     size: int
     pictures: Pictures
     batches: Sequence[Indices] | Indices
+    movement: Movement
     key: tuple[int, int] | None
 
     def __call__(self, number: int, crops: NDArray[np.uint8]) -> Found:
@@ -83,13 +120,7 @@ class Crops:
 
     def _map(self, person: int) -> tuple[NDArray[np.float64], bool, float]:
         """Return the matrix of a person's crop, whether it mirrors, and crop pixels per picture pixel."""
-        zoom, rotation, flip = (1.0, 0.0, False) if self.key is None else movement(*self.key, person)
+        zoom, rotation, flip = (1.0, 0.0, False) if self.key is None else self.movement(*self.key, person)
         side = self.people.side[person] / zoom
         matrix = crop_matrix(self.people.centre[person], side, self.size, rotation, flip)
         return matrix, flip, self.size / side
-
-
-def movement(seed: int, epoch: int, person: int) -> tuple[float, float, bool]:
-    """Draw scale, rotation in degrees and whether to mirror; it depends on the three numbers alone."""
-    scale, rotation, mirror = np.random.default_rng((seed, epoch, person)).random(3)
-    return SCALE[0] + (SCALE[1] - SCALE[0]) * scale, ROTATION * (2 * rotation - 1), bool(mirror < 0.5)

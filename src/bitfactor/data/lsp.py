@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.data.crops import Pictures
+from bitfactor.data.crops import PAPER, Movement, Pictures
 from bitfactor.data.pose import PoseData
 from bitfactor.data.split import Holdout
 from bitfactor.errors import InputError
@@ -47,6 +47,7 @@ class Lsp(PoseData):
         holdout: Holdout = "test",
         workers: int = 0,
         margin: float = MARGIN,
+        movement: Movement = PAPER,
     ) -> Self:
         """Read `joints.mat` and find the pictures; they are decoded when first used, and kept.
 
@@ -64,6 +65,8 @@ class Lsp(PoseData):
             Processes that crop; 0 for none.
         margin
             Side of the crop / extent of the joints.
+        movement
+            How people are moved in training.
 
         Raises
         ------
@@ -77,7 +80,7 @@ class Lsp(PoseData):
             kept -= kept // 10
             train, test = train.take(slice(kept)), train.take(slice(kept, None))
         train, test = (_boxed(part).take(slice(limit)).check(directory) for part in (train, test))
-        return cls(train, test, LSP, size, Pictures(keep=True), workers)
+        return cls(train, test, LSP, size, Pictures(keep=True), workers, movement=movement)
 
 
 def read_lsp(directory: Path | None, margin: float = MARGIN) -> People:

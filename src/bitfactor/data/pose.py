@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitfactor.data.crops import Crops, Found, Indices, Pictures
+from bitfactor.data.crops import PAPER, Crops, Found, Indices, Movement, Pictures
 from bitfactor.data.dataset import Batch
 from bitfactor.data.randomness import generator
 from bitfactor.data.workers import in_order
@@ -28,8 +28,8 @@ class PoseData:
     """People with joints, to train on and held out.
 
     An input is a square crop of `size` pixels, (N, 3, size, size); black where the picture ends. In training
-    it is turned by up to 30 degrees, the person grows or shrinks by a factor from 0.7 to 1.3, both drawn
-    uniformly, and half of the crops are mirrored. A target has
+    the person is moved: turned by up to 30 degrees and scaled by 0.7 to 1.3, as in the paper, if not said
+    otherwise. A target has
 
     - `heatmaps` (N, J, size / 4, size / 4): what to learn, see `bitfactor.pose.encode`;
     - `weight` (N, J): 1 where a heatmap shows a joint;
@@ -52,6 +52,8 @@ class PoseData:
         Width of the Gaussians in cells of the heatmap.
     device
         Where batches are delivered.
+    movement
+        How people are moved in training.
     """
 
     train: People
@@ -62,6 +64,7 @@ class PoseData:
     workers: int
     sigma: float = 1.0
     device: torch.device | str = "cpu"
+    movement: Movement = PAPER
 
     def __post_init__(self) -> None:
         if self.size < 4 * STRIDE or self.size % STRIDE:
@@ -118,7 +121,7 @@ class PoseData:
         self, people: People, batches: Sequence[Indices] | Indices, key: tuple[int, int] | None
     ) -> Iterator[Batch]:
         self.pictures.fill(people)
-        work = Crops(people, self.skeleton, self.size, self.pictures, batches, key)
+        work = Crops(people, self.skeleton, self.size, self.pictures, batches, self.movement, key)
         shape = (max(map(len, batches), default=0), self.size, self.size, 3)
         for crops, found in in_order(work, range(len(batches)), shape, np.uint8, self.workers):
             pixels = torch.from_numpy(crops[: len(found.norm)]).to(self.device)

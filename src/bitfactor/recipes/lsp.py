@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bitfactor.convert import Binarization
 from bitfactor.data import DataSet, Lsp
+from bitfactor.data.crops import Movement
 from bitfactor.data.split import Holdout
 from bitfactor.metrics import PCK
 from bitfactor.recipes.hourglass import HourglassOptions
@@ -19,6 +20,10 @@ class LspOptions:
     """Side of a crop in pixels."""
     margin: float = 1.5
     """Side of the crop, in the picture, by how far the person's joints extend."""
+    rotation: float = 30.0
+    """Degrees by which people are turned in training, to either side."""
+    zoom: float = 0.3
+    """Share by which they grow or shrink."""
     holdout: Holdout = "test"
     """What is measured: the last 1,000 people, or the last tenth of the others, to choose settings by."""
 
@@ -29,7 +34,8 @@ class LspOptions:
 
     def __call__(self, directory: Path | None) -> DataSet:
         """Load the annotations."""
-        return Lsp.load(directory, self.size, holdout=self.holdout, margin=self.margin)
+        movement = Movement(self.rotation, self.zoom)
+        return Lsp.load(directory, self.size, holdout=self.holdout, margin=self.margin, movement=movement)
 
 
 def lsp_hourglass() -> Recipe:
