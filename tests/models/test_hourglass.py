@@ -78,10 +78,14 @@ def test_every_parameter_learns(stacks):
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
-@pytest.mark.parametrize(("stacks", "block"), [(1, "basic"), (2, "basic"), (4, "basic"), (2, "hierarchical")])
-def test_the_file_gives_the_maps_of_the_last_stack(stacks, block, tmp_path):
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"stacks": 2}, {"stacks": 4}, {"stacks": 2, "block": "hierarchical"}, {"stem": "quartering"}],
+    ids=str,
+)
+def test_the_file_gives_the_maps_of_the_last_stack(options, tmp_path):
     torch.manual_seed(0)
-    model = hourglass(joints=3, channels=8, stacks=stacks, depth=1, block=block)
+    model = hourglass(joints=3, channels=8, depth=1, **options)
     binarize_(model)
     x = torch.randn(4, 3, 16, 32)
     model(x)
@@ -99,6 +103,7 @@ def test_the_file_gives_the_maps_of_the_last_stack(stacks, block, tmp_path):
         ({"depth": 0}, "depth"),
         ({"stacks": 0}, "stacks"),
         ({"block": "basis"}, "basic"),
+        ({"stem": "halfing"}, "halving"),
         ({"block": "hierarchical", "shortcuts": "conv"}, "around each hierarchical block"),
     ],
 )
@@ -110,6 +115,17 @@ def test_unusable_options(options, named):
 def test_a_picture_of_another_size():
     with pytest.raises(InputError, match=r"multiples of 16, .* found 24 x 32"):
         hourglass(joints=1, channels=8, depth=2)(torch.zeros(1, 3, 24, 32))
+
+
+def test_a_cell_behind_the_quartering_stem_lies_at_the_middle_of_its_pixels():
+    """So a filter that is its own mirror image gives the mirrored map of a mirrored picture."""
+    convolution = hourglass(joints=1, channels=8, depth=1, stem="quartering").stem[0]
+    torch.nn.init.ones_(convolution.weight)
+    x = torch.randint(256, (1, 3, 16, 24)).float()
+    cells = convolution(x)
+    assert cells.shape == (1, 8, 4, 6)
+    for side in (2, 3):
+        assert torch.equal(convolution(x.flip(side)), cells.flip(side))
 
 
 @pytest.mark.parametrize(

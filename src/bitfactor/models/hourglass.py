@@ -3,8 +3,8 @@
 Built here it is real-valued; `bitfactor.binarize_` turns its 3x3 convolutions binary, see `ResNet`.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -14,6 +14,7 @@ from bitfactor.models.hierarchical import HierarchicalBlock
 from bitfactor.models.resnet import Activation, BasicBlock, Shortcuts
 
 Block = Literal["basic", "hierarchical"]
+Stem = Literal["halving", "quartering"]
 
 _CONVOLUTIONS = {"basic": ("conv1", "conv2"), "hierarchical": ("conv1", "conv2", "conv3")}
 _PATHS = ("skip", "down", "up")
@@ -55,8 +56,31 @@ class Stack(nn.Module):
         return features, self.maps(features)
 
 
+def _halving(channels: int, block: Callable[[int, int], nn.Module]) -> nn.Sequential:
+    start = min(channels // 2, 64)
+    return nn.Sequential(
+        nn.Conv2d(3, start, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(start),
+        nn.ReLU(),
+        block(start, 2 * start),
+        nn.MaxPool2d(2, 2),
+        block(2 * start, 2 * start),
+        block(2 * start, channels),
+    )
+
+
+def _quartering(channels: int, block: Callable[[int, int], nn.Module]) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(3, channels, 8, 4, 2, bias=False),
+        nn.BatchNorm2d(channels),
+        nn.ReLU(),
+        block(channels, channels),
+        block(channels, channels),
+    )
+
+
 class Hourglass(nn.Module):
-    """A stem that quarters the map, then hourglasses one after the other.
+    """A stem, then hourglasses one after the other on maps of a quarter of the picture's side.
 
     (N, 3, H, W) -> heatmaps (N, joints, H / 4, W / 4): those of the last hourglass in eval mode, a tuple
     with those of every one in training. H and W are multiples of 4 * 2^depth.
@@ -64,8 +88,7 @@ class Hourglass(nn.Module):
     Parameters
     ----------
     channels
-        Width of all blocks. The stem starts at half of it, at 64 at most, and doubles once before the last of
-        its three blocks.
+        Width of all blocks.
     depth
         Levels of each hourglass, every one at half the resolution of the one before.
     block
@@ -74,6 +97,10 @@ class Hourglass(nn.Module):
         After each convolution of a block; `prelu` has a slope per channel.
     shortcuts
         Of basic blocks: one around each block, or one around each convolution.
+    stem
+        `halving`: conv 7x7/2 to half of `channels`, at 64 at most, BN, ReLU, a block that doubles them,
+        max-pool 2x2, two blocks. `quartering`: conv 8x8/4, BN, ReLU, two blocks; no maps of half the side, in
+        which a small network spends most of its time.
 
     Example
     -------
@@ -90,10 +117,12 @@ class Hourglass(nn.Module):
         block: Block = "basic",
         activation: Activation = "relu",
         shortcuts: Shortcuts = "block",
+        stem: Stem = "halving",
     ) -> None:
         super().__init__()
         _expect_positive({"joints": joints, "stacks": stacks, "depth": depth})
         _expect_blocks(channels, block, shortcuts)
+        _expect_known("stem", stem, get_args(Stem))
         self.depth, self.block = depth, block
 
         def make(in_channels: int, channels: int) -> nn.Module:
@@ -101,16 +130,7 @@ class Hourglass(nn.Module):
                 return BasicBlock(in_channels, channels, 1, activation, shortcuts)
             return HierarchicalBlock(in_channels, channels, activation)
 
-        start = min(channels // 2, 64)
-        self.stem = nn.Sequential(
-            nn.Conv2d(3, start, 7, 2, 3, bias=False),
-            nn.BatchNorm2d(start),
-            nn.ReLU(),
-            make(start, 2 * start),
-            nn.MaxPool2d(2, 2),
-            make(2 * start, 2 * start),
-            make(2 * start, channels),
-        )
+        self.stem = _halving(channels, make) if stem == "halving" else _quartering(channels, make)
         # Feeds features and maps of one hourglass, as 1x1 convolutions, into the next.
         self.merge_features = nn.ModuleList([nn.Conv2d(channels, channels, 1) for _ in range(stacks - 1)])
         self.merge_maps = nn.ModuleList([nn.Conv2d(joints, channels, 1) for _ in range(stacks - 1)])
@@ -178,6 +198,7 @@ def hourglass(
     block: Block = "basic",
     activation: Activation = "relu",
     shortcuts: Shortcuts = "block",
+    stem: Stem = "halving",
 ) -> Hourglass:
     """Build an hourglass, real-valued; by default the paper's: 16 joints, 128 channels, one stack of depth 4.
 
@@ -190,7 +211,7 @@ def hourglass(
     >>> hourglass(channels=16, depth=2).eval()(torch.zeros(1, 3, 64, 64)).shape
     torch.Size([1, 16, 16, 16])
     """
-    return Hourglass(joints, channels, stacks, depth, block, activation, shortcuts)
+    return Hourglass(joints, channels, stacks, depth, block, activation, shortcuts, stem)
 
 
 def _expect_positive(numbers: Mapping[str, int]) -> None:
@@ -202,14 +223,18 @@ def _expect_positive(numbers: Mapping[str, int]) -> None:
 def _expect_blocks(channels: int, block: str, shortcuts: str) -> None:
     if channels < 4 or channels % 4:
         raise InputError("channels", expected="a multiple of 4", found=str(channels), fix="change it")
-    if block not in _CONVOLUTIONS:
-        raise InputError(
-            "block", expected="the name of a block", found=repr(block), fix=near_matches(block, _CONVOLUTIONS)
-        )
+    _expect_known("block", block, _CONVOLUTIONS)
     if block != "basic" and shortcuts != "block":
         raise InputError(
             "shortcuts",
             expected=f"one around each {block} block",
             found=repr(shortcuts),
             fix="use basic blocks, or leave it out",
+        )
+
+
+def _expect_known(what: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise InputError(
+            what, expected=f"the name of a {what}", found=repr(name), fix=near_matches(name, known)
         )

@@ -7,7 +7,7 @@ import tyro
 from torch import nn
 
 from bitfactor.models import hourglass
-from bitfactor.models.hourglass import Block
+from bitfactor.models.hourglass import Block, Stem
 from bitfactor.models.resnet import Activation, Shortcuts
 
 
@@ -28,9 +28,18 @@ class HourglassOptions:
     """After each convolution of a block."""
     shortcuts: Shortcuts = "block"
     """What a shortcut of a basic block spans: the block, or each convolution (Bi-Real Net)."""
+    stem: Stem = "halving"
+    """The way to a quarter of the side: through maps of half the side, or at once, which is faster."""
 
     def __call__(self) -> nn.Module:
         """Build the network, real-valued."""
         return hourglass(
-            self.joints, self.channels, self.stacks, self.depth, self.block, self.activation, self.shortcuts
+            self.joints,
+            self.channels,
+            self.stacks,
+            self.depth,
+            self.block,
+            self.activation,
+            self.shortcuts,
+            self.stem,
         )
