@@ -84,8 +84,7 @@ def _place(graph: Graph, steps: Sequence[Step]) -> tuple[dict[str, int], int]:
     """
     within = [False, *(step.within_next for step in steps)]
     times = list(accumulate(not (step.of_last or within[i]) for i, step in enumerate(steps)))
-    passed = [step.sources[0] for step in steps if step.of_last]
-    passed += [steps[i - 2].writes[0] for i, step in enumerate(steps) if step.of_last and within[i - 1]]
+    passed = [value for step in steps for value in step.passed]
     first = {graph.input.name: 0}
     last = {graph.input.name: 0}
     for i, step in zip(times, steps, strict=True):

@@ -37,16 +37,22 @@ class Stage:
 class Step:
     """`node` gives the rows, from the values `sources`; where it is None, the only source has them.
 
-    `of_last` is whether the source is all that the step before makes, and read here alone: then it need never
-    stand in memory as a whole. `within_next` is whether all that this step makes is read by the next one
-    alone, which adds it: a shortcut, made a strip at a time just before.
+    `passed` are the values that the step before makes, with a shortcut made within it, if they are read here
+    alone: they are taken in bands, and never stand in memory as a whole. `within_next` is whether all that
+    this step makes is read by the next one alone, which adds it: a shortcut, made a strip at a time just
+    before.
     """
 
     node: Node | None
     sources: tuple[str, ...]
     stages: tuple[Stage, ...]
-    of_last: bool = False
+    passed: tuple[str, ...] = ()
     within_next: bool = False
+
+    @property
+    def of_last(self) -> bool:
+        """Whether this step takes what the one before makes in bands."""
+        return bool(self.passed)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -111,7 +117,8 @@ class _Planner:
         for i, step in enumerate(steps):
             if i and step.node and step.node.op == "max_pool2d":
                 within = steps[i - 2].writes if i > 1 and steps[i - 2].within_next else ()
-                step = replace(step, of_last=self._makes_only(steps[i - 1], step.sources[0], *within))
+                if self._makes_only(steps[i - 1], step.sources[0], *within):
+                    step = replace(step, passed=(*step.sources, *within))
             yield step
 
     def _makes_only(self, step: Step, value: str, *within: str) -> bool:
