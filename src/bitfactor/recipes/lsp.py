@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bitfactor.convert import Binarization
 from bitfactor.data import DataSet, Lsp
-from bitfactor.data.crops import Movement
+from bitfactor.data.crops import PAPER, Movement
 from bitfactor.data.split import Holdout
 from bitfactor.metrics import PCK
 from bitfactor.recipes.hourglass import HourglassOptions
@@ -20,9 +20,9 @@ class LspOptions:
     """Side of a crop in pixels."""
     margin: float = 1.5
     """Side of the crop, in the picture, by how far the person's joints extend."""
-    rotation: float = 30.0
+    rotation: float = PAPER.rotation
     """Degrees by which people are turned in training, to either side."""
-    zoom: float = 0.3
+    zoom: float = PAPER.zoom
     """Share by which they grow or shrink."""
     holdout: Holdout = "test"
     """What is measured: the last 1,000 people, or the last tenth of the others, to choose settings by."""
