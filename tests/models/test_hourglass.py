@@ -39,6 +39,24 @@ def test_several_stacks_add_a_mode():
     assert layer.latent.place == (1, 1, 2, 1)
 
 
+@pytest.mark.parametrize("block", ["basic", "hierarchical"])
+def test_several_blocks_follow_each_other_on_the_maps_that_are_smaller(block):
+    """Their first ones are in the tensor, which is that of one block each."""
+    one, three = (hourglass(joints=3, channels=8, depth=2, block=block, blocks=n) for n in (1, 3))
+    top = "stacks.0.hourglass"
+    paths = {
+        f"{top}.{path}" for path in ("down", "up", "inner.skip", "inner.down", "inner.up", "inner.inner")
+    }
+    names = [name for name, _ in three.named_modules()]
+    assert {name.removesuffix(".2.conv1") for name in names if name.endswith(".2.conv1")} == paths
+    plans = [binarize_(model) for model in (one, three)]
+    places = [sorted((layer.bank, layer.place) for layer in plan.binary if layer.bank) for plan in plans]
+    assert places[0] == places[1]
+    members = {layer.name for layer in plans[1].binary if layer.bank}
+    assert f"{top}.up.0.conv1" in members
+    assert f"{top}.up.1.conv1" not in members
+
+
 def test_the_hierarchical_network_of_256_channels_has_the_6_2_million_of_its_authors():
     model = hourglass(channels=256, block="hierarchical")
     assert parameters(model) == 6_236_624
@@ -80,7 +98,14 @@ def test_every_parameter_learns(stacks):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"stacks": 2}, {"stacks": 4}, {"stacks": 2, "block": "hierarchical"}, {"stem": "quartering"}],
+    [
+        {},
+        {"stacks": 2},
+        {"stacks": 4},
+        {"stacks": 2, "block": "hierarchical"},
+        {"stem": "quartering"},
+        {"blocks": 2},
+    ],
     ids=str,
 )
 def test_the_file_gives_the_maps_of_the_last_stack(options, tmp_path):
@@ -102,6 +127,7 @@ def test_the_file_gives_the_maps_of_the_last_stack(options, tmp_path):
         ({"channels": 6}, "channels"),
         ({"depth": 0}, "depth"),
         ({"stacks": 0}, "stacks"),
+        ({"blocks": 0}, "blocks"),
         ({"block": "basis"}, "basic"),
         ({"stem": "halfing"}, "halving"),
         ({"block": "hierarchical", "shortcuts": "conv"}, "around each hierarchical block"),

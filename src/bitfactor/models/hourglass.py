@@ -23,15 +23,15 @@ _PATHS = ("skip", "down", "up")
 class Level(nn.Module):
     """One level of an hourglass: a skip at this resolution, and a way down to the next level and up again.
 
-    (N, C, H, W) -> the same; H and W are halved inside. Each of the three pathways is one block.
+    (N, C, H, W) -> the same; H and W are halved inside.
     """
 
-    def __init__(self, block: Callable[[], nn.Module], inner: nn.Module) -> None:
+    def __init__(self, skip: nn.Module, down: nn.Module, inner: nn.Module, up: nn.Module) -> None:
         super().__init__()
-        self.skip = block()
-        self.down = block()
+        self.skip = skip
+        self.down = down
         self.inner = inner
-        self.up = block()
+        self.up = up
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.up(self.inner(self.down(F.max_pool2d(x, 2))))
@@ -41,11 +41,18 @@ class Level(nn.Module):
 class Stack(nn.Module):
     """One hourglass with its heatmaps: (N, C, H, W) -> features (N, C, H, W), maps (N, joints, H, W)."""
 
-    def __init__(self, channels: int, depth: int, joints: int, block: Callable[[], nn.Module]) -> None:
+    def __init__(
+        self, channels: int, depth: int, joints: int, block: Callable[[], nn.Module], blocks: int
+    ) -> None:
         super().__init__()
-        hourglass = block()
-        for _ in range(depth):
-            hourglass = Level(block, hourglass)
+
+        def path() -> nn.Module:
+            return block() if blocks == 1 else nn.Sequential(*(block() for _ in range(blocks)))
+
+        hourglass = path()
+        for level in reversed(range(depth)):
+            skip = path() if level else block()
+            hourglass = Level(skip, path(), hourglass, path())
         self.hourglass = hourglass
         self.top = block()
         self.features = nn.Sequential(nn.Conv2d(channels, channels, 1), nn.BatchNorm2d(channels), nn.ReLU())
@@ -75,7 +82,6 @@ def _quartering(channels: int, block: Callable[[int, int], nn.Module]) -> nn.Seq
         nn.BatchNorm2d(channels),
         nn.ReLU(),
         block(channels, channels),
-        block(channels, channels),
     )
 
 
@@ -99,8 +105,10 @@ class Hourglass(nn.Module):
         Of basic blocks: one around each block, or one around each convolution.
     stem
         `halving`: conv 7x7/2 to half of `channels`, at 64 at most, BN, ReLU, a block that doubles them,
-        max-pool 2x2, two blocks. `quartering`: conv 8x8/4, BN, ReLU, two blocks; no maps of half the side, in
+        max-pool 2x2, two blocks. `quartering`: conv 8x8/4, BN, ReLU, a block; no maps of half the side, in
         which a small network spends most of its time.
+    blocks
+        Blocks one after the other on each pathway of maps smaller than the heatmaps, where they cost little.
 
     Example
     -------
@@ -118,9 +126,10 @@ class Hourglass(nn.Module):
         activation: Activation = "relu",
         shortcuts: Shortcuts = "block",
         stem: Stem = "halving",
+        blocks: int = 1,
     ) -> None:
         super().__init__()
-        _expect_positive({"joints": joints, "stacks": stacks, "depth": depth})
+        _expect_positive({"joints": joints, "stacks": stacks, "depth": depth, "blocks": blocks})
         _expect_blocks(channels, block, shortcuts)
         _expect_known("stem", stem, get_args(Stem))
         self.depth, self.block = depth, block
@@ -135,7 +144,7 @@ class Hourglass(nn.Module):
         self.merge_features = nn.ModuleList([nn.Conv2d(channels, channels, 1) for _ in range(stacks - 1)])
         self.merge_maps = nn.ModuleList([nn.Conv2d(joints, channels, 1) for _ in range(stacks - 1)])
         self.stacks = nn.ModuleList(
-            [Stack(channels, depth, joints, lambda: make(channels, channels)) for _ in range(stacks)]
+            [Stack(channels, depth, joints, lambda: make(channels, channels), blocks) for _ in range(stacks)]
         )
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -163,7 +172,8 @@ class Hourglass(nn.Module):
 
         For one hourglass of depth 4 and 128 channels: a tensor (4, 3, 2, 128, 128, 3, 3) of 24 convolutions;
         for two, (2, 4, 3, 2, 128, 128, 3, 3). The convolutions of a hierarchical block differ in shape, so
-        that each of the three has a tensor of its own, without that mode.
+        that each of the three has a tensor of its own, without that mode. Of a pathway of several blocks the
+        first is in the tensor.
         """
         names = _CONVOLUTIONS[self.block]
         if self.block == "basic":
@@ -177,7 +187,10 @@ class Hourglass(nn.Module):
 
     def _levels(self, hourglass: str, entry: Callable[[str], Any]) -> list[list[Any]]:
         levels = [hourglass + ".inner" * level for level in range(self.depth)]
-        return [[entry(f"{level}.{path}") for path in _PATHS] for level in levels]
+        return [[entry(self._first_block(f"{level}.{path}")) for path in _PATHS] for level in levels]
+
+    def _first_block(self, path: str) -> str:
+        return f"{path}.0" if isinstance(self.get_submodule(path), nn.Sequential) else path
 
     def _expect_size(self, x: Tensor) -> None:
         multiple = 4 * 2**self.depth
@@ -199,6 +212,7 @@ def hourglass(
     activation: Activation = "relu",
     shortcuts: Shortcuts = "block",
     stem: Stem = "halving",
+    blocks: int = 1,
 ) -> Hourglass:
     """Build an hourglass, real-valued; by default the paper's: 16 joints, 128 channels, one stack of depth 4.
 
@@ -211,7 +225,7 @@ def hourglass(
     >>> hourglass(channels=16, depth=2).eval()(torch.zeros(1, 3, 64, 64)).shape
     torch.Size([1, 16, 16, 16])
     """
-    return Hourglass(joints, channels, stacks, depth, block, activation, shortcuts, stem)
+    return Hourglass(joints, channels, stacks, depth, block, activation, shortcuts, stem, blocks)
 
 
 def _expect_positive(numbers: Mapping[str, int]) -> None:

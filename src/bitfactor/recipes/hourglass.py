@@ -30,6 +30,8 @@ class HourglassOptions:
     """What a shortcut of a basic block spans: the block, or each convolution (Bi-Real Net)."""
     stem: Stem = "halving"
     """The way to a quarter of the side: through maps of half the side, or at once, which is faster."""
+    blocks: int = 1
+    """Blocks on each pathway of maps smaller than the heatmaps."""
 
     def __call__(self) -> nn.Module:
         """Build the network, real-valued."""
@@ -42,4 +44,5 @@ class HourglassOptions:
             self.activation,
             self.shortcuts,
             self.stem,
+            self.blocks,
         )
