@@ -33,6 +33,25 @@ def test_away_from_the_border_within_a_quarter(joints):
     assert np.abs(found - joints).max() <= STRIDE / 4 + 1e-3
 
 
+@given(joints_inside((5,)), st.floats(-50, 50))
+def test_shares_of_a_joint_are_decoded_to_their_mean(joints, offset):
+    """So within a tenth of a cell, where the quarter of a cell may be off by a quarter."""
+    joints = joints * 0.7 + 0.15 * np.array([WIDTH, HEIGHT])
+    logs = np.log(encode(joints, np.ones(5, bool), SIZE, STRIDE)[0] + 1e-30) + offset
+    found, _ = decode(logs, STRIDE, "softmax")
+    assert np.abs(found - joints).max() <= STRIDE / 10
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"), [([(0, 0), (1, 0)], (0.5, 0)), ([(7, 7), (7, 6)], (7, 6.5)), ([(3, 0)], (3, 0))]
+)
+def test_shares_at_the_border_are_decoded_to_the_mean_of_what_is_inside(cells, expected):
+    maps = np.full((1, 8, 8), -100.0)
+    for x, y in cells:
+        maps[0, y, x] = 3
+    np.testing.assert_allclose(decode(maps, 1, "softmax")[0][0], expected)
+
+
 @given(joints_inside((16,)))
 def test_a_mirrored_crop_has_the_mirrored_maps(joints):
     """On any stride: the cells of the mirrored crop are those of the crop, reversed."""
@@ -77,11 +96,12 @@ def test_scale_and_offset_of_the_values_do_not_matter():
     np.testing.assert_array_equal(decode(maps, 4)[0], decode(7 * maps - 100, 4)[0])
 
 
-def test_nan_is_found_nowhere():
+@pytest.mark.parametrize("scale", ["linear", "softmax"])
+def test_nan_is_found_nowhere(scale):
     maps = np.zeros((2, 8, 8), np.float32)
     maps[0, 3, 3], maps[0, 5, 5], maps[1, 3, 3] = 1, np.nan, 1
-    joints, confidence = decode(maps, 4)
+    joints, confidence = decode(maps, 4, scale)
     assert np.isnan(joints[0]).all()
     assert np.isnan(confidence[0])
-    assert joints[1].tolist() == [13.5, 13.5]
+    np.testing.assert_allclose(joints[1], 13.5)
     assert confidence[1] == 1

@@ -3,6 +3,8 @@
 import json
 import math
 from dataclasses import replace
+from functools import partial
+from typing import get_args
 
 import cv2
 import numpy as np
@@ -15,9 +17,9 @@ from bitfactor.metrics import PCK
 from bitfactor.pose import MPII, encode
 from bitfactor.recipes import recipe_named
 from bitfactor.training import Optimization, PoseEstimation, train
-from bitfactor.training.pose import MAP_SCALES, Peak
+from bitfactor.training.pose import Criterion, Peak
 
-CRITERIA = list(MAP_SCALES)
+CRITERIA = get_args(Criterion)
 
 
 def target(n=2, joints=3, size=16, seed=0):
@@ -49,7 +51,7 @@ def test_the_ideal_maps_have_the_least_loss_and_peaks_of_1(criterion):
     loss.backward()
     assert maps.grad.abs().max() < 1e-5
     assert task.loss(maps + 0.1 * torch.randn_like(maps), aim) > loss
-    peak = Peak(MAP_SCALES[criterion])
+    peak = Peak(task.scale)
     peak.update(maps.detach(), aim)
     assert float(peak.compute()) == pytest.approx(1, abs=1e-3)
 
@@ -87,7 +89,7 @@ def test_a_perfect_teacher_is_the_target(criterion):
 
 
 def test_empty_maps_are_noticed():
-    metrics = PoseEstimation(headline="pck", measure=lambda: PCK(MPII), criterion="mse").metrics()
+    metrics = PoseEstimation(headline="pck", measure=partial(PCK, MPII), criterion="mse").metrics()
     aim = target(joints=16)
     metrics.update(1e-3 * torch.rand(2, 16, 16, 16), aim)
     with pytest.warns(UserWarning, match="heatmaps are nearly empty"):

@@ -17,7 +17,6 @@ from bitfactor.pose.pck import Score
 from bitfactor.pose.scale import on_target_scale
 from bitfactor.training import PoseEstimation
 from bitfactor.training.limited import Limited
-from bitfactor.training.pose import MAP_SCALES
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def find_joints(subject: Subject, *, flip: bool = False) -> Outcome:
     """Find the joints of the held-out people; with `flip`, of each picture and of its mirror image."""
     task, skeleton = subject.recipe.task, people_of(subject).skeleton
     assert isinstance(task, PoseEstimation)
-    metric, scale = task.measure(), MAP_SCALES[task.criterion]
+    metric = task.measure(scale=task.scale)
     parts: list[tuple[NDArray[np.float64], ...]] = []
     for inputs, target, maps in held_out(subject):
         if flip:
@@ -61,8 +60,8 @@ def find_joints(subject: Subject, *, flip: bool = False) -> Outcome:
             maps = (maps + torch.from_numpy(mirrored)) / 2
         assert not isinstance(target, Tensor)
         metric.update(maps, target)
-        joints, _ = decode(maps.numpy(), STRIDE)
-        peaks = on_target_scale(maps.numpy(), scale).max((2, 3)).clip(0, 1)
+        joints, _ = decode(maps.numpy(), STRIDE, task.scale)
+        peaks = on_target_scale(maps.numpy(), task.scale).max((2, 3)).clip(0, 1)
         parts.append((joints, peaks, *(target[name].numpy() for name in ("joints", "labelled", "norm"))))
     joints, peaks, truth, labelled, norm = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Outcome(metric.score(), joints, peaks, truth, labelled.astype(bool), norm)

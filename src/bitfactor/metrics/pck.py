@@ -11,6 +11,7 @@ from torchmetrics import Metric
 from bitfactor.format import Skeleton
 from bitfactor.pose import LSP, decode
 from bitfactor.pose.pck import MEANS, Convention, Score, pck, score
+from bitfactor.pose.scale import MapScale
 
 
 class KeypointMetric(Metric, ABC):
@@ -23,6 +24,8 @@ class KeypointMetric(Metric, ABC):
     ----------
     stride
         Pixels of the crop per cell of the heatmaps.
+    scale
+        What the heatmaps' values mean, see `bitfactor.pose.decode`.
     """
 
     higher_is_better = True
@@ -31,9 +34,9 @@ class KeypointMetric(Metric, ABC):
     correct: Tensor
     labelled: Tensor
 
-    def __init__(self, skeleton: Skeleton, stride: int = 4) -> None:
+    def __init__(self, skeleton: Skeleton, stride: int = 4, scale: MapScale = "linear") -> None:
         super().__init__()
-        self.skeleton, self.stride = skeleton, stride
+        self.skeleton, self.stride, self.scale = skeleton, stride, scale
         joints, thresholds = len(skeleton.joints), len(self.convention.thresholds)
         zeros = torch.zeros(thresholds, joints, dtype=torch.int64)
         self.add_state("correct", zeros, dist_reduce_fx="sum")
@@ -46,7 +49,7 @@ class KeypointMetric(Metric, ABC):
 
     def update(self, maps: Tensor, target: Mapping[str, Tensor]) -> None:
         """Count the joints of a batch."""
-        predicted, _ = decode(_array(maps.float()), self.stride)
+        predicted, _ = decode(_array(maps.float()), self.stride, self.scale)
         true, labelled, norm = (_array(target[name]) for name in ("joints", "labelled", "norm"))
         found = score(predicted, true, labelled, norm, self.convention)
         self.correct += torch.from_numpy(found.correct).to(self.correct.device)
@@ -77,8 +80,8 @@ class PCK(KeypointMetric):
     tensor(0.5213, dtype=torch.float64)
     """
 
-    def __init__(self, skeleton: Skeleton = LSP, stride: int = 4) -> None:
-        super().__init__(skeleton, stride)
+    def __init__(self, skeleton: Skeleton = LSP, stride: int = 4, scale: MapScale = "linear") -> None:
+        super().__init__(skeleton, stride, scale)
 
     @property
     def convention(self) -> Convention:

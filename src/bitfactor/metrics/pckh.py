@@ -4,6 +4,7 @@ from bitfactor.format import Skeleton
 from bitfactor.metrics.pck import KeypointMetric
 from bitfactor.pose import MPII
 from bitfactor.pose.pck import Convention, pckh
+from bitfactor.pose.scale import MapScale
 
 
 class PCKh(KeypointMetric):
@@ -17,8 +18,8 @@ class PCKh(KeypointMetric):
     (tensor(0.8676, dtype=torch.float64), tensor(0.8730, dtype=torch.float64))
     """
 
-    def __init__(self, skeleton: Skeleton = MPII, stride: int = 4) -> None:
-        super().__init__(skeleton, stride)
+    def __init__(self, skeleton: Skeleton = MPII, stride: int = 4, scale: MapScale = "linear") -> None:
+        super().__init__(skeleton, stride, scale)
 
     @property
     def convention(self) -> Convention:

@@ -33,7 +33,7 @@ class PoseFinder:
     skeleton
         The joints of the heatmaps.
     scale
-        What the heatmaps' values mean, for the confidences.
+        What the heatmaps' values mean.
 
     Example
     -------
@@ -83,7 +83,7 @@ class PoseFinder:
             crop = np.asarray(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY), np.uint8)
         maps = np.asarray(self.network(normalise(crop, self.input_spec)[None]))[0]
         stride = self.input_spec.size[0] // maps.shape[1]
-        joints, _ = decode(maps, stride)
+        joints, _ = decode(maps, stride, self.scale)
         confidence = on_target_scale(maps, self.scale).max((1, 2)).clip(0, 1)
         return transform(joints, invert(matrix)), confidence.astype(np.float64)
 

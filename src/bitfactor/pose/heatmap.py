@@ -11,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.format import Skeleton
+from bitfactor.pose.scale import MapScale
+
+_REACH = 2  # cells to either side of the highest one whose mean is a joint's place
 
 
 def encode(
@@ -53,8 +56,12 @@ def encode(
     return down[..., :, None] * across[..., None, :], drawn.astype(np.float32)
 
 
-def decode(maps: NDArray[np.floating], stride: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def decode(
+    maps: NDArray[np.floating], stride: int, scale: MapScale = "linear"
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Find the joints: the highest cell, and from there a quarter of a cell towards the higher neighbour.
+
+    Where maps are shares of one joint, `softmax`, it is the mean of 5x5 cells around the highest one instead.
 
     Parameters
     ----------
@@ -62,6 +69,8 @@ def decode(maps: NDArray[np.floating], stride: int) -> tuple[NDArray[np.float64]
         One map per joint, of any range of values.
     stride
         Crop pixels per cell.
+    scale
+        What the values mean.
 
     Returns
     -------
@@ -73,7 +82,10 @@ def decode(maps: NDArray[np.floating], stride: int) -> tuple[NDArray[np.float64]
     rows = np.arange(len(flat))
     y, x = np.divmod(flat.reshape(len(flat), height * width).argmax(1), width)
     confidence = flat[rows, y, x].astype(np.float64)
-    place = np.stack([x + _quarter(flat[rows, y], x), y + _quarter(flat[rows, :, x], y)], 1)
+    if scale == "softmax":
+        place = _mean(flat, x, y)
+    else:
+        place = np.stack([x + _quarter(flat[rows, y], x), y + _quarter(flat[rows, :, x], y)], 1)
     joints = (place + 0.5) * stride - 0.5
     joints[np.isnan(confidence)] = np.nan
     return joints.reshape(*lead, 2), confidence.reshape(lead)
@@ -85,6 +97,18 @@ def _quarter(lines: NDArray[np.floating], at: NDArray[np.integer]) -> NDArray[np
     rows = np.arange(len(lines))
     slope = lines[rows, np.minimum(at + 1, n - 1)] - lines[rows, np.maximum(at - 1, 0)]
     return np.where((at > 0) & (at < n - 1), 0.25 * np.sign(slope), 0.0)
+
+
+def _mean(maps: NDArray[np.floating], x: NDArray[np.integer], y: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Maps (N, h, w), highest cells at (N,): the mean place (N, 2) of the cells around, by share."""
+    _, height, width = maps.shape
+    steps = np.arange(-_REACH, _REACH + 1)
+    across, down = x[:, None, None] + steps, y[:, None, None] + steps[:, None]
+    inside = (across >= 0) & (across < width) & (down >= 0) & (down < height)
+    around = maps[np.arange(len(maps))[:, None, None], down.clip(0, height - 1), across.clip(0, width - 1)]
+    shares = np.exp(around - maps[np.arange(len(maps)), y, x, None, None].astype(np.float64)) * inside
+    total = shares.sum((1, 2))
+    return np.stack([(shares * places).sum((1, 2)) / total for places in (across, down)], 1)
 
 
 def flip_maps(maps: NDArray[np.float32], skeleton: Skeleton) -> NDArray[np.float32]:

@@ -17,8 +17,7 @@ from bitfactor.pose.scale import MapScale, on_target_scale
 
 Criterion = Literal["mse", "bce", "softmax"]
 
-MAP_SCALES: dict[Criterion, MapScale] = {"mse": "linear", "bce": "logits", "softmax": "softmax"}
-"""What the heatmaps mean that a network learns with each criterion."""
+_SCALES: dict[Criterion, MapScale] = {"mse": "linear", "bce": "logits", "softmax": "softmax"}
 
 _NEARLY_EMPTY = 0.05
 
@@ -40,7 +39,7 @@ class PoseEstimation:
     headline
         The metric by which networks are compared, one of those of `measure`.
     measure
-        Makes the metric of found joints, updated with heatmaps and a target.
+        Makes the metric of found joints, updated with heatmaps and a target, given their `scale`.
 
     Example
     -------
@@ -49,13 +48,18 @@ class PoseEstimation:
     """
 
     headline: str = "pckh"
-    measure: Callable[[], KeypointMetric] = PCKh
+    measure: Callable[..., KeypointMetric] = PCKh
     criterion: Criterion = "bce"
 
     @property
     def provenance(self) -> dict[str, str]:
         """What an exported file says of its heatmaps, see `bitfactor.pose.finder`."""
-        return {"heatmaps": MAP_SCALES[self.criterion]}
+        return {"heatmaps": self.scale}
+
+    @property
+    def scale(self) -> MapScale:
+        """What the values of its heatmaps mean."""
+        return _SCALES[self.criterion]
 
     def loss(self, outputs: Tensor | tuple[Tensor, ...], target: Target) -> Tensor:
         """Heatmaps (N, J, h, w), those of each hourglass in training, and a target of them -> the loss."""
@@ -67,14 +71,14 @@ class PoseEstimation:
 
     def metrics(self) -> MetricCollection:
         """Return fresh metrics, updated with (heatmaps, target)."""
-        peak = Peak(MAP_SCALES[self.criterion])
-        metrics: dict[str, Metric | MetricCollection] = {self.headline: self.measure(), "peak": peak}
+        found, peak = self.measure(scale=self.scale), Peak(self.scale)
+        metrics: dict[str, Metric | MetricCollection] = {self.headline: found, "peak": peak}
         return MetricCollection(metrics, compute_groups=False)
 
     def taught(self, outputs: Tensor, target: Target) -> Target:
         """Return the target that a teacher's heatmaps stand for."""
         assert isinstance(target, Mapping)
-        maps = on_target_scale(outputs.numpy(force=True), MAP_SCALES[self.criterion])
+        maps = on_target_scale(outputs.numpy(force=True), self.scale)
         return {**target, "heatmaps": torch.from_numpy(maps).to(outputs.device)}
 
 
