@@ -1,12 +1,16 @@
 """The optimizer of a plan."""
 
+from collections.abc import Callable
+from functools import partial
+
 from torch import nn
 from torch.optim import Adam, Optimizer, RMSprop
 
 from bitfactor.nn import AnalyticScale, LearnedMapScale, LearnedScale, NoScale
 from bitfactor.training.optimization import Optimization
 
-_OPTIMIZERS: dict[str, type[Adam] | type[RMSprop]] = {"adam": Adam, "rmsprop": RMSprop}
+# Fused, Adam takes half the time on a CPU.
+_OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adam": partial(Adam, fused=True), "rmsprop": RMSprop}
 _UNDECAYED = (
     AnalyticScale,
     LearnedMapScale,
