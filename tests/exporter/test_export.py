@@ -288,6 +288,16 @@ def test_the_report_says_why_and_warns(tmp_path):
     assert [layer["macs"] for layer in stored["layers"]] == [layer.macs for layer in report.layers]
 
 
+@pytest.mark.parametrize(("estimator", "frozen"), [("masked", True), ("rms", False), ("identity", False)])
+@pytest.mark.filterwarnings("ignore:weight_estimator 'identity'")
+def test_large_weights_are_worth_a_warning_where_they_get_no_gradient(estimator, frozen, tmp_path):
+    model = nn.Sequential(nn.Conv2d(3, 64, 3))
+    binarize_(model, Binarization("none", weight_estimator=estimator, real_ends=False))
+    model[0].latent.weight.data *= 100
+    warnings = export(model.eval(), tmp_path / "net.safetensors", images()).warnings
+    assert any("no gradient" in warning for warning in warnings) == frozen
+
+
 def test_what_is_computed_twice_is_computed_once(tmp_path):
     """Two layers that read one value share its signs; a module called twice on it is called once."""
 
