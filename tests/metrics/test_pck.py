@@ -48,6 +48,20 @@ def test_it_is_the_score_of_the_decoded_heatmaps(case):
     assert values[f"{name}_weighted@{headline}"] == expected.means()["weighted"][0]
 
 
+def test_maps_are_decoded_by_their_scale(case):
+    _, kind, convention, maps, target = case
+    maps = maps.clamp_min(1e-30).log()
+    metric = kind(scale="softmax")
+    metric.update(maps, target)
+    arrays = [target[key].numpy() for key in ("joints", "labelled", "norm")]
+    expected, other = (
+        score(decode(maps.numpy(), 4, scale)[0], *arrays, convention).correct
+        for scale in ("softmax", "linear")
+    )
+    assert np.array_equal(metric.score().correct, expected)
+    assert not np.array_equal(expected, other)
+
+
 @pytest.mark.parametrize("size", [1, 3, 10])
 def test_batches_do_not_matter(case, size):
     _, kind, _, maps, target = case

@@ -41,6 +41,18 @@ def test_a_box_moves_with_the_person(shift):
     np.testing.assert_allclose(found - shift, expected, atol=1e-6)
 
 
+def test_shares_are_decoded_to_their_mean():
+    """Two bright cells side by side in a picture of the network's size: the joint lies between them."""
+    picture = np.zeros((32, 32, 3), np.uint8)
+    picture[8:12, 12:20] = 255
+    found = {
+        scale: PoseFinder(lambda x: 20 * brightest(x), SPEC, SKELETON, scale)(picture)[0][0]
+        for scale in ("logits", "softmax")
+    }
+    np.testing.assert_allclose(found["softmax"], (15.5, 9.5), atol=1e-3)
+    assert abs(found["logits"][0] - 15.5) > 0.5
+
+
 def test_an_empty_picture_has_no_confidence():
     _, confidence = PoseFinder(brightest, SPEC, SKELETON, "logits")(np.zeros((9, 5, 3), np.uint8))
     assert confidence[0] == pytest.approx(1 / (1 + np.exp(4)), abs=1e-6)
