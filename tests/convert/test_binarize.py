@@ -201,12 +201,13 @@ def test_kinds_of_layers() -> None:
     assert isinstance(model[6], BinaryLinear)
 
 
-def test_identity_estimator_warns() -> None:
+def test_identity_estimator_warns_of_factors_that_grow() -> None:
     with pytest.warns(UserWarning, match="grow without bound"):
         binarize_(mlp(), Binarization(weight_estimator="identity"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         binarize_(mlp(), Binarization(weight_estimator="rms"))
+        binarize_(mlp(), Binarization(latent="none", weight_estimator="identity"))
 
 
 def test_scale_per_position_needs_and_takes_the_input_shape() -> None:

@@ -55,7 +55,7 @@ def binarize_(
     plan = make_plan(model, binarization, keep_real, groups)
     if dry_run:
         return plan
-    if binarization.weight_estimator == "identity":
+    if binarization.weight_estimator == "identity" and binarization.latent != "none":
         warnings.warn(
             "weight_estimator 'identity' lets factors grow without bound", UserWarning, stacklevel=2
         )
