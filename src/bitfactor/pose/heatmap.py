@@ -101,12 +101,13 @@ def _quarter(lines: NDArray[np.floating], at: NDArray[np.integer]) -> NDArray[np
 
 def _mean(maps: NDArray[np.floating], x: NDArray[np.integer], y: NDArray[np.integer]) -> NDArray[np.float64]:
     """Maps (N, h, w), highest cells at (N,): the mean place (N, 2) of the cells around, by share."""
-    _, height, width = maps.shape
-    steps = np.arange(-_REACH, _REACH + 1)
-    across, down = x[:, None, None] + steps, y[:, None, None] + steps[:, None]
+    n, height, width = maps.shape
+    rows, steps = np.arange(n)[:, None, None], np.arange(-_REACH, _REACH + 1)
+    x, y = x[:, None, None], y[:, None, None]
+    across, down = x + steps, y + steps[:, None]
     inside = (across >= 0) & (across < width) & (down >= 0) & (down < height)
-    around = maps[np.arange(len(maps))[:, None, None], down.clip(0, height - 1), across.clip(0, width - 1)]
-    shares = np.exp(around - maps[np.arange(len(maps)), y, x, None, None].astype(np.float64)) * inside
+    around = maps[rows, down.clip(0, height - 1), across.clip(0, width - 1)].astype(np.float64)
+    shares = np.exp(around - maps[rows, y, x]) * inside
     total = shares.sum((1, 2))
     return np.stack([(shares * places).sum((1, 2)) / total for places in (across, down)], 1)
 
