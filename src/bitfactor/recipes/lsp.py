@@ -61,8 +61,8 @@ def lsp_hourglass_small() -> Recipe:
 
     96x96 pixels, 64 channels, depth 3; where the paper's network would learn too slowly we chose otherwise: a
     stem that goes to a quarter of the side at once, three blocks on each pathway of the smaller maps, a
-    shortcut around each convolution, PReLU, free weights, a narrower crop, people who are moved less, and
-    bfloat16.
+    shortcut around each convolution, PReLU, free weights that never stop learning, a narrower crop, people who
+    are resized less, and bfloat16.
     """
     return _hourglass(
         "lsp-hourglass-small",
@@ -76,16 +76,16 @@ def lsp_hourglass_small() -> Recipe:
             stem="quartering",
             blocks=3,
         ),
-        LspOptions(size=96, margin=1.15, rotation=20.0, zoom=0.15),
+        LspOptions(size=96, margin=1.15, zoom=0.2),
         Optimization(
             epochs=46,
             batch_size=32,
-            learning_rate=0.02,
+            learning_rate=0.01,
             warmup_epochs=0.4,
             precision="bfloat16",
             channels_last=True,
         ),
-        Binarization(latent="none"),
+        Binarization(latent="none", weight_estimator="identity"),
     )
 
 
