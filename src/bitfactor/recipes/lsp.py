@@ -61,8 +61,8 @@ def lsp_hourglass_small() -> Recipe:
 
     96x96 pixels, 64 channels, depth 3; where the paper's network would learn too slowly we chose otherwise: a
     stem that goes to a quarter of the side at once, three blocks on each pathway of the smaller maps, a
-    shortcut around each convolution, PReLU, free weights that never stop learning, a narrower crop, people who
-    are resized less, and bfloat16.
+    shortcut around each convolution, PReLU, free weights whose gradient passes whole, a narrower crop, people
+    who are resized less, and bfloat16.
     """
     return _hourglass(
         "lsp-hourglass-small",
