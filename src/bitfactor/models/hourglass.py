@@ -77,8 +77,12 @@ def _halving(channels: int, block: Callable[[int, int], nn.Module]) -> nn.Sequen
 
 
 def _quartering(channels: int, block: Callable[[int, int], nn.Module]) -> nn.Sequential:
+    start = channels // 4
     return nn.Sequential(
-        nn.Conv2d(3, channels, 8, 4, 2, bias=False),
+        nn.Conv2d(3, start, 4, 2, 1, bias=False),
+        nn.BatchNorm2d(start),
+        nn.ReLU(),
+        nn.Conv2d(start, channels, 4, 2, 1, bias=False),
         nn.BatchNorm2d(channels),
         nn.ReLU(),
         block(channels, channels),
@@ -105,8 +109,8 @@ class Hourglass(nn.Module):
         Of basic blocks: one around each block, or one around each convolution.
     stem
         `halving`: conv 7x7/2 to half of `channels`, at 64 at most, BN, ReLU, a block that doubles them,
-        max-pool 2x2, two blocks. `quartering`: conv 8x8/4, BN, ReLU, a block; no maps of half the side, in
-        which a small network spends most of its time.
+        max-pool 2x2, two blocks. `quartering`: conv 4x4/2 to a quarter of them, BN, ReLU, conv 4x4/2, BN,
+        ReLU, a block; none on maps of half the side, in which a small network spends most of its time.
     blocks
         Blocks one after the other on each pathway of maps smaller than the heatmaps, where they cost little.
 
