@@ -52,6 +52,21 @@ def test_shares_at_the_border_are_decoded_to_the_mean_of_what_is_inside(cells, e
     np.testing.assert_allclose(decode(maps, 1, "softmax")[0][0], expected)
 
 
+def test_the_confidence_of_shares_is_that_of_the_cells_around():
+    """Whatever the width of the Gaussians: half here and half far away is 0.5."""
+    maps = np.full((3, 16, 16), -100.0)
+    maps[0, 8, 8:10] = maps[1, 8, 8] = maps[1, 2, 2] = 5
+    maps[2] = 7
+    np.testing.assert_allclose(decode(maps, 1, "softmax")[1], [1, 0.5, 9 / 256])
+
+
+@pytest.mark.parametrize(("scale", "expected"), [("linear", [0, 0.25, 1]), ("logits", [0.018, 0.562, 0.982])])
+def test_the_confidence_is_the_height_on_the_target_s_scale(scale, expected):
+    maps = np.full((3, 8, 8), -9.0)
+    maps[:, 4, 4] = -4, 0.25, 4
+    np.testing.assert_allclose(decode(maps, 1, scale)[1], expected, atol=1e-3)
+
+
 @given(joints_inside((16,)))
 def test_a_mirrored_crop_has_the_mirrored_maps(joints):
     """On any stride: the cells of the mirrored crop are those of the crop, reversed."""
@@ -96,12 +111,12 @@ def test_scale_and_offset_of_the_values_do_not_matter():
     np.testing.assert_array_equal(decode(maps, 4)[0], decode(7 * maps - 100, 4)[0])
 
 
-@pytest.mark.parametrize("scale", ["linear", "softmax"])
-def test_nan_is_found_nowhere(scale):
+@pytest.mark.parametrize(("scale", "sure"), [("linear", 1), ("softmax", (24 + np.e) / (63 + np.e))])
+def test_nan_is_found_nowhere(scale, sure):
     maps = np.zeros((2, 8, 8), np.float32)
     maps[0, 3, 3], maps[0, 5, 5], maps[1, 3, 3] = 1, np.nan, 1
     joints, confidence = decode(maps, 4, scale)
     assert np.isnan(joints[0]).all()
     assert np.isnan(confidence[0])
     np.testing.assert_allclose(joints[1], 13.5)
-    assert confidence[1] == 1
+    assert confidence[1] == pytest.approx(sure)

@@ -14,7 +14,6 @@ from bitfactor.cli.subject import Subject, held_out
 from bitfactor.data.pose import STRIDE, PoseData
 from bitfactor.pose import decode, flip_maps
 from bitfactor.pose.pck import Score
-from bitfactor.pose.scale import on_target_scale
 from bitfactor.training import PoseEstimation
 from bitfactor.training.limited import Limited
 
@@ -60,11 +59,10 @@ def find_joints(subject: Subject, *, flip: bool = False) -> Outcome:
             maps = (maps + torch.from_numpy(mirrored)) / 2
         assert not isinstance(target, Tensor)
         metric.update(maps, target)
-        joints, _ = decode(maps.numpy(), STRIDE, task.scale)
-        peaks = on_target_scale(maps.numpy(), task.scale).max((2, 3)).clip(0, 1)
-        parts.append((joints, peaks, *(target[name].numpy() for name in ("joints", "labelled", "norm"))))
-    joints, peaks, truth, labelled, norm = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return Outcome(metric.score(), joints, peaks, truth, labelled.astype(bool), norm)
+        found = decode(maps.numpy(), STRIDE, task.scale)
+        parts.append((*found, *(target[name].numpy() for name in ("joints", "labelled", "norm"))))
+    joints, confidence, truth, labelled, norm = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return Outcome(metric.score(), joints, confidence, truth, labelled.astype(bool), norm)
 
 
 def evaluate_pose(subject: Subject, options: Arguments) -> None:

@@ -13,7 +13,7 @@ from bitfactor.format import InputSpec, ModelFile, Skeleton
 from bitfactor.pictures import normalise
 from bitfactor.pose.crop import crop_matrix, invert, transform, warp, whole_picture
 from bitfactor.pose.heatmap import decode
-from bitfactor.pose.scale import MapScale, on_target_scale
+from bitfactor.pose.scale import MapScale
 
 Box = tuple[float, float, float, float]
 
@@ -83,9 +83,8 @@ class PoseFinder:
             crop = np.asarray(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY), np.uint8)
         maps = np.asarray(self.network(normalise(crop, self.input_spec)[None]))[0]
         stride = self.input_spec.size[0] // maps.shape[1]
-        joints, _ = decode(maps, stride, self.scale)
-        confidence = on_target_scale(maps, self.scale).max((1, 2)).clip(0, 1)
-        return transform(joints, invert(matrix)), confidence.astype(np.float64)
+        joints, confidence = decode(maps, stride, self.scale)
+        return transform(joints, invert(matrix)), confidence
 
     def _matrix(self, picture: NDArray[np.uint8], box: Box | None) -> NDArray[np.float64]:
         if box is None:

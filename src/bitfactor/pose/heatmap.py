@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.format import Skeleton
-from bitfactor.pose.scale import MapScale
+from bitfactor.pose.scale import MapScale, on_target_scale
 
 _REACH = 2  # cells to either side of the highest one whose mean is a joint's place
 
@@ -74,18 +74,18 @@ def decode(
 
     Returns
     -------
-    Joints (..., J, 2), x and y in crop pixels, and confidences (..., J), the value of the highest cell. Where
-    a map holds NaN, both are NaN.
+    Joints (..., J, 2), x and y in crop pixels, and confidences (..., J) from 0 to 1: the height of the
+    highest cell, 1 in a target, or the share of those 5x5 cells. Where a map holds NaN, both are NaN.
     """
     *lead, height, width = maps.shape
     flat = maps.reshape(prod(lead), height, width)
     rows = np.arange(len(flat))
     y, x = np.divmod(flat.reshape(len(flat), height * width).argmax(1), width)
-    confidence = flat[rows, y, x].astype(np.float64)
     if scale == "softmax":
-        place = _mean(flat, x, y)
+        place, confidence = _mean(flat, x, y)
     else:
         place = np.stack([x + _quarter(flat[rows, y], x), y + _quarter(flat[rows, :, x], y)], 1)
+        confidence = on_target_scale(flat[rows, y, x], scale).astype(np.float64).clip(0, 1)
     joints = (place + 0.5) * stride - 0.5
     joints[np.isnan(confidence)] = np.nan
     return joints.reshape(*lead, 2), confidence.reshape(lead)
@@ -99,17 +99,20 @@ def _quarter(lines: NDArray[np.floating], at: NDArray[np.integer]) -> NDArray[np
     return np.where((at > 0) & (at < n - 1), 0.25 * np.sign(slope), 0.0)
 
 
-def _mean(maps: NDArray[np.floating], x: NDArray[np.integer], y: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Maps (N, h, w), highest cells at (N,): the mean place (N, 2) of the cells around, by share."""
+def _mean(
+    maps: NDArray[np.floating], x: NDArray[np.integer], y: NDArray[np.integer]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Maps (N, h, w), highest cells at (N,): mean place (N, 2) of the cells around, and their share (N,)."""
     n, height, width = maps.shape
     rows, steps = np.arange(n)[:, None, None], np.arange(-_REACH, _REACH + 1)
     x, y = x[:, None, None], y[:, None, None]
+    shares = np.exp(maps.astype(np.float64) - maps[rows, y, x])
     across, down = x + steps, y + steps[:, None]
     inside = (across >= 0) & (across < width) & (down >= 0) & (down < height)
-    around = maps[rows, down.clip(0, height - 1), across.clip(0, width - 1)].astype(np.float64)
-    shares = np.exp(around - maps[rows, y, x]) * inside
-    total = shares.sum((1, 2))
-    return np.stack([(shares * places).sum((1, 2)) / total for places in (across, down)], 1)
+    around = shares[rows, down.clip(0, height - 1), across.clip(0, width - 1)] * inside
+    total = around.sum((1, 2))
+    place = np.stack([(around * places).sum((1, 2)) / total for places in (across, down)], 1)
+    return place, total / shares.sum((1, 2))
 
 
 def flip_maps(maps: NDArray[np.float32], skeleton: Skeleton) -> NDArray[np.float32]:
