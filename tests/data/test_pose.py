@@ -14,6 +14,7 @@ from bitfactor.data.crops import Movement
 from bitfactor.errors import InputError
 from bitfactor.pictures import normalise
 from bitfactor.pose import COCO, LSP, MPII, decode, transform, warp
+from bitfactor.recipes.lsp import LspOptions
 
 SIZE, PEOPLE, TEST = 96, 24, 6
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
@@ -160,6 +161,16 @@ def test_heatmaps_show_the_joints(data):
             drawn = target["weight"].numpy() > 0
             assert drawn.mean() > 0.5
             assert np.abs(found - target["joints"].numpy())[drawn].max() <= 2.01
+
+
+def test_gaussians_are_as_wide_as_the_recipe_says(tmp_path):
+    """The sum over the cells of one with peak 1 is 2 pi sigma^2, where none of it lies outside."""
+    rng = np.random.default_rng(0)
+    make_lsp(tmp_path, np.stack([grid(LSP, rng) for _ in range(PEOPLE)]), np.ones((PEOPLE, 14), bool))
+    for sigma in (0.5, 1.0):
+        recipe = LspOptions(size=96, margin=3.0, sigma=sigma)
+        _, target = next(recipe(tmp_path).test_batches(PEOPLE))
+        np.testing.assert_allclose(target["heatmaps"].sum((2, 3)), 2 * np.pi * sigma**2, rtol=0.05)
 
 
 def test_an_epoch_can_be_entered_anywhere(data):

@@ -48,6 +48,7 @@ class Lsp(PoseData):
         workers: int = 0,
         margin: float = MARGIN,
         movement: Movement = PAPER,
+        sigma: float = 1.0,
     ) -> Self:
         """Read `joints.mat` and find the pictures; they are decoded when first used, and kept.
 
@@ -67,6 +68,8 @@ class Lsp(PoseData):
             Side of the crop / extent of the joints.
         movement
             How people are moved in training.
+        sigma
+            Standard deviation of the heatmaps' Gaussians, in cells.
 
         Raises
         ------
@@ -80,7 +83,7 @@ class Lsp(PoseData):
             kept -= kept // 10
             train, test = train.take(slice(kept)), train.take(slice(kept, None))
         train, test = (_boxed(part).take(slice(limit)).check(directory) for part in (train, test))
-        return cls(train, test, LSP, size, Pictures(keep=True), workers, movement=movement)
+        return cls(train, test, LSP, size, Pictures(keep=True), workers, sigma=sigma, movement=movement)
 
 
 def read_lsp(directory: Path | None, margin: float = MARGIN) -> People:
