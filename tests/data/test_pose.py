@@ -173,6 +173,18 @@ def test_gaussians_are_as_wide_as_the_recipe_says(tmp_path):
         np.testing.assert_allclose(target["heatmaps"].sum((2, 3)), 2 * np.pi * sigma**2, rtol=0.05)
 
 
+@pytest.mark.parametrize("sigma", [-1.0, 0.0, 0.19, float("nan"), float("inf")])
+def test_gaussians_that_are_none(data, sigma):
+    with pytest.raises(InputError, match=r"--sigma: expected 0\.2 to 10 cells"):
+        replace(data, sigma=sigma)
+
+
+@pytest.mark.parametrize("margin", [-1.0, 0.0, float("nan"), float("inf")])
+def test_margins_that_are_none(tmp_path, margin):
+    with pytest.raises(InputError, match="--margin: expected a number above 0"):
+        Lsp.load(tmp_path, margin=margin)
+
+
 def test_an_epoch_can_be_entered_anywhere(data):
     whole = list(data.train_batches(4, seed=3, epoch=5))
     rest = list(data.train_batches(4, seed=3, epoch=5, start=2))

@@ -74,8 +74,10 @@ class Lsp(PoseData):
         Raises
         ------
         InputError
-            If a file is missing or does not fit the others.
+            If a file is missing or does not fit the others, or the margin is none.
         """
+        if not 0 < margin < np.inf:
+            raise InputError("--margin", expected="a number above 0", found=str(margin), fix="change it")
         people = read_lsp(directory, margin)
         kept = max(len(people) - _HELD_OUT, len(people) // 2)
         train, test = people.take(slice(kept)), people.take(slice(kept, None))

@@ -75,6 +75,10 @@ class PoseData:
                 fix="change it",
             )
 
+        # Narrower ones fall between the cells, and nothing of them is left.
+        if not 0.2 <= self.sigma <= 10:
+            raise InputError("--sigma", expected="0.2 to 10 cells", found=str(self.sigma), fix="change it")
+
     @property
     def labels(self) -> tuple[str, ...]:
         """No classes."""

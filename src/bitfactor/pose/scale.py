@@ -15,7 +15,7 @@ def on_target_scale(maps: NDArray[np.floating], scale: MapScale) -> NDArray[np.f
     """Bring heatmaps (..., h, w) to the scale of the target, where 0 is nothing and 1 the peak of a Gaussian.
 
     `linear` maps are on it already, `logits` are the argument of a sigmoid, and of `softmax` maps the softmax
-    over all cells is the Gaussian of sum 1. Values may lie above 1.
+    over all cells is the Gaussian of sum 1 and sigma 1; of a narrower one the values lie above 1.
 
     Example
     -------
