@@ -7,9 +7,10 @@ CASES ?= tests/runtime
 RECORDED := build/$(notdir $(CASES:.py=)).cases
 # Two processes, each with whole files and one thread for torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+SEED := $(or $(SEED),$(shell date +%s))
 NATIVE_TESTS := $(wildcard tests/native/*.cpp)
 
-.PHONY: demo test test-all test-isa test-neon test-sanitize lint format clean
+.PHONY: demo test test-all test-random test-isa test-neon test-sanitize lint format clean
 
 demo: .venv/installed
 	$(BIN)/python examples/digits.py runs/demo
@@ -19,6 +20,11 @@ test: .venv/installed
 
 test-all: .venv/installed
 	$(PYTEST)
+
+# With examples drawn afresh; the seed that is printed draws the same again: `make test-random SEED=...`.
+test-random: .venv/installed
+	@echo "make test-random SEED=$(SEED)"
+	HYPOTHESIS_PROFILE=random $(PYTEST) -m "not slow" --hypothesis-seed=$(SEED)
 
 # With each instruction set of this machine forced, the best first.
 test-isa: .venv/installed

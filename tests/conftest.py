@@ -6,8 +6,11 @@ from hypothesis import settings
 
 from bitfactor.cli import main
 
-settings.register_profile("any machine", deadline=None)  # how long an example takes is the machine's affair
-settings.load_profile("any machine")
+# How long an example takes is the machine's affair. The default draws the same examples every time and keeps
+# none; `make test-random` draws afresh.
+settings.register_profile("default", deadline=None, derandomize=True, database=None)
+settings.register_profile("random", deadline=None, database=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 @pytest.fixture(scope="session")

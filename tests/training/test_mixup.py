@@ -16,7 +16,7 @@ def test_targets_are_shares_and_pictures_stay_in_range(smoothing, mixup, seed):
     torch.testing.assert_close(soft.sum(1), torch.ones(6))
     assert (soft >= 0).all()
     assert inputs.min() >= 0
-    assert inputs.max() <= 5
+    assert inputs.max() <= 5 * (1 + torch.finfo(torch.float32).eps)  # a x + (1 - a) x may round up
     assert float(inputs.sum()) == pytest.approx(15, rel=1e-5)  # each picture is someone's partner once
 
 

@@ -1,0 +1,1 @@
+"""Timing of exported files, layer by layer and beside other engines."""

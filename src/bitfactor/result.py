@@ -1,0 +1,55 @@
+"""What a public function returns."""
+
+import dataclasses
+import html
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+class Result:
+    """Base of the dataclasses that public functions return.
+
+    `print` shows what a person wants to read (a subclass defines `__str__`), a notebook shows the same, and
+    `to_dict` gives plain types: what the command of the same name prints with `--json`.
+
+    Example
+    -------
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Count(Result):
+    ...     images: int
+    >>> Count(3).to_json()
+    '{"images": 3}'
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain types."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        return {name: plain(value) for name, value in values.items()}
+
+    def to_json(self) -> str:
+        """Return `to_dict` as JSON."""
+        return json.dumps(self.to_dict())
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: records and mappings as dicts, sequences as lists, paths as strings."""
+    if isinstance(value, Result):
+        return value.to_dict()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(one) for one in value]
+    return str(value) if isinstance(value, Path) else value
