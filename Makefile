@@ -1,4 +1,5 @@
-# `make demo` and `make test` need Python >= 3.11, a C++ compiler and make; they set up .venv themselves.
+# Each target sets up .venv where it is missing, which needs Python >= 3.11, a C++ compiler and make. `make` lists them.
+.DEFAULT_GOAL := help
 PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.h native/*.cpp native/isa/*.h native/isa/*.cpp)
@@ -10,38 +11,40 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist load
 SEED := $(or $(SEED),$(shell date +%s))
 NATIVE_TESTS := $(wildcard tests/native/*.cpp)
 
-.PHONY: demo test test-all test-random test-isa test-neon test-sanitize lint format clean
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-demo: .venv/installed
+.PHONY: help demo test test-all test-random test-isa test-neon test-sanitize check lint format clean
+
+demo: .venv/installed ## train on handwritten digits, export, run at 1 bit, write a page
 	$(BIN)/python examples/digits.py runs/demo
 
-test: .venv/installed
+test: .venv/installed ## the tests, but for those that need minutes each
 	$(PYTEST) -m "not slow"
 
-test-all: .venv/installed
+test-all: .venv/installed ## all tests
 	$(PYTEST)
 
-# With examples drawn afresh; the seed that is printed draws the same again: `make test-random SEED=...`.
-test-random: .venv/installed
+test-random: .venv/installed ## the tests, with examples drawn afresh: make test-random SEED=7 draws the same again
 	@echo "make test-random SEED=$(SEED)"
 	HYPOTHESIS_PROFILE=random $(PYTEST) -m "not slow" --hypothesis-seed=$(SEED)
 
 # With each instruction set of this machine forced, the best first.
-test-isa: .venv/installed
+test-isa: .venv/installed ## the runtime and the exporter, with each instruction set of the machine forced
 	for isa in $$($(BIN)/python -c 'from bitfactor.runtime import *; print(*instruction_sets())'); do \
 	    echo "BITFACTOR_ISA=$$isa"; \
 	    BITFACTOR_ISA=$$isa $(BIN)/python -m pytest -m "not slow" $(TESTS) || exit 1; \
 	done
 
 # The core on an emulated ARM, and under sanitizers: it runs again what the tests of the runtime have run.
-test-neon: $(RECORDED)
+test-neon: $(RECORDED) ## the core compiled for ARM, on an emulator
 	tests/native/install cmake=cmake aarch64-linux-gnu-g++=g++-aarch64-linux-gnu qemu-aarch64=qemu-user
 	cmake -S . -B build/neon -DNATIVE_TESTS=ON -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
 	    -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_EXE_LINKER_FLAGS=-static
 	cmake --build build/neon --parallel
 	qemu-aarch64 build/neon/tests/native/replay $(RECORDED)
 
-test-sanitize: $(RECORDED)
+test-sanitize: $(RECORDED) ## the core under AddressSanitizer, UndefinedBehaviorSanitizer, ThreadSanitizer
 	tests/native/install cmake=cmake
 	for kind in address,undefined thread; do \
 	    cmake -S . -B build/$$kind -DNATIVE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug \
@@ -56,14 +59,18 @@ $(RECORDED): .venv/installed $(wildcard tests/runtime/*.py tests/native/record.p
 	$(BIN)/python -m pytest -p tests.native.record --record $@ -k scalar $(CASES) \
 	    --ignore tests/runtime/test_limits.py
 
-lint: .venv/installed
+check: ## format, then lint
+	$(MAKE) format
+	$(MAKE) lint
+
+lint: .venv/installed ## ruff, mypy, import-linter, clang-format: what CI checks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/clang-format --dry-run --Werror $(filter native/%,$(NATIVE)) $(NATIVE_TESTS)
 
-format: .venv/installed
+format: .venv/installed ## repair what ruff and clang-format can repair
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(filter native/%,$(NATIVE)) $(NATIVE_TESTS)
@@ -73,5 +80,5 @@ format: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-clean:
+clean: ## remove .venv and build
 	rm -rf .venv build
