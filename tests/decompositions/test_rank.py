@@ -12,7 +12,6 @@ from bitfactor.errors import InputError
         (None, (64, 32, 3, 3)),
         (16, (16, 16, 3, 3)),
         (0.5, (32, 16, 2, 2)),
-        (1.0, (64, 32, 3, 3)),
         (1, (1, 1, 1, 1)),
         ((8, 0.25, 3, 1), (8, 8, 3, 1)),
         ([8, 8, 3, 3], (8, 8, 3, 3)),
@@ -22,7 +21,24 @@ def test_resolve(rank, expected) -> None:
     assert resolve_rank(rank, (64, 32, 3, 3)) == expected
 
 
-@pytest.mark.parametrize("rank", [0, -1, 1.5, 0.0, (4, 4), (0, 1, 1, 1)])
+NO_RANKS = [
+    0,
+    -1,
+    1.5,
+    0.0,
+    1.0,
+    True,
+    "half",
+    float("nan"),
+    (4, 4),
+    (0, 1, 1, 1),
+    65,
+    (64, 33, 3, 3),
+    [1.0] * 4,
+]
+
+
+@pytest.mark.parametrize("rank", NO_RANKS, ids=str)
 def test_what_is_no_rank(rank) -> None:
     with pytest.raises(InputError, match="rank"):
         resolve_rank(rank, (64, 32, 3, 3))
@@ -34,6 +50,11 @@ def test_a_low_rank_is_the_best_approximation_of_the_matrix(decomposition) -> No
     values = torch.linalg.svdvals(weight.flatten(1))
     error = (decomposition.from_weight(weight, 5)() - weight).norm().item()
     assert error == pytest.approx(values[5:].norm().item())
+
+
+def test_rank_one_and_the_full_rank_are_hard_to_confuse() -> None:
+    with pytest.raises(InputError, match="leave rank out for the full rank; 1 is rank one"):
+        resolve_rank(1.0, (64, 32))
 
 
 def test_cp_keeps_the_largest_terms() -> None:

@@ -38,6 +38,28 @@ def test_bank_has_one_core_and_one_factor_per_mode() -> None:
     assert list(bank_slices().state_dict()) == ["0.bank.core", *(f"0.bank.factors.{n}" for n in range(5))]
 
 
+@pytest.mark.parametrize("build", [bank_slices, shared_tuckers])
+def test_a_part_freezes_casts_and_stores_what_it_shares(build) -> None:
+    model = build()
+    part, before = model[1], [latent().detach() for latent in model]
+    assert part.load_state_dict(part.state_dict()).missing_keys == []
+    part.requires_grad_(False)
+    assert not part().requires_grad
+    part.double()
+    for latent, W in zip(model, before, strict=True):
+        torch.testing.assert_close(latent().float(), W)
+    assert next(iter(part.state_dict().values())).dtype == torch.float64
+    assert len(list(part.parameters())) == len(part.state_dict())
+
+
+@pytest.mark.parametrize("build", [bank_slices, shared_tuckers])
+def test_a_state_without_what_is_shared_is_refused(build) -> None:
+    model = build()
+    model.load_state_dict(model.state_dict())
+    with pytest.raises(RuntimeError, match=r"Missing key.*0\."):
+        model.load_state_dict({})
+
+
 def test_places_may_come_in_any_order() -> None:
     weights = [torch.randn(3, 2) for _ in range(4)]
     places = [(1, 1), (0, 1), (1, 0), (0, 0)]

@@ -51,7 +51,7 @@ def test_forward_and_gradients(name, learned, stride) -> None:
     latent = LAYERWISE[name](with_zeros(5, 4, 3, 3), None, "identity")
     assert (latent() == 0).any()
     alpha = torch.randn(5, dtype=torch.float64)
-    layer = BinaryConv2d(
+    layer = BinaryConv2d.of(
         latent, LearnedScale(alpha) if learned else AnalyticScale(), stride=stride, padding=1
     )
     x = with_zeros(2, 4, 7, 7).requires_grad_()
@@ -75,7 +75,9 @@ def test_svd_of_equation_5_and_tucker_of_equation_7() -> None:
 
 
 def test_without_scale_the_output_is_whole_numbers() -> None:
-    layer = BinaryConv2d(LAYERWISE["none"](torch.randn(3, 4, 3, 3), None, "factorised"), NoScale(), padding=1)
+    layer = BinaryConv2d.of(
+        LAYERWISE["none"](torch.randn(3, 4, 3, 3), None, "factorised"), NoScale(), padding=1
+    )
     y = layer(torch.randn(1, 4, 5, 5))
     assert torch.equal(y, y.round())
     assert torch.equal(layer.alpha(), torch.ones(3))
@@ -85,6 +87,6 @@ def test_detached_analytic_scale_sends_no_gradient_through_alpha() -> None:
     weight = torch.full((1, 1, 1, 1), 2.0, dtype=torch.float64)  # masked, so alpha is the only path
     for detach, expected in ((True, 0.0), (False, 1.0)):
         latent = LAYERWISE["none"](weight, None, "factorised")
-        y = BinaryConv2d(latent, AnalyticScale(detach=detach))(torch.ones(1, 1, 1, 1, dtype=torch.float64))
+        y = BinaryConv2d.of(latent, AnalyticScale(detach=detach))(torch.ones(1, 1, 1, 1, dtype=torch.float64))
         (gradient,) = torch.autograd.grad(y.sum(), list(latent.parameters()), allow_unused=True)
         assert (0.0 if gradient is None else gradient.item()) == expected

@@ -59,13 +59,15 @@ def test_padding_comes_after_the_sign(value) -> None:
 
 
 def test_padding_of_sides_is_last_dimension_first() -> None:
-    assert BinaryConv2d(Tucker.from_weight(torch.randn(2, 2, 3, 3)), padding=(1, 2)).padding_of_sides() == [
+    assert BinaryConv2d.of(
+        Tucker.from_weight(torch.randn(2, 2, 3, 3)), padding=(1, 2)
+    ).padding_of_sides() == [
         2,
         2,
         1,
         1,
     ]
-    layer = BinaryConv2d(Tucker.from_weight(torch.randn(2, 2, 2, 3)), padding="same")
+    layer = BinaryConv2d.of(Tucker.from_weight(torch.randn(2, 2, 2, 3)), padding="same")
     assert layer.padding_of_sides() == [1, 1, 0, 1]
 
 

@@ -91,16 +91,29 @@ def test_an_unknown_estimator_is_an_error() -> None:
 
 
 def test_nan_raises_with_the_layer_name_when_anomalies_are_looked_for() -> None:
-    layer = BinaryLinear(Dense.from_weight(torch.randn(2, 3)))
+    layer = BinaryLinear.of(Dense.from_weight(torch.randn(2, 3)))
     layer.name = "layer3.0.conv1"
     x = torch.tensor([[0.0, float("nan"), 1.0]])
     layer(x)
     with (
         torch.autograd.set_detect_anomaly(True),
-        pytest.raises(InputError, match=r"layer3\.0\.conv1.*1 NaN of 3"),
+        pytest.raises(InputError, match=r"layer3\.0\.conv1.*1 of 3 values"),
     ):
         layer(x)
     with torch.no_grad():
         layer.latent.weight[0, 0] = float("nan")
     with torch.autograd.set_detect_anomaly(True), pytest.raises(InputError, match="latent weight"):
         layer(torch.zeros(1, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_nan_has_no_sign(dtype) -> None:
+    x = torch.tensor([float("nan"), -1.0, 0.0, float("inf")], dtype=dtype)
+    assert sign(x).isnan().tolist() == [True, False, False, False]
+
+
+def test_nan_in_a_weight_reaches_the_loss() -> None:
+    layer = BinaryLinear(3, 2)
+    with torch.no_grad():
+        layer.latent.core[0, 0] = float("nan")
+    assert layer(torch.randn(4, 3)).sum().isnan()

@@ -62,7 +62,7 @@ def test_each_parameter_stands_once(latent) -> None:
     model = binary_model(latent)
     state = dict(model.state_dict())
     for name, _ in model.named_buffers():
-        state.pop(name)
+        state.pop(name, None)
     assert list(state) == [name for name, _ in model.named_parameters()]
     assert len({value.data_ptr() for value in state.values()}) == len(state)
 

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from bitfactor.checks import check_fields, expect_one_of
+from bitfactor.decompositions import JOINT, LAYERWISE
+from bitfactor.decompositions.rank import expect_rank
 from bitfactor.errors import InputError
 
-LatentName = Literal["none", "svd", "tucker", "holistic", "cp", "tt", "product", "shared"]
 ScaleName = Literal[
     "none", "analytic", "learned", "learned_map", "learned_channel_x_map", "learned_channel_x_axes"
 ]
@@ -21,9 +23,10 @@ class Binarization:
     'learned'
     """
 
-    latent: LatentName = "holistic"
+    latent: str = "holistic"
     """What the sign is taken of: a free weight, a decomposition of each layer, or one of several layers.
-    With holistic, layers in no group get a Tucker decomposition of their own."""
+    With holistic, layers in no group get a Tucker decomposition of their own. One of
+    `bitfactor.decompositions`: none, svd, tucker, holistic, cp, tt, product, shared, or registered there."""
 
     rank: int | float | tuple[int | float, ...] | None = None
     """Rank, or fraction of the full one, for all modes or per mode; the full rank if left out."""
@@ -65,15 +68,34 @@ class Binarization:
     """What padded taps hold after the sign."""
 
     real_ends: bool = True
-    """Keep the first and the last convolution or linear layer real."""
+    """Keep the layers that read the input, and those that give the output, real."""
+
+    depthwise: bool = False
+    """Binarize layers of so few channels per filter that their bits, in words of 64, take more than floats."""
 
     orthogonality: float = 0.0
     """Weight of `orthogonality_penalty` in the loss; the training loop adds it."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rank, int | float | None):  # JSON gives a list
+        if isinstance(self.rank, list):  # as JSON has it
             object.__setattr__(self, "rank", tuple(self.rank))
+        expect_rank(self.rank)
+        expect_one_of("latent", self.latent, [*LAYERWISE, *JOINT])
+        check_fields(self)
         if self.orthogonality < 0:
             raise InputError(
                 "orthogonality", expected="0 or more", found=str(self.orthogonality), fix="0 turns it off"
+            )
+        self._expect_effect("rank", self.latent != "none", "a latent other than 'none'")
+        self._expect_effect("detach_alpha", self.scale == "analytic", "scale 'analytic'")
+        self._expect_effect("alpha_start", self.scale.startswith("learned"), "a learned scale")
+
+    def _expect_effect(self, name: str, has_effect: bool, needs: str) -> None:
+        """Raise InputError where an option is not at its default and would do nothing."""
+        if not has_effect and getattr(self, name) != getattr(type(self), name):
+            raise InputError(
+                name,
+                expected=needs,
+                found=f"latent {self.latent!r}, scale {self.scale!r}",
+                fix=f"leave {name} out",
             )

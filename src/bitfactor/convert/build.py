@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -110,10 +111,10 @@ def scale_of(
 
 def binary_form(layer: nn.Module, latent: Latent, scale: Scale) -> BinaryLayer:
     """Return the binary twin of a float layer: its geometry, and its bias as the same parameter."""
-    form = BINARY_FORMS[type(layer)]
+    form: Any = BINARY_FORMS[type(layer)]
     if isinstance(layer, nn.Linear):
-        binary = form(latent, scale, bias=layer.bias)
+        binary: BinaryLayer = form.of(latent, scale, bias=layer.bias)
     else:
         names = ("stride", "padding", "dilation", "groups", "bias", "padding_mode")
-        binary = form(latent, scale, **{name: getattr(layer, name) for name in names})
+        binary = form.of(latent, scale, **{name: getattr(layer, name) for name in names})
     return binary.train(layer.training)

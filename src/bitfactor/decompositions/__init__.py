@@ -1,9 +1,12 @@
 """Real-valued decompositions of a weight. Each is a module that gives W; none knows that W will be signed."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import torch
 from torch import Tensor
 
+from bitfactor.checks import expect, shown
 from bitfactor.decompositions.bank import Bank, BankSlice, build_bank
 from bitfactor.decompositions.cp import CP
 from bitfactor.decompositions.dense import Dense
@@ -14,6 +17,7 @@ from bitfactor.decompositions.shared import SharedTucker, build_shared
 from bitfactor.decompositions.svd import SVD
 from bitfactor.decompositions.tt import TensorTrain
 from bitfactor.decompositions.tucker import Tucker
+from bitfactor.errors import InputError
 
 # Of one layer each.
 LAYERWISE: dict[str, Callable[[Tensor, Rank, Initialisation], Latent]] = {
@@ -30,6 +34,57 @@ JOINT: dict[str, Callable[..., Sequence[Latent]]] = {
     "holistic": build_bank,
     "shared": build_shared,
 }
+
+
+def register(
+    name: str, build: Callable[..., Latent] | Callable[..., Sequence[Latent]], *, joint: bool = False
+) -> None:
+    """Make a decomposition of one's own known by a name, as `Binarization(latent=name)` and `--latent name`.
+
+    Parameters
+    ----------
+    build
+        From (weight, rank, initialisation) to a `Latent`; with `joint` from a list of weights to one latent
+        for each.
+
+    Raises
+    ------
+    InputError
+        If the name is taken, or what `build` makes of a weight (8, 4, 3, 3) is no latent of it.
+
+    Example
+    -------
+    >>> bitfactor.decompositions.register("hadamard", Hadamard.from_weight)
+    """
+    if not isinstance(name, str) or not name.isidentifier() or name in LAYERWISE or name in JOINT:
+        raise InputError(
+            "register", expected="a new name of letters, digits and _", found=shown(name), fix="rename it"
+        )
+    expect("register(build)", build, Callable[..., object])
+    weight = torch.randn(8, 4, 3, 3, generator=torch.Generator().manual_seed(0))
+    built: Any = build([weight, weight], None, "factorised") if joint else build(weight, None, "factorised")
+    for latent in built if joint else [built]:
+        _expect_latent(f"decomposition {name!r}", latent, weight)
+    table: dict[str, Any] = JOINT if joint else LAYERWISE
+    table[name] = build
+
+
+def _expect_latent(where: str, latent: object, weight: Tensor) -> None:
+    if not isinstance(latent, Latent):
+        raise InputError(where, expected="a Latent", found=shown(latent), fix="derive its class from Latent")
+    W = latent()
+    if W.shape != weight.shape or not W.isfinite().all():
+        raise InputError(
+            where,
+            expected=f"a finite weight {tuple(weight.shape)}",
+            found=f"one of shape {tuple(W.shape)}" if W.isfinite().all() else "NaN or infinity in it",
+            fix="let reconstruct() return what from_weight() was given, and set shape",
+        )
+    if not W.requires_grad:
+        raise InputError(
+            where, expected="a gradient to its parameters", found="none", fix="keep them as nn.Parameter"
+        )
+
 
 __all__ = [
     "CP",
@@ -49,4 +104,5 @@ __all__ = [
     "build_bank",
     "build_shared",
     "orthogonality_penalty",
+    "register",
 ]

@@ -9,9 +9,10 @@ from bitfactor.decompositions.latent import Initialisation, Latent, Rank
 from bitfactor.decompositions.multilinear import hosvd, kronecker, tucker_weight
 from bitfactor.decompositions.precision import matmul, working
 from bitfactor.decompositions.rank import resolve_rank
+from bitfactor.decompositions.sharing import Shared
 
 
-class Bank(nn.Module):
+class Bank(Shared):
     """W' = G' x_0 U0 x_1 U1 ... (equation 8): the weights of a grid of layers in one decomposition.
 
     The first modes are the grid's (the layer's index; for an hourglass depth, pathway and convolution), the
@@ -27,11 +28,13 @@ class Bank(nn.Module):
         self.factors = nn.ParameterList([nn.Parameter(factor) for factor in factors])
         self.grid = grid
 
-    def weight(self, place: tuple[int, ...]) -> Tensor:
-        """Return W'(place, :, :, ...), the weight of the layer at this place of the grid."""
+    def weight(self, place: Tensor) -> Tensor:
+        """Return W'(place, :, :, ...), of the layer at this place (modes of the grid,)."""
         core, order = working(self.core), len(self.grid)
         factors = [working(factor) for factor in self.factors]
-        row = kronecker([factor[i : i + 1] for factor, i in zip(factors, place, strict=False)])
+        row = kronecker(
+            [factor.index_select(0, i) for factor, i in zip(factors, torch.split(place, 1), strict=False)]
+        )
         mixed = matmul(row, core.flatten(order).flatten(0, order - 1))
         return tucker_weight(mixed.view(core.shape[order:]), factors[order:])
 
@@ -40,22 +43,16 @@ class Bank(nn.Module):
 
 
 class BankSlice(Latent):
-    """One layer's view of a bank.
+    """One layer's view of a bank, which belongs to all layers of its group alike (see `Shared`)."""
 
-    The bank is a submodule of the slice that owns it, the first of its group, and an unregistered reference
-    in the others: so it stands once in `parameters()` and once in `state_dict()`, in any container, while
-    deepcopy and pickle keep the sharing.
-    """
+    index: Tensor
 
-    bank: Bank
-
-    def __init__(self, bank: Bank, place: tuple[int, ...], *, owner: bool) -> None:
+    def __init__(self, bank: Bank, place: tuple[int, ...]) -> None:
         super().__init__()
-        if owner:
-            self.bank = bank
-        else:
-            self.__dict__["bank"] = bank
+        self.bank = bank
         self.place = place
+        # A tensor, so that torch.compile makes one program for all places.
+        self.register_buffer("index", torch.tensor(place, device=bank.core.device), persistent=False)
         self.shape = tuple(factor.shape[0] for factor in bank.factors)[len(bank.grid) :]
 
     @property
@@ -67,7 +64,7 @@ class BankSlice(Latent):
         return self.bank.factors
 
     def reconstruct(self) -> Tensor:
-        return self.bank.weight(self.place)
+        return self.bank.weight(self.index)
 
     def orthonormal(self) -> dict[str, Tensor]:
         return {f"bank.factors.{mode}": factor for mode, factor in enumerate(self.factors)}
@@ -103,7 +100,7 @@ def build_bank(
     core, factors = hosvd(stacked, ranks, initialisation)
     dtype = weights[0].dtype
     bank = Bank(core.to(dtype), [factor.to(dtype) for factor in factors], grid)
-    return [BankSlice(bank, place, owner=i == 0) for i, place in enumerate(places)]
+    return [BankSlice(bank, place) for place in places]
 
 
 def _with_grid(rank: Rank, grid: tuple[int, ...], order: int) -> Rank:

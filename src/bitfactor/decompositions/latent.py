@@ -1,8 +1,8 @@
 """What every latent is: a module that gives the real-valued weight W of one layer."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +11,24 @@ Rank = int | float | Sequence[int | float] | None
 Initialisation = Literal["factorised", "identity"]
 
 
-class Latent(nn.Module, ABC):
+class Unlaid(nn.Module):
+    """A module whose parameters are no operands of a convolution: memory formats pass them by.
+
+    So `model.to(memory_format=torch.channels_last)` leaves a core of five modes alone; torch would fail.
+    """
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # Of one mode, as `fn` sees a parameter, it has no format to change.
+        flat = lambda x: fn(x.reshape(-1)).view(x.shape)  # noqa: E731
+        return super()._apply(flat, recurse)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class Latent(Unlaid, ABC):
     """Interface of the decompositions: `latent()` is W = ReconstructWeights(Theta_0, ..., Theta_N).
 
     A latent does not know that W will be signed. W is float32, or float64 where the parameters are, also
-    inside autocast and whatever precision `torch.backends` allows for products.
+    inside autocast and whatever precision `torch.backends` allows for products. Its strides are those of
+    `torch.empty(shape)`: torch's CPU kernels corrupt memory over others where a size is 1.
 
     Attributes
     ----------
@@ -43,6 +56,6 @@ class Latent(nn.Module, ABC):
     def forward(self) -> Tensor:
         device = self._device()
         if not torch.is_autocast_enabled(device):
-            return self.reconstruct()
+            return self.reconstruct().reshape(-1).view(self.shape)
         with torch.autocast(device, enabled=False):
-            return self.reconstruct()
+            return self.reconstruct().reshape(-1).view(self.shape)

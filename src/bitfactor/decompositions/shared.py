@@ -1,6 +1,7 @@
 """Tucker decompositions of all layers over common channel factors, across weight shapes."""
 
 from collections.abc import Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +15,11 @@ from bitfactor.decompositions.multilinear import (
     tucker_weight,
 )
 from bitfactor.decompositions.precision import working
-from bitfactor.decompositions.rank import expect_full, resolve_rank
+from bitfactor.decompositions.rank import expect_full, rank_of_mode, resolve_rank
+from bitfactor.decompositions.sharing import Shared
 
 
-class ChannelFactor(nn.Module):
+class ChannelFactor(Shared):
     """The factor (D, R) of every output or input channel mode that is D wide."""
 
     def __init__(self, factor: Tensor) -> None:
@@ -29,14 +31,9 @@ class SharedTucker(Latent):
     """W = G x_0 U_O x_1 U_C x_2 U2 x_3 U3 with U_O, U_C common to all layers that are O or C channels wide.
 
     Not in the paper: the holistic decomposition joins layers of one shape, this one every layer of a network,
-    strided and 1x1 ones too. core and the spatial factors are the layer's own.
-
-    A channel factor is a submodule of the first layer that uses it and an unregistered reference in the
-    others, as a bank is (see `BankSlice`).
+    strided and 1x1 ones too. core and the spatial factors are the layer's own; a channel factor belongs to
+    all layers that use it (see `Shared`).
     """
-
-    output: ChannelFactor
-    channel: ChannelFactor
 
     def __init__(
         self, core: Tensor, output: ChannelFactor, channel: ChannelFactor, spatial: Sequence[Tensor]
@@ -44,19 +41,18 @@ class SharedTucker(Latent):
         super().__init__()
         self.core = nn.Parameter(core)
         self.spatial = nn.ParameterList([nn.Parameter(factor) for factor in spatial])
-        self.__dict__["output"], self.__dict__["channel"] = output, channel
+        self.output, self.channel = output, channel
         self.shape = tuple(factor.shape[0] for factor in self.factors)
 
     @property
     def factors(self) -> list[Tensor]:
         return [self.output.factor, self.channel.factor, *self.spatial]
 
-    def adopt(self, name: str) -> None:
-        """Own the channel factor of this name: hold it as a submodule."""
-        setattr(self, name, self.__dict__.pop(name))
-
     def reconstruct(self) -> Tensor:
-        return tucker_weight(working(self.core), [working(factor) for factor in self.factors])
+        parts = [working(part) for part in (self.core, *self.factors)]
+        dtype = reduce(torch.promote_types, (part.dtype for part in parts))  # one layer may have been cast
+        core, *factors = (part.to(dtype) for part in parts)
+        return tucker_weight(core, factors)
 
     def orthonormal(self) -> dict[str, Tensor]:
         spatial = {f"spatial.{mode}": factor for mode, factor in enumerate(self.spatial)}
@@ -76,22 +72,16 @@ def build_shared(
     >>> wide.output is wide.channel is strided.output
     True
     """
-    factors: dict[int, ChannelFactor] = {}
-    latents = []
-    grams = _channel_grams(weights)
-    for weight in weights:
-        own = [width for width in weight.shape[:2] if width not in factors]
-        for width in own:
-            basis = _basis(grams[width], rank, initialisation)
-            factors.setdefault(width, ChannelFactor(basis.to(weight.dtype)))
-        output, channel = (factors[width] for width in weight.shape[:2])
-        latent = _factorise(weight, output, channel, rank, initialisation)
-        for name, width in zip(("output", "channel"), weight.shape, strict=False):
-            if width in own:
-                own = [other for other in own if other != width]
-                latent.adopt(name)
-        latents.append(latent)
-    return latents
+    resolve_rank(rank, (max(max(weight.shape) for weight in weights),))
+    dtype = weights[0].dtype
+    factors = {
+        width: ChannelFactor(_basis(gram, rank, initialisation).to(dtype))
+        for width, gram in _channel_grams(weights).items()
+    }
+    return [
+        _factorise(weight, factors[weight.shape[0]], factors[weight.shape[1]], rank, initialisation)
+        for weight in weights
+    ]
 
 
 def _channel_grams(weights: Sequence[Tensor]) -> dict[int, Tensor]:
@@ -104,7 +94,7 @@ def _channel_grams(weights: Sequence[Tensor]) -> dict[int, Tensor]:
 
 
 def _basis(matrix: Tensor, rank: Rank, initialisation: Initialisation) -> Tensor:
-    (r,) = resolve_rank(rank, matrix.shape[:1])
+    r = rank_of_mode(rank, len(matrix))
     if initialisation == "factorised":
         return leading_basis(matrix, r)
     expect_full((r,), matrix.shape[:1])

@@ -1,15 +1,18 @@
 """Binary convolutions in one, two and three dimensions."""
 
 from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bitfactor.decompositions import Latent
-from bitfactor.nn.layer import BinaryLayer, PaddingValue
+from bitfactor.checks import checked
+from bitfactor.decompositions import Latent, Rank
+from bitfactor.nn.layer import BinaryLayer, Making, PaddingValue
 from bitfactor.nn.scale import Scale
 
 _CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_FLOAT: dict[int, Callable[..., nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
 class BinaryConv(BinaryLayer):
@@ -17,12 +20,57 @@ class BinaryConv(BinaryLayer):
 
     Padding comes after the sign, so a padded tap is `padding_value`: with 0 a third value beside -1 and +1,
     which adds nothing to the sum.
+
+    The first arguments are those of `torch.nn.Conv2d`. The weight begins as a He-normal draw.
+
+    Parameters
+    ----------
+    latent, rank
+        What the sign is taken of: a decomposition of this layer, one of `bitfactor.decompositions.LAYERWISE`.
+    scale
+        The factor on the output: "none", "analytic" or "learned".
+    weight_estimator, activation_estimator
+        The gradients in place of the signs' own, see `bitfactor.nn.sign`.
+
+    Raises
+    ------
+    InputError
+        If an argument is not what it should be. Torch's own errors on a geometry pass through.
     """
 
     dimensions: int
 
+    @checked
     def __init__(
         self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] | Literal["same", "valid"] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: Literal["zeros", "reflect", "replicate", "circular"] = "zeros",
+        *,
+        padding_value: PaddingValue = 0,
+        latent: str = "tucker",
+        scale: str = "learned",
+        rank: Rank = None,
+        weight_estimator: str = "masked",
+        activation_estimator: str = "clipped",
+    ) -> None:
+        making = Making(latent, scale, rank, weight_estimator, activation_estimator)
+        like: Any = _FLOAT[self.dimensions](
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode
+        )
+        nn.init.kaiming_normal_(like.weight, mode="fan_out")
+        self._make(like.weight, like.bias, making)
+        self._set_geometry(stride, padding, dilation, groups, padding_value, padding_mode)
+
+    @classmethod
+    def of(
+        cls,
         latent: Latent,
         scale: Scale | None = None,
         *,
@@ -33,9 +81,28 @@ class BinaryConv(BinaryLayer):
         bias: nn.Parameter | None = None,
         padding_value: PaddingValue = 0,
         padding_mode: str = "zeros",
+    ) -> Self:
+        """Return the layer of a latent (O, C / groups, *kernel), a scale and a bias that are there already.
+
+        Example
+        -------
+        >>> BinaryConv2d.of(Tucker.from_weight(torch.randn(16, 8, 3, 3)), AnalyticScale(), padding=1)
+        """
+        layer = cls.__new__(cls)
+        layer._assemble(latent, scale, bias)
+        layer._set_geometry(stride, padding, dilation, groups, padding_value, padding_mode)
+        return layer
+
+    def _set_geometry(
+        self,
+        stride: int | Sequence[int],
+        padding: int | Sequence[int] | str,
+        dilation: int | Sequence[int],
+        groups: int,
+        padding_value: PaddingValue,
+        padding_mode: str,
     ) -> None:
-        super().__init__(latent, scale, bias)
-        self.out_channels, per_group, *kernel = latent.shape
+        self.out_channels, per_group, *kernel = self.latent.shape
         self.in_channels, self.kernel_size, self.groups = per_group * groups, tuple(kernel), groups
         self.stride, self.dilation = self._each(stride), self._each(dilation)
         self.padding = padding if isinstance(padding, str) else self._each(padding)
@@ -84,8 +151,7 @@ class BinaryConv2d(BinaryConv):
 
     Example
     -------
-    >>> latent = Tucker.from_weight(torch.randn(16, 8, 3, 3))
-    >>> layer = BinaryConv2d(latent, LearnedScale(analytic_alpha(latent())), padding=1)
+    >>> layer = BinaryConv2d(8, 16, 3, padding=1, latent="tucker", scale="learned")
     >>> layer(torch.randn(2, 8, 32, 32)).shape
     torch.Size([2, 16, 32, 32])
     """

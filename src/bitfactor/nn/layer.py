@@ -1,18 +1,43 @@
 """What binary convolutions and linear layers have in common."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from bitfactor.decompositions import Latent
+from bitfactor.checks import expect, expect_one_of
+from bitfactor.decompositions import JOINT, LAYERWISE, Latent, Rank
 from bitfactor.errors import InputError
 from bitfactor.nn.activation import SignActivation
-from bitfactor.nn.scale import NoScale, Scale, analytic_alpha
+from bitfactor.nn.scale import PER_CHANNEL, NoScale, Scale, analytic_alpha
 from bitfactor.nn.sign import WEIGHT_SIGNS
 
 PaddingValue = Literal[-1, 0, 1]
+
+
+@dataclass(frozen=True)
+class Making:
+    """How a layer that is made by hand comes to its weight: as `Binarization`, for this layer alone."""
+
+    latent: str = "tucker"
+    scale: str = "learned"
+    rank: Rank = None
+    weight_estimator: str = "masked"
+    activation_estimator: str = "clipped"
+
+    def __post_init__(self) -> None:
+        if self.latent in JOINT:
+            raise InputError(
+                f"latent {self.latent!r}",
+                expected="a decomposition of one layer",
+                found="one of several together",
+                fix="call bitfactor.binarize_ on the model",
+            )
+        expect_one_of("latent", self.latent, LAYERWISE)
+        expect_one_of("scale", self.scale, PER_CHANNEL)
+        expect_one_of("weight_estimator", self.weight_estimator, WEIGHT_SIGNS)
 
 
 class BinaryLayer(nn.Module, ABC):
@@ -35,8 +60,9 @@ class BinaryLayer(nn.Module, ABC):
     made_as: tuple[object, ...] = ()
     bias: nn.Parameter | None
 
-    def __init__(self, latent: Latent, scale: Scale | None = None, bias: nn.Parameter | None = None) -> None:
+    def _assemble(self, latent: Latent, scale: Scale | None, bias: nn.Parameter | None) -> None:
         super().__init__()
+        expect(f"{type(self).__name__}(latent)", latent, Latent)
         self.latent = latent
         self.scale = NoScale() if scale is None else scale
         self.sign_input = SignActivation()
@@ -45,6 +71,19 @@ class BinaryLayer(nn.Module, ABC):
         self.binary_activations = True
         self.binary_weights = True
         self.name = type(self).__name__
+
+    @property
+    def weight(self) -> Tensor:
+        """The real-valued W, shaped as a float layer's weight, to read: a fresh tensor at each call.
+
+        Code that asks a layer for its weight's shape, type or device works. What changes it in place, as
+        initialisers do, or learns through it gets torch's error on inference tensors: the parameters are
+        those of `latent`.
+        """
+        if torch.compiler.is_compiling():
+            return self.latent().detach()  # type: ignore[no-any-return]
+        with torch.inference_mode():
+            return self.latent().clone()  # type: ignore[no-any-return]
 
     def binary_weight(self) -> Tensor:
         """Return sign(W) in {-1, +1}, shaped as W; its gradient is the estimator's."""
@@ -59,10 +98,17 @@ class BinaryLayer(nn.Module, ABC):
     def apply_weight(self, x: Tensor, B: Tensor) -> Tensor:
         """Return the convolution or product of the signed input with the signed weight."""
 
+    def _make(self, weight: Tensor, bias: nn.Parameter | None, making: Making) -> None:
+        """Assemble a layer around a first weight, as `making` says."""
+        latent = LAYERWISE[making.latent](weight, making.rank, "factorised")
+        self._assemble(latent, PER_CHANNEL[making.scale](weight), bias)
+        self.weight_estimator = making.weight_estimator
+        self.sign_input = SignActivation(making.activation_estimator)
+
     def forward(self, x: Tensor) -> Tensor:
         W = self._weight()
         if self.binary_activations:
-            self._expect_numbers(x, "input")
+            self._expect_no_nan(x, "input")
             x = self.sign_input(x)
         B = WEIGHT_SIGNS[self.weight_estimator](W) if self.binary_weights else self._unit_weight(W)
         y: Tensor = self.scale(self.apply_weight(x, B.to(x.dtype)), W)
@@ -70,7 +116,7 @@ class BinaryLayer(nn.Module, ABC):
 
     def _weight(self) -> Tensor:
         W: Tensor = self.latent()
-        self._expect_numbers(W, "latent weight")
+        self._expect_no_nan(W, "latent weight")
         return W
 
     def _unit_weight(self, W: Tensor) -> Tensor:
@@ -81,13 +127,13 @@ class BinaryLayer(nn.Module, ABC):
         assert self.bias is not None
         return self.bias.to(y.dtype).view(-1, *(1,) * (W.dim() - 2))
 
-    def _expect_numbers(self, x: Tensor, what: str) -> None:
-        # As costly as the layer itself, so only with torch.autograd.set_detect_anomaly(True).
+    def _expect_no_nan(self, x: Tensor, what: str) -> None:
+        # The sign of NaN is NaN, which the loss shows; which layer it is, only anomaly detection tells.
         if torch.compiler.is_compiling() or not torch.is_anomaly_enabled() or not x.isnan().any():
             return
         raise InputError(
             f"layer {self.name}",
-            expected=f"numbers in its {what}",
-            found=f"{int(x.isnan().sum())} NaN of {x.numel()}",
+            expected=f"no NaN in its {what}",
+            found=f"{int(x.isnan().sum())} of {x.numel()} values",
             fix="lower the learning rate, or look for the layer before it that made them",
         )

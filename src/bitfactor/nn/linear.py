@@ -1,28 +1,51 @@
 """Binary linear layer."""
 
+from typing import Self
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bitfactor.decompositions import Latent
-from bitfactor.nn.layer import BinaryLayer
+from bitfactor.checks import checked
+from bitfactor.decompositions import Latent, Rank
+from bitfactor.nn.layer import BinaryLayer, Making
 from bitfactor.nn.scale import Scale
 
 
 class BinaryLinear(BinaryLayer):
-    """(..., F) -> (..., O), weight (O, F).
+    """(..., F) -> (..., O), weight (O, F); arguments as of `torch.nn.Linear`, and those of `BinaryConv2d`.
 
     Example
     -------
-    >>> layer = BinaryLinear(SVD.from_weight(torch.randn(10, 64)), AnalyticScale())
-    >>> layer(torch.randn(2, 64)).shape
+    >>> BinaryLinear(64, 10, latent="svd")(torch.randn(2, 64)).shape
     torch.Size([2, 10])
     """
 
+    @checked
     def __init__(
-        self, latent: Latent, scale: Scale | None = None, *, bias: nn.Parameter | None = None
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        latent: str = "tucker",
+        scale: str = "learned",
+        rank: Rank = None,
+        weight_estimator: str = "masked",
+        activation_estimator: str = "clipped",
     ) -> None:
-        super().__init__(latent, scale, bias)
-        self.out_features, self.in_features = latent.shape
+        making = Making(latent, scale, rank, weight_estimator, activation_estimator)
+        like = nn.Linear(in_features, out_features, bias)
+        nn.init.kaiming_normal_(like.weight)
+        self._make(like.weight, like.bias, making)
+        self.out_features, self.in_features = out_features, in_features
+
+    @classmethod
+    def of(cls, latent: Latent, scale: Scale | None = None, *, bias: nn.Parameter | None = None) -> Self:
+        """Return the layer of a latent (O, F), a scale and a bias that are there already."""
+        layer = cls.__new__(cls)
+        layer._assemble(latent, scale, bias)
+        layer.out_features, layer.in_features = latent.shape
+        return layer
 
     def apply_weight(self, x: Tensor, B: Tensor) -> Tensor:
         return F.linear(x, B)

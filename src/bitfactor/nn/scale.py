@@ -1,6 +1,6 @@
 """The scaling factors alpha, which multiply a binary layer's output (equation 2)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
@@ -94,6 +94,14 @@ class LearnedMapScale(nn.Module):
 
 
 Scale = NoScale | AnalyticScale | LearnedScale | LearnedMapScale
+
+
+# The scales of a layer by itself, from its first weight.
+PER_CHANNEL: dict[str, Callable[[Tensor], Scale]] = {
+    "none": lambda weight: NoScale(),
+    "analytic": lambda weight: AnalyticScale(),
+    "learned": lambda weight: LearnedScale(analytic_alpha(weight)),
+}
 
 
 def full_map(alpha: Tensor, size: Sequence[int]) -> list[Tensor]:

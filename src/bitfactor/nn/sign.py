@@ -4,22 +4,22 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
 def sign(x: Tensor) -> Tensor:
     """Return -1 where x <= 0 and +1 where x > 0 (equation 1), in x's type; no gradient flows.
 
-    0.0, -0.0 and negative denormals give -1. So does NaN here: layers check for it when anomaly detection
-    is on.
+    0.0, -0.0 and negative denormals give -1. NaN has no sign and stays NaN, so that it reaches the loss.
 
     Example
     -------
     >>> sign(torch.tensor([-2.0, -0.0, 0.0, 0.5]))
     tensor([-1., -1., -1.,  1.])
     """
-    # Compared in x's own type: a Boolean result and torch.where are an order slower on a CPU.
-    return torch.gt(x, 0, out=torch.empty_like(x)).mul_(2).sub_(1)
+    # (.., 0] goes to -1, (0, ..) to 1, in three vectorised passes; torch.where is an order slower on a CPU.
+    return F.threshold(x.clamp(max=1).ceil_(), 0, -1, inplace=True)
 
 
 class _StraightThrough(torch.autograd.Function):

@@ -51,7 +51,7 @@ class Stepper:
         if self.plan.batch_norm == "synchronised":
             self.network = nn.SyncBatchNorm.convert_sync_batchnorm(self.network)  # type: ignore[no-untyped-call]
         if self.plan.channels_last:
-            _lay_channels_last(self.network)
+            self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.network.to(fabric.device)
         self.optimizer = optimizer_of(self.network, self.plan)
         self.average = MovingAverage(self.network, self.plan.ema) if self.plan.ema else None
@@ -186,13 +186,6 @@ class Stepper:
                 found=type(task).__name__,
                 fix="leave it out",
             )
-
-
-def _lay_channels_last(network: nn.Module) -> None:
-    """Lay out what has four modes; a core may have more, and is none of a convolution's operands."""
-    for parameter in network.parameters():
-        if parameter.dim() == 4:
-            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
 
 def _parts(inputs: Tensor, target: Target, parts: int) -> Iterator[tuple[Tensor, Target]]:

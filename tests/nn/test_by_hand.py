@@ -1,0 +1,73 @@
+"""Layers that are made by hand, in a model of one's own."""
+
+import pytest
+import torch
+from torch import nn
+
+from bitfactor.decompositions import LAYERWISE, Tucker
+from bitfactor.errors import InputError
+from bitfactor.nn import BinaryConv1d, BinaryConv2d, BinaryConv3d, BinaryLinear
+from bitfactor.nn.scale import PER_CHANNEL
+
+
+@pytest.mark.parametrize("scale", PER_CHANNEL)
+@pytest.mark.parametrize("latent", LAYERWISE)
+def test_they_are_made_as_torchs_own(latent, scale) -> None:
+    layer = BinaryConv2d(4, 6, 3, 2, padding=1, groups=2, bias=False, latent=latent, scale=scale)
+    like = nn.Conv2d(4, 6, 3, 2, padding=1, groups=2, bias=False)
+    x = torch.randn(2, 4, 9, 9)
+    assert layer(x).shape == like(x).shape
+    assert layer.bias is None
+    layer(x).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in layer.latent.parameters())
+
+
+def test_other_dimensions() -> None:
+    assert BinaryConv1d(2, 4, 3, padding="same")(torch.randn(1, 2, 5)).shape == (1, 4, 5)
+    assert BinaryConv3d(2, 4, (1, 2, 3))(torch.randn(1, 2, 5, 5, 5)).shape == (1, 4, 5, 4, 3)
+    assert BinaryLinear(8, 4, latent="svd", rank=2)(torch.randn(3, 8)).shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"latent": "tuker"}, "did you mean tucker"),
+        ({"latent": "holistic"}, "binarize_"),
+        ({"scale": "analytical"}, "did you mean analytic"),
+        ({"rank": "half"}, "rank"),
+        ({"rank": 1.0}, "leave rank out"),
+        ({"weight_estimator": "mask"}, "did you mean masked"),
+        ({"activation_estimator": "clip"}, "did you mean clipped"),
+        ({"padding_value": 2}, "-1, 0, 1"),
+        ({"padding_value": True}, "-1, 0, 1"),
+        ({"bias": "no"}, "True or False"),
+        ({"paddin": 1}, "did you mean padding"),
+        ({"kernel_size": "3"}, "without quotes"),
+    ],
+    ids=str,
+)
+def test_a_wrong_argument_gets_one_sentence(options, words) -> None:
+    with pytest.raises(InputError, match=words) as error:
+        BinaryConv2d(**{"in_channels": 4, "out_channels": 4, "kernel_size": 3} | options)
+    assert "\n" not in str(error.value)
+
+
+def test_a_latent_and_a_number_are_not_confused() -> None:
+    with pytest.raises(InputError, match="a Latent"):
+        BinaryConv2d.of(torch.randn(4, 4, 3, 3))
+    assert BinaryConv2d.of(Tucker.from_weight(torch.randn(4, 2, 3, 3))).in_channels == 2
+
+
+def test_the_weight_is_there_to_read() -> None:
+    layer = BinaryLinear(3, 2)
+    assert layer.weight.shape == (2, 3)
+    assert torch.equal(layer.weight.sign() > 0, layer.binary_weight() > 0)
+    assert layer.bias.shape == (2,)
+
+
+def test_a_weight_that_is_written_to_is_no_silent_loss() -> None:
+    layer = BinaryLinear(3, 2)
+    with pytest.raises(RuntimeError, match="inference tensor"):
+        nn.init.ones_(layer.weight)
+    with pytest.raises(RuntimeError, match=r"[Ii]nference tensor"):
+        nn.functional.linear(torch.randn(1, 3, requires_grad=True), layer.weight)
