@@ -18,7 +18,7 @@ from bitfactor.cli.ablate_progress import Progress
 from bitfactor.cli.arguments import parse_known
 from bitfactor.cli.output import status
 from bitfactor.cli.recipe_argument import parse_recipe, split_recipe
-from bitfactor.convert.binarization import LatentName, ScaleName
+from bitfactor.convert.binarization import ScaleName
 from bitfactor.errors import InputError
 from bitfactor.study import Cell, Grid, Job, Rates, StudyDirectory, Value, run_jobs
 from bitfactor.training import Recipe
@@ -40,7 +40,7 @@ class Arguments:
     """Directory of the study."""
     data: Path | None = None
     """Directory of the data, for recipes that need one."""
-    latent: tuple[LatentName, ...] = ("none", "svd", "tucker", "holistic")
+    latent: tuple[str, ...] = ("none", "svd", "tucker", "holistic")
     """Latents to compare."""
     scale: tuple[ScaleName, ...] = ("analytic", "learned")
     """Scales to compare."""

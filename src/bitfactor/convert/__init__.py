@@ -3,7 +3,8 @@
 from bitfactor.convert.binarization import Binarization
 from bitfactor.convert.binarize import binarize_
 from bitfactor.convert.groups import group_by_shape
-from bitfactor.convert.plan import Plan, PlannedLayer
+from bitfactor.convert.plan import Plan
+from bitfactor.convert.planned import PlannedLayer
 from bitfactor.convert.summary import Summary, SummaryRow, summary
 
 __all__ = [

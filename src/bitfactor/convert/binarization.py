@@ -71,14 +71,12 @@ class Binarization:
     """Keep the layers that read the input, and those that give the output, real."""
 
     depthwise: bool = False
-    """Binarize layers of so few channels per filter that their bits, in words of 64, take more than floats."""
+    """Binarize depthwise layers too, whose bits, padded to words of 64, take more than floats."""
 
     orthogonality: float = 0.0
     """Weight of `orthogonality_penalty` in the loss; the training loop adds it."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.rank, list):  # as JSON has it
-            object.__setattr__(self, "rank", tuple(self.rank))
         expect_rank(self.rank)
         expect_one_of("latent", self.latent, [*LAYERWISE, *JOINT])
         check_fields(self)

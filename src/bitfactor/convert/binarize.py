@@ -2,43 +2,62 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-from torch import nn
+from torch import Tensor, nn
 
+from bitfactor.checks import checked, options_from
 from bitfactor.convert.binarization import Binarization
 from bitfactor.convert.build import binary_form, latent_key, latents_of, scale_key, scale_of
 from bitfactor.convert.groups import Grid
 from bitfactor.convert.outputs import output_sizes
 from bitfactor.convert.plan import Plan, make_plan
+from bitfactor.convert.stale import watch_optimizers
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryConv, BinaryLayer, SignActivation
 from bitfactor.nn.scale import MAPS
 
+_LARGE = 2**25  # bytes of a latent that are worth a warning before it is made
 
+
+@checked
 def binarize_(
     model: nn.Module,
-    binarization: Binarization = Binarization(),  # noqa: B008, the dataclass is frozen
-    keep_real: Sequence[str] = (),
+    binarization: Binarization | None = None,
+    keep_real: str | nn.Module | Sequence[str | nn.Module] = (),
     *,
-    groups: Mapping[str, Grid] | None = None,
+    groups: Mapping[str, Grid] | Literal["paper", "auto"] | None = None,
     input_shape: Sequence[int] | None = None,
+    example: Tensor | Sequence[Tensor] | None = None,
     dry_run: bool = False,
+    **options: Any,
 ) -> Plan:
     """Turn convolutions and linear layers of any model binary, in place, and return what was done.
 
-    The first and the last stay real, so do those that `model.keep_real()` names, if it has that method. A
-    second call changes only what differs: latents, scales and their parameters that the new choices keep are
-    the same objects as before, and BatchNorm is never touched.
+    Layers that read the input or give the output stay real, so do those that `model.keep_real()` names, if it
+    has that method, depthwise ones, and those whose weight other code reads. A second call changes only what
+    differs: latents, scales and their parameters that the new choices keep are the same objects as before,
+    and BatchNorm is never touched.
+
+    Make the optimizer afterwards: one that was made before holds parameters that are gone, and raises
+    InputError when it steps.
 
     Parameters
     ----------
+    binarization, options
+        The choices, as a `Binarization` or as its fields: `latent="tucker", scale="learned"`.
     keep_real
-        Layers to keep real: a layer, a module (all its layers), a glob or a regular expression.
+        Layers to keep real: a name, a module's name (all its layers), a glob, a regular expression or the
+        module itself; or several of these.
     groups
         For holistic: bank name -> names of layers, nested one list deep per mode of the grid; instead of
-        the model's `holistic_groups()` or the grouping by shape.
+        the model's `holistic_groups()` or the grouping by shape. Or one of these two, as in `Binarization`.
     input_shape
         The shape of a batch; only a scale per position needs it.
+    example
+        A batch, or the model's several inputs. With it the plan says which layers read the input and give
+        the output, which are bypassed and which would see one sign alone; without it a batch is guessed.
+        `bitfactor.check` also says what cannot be exported.
     dry_run
         Return the plan and change nothing.
 
@@ -49,19 +68,26 @@ def binarize_(
 
     Example
     -------
-    >>> plan = binarize_(model, Binarization(latent="tucker"), keep_real=["layer*.downsample.*"])
+    >>> plan = binarize_(model, latent="tucker", scale="learned", keep_real=["layer*.downsample.*"])
     >>> print(plan)
     """
-    plan = make_plan(model, binarization, keep_real, groups)
+    if isinstance(groups, str):
+        options, groups = {**options, "groups": groups}, None
+    binarization = _chosen(binarization, options)
+    inputs = [example] if isinstance(example, Tensor) else example
+    plan = make_plan(model, binarization, _names(model, keep_real), groups, inputs)
     if dry_run:
         return plan
     if binarization.weight_estimator == "identity" and binarization.latent != "none":
         warnings.warn(
-            "weight_estimator 'identity' lets factors grow without bound", UserWarning, stacklevel=2
+            "weight_estimator 'identity' lets factors grow without bound", UserWarning, stacklevel=3
         )
     for planned in plan.layers:
         if not planned.binary:
             model.get_submodule(planned.name).kept_real = planned.reason  # type: ignore[assignment]
+    if any((one.latent_bytes or 0) > max(2 * one.weight_bytes, _LARGE) for one in plan.layers):
+        warnings.warn(plan.warnings[-1], UserWarning, stacklevel=3)
+    before = {id(parameter): parameter for parameter in model.parameters()}
     sizes = _sizes(model, binarization, input_shape)
     latents = latents_of(model, plan, binarization)
     for planned in plan.binary:
@@ -75,7 +101,35 @@ def binarize_(
             _replace(model, planned.name, layer)
         _set_signs(layer, binarization)
         layer.made_as = (latent_key(planned, binarization), scale_key(binarization))
+    for parameter in model.parameters():
+        before.pop(id(parameter), None)
+    watch_optimizers(before.values())
     return plan
+
+
+def _chosen(binarization: Binarization | None, options: Mapping[str, Any]) -> Binarization:
+    if binarization is None:
+        return options_from(Binarization, options, "binarize_()")
+    if options:
+        raise InputError(
+            "binarize_()",
+            expected="a Binarization or its fields",
+            found=f"both, as {next(iter(options))}",
+            fix="use dataclasses.replace on the Binarization",
+        )
+    return binarization
+
+
+def _names(model: nn.Module, keep_real: str | nn.Module | Sequence[str | nn.Module]) -> list[str]:
+    """Return keep_real as names and patterns."""
+    wanted = [keep_real] if isinstance(keep_real, str | nn.Module) else keep_real
+    known = {id(module): name for name, module in model.named_modules()}
+    for module in wanted:
+        if isinstance(module, nn.Module) and not known.get(id(module)):
+            raise InputError(
+                "keep_real", expected="modules of the model", found=type(module).__name__, fix="pass its name"
+            )
+    return [known[id(one)] if isinstance(one, nn.Module) else one for one in wanted]
 
 
 def _sizes(

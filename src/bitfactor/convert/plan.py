@@ -1,12 +1,13 @@
 """What a conversion will do, layer by layer, before it is done."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from math import prod
 
-from torch import nn
+from torch import Tensor, nn
 
 from bitfactor.convert.binarization import Binarization
+from bitfactor.convert.ends import bypassed, ends_of
 from bitfactor.convert.groups import Grid, check_groups, groups_of, places
 from bitfactor.convert.layers import (
     can_turn_binary,
@@ -15,47 +16,42 @@ from bitfactor.convert.layers import (
     weight_layers,
     weight_shape,
 )
+from bitfactor.convert.planned import PlannedLayer
+from bitfactor.convert.sizes import grows, size_warnings, with_sizes
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer
+from bitfactor.nn.observation import constant_signs
+from bitfactor.result import Result
 from bitfactor.table import text_table
 
 
 @dataclass(frozen=True)
-class PlannedLayer:
-    """One layer's fate; `bank` and `place` say where in which bank its weight stands."""
+class Plan(Result):
+    """All convolutions and linear layers of a model, in their order. `print` shows a table.
 
-    name: str
-    shape: tuple[int, ...]
-    binary: bool
-    reason: str
-    latent: str = ""
-    bank: str = ""
-    place: tuple[int, ...] = ()
-    scale: str = ""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All convolutions and linear layers of a model, in their order. `print` shows a table."""
+    A bank belongs to all of its layers: who freezes, casts or stores one does so with the whole bank.
+    """
 
     layers: tuple[PlannedLayer, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def binary(self) -> tuple[PlannedLayer, ...]:
         return tuple(layer for layer in self.layers if layer.binary)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     def __str__(self) -> str:
-        head = ["layer", "shape", "kind", "latent", "bank", "place", "scale", "reason"]
-        return text_table(head, [_cells(layer) for layer in self.layers])
+        head = ["layer", "shape", "kind", "latent", "rank", "bank", "place", "scale"]
+        head += ["float bytes", "latent bytes", "file bytes", "reason"]
+        table = text_table(head, [_cells(layer) for layer in self.layers], right=frozenset({8, 9, 10}))
+        return "\n".join([table, *(f"warning: {warning}" for warning in self.warnings)])
 
 
 def _cells(layer: PlannedLayer) -> list[str]:
-    shape, place = "x".join(map(str, layer.shape)), ",".join(map(str, layer.place))
-    kind = "binary" if layer.binary else "real"
-    return [layer.name, shape, kind, layer.latent, layer.bank, place, layer.scale, layer.reason]
+    shape, rank = "x".join(map(str, layer.shape)), "x".join(map(str, layer.rank))
+    kind, place = "binary" if layer.binary else "real", ",".join(map(str, layer.place))
+    latent_bytes = "" if layer.latent_bytes is None else f"{layer.latent_bytes:,}"
+    sizes = [f"{layer.weight_bytes:,}", latent_bytes, f"{layer.packed_bytes:,}" if layer.binary else ""]
+    return [layer.name, shape, kind, layer.latent, rank, layer.bank, place, layer.scale, *sizes, layer.reason]
 
 
 def make_plan(
@@ -63,10 +59,11 @@ def make_plan(
     binarization: Binarization,
     keep_real: Sequence[str] = (),
     groups: Mapping[str, Grid] | None = None,
+    example: Sequence[Tensor] | None = None,
 ) -> Plan:
     """Decide every layer of a model; see `binarize_` for the arguments."""
     layers = weight_layers(model)
-    real = _real_layers(model, layers, binarization, keep_real)
+    real = _real_layers(model, layers, binarization, keep_real, example)
     binary = {name: layer for name, layer in layers.items() if name not in real}
     if not binary:
         raise InputError(
@@ -76,17 +73,38 @@ def make_plan(
             fix="name fewer in keep_real, or set real_ends=False",
         )
     banks = _banks(model, binarization, layers, binary, groups)
-    return Plan(tuple(_planned(name, layer, real, banks, binarization) for name, layer in layers.items()))
+    planned = [_planned(name, layer, real, banks, binarization) for name, layer in layers.items()]
+    planned = with_sizes(planned, binarization)
+    constant = constant_signs(model, binary, example) if example is not None else {}
+    dead = [
+        f"{name}: {fraction:.0%} of its input channels have one sign all over the example (after a sigmoid, "
+        "say), so it gives the same output for every input; put a BatchNorm before it, or keep it real"
+        for name, fraction in constant.items()
+    ]
+    return Plan(tuple(planned), (*dead, *size_warnings(planned, binarization)))
 
 
 def _real_layers(
-    model: nn.Module, layers: Mapping[str, nn.Module], binarization: Binarization, keep_real: Sequence[str]
+    model: nn.Module,
+    layers: Mapping[str, nn.Module],
+    binarization: Binarization,
+    keep_real: Sequence[str],
+    example: Sequence[Tensor] | None,
 ) -> dict[str, str]:
     """Return the layers that stay real, with the reason."""
-    candidates = [name for name, layer in layers.items() if can_turn_binary(layer)]
+    candidates = {name: layer for name, layer in layers.items() if can_turn_binary(layer)}
     real = {name: "has no binary form" for name in layers if name not in candidates}
+    ends = ends_of(model, candidates, example)
+    real |= bypassed(model, candidates, ends)
+    if not binarization.depthwise:
+        real |= {name: reason for name, layer in candidates.items() if (reason := grows(layer))}
     if binarization.real_ends and candidates:
-        real |= {candidates[-1]: "last layer", candidates[0]: "first layer"}
+        if ends is None:
+            names = list(candidates)
+            guess = "in the order of modules; an example tells better"
+            real |= {names[-1]: f"last layer, {guess}", names[0]: f"first layer, {guess}"}
+        else:
+            real |= dict.fromkeys(ends.last, "last layer") | dict.fromkeys(ends.first, "first layer")
     hint = getattr(model, "keep_real", None)
     for pattern in hint() if callable(hint) else ():
         real |= dict.fromkeys(names_matching(pattern, candidates), "the model keeps it real")
@@ -111,6 +129,13 @@ def _banks(
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return layer -> (bank, place)."""
     if binarization.latent != "holistic":
+        if groups is not None:
+            raise InputError(
+                "groups",
+                expected="latent 'holistic', which joins the layers of a group",
+                found=f"latent {binarization.latent!r}",
+                fix="leave groups out",
+            )
         return {}
     if groups is None:
         groups = _preset(model, binarization, binary)
@@ -152,9 +177,11 @@ def _planned(
 ) -> PlannedLayer:
     shape = weight_shape(layer)
     if name in real:
-        return PlannedLayer(name, shape, binary=False, reason=real[name])
+        return PlannedLayer(name, shape, False, real[name], weight_bytes=4 * prod(shape))
     reason = "is binary already" if isinstance(layer, BinaryLayer) else "turns binary"
     latent, (bank, place) = binarization.latent, banks.get(name, ("", ()))
     if latent == "holistic" and not bank:
         latent, reason = "tucker", "in no group: layer-wise"
-    return PlannedLayer(name, shape, True, reason, latent, bank, place, binarization.scale)
+    return PlannedLayer(
+        name, shape, True, reason, latent, (), bank, place, binarization.scale, 4 * prod(shape)
+    )

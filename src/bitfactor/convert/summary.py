@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bitfactor.convert.layers import weight_shape
 from bitfactor.convert.outputs import Call, leaves, record_calls
-from bitfactor.format.bits import words_for
+from bitfactor.convert.sizes import packed_bytes
 from bitfactor.nn import BinaryLayer, LearnedMapScale
 from bitfactor.table import text_table
 
@@ -170,7 +170,7 @@ def _float_bytes(module: nn.Module) -> int:
 def _exported_bytes(module: nn.Module) -> int:
     if not isinstance(module, BinaryLayer) or not module.binary_weights:
         return _float_bytes(module)
-    O, C, *kernel = module.latent.shape
+    O = module.latent.shape[0]
     scale = module.scale.gamma().numel() if isinstance(module.scale, LearnedMapScale) else O
     bias = 0 if module.bias is None else O
-    return 8 * O * prod(kernel) * words_for(C) + FLOAT_BYTES * (scale + bias)
+    return packed_bytes(module.latent.shape) + FLOAT_BYTES * (scale + bias)
