@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -29,6 +29,7 @@ FITTING = [
     (len, Callable[[object], int]),
     (np.zeros(2), np.ndarray),
     (object(), object),
+    (object(), Any),
 ]
 NOT_FITTING = [
     (True, int, "an integer"),

@@ -166,7 +166,7 @@ def _fits(value: object, annotation: Any) -> bool:
 
 
 def _can_be_checked(kind: Any) -> bool:
-    if not isinstance(kind, type):
+    if not isinstance(kind, type) or kind is Any:
         return False
     return not getattr(kind, "_is_protocol", False) or getattr(kind, "_is_runtime_protocol", False)
 

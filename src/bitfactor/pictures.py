@@ -42,7 +42,16 @@ def decode_picture(data: bytes, channels: int, where: object) -> NDArray[np.uint
     flag = cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR_RGB
     picture: NDArray[Any] | None = cv2.imdecode(np.frombuffer(data, np.uint8), flag) if data else None
     if picture is None:
-        raise _bad(where, "data that cannot be decoded (damaged, or no picture)" if data else "an empty file")
+        raise _bad(where, "data that cannot be decoded (damaged, or no image)" if data else "an empty file")
+    return picture
+
+
+def with_channels(picture: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
+    """Return (H, W) or (H, W, 3) as (H, W) for one channel, as (H, W, 3) for three."""
+    if channels == 1 and picture.ndim == 3:
+        return np.asarray(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY), np.uint8)
+    if channels == 3 and picture.ndim == 2:
+        return np.asarray(cv2.cvtColor(picture, cv2.COLOR_GRAY2RGB), np.uint8)
     return picture
 
 
@@ -73,5 +82,5 @@ def normalise(picture: NDArray[Any], spec: InputSpec) -> NDArray[np.float32]:
 
 def _bad(where: object, found: str) -> InputError:
     return InputError(
-        where, expected="a picture (PNG, JPEG, ...)", found=found, fix="give a file that opens as a picture"
+        where, expected="an image (PNG, JPEG, ...)", found=found, fix="give a file that opens as an image"
     )

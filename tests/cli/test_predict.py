@@ -25,7 +25,12 @@ def test_a_folder_is_its_pictures_by_name(exported, folder, capsys):
     pictures = [str(folder / name) for name in ("a.png", "b.png")]
     assert main(["predict", str(exported), *pictures, "--json"]) == 0
     assert from_folder == json.loads(capsys.readouterr().out)
-    assert [result["picture"] for result in from_folder] == pictures
+    assert [result["image"] for result in from_folder["images"]] == pictures
+
+
+def test_a_folder_of_class_folders(exported, folder, capsys):
+    assert main(["predict", str(exported), str(folder.parent), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["images"]) == 2
 
 
 @pytest.mark.parametrize("flags", [("--box", "0,0,5,5"), ("-o", "drawn")])
@@ -37,6 +42,4 @@ def test_flags_of_poses(refused, exported, folder, flags):
 
 def test_a_video(refused, exported, tmp_path):
     (tmp_path / "walk.mp4").write_bytes(b"")
-    assert "walk.mp4: expected a picture, found a video" in refused(
-        "predict", exported, tmp_path / "walk.mp4"
-    )
+    assert "walk.mp4: expected an image, found a video" in refused("predict", exported, tmp_path / "walk.mp4")

@@ -44,7 +44,7 @@ def test_a_box_partly_outside(poses, tmp_path):
 def test_a_box_outside(refused, dots_file, tmp_path, box):
     path = write(tmp_path / "grey.png", np.zeros((100, 200, 3), np.uint8))
     line = refused("predict", dots_file, path, f"--box={box}")
-    assert "expected a box that meets the picture, 200 x 100 pixels" in line
+    assert "expected a box that meets the image, 200 x 100 pixels" in line
 
 
 @pytest.mark.parametrize("box", ["1,2,3", "a,b,c,d", "1,2,0,4", "1,2,3,-4", "nan,2,3,4", ""])
@@ -99,7 +99,7 @@ def test_a_photo_that_says_it_is_turned(poses, tmp_path):
 def test_an_unreadable_picture(refused, dots_file, tmp_path, content):
     (tmp_path / "bad.png").write_bytes(content)
     line = refused("predict", dots_file, tmp_path / "bad.png", "-o", tmp_path / "out.png")
-    assert "bad.png: expected a picture" in line
+    assert "bad.png: expected an image" in line
     assert not (tmp_path / "out.png").exists()
 
 
@@ -159,15 +159,15 @@ def test_a_folder(poses, folder, tmp_path):
 
 
 def test_a_folder_without_pictures(refused, dots_file, tmp_path):
-    assert "expected a folder with pictures or videos" in refused("predict", dots_file, tmp_path)
+    assert "expected a folder with images or videos" in refused("predict", dots_file, tmp_path)
 
 
 def test_outputs_that_cannot_be(refused, dots_file, folder, tmp_path):
     start = ("predict", dots_file, folder)
-    assert "expected a folder for 2 pictures" in refused(*start, "-o", tmp_path / "one.png")
+    assert "expected a folder for 2 images" in refused(*start, "-o", tmp_path / "one.png")
     assert "expected a new file" in refused(*start, "-o", folder)
     twice = (*start, folder / "a.jpg", "-o", tmp_path / "out")
-    assert "found two pictures of that name" in refused(*twice)
+    assert "found two images of that name" in refused(*twice)
     assert "expected a name that ends in" in refused("predict", dots_file, folder / "a.jpg", "-o", "a.mp4")
     assert not (tmp_path / "out").exists()
 
@@ -179,7 +179,7 @@ def test_the_table_names_speed_and_what_is_least_sure(dots_file, folder, tmp_pat
     text = capsys.readouterr().out
     assert "2 frames," in text
     assert "frames per second" in text
-    assert "right_hand" in text.splitlines()[2]
+    assert "right_hand" in text.splitlines()[3]
 
 
 def test_no_drawing_without_output(poses, folder, tmp_path):

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from bitfactor.atomic import replacing
+from bitfactor.checks import check_fields
 from bitfactor.errors import InputError
 from bitfactor.format.graph import Graph, Node, Shape, Value
 from bitfactor.format.skeleton import Skeleton
@@ -48,6 +49,30 @@ class InputSpec:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     keep_aspect: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, "input_spec.")
+        if not len(self.mean) == len(self.std) in (1, 3):
+            raise InputError(
+                "input_spec",
+                expected="mean and std with one entry per channel, one or three",
+                found=f"{len(self.mean)} and {len(self.std)}",
+                fix="give both for each channel",
+            )
+        if min(self.std) <= 0:
+            raise InputError(
+                "input_spec.std",
+                expected="values above 0",
+                found=str(self.std),
+                fix="1 leaves a channel as it is",
+            )
+        if min(self.size) < 1 or any(r < s for r, s in zip(self.resize, self.size, strict=True)):
+            raise InputError(
+                "input_spec.resize",
+                expected=f"at least the size {self.size}, which is cut out of it",
+                found=str(self.resize),
+                fix="make it as large",
+            )
 
 
 @dataclass(frozen=True)

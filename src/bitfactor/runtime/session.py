@@ -2,18 +2,21 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, get_args
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.checks import checked
 from bitfactor.errors import InputError, near_matches
 from bitfactor.format.file import ModelFile, golden_input, load
 from bitfactor.format.graph import Graph
 from bitfactor.runtime import _native, reference
 from bitfactor.runtime.build import build
 from bitfactor.runtime.cores import default_threads
+from bitfactor.runtime.prediction import Classification, Pose, as_list, looks_unprepared, predictor
 from bitfactor.runtime.profile import Profile, profile_of
 
 ISA_VARIABLE = "BITFACTOR_ISA"
@@ -61,8 +64,10 @@ class Session:
     >>> session = Session("net.safetensors")
     >>> session(np.zeros((1, 3, 224, 224), np.float32)).shape
     (1, 1000)
+    >>> print(session.predict("photo.jpg"))
     """
 
+    @checked
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -72,14 +77,6 @@ class Session:
     ) -> None:
         if threads is not None and threads < 1:
             raise InputError("threads", expected="1 or more", found=str(threads), fix="pass threads=1")
-        if precision not in get_args(Precision):
-            known = get_args(Precision)
-            raise InputError(
-                "precision",
-                expected=" or ".join(known),
-                found=repr(precision),
-                fix=near_matches(precision, known),
-            )
         self.precision: Precision = precision
         self.isa = _choose(isa)
         self.model: ModelFile = load(path)
@@ -87,6 +84,7 @@ class Session:
         self.input_shape = self.model.graph.input.shape
         self.input_shapes = (self.input_shape, *self.model.other_shapes)
         self.labels = self.model.labels
+        self._looked = False
         self._runners: dict[tuple[int, ...], Runner] = {}
         self._runner(self.input_shape)
 
@@ -101,8 +99,58 @@ class Session:
         InputError
             If x has another shape or type, or holds NaN or infinity.
         """
+        self._warn_of_unprepared(x)
         outputs = self._run(x)
         return outputs if len(outputs) > 1 else outputs[0]
+
+    @checked
+    def predict(
+        self,
+        images: str | os.PathLike[str] | NDArray[Any] | Iterable[Any],
+        *,
+        top: int = 5,
+        box: tuple[float, float, float, float] | None = None,
+    ) -> Classification | Pose | list[Classification | Pose]:
+        """Say what is in an image, or in each of several: decoded and prepared as the file says.
+
+        Parameters
+        ----------
+        images
+            A path, uint8 values of 0 to 255 shaped (H, W, 3), RGB, or (H, W); or a list of these.
+        top
+            How many classes to tell.
+        box
+            Of a pose network: left, top, width and height of the person; the whole image if left out.
+
+        Raises
+        ------
+        InputError
+            If an image cannot be read or is none, or the file does not say how images are prepared.
+
+        Example
+        -------
+        >>> print(Session("net.safetensors").predict("photo.jpg"))
+        photo.jpg: tabby 61.2%, tiger cat 30.1%, lynx 4.0%, ...
+        """
+        of_one = predictor(self.model, lambda x: self._run(x)[0], top, box)
+        several = as_list(images)
+        return of_one(images) if several is None else [of_one(image) for image in several]  # type: ignore[arg-type]
+
+    def _warn_of_unprepared(self, x: NDArray[Any]) -> None:
+        """Warn if the first input cannot have gone through the preparation that the file states."""
+        if self._looked or self.model.input_spec is None:
+            return
+        self._looked = True
+        array = np.asarray(x)
+        if array.ndim == 4 and array.dtype.kind in "fui":
+            what = looks_unprepared(array, self.model.input_spec)
+            if what:
+                warnings.warn(
+                    f"the input looks like {what}, but this network takes (x / 255 - mean) / std: "
+                    "session.predict(image) prepares an image as the file says",
+                    UserWarning,
+                    stacklevel=3,
+                )
 
     def _run(self, x: NDArray[Any]) -> _Outputs:
         x = _checked(x, self.input_shapes)
@@ -218,11 +266,18 @@ def _checked(x: NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> NDArray[np.f
     x = np.asarray(x)
     if x.ndim < 1 or x.shape[1:] not in shapes:
         expected = "shape " + " or ".join(f"(N, {', '.join(map(str, shape))})" for shape in shapes)
-        raise InputError("x", expected=expected, found=str(x.shape), fix="add the batch dimension, or resize")
+        raise InputError("x", expected=expected, found=str(x.shape), fix=_fix_of_shape(x.shape, shapes))
     if not np.can_cast(x.dtype, np.float32):
         expected = "float32, or a type it holds exactly"
         raise InputError("x", expected=expected, found=str(x.dtype), fix="use x.astype(numpy.float32)")
     return np.ascontiguousarray(x, np.float32)
+
+
+def _fix_of_shape(found: tuple[int, ...], shapes: Sequence[tuple[int, ...]]) -> str:
+    channels = {shape[0] for shape in shapes}
+    if len(found) > 2 and found[-1] in channels and found[-3] not in channels:
+        return "put the channels first, as in x.transpose(0, 3, 1, 2); session.predict(image) takes them last"
+    return "add the batch dimension, x[None]" if found in shapes else "resize, and add the batch dimension"
 
 
 def _finite(x: NDArray[np.float32]) -> NDArray[np.float32]:

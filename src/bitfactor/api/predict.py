@@ -1,0 +1,235 @@
+"""`bitfactor.predict`: what a network says of images, folders and videos. Needs no torch."""
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from bitfactor.api.sources import is_video, sources_of, targets_of
+from bitfactor.api.video import Video, written_video
+from bitfactor.atomic import replacing
+from bitfactor.checks import checked
+from bitfactor.errors import InputError
+from bitfactor.format import ModelFile
+from bitfactor.pose.draw import draw_skeleton
+from bitfactor.pose.finder import Box, PoseFinder
+from bitfactor.result import Result
+from bitfactor.runtime import Session
+from bitfactor.runtime.prediction import Classification, Image, Joint, Pose, joints_of, name_of, pixels_of
+from bitfactor.table import text_table
+from bitfactor.zoo import locate
+
+_Points = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class FilmedPose(Result):
+    """The joints of the person in each frame of a video."""
+
+    video: str
+    frames: tuple[tuple[Joint, ...], ...]
+    drawing: str | None = None
+
+
+@dataclass(frozen=True)
+class DrawnPose(Pose):
+    """A pose, and the file that it was drawn to."""
+
+    drawing: str | None = None
+
+
+@dataclass(frozen=True)
+class ClassPredictions(Result):
+    """The most probable classes of several images."""
+
+    images: tuple[Classification, ...]
+
+    def __str__(self) -> str:
+        rows = [[one.image, *(f"{c.label} {c.probability:.1%}" for c in one.classes)] for one in self.images]
+        head = ["image", *(f"{i + 1}." for i in range(len(rows[0]) - 1))]
+        return text_table(head, rows)
+
+
+@dataclass(frozen=True)
+class PosePredictions(Result):
+    """The poses of several images and videos, and how many frames a second: over all, and without files."""
+
+    poses: tuple[DrawnPose | FilmedPose, ...]
+    frames_per_second: float
+    network_frames_per_second: float
+
+    def __str__(self) -> str:
+        frames = sum(len(pose.frames) if isinstance(pose, FilmedPose) else 1 for pose in self.poses)
+        table = text_table(["image", "confidence", "least sure", "drawing"], [_row(p) for p in self.poses])
+        return (
+            f"{table}\n{frames} {'frame' if frames == 1 else 'frames'}, "
+            f"{self.frames_per_second:.1f} frames per second "
+            f"({self.network_frames_per_second:.1f} without reading, drawing and writing)"
+        )
+
+
+@checked
+def predict(
+    model: str | os.PathLike[str] | Session,
+    images: Image | Sequence[Image],
+    *,
+    top: int = 3,
+    output: str | os.PathLike[str] | None = None,
+    box: tuple[Any, Any, Any, Any] | None = None,
+) -> ClassPredictions | PosePredictions:
+    """Classify images, or find the joints of the person in each, with an exported network.
+
+    Parameters
+    ----------
+    model
+        A file, the name of a network of the zoo, or a session.
+    images
+        A path, a folder (all images below it), arrays (H, W, 3) of uint8, or several; for poses also videos.
+    top
+        How many classes to tell.
+    output
+        For poses: where the drawings go, a folder, or a file for one image or video.
+    box
+        For poses: left, top, width and height of the person in pixels; the whole image if left out.
+
+    Raises
+    ------
+    InputError
+        If an image cannot be read, or the file does not say how images are prepared.
+
+    Example
+    -------
+    >>> print(predict("cifar10-resnet18", "photos/"))
+    """
+    session = model if isinstance(model, Session) else Session(locate(str(model)))
+    if top < 1:
+        raise InputError("top", expected="1 or more", found=str(top), fix="name how many classes to tell")
+    if isinstance(images, str | os.PathLike | np.ndarray):
+        images = [images]
+    paths = [Path(image) if not isinstance(image, np.ndarray) else image for image in images]
+    sources = sources_of(paths)
+    if session.model.skeleton is not None:
+        return _poses(session, sources, output, box)
+    for name, value in {"--output": output, "--box": box}.items():
+        if value is not None:
+            raise InputError(
+                name, expected="a network that finds joints", found="one that classifies", fix="leave it out"
+            )
+    for source in sources:
+        if is_video(source):
+            raise InputError(source, expected="an image", found="a video", fix="leave it out")
+    found = session.predict(sources, top=top)
+    return ClassPredictions(tuple(found))  # type: ignore[arg-type]
+
+
+@dataclass
+class _Work:
+    """Finds joints in images and frames, and keeps count of them and of the time."""
+
+    model: ModelFile
+    finder: PoseFinder
+    box: Box | None
+    frames: int = 0
+    finding: float = 0.0
+    started: float = field(default_factory=time.perf_counter)
+
+    def find(self, pixels: NDArray[np.uint8], name: str) -> _Points:
+        if self.box is not None:
+            _expect_inside(self.box, pixels, name)
+        before = time.perf_counter()
+        pose = self.finder(pixels, self.box)
+        self.finding += time.perf_counter() - before
+        self.frames += 1
+        return pose
+
+    def draw(self, pixels: NDArray[np.uint8], pose: _Points) -> NDArray[np.uint8]:
+        return draw_skeleton(pixels, *pose, self.finder.skeleton)
+
+
+def _poses(
+    session: Session, sources: Sequence[Any], output: str | os.PathLike[str] | None, box: Box | None
+) -> PosePredictions:
+    work = _Work(session.model, PoseFinder.of(session.model, session), _expected_box(box))
+    targets: Sequence[Path | None] = [None] * len(sources)
+    if output is not None:
+        targets = targets_of(sources, Path(output))
+    poses = tuple(
+        (_video if is_video(source) else _image)(work, source, target)
+        for source, target in zip(sources, targets, strict=True)
+    )
+    seconds = time.perf_counter() - work.started
+    return PosePredictions(poses, work.frames / seconds, work.frames / work.finding)
+
+
+def _image(work: _Work, image: Image, target: Path | None) -> DrawnPose:
+    pixels = pixels_of(image, 3)
+    pose = work.find(pixels, name_of(image))
+    if target is not None:
+        _write(target, work.draw(pixels, pose))
+    drawing = None if target is None else str(target)
+    return DrawnPose(name_of(image), joints_of(work.model, *pose), drawing)
+
+
+def _video(work: _Work, path: Path, target: Path | None) -> FilmedPose:
+    video = Video.open(path)
+    poses = []
+    with Console(stderr=True).status(f"{path}"):
+        if target is None:
+            poses = [work.find(frame, str(path)) for frame in video.frames()]
+        else:
+            with written_video(target, video.rate, video.size) as writer:
+                for frame in video.frames():
+                    poses.append(work.find(frame, str(path)))
+                    writer.write(work.draw(frame, poses[-1]))
+    frames = tuple(joints_of(work.model, *pose) for pose in poses)
+    return FilmedPose(str(path), frames, None if target is None else str(target))
+
+
+def _row(pose: DrawnPose | FilmedPose) -> list[str]:
+    """Return the cells of an image, or of a video, whose joints are averaged over its frames."""
+    frames = pose.frames if isinstance(pose, FilmedPose) else (pose.joints,)
+    sure = np.array([[joint.confidence for joint in frame] for frame in frames]).mean(0)
+    least = int(sure.argmin())
+    return [
+        pose.video if isinstance(pose, FilmedPose) else pose.image,
+        f"{sure.mean():.2f}",
+        f"{frames[0][least].joint} {sure[least]:.2f}",
+        pose.drawing or "none: name an --output",
+    ]
+
+
+def _write(path: Path, pixels: NDArray[np.uint8]) -> None:
+    known, data = cv2.imencode(path.suffix, cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
+    assert known
+    with replacing(path) as temporary:
+        temporary.write_bytes(data.tobytes())
+
+
+def _expected_box(box: Box | None) -> Box | None:
+    if box is not None and (not all(map(math.isfinite, box)) or box[2] <= 0 or box[3] <= 0):
+        raise InputError(
+            "--box",
+            expected="left, top, width and height in pixels, the last two above 0",
+            found=repr(box),
+            fix="give four numbers, as in 40,10,120,300",
+        )
+    return box
+
+
+def _expect_inside(box: Box, pixels: NDArray[np.uint8], name: str) -> None:
+    left, top, width, height = box
+    if left >= pixels.shape[1] or top >= pixels.shape[0] or left + width <= 0 or top + height <= 0:
+        raise InputError(
+            f"--box for {name}",
+            expected=f"a box that meets the image, {pixels.shape[1]} x {pixels.shape[0]} pixels",
+            found=",".join(f"{value:g}" for value in box),
+            fix="give left, top, width and height in pixels",
+        )

@@ -1,0 +1,170 @@
+"""From an image to an answer: what `Session.predict` returns."""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.checks import shown
+from bitfactor.errors import InputError, imported
+from bitfactor.format import InputSpec, ModelFile
+from bitfactor.result import Result
+
+if TYPE_CHECKING:
+    from bitfactor.pose.finder import Box
+
+Image = str | os.PathLike[str] | NDArray[np.uint8]
+Network = Callable[[NDArray[np.float32]], Any]
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """A class, by number and name, and its probability (softmax of the first output)."""
+
+    index: int
+    label: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Classification(Result):
+    """The most probable classes of an image, best first."""
+
+    image: str
+    classes: tuple[ClassScore, ...]
+
+    def __str__(self) -> str:
+        return f"{self.image}: " + ", ".join(f"{one.label} {one.probability:.1%}" for one in self.classes)
+
+
+@dataclass(frozen=True)
+class Joint:
+    """A joint in pixels of the image, with a confidence from 0 to 1."""
+
+    joint: str
+    x: float
+    y: float
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Pose(Result):
+    """The joints of the person in an image."""
+
+    image: str
+    joints: tuple[Joint, ...]
+
+    def __str__(self) -> str:
+        points = ", ".join(f"{j.joint} ({j.x:.0f}, {j.y:.0f}) {j.confidence:.2f}" for j in self.joints)
+        return f"{self.image}: {points}"
+
+
+def predictor(
+    model: ModelFile, network: Network, top: int, box: "Box | None"
+) -> Callable[[Image], Classification | Pose]:
+    """Return what predicts one image with the network of a model file; it needs OpenCV.
+
+    Raises
+    ------
+    InputError
+        If the file does not say how an image is prepared, or OpenCV is not installed.
+    """
+    spec = model.input_spec
+    if spec is None:
+        raise InputError(
+            "predict",
+            expected="a model that says how images are prepared",
+            found="no input specification",
+            fix="pass input_spec to bitfactor.export, or call the session with an array that is prepared",
+        )
+    images = imported("bitfactor.pictures", "predict", "cli")
+    if model.skeleton is None:
+
+        def classify(image: Image) -> Classification:
+            pixels = pixels_of(image, len(spec.mean))
+            scores = np.asarray(network(images.prepare(pixels, spec)[None]))[0]
+            return Classification(name_of(image), _ranked(scores, model.labels, top))
+
+        return classify
+    finder = imported("bitfactor.pose.finder", "predict", "cli").PoseFinder.of(model, network)
+
+    def find(image: Image) -> Pose:
+        points, confidence = finder(pixels_of(image, 3), box)
+        return Pose(name_of(image), joints_of(model, points, confidence))
+
+    return find
+
+
+def joints_of(
+    model: ModelFile, points: NDArray[np.float64], confidence: NDArray[np.float64]
+) -> tuple[Joint, ...]:
+    """Return points (J, 2) and confidences (J,) as the joints of a model's skeleton."""
+    assert model.skeleton is not None
+    return tuple(
+        Joint(name, float(x), float(y), float(sure))
+        for name, (x, y), sure in zip(model.skeleton.joints, points, confidence, strict=True)
+    )
+
+
+def name_of(image: Image) -> str:
+    """Return how an image is named in a result: its path, or its shape."""
+    return f"array {image.shape}" if isinstance(image, np.ndarray) else str(image)
+
+
+def pixels_of(image: Image, channels: int) -> NDArray[np.uint8]:
+    """Return an image as (H, W, 3), or (H, W) where the network takes one channel."""
+    images = imported("bitfactor.pictures", "predict", "cli")
+    if isinstance(image, str | os.PathLike):
+        pixels: NDArray[np.uint8] = images.read_picture(Path(image), channels)
+        return pixels
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim not in (2, 3):
+        raise _no_image(image)
+    if image.ndim == 3 and image.shape[2] != 3:
+        raise _no_image(image)
+    coloured: NDArray[np.uint8] = images.with_channels(image, channels)
+    return coloured
+
+
+def _no_image(image: object) -> InputError:
+    found = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else shown(image)
+    first = isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[0] in (1, 3)
+    return InputError(
+        "image",
+        expected="a path, or uint8 values of 0 to 255 shaped (H, W, 3), RGB, or (H, W)",
+        found=found,
+        fix="put the channels last, as in x.transpose(1, 2, 0)"
+        if first
+        else "pass the image as it was decoded; a batch that is prepared goes to session(x)",
+    )
+
+
+def _ranked(scores: NDArray[np.float32], labels: tuple[str, ...], top: int) -> tuple[ClassScore, ...]:
+    exponents = np.exp(scores - scores.max())
+    probabilities = exponents / exponents.sum()
+    best = probabilities.argsort()[::-1][:top]
+    return tuple(ClassScore(int(i), labels[i] if labels else str(i), float(probabilities[i])) for i in best)
+
+
+def looks_unprepared(x: NDArray[Any], spec: InputSpec) -> str:
+    """Return why x (N, C, H, W) cannot be what `spec` makes of an image, or nothing."""
+    if not x.size:
+        return ""
+    highest = max((1 - mean) / std for mean, std in zip(spec.mean, spec.std, strict=True))
+    lowest = min(-mean / std for mean, std in zip(spec.mean, spec.std, strict=True))
+    low, high = float(x.min()), float(x.max())
+    if low >= 0 and high > max(16.0, 4 * highest):
+        return "pixels of 0 to 255"
+    if low >= 0 and 0 < high <= 1 and (highest > 1.2 or lowest < -0.2) and high - low > 0.1:
+        return "values of 0 to 1"
+    return ""
+
+
+def as_list(images: Image | Iterable[Image]) -> list[Image] | None:
+    """Return several images as a list, None where there is one."""
+    if isinstance(images, str | os.PathLike | np.ndarray) or not isinstance(images, Iterable):
+        return None
+    return list(images)
