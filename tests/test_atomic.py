@@ -74,10 +74,9 @@ def refusal(path):
 
 def test_a_file_in_place_of_a_directory_is_named_once(tmp_path):
     (tmp_path / "file").write_text("kept")
+    words = "expected a directory, found a file; name a directory, or move the file away"
     for path in (tmp_path / "file" / "x", tmp_path / "file" / "a" / "b" / "x"):
-        assert refusal(path) == (
-            f"{tmp_path / 'file'}: expected a directory, found a file; name a directory, or move the file away"
-        )
+        assert refusal(path) == f"{tmp_path / 'file'}: {words}"
     with pytest.raises(InputError, match="expected a directory, found a file"):
         made_directory(tmp_path / "file")
     assert [one.read_text() for one in tmp_path.iterdir()] == ["kept"]

@@ -85,7 +85,9 @@ def test_how_far_it_was_trained_is_shown(inspect, exported, tmp_path):
 )
 def test_what_a_file_says_of_its_training(inspect, exported, tmp_path, provenance, shown):
     save(tmp_path / "net.safetensors", replace(load(exported), provenance=provenance))
-    lines = [line for line in inspect(tmp_path / "net.safetensors").splitlines() if line.startswith("trained")]
+    lines = [
+        line for line in inspect(tmp_path / "net.safetensors").splitlines() if line.startswith("trained")
+    ]
     assert lines == ([] if shown is None else [f"trained     {shown}"])
 
 

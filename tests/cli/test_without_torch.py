@@ -66,8 +66,6 @@ def test_help(without_torch, command):
     assert "usage: bitfactor" in done.stdout
 
 
-
-
 @pytest.mark.parametrize(
     ("command", "extra"),
     [
