@@ -183,6 +183,7 @@ VALUES = [
     (FINDER.__call__, {"picture": IMAGE[:0]}, "empty"),
     (FINDER.__call__, {"box": (0.0, 0.0, 0.0, 5.0)}, "above 0"),
     (FINDER.__call__, {"box": (0.0, 0.0, NAN, 5.0)}, "box"),
+    (FINDER.__call__, {"box": (50.0, 0.0, 5.0, 5.0)}, "meets the image, 10 x 10"),
     (FINDER.__call__, {"box": (0.0, 0.0, 5.0)}, "box"),
     (score, {"labelled": np.ones((1, 4))}, r"\(1, 3\)"),
     (score, {"norm": np.ones(2)}, r"\(1,\)"),

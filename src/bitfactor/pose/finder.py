@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, Self, get_args
 
 import cv2
@@ -116,16 +115,21 @@ class PoseFinder:
     def _matrix(self, picture: NDArray[np.uint8], box: Box | None) -> NDArray[np.float64]:
         if box is None:
             return crop_matrix(*whole_picture(*picture.shape[:2]), self.input_spec.size)
+        _expect_box(box, picture)
         left, top, width, height = box
-        if not all(map(isfinite, box)) or width <= 0 or height <= 0:
-            raise InputError(
-                "box",
-                expected="left, top, width and height in pixels, the last two above 0",
-                found=str(box),
-                fix="leave it out for the whole image",
-            )
         centre = (left + (width - 1) / 2, top + (height - 1) / 2)
         return crop_matrix(centre, _MARGIN * max(width, height), self.input_spec.size)
+
+
+def _expect_box(box: Box, picture: NDArray[np.uint8]) -> None:
+    left, top, width, height = box
+    if width <= 0 or height <= 0:
+        expected = "left, top, width and height in pixels, the last two above 0"
+    elif left >= picture.shape[1] or top >= picture.shape[0] or left + width <= 0 or top + height <= 0:
+        expected = f"a box that meets the image, {picture.shape[1]} x {picture.shape[0]} pixels"
+    else:
+        return
+    raise InputError("box", expected=expected, found=str(box), fix="leave it out for the whole image")
 
 
 def _bad(expected: str, found: str) -> InputError:
