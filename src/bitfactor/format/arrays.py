@@ -42,25 +42,35 @@ def expect_array(where: str, value: object, axes: Axes, kinds: str = "fiu") -> N
 
 
 def expect_image(where: str, image: object, *, colour: bool = False) -> None:
-    """Raise InputError unless `image` is (H, W, 3), or with `colour` False (H, W), of uint8.
+    """Raise InputError unless `image` is (H, W, 3), or with `colour` False (H, W), of uint8 and not empty.
 
     >>> expect_image("image", np.zeros((3, 8, 8), np.uint8))
     Traceback (most recent call last):
     bitfactor.errors.InputError: image: expected ..., found uint8 (3, 8, 8); put the channels last, as in ...
     """
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8:
+    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.size:
         if (image.ndim == 2 and not colour) or (image.ndim == 3 and image.shape[2] == 3):
             return
-        first = image.ndim == 3 and image.shape[0] == 3
-        fix = "put the channels last, as in x.transpose(1, 2, 0)" if first else "pass one image"
-    else:
-        fix = "pass the pixels as they were decoded"
     raise InputError(
         where,
         expected=f"uint8 values of 0 to 255 shaped (H, W, 3), RGB{'' if colour else ', or (H, W)'}",
         found=f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else shown(image),
-        fix=fix,
+        fix=_fix_of_image(image),
     )
+
+
+def _fix_of_image(image: object) -> str:
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+        return "pass the pixels as they were decoded"
+    if not image.size:
+        return "pass an image with pixels"
+    if image.ndim == 4:
+        return "pass a list of images, as list(x) makes"
+    if image.ndim == 3 and image.shape[0] == 3:
+        return "put the channels last, as in x.transpose(1, 2, 0)"
+    if image.ndim == 3 and image.shape[2] == 1:
+        return "pass the one channel, x[..., 0]"
+    return "leave the transparency out, x[..., :3]" if image.shape[-1] == 4 else "pass one image"
 
 
 def expect_above_0(where: str, value: float) -> None:

@@ -95,13 +95,6 @@ class PoseFinder:
             give a map for each joint.
         """
         expect_image("picture", picture, colour=True)
-        if not picture.size:
-            raise InputError(
-                "picture",
-                expected="an image with pixels",
-                found=f"an empty one, {picture.shape}",
-                fix="pass another",
-            )
         matrix = self._matrix(picture, box)
         crop = warp(picture, matrix, self.input_spec.size)
         if len(self.input_spec.mean) == 1:
