@@ -1,6 +1,7 @@
 """What public functions are given, checked: arrays by shape and dtype, sizes."""
 
 from types import EllipsisType
+from typing import Any
 
 import numpy as np
 
@@ -41,16 +42,16 @@ def expect_array(where: str, value: object, axes: Axes, kinds: str = "fiu") -> N
     )
 
 
-def expect_image(where: str, image: object, *, colour: bool = False) -> None:
+def expect_image(where: str, image: Any, *, colour: bool = False) -> None:
     """Raise InputError unless `image` is (H, W, 3), or with `colour` False (H, W), of uint8 and not empty.
 
     >>> expect_image("image", np.zeros((3, 8, 8), np.uint8))
     Traceback (most recent call last):
     bitfactor.errors.InputError: image: expected ..., found uint8 (3, 8, 8); put the channels last, as in ...
     """
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.size:
-        if (image.ndim == 2 and not colour) or (image.ndim == 3 and image.shape[2] == 3):
-            return
+    usable = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.size > 0
+    if usable and (image.shape[2:] == (3,) or (image.ndim == 2 and not colour)):
+        return
     raise InputError(
         where,
         expected=f"uint8 values of 0 to 255 shaped (H, W, 3), RGB{'' if colour else ', or (H, W)'}",
