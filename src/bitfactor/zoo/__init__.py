@@ -99,6 +99,6 @@ def locate(text: str | os.PathLike[str]) -> Path:
     if not isinstance(text, str | os.PathLike):
         raise InputError("text", expected="a path or a name", found=repr(text), fix="pass that")
     path = Path(text)
-    if text and (path.exists() or path.suffix or path.name != str(path)):
+    if text and (path.exists() or path.suffix or os.path.dirname(text)):
         return path
     return file_of(str(text))
