@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,40 @@ def exported(run, tmp_path_factory):
     path = tmp_path_factory.mktemp("exported") / "digits.safetensors"
     assert main(["export", str(run), "-o", str(path)]) == 0
     return path
+
+
+_RUN_WITHOUT = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Missing())
+{code}
+"""
+_TRAINING = ("torch", "lightning_fabric", "torchmetrics", "matplotlib", "sklearn", "jinja2", "tensorboard")
+
+
+@pytest.fixture(scope="session")
+def without():
+    """Run Python code in a process of its own where the packages named cannot be imported."""
+
+    def without(missing, code, *arguments):
+        script = _RUN_WITHOUT.format(missing=tuple(missing), code=code)
+        command = [sys.executable, "-c", script, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    return without
+
+
+@pytest.fixture(scope="session")
+def without_torch(without):
+    """Run a command where neither torch is installed nor what else comes with `bitfactor[train]` alone."""
+
+    def without_torch(arguments):
+        return without(_TRAINING, "from bitfactor.cli import main\nsys.exit(main(sys.argv[1:]))", *arguments)
+
+    return without_torch
 
 
 @pytest.fixture(scope="session")

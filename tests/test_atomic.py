@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from bitfactor.atomic import replacing
+from bitfactor.atomic import made_directory, replacing
 from bitfactor.errors import InputError, near_matches
 
 
@@ -63,6 +63,46 @@ def test_a_place_that_cannot_be_written():
         replacing("/proc/nowhere/notes.txt"),
     ):
         pass
+
+
+def refusal(path):
+    """What the error says of a path that cannot be written."""
+    with pytest.raises(InputError) as caught, replacing(path):
+        pass
+    return str(caught.value)
+
+
+def test_a_file_in_place_of_a_directory_is_named_once(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    words = "expected a directory, found a file; name a directory, or move the file away"
+    for path in (tmp_path / "file" / "x", tmp_path / "file" / "a" / "b" / "x"):
+        assert refusal(path) == f"{tmp_path / 'file'}: {words}"
+    with pytest.raises(InputError, match="expected a directory, found a file"):
+        made_directory(tmp_path / "file")
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_directory_in_place_of_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    for path in (".", "..", "out", tmp_path / "out", "", "/"):
+        assert ": expected the name of a file, found a directory; " in refusal(path)
+    assert [one.name for one in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_the_system_says_does_not_repeat_the_path(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device", str(tmp_path / ".notes.txt.partial"))
+
+    monkeypatch.setattr(os, "replace", fail)
+    line = refusal(tmp_path / "notes.txt")
+    assert "found No space left on device; free space or choose another" in line
+    assert line.count("notes.txt") == 1
+
+
+def test_a_directory_is_made_with_those_above_it(tmp_path):
+    assert made_directory(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    assert made_directory(str(tmp_path / "a" / "b")).is_dir()
 
 
 def test_near_matches():

@@ -157,7 +157,7 @@ def test_unknown_instruction_set(fails, exported):
 
 def test_output_that_cannot_be_written(fails, run, tmp_path):
     (tmp_path / "file").write_text("")
-    assert "expected a place that can be written" in fails(
+    assert "expected a directory, found a file" in fails(
         "export", run, "-o", tmp_path / "file" / "x.safetensors"
     )
 

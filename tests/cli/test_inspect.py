@@ -61,6 +61,36 @@ def test_the_text_shows_layers_and_totals(inspect, exported):
     assert f"{figures['totals']['binary_share']:.1%} of 1 bit" in text
 
 
+def test_how_far_it_was_trained_is_shown(inspect, exported, tmp_path):
+    trained = {"step": "1500", "epoch": "3", "epochs": "8", "metric": "accuracy 0.9712"}
+    model = load(exported)
+    provenance = {**model.provenance, **trained}
+    save(tmp_path / "half.safetensors", replace(model, provenance=provenance))
+    text = inspect(tmp_path / "half.safetensors")
+    assert "trained     epoch 3 of 8, step 1500, metric accuracy 0.9712" in text
+    (line,) = (line for line in text.splitlines() if line.startswith("provenance"))
+    assert not any(f" {name} " in line for name in trained)
+    assert json.loads(inspect(tmp_path / "half.safetensors", "--json"))["provenance"] == provenance
+
+
+@pytest.mark.parametrize(
+    ("provenance", "shown"),
+    [
+        ({}, None),
+        ({"epochs": "12"}, "epochs 12"),
+        ({"step": "7"}, "step 7"),
+        ({"epoch": "3"}, "epoch 3"),
+        ({"metric": "0.9"}, "metric 0.9"),
+    ],
+)
+def test_what_a_file_says_of_its_training(inspect, exported, tmp_path, provenance, shown):
+    save(tmp_path / "net.safetensors", replace(load(exported), provenance=provenance))
+    lines = [
+        line for line in inspect(tmp_path / "net.safetensors").splitlines() if line.startswith("trained")
+    ]
+    assert lines == ([] if shown is None else [f"trained     {shown}"])
+
+
 def test_joints_and_warnings_are_shown(inspect, exported, tmp_path):
     skeleton = Skeleton(("left_hand", "right_hand"), ((0, 1),))
     model = replace(load(exported), skeleton=skeleton, report={"warnings": ["conv9 is small"]})
@@ -81,11 +111,20 @@ def test_svg(inspect, exported, tmp_path):
     assert (tmp_path / "net.svg").read_bytes() == first
 
 
-def test_a_place_for_the_svg_that_cannot_be_written(exported, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("svg", "words"),
+    [
+        ("file/net.svg", "file: expected a directory, found a file"),
+        (".", ".: expected the name of a file, found a directory"),
+    ],
+)
+def test_a_place_for_the_svg_that_cannot_be_written(exported, tmp_path, capsys, monkeypatch, svg, words):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
-    assert main(["inspect", str(exported), "--svg", str(tmp_path / "file" / "net.svg")]) == 2
+    capsys.readouterr()
+    assert main(["inspect", str(exported), "--svg", svg]) == 2
     printed = capsys.readouterr()
-    assert "expected a place that can be written" in printed.err
+    assert words in printed.err
     assert printed.out == ""
 
 

@@ -148,7 +148,7 @@ def test_a_full_disk_keeps_the_old_file_and_leaves_nothing(path, model):
 
 def test_a_path_that_cannot_be_written_is_an_error(tmp_path, model):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="expected a place that can be written"):
+    with pytest.raises(InputError, match="expected a directory, found a file"):
         save(tmp_path / "file" / "net.safetensors", model)
 
 

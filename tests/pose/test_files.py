@@ -111,5 +111,6 @@ def test_other_files_as_truth(tmp_path, missing):
     scipy.io.savemat(tmp_path / "truth.mat", variables)
     with pytest.raises(InputError, match="of shape"):
         read_truth(tmp_path / "truth.mat")
+    (tmp_path / "truth.h5").touch()
     with pytest.raises(InputError, match=r"ending '\.h5'"):
         read_truth(tmp_path / "truth.h5")

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from bitfactor.format.drawing import svg
 from bitfactor.table import text_table
 
 _SHOWN, _LETTERS = 8, 60
+_TRAINED = ("epoch", "epochs", "step", "metric")
+"""Keys of the provenance that tell how far the network was trained."""
 
 
 @dataclass(frozen=True)
@@ -121,10 +123,23 @@ def _header(description: dict[str, Any], model: ModelFile) -> dict[str, str]:
         "outputs": ", ".join(f"{name} shaped {_shape(graph.values[name].shape)}" for name in graph.outputs),
         "labels": _listed(model.labels),
         "joints": _listed(model.skeleton.joints) if model.skeleton else "",
-        "provenance": ", ".join(f"{name} {_short(text)}" for name, text in sorted(model.provenance.items())),
+        "trained": _trained(model.provenance),
+        "provenance": ", ".join(
+            f"{name} {_short(text)}"
+            for name, text in sorted(model.provenance.items())
+            if name not in _TRAINED
+        ),
         **{name.replace("_", " "): rule for name, rule in description["rules"].items()},
     }
     return {name: text for name, text in found.items() if text}
+
+
+def _trained(provenance: Mapping[str, str]) -> str:
+    """Return how far a network was trained: "epoch 3 of 8, step 1500, metric ...", what of it is known."""
+    known = {name: provenance[name] for name in _TRAINED if name in provenance}
+    if {"epoch", "epochs"} <= known.keys():
+        known["epoch"] += f" of {known.pop('epochs')}"
+    return ", ".join(f"{name} {text}" for name, text in known.items())
 
 
 def _pictures(spec: InputSpec) -> str:

@@ -14,6 +14,10 @@ With these, the dot product of two sign vectors of length C is `C - 2 * popcount
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.checks import expect
+from bitfactor.errors import InputError
+from bitfactor.format.arrays import expect_array
+
 WORD_BITS = 64
 
 
@@ -22,17 +26,23 @@ def sign(x: NDArray[np.floating | np.integer]) -> NDArray[np.int8]:
 
     Raises
     ------
-    ValueError
-        If x holds NaN.
+    InputError
+        If x is no array of values, or holds NaN.
 
     Example
     -------
     >>> sign(np.array([-2.0, -0.0, 0.0, 1e-45], np.float32))
     array([-1, -1, -1,  1], dtype=int8)
     """
+    expect_array("x", x, (...,))
     if np.isnan(x).any():
         where = np.argwhere(np.isnan(x))[0].tolist()
-        raise ValueError(f"expected numbers, found NaN at index {where} of an array shaped {x.shape}")
+        raise InputError(
+            "x",
+            expected="values that have a sign",
+            found=f"NaN at index {where} of an array shaped {x.shape}",
+            fix="NaN is neither above 0 nor below: find out where it is from",
+        )
     return np.where(x > 0, np.int8(1), np.int8(-1))
 
 
@@ -50,7 +60,7 @@ def pack_signs(signs: NDArray[np.int8]) -> NDArray[np.uint64]:
 
     Raises
     ------
-    ValueError
+    InputError
         If a value is neither -1 nor +1.
 
     Example
@@ -58,8 +68,14 @@ def pack_signs(signs: NDArray[np.int8]) -> NDArray[np.uint64]:
     >>> pack_signs(np.array([1, -1, 1], np.int8))
     array([5], dtype=uint64)
     """
+    expect_array("signs", signs, (..., "C"))
     if not np.isin(signs, (-1, 1)).all():
-        raise ValueError(f"expected -1 and +1 alone, found {np.unique(signs)[:8].tolist()}")
+        raise InputError(
+            "signs",
+            expected="-1 and +1 alone",
+            found=f"{np.unique(signs)[:8].tolist()}",
+            fix="take the sign first, as bitfactor.format.sign does",
+        )
     *rest, channels = signs.shape
     padded = np.zeros((*rest, words_for(channels) * WORD_BITS), np.bool_)
     padded[..., :channels] = signs > 0
@@ -71,10 +87,22 @@ def unpack_signs(words: NDArray[np.uint64], channels: int) -> NDArray[np.int8]:
 
     >>> unpack_signs(np.array([5], np.uint64), channels=3)
     array([ 1, -1,  1], dtype=int8)
+
+    Raises
+    ------
+    InputError
+        If `channels` signs do not take as many words.
     """
+    expect_array("words", words, (..., "words"), "u")
+    expect("channels", channels, int)
+    if channels < 1:
+        raise InputError("channels", expected="1 or more", found=str(channels), fix="pass how many there are")
     if words.shape[-1] != words_for(channels):
-        raise ValueError(
-            f"expected {words_for(channels)} words for {channels} signs, found {words.shape[-1]}"
+        raise InputError(
+            "words",
+            expected=f"{words_for(channels)} words for {channels} signs",
+            found=str(words.shape[-1]),
+            fix="pass as many channels as were packed",
         )
     octets = np.ascontiguousarray(words).astype("<u8", copy=False).view(np.uint8)
     bits = np.unpackbits(octets, axis=-1, count=channels, bitorder="little")

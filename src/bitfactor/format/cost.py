@@ -5,6 +5,7 @@ from math import prod
 
 import numpy as np
 
+from bitfactor.checks import checked
 from bitfactor.format.graph import Graph, Node
 
 
@@ -34,6 +35,7 @@ class Cost:
         return self.binary_macs / max(self.binary_macs + self.real_macs, 1)
 
 
+@checked
 def cost(node: Node, graph: Graph) -> Cost:
     """Return what `node` costs in `graph`. A tap on the padding counts as any other."""
     macs = _macs(node, graph)
@@ -48,6 +50,7 @@ def cost(node: Node, graph: Graph) -> Cost:
     )
 
 
+@checked
 def total(graph: Graph) -> Cost:
     """Return what all nodes cost together."""
     return sum((cost(node, graph) for node in graph.nodes), Cost())

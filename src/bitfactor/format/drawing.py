@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
+from bitfactor.checks import checked
 from bitfactor.format.cost import cost, total
 from bitfactor.format.file import ModelFile
 from bitfactor.format.graph import Graph, Node
@@ -26,6 +27,7 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-seri
 """
 
 
+@checked
 def svg(model: ModelFile, title: str) -> str:
     """Draw the graph of `model` under `title`; the same model gives the same text.
 

@@ -13,25 +13,45 @@ mathematics of each is in `bitfactor.runtime.reference`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.checks import expect, expect_one_of
 from bitfactor.errors import InputError, near_matches
 from bitfactor.format.bits import WORD_BITS, words_for
 
 Shape = tuple[int, ...]
 DTypes = tuple[type[np.generic], ...]
+Kind = Literal["float32", "int32", "bit"]
 
 
 @dataclass(frozen=True)
 class Value:
-    """A value's name, its shape without the batch dimension, and its kind: float32, int32 or bit."""
+    """A value's name, its shape without the batch dimension, and its kind: float32, int32 or bit.
+
+    Raises
+    ------
+    InputError
+        If one of them is not that, or a length is below 1.
+    """
 
     name: str
     shape: Shape
     kind: str
+
+    def __post_init__(self) -> None:
+        expect("Value(name)", self.name, str)
+        expect("Value(shape)", self.shape, Shape)
+        expect_one_of("Value(kind)", self.kind, get_args(Kind))
+        if any(length < 1 for length in self.shape):
+            raise InputError(
+                f"shape of value {self.name!r}",
+                expected="lengths of 1 or more, without the batch dimension",
+                found=str(self.shape),
+                fix="change it",
+            )
 
 
 @dataclass(frozen=True)
@@ -39,6 +59,11 @@ class Node:
     """One operation; its name is the name of the value that it gives.
 
     `inputs` are names of earlier values; `tensors` maps a role (weight, bias, threshold ...) to an array.
+
+    Raises
+    ------
+    InputError
+        If one of them is not that; whether they fit the operation is the graph's affair.
     """
 
     name: str
@@ -46,6 +71,15 @@ class Node:
     inputs: tuple[str, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        expect("Node(name)", self.name, str)
+        expect("Node(op)", self.op, str)
+        expect("Node(inputs)", self.inputs, tuple[str, ...])
+        expect("Node(attributes)", self.attributes, Mapping[str, Any])
+        expect("Node(tensors)", self.tensors, Mapping[str, Any])
+        for role, tensor in self.tensors.items():
+            expect(f"Node(tensors) {role!r}", tensor, np.ndarray)
 
 
 @dataclass(frozen=True)
@@ -65,6 +99,9 @@ class Graph:
     values: Mapping[str, Value] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        expect("Graph(input)", self.input, Value)
+        expect("Graph(nodes)", self.nodes, tuple[Node, ...])
+        expect("Graph(outputs)", self.outputs, tuple[str, ...])
         if self.input.kind != "float32":
             raise InputError(
                 "graph input", expected="kind float32", found=self.input.kind, fix="export the model again"

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from bitfactor.checks import check_fields
 from bitfactor.errors import InputError
 
 
@@ -15,7 +16,7 @@ class Skeleton:
     Raises
     ------
     InputError
-        If a name stands twice, a pair names no joint, or a joint is in two flip pairs.
+        If there is no joint, a name stands twice, a pair names no joint, or a joint is in two flip pairs.
 
     Example
     -------
@@ -28,6 +29,9 @@ class Skeleton:
     edges: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
+        check_fields(self, "skeleton.")
+        if not self.joints:
+            raise _bad("at least one joint", "none")
         if len(set(self.joints)) < len(self.joints):
             twice = next(name for name in self.joints if self.joints.count(name) > 1)
             raise _bad("each joint's name once", repr(twice) + " twice")

@@ -11,9 +11,14 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bitfactor.checks import checked, shown
+from bitfactor.errors import InputError
+from bitfactor.format.arrays import expect_above_0, expect_array, expect_image
+
 Size = int | tuple[int, int]
 
 
+@checked
 def crop_matrix(
     centre: Sequence[float] | NDArray[np.floating],
     side: float,
@@ -33,7 +38,19 @@ def crop_matrix(
     >>> transform([[99.5, 49.5], [-0.5, 49.5]], matrix)
     array([[24.5, 24.5],
            [-0.5, 24.5]])
+
+    Raises
+    ------
+    InputError
+        If the centre is not two finite values, or side or size is not above 0.
     """
+    expect_above_0("crop_matrix(side)", side)
+    expect_above_0("crop_matrix(size)", min(_pair(size)))
+    expect_array("crop_matrix(centre)", np.asarray(centre), (2,))
+    if not np.isfinite(centre).all():
+        raise InputError(
+            "crop_matrix(centre)", expected="finite values", found=str(centre), fix="pass x and y in pixels"
+        )
     height, width = _pair(size)
     scale = max(height, width) / side
     angle = np.deg2rad(rotation)
@@ -45,8 +62,17 @@ def crop_matrix(
     return np.concatenate([linear, offset[:, None]], 1)
 
 
+@checked
 def whole_picture(height: int, width: int) -> tuple[tuple[float, float], float]:
-    """Return centre and side of the smallest square box that holds a picture."""
+    """Return centre and side of the smallest square box that holds a picture.
+
+    Raises
+    ------
+    InputError
+        If the height or the width is not above 0.
+    """
+    expect_above_0("whole_picture(height)", height)
+    expect_above_0("whole_picture(width)", width)
     return ((width - 1) / 2, (height - 1) / 2), float(max(height, width))
 
 
@@ -63,7 +89,13 @@ def mpii_box(
     -------
     >>> mpii_box(np.array([[966.0, 340.0]]), np.array([4.718488]))
     (array([[966.     , 410.77732]]), array([1179.622]))
+
+    Raises
+    ------
+    InputError
+        If they are not so many, or shaped otherwise.
     """
+    _expect_boxes("mpii_box", centre, scale)
     centre, scale = np.asarray(centre, np.float64), np.asarray(scale, np.float64)
     return adjusted_mpii_box(centre + np.stack([0 * scale, 15 * scale], -1), 1.25 * scale)
 
@@ -71,27 +103,67 @@ def mpii_box(
 def adjusted_mpii_box(
     centre: NDArray[np.floating], scale: NDArray[np.floating]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return centres (N, 2) and sides (N,) of MPII's crops from centres and scales adjusted already."""
+    """Return centres (N, 2) and sides (N,) of MPII's crops from centres and scales adjusted already.
+
+    Raises
+    ------
+    InputError
+        If they are not so many, or shaped otherwise.
+    """
+    _expect_boxes("adjusted_mpii_box", centre, scale)
     return np.asarray(centre, np.float64), 200 * np.asarray(scale, np.float64)
 
 
 def transform(points: ArrayLike, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Map points (..., 2), x and y, by the (2, 3) `matrix`."""
-    return np.asarray(np.asarray(points, np.float64) @ matrix[:, :2].T + matrix[:, 2])
+    """Map points (..., 2), x and y, by the (2, 3) `matrix`.
+
+    Raises
+    ------
+    InputError
+        If one has another shape.
+    """
+    _expect_matrix("transform", matrix)
+    array = np.asarray(points)
+    expect_array("transform(points)", array if array.dtype.kind in "fiu" else points, (..., 2))
+    return np.asarray(array.astype(np.float64) @ matrix[:, :2].T + matrix[:, 2])
 
 
 def invert(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the (2, 3) matrix of the opposite map, from crop pixels to picture pixels."""
-    linear = np.linalg.inv(matrix[:, :2])
+    """Return the (2, 3) matrix of the opposite map, from crop pixels to picture pixels.
+
+    Raises
+    ------
+    InputError
+        If the matrix has another shape, or maps all points to a line.
+    """
+    _expect_matrix("invert", matrix)
+    try:
+        linear = np.linalg.inv(matrix[:, :2])
+    except np.linalg.LinAlgError as error:
+        raise InputError(
+            "invert(matrix)",
+            expected="a map that can be inverted",
+            found=shown(matrix),
+            fix="make it with crop_matrix",
+        ) from error
     return np.concatenate([linear, -linear @ matrix[:, 2:]], 1)
 
 
+@checked
 def warp(picture: NDArray[np.uint8], matrix: NDArray[np.float64], size: Size) -> NDArray[np.uint8]:
     """Resample `picture`, (H, W) or (H, W, 3), into a crop of `size`: black where the picture ends.
 
     One bilinear resampling. Where the crop shrinks the picture by 2 or more, blocks of pixels are averaged
     before, so that nothing is skipped.
+
+    Raises
+    ------
+    InputError
+        If the picture is no array of uint8 values of that shape, or the size is not above 0.
     """
+    expect_image("warp(picture)", picture)
+    _expect_matrix("warp", matrix)
+    expect_above_0("warp(size)", min(_pair(size)))
     height, width = _pair(size)
     block = int(1 / max(np.sqrt(abs(np.linalg.det(matrix[:, :2]))), 1e-6) + 1e-6)
     if block >= 2:
@@ -120,6 +192,22 @@ def _averaged(
     shift = (block - 1) / 2
     back = np.array([[block, 0, left + shift], [0, block, top + shift], [0, 0, 1.0]])
     return part, matrix @ back
+
+
+def _expect_matrix(function: str, matrix: object) -> None:
+    expect_array(f"{function}(matrix)", matrix, (2, 3), "f")
+
+
+def _expect_boxes(function: str, centre: NDArray[np.floating], scale: NDArray[np.floating]) -> None:
+    expect_array(f"{function}(centre)", centre, ("N", 2))
+    expect_array(f"{function}(scale)", scale, ("N",))
+    if len(centre) != len(scale):
+        raise InputError(
+            f"{function}(scale)",
+            expected=f"{len(centre)} scales, as there are centres",
+            found=str(len(scale)),
+            fix="pass one for each",
+        )
 
 
 def _pair(size: Size) -> tuple[int, int]:

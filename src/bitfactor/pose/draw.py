@@ -6,7 +6,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.checks import checked
 from bitfactor.format import Skeleton
+from bitfactor.format.arrays import expect_array, expect_image
 
 Side = Literal["left", "right", "middle"]
 Colour = tuple[int, int, int]
@@ -22,6 +24,7 @@ _BITS = 4  # OpenCV draws at fractions of a pixel: 1 / 2^4
 _SUBPIXELS = 2**_BITS
 
 
+@checked
 def draw_skeleton(
     picture: NDArray[np.uint8],
     joints: NDArray[np.floating],
@@ -38,7 +41,15 @@ def draw_skeleton(
         x and y in pixels of the picture. A joint that is not finite is left out, with its limbs.
     confidence : (J,)
         From 0 to 1. A limb is as sure as the less sure of its ends.
+
+    Raises
+    ------
+    InputError
+        If the picture is not (H, W, 3) of uint8, or there are not as many joints as the skeleton has.
     """
+    expect_image("draw_skeleton(picture)", picture, colour=True)
+    expect_array("draw_skeleton(joints)", joints, (len(skeleton.joints), 2))
+    expect_array("draw_skeleton(confidence)", confidence, (len(skeleton.joints),))
     drawn = picture.copy()
     known = np.isfinite(joints).all(1) & np.isfinite(confidence)
     if not known.any():

@@ -1,6 +1,8 @@
 """Reading the files in which annotations and predictions are published: .mat, .h5 and .json."""
 
+import errno
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -74,11 +76,23 @@ def read(path: Path) -> Any:
     """
     reader = READERS.get(path.suffix.lower())
     if reader is None:
+        expect_file(path)
         endings = ", ".join(READERS)
         raise InputError(
             path, expected=f"a file that ends in {endings}", found=repr(path.suffix), fix="give another"
         )
     return reader(path)
+
+
+def expect_file(path: Path) -> None:
+    """Raise InputError, which says what is there instead, unless `path` is a file."""
+    if not path.is_file():
+        raise InputError(
+            path,
+            expected="a file",
+            found="a directory" if path.is_dir() else os.strerror(errno.ENOENT),
+            fix="give another",
+        )
 
 
 def need(content: Any, names: tuple[str, ...], where: object) -> tuple[Any, ...]:

@@ -8,8 +8,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.checks import check_fields, checked
 from bitfactor.errors import InputError
 from bitfactor.format import InputSpec, ModelFile, Skeleton
+from bitfactor.format.arrays import expect_array, expect_image
 from bitfactor.pictures import normalise
 from bitfactor.pose.crop import crop_matrix, invert, transform, warp, whole_picture
 from bitfactor.pose.heatmap import decode
@@ -35,6 +37,11 @@ class PoseFinder:
     scale
         What the heatmaps' values mean.
 
+    Raises
+    ------
+    InputError
+        If one of them is not that.
+
     Example
     -------
     >>> session = Session("pose.safetensors")
@@ -45,6 +52,9 @@ class PoseFinder:
     input_spec: InputSpec
     skeleton: Skeleton
     scale: MapScale = "linear"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @classmethod
     def of(cls, model: ModelFile, network: Callable[[NDArray[np.float32]], Any]) -> Self:
@@ -62,6 +72,7 @@ class PoseFinder:
             raise _bad(f"heatmaps of a known scale ({', '.join(get_args(MapScale))})", repr(scale))
         return cls(network, model.input_spec, model.skeleton, scale)  # type: ignore[arg-type]
 
+    @checked
     def __call__(
         self, picture: NDArray[np.uint8], box: Box | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -76,12 +87,20 @@ class PoseFinder:
         Returns
         -------
         Joints (J, 2), x and y in pixels of the picture, and confidences (J,) from 0 to 1.
+
+        Raises
+        ------
+        InputError
+            If the picture is not (H, W, 3) of uint8, or empty, the box has no area, or the network does not
+            give a map for each joint.
         """
+        expect_image("picture", picture, colour=True)
         matrix = self._matrix(picture, box)
         crop = warp(picture, matrix, self.input_spec.size)
         if len(self.input_spec.mean) == 1:
             crop = np.asarray(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY), np.uint8)
         maps = np.asarray(self.network(normalise(crop, self.input_spec)[None]))[0]
+        expect_array("heatmaps", maps, (len(self.skeleton.joints), "h", "w"))
         stride = self.input_spec.size[0] // maps.shape[1]
         joints, confidence = decode(maps, stride, self.scale)
         return transform(joints, invert(matrix)), confidence
@@ -89,9 +108,21 @@ class PoseFinder:
     def _matrix(self, picture: NDArray[np.uint8], box: Box | None) -> NDArray[np.float64]:
         if box is None:
             return crop_matrix(*whole_picture(*picture.shape[:2]), self.input_spec.size)
+        _expect_box(box, picture)
         left, top, width, height = box
         centre = (left + (width - 1) / 2, top + (height - 1) / 2)
         return crop_matrix(centre, _MARGIN * max(width, height), self.input_spec.size)
+
+
+def _expect_box(box: Box, picture: NDArray[np.uint8]) -> None:
+    left, top, width, height = box
+    if width <= 0 or height <= 0:
+        expected = "left, top, width and height in pixels, the last two above 0"
+    elif left >= picture.shape[1] or top >= picture.shape[0] or left + width <= 0 or top + height <= 0:
+        expected = f"a box that meets the image, {picture.shape[1]} x {picture.shape[0]} pixels"
+    else:
+        return
+    raise InputError("box", expected=expected, found=str(box), fix="leave it out for the whole image")
 
 
 def _bad(expected: str, found: str) -> InputError:

@@ -10,12 +10,16 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.checks import checked
+from bitfactor.errors import InputError
 from bitfactor.format import Skeleton
+from bitfactor.format.arrays import expect_above_0, expect_array
 from bitfactor.pose.scale import MapScale, on_target_scale
 
 _REACH = 2  # cells to either side of the highest one whose mean is a joint's place
 
 
+@checked
 def encode(
     joints: NDArray[np.floating],
     labelled: NDArray[np.bool_],
@@ -41,7 +45,16 @@ def encode(
     Returns
     -------
     Maps (..., J, h, w), and weights (..., J): 1 where a Gaussian was drawn, else 0.
+
+    Raises
+    ------
+    InputError
+        If a shape does not fit, or size, stride or sigma is not above 0.
     """
+    expect_array("encode(joints)", joints, (..., "J", 2))
+    expect_array("encode(labelled)", labelled, joints.shape[:-1], "bfiu")
+    for name, value in {"size": min(size), "stride": stride, "sigma": sigma}.items():
+        expect_above_0(f"encode({name})", value)
     height, width = size
     cells = (np.asarray(joints, np.float32) + np.float32(0.5)) / np.float32(stride) - np.float32(0.5)
     with np.errstate(invalid="ignore"):
@@ -56,6 +69,7 @@ def encode(
     return down[..., :, None] * across[..., None, :], drawn.astype(np.float32)
 
 
+@checked
 def decode(
     maps: NDArray[np.floating], stride: int, scale: MapScale = "linear"
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -76,7 +90,18 @@ def decode(
     -------
     Joints (..., J, 2), x and y in crop pixels, and confidences (..., J) from 0 to 1: the height of the
     highest cell, 1 in a target, or the share of those 5x5 cells. Where a map holds NaN, both are NaN.
+
+    Raises
+    ------
+    InputError
+        If the maps have no cells, or the stride is not above 0.
     """
+    expect_array("decode(maps)", maps, (..., "h", "w"))
+    expect_above_0("decode(stride)", stride)
+    if 0 in maps.shape[-2:]:
+        raise InputError(
+            "decode(maps)", expected="maps with cells", found=f"empty ones, {maps.shape}", fix="pass others"
+        )
     *lead, height, width = maps.shape
     flat = maps.reshape(prod(lead), height, width)
     rows = np.arange(len(flat))
@@ -115,6 +140,14 @@ def _mean(
     return place, total / shares.sum((1, 2))
 
 
+@checked
 def flip_maps(maps: NDArray[np.float32], skeleton: Skeleton) -> NDArray[np.float32]:
-    """Return maps (..., J, h, w) of a mirrored crop as those of the crop: reversed, sides swapped."""
+    """Return maps (..., J, h, w) of a mirrored crop as those of the crop: reversed, sides swapped.
+
+    Raises
+    ------
+    InputError
+        If there are not as many maps as joints.
+    """
+    expect_array("flip_maps(maps)", maps, (..., len(skeleton.joints), "h", "w"))
     return np.ascontiguousarray(maps[..., list(skeleton.flipped), :, ::-1])

@@ -19,8 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.checks import checked
 from bitfactor.errors import InputError
 from bitfactor.format import Skeleton
+from bitfactor.format.arrays import expect_array
 from bitfactor.pose.skeletons import LSP, MPII
 
 MEANS = ("plain", "weighted", "pooled")
@@ -48,12 +50,14 @@ class Convention:
     averaged: tuple[int, ...]
 
 
+@checked
 def pckh(skeleton: Skeleton = MPII) -> Convention:
     """Return PCKh: 0.5 and 0.1 of the head's size, without pelvis and thorax in two of the means."""
     averaged = tuple(i for i, name in enumerate(skeleton.joints) if name not in ("pelvis", "thorax"))
     return Convention("PCKh", (0.5, 0.1), groups_of(skeleton), averaged)
 
 
+@checked
 def pck(skeleton: Skeleton = LSP) -> Convention:
     """Return PCK: 0.2 and 0.1 of the norm, which is the torso's length in LSP; all joints in all means."""
     return Convention("PCK", (0.2, 0.1), groups_of(skeleton), tuple(range(len(skeleton.joints))))
@@ -111,6 +115,7 @@ class Score:
         }
 
 
+@checked
 def score(
     predicted: NDArray[np.floating],
     true: NDArray[np.floating],
@@ -142,6 +147,8 @@ def score(
             found=f"shape {predicted.shape}",
             fix="give the predictions for the same people and joints",
         )
+    expect_array("score(labelled)", labelled, true.shape[:2], "bfiu")
+    expect_array("score(norm)", norm, true.shape[:1])
     norm = np.asarray(norm, np.float64)
     measurable = np.isfinite(norm) & (norm > 0)
     counted = np.asarray(labelled, bool) & measurable[:, None]

@@ -1,5 +1,6 @@
 """Predicted joints of MPII's validation people, as others publish them."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.checks import checked
 from bitfactor.errors import InputError
 from bitfactor.pose.files import read, unreadable
 
 _NAMES = ("preds", "pred", "predictions", "pos_pred_src", "keypoints", "joints")
 
 
-def read_predictions(path: Path, joints: int = 16) -> NDArray[np.float64]:
+@checked
+def read_predictions(path: str | os.PathLike[str], joints: int = 16) -> NDArray[np.float64]:
     """Return the joints (N, J, 2), x and y, that a .mat, .h5 or .json file holds.
 
     They stand under `preds` or a name like it, or are all that a JSON file holds; as (N, J, 2), or with a
@@ -24,6 +27,7 @@ def read_predictions(path: Path, joints: int = 16) -> NDArray[np.float64]:
     InputError
         If the file cannot be read, or holds no such thing.
     """
+    path = Path(path)
     content = read(path)
     return _people_first(_array(content, path), joints, path)
 

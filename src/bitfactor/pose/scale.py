@@ -6,11 +6,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.checks import checked
+
 MapScale = Literal["linear", "logits", "softmax"]
 
 _PEAK = 1 / (2 * math.pi)  # of a Gaussian with sigma 1 and sum 1
 
 
+@checked
 def on_target_scale(maps: NDArray[np.floating], scale: MapScale) -> NDArray[np.float32]:
     """Bring heatmaps (..., h, w) to the scale of the target, where 0 is nothing and 1 the peak of a Gaussian.
 

@@ -1,11 +1,13 @@
 """The skeletons of the data sets, and those that users describe."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bitfactor.checks import checked
 from bitfactor.errors import InputError
 from bitfactor.format import Skeleton
 
@@ -64,7 +66,8 @@ COCO = skeleton_of(
 SKELETONS = {"mpii": MPII, "lsp": LSP, "coco": COCO}
 
 
-def read_skeleton(path: Path) -> Skeleton:
+@checked
+def read_skeleton(path: str | os.PathLike[str]) -> Skeleton:
     """Read a skeleton from a small JSON file: `joints`, and pairs of their names.
 
     Example
@@ -82,6 +85,7 @@ def read_skeleton(path: Path) -> Skeleton:
     InputError
         If the file cannot be read, or does not describe a skeleton.
     """
+    path = Path(path)
     try:
         described = json.loads(path.read_text())
     except (OSError, ValueError) as error:

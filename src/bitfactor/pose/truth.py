@@ -1,13 +1,15 @@
 """The true joints of MPII's validation people, in the file by which predictions are scored."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.checks import checked
 from bitfactor.errors import InputError
-from bitfactor.pose.files import need, read_mat
+from bitfactor.pose.files import expect_file, need, read_mat
 
 HEAD = 0.6
 """Size of a head / diagonal of its box."""
@@ -22,7 +24,8 @@ class Truth:
     norm: NDArray[np.float64]
 
 
-def read_truth(path: Path) -> Truth:
+@checked
+def read_truth(path: str | os.PathLike[str]) -> Truth:
     """Read `detections_our_format.mat`, or HRNet's `gt_valid.mat`, which holds the same.
 
     Coordinates are counted from 1, as predictions that are published are.
@@ -32,6 +35,8 @@ def read_truth(path: Path) -> Truth:
     InputError
         If the file cannot be read, or holds something else.
     """
+    path = Path(path)
+    expect_file(path)
     if path.suffix.lower() != ".mat":
         raise _bad(path, f"the ending {path.suffix!r}")
     names = ("pos_gt_src", "jnt_missing", "headboxes_src")

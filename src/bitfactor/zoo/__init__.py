@@ -49,8 +49,14 @@ class Card:
 
     @classmethod
     def of(cls, name: str) -> Self:
-        """Read the card of the network called `name`."""
-        values = json.loads((_FOLDER / f"{name}.json").read_text())
+        """Read the card of the network called `name`.
+
+        Raises
+        ------
+        InputError
+            If there is none; the message lists near matches.
+        """
+        values = json.loads(file_of(name).with_suffix(".json").read_text())
         return cls(**{**values, "speed": Speed(**values["speed"])})
 
 
@@ -69,15 +75,15 @@ def file_of(name: str) -> Path:
     """
     if name not in names():
         raise InputError(
-            name,
+            name or repr(name),
             expected="a file, or the name of a network of `bitfactor zoo`",
             found="neither",
-            fix=near_matches(name, names()),
+            fix=near_matches(str(name), names()),
         )
     return _FOLDER / f"{name}.safetensors"
 
 
-def locate(text: str) -> Path:
+def locate(text: str | os.PathLike[str]) -> Path:
     """Return the path that a user means by `text`: one that is there, or else a network's name.
 
     Raises
@@ -90,7 +96,9 @@ def locate(text: str) -> Path:
     >>> locate("digits").name
     'digits.safetensors'
     """
+    if not isinstance(text, str | os.PathLike):
+        raise InputError("text", expected="a path or a name", found=repr(text), fix="pass that")
     path = Path(text)
-    if path.exists() or path.suffix or os.path.dirname(text):
+    if text and (path.exists() or path.suffix or os.path.dirname(text)):
         return path
-    return file_of(text)
+    return file_of(str(text))
