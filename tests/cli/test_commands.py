@@ -88,10 +88,10 @@ def test_export_is_reproducible(call, run, exported, tmp_path):
 
 
 def test_predict(call, exported, digit):
-    (result,) = json.loads(call("predict", exported, digit, "--json"))
+    (result,) = json.loads(call("predict", exported, digit, "--json"))["images"]
     scores = Session(exported)(Digits.load().test[0][:1].numpy())
     best = result["classes"][0]
-    assert best["class"] == scores.argmax()
+    assert best["index"] == scores.argmax()
     assert best["probability"] > result["classes"][1]["probability"]
     assert len(result["classes"]) == 3
     assert best["label"] in call("predict", exported, digit)
@@ -101,8 +101,8 @@ def test_predict(call, exported, digit):
 def test_predict_reads_colour_and_16_bit_pictures(call, exported, digit, depth):
     grey = cv2.imread(str(digit), cv2.IMREAD_GRAYSCALE).astype(depth) * (257 if depth is np.uint16 else 1)
     cv2.imwrite(str(digit), cv2.merge([grey, grey, grey]))
-    (result,) = json.loads(call("predict", exported, digit, "--json"))
-    assert result["classes"][0]["class"] == Session(exported)(Digits.load().test[0][:1].numpy()).argmax()
+    (result,) = json.loads(call("predict", exported, digit, "--json"))["images"]
+    assert result["classes"][0]["index"] == Session(exported)(Digits.load().test[0][:1].numpy()).argmax()
 
 
 def test_bench(call, exported):

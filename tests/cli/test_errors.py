@@ -79,12 +79,12 @@ def test_text_file_as_model(fails, tmp_path):
 def test_another_file_as_picture(fails, exported, tmp_path, content, found):
     (tmp_path / "digit.png").write_bytes(content)
     line = fails("predict", exported, tmp_path / "digit.png")
-    assert f"expected a picture (PNG, JPEG, ...), found {found}" in line
+    assert f"expected an image (PNG, JPEG, ...), found {found}" in line
 
 
 def test_missing_picture(fails, exported, tmp_path):
     assert "found No such file or directory" in fails("predict", exported, tmp_path / "none.png")
-    assert "expected a picture, found none" in fails("predict", exported)
+    assert "expected an image, found none" in fails("predict", exported)
 
 
 def test_missing_run(fails, tmp_path):

@@ -1,6 +1,7 @@
 import json
 import resource
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -158,3 +159,43 @@ def test_the_golden_input_is_the_same_everywhere():
     np.testing.assert_array_equal(x.ravel()[:3], np.array([1.156286, 1.6670737, 1.9847128], np.float32))
     assert abs(x.mean()) < 0.05
     assert -2 <= x.min() < -1.9 < 1.9 < x.max() < 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"graph": 3}, "graph"),
+        ({"golden_outputs": (1.0,)}, "golden_outputs"),
+        ({"input_spec": (8, 8)}, "input_spec"),
+        ({"labels": "abc"}, "labels"),
+        ({"labels": (1, 2)}, "labels"),
+        ({"skeleton": "mpii"}, "skeleton"),
+        ({"provenance": {"epoch": 3}}, "provenance"),
+        ({"other_shapes": (3,)}, "other_shapes"),
+    ],
+    ids=str,
+)
+def test_a_model_file_is_checked_where_it_is_made(model, changes, words):
+    with pytest.raises(InputError, match=words):
+        replace(model, **changes)
+
+
+@pytest.mark.parametrize("path", [3, None, b"net"])
+def test_what_is_no_path(model, path):
+    with pytest.raises(InputError, match=r"load\(path\): expected a string or a path"):
+        load(path)
+    with pytest.raises(InputError, match=r"save\(path\): expected a string or a path"):
+        save(path, model)
+
+
+def test_what_is_no_model(tmp_path, model, graph):
+    with pytest.raises(InputError, match="expected 1 golden outputs, as the graph has, found 0"):
+        save(tmp_path / "net.safetensors", replace(model, golden_outputs=()))
+    with pytest.raises(InputError, match=r"save\(model\): expected a ModelFile"):
+        save(tmp_path / "net.safetensors", graph)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_shape_that_the_network_does_not_take(model):
+    with pytest.raises(InputError, match="shape"):
+        model.graph_for("8x8")

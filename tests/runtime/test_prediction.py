@@ -1,6 +1,7 @@
 """From an image to the answer, with numpy and OpenCV alone."""
 
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -66,7 +67,7 @@ def test_a_grey_image_has_three_equal_channels(path, image):
         (np.zeros(20, np.uint8), r"\(H, W, 3\)"),
         ("no/such.jpg", "such.jpg"),
         (3, r"predict\(images\)"),
-        ([None], "expected a path"),
+        ([None], "a path"),
     ],
     ids=str,
 )
@@ -159,3 +160,138 @@ def test_the_session_needs_numpy_alone():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout
     assert not {"torch", "cv2", "tyro", "rich", "scipy"} & set(modules.split())
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda x: torch.from_numpy(x).requires_grad_(), "requires grad"),
+        (lambda x: torch.from_numpy(x).bfloat16(), "BFloat16"),
+        (lambda x: [x[0], x[0][:, :5]], "inhomogeneous"),
+        (lambda x: x.astype(np.float64), "float64; use x.astype"),
+        (lambda x: x.astype(np.complex64), "complex64; use x.astype"),
+        (lambda x: None, "found None; pass"),
+        (lambda x: "photo.jpg", r"'photo.jpg'; session.predict\(image\) takes a path"),
+        (lambda x: {}, "dict"),
+        (lambda x: np.array([object()]), "object"),
+        (lambda x: x.transpose(0, 2, 3, 1), "channels first"),
+    ],
+)
+def test_what_is_no_batch_is_one_sentence(path, make, words):
+    x = np.zeros((2, 3, 8, 8), np.float32)
+    with pytest.raises(InputError, match=words) as error:
+        Session(path)(make(x))
+    assert re.fullmatch(r"[^\n]+: expected [^\n]+, found [^\n]+; [^\n]+", str(error.value))
+
+
+@pytest.mark.filterwarnings("ignore:the input looks like")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x[:, :, ::-1, ::-1],
+        np.asfortranarray,
+        torch.from_numpy,
+        list,
+        lambda x: x.astype(np.float16),
+        lambda x: x.astype(np.uint8),
+        lambda x: x > 0,
+        lambda x: x[:0],
+        lambda x: np.concatenate([x] * 200),
+    ],
+)
+def test_whatever_float32_holds_is_run(path, make):
+    x = np.random.default_rng(0).integers(-2, 3, (3, 3, 8, 8)).astype(np.float32)
+    given = make(np.abs(x))
+    plain = np.array([np.asarray(one) for one in given], np.float32).reshape(-1, 3, 8, 8)
+    session = Session(path)
+    assert np.array_equal(session(given), session(plain))
+
+
+def test_raw_pixels_are_warned_of_after_an_input_that_says_nothing(path):
+    """As after a first call that only warms up."""
+    session = Session(path)
+    session(np.zeros((1, 3, 8, 8), np.float32))
+    with pytest.warns(UserWarning, match=r"session.predict\(image\)"):
+        session(np.full((1, 3, 8, 8), 200, np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "found"), [(0, 16, "0 to 16"), (-128, 127, "-128 to 127"), (0, 255, "pixels of 0 to 255")]
+)
+def test_other_ranges_that_preparing_never_gives(path, low, high, found):
+    x = np.linspace(low, high, 192, dtype=np.float32).reshape(1, 3, 8, 8)
+    with pytest.warns(UserWarning, match=found):
+        Session(path)(x)
+
+
+def test_a_pale_image_that_is_prepared_is_not_warned_of(path):
+    pale = np.random.default_rng(0).integers(130, 180, (8, 8, 3), np.uint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Session(path)(prepare(pale, InputSpec((8, 8), (8, 8), SPEC.mean, SPEC.std))[None])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"top": 0}, "1 or more"),
+        ({"top": "3"}, "without quotes"),
+        ({"box": (0.0, 0.0, 5.0, 5.0)}, "one that classifies"),
+        ({"box": [0, 0, 5, 5]}, "box"),
+    ],
+    ids=str,
+)
+def test_an_option_of_predict_that_is_wrong(path, image, options, words):
+    with pytest.raises(InputError, match=words):
+        Session(path).predict(image, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda x: x[:0], "with pixels"),
+        (lambda x: x[None], r"list\(x\)"),
+        (lambda x: x[..., :1], r"x\[\.\.\., 0\]"),
+        (lambda x: np.dstack([x, x[..., 0]]), r"x\[\.\.\., :3\]"),
+        (lambda x: b"abc", "bytes"),
+    ],
+)
+def test_arrays_that_are_no_image_say_what_to_do(path, image, make, words):
+    with pytest.raises(InputError, match=words):
+        Session(path).predict(make(image))
+
+
+def three_layers(path, head, size, **options):
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Conv2d(a, b, 3) for a, b in ((3, 8), (8, 8), (8, 4))), *head).eval()
+    binarize_(model, latent="none")
+    spec = InputSpec(size, size, (0.5,) * 3, (0.25,) * 3)
+    export(model, path, torch.randn(1, 3, *size), input_spec=spec, **options)
+    return Session(path)
+
+
+def test_a_network_that_ends_in_softmax_is_not_given_another(tmp_path, image):
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Softmax(1))
+    session = three_layers(tmp_path / "net.safetensors", head, (20, 30), labels=LABELS)
+    x = prepare(image, session.model.input_spec)[None]
+    found = {one.index: one.probability for one in session.predict(image).classes}
+    assert found == pytest.approx(dict(enumerate(session(x)[0].tolist())))
+
+
+def test_a_network_that_gives_maps_and_no_classes(tmp_path, image):
+    session = three_layers(tmp_path / "net.safetensors", (), (20, 30))
+    with pytest.raises(
+        InputError, match=r"expected a network that gives a score for each class.*\(4, 14, 24\)"
+    ):
+        session.predict(image)
+
+
+def test_a_profile_of_what_is_none(path):
+    for options, words in (({"runs": "3"}, "without quotes"), ({"runs": 0}, "1 or more"), ({"x": "x"}, "x")):
+        with pytest.raises(InputError, match=words):
+            Session(path).profile(**options)
+
+
+def test_too_many_threads(path):
+    with pytest.raises(InputError, match="1 to 1024"):
+        Session(path, threads=10**9)

@@ -168,7 +168,7 @@ def test_refuses_an_unknown_instruction_set(path, monkeypatch):
 
 @pytest.mark.parametrize("threads", [0, -1])
 def test_refuses_fewer_than_one_thread(path, threads):
-    with pytest.raises(InputError, match="threads: expected 1 or more"):
+    with pytest.raises(InputError, match="threads: expected 1 to 1024"):
         Session(path, threads=threads)
 
 

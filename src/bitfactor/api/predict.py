@@ -1,9 +1,8 @@
 """`bitfactor.predict`: what a network says of images, folders and videos. Needs no torch."""
 
-import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,11 +78,11 @@ class PosePredictions(Result):
 @checked
 def predict(
     model: str | os.PathLike[str] | Session,
-    images: Image | Sequence[Image],
+    images: Image | Iterable[Image],
     *,
     top: int = 3,
     output: str | os.PathLike[str] | None = None,
-    box: tuple[Any, Any, Any, Any] | None = None,
+    box: Box | None = None,
 ) -> ClassPredictions | PosePredictions:
     """Classify images, or find the joints of the person in each, with an exported network.
 
@@ -157,7 +156,7 @@ class _Work:
 def _poses(
     session: Session, sources: Sequence[Any], output: str | os.PathLike[str] | None, box: Box | None
 ) -> PosePredictions:
-    work = _Work(session.model, PoseFinder.of(session.model, session), _expected_box(box))
+    work = _Work(session.model, PoseFinder.of(session.model, session), box)
     targets: Sequence[Path | None] = [None] * len(sources)
     if output is not None:
         targets = targets_of(sources, Path(output))
@@ -211,17 +210,6 @@ def _write(path: Path, pixels: NDArray[np.uint8]) -> None:
     assert known
     with replacing(path) as temporary:
         temporary.write_bytes(data.tobytes())
-
-
-def _expected_box(box: Box | None) -> Box | None:
-    if box is not None and (not all(map(math.isfinite, box)) or box[2] <= 0 or box[3] <= 0):
-        raise InputError(
-            "--box",
-            expected="left, top, width and height in pixels, the last two above 0",
-            found=repr(box),
-            fix="give four numbers, as in 40,10,120,300",
-        )
-    return box
 
 
 def _expect_inside(box: Box, pixels: NDArray[np.uint8], name: str) -> None:

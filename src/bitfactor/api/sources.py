@@ -37,7 +37,7 @@ def sources_of(paths: Sequence[Any]) -> list[Any]:
 
 def _in_folder(folder: Path) -> list[Path]:
     known = PICTURES | VIDEOS
-    sources = sorted(p for p in folder.rglob("*") if p.suffix.lower() in known and not p.name.startswith("."))
+    sources = sorted(p for p in folder.rglob("*") if p.suffix.lower() in known and _is_shown(p, folder))
     if not sources:
         raise InputError(
             folder,
@@ -46,6 +46,11 @@ def _in_folder(folder: Path) -> list[Path]:
             fix=f"names end in {', '.join(sorted(known))}",
         )
     return sources
+
+
+def _is_shown(path: Path, folder: Path) -> bool:
+    """Return whether a path in a folder is a file, and neither it nor a folder above it is hidden."""
+    return path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def targets_of(sources: Sequence[Any], output: Path) -> list[Path]:

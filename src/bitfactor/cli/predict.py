@@ -1,5 +1,6 @@
 """`bitfactor predict FILE IMAGE...`: needs no torch."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,10 +51,12 @@ def _box(text: str | None) -> Box | None:
     try:
         left, top, width, height = (float(part) for part in text.split(","))
     except ValueError:
+        left = top = width = height = math.nan
+    if not all(map(math.isfinite, (left, top, width, height))) or width <= 0 or height <= 0:
         raise InputError(
             "--box",
             expected="left, top, width and height in pixels, as in 40,10,120,300",
             found=repr(text),
-            fix="give four numbers with commas between",
-        ) from None
+            fix="give four values with commas between, the last two above 0",
+        )
     return left, top, width, height

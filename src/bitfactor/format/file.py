@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from bitfactor.atomic import replacing
-from bitfactor.checks import check_fields
+from bitfactor.checks import check_fields, checked, expect
 from bitfactor.errors import InputError
 from bitfactor.format.graph import Graph, Node, Shape, Value
 from bitfactor.format.skeleton import Skeleton
@@ -82,6 +82,11 @@ class ModelFile:
     `golden_outputs`, one (1, ...) per graph output, were computed at export from `golden_input`. A classifier
     has `labels`, a pose network a `skeleton`. `other_shapes` are shapes of the input, beside the graph's own,
     that the network also takes; `report` is what export said of its layers and checks.
+
+    Raises
+    ------
+    InputError
+        If one of them is not that.
     """
 
     graph: Graph
@@ -92,6 +97,11 @@ class ModelFile:
     provenance: Mapping[str, str] = field(default_factory=dict)
     other_shapes: tuple[Shape, ...] = ()
     report: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_fields(self, "model file: ")
+        for name, text in self.provenance.items():
+            expect(f"model file: provenance {name!r}", text, str)
 
     def graph_for(self, shape: Shape) -> Graph:
         """Return the graph for an input of another shape.
@@ -131,14 +141,22 @@ def golden_input(shape: Shape) -> NDArray[np.float32]:
     return (mixed.astype(np.float32) / np.float32(1 << 22) - np.float32(2)).reshape(1, *shape)
 
 
+@checked
 def save(path: str | os.PathLike[str], model: ModelFile) -> None:
     """Write `model` to `path`, whole or not at all.
 
     Raises
     ------
     InputError
-        If `path` cannot be written.
+        If `path` cannot be written, or there is not a golden output for each of the graph's.
     """
+    if len(model.golden_outputs) != len(model.graph.outputs):
+        raise InputError(
+            "model file",
+            expected=f"{len(model.graph.outputs)} golden outputs, as the graph has",
+            found=str(len(model.golden_outputs)),
+            fix="compute them, as bitfactor.export does",
+        )
     tensors = {f"{n.name}.{role}": array for n in model.graph.nodes for role, array in n.tensors.items()}
     for i, output in enumerate(model.golden_outputs):
         tensors[f"golden/output/{i}"] = output
@@ -152,6 +170,7 @@ def save(path: str | os.PathLike[str], model: ModelFile) -> None:
             raise OSError(str(error)) from error
 
 
+@checked
 def load(path: str | os.PathLike[str]) -> ModelFile:
     """Read the model at `path`.
 

@@ -9,17 +9,25 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.checks import checked
+from bitfactor.checks import checked, shown
 from bitfactor.errors import InputError, near_matches
 from bitfactor.format.file import ModelFile, golden_input, load
 from bitfactor.format.graph import Graph
 from bitfactor.runtime import _native, reference
 from bitfactor.runtime.build import build
 from bitfactor.runtime.cores import default_threads
-from bitfactor.runtime.prediction import Classification, Pose, as_list, looks_unprepared, predictor
+from bitfactor.runtime.prediction import (
+    Classification,
+    Image,
+    Pose,
+    as_list,
+    looks_unprepared,
+    predictor,
+)
 from bitfactor.runtime.profile import Profile, profile_of
 
 ISA_VARIABLE = "BITFACTOR_ISA"
+MOST_THREADS = 1024
 REFERENCE = "reference"
 _Outputs = tuple[NDArray[Any], ...]
 Runner = Callable[[NDArray[np.float32]], _Outputs]
@@ -75,8 +83,9 @@ class Session:
         isa: str | None = None,
         precision: Precision = "highest",
     ) -> None:
-        if threads is not None and threads < 1:
-            raise InputError("threads", expected="1 or more", found=str(threads), fix="pass threads=1")
+        if threads is not None and not 1 <= threads <= MOST_THREADS:
+            expected = f"1 to {MOST_THREADS}"
+            raise InputError("threads", expected=expected, found=str(threads), fix="pass threads=1")
         self.precision: Precision = precision
         self.isa = _choose(isa)
         self.model: ModelFile = load(path)
@@ -84,7 +93,7 @@ class Session:
         self.input_shape = self.model.graph.input.shape
         self.input_shapes = (self.input_shape, *self.model.other_shapes)
         self.labels = self.model.labels
-        self._looked = False
+        self._looks_left = _LOOKS
         self._runners: dict[tuple[int, ...], Runner] = {}
         self._runner(self.input_shape)
 
@@ -106,7 +115,7 @@ class Session:
     @checked
     def predict(
         self,
-        images: str | os.PathLike[str] | NDArray[Any] | Iterable[Any],
+        images: Image | Iterable[Image],
         *,
         top: int = 5,
         box: tuple[float, float, float, float] | None = None,
@@ -125,7 +134,8 @@ class Session:
         Raises
         ------
         InputError
-            If an image cannot be read or is none, or the file does not say how images are prepared.
+            If an image cannot be read or is none, `top` is below 1, there is a box for a network that
+            classifies, or the file does not say how images are prepared.
 
         Example
         -------
@@ -137,14 +147,15 @@ class Session:
         return of_one(images) if several is None else [of_one(image) for image in several]  # type: ignore[arg-type]
 
     def _warn_of_unprepared(self, x: NDArray[Any]) -> None:
-        """Warn if the first input cannot have gone through the preparation that the file states."""
-        if self._looked or self.model.input_spec is None:
+        """Warn, once, if one of the first inputs cannot have been prepared as the file states."""
+        if not self._looks_left or self.model.input_spec is None:
             return
-        self._looked = True
-        array = np.asarray(x)
+        self._looks_left -= 1
+        array = _array(x)
         if array.ndim == 4 and array.dtype.kind in "fui":
             what = looks_unprepared(array, self.model.input_spec)
             if what:
+                self._looks_left = 0
                 warnings.warn(
                     f"the input looks like {what}, but this network takes (x / 255 - mean) / std: "
                     "session.predict(image) prepares an image as the file says",
@@ -161,6 +172,7 @@ class Session:
             self._runners[shape] = runner(self.model.graph_for(shape), self.isa, self.threads, self.precision)
         return self._runners[shape]
 
+    @checked
     def profile(self, x: NDArray[Any] | None = None, runs: int = 100) -> Profile:
         """Return the time of each layer, over `runs` runs of a sample x (1, *input_shape); noise by default.
 
@@ -259,11 +271,12 @@ class NativeRunner:
 
 _PARTS: dict[Precision, int] = {"highest": 0, "high": 2, "medium": 1}  # of a number, in bfloat16
 _WARM_UP = 3
+_LOOKS = 10  # the first input may be zeros that warm up
 _DTYPES = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
 
 
 def _checked(x: NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> NDArray[np.float32]:
-    x = np.asarray(x)
+    x = _array(x)
     if x.ndim < 1 or x.shape[1:] not in shapes:
         expected = "shape " + " or ".join(f"(N, {', '.join(map(str, shape))})" for shape in shapes)
         raise InputError("x", expected=expected, found=str(x.shape), fix=_fix_of_shape(x.shape, shapes))
@@ -271,6 +284,26 @@ def _checked(x: NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> NDArray[np.f
         expected = "float32, or a type it holds exactly"
         raise InputError("x", expected=expected, found=str(x.dtype), fix="use x.astype(numpy.float32)")
     return np.ascontiguousarray(x, np.float32)
+
+
+def _array(x: object) -> NDArray[Any]:
+    """Return what is like an array of values as one."""
+    try:
+        array = np.asarray(x)
+    except (TypeError, ValueError, RuntimeError) as error:  # rows that differ, or a tensor that must stay
+        found = f"a {type(x).__name__} that is none ({' '.join(str(error).split())[:120]})"
+        raise InputError(
+            "x", expected="an array", found=found, fix="make one, as numpy.asarray does"
+        ) from error
+    if array.dtype.kind in "biufc":
+        return array
+    path = isinstance(x, str | os.PathLike)
+    raise InputError(
+        "x",
+        expected="an array of values",
+        found=shown(x),
+        fix="session.predict(image) takes a path" if path else "pass a batch, as session.input_shape says",
+    )
 
 
 def _fix_of_shape(found: tuple[int, ...], shapes: Sequence[tuple[int, ...]]) -> str:
