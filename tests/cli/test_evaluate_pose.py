@@ -74,7 +74,7 @@ def test_the_table_names_every_group_and_mean(pose_run, people, capsys):
     text = capsys.readouterr().out
     for name in ("Head", "Shoulder", "Elbow", "Wrist", "Hip", "Knee", "Ankle", "plain", "weighted", "pooled"):
         assert name in text
-    assert "4 people" in text
+    assert "the first 4 of 10 people of the test set" in text
 
 
 def test_the_page_shows_people_and_needs_nothing_outside(pose_run, people, tmp_path):
