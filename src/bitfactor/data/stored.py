@@ -104,6 +104,7 @@ class StoredPictures:
         self, batch_size: int, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1
     ) -> Iterator[Batch]:
         """Yield the batches of an epoch from number `start` on, shuffled and augmented."""
+        expect_some("batch_size", batch_size)
         order = self.train.shuffled(np.random.default_rng((seed, epoch, 0)))
         view = view_of(self.preset, crop=self.crop, mirror=self.mirror)
         work = _TrainBatch(self.train, order, view, self.input_spec, (seed, epoch), batch_size, rank, world)
