@@ -4,15 +4,22 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
+from bitfactor.api.classes import classify
 from bitfactor.api.evaluate import evaluate
+from bitfactor.api.images import images_of
+from bitfactor.api.network import Network
 from bitfactor.errors import InputError
 from bitfactor.format.file import load, save
+from bitfactor.recipes import RECIPES
+from bitfactor.recipes.folder import folder_resnet18
 
 WITHOUT = """
 import sys
@@ -304,3 +311,58 @@ def test_scores_that_are_no_numbers(of_parted, parted, monkeypatch):
 
 def test_a_run_on_the_cpu(run):
     assert evaluate(run, device="cpu").to_dict() == evaluate(run).to_dict()
+
+
+class Own:
+    """A data set of a user's own: constant images of two classes."""
+
+    input_spec, labels, test_name = None, ("a", "b"), "images of mine"
+
+    def steps(self, batch_size):
+        return 8 // batch_size
+
+    def train_batches(self, batch_size, seed, epoch, start=0, rank=0, world=1):
+        for _ in range(start, self.steps(batch_size)):
+            yield torch.zeros(batch_size, 3, 8, 8), torch.zeros(batch_size, dtype=torch.int64)
+
+    def test_batches(self, batch_size, rank=0, world=1):
+        for start in range(0, 5, batch_size):
+            size = min(batch_size, 5 - start)
+            yield torch.ones(size, 3, 8, 8), torch.tensor([0, 1, 0, 1, 1])[start : start + size]
+
+
+def own_recipe(labels=("a", "b")):
+    data = Own()
+    data.labels = labels
+    return replace(folder_resnet18(), name="mine", data=lambda directory: data)
+
+
+def test_data_of_ones_own(monkeypatch, tmp_path):
+    monkeypatch.setitem(RECIPES, "mine", own_recipe)
+    network = Network(
+        tmp_path,
+        lambda x: np.tile(np.float32([1, 0]), (len(x), 1)),
+        ("a", "b"),
+        None,
+        False,
+        "mine",
+        own_recipe,
+        "test",
+        {"path": None, "train": 8, "test": 5, "fingerprint": "other"},
+    )
+    found = classify(network, images_of(network))
+    assert (found.images, found.correct) == ("5 images of mine", 2)
+    assert found.notes == ("other images than it was trained with",)
+    assert classify(network, images_of(network, limit=3)).images == "3 of the images of mine, the first"
+    with pytest.raises(InputError, match=r"Own: expected the 2 classes of the network, found 3 classes"):
+        images_of(replace(network, full_recipe=lambda: own_recipe(("a", "b", "c"))))
+    wide = replace(network, outputs=lambda x: np.zeros((len(x), 4), np.float32))
+    with pytest.raises(InputError, match=r"expected scores of shape \(5, 2\), found shape \(5, 4\)"):
+        classify(wide, images_of(wide))
+
+
+def test_a_file_of_a_recipe_that_is_not_known_here(of_parted, parted, tmp_path):
+    model = load(of_parted[1])
+    model.provenance["recipe"] = "somebody-elses"
+    save(tmp_path / "net.safetensors", model)
+    assert evaluate(tmp_path / "net.safetensors", data=parted).images.startswith("15 test images")

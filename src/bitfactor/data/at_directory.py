@@ -84,7 +84,7 @@ def images_in(directory: Path | None, wanted: Wanted) -> EvaluationSet:
     """
     if directory is not None and directory.name in (CIFAR10.archive, CIFAR100.archive):
         directory = directory.parent
-    expected = "the directory of the images to evaluate on: val/ with class directories, or these alone"
+    expected = "a directory with images: val/ with class directories, these alone, CIFAR's files or shards"
     place = existing(directory, expected)
     for layout in (CIFAR10, CIFAR100):
         if layout.is_in(place):
