@@ -1,5 +1,6 @@
-"""Data sets, each in its file. Those names need torch and are imported when first used; what reads files does
-not.
+"""Data sets, each in its file. They need torch; what looks at files, `check_data` say, does not.
+
+A name is imported when it is first used.
 """
 
 from typing import TYPE_CHECKING

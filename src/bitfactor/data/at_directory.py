@@ -182,7 +182,8 @@ def _is_its_own(directory: Path, split: tuple[FileStore, FileStore], wanted: Wan
 
 
 def _missing(classes: Sequence[str], wanted: Wanted) -> tuple[str, ...]:
-    missing = [label for label in wanted.labels if label not in set(classes)]
+    there = set(classes)
+    missing = [label for label in wanted.labels if label not in there]
     if not missing:
         return ()
     return (f"no images of {len(missing)} of its {len(wanted.labels)} classes: {some(missing)}",)

@@ -121,7 +121,8 @@ def digest_of(part: Any) -> str:
 
 
 def _known(part: Any) -> bool:
-    return hasattr(part, "digest") or isinstance(part, People | tuple)
+    arrays = isinstance(part, tuple) and len(part) == 2 and all(hasattr(one, "shape") for one in part)
+    return arrays or hasattr(part, "digest") or isinstance(part, People)
 
 
 def _count(part: Any) -> int:
