@@ -295,7 +295,7 @@ def test_a_damaged_picture_is_named(directory, tmp_path, workers):
     whole = damaged.read_bytes()
     damaged.write_bytes(b"no picture")
     try:
-        with pytest.raises(InputError, match=f"{damaged.name}: expected a picture"):
+        with pytest.raises(InputError, match=f"{damaged.name}: expected an? (picture|image)"):
             list(data.test_batches(2))
     finally:
         damaged.write_bytes(whole)
