@@ -57,13 +57,19 @@ def with_channels(picture: NDArray[np.uint8], channels: int) -> NDArray[np.uint8
 
 def prepare(picture: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.float32]:
     """Resize, crop in the centre and normalise: (H, W) or (H, W, 3) of 0..255 -> (C, *spec.size)."""
+    return normalise(resized(picture, spec), spec)
+
+
+def resized(picture: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.uint8]:
+    """Resize and crop in the centre: (H, W) or (H, W, 3) -> (*spec.size) or (*spec.size, 3)."""
     height, width = _resized_size(picture, spec)
     shrinks = picture.shape[0] > height and picture.shape[1] > width
-    resized = cv2.resize(
+    whole = cv2.resize(
         picture, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
     )
     top, left = (height - spec.size[0]) // 2, (width - spec.size[1]) // 2
-    return normalise(resized[top : top + spec.size[0], left : left + spec.size[1]], spec)
+    part: NDArray[Any] = whole[top : top + spec.size[0], left : left + spec.size[1]]
+    return part
 
 
 def _resized_size(picture: NDArray[np.uint8], spec: InputSpec) -> tuple[int, int]:

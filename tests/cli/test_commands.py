@@ -136,7 +136,7 @@ def test_report_is_one_page_with_nothing_outside(call, run, tmp_path):
     page.feed(text)
     assert page.figures == 4
     assert [v for v in page.outside if not v.startswith("data:")] == []
-    assert "held-out accuracy" in text
+    assert "of 360 test images (scikit-learn" in text
 
 
 def test_training_again_changes_nothing(call, run):

@@ -184,7 +184,7 @@ def test_input_of_wrong_shape(fails, tmp_path):
 
 def test_file_that_names_no_recipe_or_no_pictures(fails, tmp_path):
     export_one_layer(tmp_path / "x.safetensors", (2, 2))
-    assert "found one that names no recipe" in fails("evaluate", tmp_path / "x.safetensors")
+    assert "pass input_spec and labels" in fails("evaluate", tmp_path / "x.safetensors")
     (tmp_path / "digit.png").write_bytes(PNG)
     assert "found no input specification" in fails(
         "predict", tmp_path / "x.safetensors", tmp_path / "digit.png"

@@ -1,6 +1,7 @@
 """A pose network from training to the page of people: run and file, table, JSON, mirror images."""
 
 import json
+import shutil
 from html.parser import HTMLParser
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import scipy.io
 
 from bitfactor.cli import main
+from bitfactor.data import Lsp, identity_of
 from bitfactor.format.file import load
 from bitfactor.pose import LSP
 
@@ -74,7 +76,7 @@ def test_the_table_names_every_group_and_mean(pose_run, people, capsys):
     text = capsys.readouterr().out
     for name in ("Head", "Shoulder", "Elbow", "Wrist", "Hip", "Knee", "Ankle", "plain", "weighted", "pooled"):
         assert name in text
-    assert "4 people" in text
+    assert "the first 4 of 10 people of the test set" in text
 
 
 def test_the_page_shows_people_and_needs_nothing_outside(pose_run, people, tmp_path):
@@ -106,3 +108,18 @@ def test_joints_on_a_photo(pose_run, people, tmp_path, capsys):
 def test_no_confusion_of_joints(pose_run, people, refused, tmp_path):
     line = refused("evaluate", pose_run, "--data", people, "--confusion", tmp_path / "confusion.png")
     assert "--confusion: expected a network that classifies" in line
+
+
+def test_it_says_who_was_evaluated_and_notices_others(pose_run, people, capsys, tmp_path):
+    found = evaluated(capsys, pose_run, "--data", people)
+    assert (found["images"], found["notes"]) == (f"10 people of the test set in {people}", [])
+    run = shutil.copytree(pose_run, tmp_path / "run")
+    settings = json.loads((run / "recipe.json").read_text())
+    settings["data_identity"] = identity_of(Lsp.load(people, 32), people)
+    (run / "recipe.json").write_text(json.dumps(settings))
+    assert evaluated(capsys, run) == found
+    settings["data_identity"]["fingerprint"] = 32 * "0"
+    (run / "recipe.json").write_text(json.dumps(settings))
+    assert evaluated(capsys, run)["notes"] == ["other images than it was trained with"]
+    assert main(["evaluate", str(run), "--limit", "0"]) == 2
+    assert "--limit: expected 1 or more" in capsys.readouterr().err

@@ -29,7 +29,7 @@ def files(tmp_path):
 def test_table(files, capsys):
     assert main(["pckh", *files]) == 0
     lines = [line.rsplit(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
-    table = {name: (half, tenth) for name, half, tenth in lines[:11]}
+    table = {name: (half, tenth) for name, half, tenth in lines[:12]}
     assert table["PCKh"] == ("@0.5", "@0.1")
     assert table["Wrist"] == ("75.00", "75.00")
     assert table["Hip"] == ("100.00", "50.00")
@@ -76,5 +76,5 @@ def test_people_without_a_label_have_null(files, tmp_path, capsys):
     assert main(["pckh", *files, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["pckh"]["0.5"]["groups"]["Head"] is None
     assert main(["pckh", *files]) == 0
-    assert "Head" in (line := capsys.readouterr().out.splitlines()[1])
+    assert "Head" in (line := capsys.readouterr().out.splitlines()[2])
     assert line.split()[1:] == ["-", "-"]

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 from bitfactor.data import Cifar10, Cifar100
-from bitfactor.data.check import check
+from bitfactor.data.check import check_data
 from bitfactor.errors import InputError
 
 
 def look(directory):
-    return check(directory, lambda done, total: None)
+    return check_data(directory)
 
 
 def test_a_sound_folder(folder):
@@ -24,7 +24,7 @@ def test_a_sound_folder(folder):
 
 def test_progress_ends_at_the_number_of_pictures(folder):
     told = []
-    check(folder, lambda *numbers: told.append(numbers))
+    check_data(folder, lambda *numbers: told.append(numbers))
     assert told[-1] == (26, 26)
 
 
@@ -113,5 +113,5 @@ def test_unknown_layouts(tmp_path, jpeg, content):
         InputError, match=f"known layouts .*{Cifar10.layout.folder}.*shards.json.*found an unknown"
     ):
         look(tmp_path)
-    with pytest.raises(InputError, match="expected a directory, found none"):
+    with pytest.raises(InputError, match="expected a directory, found no such directory"):
         look(tmp_path / "none")

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from bitfactor.data.split import balanced
 
 
-@given(st.lists(st.integers(0, 4), max_size=60), st.integers(0, 70))
+@given(st.lists(st.integers(0, 4), max_size=60), st.integers(1, 70))
 def test_shares_are_as_equal_as_the_classes_allow(labels, limit):
     labels = np.array(labels, np.int64)
     chosen = balanced(labels, limit)

@@ -3,7 +3,9 @@ import torch
 from torch import nn
 
 from bitfactor.convert import Binarization, binarize_
+from bitfactor.errors import InputError
 from bitfactor.metrics import (
+    FlipRatio,
     LatentsDivergeError,
     alpha_histogram,
     factor_statistics,
@@ -81,3 +83,34 @@ def test_latents_without_a_mask_grow_and_the_guard_sees_it() -> None:
     guard_latents(models["masked"])
     with pytest.raises(LatentsDivergeError):
         guard_latents(models["identity"])
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda model: alpha_histogram(model, 0), "bins: expected 1 or more, found 0"),
+        (lambda model: alpha_histogram(model, "4"), "write 4 without quotes"),
+        (lambda model: alpha_histogram("model"), "expected a Module"),
+        (lambda model: factor_statistics(None), "expected a Module"),
+        (lambda model: latent_statistics([model]), "expected a Module"),
+        (lambda model: guard_latents(model, -1.0), "limit: expected above 0"),
+        (lambda model: guard_latents(model, float("nan")), "expected a finite number"),
+        (lambda model: FlipRatio(3), "expected a Module"),
+    ],
+)
+def test_wrong_arguments(call, said) -> None:
+    with pytest.raises(InputError, match=said):
+        call(binary("tucker"))
+
+
+def test_values_that_are_no_numbers() -> None:
+    model = binary("tucker", scale="learned")
+    with torch.no_grad():
+        next(iter(model[1].latent.matrices().values())).fill_(float("nan"))
+        for name, parameter in model[2].named_parameters():
+            if "alpha" in name or "scale" in name:
+                parameter.fill_(float("inf"))
+    with pytest.raises(InputError, match=r"1\..*: expected finite values, found NaN"):
+        factor_statistics(model)
+    with pytest.raises(InputError, match="alpha of 2: expected finite values"):
+        alpha_histogram(model)

@@ -56,6 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command(name: str):  # type: ignore[no-untyped-def]
     if name not in COMMANDS:
         raise InputError("command", expected="a command", found=repr(name), fix=near_matches(name, COMMANDS))
-    without_torch = {"inspect": "cli", "predict": "cli", "bench": "cli", "zoo": "cli", "pckh": "pose"}
+    without_torch = {
+        "check-data": "cli",
+        "evaluate": "cli",
+        "inspect": "cli",
+        "predict": "cli",
+        "bench": "cli",
+        "zoo": "cli",
+        "pckh": "pose",
+    }
     module = f"bitfactor.cli.{name.replace('-', '_')}"
     return imported(module, f"bitfactor {name}", without_torch.get(name, "train")).main

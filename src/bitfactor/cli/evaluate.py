@@ -1,22 +1,55 @@
-"""`bitfactor evaluate RUN` and `bitfactor evaluate FILE`."""
+"""`bitfactor evaluate RUN` and `bitfactor evaluate FILE`; a file that classifies needs no torch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from bitfactor.cli.arguments import parse
-from bitfactor.cli.evaluate_classification import evaluate_classification
-from bitfactor.cli.evaluate_pose import evaluate_pose
-from bitfactor.cli.evaluation import Arguments
-from bitfactor.cli.subject import Subject, subject_at
-from bitfactor.training import Classification, PoseEstimation
+import tyro
 
-_EVALUATIONS: dict[type, Callable[[Subject, Arguments], None]] = {
-    Classification: evaluate_classification,
-    PoseEstimation: evaluate_pose,
-}
+from bitfactor.api.evaluate import evaluate
+from bitfactor.cli.arguments import Network, parse
+from bitfactor.cli.output import print_json
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Evaluate a run in torch, or an exported file in the runtime, on images that it was not trained with."""
+
+    path: tyro.conf.Positional[Network]
+    """Directory of a run, exported file, or a network of `bitfactor zoo`."""
+    data: Path | None = None
+    """Directory of the images: with val/, or class directories alone, all of which are evaluated. A run
+    remembers its own."""
+    limit: int | None = None
+    """Evaluate at most so many images: equally many of each class, of people the first."""
+    best: bool = False
+    """Of a run: take the checkpoint of its best epoch in place of the last."""
+    confusion: Path | None = None
+    """Classification: also draw the confusion matrix, as a PNG or SVG file."""
+    page: Path | None = None
+    """Poses: also write a page with the people found best and worst, an HTML file."""
+    flip: bool = False
+    """Poses: average the heatmaps with those of the mirrored image."""
+    device: str = "auto"
+    """Of a run: where torch computes, as auto, cpu, cuda or cuda:1."""
+    json: bool = False
+    """Print JSON."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure on the held-out data, as befits the recipe's task, and print the outcome."""
+    """Print what the evaluation found."""
     options = parse(Arguments, "evaluate", arguments)
-    subject = subject_at(options.path, options.data, limit=options.limit, best=options.best)
-    _EVALUATIONS[type(subject.recipe.task)](subject, options)
+    found = evaluate(
+        options.path,
+        data=options.data,
+        limit=options.limit,
+        best=options.best,
+        flip=options.flip,
+        confusion=options.confusion,
+        page=options.page,
+        device=options.device,
+    )
+    if options.json:
+        print_json(found.to_dict())
+    else:
+        print(found)

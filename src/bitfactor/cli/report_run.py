@@ -5,12 +5,14 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
+from bitfactor.api.classes import ClassEvaluation, classify
+from bitfactor.api.images import images_of
+from bitfactor.api.network import Network, network_at
 from bitfactor.cli.bench import bench
-from bitfactor.cli.evaluate_classification import Outcome, classify
-from bitfactor.cli.subject import Subject, subject_at
 from bitfactor.convert import summary
+from bitfactor.data.evaluation_set import EvaluationSet
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer
 from bitfactor.recipes import recipe_of
@@ -19,7 +21,6 @@ from bitfactor.runtime import Session
 from bitfactor.training import Classification, Recipe, Run, restore
 
 _SHOWN = 48
-_BATCH = 256
 
 
 def write_run_page(path: Path, output: Path, data: Path | None) -> None:
@@ -41,22 +42,19 @@ def write_run_page(path: Path, output: Path, data: Path | None) -> None:
 
 
 def _with_predictions(sections: list[Section], run: Run, data: Path | None) -> list[Section]:
-    """Put around the sections what is measured on held-out data."""
-    subject = subject_at(run.path, data)
-    outcome = classify(subject)
-    files = [_exported(path, data, outcome) for path in sorted(run.path.glob("*.safetensors"))]
-    return [_outcome(outcome), *files, *sections, _predictions(subject, outcome)]
+    """Put around the sections what an evaluation gives."""
+    network = network_at(run.path)
+    images = images_of(network, data)
+    outcome = classify(network, images)
+    files = [_exported(path, images, outcome) for path in sorted(run.path.glob("*.safetensors"))]
+    return [_outcome(outcome), *files, *sections, _predictions(network, images, outcome)]
 
 
-def _outcome(outcome: Outcome) -> Section:
-    total = len(outcome.expected)
-    return Section(
-        "Outcome",
-        rows=[
-            ("held-out accuracy", f"{outcome.accuracy:.2%} ({outcome.correct} of {total})"),
-            ("right class among the best five", f"{outcome.top5:.2%}"),
-        ],
-    )
+def _outcome(outcome: ClassEvaluation) -> Section:
+    rows = [("accuracy", f"{outcome.accuracy:.2%} of {outcome.images} ({outcome.correct} right)")]
+    if outcome.top5 is not None:
+        rows.append(("right class among the best five", f"{outcome.top5:.2%}"))
+    return Section("Outcome", " ".join(outcome.noted()), rows)
 
 
 def _sizes(model: nn.Module, recipe: Recipe) -> Section:
@@ -71,8 +69,8 @@ def _sizes(model: nn.Module, recipe: Recipe) -> Section:
     )
 
 
-def _exported(path: Path, data: Path | None, in_torch: Outcome) -> Section:
-    outcome = classify(subject_at(path, data))
+def _exported(path: Path, images: EvaluationSet, in_torch: ClassEvaluation) -> Section:
+    outcome = classify(network_at(path), images)
     same = int((in_torch.found == outcome.found).sum())
     engines = bench([Session(path, threads=1)], ("torch",), 200)
     return Section(
@@ -123,24 +121,25 @@ def _layers(model: nn.Module) -> list[Section]:
     ]
 
 
-def _predictions(subject: Subject, outcome: Outcome) -> Section:
+def _predictions(network: Network, images: EvaluationSet, outcome: ClassEvaluation) -> Section:
     chosen = np.argsort(outcome.found == outcome.expected, kind="stable")[:_SHOWN]
     names = np.array(outcome.labels)
-    pictures = _pictures(subject, chosen)
+    pictures = _pictures(network, images, chosen)
     figure = gallery(
         pictures, names[outcome.found[chosen]].tolist(), names[outcome.expected[chosen]].tolist()
     )
-    return Section("Predictions", "Held-out pictures, the mistakes first.", figure=figure)
+    return Section("Predictions", f"Of {outcome.images}, the mistakes first.", figure=figure)
 
 
-def _pictures(subject: Subject, chosen: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return held-out pictures (N, H, W) or (N, H, W, 3) of 0..1, in the order of `chosen`."""
-    wanted, found, first = set(chosen.tolist()), dict[int, Tensor](), 0
-    for inputs, _ in subject.data.test_batches(_BATCH):
-        found |= {first + i: inputs[i].cpu() for i in range(len(inputs)) if first + i in wanted}
+def _pictures(network: Network, images: EvaluationSet, chosen: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return images (N, H, W) or (N, H, W, 3) of 0..1, in the order of `chosen`."""
+    wanted, found, first = set(chosen.tolist()), dict[int, NDArray[np.float32]](), 0
+    for inputs, _ in images.batches():
+        found |= {first + i: inputs[i] for i in range(len(inputs)) if first + i in wanted}
         first += len(inputs)
-    spec = subject.data.input_spec
-    pictures = torch.stack([found[i] for i in chosen.tolist()]).permute(0, 2, 3, 1).numpy()
+    spec = network.input_spec
+    assert spec is not None  # it was evaluated
+    pictures = np.stack([found[i] for i in chosen.tolist()]).transpose(0, 2, 3, 1)
     shown = (pictures * np.array(spec.std) + np.array(spec.mean)).clip(0, 1)
     return np.asarray(shown[..., 0] if shown.shape[-1] == 1 else shown, np.float32)
 

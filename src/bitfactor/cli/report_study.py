@@ -127,17 +127,17 @@ def _examples(study: Study, data: Path | None) -> list[Figure]:
     cells = [cell for cell in study.finished if cell.row != REAL and _network(study, cell).exists()]
     if data is None or not cells:
         return []
-    from bitfactor.cli.evaluate_pose import find_joints
-    from bitfactor.cli.pose_page import examples
-    from bitfactor.cli.subject import subject_at
+    from bitfactor.api.network import network_at
+    from bitfactor.api.pose_page import examples
+    from bitfactor.api.poses import find_joints, people_of
     from bitfactor.report.poses import montage
-    from bitfactor.training import PoseEstimation
 
     best = max(cells, key=lambda cell: cell.metric(study.headline) or 0.0)
-    subject = subject_at(_network(study, best), data)
-    if not isinstance(subject.recipe.task, PoseEstimation):
+    network = network_at(_network(study, best))
+    if not network.finds_joints:
         return []
-    parts = examples(subject, find_joints(subject), _PEOPLE)
+    people = people_of(network, data)
+    parts = examples(people, find_joints(people), _PEOPLE)
     return [
         Figure(f"poses-{title.lower().replace(' ', '-')}", montage(shown), f"{title}: {best.name}.", "jpg")
         for title, shown in parts.items()

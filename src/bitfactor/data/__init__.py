@@ -1,13 +1,42 @@
-"""Data sets, each in its file."""
+"""Data sets, each in its file. They need torch; what looks at files, `check_data` say, does not.
 
-from bitfactor.data.cifar import Cifar10, Cifar100
-from bitfactor.data.coco import CocoKeypoints
-from bitfactor.data.dataset import Batch, DataSet, Target
-from bitfactor.data.digits import Digits
-from bitfactor.data.folder import ImageFolder
-from bitfactor.data.lsp import Lsp
-from bitfactor.data.mpii import Mpii
-from bitfactor.data.shards import Shards
+A name is imported when it is first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from bitfactor.errors import imported
+
+if TYPE_CHECKING:
+    from bitfactor.data.check import check_data as check_data
+    from bitfactor.data.cifar import Cifar10 as Cifar10
+    from bitfactor.data.cifar import Cifar100 as Cifar100
+    from bitfactor.data.coco import CocoKeypoints as CocoKeypoints
+    from bitfactor.data.dataset import Batch as Batch
+    from bitfactor.data.dataset import DataSet as DataSet
+    from bitfactor.data.dataset import Target as Target
+    from bitfactor.data.digits import Digits as Digits
+    from bitfactor.data.folder import ImageFolder as ImageFolder
+    from bitfactor.data.identity import identity_of as identity_of
+    from bitfactor.data.lsp import Lsp as Lsp
+    from bitfactor.data.mpii import Mpii as Mpii
+    from bitfactor.data.shards import Shards as Shards
+
+_HOMES = {
+    "Batch": "dataset",
+    "Cifar10": "cifar",
+    "Cifar100": "cifar",
+    "CocoKeypoints": "coco",
+    "DataSet": "dataset",
+    "Digits": "digits",
+    "ImageFolder": "folder",
+    "Lsp": "lsp",
+    "Mpii": "mpii",
+    "Shards": "shards",
+    "Target": "dataset",
+    "check_data": "check",
+    "identity_of": "identity",
+}
 
 __all__ = [
     "Batch",
@@ -21,4 +50,18 @@ __all__ = [
     "Mpii",
     "Shards",
     "Target",
+    "check_data",
+    "identity_of",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bitfactor.data' has no attribute {name!r}")
+    value = getattr(imported(f"bitfactor.data.{_HOMES[name]}", f"bitfactor.data.{name}", "train"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

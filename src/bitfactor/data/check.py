@@ -1,33 +1,51 @@
 """What is wrong with a directory of pictures, before a run finds out."""
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bitfactor.data.cifar import Cifar, Cifar10, Cifar100, reader
+from bitfactor.checks import checked
+from bitfactor.data import cifar_files
+from bitfactor.data.cifar_files import CIFAR10, CIFAR100, CifarFiles
+from bitfactor.data.files import existing, file_store
 from bitfactor.data.findings import Findings
-from bitfactor.data.folder import file_store
 from bitfactor.data.inspection import Advance, inspect
 from bitfactor.data.shard import DESCRIPTION, user_cache
-from bitfactor.data.shards import ShardStore, read_description, shards_of
+from bitfactor.data.shard_store import ShardStore, read_description, shards_of
 from bitfactor.data.tree import Tree, parts
 from bitfactor.errors import InputError
 
 
-def check(directory: Path, advance: Advance) -> Findings:
+@checked
+def check_data(directory: str | os.PathLike[str], advance: Advance | None = None) -> Findings:
     """Find out what `directory` is, read all of it and return what was found.
+
+    Parameters
+    ----------
+    directory
+        Of CIFAR's files, of WebDataset shards or of class directories.
+    advance
+        Told how many images were looked at, and of how many.
 
     Raises
     ------
     InputError
         If it is none of the known layouts.
+
+    Example
+    -------
+    >>> print(check_data("flowers"))
+    >>> check_data("flowers").problems
+    {'corrupt pictures': ['flowers/rose/7.jpg: ...']}
     """
-    if not directory.is_dir():
-        raise InputError(directory, expected="a directory", found="none", fix="name the place of the data")
+    place = existing(Path(directory), "a directory")
     for layout in LAYOUTS:
-        if layout.recognised(directory):
-            return layout.check(directory, advance)
+        if layout.recognised(place):
+            findings = layout.check(place, advance or (lambda done, total: None))
+            findings.directory = str(directory)
+            return findings
     raise InputError(
         directory,
         expected=f"one of the known layouts ({'; '.join(layout.name for layout in LAYOUTS)})",
@@ -36,24 +54,23 @@ def check(directory: Path, advance: Advance) -> Findings:
     )
 
 
-def _check_cifar(kind: type[Cifar]) -> Callable[[Path, Advance], Findings]:
+def _check_cifar(layout: cifar_files.Layout, name: str) -> Callable[[Path, Advance], Findings]:
     def check(directory: Path, advance: Advance) -> Findings:
-        findings, layout = Findings(kind.__name__), kind.layout
-        read, where = reader(directory, layout)
-        files = [("train", file) for file in layout.train] + [("test", layout.test)]
+        findings, files = Findings(name), CifarFiles.at(directory, layout)
+        batches = [("train", file) for file in layout.train] + [("test", layout.test)]
         try:
-            findings.classes = len(kind.read_labels(read(layout.names), f"{where}/{layout.names}"))
+            findings.classes = len(files.labels())
         except InputError as error:
             findings.problem("unusable files", str(error))
             return findings
-        for done, (part, file) in enumerate(files, start=1):
+        for done, (part, file) in enumerate(batches, start=1):
             try:
-                _, labels = kind.read_batch(read(file), f"{where}/{file}", findings.classes)
+                _, labels = files.batch(file, findings.classes)
             except InputError as error:
                 findings.problem("unusable files", str(error))
                 continue
             findings.pictures[part] = findings.pictures.get(part, 0) + len(labels)
-            advance(done, len(files))
+            advance(done, len(batches))
         return findings
 
     return check
@@ -122,15 +139,9 @@ class Layout:
     check: Callable[[Path, Advance], Findings]
 
 
-def _holds(kind: type[Cifar]) -> Callable[[Path], bool]:
-    layout = kind.layout
-    places = (f"{layout.folder}/{layout.names}", layout.archive, layout.names)
-    return lambda directory: any((directory / place).is_file() for place in places)
-
-
 LAYOUTS = (
-    Layout("CIFAR-10 as cifar-10-batches-py", _holds(Cifar10), _check_cifar(Cifar10)),
-    Layout("CIFAR-100 as cifar-100-python", _holds(Cifar100), _check_cifar(Cifar100)),
+    Layout("CIFAR-10 as cifar-10-batches-py", CIFAR10.is_in, _check_cifar(CIFAR10, "Cifar10")),
+    Layout("CIFAR-100 as cifar-100-python", CIFAR100.is_in, _check_cifar(CIFAR100, "Cifar100")),
     Layout(
         f"WebDataset shards with {DESCRIPTION}", lambda place: (place / DESCRIPTION).is_file(), _check_shards
     ),

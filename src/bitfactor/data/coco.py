@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Self
 
-from bitfactor.data.crops import Pictures
-from bitfactor.data.pose import PoseData
+from bitfactor.checks import checked
+from bitfactor.data.crops import PAPER, Movement, Pictures
+from bitfactor.data.pose import PoseData, evaluation_part, expect_loadable, people_name
 from bitfactor.data.split import Holdout
 from bitfactor.data.workers import usable_workers
 from bitfactor.errors import InputError
@@ -33,6 +34,7 @@ class CocoKeypoints(PoseData):
     """
 
     @classmethod
+    @checked
     def load(
         cls,
         directory: Path | None,
@@ -40,6 +42,7 @@ class CocoKeypoints(PoseData):
         limit: int | None = None,
         holdout: Holdout = "test",
         workers: int | None = None,
+        movement: Movement = PAPER,
     ) -> Self:
         """Read the annotations.
 
@@ -50,27 +53,29 @@ class CocoKeypoints(PoseData):
         size
             Side of a crop in pixels.
         limit
-            At most so many people to train on, and as many held out.
+            At most so many people to train on, and as many in the test set.
         holdout
-            "validation" holds out the last tenth of the training part in place of the other file.
+            "validation" takes the last tenth of the training part in place of the other file.
         workers
             Processes that read and crop pictures; one per core if not given.
+        movement
+            How people are moved in training.
 
         Raises
         ------
         InputError
             If a file is missing, cannot be read, or does not fit the skeleton.
         """
+        expect_loadable(limit, workers)
         (train_file, train_pictures), (test_file, test_pictures) = _parts(directory)
         skeleton = _skeleton(train_file)
         train = read_coco(train_file, train_pictures, skeleton)
         test = read_coco(test_file, test_pictures, skeleton)
-        if holdout == "validation":
-            kept = len(train) - len(train) // 10
-            train, test = train.take(slice(kept)), train.take(slice(kept, None))
-        train, test = (part.take(slice(limit)) for part in (train, test))
+        parts = evaluation_part(train, test, holdout)
+        train, test = (part.take(slice(limit)) for part in parts)
         workers = usable_workers() if workers is None else workers
-        return cls(train, test, skeleton, size, Pictures(keep=False), workers)
+        name = people_name(directory, holdout)
+        return cls(train, test, skeleton, size, Pictures(False), workers, movement=movement, test_name=name)
 
 
 def _parts(directory: Path | None) -> list[tuple[Path, Path]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.checks import check_fields
 from bitfactor.errors import InputError
 from bitfactor.format import Skeleton
 from bitfactor.pictures import read_picture
@@ -25,7 +26,9 @@ class Movement:
     rotation
         Degrees to either side.
     zoom
-        Largest share, below 1, by which a person grows or shrinks.
+        Largest fraction, below 1, by which a person grows or shrinks.
+    mirror
+        Whether half of the people are mirrored.
 
     Example
     -------
@@ -34,8 +37,10 @@ class Movement:
 
     rotation: float = 30.0
     zoom: float = 0.3
+    mirror: bool = True
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name, fits, expected in (
             ("rotation", 0 <= self.rotation <= 180, "0 to 180 degrees"),
             ("zoom", 0 <= self.zoom < 1, "0 or more, and below 1"),
@@ -48,7 +53,11 @@ class Movement:
     def __call__(self, seed: int, epoch: int, person: int) -> tuple[float, float, bool]:
         """Draw scale, rotation in degrees and whether to mirror; it depends on the three numbers alone."""
         scale, rotation, mirror = np.random.default_rng((seed, epoch, person)).random(3).tolist()
-        return 1 + self.zoom * (2 * scale - 1), self.rotation * (2 * rotation - 1), mirror < 0.5
+        return (
+            1 + self.zoom * (2 * scale - 1),
+            self.rotation * (2 * rotation - 1),
+            self.mirror and mirror < 0.5,
+        )
 
 
 PAPER = Movement()

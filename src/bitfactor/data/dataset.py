@@ -14,7 +14,9 @@ Batch = tuple[Tensor, Target]
 class DataSet(Protocol):
     """Pictures to train on and held-out ones, in batches: inputs (N, C, H, W) with what to learn from them.
 
-    `labels` name the classes; a data set for another task leaves them empty.
+    `labels` name the classes; a data set for another task leaves them empty. Where it has them, `test_name`
+    says which images the test images are, for use after their number, and `identity()` what `identity_of`
+    returns of them.
     """
 
     @property

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.nn import functional as F
 
+from bitfactor.checks import checked
 from bitfactor.data.dataset import Batch
+from bitfactor.data.scans import TEST_NAME, read_scans
+from bitfactor.data.split import expect_some
 from bitfactor.format import InputSpec
 
 _SHIFT = 0.8 / 4  # of half the picture's side: 0.8 pixels
@@ -20,7 +21,7 @@ _SCALE = 0.1
 
 @dataclass(frozen=True)
 class Digits:
-    """The digits, 80 % to train on and 20 % held out, the same split every time.
+    """The digits, 80 % to train on and 20 % in the test set, the same split every time.
 
     `images` are (N, 1, 8, 8), normalised; `labels` (N,) are 0 to 9. Strokes are bright on a dark ground.
 
@@ -35,20 +36,32 @@ class Digits:
     test: tuple[Tensor, Tensor]
     input_spec: InputSpec
     labels: tuple[str, ...]
+    move: bool = True
+    test_name: str = TEST_NAME
 
     @classmethod
-    def load(cls) -> "Digits":
-        """Read the scans and split them, with the classes in equal shares."""
-        pixels, labels = load_digits(return_X_y=True)
-        images = torch.tensor(pixels / 16, dtype=torch.float32).view(-1, 1, 8, 8)
-        train, test = train_test_split(range(len(labels)), test_size=0.2, random_state=0, stratify=labels)
+    @checked
+    def load(cls, move: bool = True) -> "Digits":
+        """Read the scans and split them, with the classes equally often.
+
+        `move` says whether training images are turned, scaled and shifted a little.
+
+        Raises
+        ------
+        InputError
+            If scikit-learn is not installed.
+        """
+        scans = read_scans()
+        train, test = torch.from_numpy(scans.train), torch.from_numpy(scans.test)
+        images = torch.tensor(scans.images).view(-1, 1, 8, 8)
         mean, std = float(images[train].mean()), float(images[train].std())
-        images, targets = (images - mean) / std, torch.tensor(labels)
+        images, targets = (images - mean) / std, torch.tensor(scans.classes)
         return cls(
             (images[train], targets[train]),
             (images[test], targets[test]),
             InputSpec(size=(8, 8), resize=(8, 8), mean=(mean,), std=(std,)),
             tuple(str(digit) for digit in range(10)),
+            move,
         )
 
     def train_batches(
@@ -59,18 +72,20 @@ class Digits:
         order = torch.randperm(len(labels), generator=_generator(seed, epoch, -1))
         for step in range(start, self.steps(batch_size)):
             chosen = order[step * batch_size : (step + 1) * batch_size]
-            moved = augment(images[chosen], _generator(seed, epoch, step))
-            yield moved[rank::world], labels[chosen][rank::world]
+            inputs = images[chosen]
+            if self.move:
+                inputs = augment(inputs, _generator(seed, epoch, step))
+            yield inputs[rank::world], labels[chosen][rank::world]
 
     def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Yield the held-out digits in order."""
+        """Yield the digits of the test set in order."""
         images, labels = (part[rank::world] for part in self.test)
-        for start in range(0, len(labels), batch_size):
+        for start in range(0, len(labels), expect_some("batch_size", batch_size)):
             yield images[start : start + batch_size], labels[start : start + batch_size]
 
     def steps(self, batch_size: int) -> int:
         """Return the number of whole batches in an epoch."""
-        return len(self.train[1]) // batch_size
+        return len(self.train[1]) // expect_some("batch_size", batch_size)
 
 
 def _generator(seed: int, epoch: int, step: int) -> torch.Generator:

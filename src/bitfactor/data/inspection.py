@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bitfactor.data.decoding import jpeg_frame
 from bitfactor.data.findings import Findings
 from bitfactor.data.store import Store
-from bitfactor.data.workers import in_order, usable_workers
+from bitfactor.data.workers import in_threads
 from bitfactor.errors import InputError
 from bitfactor.pictures import decode_picture
 
@@ -77,7 +77,7 @@ def inspect(
     for part, store in parts.items():
         findings.pictures[part] = len(store)
         chunks = range(-(-len(store) // _CHUNK))
-        for _, chunk in in_order(_Look(store), chunks, (0,), np.uint8, usable_workers()):
+        for _, chunk in in_threads(_Look(store), chunks, (0,), np.uint8):
             for seen in chunk:
                 if seen.error:
                     findings.problem("corrupt pictures", seen.error)

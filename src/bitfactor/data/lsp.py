@@ -6,8 +6,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.checks import checked
 from bitfactor.data.crops import PAPER, Movement, Pictures
-from bitfactor.data.pose import PoseData
+from bitfactor.data.pose import PoseData, evaluation_part, expect_loadable, people_name
 from bitfactor.data.split import Holdout
 from bitfactor.errors import InputError
 from bitfactor.pose import LSP
@@ -39,6 +40,7 @@ class Lsp(PoseData):
     """
 
     @classmethod
+    @checked
     def load(
         cls,
         directory: Path | None,
@@ -59,9 +61,9 @@ class Lsp(PoseData):
         size
             Side of a crop in pixels.
         limit
-            At most so many people to train on, and as many held out.
+            At most so many people to train on, and as many in the test set.
         holdout
-            "validation" holds out the last tenth of the training part in place of the test part.
+            "validation" takes the last tenth of the training part in place of the test part.
         workers
             Processes that crop; 0 for none.
         margin
@@ -76,16 +78,24 @@ class Lsp(PoseData):
         InputError
             If a file is missing or does not fit the others, or the margin is none.
         """
+        expect_loadable(limit, workers)
         if not 0 < margin < np.inf:
             raise InputError("--margin", expected="a number above 0", found=str(margin), fix="change it")
         people = read_lsp(directory, margin)
         kept = max(len(people) - _HELD_OUT, len(people) // 2)
-        train, test = people.take(slice(kept)), people.take(slice(kept, None))
-        if holdout == "validation":
-            kept -= kept // 10
-            train, test = train.take(slice(kept)), train.take(slice(kept, None))
-        train, test = (_boxed(part).take(slice(limit)).check(directory) for part in (train, test))
-        return cls(train, test, LSP, size, Pictures(keep=True), workers, sigma=sigma, movement=movement)
+        parts = evaluation_part(people.take(slice(kept)), people.take(slice(kept, None)), holdout)
+        train, test = (_boxed(part).take(slice(limit)).check(directory) for part in parts)
+        return cls(
+            train,
+            test,
+            LSP,
+            size,
+            Pictures(keep=True),
+            workers,
+            sigma=sigma,
+            movement=movement,
+            test_name=people_name(directory, holdout),
+        )
 
 
 def read_lsp(directory: Path | None, margin: float = MARGIN) -> People:

@@ -6,8 +6,9 @@ from typing import Self
 
 import numpy as np
 
-from bitfactor.data.crops import Pictures
-from bitfactor.data.pose import PoseData
+from bitfactor.checks import checked
+from bitfactor.data.crops import PAPER, Movement, Pictures
+from bitfactor.data.pose import PoseData, evaluation_part, expect_loadable, people_name
 from bitfactor.data.split import Holdout
 from bitfactor.data.workers import usable_workers
 from bitfactor.errors import InputError
@@ -51,6 +52,7 @@ class Mpii(PoseData):
     """
 
     @classmethod
+    @checked
     def load(
         cls,
         directory: Path | None,
@@ -58,6 +60,7 @@ class Mpii(PoseData):
         limit: int | None = None,
         holdout: Holdout = "test",
         workers: int | None = None,
+        movement: Movement = PAPER,
     ) -> Self:
         """Read the annotations.
 
@@ -68,26 +71,27 @@ class Mpii(PoseData):
         size
             Side of a crop in pixels.
         limit
-            At most so many people to train on, and as many held out.
+            At most so many people to train on, and as many in the test set.
         holdout
-            "validation" holds out the last tenth of the training part in place of Tompson's 2,958.
+            "validation" takes the last tenth of the training part in place of Tompson's 2,958.
         workers
             Processes that read and crop pictures; one per core if not given.
+        movement
+            How people are moved in training.
 
         Raises
         ------
         InputError
             If a file is missing or cannot be read.
         """
+        expect_loadable(limit, workers)
         if directory is None or not directory.is_dir():
             raise _missing(directory)
-        train, test = read_mpii(directory)
-        if holdout == "validation":
-            kept = len(train) - len(train) // 10
-            train, test = train.take(slice(kept)), train.take(slice(kept, None))
-        train, test = (part.take(slice(limit)).check(directory) for part in (train, test))
+        parts = evaluation_part(*read_mpii(directory), holdout)
+        train, test = (part.take(slice(limit)).check(directory) for part in parts)
         workers = usable_workers() if workers is None else workers
-        return cls(train, test, MPII, size, Pictures(keep=False), workers)
+        name = people_name(directory, holdout)
+        return cls(train, test, MPII, size, Pictures(False), workers, movement=movement, test_name=name)
 
 
 def read_mpii(directory: Path) -> tuple[People, People]:

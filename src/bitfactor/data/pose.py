@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from bitfactor.data.crops import PAPER, Crops, Found, Indices, Movement, Pictures
 from bitfactor.data.dataset import Batch
 from bitfactor.data.randomness import generator
+from bitfactor.data.split import Holdout, expect_some
 from bitfactor.data.workers import in_order
 from bitfactor.errors import InputError
 from bitfactor.format import InputSpec, Skeleton
@@ -54,6 +56,8 @@ class PoseData:
         Where batches are delivered.
     movement
         How people are moved in training.
+    test_name
+        Who the people of `test` are.
     """
 
     train: People
@@ -65,6 +69,7 @@ class PoseData:
     sigma: float = 1.0
     device: torch.device | str = "cpu"
     movement: Movement = PAPER
+    test_name: str = "people of the test set"
 
     def __post_init__(self) -> None:
         if self.size < 4 * STRIDE or self.size % STRIDE:
@@ -96,7 +101,7 @@ class PoseData:
 
     def steps(self, batch_size: int) -> int:
         """Return the number of whole batches in an epoch."""
-        return len(self.train) // batch_size
+        return len(self.train) // expect_some("batch_size", batch_size)
 
     def train_batches(
         self, batch_size: int, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1
@@ -110,7 +115,8 @@ class PoseData:
         yield from self._batches(self.train, batches, (seed, epoch))
 
     def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Yield the held-out people in order."""
+        """Yield the people of the test set in order."""
+        expect_some("batch_size", batch_size)
         mine = np.arange(len(self.test))[rank::world]
         batches = [mine[start : start + batch_size] for start in range(0, len(mine), batch_size)]
         yield from self._batches(self.test, batches, None)
@@ -142,6 +148,29 @@ class PoseData:
             "norm": found.norm,
         }
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def evaluation_part(train: People, test: People, holdout: Holdout) -> tuple[People, People]:
+    """Return whom to train on and whom to evaluate on: `test`, or the last tenth of `train`."""
+    if holdout == "test":
+        return train, test
+    kept = len(train) - len(train) // 10
+    return train.take(slice(kept)), train.take(slice(kept, None))
+
+
+def people_name(directory: Path | None, holdout: Holdout) -> str:
+    """Return what people to evaluate on are called, for use after their number."""
+    if holdout == "test":
+        return f"people of the test set in {directory}"
+    return f"people for validation (a tenth of those to train on in {directory})"
+
+
+def expect_loadable(limit: int | None, workers: int | None) -> None:
+    """Raise InputError where a limit is below 1 or there are fewer than no workers."""
+    if limit is not None:
+        expect_some("limit", limit)
+    if workers is not None and workers < 0:
+        raise InputError("workers", expected="0 or more", found=str(workers), fix="change it")
 
 
 def _inputs(crops: Tensor) -> Tensor:

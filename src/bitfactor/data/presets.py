@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import cv2
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import interpolate
 
 from bitfactor.format import InputSpec
+from bitfactor.pictures import resized
 
 Preset = Literal["paper", "standard"]
 """Held-out pictures are resized and cropped in the centre; what happens to training pictures is
@@ -55,10 +57,19 @@ def _scaled(start: int, length: int, scale: float) -> slice:
     return slice(round(start * scale), max(round((start + length) * scale), round(start * scale) + 1))
 
 
-def _standard(picture: Picture, spec: InputSpec, draws: NDArray[np.float64]) -> Picture:
+def _standard(picture: Picture, spec: InputSpec, draws: NDArray[np.float64], mirror: bool = True) -> Picture:
     rows, columns = _random_part(picture.shape[0], picture.shape[1], draws[1:])
     view = _resized(picture[rows, columns], spec.size)
-    return np.asarray(cv2.flip(view, 1), np.uint8) if draws[0] < 0.5 else view
+    return _mirrored(view) if mirror and draws[0] < 0.5 else view
+
+
+def _centre(picture: Picture, spec: InputSpec, draws: NDArray[np.float64], mirror: bool) -> Picture:
+    view = resized(picture, spec)
+    return _mirrored(view) if mirror and draws[0] < 0.5 else view
+
+
+def _mirrored(view: Picture) -> Picture:
+    return np.asarray(cv2.flip(view, 1), np.uint8)
 
 
 def _random_part(height: int, width: int, draws: NDArray[np.float64]) -> tuple[slice, slice]:
@@ -91,3 +102,19 @@ def _resized(picture: Picture, size: tuple[int, int]) -> Picture:
 
 
 VIEWS: dict[str, View] = {"paper": _paper, "standard": _standard}
+
+
+def view_of(preset: Preset, *, crop: bool = True, mirror: bool = True) -> View:
+    """Return what a preset does to training images.
+
+    Parameters
+    ----------
+    crop
+        Whether images are cropped at random; if not, they are resized and cropped as test images are.
+    mirror
+        Whether the preset "standard" mirrors half of the images.
+    """
+    mirror = mirror and preset == "standard"
+    if not crop:
+        return partial(_centre, mirror=mirror)
+    return VIEWS[preset] if mirror or preset == "paper" else partial(_standard, mirror=False)

@@ -31,3 +31,7 @@ class Store(Protocol):
     def shuffled(self, generator: np.random.Generator) -> Indices:
         """Return all indices in a random order that suits how the pictures lie."""
         ...
+
+    def digest(self) -> str:
+        """Return 16 hexadecimal digits that tell these images from others, wherever they lie."""
+        ...

@@ -12,16 +12,13 @@ from torch import Tensor
 from bitfactor.data.corrupt import CorruptPictures
 from bitfactor.data.dataset import Batch
 from bitfactor.data.decoding import decode_about
-from bitfactor.data.presets import DRAWS, VIEWS, Preset, input_spec
-from bitfactor.data.split import Indices
+from bitfactor.data.prepared import Drawn, PreparedBatch
+from bitfactor.data.presets import DRAWS, Preset, View, input_spec, view_of
+from bitfactor.data.split import Indices, expect_some
 from bitfactor.data.store import Store
 from bitfactor.data.workers import in_order, usable_workers
 from bitfactor.errors import InputError
 from bitfactor.format import InputSpec
-from bitfactor.pictures import decode_picture, prepare
-
-Drawn = tuple[list[int], list[tuple[str, str]]]
-"""The classes of a batch's pictures, and name and message of each picture that could not be read."""
 
 _TRIES = 20  # pictures in a row that may be corrupt
 
@@ -33,7 +30,8 @@ class StoredPictures:
     A training picture that cannot be read is replaced by the next in the epoch's order, a held-out one is
     left out; `corrupt` warns about each, counts them and raises an error if they are too many.
 
-    `workers` processes read and decode; batches are normalised on `device`.
+    `workers` processes read and decode; batches are normalised on `device`. `crop` and `mirror` switch off
+    what `preset` does to training images; `test_name` says which images the test images are.
     """
 
     train: Store
@@ -44,6 +42,9 @@ class StoredPictures:
     corrupt: CorruptPictures
     workers: int
     device: torch.device
+    crop: bool = True
+    mirror: bool = True
+    test_name: str = "test images"
 
     @classmethod
     def of(
@@ -56,8 +57,26 @@ class StoredPictures:
         size: int,
         workers: int | None,
         max_corrupt: float,
+        crop: bool,
+        mirror: bool,
+        test_name: str,
     ) -> Self:
-        """Return the data set of two stores; without `workers`, all cores of this process."""
+        """Return the data set of two stores; without `workers`, all cores of this process.
+
+        Raises
+        ------
+        InputError
+            If the size is below 1, `max_corrupt` is no fraction, `workers` is below 0, or a store is empty.
+        """
+        expect_some("size", size)
+        for name, value, fits, expected in (
+            ("workers", workers, workers is None or workers >= 0, "0 or more"),
+            ("max_corrupt", max_corrupt, 0 <= max_corrupt <= 1, "a fraction from 0 to 1"),
+            (where, len(train), len(train) > 0, "images to train on"),
+            (where, len(test), len(test) > 0, "images to evaluate on"),
+        ):
+            if not fits:
+                raise InputError(name, expected=expected, found=str(value), fix="change it")
         totals = {"train": len(train), "test": len(test)}
         return cls(
             train,
@@ -68,6 +87,9 @@ class StoredPictures:
             CorruptPictures(where, totals, max_corrupt),
             usable_workers() if workers is None else workers,
             torch.device("cpu"),
+            crop,
+            mirror,
+            test_name,
         )
 
     def to(self, device: torch.device | str) -> Self:
@@ -76,16 +98,16 @@ class StoredPictures:
 
     def steps(self, batch_size: int) -> int:
         """Return the number of whole batches in an epoch."""
-        return len(self.train) // batch_size
+        return len(self.train) // expect_some("batch_size", batch_size)
 
     def train_batches(
         self, batch_size: int, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1
     ) -> Iterator[Batch]:
         """Yield the batches of an epoch from number `start` on, shuffled and augmented."""
+        expect_some("batch_size", batch_size)
         order = self.train.shuffled(np.random.default_rng((seed, epoch, 0)))
-        work = _TrainBatch(
-            self.train, order, self.preset, self.input_spec, (seed, epoch), batch_size, rank, world
-        )
+        view = view_of(self.preset, crop=self.crop, mirror=self.mirror)
+        work = _TrainBatch(self.train, order, view, self.input_spec, (seed, epoch), batch_size, rank, world)
         shape = len(range(rank, batch_size, world)), *self.input_spec.size, 3
         numbers = range(start, self.steps(batch_size))
         for pictures, drawn in in_order(work, numbers, shape, np.uint8, self.workers):
@@ -93,11 +115,10 @@ class StoredPictures:
             yield self._normalised(torch.from_numpy(pictures).permute(0, 3, 1, 2)), labels
 
     def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Yield the held-out pictures in order."""
-        work = _TestBatch(self.test, self.input_spec, batch_size, rank, world)
-        numbers = range(-(-len(range(rank, len(self.test), world)) // batch_size))
-        shape = batch_size, 3, *self.input_spec.size
-        for pictures, drawn in in_order(work, numbers, shape, np.float32, self.workers):
+        """Yield the test images in order."""
+        mine = range(rank, len(self.test), world)
+        work = PreparedBatch(self.test, self.input_spec, expect_some("batch_size", batch_size), mine)
+        for pictures, drawn in in_order(work, range(len(work)), work.shape, np.float32, self.workers):
             labels = self._labels("test", drawn)
             if len(labels):
                 yield torch.tensor(pictures[: len(labels)], device=self.device), labels
@@ -130,7 +151,7 @@ class _TrainBatch:
 
     store: Store
     order: Indices
-    preset: Preset
+    view: View
     spec: InputSpec
     key: tuple[int, int]
     batch_size: int
@@ -143,7 +164,7 @@ class _TrainBatch:
         draws = np.random.default_rng((*self.key, number + 1)).random((self.batch_size, DRAWS))
         for slot, i in enumerate(range(self.rank, self.batch_size, self.world)):
             picture, label = self._picture(first + i, corrupt)
-            out[slot] = VIEWS[self.preset](picture, self.spec, draws[i])
+            out[slot] = self.view(picture, self.spec, draws[i])
             labels.append(label)
         return labels, corrupt
 
@@ -161,28 +182,3 @@ class _TrainBatch:
             found=f"the last of {_TRIES} in a row that cannot",
             fix="run `bitfactor check-data` on it and repair or remove what it lists",
         )
-
-
-@dataclass(frozen=True)
-class _TestBatch:
-    """Fills a batch of those of process `rank` of `world`, prepared as `predict` prepares them."""
-
-    store: Store
-    spec: InputSpec
-    batch_size: int
-    rank: int
-    world: int
-
-    def __call__(self, number: int, out: NDArray[np.float32]) -> Drawn:
-        indices = range(self.rank, len(self.store), self.world)
-        labels, corrupt = list[int](), list[tuple[str, str]]()
-        for index in indices[number * self.batch_size : (number + 1) * self.batch_size]:
-            try:
-                data, label = self.store.read(index)
-                picture = decode_picture(data, 3, self.store.name(index))
-            except (OSError, InputError) as error:
-                corrupt.append((self.store.name(index), str(error)))
-                continue
-            out[len(labels)] = prepare(picture, self.spec)
-            labels.append(label)
-        return labels, corrupt

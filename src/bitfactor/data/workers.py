@@ -1,9 +1,11 @@
-"""Numbered pieces of work, done ahead of time by other processes."""
+"""Numbered pieces of work, done ahead of time by other processes, or by threads where there is no torch."""
 
 import ctypes
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from math import prod
 from typing import Any, Generic, TypeVar
@@ -11,7 +13,6 @@ from typing import Any, Generic, TypeVar
 import cv2
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from torch.utils.data import DataLoader, Dataset
 
 from bitfactor.errors import InputError
 
@@ -48,8 +49,10 @@ def in_order(
         for number in numbers:
             yield slots[0], work(number, slots[0])
         return
-    loader = DataLoader(
-        _Pieces(work, slots),
+    from torch.utils.data import DataLoader  # what needs no processes needs no torch
+
+    loader: Iterable[Any] = DataLoader(
+        _Pieces(work, slots),  # type: ignore[arg-type]
         batch_size=None,
         sampler=numbers,
         num_workers=min(workers, max(len(numbers), 1)),
@@ -62,6 +65,34 @@ def in_order(
         if isinstance(result, _Failure):
             raise result.error()
         yield slots[number % len(slots)], result
+
+
+def in_threads(
+    work: Work[T], numbers: range, shape: tuple[int, ...], dtype: DTypeLike
+) -> Iterator[tuple[NDArray[Any], T]]:
+    """Yield what `in_order` yields, without torch: one thread per core, for work in libraries like OpenCV.
+
+    Raises
+    ------
+    InputError
+        If `work` raised one.
+    """
+    threads = usable_workers()
+    pending = deque[tuple[NDArray[Any], Future[T]]]()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for number in numbers:
+                out = np.empty(shape, dtype)
+                pending.append((out, pool.submit(work, number, out)))
+                if len(pending) > threads:
+                    out, done = pending.popleft()
+                    yield out, done.result()
+            while pending:
+                out, done = pending.popleft()
+                yield out, done.result()
+        finally:
+            for _, left in pending:
+                left.cancel()
 
 
 def usable_workers() -> int:
@@ -86,7 +117,7 @@ class _Failure:
         return InputError.__new__(InputError, self.message)
 
 
-class _Pieces(Dataset[object], Generic[T]):
+class _Pieces(Generic[T]):
     def __init__(self, work: Work[T], slots: NDArray[Any]) -> None:
         self.work, self.slots = work, slots
 

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from bitfactor.checks import checked
 from bitfactor.nn import BinaryLayer
 
 
@@ -12,7 +13,7 @@ def binary_layers(model: nn.Module) -> dict[str, BinaryLayer]:
 
 
 class FlipRatio:
-    """Share of each layer's weights whose sign differs from the call before.
+    """Fraction of each layer's weights whose sign differs from the call before.
 
     It holds one byte per weight.
 
@@ -24,12 +25,13 @@ class FlipRatio:
     0.0074
     """
 
+    @checked
     def __init__(self, model: nn.Module) -> None:
         self._layers = binary_layers(model)
         self._signs = self._read()
 
     def __call__(self) -> dict[str, float]:
-        """Return layer -> share of flipped signs since the last call, or since construction."""
+        """Return layer -> fraction of flipped signs since the last call, or since construction."""
         before, self._signs = self._signs, self._read()
         return {name: float((signs != before[name]).float().mean()) for name, signs in self._signs.items()}
 

@@ -5,17 +5,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from bitfactor.checks import checked
+from bitfactor.errors import InputError
 from bitfactor.metrics.flips import binary_layers
 
 
 @dataclass(frozen=True)
 class LatentStatistics:
-    """Of one layer's latent weight: its std, and the share of entries outside [-1, 1], where a mask is 0."""
+    """Of one layer's latent weight: its std, and the fraction of it outside [-1, 1], where a mask is 0."""
 
     std: float
     share_outside: float
 
 
+@checked
 @torch.no_grad()
 def latent_statistics(model: nn.Module) -> dict[str, LatentStatistics]:
     """Return the statistics of every binary layer, by name.
@@ -40,11 +43,21 @@ class Histogram:
     counts: tuple[int, ...]
 
 
+@checked
 @torch.no_grad()
 def alpha_histogram(model: nn.Module, bins: int = 20) -> dict[str, Histogram]:
-    """Return the histogram of alpha of every binary layer (figure 2 of the paper)."""
+    """Return the histogram of alpha of every binary layer (figure 2 of the paper).
+
+    Raises
+    ------
+    InputError
+        If there are fewer bins than one, or an alpha is NaN or infinite.
+    """
+    if bins < 1:
+        raise InputError("bins", expected="1 or more", found=str(bins), fix="choose how many")
     return {
-        name: _histogram(layer.alpha().float().cpu(), bins) for name, layer in binary_layers(model).items()
+        name: _histogram(_finite(layer.alpha().float().cpu(), f"alpha of {name}"), bins)
+        for name, layer in binary_layers(model).items()
     }
 
 
@@ -63,15 +76,33 @@ class FactorStatistics:
     condition: float
 
 
+@checked
 @torch.no_grad()
 def factor_statistics(model: nn.Module) -> dict[str, FactorStatistics]:
-    """Return the statistics of every factor, by layer and name; one that layers share counts for each."""
+    """Return the statistics of every factor, by layer and name; one that layers share counts for each.
+
+    Raises
+    ------
+    InputError
+        If a factor holds NaN or infinity.
+    """
     factors = {
         f"{name}.{factor}": matrix
         for name, layer in binary_layers(model).items()
         for factor, matrix in layer.latent.matrices().items()
     }
-    return {name: _factor_statistics(matrix) for name, matrix in factors.items()}
+    return {name: _factor_statistics(_finite(matrix, name)) for name, matrix in factors.items()}
+
+
+def _finite(values: Tensor, name: str) -> Tensor:
+    if not values.isfinite().all():
+        raise InputError(
+            name,
+            expected="finite values",
+            found="NaN or infinity",
+            fix="train again with a lower learning rate",
+        )
+    return values
 
 
 def _factor_statistics(factor: Tensor) -> FactorStatistics:
@@ -85,11 +116,14 @@ class LatentsDivergeError(RuntimeError):
     """Latent weights grew beyond what training recovers from."""
 
 
+@checked
 def guard_latents(model: nn.Module, limit: float = 100.0) -> None:
     """Stop training whose latents diverge: sign(W) is free of scale, so nothing else shows it.
 
     Raises
     ------
+    InputError
+        If the limit is not above 0.
     LatentsDivergeError
         If the std of a layer's latent weight is above `limit`, or not a number.
 
@@ -97,6 +131,8 @@ def guard_latents(model: nn.Module, limit: float = 100.0) -> None:
     -------
     >>> guard_latents(model)  # once per epoch
     """
+    if limit <= 0:
+        raise InputError("limit", expected="above 0", found=str(limit), fix="choose a larger one")
     for name, found in latent_statistics(model).items():
         if not found.std <= limit:
             raise LatentsDivergeError(

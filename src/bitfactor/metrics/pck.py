@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from bitfactor.checks import checked, expect
+from bitfactor.errors import InputError
 from bitfactor.format import Skeleton
 from bitfactor.pose import LSP, decode
 from bitfactor.pose.pck import MEANS, Convention, Score, pck, score
@@ -34,7 +36,10 @@ class KeypointMetric(Metric, ABC):
     correct: Tensor
     labelled: Tensor
 
+    @checked
     def __init__(self, skeleton: Skeleton, stride: int = 4, scale: MapScale = "linear") -> None:
+        if stride < 1:
+            raise InputError("stride", expected="1 or more", found=str(stride), fix="pass the network's")
         super().__init__()
         self.skeleton, self.stride, self.scale = skeleton, stride, scale
         joints, thresholds = len(skeleton.joints), len(self.convention.thresholds)
@@ -48,7 +53,14 @@ class KeypointMetric(Metric, ABC):
         """What is counted."""
 
     def update(self, maps: Tensor, target: Mapping[str, Tensor]) -> None:
-        """Count the joints of a batch."""
+        """Count the joints of a batch.
+
+        Raises
+        ------
+        InputError
+            If the maps are not finite values (N, J, h, w) for the joints, or the target lacks something.
+        """
+        _expect_maps(maps, target, len(self.skeleton.joints))
         predicted, _ = decode(_array(maps.float()), self.stride, self.scale)
         true, labelled, norm = (_array(target[name]) for name in ("joints", "labelled", "norm"))
         found = score(predicted, true, labelled, norm, self.convention)
@@ -87,6 +99,21 @@ class PCK(KeypointMetric):
     def convention(self) -> Convention:
         """What is counted."""
         return pck(self.skeleton)
+
+
+def _expect_maps(maps: Tensor, target: Mapping[str, Tensor], joints: int) -> None:
+    expect("maps", maps, Tensor)
+    expect("target", target, Mapping[str, Any])
+    missing = [name for name in ("joints", "labelled", "norm") if name not in target]
+    wrong = maps.ndim != 4 or maps.shape[1] != joints
+    if missing or wrong or not maps.isfinite().all():
+        shape = f"({', '.join(map(str, maps.shape))})"
+        raise InputError(
+            "target" if missing else "maps",
+            expected="joints, labelled and norm" if missing else f"finite heatmaps (N, {joints}, h, w)",
+            found=f"no {missing[0]}" if missing else f"shape {shape}" if wrong else "NaN or infinity",
+            fix="pass a batch's own" if missing else "pass the outputs of a network for these joints",
+        )
 
 
 def _array(tensor: Tensor) -> Any:

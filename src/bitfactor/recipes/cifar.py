@@ -20,11 +20,15 @@ class CifarOptions:
     classes: Annotated[Literal[10, 100], tyro.conf.Suppress]
     holdout: Holdout = "test"
     """What is measured: the test pictures, or a tenth of the training pictures, to choose settings by."""
+    crop: bool = True
+    """Shift training images by up to 4 pixels."""
+    mirror: bool = True
+    """Mirror half of the training images."""
 
     def __call__(self, directory: Path | None) -> DataSet:
         """Load the official files."""
         kind = Cifar10 if self.classes == 10 else Cifar100
-        return kind.load(directory, holdout=self.holdout)
+        return kind.load(directory, holdout=self.holdout, crop=self.crop, mirror=self.mirror)
 
 
 def cifar10_resnet18() -> Recipe:

@@ -1,9 +1,26 @@
 """Handwritten digits: the whole method in less than a minute."""
 
+from dataclasses import dataclass
+from pathlib import Path
+
 from bitfactor.convert import Binarization
-from bitfactor.data import Digits
+from bitfactor.data import DataSet, Digits
+from bitfactor.data.scans import expect_no_directory
 from bitfactor.recipes.resnet import ResNetOptions
 from bitfactor.training import Classification, Optimization, Recipe
+
+
+@dataclass(frozen=True)
+class DigitsOptions:
+    """The scans that come with scikit-learn."""
+
+    move: bool = True
+    """Turn, scale and shift training images a little."""
+
+    def __call__(self, directory: Path | None) -> DataSet:
+        """Load the scans, which need no directory."""
+        expect_no_directory(directory)
+        return Digits.load(self.move)
 
 
 def digits() -> Recipe:
@@ -18,7 +35,7 @@ def digits() -> Recipe:
         description="small binary ResNet on 1,797 scans of handwritten digits, no download",
         model=ResNetOptions(num_classes=10, blocks=(2, 2), widths=(32, 64), in_channels=1, stem="cifar"),
         input_shape=(1, 8, 8),
-        data=lambda directory: Digits.load(),
+        data=DigitsOptions(),
         task=Classification(),
         binarization=Binarization(latent="holistic", scale="learned", groups="auto"),
         optimization=Optimization(epochs=12, batch_size=64, learning_rate=4e-3),

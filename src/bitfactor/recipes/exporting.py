@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 import bitfactor
+from bitfactor.data.identity import published
 from bitfactor.exporter import ExportReport, Real, export
 from bitfactor.recipes import provenance_of, recipe_of
 from bitfactor.training import Run, restore
@@ -30,5 +31,5 @@ def export_run(run: Run, path: Path, *, best: bool = False, real: Real = "float3
         input_spec=interface.input_spec,
         labels=interface.labels,
         skeleton=interface.skeleton,
-        provenance={"bitfactor": bitfactor.__version__, **provenance_of(recipe)},
+        provenance={"bitfactor": bitfactor.__version__, **provenance_of(recipe), **published(run.path)},
     )

@@ -22,6 +22,10 @@ class FolderOptions:
     """Side of an input in pixels."""
     holdout: Holdout = "test"
     """What is measured: the held-out pictures, or a tenth of the training pictures, to choose settings by."""
+    crop: bool = True
+    """Crop training images at random, as the preset does; if not, they are cropped in the centre."""
+    mirror: bool = True
+    """Mirror half of the training images, where the preset does: standard."""
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -32,7 +36,9 @@ class FolderOptions:
         """Look which pictures there are."""
         sharded = directory is not None and (directory / DESCRIPTION).exists()
         kind = Shards if sharded else ImageFolder
-        return kind.load(directory, self.preset, self.size, holdout=self.holdout)
+        return kind.load(
+            directory, self.preset, self.size, holdout=self.holdout, crop=self.crop, mirror=self.mirror
+        )
 
 
 def folder_resnet18() -> Recipe:

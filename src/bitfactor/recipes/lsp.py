@@ -23,7 +23,9 @@ class LspOptions:
     rotation: float = PAPER.rotation
     """Degrees by which people are turned in training, to either side."""
     zoom: float = PAPER.zoom
-    """Share by which they grow or shrink."""
+    """Fraction by which they grow or shrink."""
+    mirror: bool = True
+    """Mirror half of the people in training."""
     sigma: float = 1.0
     """Standard deviation of the heatmaps' Gaussians, in cells."""
     holdout: Holdout = "test"
@@ -36,7 +38,7 @@ class LspOptions:
 
     def __call__(self, directory: Path | None) -> DataSet:
         """Load the annotations."""
-        movement = Movement(self.rotation, self.zoom)
+        movement = Movement(self.rotation, self.zoom, self.mirror)
         return Lsp.load(
             directory,
             self.size,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bitfactor.convert import Binarization
 from bitfactor.data import DataSet, Mpii
+from bitfactor.data.crops import PAPER, Movement
 from bitfactor.data.split import Holdout
 from bitfactor.recipes.hourglass import HourglassOptions
 from bitfactor.training import Optimization, PoseEstimation, Recipe
@@ -19,6 +20,12 @@ class MpiiOptions:
     holdout: Holdout = "test"
     """What is measured: the 2,958 people of Tompson's validation part, or a tenth of the others, to choose
     settings by."""
+    rotation: float = PAPER.rotation
+    """Degrees by which people are turned in training, to either side."""
+    zoom: float = PAPER.zoom
+    """Fraction by which they grow or shrink."""
+    mirror: bool = True
+    """Mirror half of the people in training."""
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -27,7 +34,8 @@ class MpiiOptions:
 
     def __call__(self, directory: Path | None) -> DataSet:
         """Load the annotations."""
-        return Mpii.load(directory, self.size, holdout=self.holdout)
+        movement = Movement(self.rotation, self.zoom, self.mirror)
+        return Mpii.load(directory, self.size, holdout=self.holdout, movement=movement)
 
 
 def mpii_hourglass() -> Recipe:

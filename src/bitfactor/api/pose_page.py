@@ -4,9 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bitfactor.cli.evaluate_pose import Outcome, people_of
-from bitfactor.cli.pckh import mean_name
-from bitfactor.cli.subject import Subject
+from bitfactor.api.poses import People, PoseEvaluation
+from bitfactor.api.scores import mean_name
 from bitfactor.data.pose import PoseData
 from bitfactor.report import Page, Section
 from bitfactor.report.poses import Person, people
@@ -14,20 +13,20 @@ from bitfactor.report.poses import Person, people
 _SHOWN = 9  # people in each part of the page
 
 
-def write_page(path: Path, subject: Subject, outcome: Outcome) -> None:
+def write_page(path: Path, shown: People, outcome: PoseEvaluation) -> None:
     """Show whom the network does best, in the middle and worst with."""
     convention = outcome.score.convention
     name, values = f"{convention.name}@{convention.thresholds[0]}", outcome.score.means().items()
     groups = [(group, f"{100 * rates[0]:.2f} %") for group, rates in outcome.score.groups().items()]
     means = [(mean_name(outcome.score, mean), f"{100 * rates[0]:.2f} %") for mean, rates in values]
     sections = [Section(f"Joints found: {name}", rows=[*groups, *means])]
-    for title, shown in examples(subject, outcome, _SHOWN).items():
-        sections.append(Section(title, "Found on the left, true on the right.", figure=people(shown)))
+    for title, found in examples(shown, outcome, _SHOWN).items():
+        sections.append(Section(title, "Found on the left, true on the right.", figure=people(found)))
     lead = "Orange is the person's right, blue the left; the paler and thinner, the less sure."
-    Page(f"bitfactor: poses of {subject.path}", lead, sections).write(path)
+    Page(f"bitfactor: poses of {outcome.path}", f"{outcome.images}. {lead}", sections).write(path)
 
 
-def examples(subject: Subject, outcome: Outcome, number: int) -> dict[str, list[Person]]:
+def examples(shown: People, outcome: PoseEvaluation, number: int) -> dict[str, list[Person]]:
     """Return `number` people whom the network does best, in the middle and worst with, by title."""
     errors = outcome.errors()
     order = np.argsort(errors)[: int(np.isfinite(errors).sum())]
@@ -37,13 +36,13 @@ def examples(subject: Subject, outcome: Outcome, number: int) -> dict[str, list[
         "In the middle": order[middle : middle + number],
         "Worst": order[-number:][::-1],
     }
-    data = people_of(subject)
     return {
-        title: [_person(data, outcome, int(i), errors[i]) for i in chosen] for title, chosen in parts.items()
+        title: [_person(shown.data, outcome, int(i), errors[i]) for i in chosen]
+        for title, chosen in parts.items()
     }
 
 
-def _person(data: PoseData, outcome: Outcome, index: int, error: float) -> Person:
+def _person(data: PoseData, outcome: PoseEvaluation, index: int, error: float) -> Person:
     picture, matrix = data.held_out(index)
     labelled = outcome.labelled[index]
     distance = np.linalg.norm(outcome.joints[index] - outcome.truth[index], axis=1)

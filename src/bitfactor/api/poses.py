@@ -1,0 +1,140 @@
+"""How well a network finds joints: joint by joint, and person by person."""
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bitfactor.api.evaluation import Evaluation
+from bitfactor.api.images import other_images
+from bitfactor.api.network import Network
+from bitfactor.api.scores import score_document, score_table
+from bitfactor.data.identity import identity_of
+from bitfactor.data.pose import STRIDE, PoseData
+from bitfactor.errors import InputError
+from bitfactor.pose import decode, flip_maps
+from bitfactor.pose.pck import Score
+from bitfactor.training import PoseEstimation
+
+_BATCH = 256
+
+
+@dataclass(frozen=True)
+class PoseEvaluation(Evaluation):
+    """What was found in N crops of people, in their pixels.
+
+    `joints` and `truth` are (N, J, 2), `confidence` and `labelled` (N, J), `norm` (N,); `score` counts them.
+    `flip` says whether heatmaps were averaged with those of mirrored images.
+    """
+
+    score: Score
+    joints: NDArray[np.float64]
+    confidence: NDArray[np.float64]
+    truth: NDArray[np.float64]
+    labelled: NDArray[np.bool_]
+    norm: NDArray[np.float64]
+    flip: bool
+
+    def errors(self) -> NDArray[np.float64]:
+        """Return each person's mean distance over labelled joints, by the norm; NaN where that is unknown."""
+        distance = np.linalg.norm(self.joints - self.truth, axis=2) / self.norm[:, None]
+        with np.errstate(invalid="ignore"):
+            mean = np.where(self.labelled, distance, 0).sum(1) / self.labelled.sum(1)
+        return np.asarray(mean)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types."""
+        which = {"images": self.images, "notes": list(self.notes)}
+        return {"people": len(self.joints), "flip": self.flip, **which, **score_document(self.score)}
+
+    def __str__(self) -> str:
+        flipped = ", with their mirror images" * self.flip
+        return "\n".join([score_table(self.score), f"{self.path}: {self.images}{flipped}", *self.noted()])
+
+
+@dataclass(frozen=True)
+class People:
+    """A network, and the people to find the joints of; `images` says who they are."""
+
+    network: Network
+    task: PoseEstimation
+    data: PoseData
+    images: str
+    notes: tuple[str, ...]
+
+
+def people_of(
+    network: Network, data: str | os.PathLike[str] | None = None, limit: int | None = None
+) -> People:
+    """Return the people whose joints a network is to find: those of its recipe's data set.
+
+    Raises
+    ------
+    InputError
+        If its recipe is not known, or there are no such data.
+    """
+    recipe, directory = network.full_recipe(), network.directory(data)
+    found = recipe.data(directory)
+    if not isinstance(recipe.task, PoseEstimation) or not isinstance(found, PoseData):
+        raise InputError(
+            network.path,
+            expected=f"people to find the joints of from the recipe {recipe.name}",
+            found=type(found).__name__,
+            fix="evaluate a network whose data set is a PoseData",
+        )
+    notes = other_images(network, identity_of(found, directory)["fingerprint"])
+    total, name = len(found.test), found.test_name
+    if limit is None or limit >= total:
+        return People(network, recipe.task, found, f"{total:,} {name}", notes)
+    cut = replace(found, test=found.test.take(slice(limit)))
+    return People(network, recipe.task, cut, f"the first {limit:,} of {total:,} {name}", notes)
+
+
+def find_joints(people: People, *, flip: bool = False) -> PoseEvaluation:
+    """Find the joints of people; with `flip`, of each image and of its mirror image."""
+    network, task, skeleton = people.network, people.task, people.data.skeleton
+    metric = task.measure(scale=task.scale)
+    parts: list[tuple[NDArray[np.float64], ...]] = []
+    for inputs, target in people.data.test_batches(_BATCH):
+        assert not isinstance(target, Tensor)
+        maps = network.outputs(inputs.numpy())
+        if flip:
+            maps = (maps + flip_maps(network.outputs(inputs.flip(3).numpy()), skeleton)) / 2
+        metric.update(torch.from_numpy(maps), target)
+        found = decode(maps, STRIDE, task.scale)
+        parts.append((*found, *(target[name].numpy() for name in ("joints", "labelled", "norm"))))
+    joints, confidence, truth, labelled, norm = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return PoseEvaluation(
+        network.path,
+        people.images,
+        people.notes,
+        metric.score(),
+        joints,
+        confidence,
+        truth,
+        labelled.astype(bool),
+        norm,
+        flip,
+    )
+
+
+def evaluate_poses(
+    network: Network,
+    data: str | os.PathLike[str] | None,
+    limit: int | None,
+    flip: bool,
+    page: Path | None,
+) -> PoseEvaluation:
+    """Find the joints of the people of a network's data set, and write the page of examples if asked to."""
+    people = people_of(network, data, limit)
+    found = find_joints(people, flip=flip)
+    if page is not None:
+        from bitfactor.api.pose_page import write_page  # imports matplotlib
+
+        write_page(page, people, found)
+    return found

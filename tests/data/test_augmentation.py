@@ -1,0 +1,107 @@
+"""Everything that happens to training images at random can be switched off."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import scipy.io
+import torch
+
+from bitfactor.data import Cifar10, CocoKeypoints, Digits, ImageFolder, Lsp, Mpii
+from bitfactor.data.crops import Movement
+from bitfactor.pictures import prepare, read_picture
+from bitfactor.recipes.cifar import CifarOptions
+from bitfactor.recipes.digits import DigitsOptions
+from bitfactor.recipes.folder import FolderOptions
+from bitfactor.recipes.lsp import LspOptions
+from bitfactor.recipes.mpii import MpiiOptions
+
+
+def epochs(data, batch):
+    """The inputs of two epochs, each sorted, so that only what is done to an image can differ."""
+    for epoch in range(2):
+        inputs = torch.cat([x for x, _ in data.train_batches(batch, 0, epoch)]).numpy()
+        yield inputs[np.lexsort(inputs.reshape(len(inputs), -1)[:, :64].T)]
+
+
+def same_images(data, batch):
+    first, second = epochs(data, batch)
+    return np.array_equal(first, second)
+
+
+def test_digits():
+    assert not same_images(Digits.load(), 479)
+    assert same_images(DigitsOptions(move=False)(None), 479)
+
+
+def test_cifar(cifar):
+    directory, _, _ = cifar()
+    plain = CifarOptions(10, crop=False, mirror=False)(directory)
+    assert same_images(plain, 40)
+    assert torch.equal(plain.to("cpu").test[0], Cifar10.load(directory).test[0])
+    for options in ({"crop": False}, {"mirror": False}, {}):
+        assert not same_images(CifarOptions(10, **options)(directory), 40)
+    whole = np.sort(torch.cat([x for x, _ in plain.train_batches(40, 0, 0)]).numpy(), axis=None)
+    shifted = Cifar10.load(directory, crop=False)
+    mirrored = np.sort(torch.cat([x for x, _ in shifted.train_batches(40, 0, 0)]).numpy(), axis=None)
+    np.testing.assert_array_equal(whole, mirrored)  # nothing is lost where images are mirrored alone
+
+
+@pytest.mark.parametrize("preset", ["paper", "standard"])
+def test_folder(folder, preset):
+    plain = FolderOptions(preset=preset, size=32, crop=False, mirror=False)(folder)
+    assert same_images(plain, 20)
+    shown = next(plain.train_batches(20, 0, 0))[0].numpy()
+    prepared = [prepare(read_picture(Path(plain.train.name(i)), 3), plain.input_spec) for i in range(20)]
+    differences = [np.abs(shown - image).max((1, 2, 3)).min() for image in prepared]
+    assert max(differences) < 1e-4
+    assert not same_images(FolderOptions(preset=preset, size=32, mirror=False)(folder), 20)
+    mirrors = FolderOptions(preset=preset, size=32, crop=False)(folder)
+    assert same_images(mirrors, 20) == (preset == "paper")
+
+
+def test_a_mirrored_image_is_the_other_way_round(folder):
+    plain, mirrored = (ImageFolder.load(folder, size=32, crop=False, mirror=m) for m in (False, True))
+    (one, _), (other, _) = (next(data.train_batches(20, 0, 0)) for data in (plain, mirrored))
+    flipped = [torch.equal(a.flip(2), b) and not torch.equal(a, b) for a, b in zip(one, other, strict=True)]
+    kept = [torch.equal(a, b) for a, b in zip(one, other, strict=True)]
+    assert sum(flipped) + sum(kept) == 20
+    assert 4 < sum(flipped) < 16
+
+
+@pytest.fixture
+def lsp(tmp_path):
+    (tmp_path / "images").mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(8):
+        image = rng.integers(0, 255, (40, 60, 3)).astype(np.uint8)
+        cv2.imwrite(str(tmp_path / "images" / f"im{i}.jpg"), image)
+    joints = rng.uniform(1, 40, (14, 3, 8))
+    joints[:, 2] = 1
+    scipy.io.savemat(tmp_path / "joints.mat", {"joints": joints})
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "still"),
+    [
+        ({"rotation": 0.0, "zoom": 0.0, "mirror": False}, True),
+        ({"rotation": 0.0, "zoom": 0.0}, False),
+        ({"zoom": 0.0, "mirror": False}, False),
+        ({"rotation": 0.0, "mirror": False}, False),
+    ],
+)
+def test_people(lsp, options, still):
+    assert same_images(LspOptions(size=32, **options)(lsp), 4) == still
+
+
+def test_every_data_set_of_people_takes_a_movement(monkeypatch):
+    still = Movement(0.0, 0.0, False)
+    assert [still(0, epoch, 3) for epoch in range(3)] == [(1.0, 0.0, False)] * 3
+    asked = []
+    monkeypatch.setattr(Mpii, "load", lambda *a, movement, **o: asked.append(movement))
+    MpiiOptions(rotation=0.0, zoom=0.0, mirror=False)(None)
+    assert asked == [still]
+    assert CocoKeypoints.load.__func__.__wrapped__.__annotations__["movement"] is Movement
+    assert Lsp.load.__func__.__wrapped__.__annotations__["movement"] is Movement
