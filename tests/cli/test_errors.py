@@ -142,7 +142,7 @@ def test_settings_out_of_range(fails, tmp_path):
     assert "--batch-size: expected at most the number of training pictures" in fails(
         "train", "digits", "--out", tmp_path, "--batch-size", 5000
     )
-    assert "--runs: expected 1 or more" in fails("bench", tmp_path, "--runs", 0)
+    assert "runs: expected 1 or more" in fails("bench", tmp_path, "--runs", 0)
 
 
 def test_loss_that_is_no_number(fails, tmp_path):

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bitfactor.cli.bench import bench
+from bitfactor.bench import bench
 from bitfactor.cli.evaluate_classification import Outcome, classify
 from bitfactor.cli.subject import Subject, subject_at
 from bitfactor.convert import summary
@@ -15,7 +15,6 @@ from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer
 from bitfactor.recipes import recipe_of
 from bitfactor.report import Page, Section, curves, gallery, histograms
-from bitfactor.runtime import Session
 from bitfactor.training import Classification, Recipe, Run, restore
 
 _SHOWN = 48
@@ -74,7 +73,7 @@ def _sizes(model: nn.Module, recipe: Recipe) -> Section:
 def _exported(path: Path, data: Path | None, in_torch: Outcome) -> Section:
     outcome = classify(subject_at(path, data))
     same = int((in_torch.found == outcome.found).sum())
-    engines = bench([Session(path, threads=1)], ("torch",), 200)
+    engines = bench(path, against=("torch",))
     return Section(
         f"Exported: {path.name}",
         f"One bit per binary weight; timed on one thread, one picture at a time, on {engines['machine']}.",
@@ -82,7 +81,7 @@ def _exported(path: Path, data: Path | None, in_torch: Outcome) -> Section:
             ("accuracy", f"{outcome.accuracy:.2%}"),
             ("same prediction as torch", f"{same} of {len(outcome.found)}"),
             ("bytes", f"{path.stat().st_size:,}"),
-            *((f"time, {e['name']}", f"{e['median_ms']:.3f} ms (median)") for e in engines["engines"]),
+            *((f"time, {e['name']}", f"{e['median_ms']:.3f} ms (median)") for e in engines.engines),
         ],
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bitfactor.atomic import replacing
-from bitfactor.cli.bench import bench
+from bitfactor.bench import BenchReport, bench
 from bitfactor.cli.output import status
 from bitfactor.format import load
 from bitfactor.report.document import Figure
@@ -18,7 +18,6 @@ from bitfactor.report.study.directory import REAL, Cell, Study, read_study
 from bitfactor.report.study.finding import caution, finding
 from bitfactor.report.study.lines import cells_csv
 from bitfactor.report.study.page import document
-from bitfactor.runtime import Session
 
 _RUNS = 50
 _PEOPLE = 4
@@ -87,9 +86,9 @@ def _with_speed(study: Study) -> Study:
     measured = {}
     for name, file in files.items():
         status.print(f"timing {name}")
-        measured[name] = bench([Session(file, threads=1)], ("torch",), _RUNS)
+        measured[name] = bench(file, against=("torch",), runs=_RUNS)
     speed = {
-        "machine": next(iter(measured.values()))["machine"],
+        "machine": next(iter(measured.values())).machine,
         "runs": _RUNS,
         "cells": {name: _sizes(files[name], found) for name, found in measured.items()},
     }
@@ -98,14 +97,14 @@ def _with_speed(study: Study) -> Study:
     return replace(study, speed=speed)
 
 
-def _sizes(file: Path, found: Mapping[str, Any]) -> dict[str, Any]:
-    ours, *others = found["engines"]
+def _sizes(file: Path, found: BenchReport) -> dict[str, Any]:
+    ours, *others = found.engines
     torch = next(engine for engine in others if "float32" in engine["name"])
     return {
         "bytes": file.stat().st_size,
         "float_bytes": load(file).report["float_bytes"],
         "torch_times": torch["median_ms"] / ours["median_ms"],
-        "engines": found["engines"],
+        "engines": list(found.engines),
     }
 
 
