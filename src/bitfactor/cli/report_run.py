@@ -76,7 +76,7 @@ def _exported(path: Path, data: Path | None, in_torch: Outcome) -> Section:
     engines = bench(path, against=("torch",))
     return Section(
         f"Exported: {path.name}",
-        f"One bit per binary weight; timed on one thread, one picture at a time, on {engines['machine']}.",
+        f"One bit per binary weight; timed on one thread, one picture at a time, on {engines.machine}.",
         [
             ("accuracy", f"{outcome.accuracy:.2%}"),
             ("same prediction as torch", f"{same} of {len(outcome.found)}"),
