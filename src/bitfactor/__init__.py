@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bitfactor import zoo as zoo
     from bitfactor.api.ablate import ablate as ablate
     from bitfactor.api.report import report as report
-    from bitfactor.bench import bench as bench
+    from bitfactor.bench.bench import bench as bench
     from bitfactor.convert import Binarization as Binarization
     from bitfactor.convert import binarize_ as binarize_
     from bitfactor.convert import summary as summary

@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 Output = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
 
+OptionalOutput = Annotated[Path | None, tyro.conf.arg(aliases=["-o"])]
+
 Network = Annotated[
     Path,
     PrimitiveConstructorSpec[Path](

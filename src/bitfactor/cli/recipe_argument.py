@@ -48,8 +48,8 @@ def parse_recipe(command: str, own: Own, arguments: Sequence[str]) -> tuple[Reci
 
 def recipe_with(command: str, recipe: Recipe, own: Own, arguments: Sequence[str]) -> tuple[Recipe, Own]:
     """Read the flags of a recipe and the command's own, see `parse_recipe`."""
-    defaults = flags_for(recipe, own)
-    flags = parse(type(defaults), f"{command} {recipe.name}", arguments, defaults)
+    kind, defaults = flags_for(recipe, own)
+    flags = parse(kind, f"{command} {recipe.name}", arguments, defaults)
     chosen = replace(
         recipe,
         model=recipe.model if isinstance(defaults.model, NoOptions) else flags.model,
@@ -61,14 +61,11 @@ def recipe_with(command: str, recipe: Recipe, own: Own, arguments: Sequence[str]
     return chosen, flags.command
 
 
-def flags_for(recipe: Recipe, own: Any) -> Flags[Any, Any, Any]:
-    """Return the flags of a recipe and the command's own, with their defaults."""
+def flags_for(recipe: Recipe, own: Any) -> tuple[type[Flags[Any, Any, Any]], Flags[Any, Any, Any]]:
+    """Return the dataclass whose fields are the flags of a recipe and the command's own, and their defaults."""
     model, data = _options_of(recipe.model), _options_of(recipe.data)
     kind: Any = Flags[type(own), type(model), type(data)]  # type: ignore[misc]
-    flags: Flags[Any, Any, Any] = kind(
-        own, model, data, recipe.binarization, recipe.optimization, recipe.real
-    )
-    return flags
+    return kind, kind(own, model, data, recipe.binarization, recipe.optimization, recipe.real)
 
 
 def split_recipe(command: str, arguments: Sequence[str]) -> tuple[Recipe, Sequence[str]]:

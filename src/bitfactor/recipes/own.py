@@ -94,12 +94,12 @@ def _expect_fit(recipe: Recipe, data: DataSet) -> Recipe:
         ) from error
     if not isinstance(recipe.task, Classification):
         return recipe
-    shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-    if shape != (2, len(data.labels)):
+    found = str(tuple(outputs.shape)) if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
+    if found != f"(2, {len(data.labels)})":
         raise InputError(
             recipe.model.spec,
-            expected=f"outputs (2, {len(data.labels)}) for two images, one of each class",
-            found=str(shape),
+            expected=f"outputs (2, {len(data.labels)}) for two images, one for each class",
+            found=found,
             fix=f"give the last layer {len(data.labels)} outputs",
         )
     return recipe
@@ -126,8 +126,6 @@ def _found(file: str, name: str) -> Any:
         return found
     if not callable(found):
         raise _no_network(spec, f"a {type(found).__name__}")
-    if isinstance(found, type) and not issubclass(found, nn.Module):
-        raise _no_network(spec, "another class")
     needed = [
         parameter.name
         for parameter in inspect.signature(found).parameters.values()

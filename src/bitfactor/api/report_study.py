@@ -1,14 +1,16 @@
-"""`bitfactor report STUDY -o FILE`: the page of a study."""
+"""The page of a study."""
 
+import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from bitfactor.atomic import replacing
 from bitfactor.bench import BenchReport, bench
-from bitfactor.cli.output import status
 from bitfactor.format import load
 from bitfactor.report.document import Figure
 from bitfactor.report.html import write_document
@@ -83,7 +85,7 @@ def _with_speed(study: Study) -> Study:
     known: Mapping[str, Any] = study.speed["cells"] if study.speed else {}
     if all(known.get(name, {}).get("bytes") == file.stat().st_size for name, file in files.items()):
         return study
-    measured = {}
+    measured, status = {}, Console(stderr=True, highlight=False)
     for name, file in files.items():
         status.print(f"timing {name}")
         measured[name] = bench(file, against=("torch",), runs=_RUNS)
@@ -126,17 +128,18 @@ def _examples(study: Study, data: Path | None) -> list[Figure]:
     cells = [cell for cell in study.finished if cell.row != REAL and _network(study, cell).exists()]
     if data is None or not cells:
         return []
-    from bitfactor.cli.evaluate_pose import find_joints
-    from bitfactor.cli.pose_page import examples
-    from bitfactor.cli.subject import subject_at
     from bitfactor.report.poses import montage
     from bitfactor.training import PoseEstimation
 
     best = max(cells, key=lambda cell: cell.metric(study.headline) or 0.0)
-    subject = subject_at(_network(study, best), data)
+    # Finding and choosing people is the command `evaluate`'s.
+    pose, page, at = (
+        importlib.import_module(f"bitfactor.cli.{name}") for name in ("evaluate_pose", "pose_page", "subject")
+    )
+    subject = at.subject_at(_network(study, best), data)
     if not isinstance(subject.recipe.task, PoseEstimation):
         return []
-    parts = examples(subject, find_joints(subject), _PEOPLE)
+    parts = page.examples(subject, pose.find_joints(subject), _PEOPLE)
     return [
         Figure(f"poses-{title.lower().replace(' ', '-')}", montage(shown), f"{title}: {best.name}.", "jpg")
         for title, shown in parts.items()
