@@ -27,7 +27,7 @@ def fails(capfd):
         assert printed.out == ""
         lines = printed.err.splitlines()
         assert len(lines) == 1, printed.err
-        assert lines[0].startswith("bitfactor: ")
+        assert lines[0].startswith("bitfactor")
         assert ": expected " in lines[0]
         assert ", found " in lines[0]
         assert "; " in lines[0]
@@ -89,7 +89,7 @@ def test_missing_picture(fails, exported, tmp_path):
 
 def test_missing_run(fails, tmp_path):
     for command in (
-        ["export", tmp_path, "-o", tmp_path / "x"],
+        ["export", tmp_path, "-o", tmp_path / "x.safetensors"],
         ["report", tmp_path, "-o", tmp_path / "x.html"],
     ):
         assert "expected the directory of a training run, found no such file" in fails(*command)

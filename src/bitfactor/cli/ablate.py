@@ -10,8 +10,9 @@ import tyro
 from bitfactor.api.ablate import LATENTS, SCALES, Study, expect_apart, grid_of, rates_of, run_study
 from bitfactor.cli import train
 from bitfactor.cli.arguments import parse_known
+from bitfactor.cli.flags import expect_known, flags_of
 from bitfactor.cli.output import print_result
-from bitfactor.cli.recipe_argument import recipe_with, split_recipe
+from bitfactor.cli.recipe_argument import flags_for, recipe_with, split_recipe
 from bitfactor.convert.binarization import ScaleName
 from bitfactor.study import Cell, Grid
 from bitfactor.training import Recipe
@@ -60,6 +61,8 @@ def main(arguments: Sequence[str]) -> int:
     """Train what is not trained yet, showing a table, and print the outcomes; 1 if a training failed."""
     recipe, rest = split_recipe("ablate", arguments)
     options, others = parse_known(Arguments, f"ablate {recipe.name}", rest)
+    _, usual = flags_for(recipe, train.Arguments(Path()))
+    expect_known(f"ablate {recipe.name}", rest, [*flags_of(Arguments), *flags_of(type(usual), usual)])
     fixed, grid = _fixed(others), _grid(options)
     expect_apart(fixed, grid)
 

@@ -1,7 +1,7 @@
 """How a command's dataclass becomes its flags."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from io import StringIO
@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-from bitfactor.cli.flags import Flag, complaint, flags_of, is_flag, unknown_flag
+from bitfactor.cli.flags import Flag, complaint, expect_known, flags_of
 from bitfactor.errors import InputError
 from bitfactor.zoo import locate
 
@@ -42,11 +42,9 @@ def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | No
     InputError
         If a flag is unknown, has no value or another than it takes, or is left out; or as the dataclass does.
     """
+    expect_known(command, arguments, _flags(kind, default))
     parsed, unknown = _read(kind, command, arguments, default)
     if unknown:
-        flags = list(_flags(kind, default))
-        if is_flag(unknown[0]):
-            raise unknown_flag(command, unknown[0], flags)
         raise InputError(
             f"bitfactor {command}",
             expected="nothing more than its arguments and flags",
@@ -58,15 +56,15 @@ def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | No
 
 def parse_known(kind: type[T], command: str, arguments: Sequence[str]) -> tuple[T, list[str]]:
     """Read as `parse` does, and return the flags with their values that `kind` does not have, too."""
-    return _read(kind, command, arguments, None, known_only=False)
+    return _read(kind, command, arguments, None)
 
 
-def _flags(kind: Any, default: Any) -> Iterator[Flag]:
-    return flags_of(kind) if default is None else flags_of(type(default), default)
+def _flags(kind: Any, default: Any) -> list[Flag]:
+    return list(flags_of(kind) if default is None else flags_of(type(default), default))
 
 
 def _read(
-    kind: type[T], command: str, arguments: Sequence[str], default: T | None, *, known_only: bool = True
+    kind: type[T], command: str, arguments: Sequence[str], default: T | None
 ) -> tuple[T, list[str]]:
     helps = any(word in ("-h", "--help") for word in arguments)
     read: Any = partial(
@@ -90,9 +88,8 @@ def _read(
         error = stop.__context__
         while error is not None and not isinstance(error, InputError):
             error = error.__context__
-        flags = list(_flags(kind, default))
         text = printed.getvalue()
-        raise (error or complaint(command, arguments, flags, text, known_only=known_only)) from None
+        raise (error or complaint(command, arguments, _flags(kind, default), text)) from None
 
 
 def forward(text: str) -> str:

@@ -135,15 +135,17 @@ def _off(name: str) -> str:
     return name.replace("--", "--no-", 1)
 
 
-def unknown_flag(command: str, word: str, flags: Sequence[Flag]) -> InputError:
-    """Return what to say about a flag that the command does not have."""
-    name = word.partition("=")[0].replace("_", "-")
-    return InputError(
-        name,
-        expected=f"a flag of `bitfactor {command}`",
-        found="one that it does not have",
-        fix=_hint(command, name, [flag.name for flag in flags if not flag.positional]),
-    )
+def expect_known(command: str, arguments: Sequence[str], flags: Sequence[Flag]) -> None:
+    """Raise InputError where a word of the command line is a flag that the command does not have."""
+    names = {flag.name for flag in flags} | {"--help", "-h"}
+    for name in given(arguments, flags):
+        if name not in names:
+            raise InputError(
+                name,
+                expected=f"a flag of `bitfactor {command}`",
+                found="one that it does not have",
+                fix=_hint(command, name, [flag.name for flag in flags if not flag.positional]),
+            )
 
 
 def _hint(command: str, word: str, known: Sequence[str]) -> str:
@@ -177,26 +179,18 @@ def left_out(command: str, flag: Flag) -> InputError:
     )
 
 
-def complaint(
-    command: str, arguments: Sequence[str], flags: Sequence[Flag], text: str, *, known_only: bool = True
-) -> InputError:
-    """Return what is wrong with a command line that was refused with `text`, as one sentence."""
+def complaint(command: str, arguments: Sequence[str], flags: Sequence[Flag], text: str) -> InputError:
+    """Return what is wrong with a command line that tyro refused with `text`, as one sentence."""
     words = given(arguments, flags)
     names = {flag.name: flag for flag in flags}
-    for name in words:
-        if name not in names and known_only:
-            return unknown_flag(command, name, flags)
     named = re.search(r"(?<![\w-])--?[A-Za-z][\w-]*", text)
     wrong = names.get(named.group().replace("_", "-").replace("--no-", "--")) if named else None
     if wrong is not None and wrong.name in words:
         return wrong_value(command, wrong, words[wrong.name])
-    for flag in flags:
-        if flag.required and not flag.positional and flag.name not in words:
-            return left_out(command, flag)
-    for flag in flags:
-        if flag.positional and re.search(rf"\b{re.escape(flag.name)}\b|{flag.name.upper()}|FILE", text):
-            return left_out(command, flag)
-    plain = " ".join(re.sub(r"[│╭╮╰╯─]+", " ", text).split())
+    missing = [flag for flag in flags if flag.required and (flag.positional or flag.name not in words)]
+    if missing and re.match(r"\W*(Required|Missing)", text):
+        return left_out(command, min(missing, key=lambda flag: flag.positional))
+    plain = " ".join(re.sub(r"[│╭╮╰╯─|+-]{2,}|[│╭╮╰╯─]", " ", text).split())
     return InputError(
         f"bitfactor {command}", expected="its own flags", found=plain, fix=f"see `bitfactor {command} --help`"
     )
