@@ -3,8 +3,8 @@
 Untrained networks: time does not depend on what the weights are. ResNet-18 at 224 pixels (real-valued stem,
 shortcuts and head) and the hourglass of the paper at 256 (128 channels, one stack, depth 4). Ours with the
 best instruction set of this machine, with the real-valued layers in float32 and in bfloat16 (`medium`), and
-with smaller sets forced; other engines as in `bitfactor.bench.engines`. All run in turns, pinned to one core. Where
-there are two, ours with one and with two threads follow.
+with smaller sets forced; other engines as in `bitfactor.bench.engines`. All run in turns, pinned to one
+core. Where there are two, ours with one and with two threads follow.
 
     python benchmarks/engines.py [--core 1] [--runs 50] [--json FILE]
 
@@ -33,7 +33,7 @@ NETWORKS = {"ResNet-18 at 224": "imagenet-resnet18", "hourglass at 256": "mpii-h
 ENGINES = ("torch", "onnxruntime", "openvino")
 FORCED = ("avx512", "avx2")
 TWO_THREADS = 1.7  # times as fast as one, on two cores
-# By network: the words of the name of one of ours, of another engine's, and how many times as fast ours is to be.
+# By network: words of the name of one of ours, of another engine's, and how many times as fast ours is to be.
 GOALS = {
     "ResNet-18 at 224": [
         ("amx medium", "OpenVINO int8", 1.3),

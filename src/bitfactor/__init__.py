@@ -56,7 +56,7 @@ _WITH_TORCH = {
 }
 _HOMES = _WITHOUT_TORCH | _WITH_TORCH
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""A package that can be called: `bitfactor.bench` and `bitfactor.report` are rooms and functions of one name."""
+"""A package that can be called: `bitfactor.bench` and `bitfactor.report` are also functions."""
 
 import importlib
 import inspect

@@ -20,7 +20,9 @@ def test_a_study_from_python_is_the_commands(tmp_path, capsys):
     assert training["name"] == "none-learned-seed0"
     assert "none" in str(result)
     assert json.loads(result.to_json())["failed"] == []
-    flags = "--blocks 1 --widths 8 --batch-size 8 --limit 16 --epochs 1 --latent none --scale learned --seeds 1"
+    flags = (
+        "--blocks 1 --widths 8 --batch-size 8 --limit 16 --epochs 1 --latent none --scale learned --seeds 1"
+    )
     capsys.readouterr()
     assert main(["ablate", "digits", "--out", str(out), *flags.split(), "--json"]) == 0
     again = json.loads(capsys.readouterr().out)

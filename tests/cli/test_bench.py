@@ -10,11 +10,11 @@ import onnxruntime
 import pytest
 import torch
 
-from bitfactor.cli import main
 from bitfactor.bench.engines import engines_of
-from bitfactor.bench.engines.onnx_baseline import onnx_baseline
 from bitfactor.bench.engines.baseline import full_precision
+from bitfactor.bench.engines.onnx_baseline import onnx_baseline
 from bitfactor.bench.engines.with_torch import Baseline
+from bitfactor.cli import main
 from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save
 from bitfactor.format.file import golden_input
 from bitfactor.runtime import reference

@@ -8,7 +8,10 @@ import pytest
     ("flags", "said"),
     [
         (["-o", "."], "expected a file to write, found a directory; name a file"),
-        (["-o", "x.onnx", "--format", "bitfactor"], "expected a name in .safetensors with --format bitfactor"),
+        (
+            ["-o", "x.onnx", "--format", "bitfactor"],
+            "expected a name in .safetensors with --format bitfactor",
+        ),
         (["-o", "x.safetensors", "--format", "onnx"], "expected a name in .onnx with --format onnx"),
         (["-o", "x.safetensors", "--format", "qonnx"], "expected a name in .onnx with --format qonnx"),
         (["-o", "x"], "expected a name in .safetensors or .onnx, found no ending"),

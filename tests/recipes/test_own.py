@@ -1,4 +1,4 @@
-"""A network of the user's own: trained, measured and exported as a recipe's; what is wrong with it is said."""
+"""A network of the user's own: trained, measured and exported; what is wrong with it is said."""
 
 import json
 

@@ -134,7 +134,9 @@ def ablate(
     expect_apart(fixed, grid)
 
     def recipe_of(cell: Cell) -> Recipe:
-        axes = {name: typed[name][str(value)] if name in typed else value for name, value in cell.axes.items()}
+        axes = {
+            name: typed[name][str(value)] if name in typed else value for name, value in cell.axes.items()
+        }
         rate = {} if cell.rate is None else {"learning_rate": cell.rate}
         return with_options(base, {**axes, **rate, "seed": cell.seed, "real": cell.real or base.real})
 

@@ -23,7 +23,7 @@ from bitfactor.zoo import locate
 
 @dataclass(frozen=True)
 class BenchReport(Result):
-    """Latencies at batch 1. Of each engine `name`, `minimum_ms` and `median_ms`, ours first; `layers` are ours."""
+    """Latencies at batch 1: `name`, `minimum_ms` and `median_ms` of each engine, ours first; our layers'."""
 
     machine: str
     threads: int

@@ -72,9 +72,7 @@ def main(arguments: Sequence[str]) -> int:
         return recipe_with("train", recipe, train.Arguments(Path(cell.name)), flags)[0]
 
     rates = rates_of(options.rates_from, grid)
-    study = Study(
-        recipe, recipe_of, fixed, grid, rates, options.data, options.jobs, options.keep_checkpoints
-    )
+    study = Study(recipe, recipe_of, fixed, grid, rates, options.data, options.jobs, options.keep_checkpoints)
     outcome = run_study(study, options.out)
     print_result(outcome, as_json=options.json)
     if outcome.interrupted:

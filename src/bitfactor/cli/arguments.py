@@ -63,9 +63,7 @@ def _flags(kind: Any, default: Any) -> list[Flag]:
     return list(flags_of(kind) if default is None else flags_of(type(default), default))
 
 
-def _read(
-    kind: type[T], command: str, arguments: Sequence[str], default: T | None
-) -> tuple[T, list[str]]:
+def _read(kind: type[T], command: str, arguments: Sequence[str], default: T | None) -> tuple[T, list[str]]:
     helps = any(word in ("-h", "--help") for word in arguments)
     read: Any = partial(
         tyro.cli,
@@ -95,7 +93,10 @@ def _read(
 def forward(text: str) -> str:
     """Return help in which a flag that is on reads forward: `--[no-]real-ends`, and not `--no-real-ends`."""
     text = re.sub(
-        r"^([│| ]+)--no-([a-z-]+)( {3,})", lambda m: f"{m[1]}--[no-]{m[2]}{m[3][2:]}", text, flags=re.MULTILINE
+        r"^([│| ]+)--no-([a-z-]+)( {3,})",
+        lambda m: f"{m[1]}--[no-]{m[2]}{m[3][2:]}",
+        text,
+        flags=re.MULTILINE,
     )
     text = re.sub(r"(\(default:[\s│|]*)True\)", r"\1on)  ", text)
     return re.sub(r"(\(default:[\s│|]*)False\)", r"\1off)  ", text)

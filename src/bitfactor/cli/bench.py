@@ -17,7 +17,7 @@ from bitfactor.runtime import Precision
 
 @dataclass(frozen=True)
 class Arguments:
-    """Time an exported network, one image at a time, layer by layer; other engines run interleaved with it."""
+    """Time an exported network, one image at a time, layer by layer; other engines take turns with it."""
 
     model: tyro.conf.Positional[Network]
     """Exported file, or a network of `bitfactor zoo`."""
@@ -26,7 +26,7 @@ class Arguments:
     isa: str | None = None
     """Instruction set to force; the best one otherwise."""
     precision: tuple[Precision, ...] = ("highest",)
-    """Of full-precision convolutions, see `Session`. Of several, the first is what others are compared with."""
+    """Of full-precision layers, see `Session`. Of several, the first is what others are compared with."""
     threads: int = 1
     """Threads of each engine."""
     runs: int = 200

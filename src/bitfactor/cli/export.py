@@ -35,8 +35,8 @@ class Arguments:
     best: bool = False
     """Take the checkpoint of its best epoch in place of the last."""
     format: Literal["bitfactor", "onnx", "qonnx"] | None = None
-    """A model file of bitfactor; standard ONNX; ONNX whose signs are QONNX's BipolarQuant. Left out, the first
-    for a name in .safetensors and the second for one in .onnx."""
+    """A model file of bitfactor; standard ONNX; ONNX whose signs are QONNX's BipolarQuant. Left out, what
+    the name's ending says."""
     real: Real = "float32"
     """How weights of real-valued layers are stored."""
     json: bool = False

@@ -80,7 +80,9 @@ def flags_of(kind: Any, default: Any = MISSING) -> Iterator[Flag]:
             yield from flags_of(part, value)
         elif tyro.conf.Suppress not in marks:
             missing = field.default is MISSING and field.default_factory is MISSING
-            yield _flag(field.name, annotation, marks, value, missing if value is MISSING else _is_open(value))
+            yield _flag(
+                field.name, annotation, marks, value, missing if value is MISSING else _is_open(value)
+            )
 
 
 def _flag(name: str, annotation: Any, marks: Sequence[Any], value: Any, required: bool) -> Flag:

@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.table import Table
 
 
-
 class Printable(Protocol):
     """What a library function returns."""
 

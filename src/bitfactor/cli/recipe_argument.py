@@ -62,7 +62,7 @@ def recipe_with(command: str, recipe: Recipe, own: Own, arguments: Sequence[str]
 
 
 def flags_for(recipe: Recipe, own: Any) -> tuple[type[Flags[Any, Any, Any]], Flags[Any, Any, Any]]:
-    """Return the dataclass whose fields are the flags of a recipe and the command's own, and their defaults."""
+    """Return the dataclass of a recipe's flags and the command's own, and their defaults."""
     model, data = _options_of(recipe.model), _options_of(recipe.data)
     kind: Any = Flags[type(own), type(model), type(data)]  # type: ignore[misc]
     return kind, kind(own, model, data, recipe.binarization, recipe.optimization, recipe.real)

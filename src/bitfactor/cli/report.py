@@ -10,6 +10,7 @@ from bitfactor.api.report import Format, report
 from bitfactor.cli.arguments import OptionalOutput, parse
 from bitfactor.cli.output import print_result
 
+
 @dataclass(frozen=True)
 class Arguments:
     """Write a page about a run, or about a study: the paper's tables and figures from what was measured.

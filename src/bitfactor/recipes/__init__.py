@@ -31,7 +31,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 
 
 def register(name: str, build: Callable[[], Recipe]) -> None:
-    """Let `name` stand for the recipe that `build` returns, as one of the table does; for data of one's own too.
+    """Let `name` stand for the recipe that `build` returns, with data of one's own too.
 
     A file that does so is run by `bitfactor --import FILE.py COMMAND ...`.
 
@@ -49,7 +49,9 @@ def register(name: str, build: Callable[[], Recipe]) -> None:
     if name.startswith("-") or not name or len(name.split()) != 1:
         raise InputError("recipe", expected="a name of one word", found=repr(name), fix="use dashes")
     if RECIPES.get(name, build) is not build:
-        raise InputError("recipe", expected="a new name", found=f"{name!r}, which is one", fix="choose another")
+        raise InputError(
+            "recipe", expected="a new name", found=f"{name!r}, which is one", fix="choose another"
+        )
     RECIPES[name] = build
 
 

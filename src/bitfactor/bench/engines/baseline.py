@@ -1,8 +1,8 @@
-"""The full-precision baseline of a binary network: the same layers, with full-precision weights and activations.
+"""The full-precision baseline of a binary network: the same layers, weights and activations in float32.
 
 A sign becomes a ReLU, a binary layer a real-valued one. Alpha is left out, as a float network has none; batch
-norms are folded away as far as the file has them folded. So the baseline is never slower than the float network
-that a user would have trained.
+norms are folded away as far as the file has them folded. So it is never slower than the network that a user would
+have trained in full precision.
 """
 
 import math

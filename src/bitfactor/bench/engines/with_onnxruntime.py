@@ -1,4 +1,4 @@
-"""The full-precision baseline in ONNX Runtime: float32, and 8 bits by static quantisation (QDQ, per channel)."""
+"""The full-precision baseline in ONNX Runtime: float32, and 8 bits by quantisation (QDQ, per channel)."""
 
 from collections.abc import Mapping
 

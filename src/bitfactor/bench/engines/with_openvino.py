@@ -1,7 +1,7 @@
-"""The full-precision baseline in OpenVINO: float32, bfloat16 and 8 bits; the network itself in its binary kernels.
+"""The full-precision baseline in OpenVINO: float32, bfloat16, 8 bits; the network itself in binary kernels.
 
 Nothing converts a network to its operation BinaryConvolution. Here it takes the place of each convolution of
-the baseline that stands for a binary one, with a FakeQuantize to two levels, which is OpenVINO's sign, in front.
+the baseline that stands for a binary one, with a FakeQuantize to two levels, OpenVINO's sign, in front.
 It has no grouped form, and no padding that contributes 0: it pads with -1, which is the same work.
 """
 
