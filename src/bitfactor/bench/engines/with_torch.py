@@ -1,4 +1,4 @@
-"""The full-precision baseline in torch: float32, and bfloat16 by autocast; channels last is best on its CPU."""
+"""The full-precision baseline in torch: float32, and bfloat16 by autocast; channels last is fastest."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
