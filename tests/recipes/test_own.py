@@ -92,6 +92,18 @@ def test_a_changed_file_is_said(file):
         again.model()
 
 
+def test_a_study_of_a_network_of_ones_own_remembers_it(file, capsys):
+    flags = ["--seeds", "1", "--latent", "none", "--scale", "learned", "--jobs", "1", *TRAINING]
+    command = ["ablate", "digits", "--out", "study", *flags]
+    assert main([*command, "--model", "my.py:Net"]) == 0
+    assert (
+        json.loads((file.parent / "study" / "study.json").read_text())["arguments"]["model"] == f"{file}:Net"
+    )
+    capsys.readouterr()
+    assert main(command) == 2
+    assert f"found a study with model = {file}:Net instead of its default" in capsys.readouterr().err
+
+
 def test_summary_of_a_network_without_a_recipe(file, capsys):
     flags = ["--input", "1", "8", "8", "--latent", "tucker", "--json"]
     assert main(["summary", "my.py:Net", *flags]) == 0

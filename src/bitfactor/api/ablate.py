@@ -18,6 +18,7 @@ from bitfactor.decompositions import JOINT, LAYERWISE
 from bitfactor.errors import InputError
 from bitfactor.recipes import recipe_named
 from bitfactor.recipes.options import with_options
+from bitfactor.recipes.own import OwnModel, with_own_model
 from bitfactor.result import Result
 from bitfactor.study import Cell, Grid, Job, Rates, StudyDirectory, Value, run_jobs
 from bitfactor.study.progress import Progress
@@ -72,6 +73,12 @@ class Study:
     keep_checkpoints: bool = False
     progress: bool = True
 
+    @property
+    def arguments(self) -> Mapping[str, str | bool]:
+        """The flags that all share, with the network of the user's own if there is one."""
+        own = self.recipe.model
+        return {**self.fixed, "model": own.spec} if isinstance(own, OwnModel) else self.fixed
+
 
 @checked
 def ablate(
@@ -79,6 +86,7 @@ def ablate(
     *,
     out: str | os.PathLike[str],
     data: str | os.PathLike[str] | None = None,
+    model: str | None = None,
     latent: Sequence[str] = LATENTS,
     scale: Sequence[ScaleName] = SCALES,
     seeds: int = 2,
@@ -102,6 +110,8 @@ def ablate(
         Directory of the study.
     data
         Directory of the data, for recipes that need one.
+    model
+        A network of your own in place of the recipe's, FILE.py:NAME.
     latent, scale, learning_rate
         What is compared; without a learning rate, the recipe's own.
     seeds
@@ -126,7 +136,10 @@ def ablate(
     -------
     >>> print(bitfactor.ablate("digits", out="runs/t", latent=["none", "tucker"], epochs=3))
     """
-    base = with_options(recipe_named(recipe) if isinstance(recipe, str) else recipe, options)
+    base = recipe_named(recipe) if isinstance(recipe, str) else recipe
+    if model is not None:
+        base = with_own_model(base, asdict(OwnModel.at(model)))
+    base = with_options(base, options)
     typed = {name: {_word(value): value for value in values} for name, values in (vary or {}).items()}
     words = {name: list(values) for name, values in typed.items()}
     grid = grid_of(latent, scale, learning_rate, words, seeds=seeds, real=real, jobs=jobs)
@@ -244,7 +257,7 @@ def run_study(study: Study, out: Path) -> Ablation:
     at_once, threads = _parts(study.jobs)
     cells = [replace(cell, rate=rates.chosen[cell.row]) if rates else cell for cell in study.grid]
     jobs = [_job(directory, study, cell, threads) for cell in cells]
-    directory.start(study.recipe.name, study.fixed, study.grid, asdict(rates) if rates else None)
+    directory.start(study.recipe.name, study.arguments, study.grid, asdict(rates) if rates else None)
     interrupted = _run(jobs, study, at_once)
     done = [(job.cell, job.directory.outcome()) for job in jobs if job.state == "finished"]
     trainings = tuple(
@@ -265,7 +278,7 @@ def _parts(jobs: int | None) -> tuple[int, int]:
 def _job(study: StudyDirectory, asked: Study, cell: Cell, threads: int) -> Job:
     """Return what is to be done about a cell."""
     directory, chosen = study.cell(cell), asked.recipe_of(cell)
-    fixed = [word for name, value in asked.fixed.items() for word in _flag(name, value)]
+    fixed = [word for name, value in asked.arguments.items() for word in _flag(name, value)]
     data = ["--data", "DIR"] if asked.data else []
     return Job(
         cell=cell,
