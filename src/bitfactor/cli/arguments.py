@@ -1,6 +1,7 @@
 """How a command's dataclass becomes its flags."""
 
 import re
+import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
@@ -32,6 +33,12 @@ Network = Annotated[
     ),
 ]
 """A path, or the name of a network of the zoo, which stands for its file."""
+
+
+class _Printed(StringIO):
+    """What would go to stdout, in characters that it can show."""
+
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
 
 
 def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | None = None) -> T:
@@ -74,7 +81,7 @@ def _read(kind: type[T], command: str, arguments: Sequence[str], default: T | No
         config=(tyro.conf.FlagCreatePairsOff,) if helps else (),
         return_unknown_args=True,
     )
-    printed = StringIO()
+    printed = _Printed()
     try:
         with redirect_stdout(printed), redirect_stderr(printed):
             parsed: tuple[T, list[str]] = read()
