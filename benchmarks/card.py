@@ -73,9 +73,9 @@ def measured(value: Any, metric: str) -> float:
 def speed_of(file: Path) -> zoo.Speed:
     """Time the file against torch in float32."""
     result = printed("bench", file, "--against", "torch", "--json")
-    ours, *rivals = result["engines"]
-    rival = next(engine for engine in rivals if "float32" in engine["name"])
-    return zoo.Speed(rival["name"], round(rival["minimum_ms"] / ours["minimum_ms"], 2), result["machine"])
+    ours, *others = result["engines"]
+    other = next(engine for engine in others if "float32" in engine["name"])
+    return zoo.Speed(other["name"], round(other["minimum_ms"] / ours["minimum_ms"], 2), result["machine"])
 
 
 def write_card(options: Arguments) -> zoo.Card:

@@ -3,8 +3,8 @@
 Untrained networks: time does not depend on what the weights are. ResNet-18 at 224 pixels (real-valued stem,
 shortcuts and head) and the hourglass of the paper at 256 (128 channels, one stack, depth 4). Ours with the
 best instruction set of this machine, with the real-valued layers in float32 and in bfloat16 (`medium`), and
-with smaller sets forced; rivals as in `bitfactor.cli.rivals`. All run in turns, pinned to one core. Where
-there are two, ours with one and with two threads follow.
+with smaller sets forced; other engines as in `bitfactor.bench.engines`. All run in turns, pinned to one
+core. Where there are two, ours with one and with two threads follow.
 
     python benchmarks/engines.py [--core 1] [--runs 50] [--json FILE]
 
@@ -22,18 +22,18 @@ import numpy as np
 import torch
 
 import bitfactor
-from bitfactor.cli.rivals import engines_of
-from bitfactor.cli.timing import interleaved
+from bitfactor.bench.engines import engines_of
+from bitfactor.bench.timing import interleaved
 from bitfactor.machine import processor
 from bitfactor.recipes import recipe_named
 from bitfactor.runtime import Session, instruction_sets
 from bitfactor.training import build
 
 NETWORKS = {"ResNet-18 at 224": "imagenet-resnet18", "hourglass at 256": "mpii-hourglass"}
-RIVALS = ("torch", "onnxruntime", "openvino")
+ENGINES = ("torch", "onnxruntime", "openvino")
 FORCED = ("avx512", "avx2")
 TWO_THREADS = 1.7  # times as fast as one, on two cores
-# By network: the words of the name of one of ours, of a rival's, and how many times as fast ours is to be.
+# By network: words of the name of one of ours, of another engine's, and how many times as fast ours is to be.
 GOALS = {
     "ResNet-18 at 224": [
         ("amx medium", "OpenVINO int8", 1.3),
@@ -68,8 +68,8 @@ def measured(path: Path, runs: int) -> list[dict]:
     sessions |= {f"bitfactor {isa}": Session(path, threads=1, isa=isa) for isa in sets}
     x = np.random.default_rng(0).standard_normal((1, *session.input_shape), np.float32)
     engines = {name: lambda session=session: session(x) for name, session in sessions.items()}
-    for rival in RIVALS:
-        engines |= engines_of(rival, session.model.graph, x, threads=1)
+    for engine in ENGINES:
+        engines |= engines_of(engine, session.model.graph, x, threads=1)
     return interleaved(engines, runs)
 
 
@@ -94,8 +94,8 @@ def outcome(ours: dict, other: dict, goal: float) -> dict:
 def outcomes(network: str, engines: list[dict], threads: list[dict]) -> list[dict]:
     """What became of each goal; a set that this machine lacks has none."""
     pairs = [
-        (find(engines, f"bitfactor {ours}"), find(engines, rival), goal)
-        for ours, rival, goal in GOALS[network]
+        (find(engines, f"bitfactor {ours}"), find(engines, other), goal)
+        for ours, other, goal in GOALS[network]
     ]
     if threads:
         pairs.append((*threads, TWO_THREADS))
@@ -125,7 +125,7 @@ def main() -> None:
     options = parser.parse_args()
     cores = os.sched_getaffinity(0)
     results = {}
-    versions = " ".join(f"{name} {version(name)}" for name in ("numpy", *RIVALS))
+    versions = " ".join(f"{name} {version(name)}" for name in ("numpy", *ENGINES))
     print(f"{processor()}, core {options.core}, {options.runs} interleaved runs; {versions}")
     for network, recipe in NETWORKS.items():
         with tempfile.TemporaryDirectory() as folder:

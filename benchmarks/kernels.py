@@ -75,10 +75,10 @@ class Figure:
     def __str__(self) -> str:
         shape = f"{self.channels}x{self.size}x{self.size}"
         share = f"{self.gmacs / self.peak_gmacs:5.0%}" if self.peak_gmacs else "    -"
-        rival = "" if self.openvino is None else f", OpenVINO takes {self.openvino:.2f} times as long"
+        beside = "" if self.openvino is None else f", OpenVINO takes {self.openvino:.2f} times as long"
         return (
             f"{self.isa:7} {shape:>10} {self.epilogue:8} {self.milliseconds:6.3f} ms"
-            f" {self.gmacs:7.1f} GMAC/s {share} of {self.peak_gmacs:.0f}{rival}"
+            f" {self.gmacs:7.1f} GMAC/s {share} of {self.peak_gmacs:.0f}{beside}"
         )
 
 
@@ -92,7 +92,7 @@ def chain_runner(engine: str, channels: int, size: int, layers: int, residual: b
     graph = chain(channels, size, layers, residual)
     x = np.random.default_rng(1).standard_normal((1, *graph.input.shape), np.float32)
     if engine == OPENVINO:
-        from bitfactor.cli.rivals.with_openvino import binary_engine
+        from bitfactor.bench.engines.with_openvino import binary_engine
 
         return binary_engine(graph, x, threads=1)
     run = runner(graph, engine)
@@ -120,7 +120,7 @@ def measure(program: Path, engines: Sequence[str], channels: int, size: int) -> 
             best[key] = min(best[key], seconds(run))
     figures = []
     for residual in (False, True):
-        layer, *rival = ((best[e, residual, 1 + LAYERS] - best[e, residual, 1]) / LAYERS for e in engines)
+        layer, *other = ((best[e, residual, 1 + LAYERS] - best[e, residual, 1]) / LAYERS for e in engines)
         products = 9 * channels * channels * size * size
         figure = Figure(
             engines[0],
@@ -130,7 +130,7 @@ def measure(program: Path, engines: Sequence[str], channels: int, size: int) -> 
             1e3 * layer,
             products / layer / 1e9,
             peak / 1e9,
-            rival[0] / layer if rival else None,
+            other[0] / layer if other else None,
         )
         figures.append(figure)
     return figures

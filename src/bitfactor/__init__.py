@@ -1,35 +1,79 @@
 """Binary neural networks trained through matrix and tensor decompositions, run as 1-bit weights on a CPU.
 
-`bitfactor.runtime` and `bitfactor.format` need numpy and safetensors alone. The names below need torch
-(`pip install bitfactor[train]`) and import it when first used.
+The names below are imported when first used. Those of a file (`Session`, `bench`, ...) need numpy and
+safetensors alone; those of training need torch (`pip install 'bitfactor[train]'`).
+
+    plan = bitfactor.binarize_(model, bitfactor.Binarization(latent="tucker"))    # any torch model
+    bitfactor.export(model, "net.safetensors", example)
+    scores = bitfactor.Session("net.safetensors")(x)                              # without torch
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
+from bitfactor.errors import imported, near_matches
+
 if TYPE_CHECKING:
+    from bitfactor import decompositions as decompositions
     from bitfactor import models as models
+    from bitfactor import nn as nn
+    from bitfactor import recipes as recipes
+    from bitfactor import zoo as zoo
+    from bitfactor.api.ablate import ablate as ablate
+    from bitfactor.api.report import report as report
+    from bitfactor.bench.bench import bench as bench
     from bitfactor.convert import Binarization as Binarization
     from bitfactor.convert import binarize_ as binarize_
     from bitfactor.convert import summary as summary
+    from bitfactor.errors import InputError as InputError
     from bitfactor.exporter import export as export
+    from bitfactor.format import InputSpec as InputSpec
+    from bitfactor.runtime import Session as Session
+    from bitfactor.training import Optimization as Optimization
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Binarization": "bitfactor.convert",
-    "binarize_": "bitfactor.convert",
-    "summary": "bitfactor.convert",
-    "export": "bitfactor.exporter",
-    "models": "bitfactor",
+# Where each public name is from; "" for a room, which is the module of that name.
+_WITHOUT_TORCH = {
+    "InputError": "errors",
+    "InputSpec": "format",
+    "Session": "runtime",
+    "bench": "",
+    "zoo": "",
 }
+_WITH_TORCH = {
+    "Binarization": "convert",
+    "Optimization": "training",
+    "ablate": "api.ablate",
+    "binarize_": "convert",
+    "decompositions": "",
+    "export": "exporter",
+    "models": "",
+    "nn": "",
+    "recipes": "",
+    "report": "",
+    "summary": "convert",
+}
+_HOMES = _WITHOUT_TORCH | _WITH_TORCH
 
-__all__ = ["Binarization", "binarize_", "export", "models", "summary"]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> object:
-    if name == "models":
-        return importlib.import_module("bitfactor.models")
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'bitfactor' has no attribute {name!r}")
+    if name not in _HOMES:
+        if name.startswith("__"):  # what Python itself asks for
+            raise AttributeError(f"module 'bitfactor' has no attribute {name!r}")
+        hint = near_matches(name, __all__)
+        raise AttributeError(f"module 'bitfactor' has no attribute {name!r}; {hint}", name=name)
+    room = _HOMES[name] or name
+    if name in _WITH_TORCH:
+        module = imported(f"bitfactor.{room}", f"bitfactor.{name}", "train")
+    else:
+        module = importlib.import_module(f"bitfactor.{room}")
+    value: object = getattr(module, name) if _HOMES[name] else module
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__} - {"TYPE_CHECKING", "importlib", "imported", "near_matches"})

@@ -57,10 +57,24 @@ def expect(where: str, value: object, annotation: Any) -> None:
     """
     if _fits(value, annotation):
         return
-    choices = [one for part in _members(annotation) if get_origin(part) is Literal for one in get_args(part)]
     raise InputError(
-        where, expected=described(annotation), found=shown(value), fix=_fix(value, annotation, choices)
+        where,
+        expected=described(annotation),
+        found=shown(value),
+        fix=_fix(value, annotation, choices_in(annotation)),
     )
+
+
+def choices_in(annotation: Any) -> list[object]:
+    """Return the values that an annotation lists, those of its elements too.
+
+    >>> choices_in(Literal["svd", "tucker"] | None)
+    ['svd', 'tucker']
+    """
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    parts = [part for part in get_args(annotation) if part is not Ellipsis]
+    return [one for part in parts for one in choices_in(part)]
 
 
 def check_fields(options: Any, where: str = "") -> None:

@@ -77,7 +77,7 @@ def refused(capfd, tmp_path):
         printed = capfd.readouterr()
         assert printed.out == ""
         (line,) = printed.err.splitlines()
-        assert line.startswith("bitfactor: ")
+        assert line.startswith("bitfactor")
         assert ": expected " in line
         return line
 

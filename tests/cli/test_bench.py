@@ -1,4 +1,4 @@
-"""Rivals compute the float twin; what is missing is named; the chart is a picture."""
+"""Engines compute the full-precision baseline; what is missing is named; the chart is a picture."""
 
 import json
 import subprocess
@@ -10,11 +10,11 @@ import onnxruntime
 import pytest
 import torch
 
+from bitfactor.bench.engines import engines_of
+from bitfactor.bench.engines.baseline import full_precision
+from bitfactor.bench.engines.onnx_baseline import onnx_baseline
+from bitfactor.bench.engines.with_torch import Baseline
 from bitfactor.cli import main
-from bitfactor.cli.rivals import engines_of
-from bitfactor.cli.rivals.onnx_twin import onnx_twin
-from bitfactor.cli.rivals.twin import float_twin
-from bitfactor.cli.rivals.with_torch import Twin
 from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save
 from bitfactor.format.file import golden_input
 from bitfactor.runtime import reference
@@ -28,7 +28,7 @@ def floats(*shape: int) -> np.ndarray:
 
 
 def graph() -> Graph:
-    """An op of every kind that a float twin may hold, on (16, 8, 8)."""
+    """An op of every kind that a full-precision baseline may hold, on (16, 8, 8)."""
     nodes = []
 
     def add(op: str, *inputs: str, tensors: dict | None = None, **attributes: object) -> str:
@@ -74,21 +74,21 @@ def file(network, tmp_path_factory):
     return path
 
 
-def test_the_twin_is_real_valued_and_has_the_same_layers(network):
-    twin = float_twin(network)
-    assert {value.kind for value in twin.values.values()} == {"float32"}
-    assert [node.op for node in twin.nodes].count("conv2d") == 3
-    assert "scale" not in {node.op for node in twin.nodes}
-    assert twin.values[twin.outputs[0]].shape == network.values[network.outputs[0]].shape
+def test_the_baseline_is_real_valued_and_has_the_same_layers(network):
+    baseline = full_precision(network)
+    assert {value.kind for value in baseline.values.values()} == {"float32"}
+    assert [node.op for node in baseline.nodes].count("conv2d") == 3
+    assert "scale" not in {node.op for node in baseline.nodes}
+    assert baseline.values[baseline.outputs[0]].shape == network.values[network.outputs[0]].shape
 
 
-def test_torch_and_onnx_compute_the_twin(network):
+def test_torch_and_onnx_compute_the_baseline(network):
     x = floats(1, 16, 8, 8)
-    twin = float_twin(network)
-    (expected,) = reference.run(twin, x)
-    (in_torch,) = Twin(twin)(torch.from_numpy(x))
+    baseline = full_precision(network)
+    (expected,) = reference.run(baseline, x)
+    (in_torch,) = Baseline(baseline)(torch.from_numpy(x))
     np.testing.assert_allclose(in_torch.numpy(), expected, atol=1e-5)
-    session = onnxruntime.InferenceSession(onnx_twin(network).SerializeToString())
+    session = onnxruntime.InferenceSession(onnx_baseline(network).SerializeToString())
     np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, atol=1e-5)
 
 
@@ -99,10 +99,10 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("rival", KINDS)
-def test_rivals_run(network, rival):
-    engines = engines_of(rival, network, floats(1, 16, 8, 8), threads=1)
-    assert [name.split()[-1] for name in engines] == KINDS[rival]
+@pytest.mark.parametrize("engine", KINDS)
+def test_engines_run(network, engine):
+    engines = engines_of(engine, network, floats(1, 16, 8, 8), threads=1)
+    assert [name.split()[-1] for name in engines] == KINDS[engine]
     for run in engines.values():
         outputs = run()
         (found,) = outputs.values() if hasattr(outputs, "values") else outputs
@@ -110,9 +110,9 @@ def test_rivals_run(network, rival):
 
 
 def test_openvino_runs_its_binary_kernels(network):
-    from bitfactor.cli.rivals import with_openvino
+    from bitfactor.bench.engines import with_openvino
 
-    model = with_openvino._with_binary_kernels(with_openvino._read(onnx_twin(network)), network)
+    model = with_openvino._with_binary_kernels(with_openvino._read(onnx_baseline(network)), network)
     kinds = [operation.get_type_name() for operation in model.get_ordered_ops()]
     assert kinds.count("BinaryConvolution") == [node.op for node in network.nodes].count("binary_conv2d")
     assert kinds.count("Convolution") == 1
@@ -121,7 +121,7 @@ def test_openvino_runs_its_binary_kernels(network):
 ENDS_IN_A_THREAD = """
 import faulthandler, gc, os, signal, sys, threading
 import numpy as np
-from bitfactor.cli.rivals.with_openvino import binary_engine
+from bitfactor.bench.engines.with_openvino import binary_engine
 from bitfactor.format import load
 
 faulthandler.enable()
@@ -141,7 +141,7 @@ def test_a_signal_is_handled_after_openvino_ended_in_a_thread(file):
 
 def test_an_engine_that_is_not_installed_is_named(file, refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", None)
-    monkeypatch.delitem(sys.modules, "bitfactor.cli.rivals.with_openvino", raising=False)
+    monkeypatch.delitem(sys.modules, "bitfactor.bench.engines.with_openvino", raising=False)
     line = refused("bench", file, "--against", "openvino", "--runs", 1)
     assert "--against openvino: expected the package openvino" in line
     assert "pip install 'bitfactor[bench]'" in line

@@ -166,7 +166,7 @@ def test_command_writes_csv(study, tmp_path, capsys):
 
 def test_a_run_has_no_other_format(tmp_path, capsys):
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "x.md"), "--format", "markdown"]) == 2
-    assert "--format markdown: expected a study" in capsys.readouterr().err
+    assert "format: expected html for a run" in capsys.readouterr().err
 
 
 def test_damaged_study_is_one_line(study, tmp_path, capsys):

@@ -8,12 +8,15 @@ import os
 import sys
 from collections.abc import Sequence
 
+from bitfactor import __version__
 from bitfactor.errors import InputError, imported, near_matches
+from bitfactor.own_file import run_file
 
 COMMANDS = {
     "check-data": "find out what is wrong with a directory of pictures",
     "recipes": "list what can be trained",
-    "summary": "show a recipe's layers: binary or real, operations, bytes",
+    "check": "say whether a network becomes binary and runs from a file, before training",
+    "summary": "show the layers of a recipe or network: binary or real, operations, bytes",
     "train": "train a recipe, or go on where an interrupted run stopped",
     "ablate": "train a recipe for every combination of latent, scale and seed; resumable",
     "evaluate": "measure the accuracy of a run or of an exported file",
@@ -26,7 +29,12 @@ COMMANDS = {
     "report": "write a page with a run's curves, weights and predictions",
 }
 
-_USAGE = "usage: bitfactor COMMAND ...\n\n{}\n\n`bitfactor COMMAND --help` tells what a command takes."
+_USAGE = """usage: bitfactor COMMAND ...
+
+{}
+
+`bitfactor help COMMAND` or `bitfactor COMMAND --help` tells what a command takes; `bitfactor --version` the
+version. `bitfactor --import FILE.py COMMAND ...` runs a file first that registers latents or recipes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,15 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     A check that found problems returns 1; one whose reader has gone 141, as a shell would say.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(_USAGE.format("\n".join(f"  {name:10} {text}" for name, text in COMMANDS.items())))
-        return 0 if arguments else 2
     try:
-        status = _command(arguments[0])(arguments[1:]) or 0
+        status = _run(arguments)
         sys.stdout.flush()
         return status
     except InputError as error:
-        print(f"bitfactor: {' '.join(str(error).split())}", file=sys.stderr)
+        text = " ".join(str(error).split())
+        print(text if text.startswith("bitfactor") else f"{_program(arguments)}: {text}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # whoever read the output, `head` say, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -53,9 +59,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _run(arguments: Sequence[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help") or list(arguments) == ["help"]:
+        print(_USAGE.format("\n".join(f"  {name:10} {text}" for name, text in COMMANDS.items())))
+        return 0 if arguments else 2
+    name, rest = arguments[0], arguments[1:]
+    if name in ("-V", "--version", "version"):
+        print(f"bitfactor {__version__}")
+        return 0
+    if name == "--import":
+        return _run(_imported(rest))
+    if name == "help":
+        return _run([*rest, "--help"])
+    return _command(name)(rest) or 0
+
+
+def _imported(arguments: Sequence[str]) -> Sequence[str]:
+    """Run the file that comes first, and return the other arguments."""
+    if not arguments:
+        raise InputError("--import", expected="a Python file", found="nothing", fix="name one")
+    run_file(arguments[0])
+    return arguments[1:]
+
+
+def _program(arguments: Sequence[str]) -> str:
+    """Return how a message names the command."""
+    return f"bitfactor {arguments[0]}" if arguments and arguments[0] in COMMANDS else "bitfactor"
+
+
 def _command(name: str):  # type: ignore[no-untyped-def]
     if name not in COMMANDS:
-        raise InputError("command", expected="a command", found=repr(name), fix=near_matches(name, COMMANDS))
+        raise InputError(
+            "bitfactor",
+            expected="a command",
+            found=repr(name),
+            fix=f"{near_matches(name, COMMANDS)}; see `bitfactor help`",
+        )
     without_torch = {
         "check-data": "cli",
         "evaluate": "cli",

@@ -10,7 +10,7 @@ import tyro
 
 from bitfactor.cli.arguments import Output, parse
 from bitfactor.cli.export_onnx import export_as_onnx
-from bitfactor.cli.output import print_json
+from bitfactor.cli.output import print_result
 from bitfactor.errors import InputError
 from bitfactor.exporter import ExportReport, Real
 from bitfactor.recipes.exporting import export_run
@@ -18,6 +18,10 @@ from bitfactor.training import Run
 
 if TYPE_CHECKING:
     from bitfactor.exporter.onnx import OnnxReport
+
+
+Form = Literal["bitfactor", "onnx"]
+_FORMATS: dict[str, Form] = {".safetensors": "bitfactor", ".onnx": "onnx"}
 
 
 @dataclass(frozen=True)
@@ -30,8 +34,9 @@ class Arguments:
     """File to write."""
     best: bool = False
     """Take the checkpoint of its best epoch in place of the last."""
-    format: Literal["bitfactor", "onnx", "qonnx"] = "bitfactor"
-    """A model file of bitfactor; standard ONNX; ONNX whose signs are QONNX's BipolarQuant."""
+    format: Literal["bitfactor", "onnx", "qonnx"] | None = None
+    """A model file of bitfactor; standard ONNX; ONNX whose signs are QONNX's BipolarQuant. Left out, what
+    the name's ending says."""
     real: Real = "float32"
     """How weights of real-valued layers are stored."""
     json: bool = False
@@ -41,6 +46,35 @@ class Arguments:
 def main(arguments: Sequence[str]) -> None:
     """Export and print the report."""
     options = parse(Arguments, "export", arguments)
+    _expect_possible(options)
+    form = options.format or _FORMATS[options.output.suffix.lower()]
+    if form == "bitfactor":
+        report: ExportReport | OnnxReport = _export(options, options.output)
+    else:
+        report = export_as_onnx(options.run, options.output, form, partial(_export, options))
+    print_result(report, as_json=options.json)
+
+
+def _expect_possible(options: Arguments) -> None:
+    """Raise InputError where the flags contradict each other or the name of the file."""
+    output, suffix = options.output, options.output.suffix.lower()
+    if output.is_dir():
+        fix = f"name a file, {output / 'net.safetensors'} say"
+        raise InputError(f"--output {output}", expected="a file to write", found="a directory", fix=fix)
+    if suffix not in _FORMATS:
+        found = suffix or "no ending"
+        raise InputError(
+            f"--output {output}", expected="a name in .safetensors or .onnx", found=found, fix="rename it"
+        )
+    form = options.format
+    if form and (form == "bitfactor") != (_FORMATS[suffix] == "bitfactor"):
+        ending = ".safetensors" if form == "bitfactor" else ".onnx"
+        raise InputError(
+            f"--output {output}",
+            expected=f"a name in {ending} with --format {form}",
+            found=suffix,
+            fix="rename it, or leave out --format",
+        )
     if options.run.is_file() and (options.best or options.real != "float32"):
         raise InputError(
             options.run,
@@ -48,14 +82,6 @@ def main(arguments: Sequence[str]) -> None:
             found="an exported file, whose weights are what they are",
             fix="name the run, or leave these flags out",
         )
-    if options.format == "bitfactor":
-        report: ExportReport | OnnxReport = _export(options, options.output)
-    else:
-        report = export_as_onnx(options.run, options.output, options.format, partial(_export, options))
-    if options.json:
-        print_json(report.to_dict())
-    else:
-        print(report)
 
 
 def _export(options: Arguments, output: Path) -> ExportReport:

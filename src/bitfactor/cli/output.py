@@ -2,10 +2,19 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.table import Table
+
+
+class Printable(Protocol):
+    """What a library function returns."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types."""
+        ...
+
 
 status = Console(stderr=True, highlight=False)
 
@@ -20,6 +29,14 @@ class _Output(Console):
 def print_json(value: Any) -> None:
     """Print `value` as JSON on stdout."""
     print(json.dumps(value, indent=2))
+
+
+def print_result(result: Printable, *, as_json: bool) -> None:
+    """Print what a library function returned: for people, or as JSON."""
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        print(result)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:

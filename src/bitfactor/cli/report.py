@@ -3,16 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import tyro
 
-from bitfactor.cli.arguments import Output, parse
-from bitfactor.cli.output import print_json
-from bitfactor.errors import InputError
-from bitfactor.report.study import is_study
-
-Format = Literal["html", "markdown", "csv"]
+from bitfactor.api.report import Format, report
+from bitfactor.cli.arguments import OptionalOutput, parse
+from bitfactor.cli.output import print_result
 
 
 @dataclass(frozen=True)
@@ -25,8 +21,8 @@ class Arguments:
 
     directory: tyro.conf.Positional[Path]
     """Directory of a run or of a study."""
-    output: Output
-    """File to write."""
+    output: OptionalOutput = None
+    """File to write; report.html (or .md, .csv) in the directory if left out."""
     format: Format = "html"
     """Of a study: one page, Markdown with a folder of figures beside it, or one line per training."""
     data: Path | None = None
@@ -38,24 +34,5 @@ class Arguments:
 def main(arguments: Sequence[str]) -> None:
     """Write the page."""
     options = parse(Arguments, "report", arguments)
-    found: dict[str, object] = {}
-    if is_study(options.directory):
-        from bitfactor.cli.report_study import write_study
-
-        found = write_study(options.directory, options.output, options.format, options.data)
-    else:
-        _write_run(options)
-    if options.json:
-        print_json({"output": str(options.output), **found})
-    else:
-        print(options.output)
-
-
-def _write_run(options: Arguments) -> None:
-    if options.format != "html":
-        raise InputError(
-            f"--format {options.format}", expected="a study", found="none", fix="leave it out for a run"
-        )
-    from bitfactor.cli.report_run import write_run_page
-
-    write_run_page(options.directory, options.output, options.data)
+    written = report(options.directory, options.output, format=options.format, data=options.data)
+    print_result(written, as_json=options.json)

@@ -1,17 +1,21 @@
-"""`bitfactor summary RECIPE`."""
+"""`bitfactor summary RECIPE` and `bitfactor summary FILE.py:NAME`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bitfactor.cli.output import print_json
+from bitfactor.cli.arguments import parse
+from bitfactor.cli.output import print_result
+from bitfactor.cli.own_model import OwnArguments
 from bitfactor.cli.recipe_argument import parse_recipe
-from bitfactor.convert import summary
+from bitfactor.convert import Summary, binarize_, summary
+from bitfactor.errors import InputError
+from bitfactor.recipes.own import is_spec
 from bitfactor.training import build
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Show a recipe's layers: binary or real, operations by bit width, bytes."""
+    """Show a recipe's layers: binary or full precision, operations by bit width, bytes."""
 
     json: bool = False
     """Print JSON."""
@@ -19,9 +23,25 @@ class Arguments:
 
 def main(arguments: Sequence[str]) -> None:
     """Print the layer table."""
-    recipe, options = parse_recipe("summary", Arguments(), arguments)
-    result = summary(build(recipe), (1, *recipe.input_shape))
-    if options.json:
-        print_json(result.to_dict())
-    else:
-        print(result)
+    if arguments and is_spec(arguments[0]):
+        options = parse(OwnArguments, "summary", arguments)
+        print_result(_own(options), as_json=options.json)
+        return
+    recipe, own = parse_recipe("summary", Arguments(), arguments)
+    print_result(summary(build(recipe), (1, *recipe.input_shape)), as_json=own.json)
+
+
+def _own(options: OwnArguments) -> Summary:
+    model = options.network()
+    binarize_(model, options.binarization, options.keep_real)
+    try:
+        return summary(model, (1, *options.input))
+    except InputError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise InputError(
+            options.model,
+            expected=f"a network that takes one input of shape {options.input}",
+            found=f"{type(error).__name__}: {error}",
+            fix="name its shape with --input",
+        ) from error

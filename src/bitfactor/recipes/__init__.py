@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bitfactor.checks import expect
 from bitfactor.errors import InputError, near_matches
 from bitfactor.format import ModelFile
 from bitfactor.recipes.cifar import cifar10_resnet18, cifar100_resnet18
@@ -13,6 +15,7 @@ from bitfactor.recipes.folder import folder_resnet18
 from bitfactor.recipes.imagenet import imagenet_resnet18
 from bitfactor.recipes.lsp import lsp_hourglass, lsp_hourglass_small
 from bitfactor.recipes.mpii import mpii_hourglass
+from bitfactor.recipes.own import with_own_model
 from bitfactor.training import Recipe, Run
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
@@ -27,6 +30,31 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 }
 
 
+def register(name: str, build: Callable[[], Recipe]) -> None:
+    """Let `name` stand for the recipe that `build` returns, with data of one's own too.
+
+    A file that does so is run by `bitfactor --import FILE.py COMMAND ...`.
+
+    Raises
+    ------
+    InputError
+        If the name is taken, cannot stand on a command line, or `build` is no function.
+
+    Example
+    -------
+    >>> bitfactor.recipes.register("my-digits", lambda: replace(digits(), name="my-digits"))
+    """
+    expect("register(name)", name, str)
+    expect("register(build)", build, Callable)
+    if name.startswith("-") or not name or len(name.split()) != 1:
+        raise InputError("recipe", expected="a name of one word", found=repr(name), fix="use dashes")
+    if RECIPES.get(name, build) is not build:
+        raise InputError(
+            "recipe", expected="a new name", found=f"{name!r}, which is one", fix="choose another"
+        )
+    RECIPES[name] = build
+
+
 def recipe_named(name: str) -> Recipe:
     """Return the recipe called `name`.
 
@@ -39,7 +67,7 @@ def recipe_named(name: str) -> Recipe:
         raise InputError(
             "recipe", expected="the name of a recipe", found=repr(name), fix=near_matches(name, RECIPES)
         )
-    return RECIPES[name]()
+    return replace(RECIPES[name](), name=name)
 
 
 def provenance_of(recipe: Recipe) -> dict[str, str]:
@@ -77,12 +105,17 @@ def recipe_of(run: Run) -> Recipe:
     InputError
         If `run` is no run, or its settings are not those of this version.
     """
-    settings = run.settings()
-    return _with_settings(recipe_named(str(settings.get("recipe"))), settings, run.recipe)
+    return recipe_of_settings(run.settings(), run.recipe)
+
+
+def recipe_of_settings(settings: dict[str, Any], where: object) -> Recipe:
+    """Return the recipe that gives these settings, see `Recipe.settings`; `where` stands in messages."""
+    return _with_settings(recipe_named(str(settings.get("recipe"))), settings, where)
 
 
 def _with_settings(recipe: Recipe, settings: dict[str, Any], where: object) -> Recipe:
     try:
+        recipe = with_own_model(recipe, settings["model"])
         return recipe.with_settings(settings)
     except (KeyError, TypeError) as error:
         raise InputError(

@@ -41,13 +41,15 @@ def histograms(values: Mapping[str, Array], x_label: str, marks: Sequence[float]
         figure = Figure(figsize=(2.3 * columns, 1.8 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for ax, (name, array) in zip(axes, values.items(), strict=False):
-            ax.hist(np.ravel(array), bins=40, color=BLUE, alpha=0.85)
+            bins = int(np.clip(np.sqrt(array.size), 8, 40))  # a few values in many bins are a comb
+            ax.hist(np.ravel(array), bins=bins, color=BLUE, alpha=0.85)
             for mark in marks:
                 ax.axvline(mark, color=ORANGE, linewidth=1)
             ax.set_title(name, loc="left")
             ax.set_yticks([])
         _hide(axes[len(values) :])
         figure.supxlabel(x_label, fontsize=9)
+        figure.supylabel("how many", fontsize=9)
         return svg(figure)
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from bitfactor.study import Job
+from bitfactor.study.schedule import Job
 
 _COLOURS = {"waiting": "dim", "running": "cyan", "finished": "green", "failed": "red"}
 

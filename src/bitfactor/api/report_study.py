@@ -1,4 +1,4 @@
-"""`bitfactor report STUDY -o FILE`: the page of a study."""
+"""The page of a study."""
 
 import json
 from collections.abc import Mapping
@@ -6,9 +6,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
+from bitfactor.api.network import network_at
+from bitfactor.api.pose_page import examples
+from bitfactor.api.poses import find_joints, people_of
 from bitfactor.atomic import replacing
-from bitfactor.cli.bench import bench
-from bitfactor.cli.output import status
+from bitfactor.bench import BenchReport, bench
 from bitfactor.format import load
 from bitfactor.report.document import Figure
 from bitfactor.report.html import write_document
@@ -18,7 +22,6 @@ from bitfactor.report.study.directory import REAL, Cell, Study, read_study
 from bitfactor.report.study.finding import caution, finding
 from bitfactor.report.study.lines import cells_csv
 from bitfactor.report.study.page import document
-from bitfactor.runtime import Session
 
 _RUNS = 50
 _PEOPLE = 4
@@ -84,12 +87,12 @@ def _with_speed(study: Study) -> Study:
     known: Mapping[str, Any] = study.speed["cells"] if study.speed else {}
     if all(known.get(name, {}).get("bytes") == file.stat().st_size for name, file in files.items()):
         return study
-    measured = {}
+    measured, status = {}, Console(stderr=True, highlight=False)
     for name, file in files.items():
         status.print(f"timing {name}")
-        measured[name] = bench([Session(file, threads=1)], ("torch",), _RUNS)
+        measured[name] = bench(file, against=("torch",), runs=_RUNS)
     speed = {
-        "machine": next(iter(measured.values()))["machine"],
+        "machine": next(iter(measured.values())).machine,
         "runs": _RUNS,
         "cells": {name: _sizes(files[name], found) for name, found in measured.items()},
     }
@@ -98,14 +101,14 @@ def _with_speed(study: Study) -> Study:
     return replace(study, speed=speed)
 
 
-def _sizes(file: Path, found: Mapping[str, Any]) -> dict[str, Any]:
-    ours, *others = found["engines"]
+def _sizes(file: Path, found: BenchReport) -> dict[str, Any]:
+    ours, *others = found.engines
     torch = next(engine for engine in others if "float32" in engine["name"])
     return {
         "bytes": file.stat().st_size,
         "float_bytes": load(file).report["float_bytes"],
         "torch_times": torch["median_ms"] / ours["median_ms"],
-        "engines": found["engines"],
+        "engines": list(found.engines),
     }
 
 
@@ -127,9 +130,6 @@ def _examples(study: Study, data: Path | None) -> list[Figure]:
     cells = [cell for cell in study.finished if cell.row != REAL and _network(study, cell).exists()]
     if data is None or not cells:
         return []
-    from bitfactor.api.network import network_at
-    from bitfactor.api.pose_page import examples
-    from bitfactor.api.poses import find_joints, people_of
     from bitfactor.report.poses import montage
 
     best = max(cells, key=lambda cell: cell.metric(study.headline) or 0.0)

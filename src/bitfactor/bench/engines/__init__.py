@@ -9,24 +9,24 @@ from numpy.typing import NDArray
 from bitfactor.errors import imported
 from bitfactor.format import Graph
 
-Rival = Literal["torch", "onnxruntime", "openvino"]
+Engine = Literal["torch", "onnxruntime", "openvino"]
 Run = Callable[[], object]
 
-_MODULES: dict[Rival, str] = {
+ENGINES: dict[Engine, str] = {
     "torch": "with_torch",
     "onnxruntime": "with_onnxruntime",
     "openvino": "with_openvino",
 }
 
 
-def engines_of(rival: Rival, graph: Graph, x: NDArray[np.float32], threads: int) -> Mapping[str, Run]:
-    """Return name -> a call that runs the float twin of `graph`, or the like, on x, for each number type.
+def engines_of(engine: Engine, graph: Graph, x: NDArray[np.float32], threads: int) -> Mapping[str, Run]:
+    """Return name -> a call that runs the full-precision baseline of `graph`, or the like, for each dtype.
 
     Raises
     ------
     InputError
         If a package that the engine needs is not installed.
     """
-    module = imported(f"bitfactor.cli.rivals.{_MODULES[rival]}", f"--against {rival}", "bench")
+    module = imported(f"bitfactor.bench.engines.{ENGINES[engine]}", f"--against {engine}", "bench")
     engines: Mapping[str, Run] = module.engines(graph, x, threads)
     return engines

@@ -1,4 +1,4 @@
-"""`bitfactor report RUN -o FILE.html`: the page of one training."""
+"""The page of one training."""
 
 from pathlib import Path
 
@@ -10,14 +10,13 @@ from torch import nn
 from bitfactor.api.classes import ClassEvaluation, classify
 from bitfactor.api.images import images_of
 from bitfactor.api.network import Network, network_at
-from bitfactor.cli.bench import bench
+from bitfactor.bench import bench
 from bitfactor.convert import summary
 from bitfactor.data.evaluation_set import EvaluationSet
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer
 from bitfactor.recipes import recipe_of
 from bitfactor.report import Page, Section, curves, gallery, histograms
-from bitfactor.runtime import Session
 from bitfactor.training import Classification, Recipe, Run, restore
 
 _SHOWN = 48
@@ -72,15 +71,15 @@ def _sizes(model: nn.Module, recipe: Recipe) -> Section:
 def _exported(path: Path, images: EvaluationSet, in_torch: ClassEvaluation) -> Section:
     outcome = classify(network_at(path), images)
     same = int((in_torch.found == outcome.found).sum())
-    engines = bench([Session(path, threads=1)], ("torch",), 200)
+    engines = bench(path, against=("torch",))
     return Section(
         f"Exported: {path.name}",
-        f"One bit per binary weight; timed on one thread, one picture at a time, on {engines['machine']}.",
+        f"One bit per binary weight; timed on one thread, one picture at a time, on {engines.machine}.",
         [
             ("accuracy", f"{outcome.accuracy:.2%}"),
             ("same prediction as torch", f"{same} of {len(outcome.found)}"),
             ("bytes", f"{path.stat().st_size:,}"),
-            *((f"time, {e['name']}", f"{e['median_ms']:.3f} ms (median)") for e in engines["engines"]),
+            *((f"time, {e['name']}", f"{e['median_ms']:.3f} ms (median)") for e in engines.engines),
         ],
     )
 

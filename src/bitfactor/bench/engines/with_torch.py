@@ -1,4 +1,4 @@
-"""The float twin in torch: float32, and bfloat16 by autocast; channels last, which its CPU kernels prefer."""
+"""The full-precision baseline in torch: float32, and bfloat16 by autocast; channels last is fastest."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,33 +9,33 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitfactor.cli.rivals import Run
-from bitfactor.cli.rivals.twin import float_twin
+from bitfactor.bench.engines import Run
+from bitfactor.bench.engines.baseline import full_precision
 from bitfactor.format import Graph, Node
 from bitfactor.format.graph import real_weight
 
 
 def engines(graph: Graph, x: NDArray[np.float32], threads: int) -> Mapping[str, Run]:
-    """Return the twin in each number type."""
+    """Return the baseline in each dtype."""
     torch.set_num_threads(threads)
-    twin = Twin(float_twin(graph))
+    baseline = Baseline(full_precision(graph))
     tensor = torch.from_numpy(x)
     if tensor.ndim == 4:
         tensor = tensor.to(memory_format=torch.channels_last)
 
     @torch.inference_mode()
     def float32() -> object:
-        return twin(tensor)
+        return baseline(tensor)
 
     @torch.inference_mode()
     def bfloat16() -> object:
         with torch.autocast("cpu", torch.bfloat16):
-            return twin(tensor)
+            return baseline(tensor)
 
     return {f"torch {torch.__version__} {run.__name__}": run for run in (float32, bfloat16)}
 
 
-class Twin:
+class Baseline:
     """Runs a graph that has no binary layers, on (N, *shape of the input)."""
 
     def __init__(self, graph: Graph) -> None:

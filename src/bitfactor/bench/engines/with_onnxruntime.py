@@ -1,4 +1,4 @@
-"""The float twin in ONNX Runtime: float32, and 8 bits by static quantisation (QDQ, per channel)."""
+"""The full-precision baseline in ONNX Runtime: float32, and 8 bits by quantisation (QDQ, per channel)."""
 
 from collections.abc import Mapping
 
@@ -7,14 +7,14 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from bitfactor.cli.rivals import Run
-from bitfactor.cli.rivals.onnx_twin import onnx_twin, quantised
+from bitfactor.bench.engines import Run
+from bitfactor.bench.engines.onnx_baseline import onnx_baseline, quantised
 from bitfactor.format import Graph
 
 
 def engines(graph: Graph, x: NDArray[np.float32], threads: int) -> Mapping[str, Run]:
-    """Return the twin in each number type."""
-    proto = onnx_twin(graph)
+    """Return the baseline in each dtype."""
+    proto = onnx_baseline(graph)
     models = {"float32": proto, "int8": quantised(proto, x)}
     version = onnxruntime.__version__
     return {f"ONNX Runtime {version} {kind}": _run(model, x, threads) for kind, model in models.items()}

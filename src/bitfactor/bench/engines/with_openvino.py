@@ -1,7 +1,7 @@
-"""The float twin in OpenVINO: float32, bfloat16 and 8 bits; the network itself in its binary kernels.
+"""The full-precision baseline in OpenVINO: float32, bfloat16, 8 bits; the network itself in binary kernels.
 
 Nothing converts a network to its operation BinaryConvolution. Here it takes the place of each convolution of
-the twin that stands for a binary one, with a FakeQuantize to two levels, which is OpenVINO's sign, in front.
+the baseline that stands for a binary one, with a FakeQuantize to two levels, OpenVINO's sign, in front.
 It has no grouped form, and no padding that contributes 0: it pads with -1, which is the same work.
 """
 
@@ -14,14 +14,14 @@ import openvino as ov
 import openvino.opset1 as ops
 from numpy.typing import NDArray
 
-from bitfactor.cli.rivals import Run
-from bitfactor.cli.rivals.onnx_twin import onnx_twin, quantised
+from bitfactor.bench.engines import Run
+from bitfactor.bench.engines.onnx_baseline import onnx_baseline, quantised
 from bitfactor.format import Graph, Node, unpack_signs
 
 
 def engines(graph: Graph, x: NDArray[np.float32], threads: int) -> Mapping[str, Run]:
-    """Return the twin in each number type, and the binary network where OpenVINO can express it."""
-    proto = onnx_twin(graph)
+    """Return the baseline in each dtype, and the binary network where OpenVINO can express it."""
+    proto = onnx_baseline(graph)
     models = {
         "float32": (_read(proto), "f32"),
         "bfloat16": (_read(proto), "bf16"),
@@ -40,7 +40,7 @@ def engines(graph: Graph, x: NDArray[np.float32], threads: int) -> Mapping[str, 
 
 def binary_engine(graph: Graph, x: NDArray[np.float32], threads: int) -> Run:
     """Return the network in OpenVINO's binary kernels; its binary convolutions must have one group."""
-    model = _with_binary_kernels(_read(onnx_twin(graph)), graph)
+    model = _with_binary_kernels(_read(onnx_baseline(graph)), graph)
     return _run(model, "f32", x, threads)
 
 

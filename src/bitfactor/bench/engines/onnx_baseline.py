@@ -1,4 +1,4 @@
-"""The float twin as ONNX, in float32 and quantised to 8 bits."""
+"""The full-precision baseline as ONNX, in float32 and quantised to 8 bits."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from bitfactor.cli.rivals.twin import float_twin
+from bitfactor.bench.engines.baseline import full_precision
 from bitfactor.exporter.onnx import to_onnx
 from bitfactor.format import Graph, ModelFile
 
 _CALIBRATION = 4  # noise: the ranges are not those of real pictures, the time is the same
 
 
-def onnx_twin(graph: Graph) -> onnx.ModelProto:
-    """Return the float twin of `graph` for one sample."""
-    proto = to_onnx(ModelFile(float_twin(graph), ()))
+def onnx_baseline(graph: Graph) -> onnx.ModelProto:
+    """Return the full-precision baseline of `graph` for one sample."""
+    proto = to_onnx(ModelFile(full_precision(graph), ()))
     for value in (*proto.graph.input, *proto.graph.value_info, *proto.graph.output):
         value.type.tensor_type.shape.dim[0].dim_value = 1
     return proto

@@ -1,8 +1,8 @@
-"""The float twin of a binary network: the same layers, with real-valued weights and activations.
+"""The full-precision baseline of a binary network: the same layers, weights and activations in float32.
 
-A sign becomes a ReLU, a binary layer a real-valued one. Alpha is left out, as a float network has none; batch
-norms are folded away as far as the file has them folded. So the twin is never slower than the float network
-that a user would have trained.
+A sign becomes a ReLU, a binary layer one in float32. Alpha is left out, as a full-precision network has none;
+batch norms are folded away as far as the file has them folded. So it is never slower than the network that a
+user would have trained in full precision.
 """
 
 import math
@@ -15,8 +15,8 @@ from bitfactor.format import Graph, Node, unpack_signs
 _LAYERS = {"binary_conv2d": "conv2d", "binary_linear": "linear"}
 
 
-def float_twin(graph: Graph) -> Graph:
-    """Return the twin; its nodes keep their names, and its weights the signs, divided by sqrt(fan-in)."""
+def full_precision(graph: Graph) -> Graph:
+    """Return the baseline; its nodes keep their names, and its weights the signs, divided by sqrt(fan-in)."""
     renamed: dict[str, str] = {}
     nodes: list[Node] = []
     operations = {node.name: node.op for node in graph.nodes}

@@ -1,0 +1,66 @@
+"""One training of a study, in a process of its own."""
+
+import fcntl
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import nn
+
+from bitfactor.errors import InputError
+from bitfactor.recipes import recipe_of, recipe_of_settings
+from bitfactor.study import CellDirectory, finish
+from bitfactor.training import Recipe, Run, TerminatedError, restore, train
+
+_TERMINATED = 143  # 128 + SIGTERM, as shells report it
+
+
+def train_cell(path: Path, settings: Mapping[str, Any], data: Path | None, threads: int) -> int:
+    """Train in `path`, or resume, and write down what came out; returns the status of the process."""
+    torch.set_num_threads(threads)
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    cell = CellDirectory(path)
+    with _alone_in(path):
+        if cell.finished:
+            return 0
+        resumed = cell.run.checkpoint.exists()
+        status = _train(recipe_of_settings(dict(settings), path), path, data)
+        if status == 0:
+            finish(cell, resumed=resumed)
+        return status
+
+
+def _train(recipe: Recipe, out: Path, data: Path | None) -> int:
+    try:
+        train(recipe, out, Console(stderr=True, highlight=False), data=data, teacher=_teacher(recipe))
+    except InputError as error:
+        print(f"bitfactor: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except TerminatedError as stop:
+        print(stop, file=sys.stderr)
+        return _TERMINATED
+    return 0
+
+
+def _teacher(recipe: Recipe) -> nn.Module | None:
+    if recipe.optimization.teacher is None:
+        return None
+    run = Run(Path(recipe.optimization.teacher))
+    return restore(recipe_of(run), run)
+
+
+@contextmanager
+def _alone_in(path: Path) -> Iterator[None]:
+    """Wait for a process that still trains here, the last one of a study that was killed, say."""
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)

@@ -1,0 +1,165 @@
+"""A network of the user's own in place of a recipe's: `my.py:Net`."""
+
+import hashlib
+import inspect
+import warnings
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bitfactor.data import DataSet
+from bitfactor.errors import InputError, near_matches
+from bitfactor.own_file import run_file
+from bitfactor.training import Classification, Recipe
+
+
+@dataclass(frozen=True)
+class OwnModel:
+    """Builds the network that `spec`, FILE.py:NAME, names; `sha256` is that of the file when it was chosen.
+
+    NAME is a class or a function without required arguments, or a module.
+
+    Example
+    -------
+    >>> OwnModel.at("my.py:Net")()
+    Net(...)
+    """
+
+    spec: str
+    sha256: str = ""
+
+    @classmethod
+    def at(cls, spec: str) -> "OwnModel":
+        """Return the model of `spec`, its path from here, after a look at it.
+
+        Raises
+        ------
+        InputError
+            As a call does.
+        """
+        file, name = _parts(spec)
+        _found(file, name)
+        return cls(f"{Path(file).resolve()}:{name}", _digest(Path(file)))
+
+    def __call__(self) -> nn.Module:
+        """Build the network.
+
+        Raises
+        ------
+        InputError
+            If there is no such file or name, or it gives no network.
+        """
+        file, name = _parts(self.spec)
+        found = _found(file, name)
+        if self.sha256 and _digest(Path(file)) != self.sha256:
+            warnings.warn(f"{file} has changed since the run began", stacklevel=2)
+        model = deepcopy(found) if isinstance(found, nn.Module) else _called(self.spec, found)
+        if not isinstance(model, nn.Module):
+            raise _no_network(self.spec, f"a {type(model).__name__}")
+        return model
+
+
+def is_spec(text: str) -> bool:
+    """Return whether a word names a network of the user's own.
+
+    >>> is_spec("my.py:Net"), is_spec("digits")
+    (True, False)
+    """
+    return ".py:" in text or text.endswith(".py")
+
+
+def with_own_model(recipe: Recipe, options: dict[str, Any]) -> Recipe:
+    """Return `recipe` with the network that a run's settings name, if they name one."""
+    if "spec" not in options:
+        return recipe
+    return replace(recipe, model=OwnModel(**options), adapt=_expect_fit)
+
+
+def _expect_fit(recipe: Recipe, data: DataSet) -> Recipe:
+    """Raise InputError where the network does not take the data's inputs or has not an output per class."""
+    assert isinstance(recipe.model, OwnModel)
+    model = recipe.model().eval()
+    try:
+        with torch.inference_mode():
+            outputs = model(torch.zeros(2, *recipe.input_shape))
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        found = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        shape = f"(2, {', '.join(map(str, recipe.input_shape))})"
+        raise InputError(
+            recipe.model.spec, expected=f"a network that takes {shape}", found=found, fix="change it"
+        ) from error
+    if not isinstance(recipe.task, Classification):
+        return recipe
+    found = str(tuple(outputs.shape)) if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
+    if found != f"(2, {len(data.labels)})":
+        raise InputError(
+            recipe.model.spec,
+            expected=f"outputs (2, {len(data.labels)}) for two images, one for each class",
+            found=found,
+            fix=f"give the last layer {len(data.labels)} outputs",
+        )
+    return recipe
+
+
+def _parts(spec: str) -> tuple[str, str]:
+    file, colon, name = spec.rpartition(":")
+    if not colon or not file.endswith(".py") or not name.isidentifier():
+        raise InputError(
+            "--model", expected="FILE.py:NAME", found=repr(spec), fix="name the file and what is in it"
+        )
+    return file, name
+
+
+def _found(file: str, name: str) -> Any:
+    """Return what a file calls `name`, if a network can come of it."""
+    module, spec = run_file(file), f"{file}:{name}"
+    if not hasattr(module, name):
+        known = [one for one, value in vars(module).items() if _is_own(value, module.__name__)]
+        fix = near_matches(name, known) if known else "define it there"
+        raise InputError(spec, expected="a name in that file", found="none such", fix=fix)
+    found = getattr(module, name)
+    if isinstance(found, nn.Module):
+        return found
+    if not callable(found):
+        raise _no_network(spec, f"a {type(found).__name__}")
+    needed = [
+        parameter.name
+        for parameter in inspect.signature(found).parameters.values()
+        if parameter.default is parameter.empty and parameter.kind not in (2, 4)  # *args, **kwargs
+    ]
+    if needed:
+        raise InputError(
+            spec,
+            expected="a class or function without required arguments",
+            found=f"one that needs {', '.join(needed)}",
+            fix="give them defaults, or write a function that calls it",
+        )
+    return found
+
+
+def _is_own(value: object, module: str) -> bool:
+    return isinstance(value, nn.Module) or (callable(value) and getattr(value, "__module__", "") == module)
+
+
+def _called(spec: str, build: Any) -> object:
+    try:
+        return build()
+    except Exception as error:
+        raise _no_network(spec, f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+
+
+def _no_network(spec: str, found: str) -> InputError:
+    return InputError(
+        spec, expected="a torch module, or a class or function that gives one", found=found, fix="change it"
+    )
+
+
+def _digest(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(file, expected="a Python file", found=str(error), fix="name another") from error

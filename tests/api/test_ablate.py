@@ -1,0 +1,50 @@
+"""A study from Python: the same as the command's, which resumes it."""
+
+import json
+
+import pytest
+
+import bitfactor
+from bitfactor.cli import main
+from bitfactor.errors import InputError
+
+TINY = {"blocks": [1], "widths": [8], "batch_size": 8, "limit": 16, "epochs": 1}
+
+
+def test_a_study_from_python_is_the_commands(tmp_path, capsys):
+    out = tmp_path / "study"
+    result = bitfactor.ablate(
+        "digits", out=out, latent=["none"], scale=["learned"], seeds=1, jobs=1, progress=False, **TINY
+    )
+    (training,) = result.trainings
+    assert training["name"] == "none-learned-seed0"
+    assert "none" in str(result)
+    assert json.loads(result.to_json())["failed"] == []
+    flags = (
+        "--blocks 1 --widths 8 --batch-size 8 --limit 16 --epochs 1 --latent none --scale learned --seeds 1"
+    )
+    capsys.readouterr()
+    assert main(["ablate", "digits", "--out", str(out), *flags.split(), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["trainings"] == result.to_dict()["trainings"]
+    written = bitfactor.report(out, format="csv")
+    assert written.output == out / "report.csv"
+    assert "none" in written.output.read_text()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"latent": ["tuker"]}, "latent: expected one of none, .*did you mean tucker"),
+        ({"epoch": 1}, "expected a known option, found epoch; did you mean epochs"),
+        ({"epochs": "1"}, "write 1 without quotes"),
+        ({"vary": {"epoch": [1, 2]}}, "did you mean epochs"),
+        ({"vary": {"epochs": []}}, "expected one or more, each once, found none"),
+        ({"seeds": 0}, "seeds: expected 1 or more, found 0"),
+        ({"jobs": 0}, "jobs: expected 1 or more, found 0"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_written(tmp_path, wrong, said):
+    with pytest.raises(InputError, match=said):
+        bitfactor.ablate("digits", out=tmp_path / "study", **wrong)
+    assert not (tmp_path / "study").exists()

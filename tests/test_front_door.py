@@ -1,0 +1,260 @@
+"""Every public name and every flag of every command: listed, and one sentence for what is wrong with it.
+
+The tables are derived, so what is added is covered: public names from `bitfactor.__all__`, arguments from
+signatures, flags from the dataclasses of the commands.
+"""
+
+import inspect
+import subprocess
+import sys
+from dataclasses import dataclass, is_dataclass
+from typing import get_type_hints
+
+import pytest
+import tyro
+
+import bitfactor
+from bitfactor.checks import choices_in
+from bitfactor.cli import COMMANDS, main
+from bitfactor.cli.flags import flags_of
+from bitfactor.cli.recipe_argument import flags_for
+from bitfactor.errors import InputError
+from bitfactor.recipes import recipe_named
+
+OF_RECIPES = ("summary", "train", "ablate")
+
+
+class Wrong:
+    """What no argument takes."""
+
+    def __repr__(self):
+        return "Wrong()"
+
+
+def functions():
+    """Public names that are called, with what checks their arguments."""
+    found = {name: getattr(bitfactor, name) for name in bitfactor.__all__}
+    return {
+        name: value
+        for name, value in found.items()
+        if callable(value) and not (isinstance(value, type) and issubclass(value, Exception))
+    }
+
+
+def is_checked(function):
+    """Whether arguments are checked: by `checked`, or by `check_fields` of a dataclass."""
+    inner = getattr(function, "_function", lambda: function)()
+    if is_dataclass(inner):
+        return "check_fields" in getattr(inner, "__post_init__", is_checked).__code__.co_names
+    return hasattr(inner, "__wrapped__")
+
+
+def arguments_of(function):
+    """Yield the name of each argument whose annotation says what it takes, and near misses of its choices."""
+    inner = getattr(function, "_function", lambda: function)()
+    hints = get_type_hints(inner if is_dataclass(inner) else getattr(inner, "__wrapped__", inner))
+    for name, parameter in inspect.signature(inner).parameters.items():
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) and name in hints:
+            words = [word for word in choices_in(hints[name]) if isinstance(word, str) and len(word) > 2]
+            yield name, [f"{words[-1]}x"] if words else []
+
+
+CASES = [
+    (name, argument, value)
+    for name, function in functions().items()
+    if is_checked(function)
+    for argument, near in arguments_of(function)
+    for value in (Wrong(), *near)
+]
+
+
+@pytest.fixture(autouse=True)
+def somewhere_else(tmp_path, monkeypatch):
+    """Nothing may be left behind."""
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "argument", "value"), CASES)
+def test_a_wrong_argument_is_one_sentence_of_its_own(name, argument, value):
+    function = functions()[name]
+    others = {
+        one: "digits"
+        for one, parameter in inspect.signature(function).parameters.items()
+        if parameter.default is parameter.empty and parameter.kind < 2 and one != argument
+    }
+    others |= {"out": "out"} if "out" in inspect.signature(function).parameters else {}
+    with pytest.raises(InputError) as error:
+        function(**{**others, argument: value})
+    text = str(error.value)
+    assert "\n" not in text
+    assert argument in text
+    assert repr(value) in text
+
+
+def test_public_names_are_there_and_listed():
+    assert set(bitfactor.__all__) <= set(dir(bitfactor))
+    for name in bitfactor.__all__:
+        assert getattr(bitfactor, name) is not None
+    with pytest.raises(AttributeError, match="did you mean Session"):
+        bitfactor.Sesion  # noqa: B018
+
+
+def test_names_without_torch_do_not_import_it():
+    code = "import sys, bitfactor; dir(bitfactor)\n"
+    code += "for name in bitfactor._WITHOUT_TORCH: getattr(bitfactor, name)\n"
+    code += "print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_names_that_need_torch_name_the_extra():
+    code = "import sys; sys.modules['torch'] = None; import bitfactor; bitfactor.binarize_"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].endswith(
+        "bitfactor.binarize_: expected the package torch, found that it is not installed; "
+        "pip install 'bitfactor[train]'"
+    )
+
+
+def test_a_room_and_its_function_are_one(tmp_path):
+    import bitfactor.bench.timing
+    import bitfactor.report.html
+
+    assert "runs" in inspect.signature(bitfactor.bench).parameters
+    assert "format" in inspect.signature(bitfactor.report).parameters
+    with pytest.raises(InputError, match="expected a file, or the name of a network"):
+        bitfactor.bench("nothing-of-that-name")
+
+
+@dataclass(frozen=True)
+class CommandFlags:
+    """A command line without anything wrong, but for files that are not there, and its flags."""
+
+    words: tuple[str, ...]
+    flags: tuple
+
+
+def command_flags():
+    for name in COMMANDS:
+        module = __import__(f"bitfactor.cli.{name.replace('-', '_')}", fromlist=["main"])
+        kind = getattr(module, "Arguments", None) or module.OwnArguments
+        if name in ("summary", "train"):
+            own = kind(tyro.MISSING) if name == "train" else kind()
+            _, default = flags_for(recipe_named("digits"), own)
+            flags = tuple(flags_of(type(default), default))
+        else:
+            flags = tuple(flags_of(kind))
+        places = ["digits"] * sum(flag.positional for flag in flags)
+        required = [
+            word for flag in flags if flag.required and not flag.positional for word in (flag.name, "x")
+        ]
+        yield name, CommandFlags((name, *["digits"] * (name in OF_RECIPES), *places, *required), flags)
+
+
+TABLE = dict(command_flags())
+
+
+@pytest.fixture
+def line_of(capfd):
+    """Run a command that is refused and return its sentence."""
+
+    def line_of(*words):
+        capfd.readouterr()
+        assert main(list(words)) == 2
+        printed = capfd.readouterr()
+        assert printed.out == ""
+        (line,) = printed.err.splitlines()
+        assert line.startswith("bitfactor")
+        assert ": expected " in line
+        assert "Traceback" not in line
+        return line
+
+    return line_of
+
+
+def values_for(flag):
+    """Values that a flag does not take."""
+    words = [str(word) for word in choices_in(flag.annotation)]
+    if words:
+        return [f"{words[-1]}x"]
+    return ["half"] if any(kind in str(flag.annotation) for kind in ("int", "float")) else []
+
+
+@pytest.mark.parametrize("command", TABLE)
+def test_each_flag_with_a_wrong_value(command, line_of):
+    given = TABLE[command]
+    for flag in given.flags:
+        if flag.positional or not flag.takes_value or "str" in str(flag.annotation):
+            continue
+        for value in values_for(flag):
+            line = line_of(*given.words, flag.name, value)
+            assert f"{flag.name}: expected " in line
+            assert value in line
+
+
+@pytest.mark.parametrize("command", TABLE)
+def test_each_flag_misspelt(command, line_of):
+    given = TABLE[command]
+    for flag in given.flags:
+        if flag.positional or len(flag.name) < 6:
+            continue
+        typo = f"{flag.name[:-2]}{flag.name[-1]}{flag.name[-2]}x"
+        line = line_of(*given.words, typo, *["1"] * flag.takes_value)
+        assert typo in line
+        assert "found one that it does not have; did you mean --" in line
+
+
+@pytest.mark.parametrize("command", TABLE)
+def test_a_word_too_many_or_none_at_all(command, line_of):
+    assert "expected" in line_of(*TABLE[command].words, "--json", "--no-such-flag")
+    if any(flag.required for flag in TABLE[command].flags):
+        assert "found nothing" in line_of(command)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("train digits --out x --lr 1", "did you mean --learning-rate?"),
+        ("train digits --out x --bs 1", "did you mean --batch-size?"),
+        ("train digits --out x --batchsize=1", "did you mean --batch-size?"),
+        ("train digits --out x --wd 1", "did you mean --weight-decay?"),
+        ("train digits --out x --resume", "the same command resumes"),
+        ("train digits --output x", "did you mean --out?"),
+        ("train digits -o x", "did you mean --out?"),
+        ("export run --out x.onnx", "did you mean --output?"),
+        ("train digits --out x --latent tuker", "did you mean tucker?"),
+        ("ablate digits --out x --latent tuker", "did you mean tucker?"),
+        ("bench digits --against torhc", "did you mean torch?"),
+        ("trian digits", "did you mean train?"),
+        ("help trian", "did you mean train?"),
+        ("train digts", "did you mean digits?"),
+        ("--import nothing.py recipes", "found no such file"),
+    ],
+)
+def test_habits_and_typos_get_a_hint(words, hint, line_of):
+    assert hint in line_of(*words.split())
+
+
+def test_version_and_help(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"bitfactor {bitfactor.__version__}\n"
+    assert main(["help"]) == 0
+    assert all(name in capsys.readouterr().out for name in ["train"])
+    with pytest.raises(SystemExit) as stop:
+        main(["help", "train", "digits"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "--[no-]real-ends" in text
+    assert "--no-real-ends" not in text
+
+
+@pytest.mark.parametrize("command", ["recipes", "zoo", "inspect digits", "summary digits --json", "--help"])
+def test_a_reader_that_goes_away_ends_it_quietly(command):
+    """As `bitfactor zoo | head -0` does, with a pipe that is closed before anything is printed."""
+    arguments = [sys.executable, "-m", "bitfactor", *command.split()]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.wait(timeout=120) == 141
+    assert process.stderr.read() == b""
