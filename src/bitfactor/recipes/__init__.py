@@ -117,7 +117,7 @@ def _with_settings(recipe: Recipe, settings: dict[str, Any], where: object) -> R
     try:
         recipe = with_own_model(recipe, settings["model"])
         return recipe.with_settings(settings)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, InputError) as error:
         raise InputError(
             where,
             expected="the settings of a run of this version",

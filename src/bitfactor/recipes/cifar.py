@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from bitfactor.checks import check_fields
 from bitfactor.convert import Binarization
 from bitfactor.data import Cifar10, Cifar100, DataSet
 from bitfactor.data.split import Holdout
@@ -24,6 +25,9 @@ class CifarOptions:
     """Shift training images by up to 4 pixels."""
     mirror: bool = True
     """Mirror half of the training images."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __call__(self, directory: Path | None) -> DataSet:
         """Load the official files."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bitfactor.checks import check_fields
 from bitfactor.convert import Binarization
 from bitfactor.data import DataSet, ImageFolder, Shards
 from bitfactor.data.presets import Preset
@@ -26,6 +27,9 @@ class FolderOptions:
     """Crop training images at random, as the preset does; if not, they are cropped in the centre."""
     mirror: bool = True
     """Mirror half of the training images, where the preset does: standard."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def input_shape(self) -> tuple[int, int, int]:

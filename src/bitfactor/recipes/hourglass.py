@@ -6,6 +6,7 @@ from typing import Annotated
 import tyro
 from torch import nn
 
+from bitfactor.checks import check_fields
 from bitfactor.models import hourglass
 from bitfactor.models.hourglass import Block, Stem
 from bitfactor.models.resnet import Activation, Shortcuts
@@ -32,6 +33,9 @@ class HourglassOptions:
     """The way to a quarter of the side: through maps of half the side, or at once, which is faster."""
     blocks: int = 1
     """Blocks on each pathway of maps smaller than the heatmaps."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __call__(self) -> nn.Module:
         """Build the network, real-valued."""

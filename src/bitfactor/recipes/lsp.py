@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from bitfactor.checks import check_fields
 from bitfactor.convert import Binarization
 from bitfactor.data import DataSet, Lsp
 from bitfactor.data.crops import PAPER, Movement
@@ -30,6 +31,9 @@ class LspOptions:
     """Standard deviation of the heatmaps' Gaussians, in cells."""
     holdout: Holdout = "test"
     """What is measured: the last 1,000 people, or the last tenth of the others, to choose settings by."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def input_shape(self) -> tuple[int, int, int]:

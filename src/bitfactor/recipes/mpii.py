@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from bitfactor.checks import check_fields
 from bitfactor.convert import Binarization
 from bitfactor.data import DataSet, Mpii
 from bitfactor.data.crops import PAPER, Movement
@@ -26,6 +27,9 @@ class MpiiOptions:
     """Fraction by which they grow or shrink."""
     mirror: bool = True
     """Mirror half of the people in training."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def input_shape(self) -> tuple[int, int, int]:

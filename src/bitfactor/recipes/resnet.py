@@ -6,6 +6,7 @@ from typing import Annotated
 import tyro
 from torch import nn
 
+from bitfactor.checks import check_fields
 from bitfactor.errors import InputError
 from bitfactor.models import ResNet
 from bitfactor.models.resnet import Activation, Shortcuts, Stem
@@ -31,6 +32,7 @@ class ResNetOptions:
     """Let the 1x1 convolutions of shortcuts turn binary too."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not self.blocks or len(self.blocks) != len(self.widths) or min(*self.blocks, *self.widths) < 1:
             raise InputError(
                 "--widths",

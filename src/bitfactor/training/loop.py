@@ -6,8 +6,10 @@ stopped.
 """
 
 import math
+import shutil
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from bitfactor.data import Target
+from bitfactor.data.identity import remembered
 from bitfactor.errors import InputError
 from bitfactor.training.diagnosis import bad_parameter, origin
 from bitfactor.training.evaluation import evaluate
@@ -38,15 +41,24 @@ def train(
     *,
     data: Path | None = None,
     teacher: nn.Module | None = None,
+    device: str = "auto",
+    other_data: bool = False,
+    start_from: nn.Module | None = None,
 ) -> dict[str, Any]:
     """Train `recipe` in the directory `out`, or go on where an earlier call stopped.
 
     Parameters
     ----------
     data
-        Directory of the data, for recipes that need one.
+        Directory of the data, for recipes that need one; a run that is resumed remembers it.
     teacher
         The network of the run that `optimization.teacher` names, if it names one.
+    device
+        As of `bitfactor.training.processes.launch`.
+    other_data
+        Resume although the images are others than those that the run began with.
+    start_from
+        A network to start from, see `bitfactor.training.step.take_over`.
 
     Returns
     -------
@@ -56,20 +68,29 @@ def train(
     Raises
     ------
     InputError
-        If `out` holds a run with other settings, the batch is larger than the data, or the loss is no number.
+        If `out` holds a run with other settings or of other images, the batch is larger than the data, or
+        the loss is no number. A run that is refused leaves nothing behind.
     TerminatedError
         If SIGTERM came; the state is saved.
     """
-    experiment = prepare(recipe, data)
-    name, task = recipe.name, recipe.task
     run = Run(out)
+    if data is None and run.checkpoint.exists() and (before := remembered(out)) and before["path"]:
+        data = Path(before["path"])
+    experiment = prepare(recipe, data, device)
+    name, task = recipe.name, recipe.task
     if experiment.fabric.is_global_zero:
-        run.start(experiment.recipe.settings(), experiment.interface, versions())
+        run.start(
+            experiment.recipe.settings(),
+            experiment.interface,
+            versions(),
+            experiment.identity,
+            other_data=other_data,
+        )
     else:
         console = Console(quiet=True)
     experiment.fabric.barrier()
-    with noting_sigterm() as request, progress_bar(console) as progress:
-        loop = _Loop(experiment, run, console, teacher, request)
+    with _nothing_left_of(run), noting_sigterm() as request, progress_bar(console) as progress:
+        loop = _Loop(experiment, run, console, teacher, request, start_from)
         bar = progress.add_task(name, total=loop.total, completed=loop.step, note="")
         while loop.step < loop.total:
             for _ in loop.epoch():
@@ -84,6 +105,20 @@ def train(
     return loop.rows[-1]
 
 
+@contextmanager
+def _nothing_left_of(run: Run) -> Iterator[None]:
+    """Remove what a run that is refused before its first checkpoint has written."""
+    try:
+        yield
+    except InputError:
+        if not run.checkpoint.exists():
+            run.recipe.unlink(missing_ok=True)
+            shutil.rmtree(run.path / "tensorboard", ignore_errors=True)
+            with suppress(OSError):
+                run.path.rmdir()
+        raise
+
+
 class _Loop:
     """A run in progress.
 
@@ -92,13 +127,19 @@ class _Loop:
     """
 
     def __init__(
-        self, experiment: Experiment, run: Run, console: Console, teacher: nn.Module | None, request: Request
+        self,
+        experiment: Experiment,
+        run: Run,
+        console: Console,
+        teacher: nn.Module | None,
+        request: Request,
+        start_from: nn.Module | None = None,
     ) -> None:
         self.recipe, self.fabric, self.data = experiment.recipe, experiment.fabric, experiment.data
         self.plan, self.steps, self.run = self.recipe.optimization, experiment.steps, run
         self.total, self.request, self.stop = self.steps * self.plan.epochs, request, False
         self.step, self.loss, self.rows = 0, 0.0, list[dict[str, Any]]()
-        self.stepper = Stepper(experiment, teacher)
+        self.stepper = Stepper(experiment, teacher, start_from)
         if run.checkpoint.exists():
             self._resume(console)
         self.logger = TensorBoardLogger(run.path, name="tensorboard", version="", purge_step=self.step)
@@ -192,7 +233,7 @@ class _Loop:
         self._keep_records()
         finished = "" if self.step < self.total else ", where it finished"
         console.print(
-            f"{self.run.path}: going on from step {self.step} of {self.total}{finished}", soft_wrap=True
+            f"{self.run.path}: resuming from step {self.step} of {self.total}{finished}", soft_wrap=True
         )
 
     def _diverged(self, found: str) -> InputError:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from bitfactor.checks import check_fields
 from bitfactor.errors import InputError
 
 _POSITIVE = (
@@ -85,6 +86,7 @@ class Optimization:
     """Compile the network with torch.compile."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in _POSITIVE:
             self._expect(name, getattr(self, name) > 0, "a number above 0")
         for name in _NOT_NEGATIVE:
@@ -96,6 +98,10 @@ class Optimization:
         if self.schedule == "step":
             self._expect("plateaus", self.plateaus > 1, "2 or more")
             self._expect("final_learning_rate", self.final_learning_rate > 0, "a number above 0")
+        else:
+            self._expect("plateaus", self.plateaus == type(self).plateaus, "the schedule 'step'")
+        if self.teacher is None:
+            self._expect("teacher_weight", self.teacher_weight == type(self).teacher_weight, "a --teacher")
 
     def _expect(self, name: str, fits: bool, expected: str) -> None:
         if not fits:

@@ -7,7 +7,8 @@ from typing import Protocol, Self, runtime_checkable
 import torch
 from lightning_fabric import Fabric
 
-from bitfactor.data import DataSet
+from bitfactor.data import DataSet, identity_of
+from bitfactor.data.identity import Identity
 from bitfactor.errors import InputError
 from bitfactor.training.interface import Interface
 from bitfactor.training.limited import Limited
@@ -33,9 +34,10 @@ class Experiment:
     data: DataSet
     interface: Interface
     steps: int
+    identity: Identity
 
 
-def prepare(recipe: Recipe, directory: Path | None) -> Experiment:
+def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Experiment:
     """Load the data, onto the device if they can live there, and adapt the recipe to them.
 
     Raises
@@ -44,8 +46,9 @@ def prepare(recipe: Recipe, directory: Path | None) -> Experiment:
         If the data cannot be read, or do not fill a batch.
     """
     plan = recipe.optimization
-    fabric = launch(plan)
+    fabric = launch(plan, device)
     data = recipe.data(directory)
+    identity = identity_of(data, directory)
     interface = Interface.of(data)
     if isinstance(data, Movable):
         data = data.to(fabric.device)
@@ -53,11 +56,11 @@ def prepare(recipe: Recipe, directory: Path | None) -> Experiment:
         data = Limited(data, plan.limit)
     steps = data.steps(plan.batch_size)
     if steps < 1:
+        images = f"{identity['train']:,} training images"
         raise InputError(
             "--batch-size",
-            expected="at most the number of training pictures"
-            + (f" and --limit {plan.limit}" if plan.limit else ""),
+            expected=f"at most the {images}" + (f" and --limit {plan.limit}" if plan.limit else ""),
             found=str(plan.batch_size),
             fix="choose a smaller one",
         )
-    return Experiment(recipe.adapted(data), fabric, data, interface, steps)
+    return Experiment(recipe.adapted(data), fabric, data, interface, steps, identity)

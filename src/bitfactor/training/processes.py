@@ -11,19 +11,33 @@ from bitfactor.training.optimization import Optimization
 _PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
 
+def _expected_device(device: str) -> tuple[str, int | None]:
+    kind, colon, number = device.partition(":")
+    known = kind in ("auto", "cpu", "cuda") and (not colon or (kind == "cuda" and number.isdigit()))
+    if not known:
+        raise InputError("--device", expected="auto, cpu, cuda or cuda:N", found=device, fix="change it")
+    available = torch.cuda.device_count()
+    if kind == "cuda" and available <= int(number or 0):
+        raise InputError("--device", expected=f"one of {available} GPUs", found=device, fix="leave it out")
+    return kind, int(number) if colon else None
+
+
 def is_first() -> bool:
     """Tell whether this process is the one that writes and prints."""
     return not torch.distributed.is_torchelastic_launched() or os.environ.get("RANK", "0") == "0"
 
 
-def launch(plan: Optimization) -> Fabric:
+def launch(plan: Optimization, device: str = "auto") -> Fabric:
     """Return Fabric on this process's device, joined with the others that torchrun started, on all machines.
+
+    `device` is "auto", "cpu", "cuda", or a GPU of several by its number, as in "cuda:1".
 
     Raises
     ------
     InputError
-        If a batch cannot be shared out equally.
+        If a batch cannot be shared out equally, or there is no such device.
     """
+    kind, number = _expected_device(device)
     world = int(os.environ.get("WORLD_SIZE", "1")) if torch.distributed.is_torchelastic_launched() else 1
     share = world * plan.accumulate
     if plan.batch_size % share:
@@ -35,9 +49,9 @@ def launch(plan: Optimization) -> Fabric:
         )
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world > 1 else 1
     fabric = Fabric(
-        accelerator="auto",
+        accelerator=kind,
         strategy="ddp" if world > 1 else "auto",
-        devices=local,
+        devices=local if number is None or world > 1 else [number],
         num_nodes=world // local,
         precision=_PRECISIONS[plan.precision],  # type: ignore[arg-type]
     )

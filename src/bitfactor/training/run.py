@@ -1,6 +1,6 @@
 """A run's directory: its settings, its last checkpoint, its log.
 
-recipe.json         the settings, the data's interface and the versions it was started with
+recipe.json         the settings, the data's interface and identity, the versions it was started with
 checkpoint.ckpt     model, optimizer and position after the last checkpointed step
 checkpoint-1.ckpt   the one before, and so on, as many as are kept
 best.ckpt           the one after the epoch that did best on held-out data
@@ -21,6 +21,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from bitfactor.atomic import replacing
+from bitfactor.data.identity import KEY, Identity, remembered
 from bitfactor.errors import InputError
 from bitfactor.training.ema import MovingAverage
 from bitfactor.training.interface import Interface
@@ -52,16 +53,28 @@ class Run:
         """The settings."""
         return self.path / "recipe.json"
 
-    def start(self, settings: dict[str, Any], interface: Interface, versions: dict[str, str]) -> None:
-        """Record the settings, or check that a run begun before has the same.
+    def start(
+        self,
+        settings: dict[str, Any],
+        interface: Interface,
+        versions: dict[str, str],
+        data: Identity | None = None,
+        *,
+        other_data: bool = False,
+    ) -> None:
+        """Record the settings and the data, or check that a run begun before has the same.
+
+        A directory without a checkpoint holds no run yet: what a refused command left is replaced.
 
         Raises
         ------
         InputError
-            If `path` holds a run with other settings.
+            If `path` holds a run with other settings, or of other images and `other_data` does not allow it.
         """
-        record = {"settings": settings, "interface": interface.to_dict()}
-        if self.recipe.exists():
+        if self.path.is_file():
+            raise InputError(self.path, expected="a directory", found="a file", fix="choose another --out")
+        record: dict[str, Any] = {"settings": settings, "interface": interface.to_dict()}
+        if self.recipe.exists() and self.checkpoint.exists():
             difference = _first_difference({name: self._recorded(name) for name in record}, record)
             if difference:
                 raise InputError(
@@ -70,9 +83,19 @@ class Run:
                     found=f"a run with {difference}",
                     fix="choose another --out, or delete the directory",
                 )
-            return
+            before = remembered(self.path)
+            if before and data and before["fingerprint"] != data["fingerprint"] and not other_data:
+                raise InputError(
+                    self.path,
+                    expected=f"the images that it began with, {_described(before)}",
+                    found=f"others, {_described(data)}",
+                    fix="name the same --data, choose another --out, or say --other-data",
+                )
+            if before == data or not other_data:
+                return
         with replacing(self.recipe) as temporary:
-            temporary.write_text(json.dumps({**record, "versions": versions}, indent=2) + "\n")
+            document = {**record, KEY: data, "versions": versions}
+            temporary.write_text(json.dumps(document, indent=2) + "\n")
 
     def settings(self) -> dict[str, Any]:
         """Return the recorded settings.
@@ -234,6 +257,11 @@ class Run:
 
 
 _STATE = {"model", "average", "optimizer", "step", "loss", "rows"}
+
+
+def _described(data: Identity) -> str:
+    place = f" in {data['path']}" if data.get("path") else ""
+    return f"{data['train']} to train on and {data['test']} to evaluate on{place}"
 
 
 def _first_difference(old: dict[str, Any], new: dict[str, Any]) -> str:

@@ -25,13 +25,44 @@ from bitfactor.training.task import Teachable
 _LARGEST_SEED = 2**63
 
 
-def build(recipe: Recipe) -> nn.Module:
-    """Return the recipe's network, initialised from its seed; binary, unless the recipe is real."""
+def build(recipe: Recipe, start_from: nn.Module | None = None) -> nn.Module:
+    """Return the recipe's network, initialised from its seed; binary, unless the recipe is real.
+
+    With `start_from`, another network of the same shape: weights, biases and BatchNorm are taken over from
+    it, and where a weight of it is a latent's, its W. What its factors and scales are does not matter.
+    """
     torch.manual_seed(recipe.optimization.seed)
     model = recipe.model()
+    if start_from is not None:
+        take_over(model, start_from)
     if not recipe.real:
         binarize_(model, recipe.binarization, input_shape=(1, *recipe.input_shape))
     return model
+
+
+@torch.no_grad()
+def take_over(model: nn.Module, source: nn.Module) -> None:
+    """Copy into a full-precision network what another one has learned, be it binary or not.
+
+    Raises
+    ------
+    InputError
+        If a parameter of `model` is missing there, or of another shape.
+    """
+    learned = source.state_dict()
+    for name, layer in source.named_modules():
+        if isinstance(layer, BinaryLayer):
+            learned[f"{name}.weight"] = layer.latent()
+    for name, value in model.state_dict().items():
+        found = learned.get(name)
+        if found is None or found.shape != value.shape:
+            raise InputError(
+                "--from",
+                expected=f"a run of the same network, with {name} {tuple(value.shape)}",
+                found="none" if found is None else str(tuple(found.shape)),
+                fix="give the same network options, or train without --from",
+            )
+        value.copy_(found)
 
 
 class Stepper:
@@ -41,13 +72,18 @@ class Stepper:
     of torch: a checkpoint is loaded into the three before the first step.
     """
 
-    def __init__(self, experiment: Experiment, teacher: nn.Module | None = None) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        teacher: nn.Module | None = None,
+        start_from: nn.Module | None = None,
+    ) -> None:
         self.recipe, self.fabric, self.steps = experiment.recipe, experiment.fabric, experiment.steps
         self.plan, self.classes = self.recipe.optimization, len(experiment.interface.labels)
         fabric = self.fabric
         self.teacher = None if teacher is None else teacher.to(fabric.device).eval().requires_grad_(False)
         self._check()
-        self.network = build(self.recipe)
+        self.network = build(self.recipe, start_from)
         if self.plan.batch_norm == "synchronised":
             self.network = nn.SyncBatchNorm.convert_sync_batchnorm(self.network)  # type: ignore[no-untyped-call]
         if self.plan.channels_last:
