@@ -20,11 +20,18 @@ if TYPE_CHECKING:
     from bitfactor import recipes as recipes
     from bitfactor import zoo as zoo
     from bitfactor.api.ablate import ablate as ablate
+    from bitfactor.api.check import check as check
+    from bitfactor.api.evaluate import evaluate as evaluate
+    from bitfactor.api.predict import predict as predict
     from bitfactor.api.report import report as report
+    from bitfactor.api.train import load as load
+    from bitfactor.api.train import train as train
     from bitfactor.bench.bench import bench as bench
     from bitfactor.convert import Binarization as Binarization
     from bitfactor.convert import binarize_ as binarize_
+    from bitfactor.convert import parameter_groups as parameter_groups
     from bitfactor.convert import summary as summary
+    from bitfactor.data.check import check_data as check_data
     from bitfactor.errors import InputError as InputError
     from bitfactor.exporter import export as export
     from bitfactor.format import InputSpec as InputSpec
@@ -39,6 +46,9 @@ _WITHOUT_TORCH = {
     "InputSpec": "format",
     "Session": "runtime",
     "bench": "",
+    "check_data": "data.check",
+    "evaluate": "api.evaluate",
+    "predict": "api.predict",
     "zoo": "",
 }
 _WITH_TORCH = {
@@ -46,13 +56,17 @@ _WITH_TORCH = {
     "Optimization": "training",
     "ablate": "api.ablate",
     "binarize_": "convert",
+    "check": "api.check",
     "decompositions": "",
     "export": "exporter",
+    "load": "api.train",
     "models": "",
     "nn": "",
+    "parameter_groups": "convert",
     "recipes": "",
     "report": "",
     "summary": "convert",
+    "train": "api.train",
 }
 _HOMES = _WITHOUT_TORCH | _WITH_TORCH
 

@@ -1,7 +1,6 @@
 """One training of a study, in a process of its own."""
 
 import fcntl
-import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,12 +10,12 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from torch import nn
 
+from bitfactor.api.train import run_recipe
 from bitfactor.errors import InputError
-from bitfactor.recipes import recipe_of, recipe_of_settings
+from bitfactor.recipes import recipe_of_settings
 from bitfactor.study import CellDirectory, finish
-from bitfactor.training import Recipe, Run, TerminatedError, restore, train
+from bitfactor.training import Recipe, TerminatedError
 
 _TERMINATED = 143  # 128 + SIGTERM, as shells report it
 
@@ -24,7 +23,6 @@ _TERMINATED = 143  # 128 + SIGTERM, as shells report it
 def train_cell(path: Path, settings: Mapping[str, Any], data: Path | None, threads: int) -> int:
     """Train in `path`, or resume, and write down what came out; returns the status of the process."""
     torch.set_num_threads(threads)
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     cell = CellDirectory(path)
     with _alone_in(path):
         if cell.finished:
@@ -38,7 +36,7 @@ def train_cell(path: Path, settings: Mapping[str, Any], data: Path | None, threa
 
 def _train(recipe: Recipe, out: Path, data: Path | None) -> int:
     try:
-        train(recipe, out, Console(stderr=True, highlight=False), data=data, teacher=_teacher(recipe))
+        run_recipe(recipe, out, data=data, console=Console(stderr=True, highlight=False))
     except InputError as error:
         print(f"bitfactor: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -46,13 +44,6 @@ def _train(recipe: Recipe, out: Path, data: Path | None) -> int:
         print(stop, file=sys.stderr)
         return _TERMINATED
     return 0
-
-
-def _teacher(recipe: Recipe) -> nn.Module | None:
-    if recipe.optimization.teacher is None:
-        return None
-    run = Run(Path(recipe.optimization.teacher))
-    return restore(recipe_of(run), run)
 
 
 @contextmanager

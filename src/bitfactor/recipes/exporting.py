@@ -1,14 +1,15 @@
 """A run's network as a file."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 import bitfactor
-from bitfactor.data.identity import published
+from bitfactor.data.identity import published, remembered
 from bitfactor.exporter import ExportReport, Real, export
 from bitfactor.recipes import provenance_of, recipe_of
-from bitfactor.training import Run, restore
+from bitfactor.training import Recipe, Run, restore
 
 _EXAMPLES = 2
 
@@ -22,8 +23,9 @@ def export_run(run: Run, path: Path, *, best: bool = False, real: Real = "float3
         If `run` is no run, or as `bitfactor.export`.
     """
     recipe, interface = recipe_of(run), run.interface()
+    progress = progress_of(run, recipe, best=best)
     examples = torch.randn(_EXAMPLES, *recipe.input_shape, generator=torch.Generator().manual_seed(1))
-    return export(
+    report = export(
         restore(recipe, run, best=best),
         path,
         examples,
@@ -31,5 +33,30 @@ def export_run(run: Run, path: Path, *, best: bool = False, real: Real = "float3
         input_spec=interface.input_spec,
         labels=interface.labels,
         skeleton=interface.skeleton,
-        provenance={"bitfactor": bitfactor.__version__, **provenance_of(recipe), **published(run.path)},
+        provenance={
+            "bitfactor": bitfactor.__version__,
+            **provenance_of(recipe),
+            **published(run.path),
+            **progress,
+        },
     )
+    if not best and progress["epoch"] != progress["epochs"]:
+        half = f"trained {progress['epoch']} of {progress['epochs']} epochs: the run is not finished"
+        report = replace(report, warnings=(*report.warnings, half))
+    return report
+
+
+def progress_of(run: Run, recipe: Recipe, *, best: bool = False) -> dict[str, str]:
+    """Return how far the checkpoint came, and how good it then was on which images, as a file states it."""
+    state = run.load(best=best)
+    last = state["rows"][-1] if state["rows"] else {}
+    headline, data = recipe.task.headline, remembered(run.path) or {}
+    found = {
+        "step": str(state["step"]),
+        "epoch": str(last.get("epoch", 0)),
+        "epochs": str(recipe.optimization.epochs),
+    }
+    if headline in last:
+        images = f" of {data['evaluated']}" if data.get("evaluated") else ""
+        found["metric"] = f"{headline} {last[headline]:.2%}{images}"
+    return found

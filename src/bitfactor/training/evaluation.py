@@ -9,6 +9,8 @@ from torch import nn
 from bitfactor.data import Batch
 from bitfactor.training.task import Task
 
+EVALUATION_BATCH = 256
+
 
 @torch.no_grad()
 def evaluate(fabric: Fabric, model: nn.Module, task: Task, batches: Iterable[Batch]) -> dict[str, float]:

@@ -22,7 +22,7 @@ from bitfactor.data import Target
 from bitfactor.data.identity import remembered
 from bitfactor.errors import InputError
 from bitfactor.training.diagnosis import bad_parameter, origin
-from bitfactor.training.evaluation import evaluate
+from bitfactor.training.evaluation import EVALUATION_BATCH, evaluate
 from bitfactor.training.interruption import Request, TerminatedError, noting_sigterm
 from bitfactor.training.preparation import Experiment, prepare
 from bitfactor.training.progress import progress_bar
@@ -30,8 +30,6 @@ from bitfactor.training.recipe import Recipe
 from bitfactor.training.run import Run
 from bitfactor.training.step import Stepper
 from bitfactor.training.versions import versions
-
-_EVALUATION_BATCH = 256
 
 
 def train(
@@ -206,7 +204,7 @@ class _Loop:
     def _measure(self) -> dict[str, float]:
         self.stepper.share_statistics()
         rank, world = self.fabric.global_rank, self.fabric.world_size
-        held_out = self.data.test_batches(_EVALUATION_BATCH, rank, world)
+        held_out = self.data.test_batches(EVALUATION_BATCH, rank, world)
         return evaluate(self.fabric, self.stepper.measured, self.recipe.task, held_out)
 
     def _save(self) -> None:

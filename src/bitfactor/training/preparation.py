@@ -8,12 +8,17 @@ import torch
 from lightning_fabric import Fabric
 
 from bitfactor.data import DataSet, identity_of
-from bitfactor.data.identity import Identity
+from bitfactor.data.identity import Identity, which_images
 from bitfactor.errors import InputError
 from bitfactor.training.interface import Interface
 from bitfactor.training.limited import Limited
 from bitfactor.training.processes import launch
 from bitfactor.training.recipe import Recipe
+
+
+def _evaluated(data: DataSet, images: int | None, limit: int | None) -> str:
+    """Return which images the figures of a run are about."""
+    return "" if images is None else which_images(data, images if limit is None else min(limit, images))
 
 
 @runtime_checkable
@@ -49,6 +54,7 @@ def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Exp
     fabric = launch(plan, device)
     data = recipe.data(directory)
     identity = identity_of(data, directory)
+    identity["evaluated"] = _evaluated(data, identity["test"], plan.limit)
     interface = Interface.of(data)
     if isinstance(data, Movable):
         data = data.to(fabric.device)

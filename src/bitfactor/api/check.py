@@ -1,0 +1,78 @@
+"""`bitfactor.check`: will a network become binary, and run from a file? Said before training."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from bitfactor.checks import checked
+from bitfactor.convert import Plan, Summary, binarize_, summary
+from bitfactor.errors import InputError
+from bitfactor.exporter.lower import lower
+from bitfactor.result import Result
+
+
+@dataclass(frozen=True)
+class Check(Result):
+    """What `check` found.
+
+    `plan` says what becomes of each layer, `sizes` what it costs; `obstacle` is the first reason why the
+    binary network could not be exported, and nothing if it could.
+    """
+
+    plan: Plan
+    sizes: Summary
+    obstacle: str
+
+    def __str__(self) -> str:
+        sizes = self.sizes
+        verdict = f"cannot be exported: {self.obstacle}" if self.obstacle else "can be exported"
+        return (
+            f"{self.plan}\n\n{sizes.binary_share:.1%} of the multiply-adds are binary, the file is about "
+            f"{sizes.compression:.1f} times smaller\n{verdict}"
+        )
+
+
+@checked
+def check(
+    model: nn.Module,
+    example: Tensor,
+    *,
+    keep_real: str | nn.Module | Sequence[str | nn.Module] = (),
+    **options: Any,
+) -> Check:
+    """Say what would become of a network, on a copy of it.
+
+    Parameters
+    ----------
+    example
+        A batch as the model takes it, (N, ...), of two samples or more.
+    keep_real, options
+        As of `binarize_`.
+
+    Raises
+    ------
+    InputError
+        If nothing would turn binary, an option is unknown, or the model does not run on the example.
+
+    Example
+    -------
+    >>> print(bitfactor.check(model, torch.randn(2, 3, 224, 224), latent="tucker"))
+    """
+    plan = binarize_(model, keep_real=keep_real, example=example, dry_run=True, **options)
+    real = [layer.name for layer in plan.layers if not layer.binary]
+    # A free weight is made in no time, and what can be exported does not depend on the decomposition.
+    free = {name: value for name, value in options.items() if name not in _OF_LATENTS}
+    binary = copy.deepcopy(model).eval()
+    binarize_(binary, latent="none", keep_real=real, input_shape=tuple(example.shape), **free)
+    sizes = summary(binary, tuple(example.shape))
+    try:
+        lower(binary, example)
+    except InputError as error:
+        return Check(plan, sizes, str(error))
+    return Check(plan, sizes, "")
+
+
+_OF_LATENTS = ("latent", "rank", "initialisation", "groups")

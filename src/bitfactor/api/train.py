@@ -1,0 +1,190 @@
+"""`bitfactor.train` and `bitfactor.load`: a run from Python."""
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from torch import nn
+
+from bitfactor.api.evaluate import evaluate
+from bitfactor.api.evaluation import Evaluation
+from bitfactor.api.report import Report, report
+from bitfactor.checks import checked
+from bitfactor.data.identity import remembered
+from bitfactor.exporter import ExportReport, Real
+from bitfactor.recipes import recipe_named, recipe_of
+from bitfactor.recipes.exporting import export_run
+from bitfactor.recipes.options import with_options
+from bitfactor.recipes.own import OwnModel, with_own_model
+from bitfactor.result import Result
+from bitfactor.training import Recipe, Run, Trial, restore
+from bitfactor.training import dry_run as try_out
+from bitfactor.training import train as train_in
+
+_Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class TrainedRun(Result):
+    """The directory of a run, and what to do with it. `print` shows how far it came and how good it is."""
+
+    path: Path
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The log: one dict for each epoch."""
+        return Run(self.path).history()
+
+    @property
+    def recipe(self) -> Recipe:
+        """What was trained, with all settings."""
+        return recipe_of(Run(self.path))
+
+    def model(self, *, best: bool = False) -> nn.Module:
+        """Return the network, in evaluation mode."""
+        return load(self.path, best=best)
+
+    def evaluate(self, **options: Any) -> Evaluation:
+        """See `bitfactor.evaluate`."""
+        return evaluate(self.path, **options)
+
+    def export(self, path: _Path, *, best: bool = False, real: Real = "float32") -> ExportReport:
+        """Write the network as one file of 1-bit weights, see `bitfactor.export`."""
+        return export_run(Run(self.path), Path(path), best=best, real=real)
+
+    def report(self, output: _Path | None = None, **options: Any) -> Report:
+        """Write the page of the run, see `bitfactor.report`."""
+        return report(self.path, output, **options)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"out": str(self.path), **self._last}
+
+    @property
+    def _last(self) -> Mapping[str, Any]:
+        return self.history[-1]
+
+    def __str__(self) -> str:
+        recipe, last, data = self.recipe, self._last, remembered(self.path)
+        headline = recipe.task.headline
+        line = f"{self.path}: epoch {last['epoch']} of {recipe.optimization.epochs}, step {last['step']}"
+        line += f", loss {last['loss']:.4f}"
+        if headline in last:
+            images = f" of {data['evaluated']}" if data and data.get("evaluated") else ""
+            line += f", {headline} {last[headline]:.2%}{images}"
+        return line
+
+
+@checked
+def train(
+    recipe: str | Recipe,
+    *,
+    out: _Path,
+    data: _Path | None = None,
+    model: str | None = None,
+    start_from: _Path | TrainedRun | None = None,
+    device: str = "auto",
+    other_data: bool = False,
+    dry_run: bool = False,
+    progress: bool = True,
+    **options: Any,
+) -> TrainedRun | Trial:
+    """Train a recipe; the same call resumes where an interrupted one stopped.
+
+    Parameters
+    ----------
+    recipe
+        A name of `bitfactor.recipes.RECIPES`, or a recipe.
+    out
+        Directory of the run: settings, checkpoints, log.
+    data
+        Directory of the data, for recipes that need one; a run that is resumed remembers it.
+    model
+        A network of your own in place of the recipe's, FILE.py:NAME.
+    start_from
+        A run whose weights are taken over: of the same network, of any latent or in full precision.
+    device
+        auto, cpu, cuda or cuda:N.
+    other_data
+        Resume although the images are others than those that the run began with.
+    dry_run
+        Do a few batches, return what the run would be like, and write nothing.
+    progress
+        Show progress on stderr.
+    options
+        Of the recipe: the fields of `Binarization`, of `Optimization`, and those of its network and data.
+
+    Raises
+    ------
+    InputError
+        If an option is not one of the recipe's, the data cannot be read, `out` holds a run with other
+        settings or of other images, or the loss is no number.
+
+    Example
+    -------
+    >>> run = bitfactor.train("digits", out="runs/a", latent="tucker", epochs=3)
+    >>> print(run.evaluate())
+    >>> run.export("digits.safetensors")
+    """
+    chosen = recipe_named(recipe) if isinstance(recipe, str) else recipe
+    if model is not None:
+        chosen = with_own_model(chosen, vars(OwnModel.at(model)))
+    return run_recipe(
+        with_options(chosen, options),
+        Path(out),
+        data=None if data is None else Path(data),
+        start_from=start_from.path if isinstance(start_from, TrainedRun) else start_from,
+        device=device,
+        other_data=other_data,
+        trial=dry_run,
+        console=Console(stderr=True, highlight=False, quiet=not progress),
+    )
+
+
+def run_recipe(
+    recipe: Recipe,
+    out: Path,
+    *,
+    data: Path | None,
+    console: Console,
+    start_from: _Path | None = None,
+    device: str = "auto",
+    other_data: bool = False,
+    trial: bool = False,
+) -> TrainedRun | Trial:
+    """Train a recipe, or try it, see `train`; raises TerminatedError as `bitfactor.training.train`."""
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    teacher, start = (None if run is None else load(run) for run in (recipe.optimization.teacher, start_from))
+    if trial:
+        return try_out(recipe, data=data, teacher=teacher, device=device)
+    train_in(
+        recipe,
+        out,
+        console,
+        data=data,
+        teacher=teacher,
+        device=device,
+        other_data=other_data,
+        start_from=start,
+    )
+    return TrainedRun(out)
+
+
+@checked
+def load(run: _Path | TrainedRun, *, best: bool = False) -> nn.Module:
+    """Return the network of a run as a torch model, in evaluation mode; `best` takes its best epoch's.
+
+    Raises
+    ------
+    InputError
+        If `run` is no directory of a run, or has no checkpoint.
+
+    Example
+    -------
+    >>> model = bitfactor.load("runs/a")
+    """
+    directory = Run(run.path if isinstance(run, TrainedRun) else Path(run))
+    return restore(recipe_of(directory), directory, best=best)
