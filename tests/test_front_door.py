@@ -11,7 +11,9 @@ from dataclasses import dataclass, is_dataclass
 from typing import get_type_hints
 
 import pytest
+import torch
 import tyro
+from torch import nn
 
 import bitfactor
 from bitfactor.checks import choices_in
@@ -21,6 +23,7 @@ from bitfactor.cli.recipe_argument import flags_for
 from bitfactor.errors import InputError
 from bitfactor.recipes import recipe_named
 
+_OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 OF_RECIPES = ("summary", "train", "ablate")
 
 
@@ -46,15 +49,36 @@ def is_checked(function):
     inner = getattr(function, "_function", lambda: function)()
     if is_dataclass(inner):
         return "check_fields" in getattr(inner, "__post_init__", is_checked).__code__.co_names
-    return hasattr(inner, "__wrapped__")
+    return hasattr(inner.__init__ if isinstance(inner, type) else inner, "__wrapped__")
+
+
+def test_nothing_public_is_unchecked():
+    assert [name for name, function in functions().items() if not is_checked(function)] == []
+
+
+SPEC = {"size": (8, 8), "resize": (8, 8), "mean": (0.5,), "std": (0.5,)}
+GOOD = {
+    "InputSpec": SPEC,
+    "Optimization": {"epochs": 1, "batch_size": 1, "learning_rate": 0.1},
+    "ablate": {"recipe": "digits", "out": "out"},
+    "binarize_": {"model": nn.Linear(2, 2)},
+    "check": {"model": nn.Linear(2, 2), "example": torch.zeros(2, 2)},
+    "export": {"model": nn.Linear(2, 2), "path": "x", "example_input": torch.zeros(2, 2)},
+    "parameter_groups": {"model": nn.Linear(2, 2)},
+    "predict": {"model": "digits", "images": "x"},
+    "summary": {"model": nn.Linear(2, 2), "input_shape": (2, 2)},
+    "train": {"recipe": "digits", "out": "out"},
+}
 
 
 def arguments_of(function):
     """Yield the name of each argument whose annotation says what it takes, and near misses of its choices."""
     inner = getattr(function, "_function", lambda: function)()
+    if isinstance(inner, type) and not is_dataclass(inner):
+        inner = inner.__init__
     hints = get_type_hints(inner if is_dataclass(inner) else getattr(inner, "__wrapped__", inner))
     for name, parameter in inspect.signature(inner).parameters.items():
-        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) and name in hints:
+        if name != "self" and parameter.kind not in _OPEN and name in hints:
             words = [word for word in choices_in(hints[name]) if isinstance(word, str) and len(word) > 2]
             yield name, [f"{words[-1]}x"] if words else []
 
@@ -79,12 +103,12 @@ def somewhere_else(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("name", "argument", "value"), CASES)
 def test_a_wrong_argument_is_one_sentence_of_its_own(name, argument, value):
     function = functions()[name]
-    others = {
-        one: "digits"
+    required = [
+        one
         for one, parameter in inspect.signature(function).parameters.items()
-        if parameter.default is parameter.empty and parameter.kind < 2 and one != argument
-    }
-    others |= {"out": "out"} if "out" in inspect.signature(function).parameters else {}
+        if parameter.default is parameter.empty and parameter.kind < 2
+    ]
+    others = GOOD.get(name, dict.fromkeys(required, "digits"))
     with pytest.raises(InputError) as error:
         function(**{**others, argument: value})
     text = str(error.value)

@@ -9,10 +9,10 @@ README = Path(__file__).parents[1] / "README.md"
 def test_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names = {}
     for block in blocks:
-        exec(block.replace("224", "64"), names)
+        exec(block.replace("224", "64").replace("256", "72"), names)
     assert names["scores"].shape == (1, 1000)
     assert "layer4.1.conv2" in capsys.readouterr().out
 

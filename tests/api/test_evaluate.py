@@ -89,7 +89,7 @@ def test_what_needs_torch_says_so(of_parted, exported, tmp_path):
     model.provenance["heatmaps"] = "linear"
     save(tmp_path / "poses.safetensors", model)
     line = without_torch("evaluate", tmp_path / "poses.safetensors", "--data", "x").stderr
-    assert line.startswith("bitfactor: evaluating the poses of ")
+    assert line.startswith("bitfactor evaluate: evaluating the poses of ")
     assert "pip install 'bitfactor[train]'" in line
 
 

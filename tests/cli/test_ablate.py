@@ -59,7 +59,7 @@ def test_a_killed_study_goes_on_and_repeats_nothing(tmp_path, capsys):
 
     assert main([*command, "--json"]) == 0
     assert stamps(first) == before
-    assert f"going on from step {steps} of 16" in (second / "output.txt").read_text()
+    assert f"resuming from step {steps} of 16" in (second / "output.txt").read_text()
     outcomes = json.loads(capsys.readouterr().out)["trainings"]
     assert [(o["name"], o["resumed"]) for o in outcomes] == [(first.name, False), (second.name, True)]
     for outcome, cell in zip(outcomes, (first, second), strict=True):
@@ -72,11 +72,11 @@ def test_a_killed_study_goes_on_and_repeats_nothing(tmp_path, capsys):
 
 def test_one_that_fails_is_reported_and_the_others_go_on(tmp_path, capfd):
     out = tmp_path / "study"
-    command = ["ablate", "digits", "--out", str(out), *TINY, *ONE_SCALE, "--epochs", "1", "--rank", "0.5"]
-    assert main([*command, "--latent", "none", "--real", "--keep-checkpoints", "--json"]) == 1
+    command = ["ablate", "digits", "--out", str(out), *TINY, *ONE_SCALE, "--epochs", "1", "--rank", "1000"]
+    assert main([*command, "--latent", "tucker", "--real", "--keep-checkpoints", "--json"]) == 1
     printed = capfd.readouterr()
-    assert "none-learned-seed0: failed" in printed.err
-    assert "expected no rank with latent 'none'" in printed.err
+    assert "tucker-learned-seed0: failed" in printed.err
+    assert "expected at most the full ranks" in printed.err
     (twin,) = json.loads(printed.out)["trainings"]
     assert (twin["name"], twin["file"]) == ("real-seed0", None)
     assert (out / "cells" / "real-seed0" / "checkpoint.ckpt").exists()

@@ -55,6 +55,6 @@ def test_missing_packages_are_named(exported, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert main(["export", str(exported), "--format", "onnx", "-o", str(tmp_path / "net.onnx")]) == 2
     assert capsys.readouterr().err == (
-        "bitfactor: bitfactor export --format onnx: expected the package onnxruntime,"
+        "bitfactor export --format onnx: expected the package onnxruntime,"
         " found that it is not installed; pip install 'bitfactor[onnx]'\n"
     )

@@ -2,15 +2,14 @@
 
 import json
 import pickle
-from typing import get_args
 
 import cv2
 import numpy as np
 import pytest
 
 from bitfactor.cli import main
-from bitfactor.convert.binarization import LatentName
 from bitfactor.data import Cifar10, Cifar100
+from bitfactor.decompositions import JOINT, LAYERWISE
 from bitfactor.runtime import Session
 
 SMALL = ["--blocks", "1", "1", "--widths", "8", "16", "--batch-size", "16", "--epochs", "1"]
@@ -62,7 +61,7 @@ def call(capsys):
     return call
 
 
-@pytest.mark.parametrize("latent", get_args(LatentName))
+@pytest.mark.parametrize("latent", [*LAYERWISE, *JOINT])
 def test_every_latent_on_the_official_batches(latent, call, cifar, tmp_path):
     out, file = tmp_path / "run", tmp_path / "net.safetensors"
     call("train", "cifar10-resnet18", "--data", cifar, "--out", out, "--latent", latent, *SMALL)
@@ -109,7 +108,7 @@ def test_the_other_recipes(recipe, size, classes, call, cifar, folder, tmp_path)
     assert Session(file)(np.zeros((1, 3, size, size), np.float32)).shape == (1, classes)
     assert json.loads(call("evaluate", file, "--data", data, "--json"))["total"] > 2
     photo = folder / "red" / "0.jpg"
-    (result,) = json.loads(call("predict", file, photo, "--json"))
+    (result,) = json.loads(call("predict", file, photo, "--json"))["images"]
     labels = ["blue", "green", "red"] if classes == 3 else [f"class{i}" for i in range(100)]
     assert result["classes"][0]["label"] in labels
 

@@ -167,7 +167,8 @@ class Sequence(nn.Module):
 def test_sequences(padding_value, scale, tmp_path):
     torch.manual_seed(0)
     model, x = Sequence(), torch.randn(3, 3, 24)
-    binarize_(model, Binarization("svd", scale=scale, padding_value=padding_value), input_shape=x.shape)
+    choices = Binarization("svd", scale=scale, padding_value=padding_value, depthwise=True)
+    binarize_(model, choices, input_shape=x.shape)
     model.train()(x)
     report = export(model.eval(), tmp_path / "net.safetensors", x[:2])
     assert [layer.kind for layer in report.layers] == ["real", "binary", "binary", "real"]
@@ -264,7 +265,7 @@ def test_weights_beyond_the_range_of_float16_are_an_error(tmp_path):
 
 
 def test_an_unknown_form_of_real_layers(tmp_path):
-    with pytest.raises(InputError, match="real: expected one of float32, float16, int8, found 'int4'"):
+    with pytest.raises(InputError, match=r"real\): expected one of float32, float16, int8, found 'int4'"):
         export(resnet(), tmp_path / "net.safetensors", images(), real="int4")
 
 

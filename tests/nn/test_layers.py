@@ -28,7 +28,7 @@ FLOAT_LAYERS = {
 
 def binary_twin(layer: nn.Module, **choices: object) -> nn.Module:
     model = nn.Sequential(layer)
-    binarize_(model, Binarization(**{"latent": "tucker", "real_ends": False, **choices}))
+    binarize_(model, Binarization(**{"latent": "tucker", "real_ends": False, "depthwise": True, **choices}))
     return model[0]
 
 

@@ -24,7 +24,7 @@ class Stopping:
     def __init__(self, data, at):
         self.data, self.at, self.batch = data, at, 0
         self.labels, self.input_spec = data.labels, data.input_spec
-        self.steps, self.test_batches = data.steps, data.test_batches
+        self.steps, self.test_batches, self.identity = data.steps, data.test_batches, data.identity
 
     def train_batches(self, *arguments):
         for batch in self.data.train_batches(*arguments):
@@ -55,7 +55,7 @@ def test_the_command_ends_with_status_143(monkeypatch, tmp_path):
     def stop(*arguments, **options):
         raise TerminatedError("stopped")
 
-    monkeypatch.setattr("bitfactor.cli.train.train", stop)
+    monkeypatch.setattr("bitfactor.api.train.train_in", stop)
     with pytest.raises(SystemExit) as ended:
         main(["train", "digits", "--out", str(tmp_path)])
     assert ended.value.code == 143
@@ -109,7 +109,7 @@ def test_the_moving_average_is_what_is_measured_and_restored(recipe_of_toy, tmp_
 def test_limit_shortens_epochs_and_measurement(recipe_of_toy, tmp_path):
     row = train(recipe_of_toy(limit=40), tmp_path, QUIET)
     assert row["step"] == 2 * (40 // 16)
-    with pytest.raises(InputError, match="expected at most the number of training pictures and"):
+    with pytest.raises(InputError, match="expected at most the 48 training images and"):
         train(recipe_of_toy(limit=15), tmp_path / "other", QUIET)
 
 
@@ -119,7 +119,7 @@ def test_dry_run_says_what_would_be_and_writes_nothing(recipe_of_toy, tmp_path, 
     assert (trial.steps, trial.epochs, trial.device) == (3, 5, "cpu")
     assert len(trial.plan.binary) == 4
     assert trial.memory > 1e6
-    assert trial.hours == pytest.approx(trial.seconds * 15 / 3600)
+    assert trial.hours == pytest.approx((trial.seconds * 15 + trial.evaluation * 5) / 3600)
     assert "nothing was written" in str(trial)
     assert dry_run(recipe_of_toy(real=True)).plan is None
     assert list(tmp_path.iterdir()) == []

@@ -66,6 +66,6 @@ def test_two_processes_that_were_terminated_go_on_together(runs, tmp_path):
     process = start(tmp_path, 2)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
-    assert errors.count("going on from step") == 1
+    assert errors.count("resuming from step") == 1
     whole, stopped = (Run(path).load()["model"] for path in (runs / "2", tmp_path))
     assert all(torch.equal(whole[name], stopped[name]) for name in whole)

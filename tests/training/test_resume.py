@@ -43,7 +43,7 @@ def test_killed_twice_and_started_again_gives_the_same_bits(tmp_path):
     process = start(broken)
     _, printed = process.communicate()
     assert process.returncode == 0, printed
-    assert f"going on from step {second} of {STEPS}" in printed
+    assert f"resuming from step {second} of {STEPS}" in printed
 
     a, b = Run(whole).load(), Run(broken).load()
     assert a["step"] == b["step"] == STEPS

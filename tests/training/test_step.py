@@ -92,9 +92,9 @@ def test_moving_average(stepper_of, toy):
 def test_teacher(stepper_of, recipe_of_toy, toy):
     inputs, target = toy.pictures(0, 16)
     teacher = build(recipe_of_toy(real=True, seed=3)).eval()
-    alone, taught = (
-        stepper_of(network, batch_norm="frozen", teacher_weight=0.25) for network in (None, teacher)
-    )
+    alone = stepper_of(None, batch_norm="frozen")
+    recipe = recipe_of_toy(batch_norm="frozen", teacher="runs/float", teacher_weight=0.25)
+    taught = Stepper(prepare(recipe, None), teacher)
     with torch.no_grad():
         scores = alone.network.eval()(inputs)
         own = F.cross_entropy(scores, target)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from bitfactor.checks import checked
 from bitfactor.convert.layers import weight_shape
 from bitfactor.convert.outputs import Call, leaves, record_calls
 from bitfactor.convert.sizes import packed_bytes
@@ -105,6 +106,7 @@ def _counts(row: SummaryRow | Summary) -> list[str]:
     return [f"{count:,}" for count in counts]
 
 
+@checked
 def summary(model: nn.Module, input_shape: Sequence[int]) -> Summary:
     """Count what a forward pass of this input costs, module by module; those that hold nothing are left out.
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bitfactor.atomic import replacing
+from bitfactor.checks import checked
 from bitfactor.exporter.expectations import (
     expect_binary,
     expect_description,
@@ -38,6 +39,7 @@ from bitfactor.runtime.session import runner
 CHECKED = 2
 
 
+@checked
 def export(
     model: nn.Module,
     path: str | os.PathLike[str],

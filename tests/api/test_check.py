@@ -1,0 +1,76 @@
+"""What a network would become, said before it is trained."""
+
+import copy
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import bitfactor
+from bitfactor.cli import main
+from bitfactor.errors import InputError
+
+OWN = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(3, 16, 3), nn.Sigmoid(), nn.Conv2d(16, 16, 3), nn.Conv2d(16, 4, 3))
+"""
+
+
+def network(*between: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(3, 16, 3), *between, nn.Conv2d(16, 16, 3), nn.Conv2d(16, 4, 3))
+
+
+def test_a_network_that_can_be_exported_and_is_left_as_it_is() -> None:
+    model = network(nn.BatchNorm2d(16))
+    before = copy.deepcopy(model.state_dict())
+    found = bitfactor.check(model, torch.randn(2, 3, 16, 16), latent="tucker", scale="analytic")
+    assert found.obstacle == ""
+    assert [layer.name for layer in found.plan.binary] == ["2"]
+    assert "can be exported" in str(found)
+    assert json.loads(found.to_json())["plan"]["layers"][1]["latent"] == "tucker"
+    after = model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_what_cannot_be_exported_and_what_is_dead() -> None:
+    found = bitfactor.check(network(nn.Sigmoid(), nn.Tanh()), torch.randn(2, 3, 16, 16))
+    assert "tanh" in found.obstacle
+    (warning,) = found.plan.warnings
+    assert warning.startswith("3: 100%")
+
+
+def test_every_latent_and_scale_can_be_asked_about() -> None:
+    for choices in (
+        {"latent": "svd", "rank": 4},
+        {"latent": "cp"},
+        {"scale": "none"},
+        {"scale": "learned_map"},
+    ):
+        assert not bitfactor.check(network(), torch.randn(2, 3, 12, 12), **choices).obstacle
+
+
+def test_a_model_that_does_not_run_on_the_example() -> None:
+    with pytest.raises(RuntimeError, match="channels"):
+        bitfactor.check(network(), torch.randn(2, 1, 16, 16))
+
+
+def test_the_command(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN)
+    command = ["check", "own.py:Net", "--input", "3", "12", "12"]
+    assert main([*command, "--latent", "tucker", "--keep-real", "0"]) == 0
+    text = capsys.readouterr().out
+    assert "can be exported" in text
+    assert "100% of its input channels" in text
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["obstacle"] == ""
+
+
+def test_a_typo() -> None:
+    with pytest.raises(InputError, match="did you mean latent"):
+        bitfactor.check(network(), torch.randn(2, 3, 12, 12), latnet="svd")

@@ -1,0 +1,184 @@
+"""A run from Python: trained, resumed on its own images, started from another's weights, exported."""
+
+import json
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+import bitfactor
+from bitfactor.cli import main
+from bitfactor.errors import InputError
+from bitfactor.format import load as load_file
+from bitfactor.nn import BinaryLayer
+
+SMALL = {"blocks": (1, 1), "widths": (8, 16), "progress": False, "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "a"
+    return bitfactor.train("digits", out=out, latent="tucker", epochs=1, **SMALL)
+
+
+def write_images(directory, seed):
+    random = np.random.default_rng(seed)
+    for label in ("left", "right"):
+        for i in range(8):
+            image = random.integers(0, 256, (20, 20, 3), np.uint8)
+            path = directory / label / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            cv2.imwrite(str(path), image)
+    return directory
+
+
+def folder_run(data, out, epochs=1, **options):
+    small = {"size": 16, "batch_size": 4, "widths": (8,), "blocks": (1,), "stem": "cifar", "progress": False}
+    choices = {"latent": "none", "shortcuts": "block", "warmup_epochs": 0.0} | small | options
+    return bitfactor.train("folder-resnet18", out=out, data=data, epochs=epochs, **choices)
+
+
+def test_it_prints_how_far_it_came_and_on_which_images(trained):
+    assert "epoch 1 of 1, step 22" in str(trained)
+    assert "of 360 test images" in str(trained)
+    assert trained.history[-1]["epoch"] == 1
+    assert json.loads(trained.to_json())["step"] == 22
+    assert trained.recipe.binarization.latent == "tucker"
+
+
+def test_it_evaluates_exports_reports_and_loads(trained, tmp_path):
+    accuracy = trained.evaluate().accuracy
+    trained.export(tmp_path / "net.safetensors")
+    assert bitfactor.evaluate(tmp_path / "net.safetensors").accuracy == accuracy
+    assert trained.report(tmp_path / "page.html").output.exists()
+    model = bitfactor.load(trained)
+    assert not model.training
+    assert any(isinstance(module, BinaryLayer) for module in model.modules())
+    assert bitfactor.load(trained.path, best=True)(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+
+
+def test_the_file_says_how_far_it_was_trained(trained, tmp_path, capsys):
+    report = trained.export(tmp_path / "net.safetensors")
+    provenance = load_file(tmp_path / "net.safetensors").provenance
+    assert [provenance[name] for name in ("step", "epoch", "epochs")] == ["22", "1", "1"]
+    assert provenance["metric"].endswith("of 360 test images (scikit-learn's digits)")
+    assert not any("not finished" in warning for warning in report.warnings)
+
+
+def test_a_half_trained_run_is_called_that(tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bitfactor.training.loop._Loop._keep_records", stop)
+    with pytest.raises(KeyboardInterrupt):
+        bitfactor.train("digits", out=tmp_path / "run", latent="none", epochs=8, **SMALL)
+    monkeypatch.undo()
+    report = bitfactor.api.train.TrainedRun(tmp_path / "run").export(tmp_path / "net.safetensors")
+    assert any("trained 1 of 8 epochs" in warning for warning in report.warnings)
+    assert load_file(tmp_path / "net.safetensors").provenance["epochs"] == "8"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"learning_rat": 1}, "did you mean learning_rate"),
+        ({"latent": "tuker"}, "did you mean tucker"),
+        ({"epochs": 1.5}, "an integer"),
+        ({"batch_size": True}, "an integer"),
+        ({"batch_size": 2000}, "at most the 1,437 training images"),
+        ({"rank": 0}, "rank"),
+        ({"data": "x"}, "none"),
+        ({"device": "gpu"}, "auto, cpu, cuda or cuda:N"),
+        ({"device": "cuda:99"}, "GPUs"),
+        ({"model": "nothing.py:Net"}, "nothing.py"),
+        ({"start_from": "nothing"}, "a training run"),
+        ({"plateaus": 4}, "the schedule 'step'"),
+        ({"teacher_weight": 0.1}, "a --teacher"),
+    ],
+    ids=str,
+)
+def test_what_is_refused_leaves_nothing_behind(options, words, tmp_path):
+    with pytest.raises(InputError, match=words) as error:
+        bitfactor.train("digits", out=tmp_path / "run", **SMALL | options)
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_no_directory_of_a_run(tmp_path):
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(InputError, match="expected a directory, found a file"):
+        bitfactor.train("digits", out=tmp_path / "run", **SMALL)
+    assert (tmp_path / "run").read_text() == "mine"
+
+
+def test_a_corrupt_image_in_the_first_batch_does_not_block_the_next_try(tmp_path):
+    data = write_images(tmp_path / "images", 0)
+    for path in (data / "left").iterdir():
+        path.write_bytes(b"no image")
+    with pytest.raises(InputError):
+        folder_run(data, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    write_images(data, 0)
+    folder_run(data, tmp_path / "run", learning_rate=0.01)
+
+
+def test_a_run_remembers_its_images(tmp_path):
+    data, other = write_images(tmp_path / "images", 0), write_images(tmp_path / "others", 1)
+    run = folder_run(data, tmp_path / "run")
+    with pytest.raises(InputError, match="expected the images that it began with") as error:
+        folder_run(other, tmp_path / "run")
+    assert str(other) in str(error.value)
+    again = folder_run(None, tmp_path / "run")
+    assert again.history == run.history
+    assert again.evaluate().images == run.evaluate(data=data).images
+    moved = tmp_path / "moved"
+    shutil.move(data, moved)
+    assert folder_run(moved, tmp_path / "run").history == run.history
+    assert folder_run(other, tmp_path / "run", other_data=True).history == run.history
+
+
+def test_a_run_starts_from_the_weights_of_another(trained, tmp_path):
+    sources = {
+        "tucker": trained,
+        "float": bitfactor.train("digits", out=tmp_path / "f", real=True, epochs=1, **SMALL),
+    }
+    for name, source in sources.items():
+        again = bitfactor.train(
+            "digits",
+            out=tmp_path / name,
+            start_from=source,
+            latent="svd",
+            epochs=1,
+            learning_rate=1e-9,
+            **SMALL,
+        )
+        old, new = source.model(), again.model()
+        assert torch.allclose(old.fc.weight, new.fc.weight, atol=1e-5)
+        layer = new.get_submodule("layer1.0.conv1")
+        W = old.get_submodule("layer1.0.conv1").weight
+        torch.testing.assert_close(
+            layer.latent().detach(), torch.as_tensor(W.clone()).detach(), atol=1e-4, rtol=1e-3
+        )
+    with pytest.raises(InputError, match="same network"):
+        bitfactor.train("digits", out=tmp_path / "wide", start_from=trained, **SMALL | {"widths": (8, 32)})
+
+
+def test_a_setting_that_this_version_does_not_know(trained, tmp_path, capsys):
+    shutil.copytree(trained.path, tmp_path / "run")
+    record = tmp_path / "run" / "recipe.json"
+    record.write_text(record.read_text().replace('"tucker"', '"tuker"'))
+    assert main(["evaluate", str(tmp_path / "run")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "tuker" in line
+
+
+def test_a_trial_is_within_half_of_the_truth(tmp_path):
+    """Of what a training takes on a machine that others use as well."""
+    options = {"latent": "tucker", "epochs": 3, "progress": False}
+    trial = bitfactor.train("digits", out=tmp_path / "run", dry_run=True, **options)
+    assert not (tmp_path / "run").exists()
+    run = bitfactor.train("digits", out=tmp_path / "run", **options)
+    seconds = sum(row["seconds"] for row in run.history)
+    assert trial.hours * 3600 == pytest.approx(seconds, rel=1.0)
