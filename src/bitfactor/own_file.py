@@ -34,6 +34,11 @@ def run_file(path: str | os.PathLike[str]) -> ModuleType:
     return _LOADED[file]
 
 
+def files_run() -> list[str]:
+    """Return the files that were run, so that another process can run them too."""
+    return [str(file) for file in _LOADED]
+
+
 def _run(file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:

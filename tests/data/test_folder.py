@@ -177,7 +177,7 @@ def test_more_corrupt_pictures_than_stated_are_an_error(folder, workers):
     with (
         pytest.warns(UserWarning, match="corrupt picture 2"),
         pytest.raises(
-            InputError, match=r"at most 10.0% of 20 pictures corrupt, found 3, the last of them .*jpg"
+            InputError, match=r"at most 2 corrupt images of 20 \(10.0%\), found 3, the last of them .*jpg"
         ),
     ):
         list(data.train_batches(20, 0, 0))

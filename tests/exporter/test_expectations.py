@@ -82,7 +82,6 @@ FORWARD = {
         y + torch.randn(1, 8, 1, 1)
     ),
     r"expected a BatchNorm with running statistics": lambda n, y: F.batch_norm(y, None, None, training=True),
-    r"one input, such as the example of shape .*, found RuntimeError: mat1": lambda n, y: n.fc(y.flatten(1)),
     r"Network: expected a model that torch.export can trace": lambda n, y: y if y.sum() > 0 else -y,
 }
 
@@ -90,6 +89,13 @@ FORWARD = {
 @pytest.mark.parametrize("message", FORWARD)
 def test_what_a_forward_must_not_do(message, tmp_path):
     refused(tmp_path, message, Network(FORWARD[message]))
+
+
+def test_an_error_of_torch_passes_with_a_note_of_what_was_run(tmp_path):
+    with pytest.raises(RuntimeError, match="mat1 and mat2") as raised:
+        export(Network(lambda n, y: n.fc(y.flatten(1))), tmp_path / "net.safetensors", X)
+    assert raised.value.__notes__ == ["in Network, run on the example of shape (2, 3, 8, 8)"]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_trace_that_fails_prints_nothing_beside_its_error(tmp_path, capfd):
@@ -106,7 +112,7 @@ def spoiled(name, value):
 
 @pytest.mark.parametrize("name", ["conv.1.latent.weight", "stem.weight", "bn2.bias"])
 def test_numbers_that_are_not_finite(name, tmp_path):
-    refused(tmp_path, f"Network, {name}: expected finite numbers", spoiled(name, torch.nan))
+    refused(tmp_path, f"Network, {name}: expected finite values", spoiled(name, torch.nan))
 
 
 def test_another_type_of_number(tmp_path):
@@ -114,13 +120,12 @@ def test_another_type_of_number(tmp_path):
 
 
 EXAMPLES = {
-    "found ndarray": np.zeros((2, 3, 8, 8), np.float32)[None],
+    "expected a Tensor or a sequence.*ndarray": np.zeros((2, 3, 8, 8), np.float32)[None],
     "example_input: expected a batch, found none": [],
     r"found shape \(0, 3, 8, 8\)": X[:0],
     r"found shape \(\)": torch.tensor(1.0),
-    "example_input: expected finite numbers": X / 0,
+    "example_input: expected finite values, found NaN or infinity; look at how": X / 0,
     "example_input: expected float32": X.double(),
-    "a model that takes one input.*found RuntimeError": torch.zeros(2, 5, 8, 8),
 }
 
 
@@ -129,8 +134,14 @@ def test_examples_that_are_none(message, tmp_path):
     refused(tmp_path, message, Network(), EXAMPLES[message])
 
 
+def test_the_models_own_error_passes_through(tmp_path):
+    with pytest.raises(RuntimeError, match="channels") as error:
+        export(Network(), tmp_path / "net.safetensors", torch.zeros(2, 5, 8, 8))
+    assert "run on the example of shape (2, 5, 8, 8)" in error.value.__notes__[0]
+
+
 def test_a_model_that_is_none(tmp_path):
-    refused(tmp_path, "model: expected a torch module, found function", lambda x: x)
+    refused(tmp_path, "expected a Module, found <function", lambda x: x)
 
 
 def test_outputs_without_binary_layers(tmp_path):
@@ -141,7 +152,7 @@ def test_outputs_without_binary_layers(tmp_path):
 
 DESCRIPTIONS = {
     "labels: expected 4 names, one per class, found 1": {"labels": ["cat"]},
-    "labels: expected 4 names, one per class, found 'abcd'": {"labels": "abcd"},
+    r"labels.*: expected a sequence \(each a string\), found 'abcd'": {"labels": "abcd"},
     "skeleton: expected 4 joints, one per map, found 1": {"skeleton": Skeleton(("head",))},
     r"input_spec: expected pictures shaped \(3, 8, 8\)": {
         "input_spec": InputSpec((9, 9), (9, 9), (0,), (1,))

@@ -164,3 +164,30 @@ def test_two_processes_give_the_gradients_of_one(tmp_path) -> None:
     for process in processes:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors[-3000:]
+
+
+def test_layers_of_a_bank_are_one_program_for_the_compiler() -> None:
+    """More of them than the recompilations that torch allows; each place is data, not a constant."""
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(14)])
+    binarize_(model, Binarization(latent="holistic"))
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    layers = [torch.compile(layer, backend="eager") for layer in model[1:-1]]
+    x = torch.randn(2, 4)
+    for layer, compiled in zip(model[1:-1], layers, strict=True):
+        assert torch.equal(compiled(x), layer(x))
+    assert not torch._dynamo.utils.counters["recompile_limit"]
+    assert not torch._dynamo.utils.counters["graph_break"]
+
+
+def test_a_frozen_layer_of_a_bank_keeps_its_signs() -> None:
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(5)])
+    binarize_(model, Binarization(latent="holistic"))
+    model[2].requires_grad_(False)
+    before = model[2].binary_weight()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=10.0)
+    for _ in range(10):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().sum().backward()
+        optimizer.step()
+    assert torch.equal(model[2].binary_weight(), before)

@@ -16,6 +16,7 @@ from bitfactor.checks import checked, expect_one_of
 from bitfactor.convert.binarization import ScaleName
 from bitfactor.decompositions import JOINT, LAYERWISE
 from bitfactor.errors import InputError
+from bitfactor.own_file import files_run
 from bitfactor.recipes import recipe_named
 from bitfactor.recipes.options import with_options
 from bitfactor.recipes.own import OwnModel, with_own_model
@@ -284,7 +285,7 @@ def _job(study: StudyDirectory, asked: Study, cell: Cell, threads: int) -> Job:
         cell=cell,
         directory=directory,
         command=["bitfactor", "train", asked.recipe.name, *fixed, *cell.flags, *data, "--out", cell.name],
-        call=partial(train_cell, directory.path, chosen.settings(), asked.data, threads),
+        call=partial(train_cell, directory.path, chosen.settings(), files_run(), asked.data, threads),
         epochs=chosen.optimization.epochs,
         state="finished" if directory.finished else "waiting",
     )

@@ -3,7 +3,7 @@
 import fcntl
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from rich.console import Console
 
 from bitfactor.api.train import run_recipe
 from bitfactor.errors import InputError
+from bitfactor.own_file import run_file
 from bitfactor.recipes import recipe_of_settings
 from bitfactor.study import CellDirectory, finish
 from bitfactor.training import Recipe, TerminatedError
@@ -20,9 +21,13 @@ from bitfactor.training import Recipe, TerminatedError
 _TERMINATED = 143  # 128 + SIGTERM, as shells report it
 
 
-def train_cell(path: Path, settings: Mapping[str, Any], data: Path | None, threads: int) -> int:
-    """Train in `path`, or resume, and write down what came out; returns the status of the process."""
+def train_cell(
+    path: Path, settings: Mapping[str, Any], imports: Sequence[str], data: Path | None, threads: int
+) -> int:
+    """Run the files of `imports`, then train in `path`, or resume, and write down what came out; returns the status of the process."""
     torch.set_num_threads(threads)
+    for file in imports:
+        run_file(file)
     cell = CellDirectory(path)
     with _alone_in(path):
         if cell.finished:

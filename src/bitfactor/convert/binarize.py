@@ -74,6 +74,13 @@ def binarize_(
     if isinstance(groups, str):
         options, groups = {**options, "groups": groups}, None
     binarization = _chosen(binarization, options)
+    if "groups" in options and options["groups"] is not None and binarization.latent != "holistic":
+        raise InputError(
+            "groups",
+            expected="latent 'holistic', which joins the layers of a group",
+            found=f"latent {binarization.latent!r}",
+            fix="leave groups out",
+        )
     inputs = [example] if isinstance(example, Tensor) else example
     plan = make_plan(model, binarization, _names(model, keep_real), groups, inputs)
     if dry_run:

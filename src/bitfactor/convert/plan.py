@@ -20,7 +20,7 @@ from bitfactor.convert.planned import PlannedLayer
 from bitfactor.convert.sizes import grows, size_warnings, with_sizes
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer
-from bitfactor.nn.observation import constant_signs
+from bitfactor.nn.observation import dead_layers
 from bitfactor.result import Result
 from bitfactor.table import text_table
 
@@ -75,12 +75,7 @@ def make_plan(
     banks = _banks(model, binarization, layers, binary, groups)
     planned = [_planned(name, layer, real, banks, binarization) for name, layer in layers.items()]
     planned = with_sizes(planned, binarization)
-    constant = constant_signs(model, binary, example) if example is not None else {}
-    dead = [
-        f"{name}: {fraction:.0%} of its input channels have one sign all over the example (after a sigmoid, "
-        "say), so it gives the same output for every input; put a BatchNorm before it, or keep it real"
-        for name, fraction in constant.items()
-    ]
+    dead = [] if example is None else dead_layers(model, binary, example, training=True)
     return Plan(tuple(planned), (*dead, *size_warnings(planned, binarization)))
 
 

@@ -40,7 +40,8 @@ class CorruptPictures:
         if len(names) > self.share * self.totals[part]:
             raise InputError(
                 f"{self.where} ({part})",
-                expected=f"at most {self.share:.1%} of {self.totals[part]} pictures corrupt",
+                expected=f"at most {int(self.share * self.totals[part])} corrupt images of"
+                f" {self.totals[part]:,} ({self.share:.1%})",
                 found=f"{len(names)}, the last of them {reason}",
                 fix="run `bitfactor check-data` on it and repair or remove what it lists",
             )

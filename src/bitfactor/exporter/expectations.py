@@ -37,16 +37,14 @@ def expect_model(model: object) -> None:
             fix="call model.eval() first",
         )
     for name, tensor in model.state_dict().items():
-        _expect_numbers(f"{where}, {name}", tensor)
+        _expect_numbers(f"{where}, {name}", tensor, "go back to an earlier checkpoint")
 
 
-def _expect_numbers(where: str, tensor: Tensor) -> None:
+def _expect_numbers(where: str, tensor: Tensor, fix: str) -> None:
     if tensor.is_floating_point() and tensor.dtype != torch.float32:
         raise InputError(where, expected="float32", found=str(tensor.dtype), fix="call .float() first")
     if not tensor.isfinite().all():
-        raise InputError(
-            where, expected="finite numbers", found="NaN or infinity", fix="go back to an earlier checkpoint"
-        )
+        raise InputError(where, expected="finite values", found="NaN or infinity", fix=fix)
 
 
 def expect_examples(examples: Sequence[object]) -> list[Tensor]:
@@ -62,7 +60,7 @@ def expect_examples(examples: Sequence[object]) -> list[Tensor]:
                 found=found,
                 fix="pass what the model takes; the file takes one input",
             )
-        _expect_numbers("example_input", example)
+        _expect_numbers("example_input", example, "look at how the example is made")
     return [example for example in examples if isinstance(example, Tensor)]
 
 

@@ -145,7 +145,7 @@ def _report(model: nn.Module, checked: Sequence[_Checked], real: Real) -> Export
     return ExportReport(
         layers=layers,
         folded=folded_away(checked[0].lowered.graph, graph),
-        warnings=warnings_about(layers, model),
+        warnings=warnings_about(layers, model, checked[0].inputs[0]),
         real=real,
         real_error=max(each.real_error for each in checked),
         float_bytes=float_bytes(model),

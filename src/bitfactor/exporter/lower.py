@@ -40,7 +40,7 @@ def lower(model: nn.Module, example_input: Tensor) -> Lowered:
     ------
     InputError
         If the model cannot be traced, or holds an operator that is not in `LOWERING`. The message names the
-        operator and the module it stands in.
+        operator and the module it stands in. An error of the model's own code passes through.
     """
     baked = bake(model)
     _expect_tensors(model, example_input)
@@ -63,12 +63,8 @@ def _expect_tensors(model: nn.Module, example: Tensor) -> None:
         with torch.no_grad():
             outputs = model(example)
     except Exception as error:
-        raise InputError(
-            type(model).__name__,
-            expected=f"a model that takes one input, such as the example of shape {tuple(example.shape)}",
-            found=_first_line(error),
-            fix="pass a batch that model(example_input) runs on",
-        ) from error
+        error.add_note(f"in {type(model).__name__}, run on the example of shape {tuple(example.shape)}")
+        raise
     found = outputs if isinstance(outputs, tuple | list) else [outputs]
     if not found or not all(isinstance(output, Tensor) for output in found):
         raise InputError(

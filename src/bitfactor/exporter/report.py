@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from bitfactor.format import Graph, Node
 from bitfactor.nn import BinaryLayer
+from bitfactor.nn.observation import dead_layers
 from bitfactor.table import text_table
 
 _LAYERS = {"conv2d": "real", "linear": "real", "binary_conv2d": "binary", "binary_linear": "binary"}
@@ -87,7 +88,8 @@ class ExportReport:
                 f"folded away: {folded}",
                 "each operation gives what torch gives, signs and sums exactly, real-valued layers"
                 f" ({self.real}) within {self.real_error:.1e} of the largest output",
-                f"end to end: the same class for {self.same_class} of {self.checked_inputs} inputs,"
+                f"end to end: the same class for {self.same_class} of {self.checked_inputs} inputs, half of them"
+                " examples and half noise,"
                 f" largest difference {self.max_difference:.1e} of the largest output",
                 *(f"warning: {warning}" for warning in self.warnings),
             ]
@@ -136,9 +138,11 @@ def _why_real(module: nn.Module | None) -> str:
     return getattr(module, "kept_real", "never went through binarize_")
 
 
-def warnings_about(layers: tuple[LayerReport, ...], model: nn.Module) -> tuple[str, ...]:
+def warnings_about(layers: tuple[LayerReport, ...], model: nn.Module, example: Tensor) -> tuple[str, ...]:
     """Return what a user should know of a model that exports, but may not do what was hoped."""
-    return (*_small_layers(layers), *_never_binarized(layers), *_unused_latents(model))
+    binary = [name for name, module in model.named_modules() if isinstance(module, BinaryLayer)]
+    dead = dead_layers(model, [name for name in binary if name], [example], training=False)
+    return (*_small_layers(layers), *_never_binarized(layers), *_unused_latents(model), *dead)
 
 
 def _small_layers(layers: tuple[LayerReport, ...]) -> list[str]:

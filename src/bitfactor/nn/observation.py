@@ -1,41 +1,62 @@
-"""What the signs that reach a model's layers are, on a batch."""
+"""Layers that see one sign alone, or say the same of every input, on a batch."""
 
 import copy
 from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-_DEAD = 0.9  # of a layer's input channels
+_NEARLY_ALL = 0.9  # of a layer's channels
 
 
-def constant_signs(model: nn.Module, layers: Iterable[str], inputs: Sequence[Tensor]) -> dict[str, float]:
-    """Return layer -> fraction of its input channels whose sign is one all over the batch, if nearly all.
+def dead_layers(
+    model: nn.Module, layers: Iterable[str], inputs: Sequence[Tensor], *, training: bool
+) -> list[str]:
+    """Return a sentence for each layer whose input signs, or whose outputs, do not vary over a batch.
 
     What follows a sigmoid or a square is positive throughout: a binary layer sees +1 alone, gives the same
-    output for every input, and learns nothing. The batch goes through a copy in training mode, as BatchNorm
-    of a fresh network has no statistics yet.
+    output for every input, and learns nothing. The batch goes through a copy of the model; in training mode
+    where BatchNorm has no statistics yet.
     """
-    copied = copy.deepcopy(model).train()
-    found: dict[str, list[Tensor]] = {name: [] for name in layers}
+    copied = copy.deepcopy(model).train(training)
+    signs: dict[str, list[Tensor]] = {}
+    outputs: dict[str, list[Tensor]] = {}
     for name in layers:
-        copied.get_submodule(name).register_forward_pre_hook(
-            lambda module, given, name=name: found[name].append(_constant(given[0]))
-        )
+        hook = partial(_note, signs.setdefault(name, []), outputs.setdefault(name, []))
+        copied.get_submodule(name).register_forward_hook(hook)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         copied(*inputs)
-    fractions = {
-        name: float(torch.stack(calls).float().mean())
-        for name, calls in found.items()
-        if calls and len({call.shape for call in calls}) == 1 and calls[0].numel()
-    }
-    return {name: fraction for name, fraction in fractions.items() if fraction >= _DEAD}
+    sentences = []
+    for name in signs:
+        of_input, of_output = (_fraction(found[name]) for found in (signs, outputs))
+        if of_input >= _NEARLY_ALL:
+            sentences.append(
+                f"{name}: {of_input:.0%} of its input channels have one sign all over the example (after a "
+                "sigmoid, say), so it tells inputs apart by nothing; put a BatchNorm before it, or keep it real"
+            )
+        elif of_output >= _NEARLY_ALL:
+            sentences.append(f"{name}: {of_output:.0%} of its outputs are the same all over the example")
+    return sentences
 
 
-def _constant(x: Tensor) -> Tensor:
-    """Return for each channel whether its signs are all the same; nothing where it has one value alone."""
-    channels = x.movedim(1, 0).flatten(1) if x.dim() > 2 else x.mT.reshape(x.shape[-1], -1)
+def _note(signs: list[Tensor], outputs: list[Tensor], layer: nn.Module, given: Any, output: Tensor) -> None:
+    last = hasattr(layer, "in_features")
+    signs.append(_constant(given[0] > 0, last))
+    outputs.append(_constant(output, last))
+
+
+def _constant(x: Tensor, channels_last: bool) -> Tensor:
+    """Return for each channel whether all its values are equal; nothing where it has one value alone."""
+    channels = x.movedim(-1 if channels_last or x.dim() < 2 else 1, 0).flatten(1)
     if channels.shape[1] < 2:
         return torch.zeros(0)
-    positive = channels > 0
-    return (positive == positive[:, :1]).all(1)
+    return (channels == channels[:, :1]).all(1)
+
+
+def _fraction(calls: Sequence[Tensor]) -> float:
+    """Return the fraction of channels that are constant in all calls of a layer."""
+    if not calls or not calls[0].numel() or len({call.shape for call in calls}) > 1:
+        return 0.0
+    return float(torch.stack(list(calls)).float().mean())

@@ -9,6 +9,7 @@ from typing import Any
 from bitfactor.checks import expect
 from bitfactor.errors import InputError, near_matches
 from bitfactor.format import ModelFile
+from bitfactor.own_file import run_file
 from bitfactor.recipes.cifar import cifar10_resnet18, cifar100_resnet18
 from bitfactor.recipes.digits import digits
 from bitfactor.recipes.folder import folder_resnet18
@@ -91,21 +92,25 @@ def recipe_of_file(model: ModelFile, path: Path) -> Recipe:
             found="one that names no recipe, so its data and float network are not known",
             fix="export it with `bitfactor export RUN`",
         )
-    recipe = recipe_named(model.provenance["recipe"])
     if "settings" not in model.provenance:
-        return recipe
-    return _with_settings(recipe, json.loads(model.provenance["settings"]), path)
+        return recipe_named(model.provenance["recipe"])
+    return recipe_of_settings(json.loads(model.provenance["settings"]), path)
 
 
 def recipe_of(run: Run) -> Recipe:
     """Return the recipe that `run` was started with, with its settings.
+
+    The files that it imported, which may have registered what it names, are run first.
 
     Raises
     ------
     InputError
         If `run` is no run, or its settings are not those of this version.
     """
-    return recipe_of_settings(run.settings(), run.recipe)
+    settings = run.settings()
+    for file in run.imports():
+        run_file(file)
+    return recipe_of_settings(settings, run.recipe)
 
 
 def recipe_of_settings(settings: dict[str, Any], where: object) -> Recipe:

@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 from bitfactor.atomic import replacing
 from bitfactor.data.identity import KEY, Identity, remembered
 from bitfactor.errors import InputError
+from bitfactor.own_file import files_run
 from bitfactor.training.ema import MovingAverage
 from bitfactor.training.interface import Interface
 
@@ -94,7 +95,7 @@ class Run:
             if before == data or not other_data:
                 return
         with replacing(self.recipe) as temporary:
-            document = {**record, KEY: data, "versions": versions}
+            document = {**record, "imports": files_run(), KEY: data, "versions": versions}
             temporary.write_text(json.dumps(document, indent=2) + "\n")
 
     def settings(self) -> dict[str, Any]:
@@ -106,6 +107,11 @@ class Run:
             If `path` holds no run.
         """
         return self._recorded("settings")
+
+    def imports(self) -> list[str]:
+        """Return the user's Python files that were run before the training (`--import`)."""
+        files: list[str] = json.loads(self.recipe.read_text()).get("imports", [])
+        return files
 
     def interface(self) -> Interface:
         """Return what goes into the network and what its outputs mean.
