@@ -4,6 +4,7 @@ from torch import nn
 
 from bitfactor.convert import binarize_, parameter_groups
 from bitfactor.decompositions import JOINT, LAYERWISE
+from bitfactor.errors import InputError
 
 
 @pytest.mark.parametrize("latent", [*LAYERWISE, *JOINT])
@@ -37,3 +38,30 @@ def test_the_core_is_the_latent() -> None:
     groups = {group["name"]: group["params"] for group in parameter_groups(model)}
     assert groups["latents"] == [model[1].latent.core]
     assert len(groups["factors"]) == 3
+
+
+def test_factors_have_a_rate_of_their_own() -> None:
+    model = nn.Sequential(*[nn.Conv2d(8, width, 3) for width in (8, 8, 8, 8)])
+    binarize_(model, latent="tucker", rank=0.5)
+    by_rank = parameter_groups(model, factor_rate="1/rank")
+    rates = {parameter: group["rate"] for group in by_rank for parameter in group["params"]}
+    latent = model[1].latent
+    assert [rates[factor] * factor.shape[1] for factor in latent.factors] == [1.0] * len(latent.factors)
+    assert rates[latent.core] == rates[model[0].weight] == 1.0
+    frozen = torch.optim.Adam([{**g, "lr": g["rate"]} for g in parameter_groups(model, factor_rate=0)])
+    before = [factor.detach().clone() for factor in latent.factors], latent.core.detach().clone()
+    model(torch.randn(2, 8, 9, 9)).sum().backward()
+    frozen.step()
+    assert all(torch.equal(a, b) for a, b in zip(latent.factors, before[0], strict=True))
+    assert not torch.equal(latent.core, before[1])
+
+
+@pytest.mark.parametrize(("wrong", "found"), [({"factor_rate": -0.1}, "-0.1"), ({"weight_decay": -1}, "-1")])
+def test_a_rate_below_zero_is_refused(wrong, found) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(wrong))}: expected 0 or more, found {found}"):
+        parameter_groups(nn.Linear(2, 2), **wrong)
+
+
+def test_the_factor_rate_of_another_word_is_refused() -> None:
+    with pytest.raises(InputError, match="expected a finite number or one of 1/rank, found '1/D'"):
+        parameter_groups(nn.Linear(2, 2), factor_rate="1/D")

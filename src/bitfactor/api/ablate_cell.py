@@ -24,7 +24,10 @@ _TERMINATED = 143  # 128 + SIGTERM, as shells report it
 def train_cell(
     path: Path, settings: Mapping[str, Any], imports: Sequence[str], data: Path | None, threads: int
 ) -> int:
-    """Run the files of `imports`, then train in `path`, or resume, and write down what came out; returns the status of the process."""
+    """Run the files of `imports`, train in `path`, or resume, and write down what came out.
+
+    Returns the status of the process.
+    """
     torch.set_num_threads(threads)
     for file in imports:
         run_file(file)

@@ -1,42 +1,61 @@
 """The parameters of a binary model by what they are, for an optimizer."""
 
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
 from bitfactor.checks import checked
 from bitfactor.decompositions import Latent
+from bitfactor.errors import InputError
 from bitfactor.nn import AnalyticScale, LearnedMapScale, LearnedScale, NoScale
 
 _SCALES = (AnalyticScale, LearnedMapScale, LearnedScale, NoScale)
 _NORMALISATIONS = (nn.PReLU, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
+_KINDS = ("latents", "factors", "alphas", "weights", "rest")
+_DECAYED = ("latents", "factors", "weights")
 
 
 @checked
-def parameter_groups(model: nn.Module, *, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+def parameter_groups(
+    model: nn.Module, *, weight_decay: float = 0.0, factor_rate: float | Literal["1/rank"] = 1.0
+) -> list[dict[str, Any]]:
     """Return the parameters of a model as groups for a torch optimizer, each once and none left out.
 
     A group has a `name`: "latents" are the free weights and cores, "factors" what multiplies them, "alphas"
     the learned scales, "weights" those of full-precision layers, "rest" biases, slopes and normalisations.
     Decay is for latents, factors and weights alone, as in the paper's set-up. Empty groups are left out.
 
+    A group's `rate` is its share of the learning rate: 1, or `factor_rate` for factors. An entry of W is a
+    sum over the rank R of a factor, so a step of Adam, of one size for all parameters, moves W up to R times
+    as far by a factor as by the core. "1/rank" takes that back: 1 / R for each factor.
+
+    Raises
+    ------
+    InputError
+        If `factor_rate` or `weight_decay` is below 0.
+
     Example
     -------
-    >>> groups = bitfactor.parameter_groups(model, weight_decay=1e-7)
-    >>> optimizer = torch.optim.Adam(groups, lr=1e-3)
-    >>> [group["lr"] for group in groups if group["name"] == "factors"]
+    >>> groups = bitfactor.parameter_groups(model, weight_decay=1e-7, factor_rate="1/rank")
+    >>> optimizer = torch.optim.Adam([{**group, "lr": 1e-3 * group["rate"]} for group in groups])
     """
-    names: dict[str, list[nn.Parameter]] = {
-        name: [] for name in ("latents", "factors", "alphas", "weights", "rest")
-    }
+    for name, value in {"weight_decay": weight_decay, "factor_rate": factor_rate}.items():
+        if value != "1/rank" and not value >= 0:
+            raise InputError(name, expected="0 or more", found=str(value), fix="change it")
     kinds = _kinds(model)
+    groups: dict[tuple[str, float], list[nn.Parameter]] = {}
     for parameter in model.parameters():
-        names[kinds[id(parameter)]].append(parameter)
-    decayed = ("latents", "factors", "weights")
+        kind = kinds[id(parameter)]
+        if kind != "factors":
+            rate = 1.0
+        elif factor_rate == "1/rank":
+            rate = 1.0 / min(parameter.shape)
+        else:
+            rate = factor_rate
+        groups.setdefault((kind, rate), []).append(parameter)
     return [
-        {"name": name, "params": parameters, "weight_decay": weight_decay if name in decayed else 0.0}
-        for name, parameters in names.items()
-        if parameters
+        {"name": kind, "params": parameters, "rate": rate, "weight_decay": weight_decay * (kind in _DECAYED)}
+        for (kind, rate), parameters in sorted(groups.items(), key=lambda group: _KINDS.index(group[0][0]))
     ]
 
 

@@ -88,8 +88,8 @@ class ExportReport:
                 f"folded away: {folded}",
                 "each operation gives what torch gives, signs and sums exactly, real-valued layers"
                 f" ({self.real}) within {self.real_error:.1e} of the largest output",
-                f"end to end: the same class for {self.same_class} of {self.checked_inputs} inputs, half of them"
-                " examples and half noise,"
+                f"end to end: the same class for {self.same_class} of {self.checked_inputs} inputs, half of"
+                " them examples and half noise,"
                 f" largest difference {self.max_difference:.1e} of the largest output",
                 *(f"warning: {warning}" for warning in self.warnings),
             ]

@@ -34,7 +34,7 @@ def dead_layers(
         if of_input >= _NEARLY_ALL:
             sentences.append(
                 f"{name}: {of_input:.0%} of its input channels have one sign all over the example (after a "
-                "sigmoid, say), so it tells inputs apart by nothing; put a BatchNorm before it, or keep it real"
+                "sigmoid, say), so they tell it nothing; put a BatchNorm before it, or keep it real"
             )
         elif of_output >= _NEARLY_ALL:
             sentences.append(f"{name}: {of_output:.0%} of its outputs are the same all over the example")

@@ -48,6 +48,8 @@ class Optimization:
     """At most this many pictures an epoch, and to measure on: for a trial."""
 
     optimizer: Literal["adam", "rmsprop"] = "adam"
+    factor_rate: float | Literal["1/rank"] = 1.0
+    """Learning rate of the factors, as a share of the core's: a number, or one over each factor's rank."""
     weight_decay: float = 0.0
     """Decay of weights and factors, added to the gradient; never of alpha, biases and normalisations."""
     schedule: Literal["cosine", "step"] = "cosine"
@@ -93,6 +95,9 @@ class Optimization:
             self._expect(name, getattr(self, name) >= 0, "0 or more")
         for name in _FRACTIONS:
             self._expect(name, 0 <= getattr(self, name) < 1, "0 or more, and below 1")
+        self._expect(
+            "factor_rate", self.factor_rate == "1/rank" or self.factor_rate >= 0, "0 or more, or 1/rank"
+        )
         self._expect("limit", self.limit is None or self.limit > 0, "a number above 0")
         self._expect("real_weight_epochs", self.real_weight_epochs < self.epochs, f"fewer than {self.epochs}")
         if self.schedule == "step":

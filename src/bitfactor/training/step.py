@@ -166,7 +166,7 @@ class Stepper:
         anneal_(self.network, step / (self.steps * self.plan.epochs))
         self.set_stage(step)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate(step)
+            group["lr"] = self.learning_rate(step) * group["rate"]
         self._optimizer.zero_grad()
 
     def set_stage(self, step: int) -> None:
