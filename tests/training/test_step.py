@@ -172,3 +172,15 @@ def test_a_compiled_network_takes_the_same_step(stepper_of, toy):
         losses = [float(stepper.loss_of(*toy.pictures(0, 16), step)) for stepper in (plain, compiled)]
         assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     assert plain.state()["model"].keys() == compiled.state()["model"].keys()
+
+
+def test_factors_at_rate_zero_stay_and_the_schedule_keeps_their_share(stepper_of, toy):
+    stepper = stepper_of(factor_rate=0.0)
+    latents = [layer.latent for layer in stepper.network.modules() if isinstance(layer, BinaryLayer)]
+    before = [[factor.detach().clone() for factor in latent.factors] for latent in latents]
+    cores = [latent.core.detach().clone() for latent in latents]
+    stepper.loss_of(*toy.pictures(0, 16), 0)
+    stepper.update()
+    for latent, core, factors in zip(latents, cores, before, strict=True):
+        assert not torch.equal(latent.core, core)
+        assert all(torch.equal(now, then) for now, then in zip(latent.factors, factors, strict=True))
