@@ -9,7 +9,8 @@ from torch.nn import functional as F
 from bitfactor.convert import Binarization, binarize_
 from bitfactor.errors import InputError
 from bitfactor.exporter import export
-from bitfactor.format import InputSpec, Skeleton
+from bitfactor.exporter.onnx import export_onnx
+from bitfactor.format import InputSpec, Skeleton, load
 from bitfactor.runtime import Session
 
 
@@ -218,3 +219,13 @@ def expect_torch(model, path):
             x = torch.randn(n, 3, 8, 8)
             with torch.no_grad():
                 np.testing.assert_allclose(Session(path)(x.numpy()), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_name_of_the_other_format_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"net\.onnx: expected a name in \.safetensors, found one in \.onnx"):
+        export(Network(), tmp_path / "net.onnx", X)
+    file = tmp_path / "net.safetensors"
+    export(Network(), file, X)
+    with pytest.raises(InputError, match=r"expected a name in \.onnx, found one in \.safetensors"):
+        export_onnx(load(file), tmp_path / "other.safetensors")
+    assert list(tmp_path.iterdir()) == [file]

@@ -279,7 +279,8 @@ def test_the_report_says_why_and_warns(tmp_path):
         "first layer", "turned binary", "turned binary", "last layer", "never went through binarize_",
     ]  # fmt: skip
     few, never, beyond = report.warnings
-    assert few.startswith("1 sums only 8 signs per output")
+    assert few.startswith("too few signs per output")
+    assert few.endswith(": 1 (8)")
     assert never == "real-valued, and never went through binarize_: 4"
     assert "beyond -1 ... 1" in beyond
     assert "2 (" in beyond

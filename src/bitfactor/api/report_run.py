@@ -113,8 +113,8 @@ def _layers(model: nn.Module) -> list[Section]:
         ),
         Section(
             "Weights before the sign",
-            "The real-valued weight that the decomposition gives (figure 3 of the paper); between the lines, "
-            "|W| <= 1, it receives a gradient.",
+            "The real-valued weight that the decomposition gives (figure 3 of the paper); with |W| <= 1, "
+            "between the lines if there are others, it receives a gradient.",
             figure=histograms(weight, "W", marks=(-1, 1)),
         ),
     ]

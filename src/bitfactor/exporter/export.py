@@ -17,6 +17,7 @@ from bitfactor.exporter.expectations import (
     expect_description,
     expect_examples,
     expect_model,
+    expect_name,
     expect_real,
     expect_same_operations,
 )
@@ -85,6 +86,7 @@ def export(
     >>> plan = bitfactor.binarize_(model, bitfactor.Binarization(latent="tucker"))
     >>> print(bitfactor.export(model.eval(), "net.safetensors", torch.randn(2, 3, 32, 32)))
     """
+    expect_name(path, onnx=False)
     expect_model(model)
     expect_real(real)
     examples = expect_examples([example_input] if isinstance(example_input, Tensor) else list(example_input))

@@ -146,11 +146,15 @@ def warnings_about(layers: tuple[LayerReport, ...], model: nn.Module, example: T
 
 
 def _small_layers(layers: tuple[LayerReport, ...]) -> list[str]:
-    return [
-        f"{layer.name} sums only {prod(layer.shape[1:])} signs per output: too few to be faster or smaller"
-        " than a real-valued layer by much"
+    few = [
+        f"{layer.name} ({prod(layer.shape[1:])})"
         for layer in layers
         if layer.kind == "binary" and prod(layer.shape[1:]) < _SMALL_FAN_IN
+    ]
+    if not few:
+        return []
+    return [
+        f"too few signs per output to be faster or smaller than a real-valued layer by much: {', '.join(few)}"
     ]
 
 

@@ -8,6 +8,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from bitfactor.report.style import STYLE, svg
@@ -27,6 +28,7 @@ def curves(series: Mapping[str, Mapping[str, Sequence[float]]], x: Sequence[floa
                 ax.plot(x, values, color=colour, label=name, marker="o" if len(x) == 1 else None)
             ax.set_title(title, loc="left")
             ax.set_xlabel(x_label)
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
             if len(lines) > 1:
                 ax.legend(frameon=False)
             ax.grid(alpha=0.25)
@@ -34,7 +36,7 @@ def curves(series: Mapping[str, Mapping[str, Sequence[float]]], x: Sequence[floa
 
 
 def histograms(values: Mapping[str, Array], x_label: str, marks: Sequence[float] = ()) -> str:
-    """Draw the distribution of each array in a panel, four to a row; `marks` are vertical lines."""
+    """Draw the distribution of each array in a panel, four to a row; `marks` are lines among the values."""
     columns = min(4, len(values))
     rows = math.ceil(len(values) / columns)
     with matplotlib.rc_context(STYLE):
@@ -43,7 +45,7 @@ def histograms(values: Mapping[str, Array], x_label: str, marks: Sequence[float]
         for ax, (name, array) in zip(axes, values.items(), strict=False):
             bins = int(np.clip(np.sqrt(array.size), 8, 40))  # a few values in many bins are a comb
             ax.hist(np.ravel(array), bins=bins, color=BLUE, alpha=0.85)
-            for mark in marks:
+            for mark in (mark for mark in marks if array.min() <= mark <= array.max()):
                 ax.axvline(mark, color=ORANGE, linewidth=1)
             ax.set_title(name, loc="left")
             ax.set_yticks([])
@@ -58,16 +60,16 @@ def gallery(pictures: Array, found: Sequence[str], expected: Sequence[str]) -> s
     columns = min(12, len(pictures))
     rows = math.ceil(len(pictures) / columns)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(0.78 * columns, 0.95 * rows), layout="constrained")
+        figure = Figure(figsize=(0.85 * columns, 1.15 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         _hide(axes)
         for ax, picture, answer, truth in zip(axes, pictures, found, expected, strict=False):
             ax.imshow(picture, cmap="gray")
             right = answer == truth
             ax.set_title(
-                answer if right else f"{answer} (is {truth})",
+                answer if right else f"{answer}\n(is {truth})",
                 color="black" if right else RED,
-                fontsize=9,
+                fontsize=7,
                 pad=2,
             )
         return svg(figure)

@@ -17,9 +17,10 @@ def describe_layers(model: nn.Module) -> dict[str, Any]:
     """Return what figures 2 and 3 of the paper show, for each binary layer, as plain types.
 
     alpha and weight are histograms: `edges`, one more than `counts`. That of the weight before its sign goes
-    from -3 to 3, with the numbers of those `below` and `above`. `share_outside` is the share of them with
-    |W| > 1, `std` their standard deviation. `spectra` holds the singular values of each factor, largest
-    first, evenly thinned out where there are many; of a factor that several layers share, in the first.
+    as far as the weights do, at most from -3 to 3, with the numbers of those `below` and `above`.
+    `share_outside` is the share of them with |W| > 1, `std` their standard deviation. `spectra` holds
+    the singular values of each factor, largest first, evenly thinned out where there are many; of a factor
+    that several layers share, in the first.
     """
     seen: set[int] = set()
     return {name: _describe(layer, seen) for name, layer in binary_layers(model).items()}
@@ -27,14 +28,15 @@ def describe_layers(model: nn.Module) -> dict[str, Any]:
 
 def _describe(layer: BinaryLayer, seen: set[int]) -> dict[str, Any]:
     W: Tensor = layer.latent()
+    reach = min(_REACH, float(W.abs().max()))
     factors = {name: f for name, f in layer.latent.matrices().items() if f.data_ptr() not in seen}
     seen |= {factor.data_ptr() for factor in factors.values()}
     return {
         "alpha": _histogram(layer.alpha().float(), _ALPHA_BINS),
         "weight": {
-            **_histogram(W, _WEIGHT_BINS, (-_REACH, _REACH)),
-            "below": int((W < -_REACH).sum()),
-            "above": int((W > _REACH).sum()),
+            **_histogram(W, _WEIGHT_BINS, (-reach, reach)),
+            "below": int((-reach > W).sum()),
+            "above": int((reach < W).sum()),
         },
         "share_outside": _short(float((W.abs() > 1).float().mean())),
         "std": _short(float(W.std(correction=0))),

@@ -10,6 +10,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from bitfactor.atomic import replacing
+from bitfactor.exporter.expectations import expect_name
 from bitfactor.exporter.onnx.builder import OPSET, Form
 from bitfactor.exporter.onnx.check import check, run
 from bitfactor.exporter.onnx.translate import to_onnx
@@ -64,12 +65,13 @@ def export_onnx(model: ModelFile, path: str | os.PathLike[str], form: Form = "st
     Raises
     ------
     InputError
-        If an operation differs, the first is named; or if `path` cannot be written.
+        If an operation differs, the first is named; or if `path` ends in .safetensors or cannot be written.
 
     Example
     -------
     >>> print(export_onnx(bitfactor.format.load("net.safetensors"), "net.onnx"))
     """
+    expect_name(path, onnx=True)
     proto = to_onnx(model, form)
     for shape in model.other_shapes:
         check(model.graph_for(shape), proto, golden_input(shape))

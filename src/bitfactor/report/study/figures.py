@@ -111,7 +111,7 @@ def distributions(
 ) -> str:
     """Draw histograms, a row per entry and a column per layer: {name: (latent, {layer: histogram})}.
 
-    Counts beyond the edges are not drawn; `marks` are vertical lines.
+    Counts beyond the edges are not drawn; `marks` are vertical lines where there are values.
     """
     columns = max(len(layers) for _, layers in rows.values())
     with _drawing(2.1 * columns + 0.6, 1.55 * len(rows) + 0.3) as figure:
@@ -120,7 +120,7 @@ def distributions(
             line[0].set_ylabel(name)
             for ax, found in zip(line, layers.values(), strict=True):
                 ax.stairs(found.counts, found.edges, fill=True, color=_look(latent).colour, alpha=0.85)
-                for mark in marks:
+                for mark in (mark for mark in marks if found.edges[0] <= mark <= found.edges[-1]):
                     ax.axvline(mark, color=_MARK, linewidth=0.8, linestyle="--")
                 ax.set_yticks([])
         for ax, layer in zip(axes[0], next(iter(rows.values()))[1], strict=True):

@@ -78,7 +78,7 @@ def latent_weights(view: View, study: Study) -> Chapter | None:
         "Weights before the sign",
         [
             f"With {scale} alpha (the paper's figure 3). Where the weight's estimator is masked, only those "
-            "between the lines, |W| < 1, receive a gradient."
+            "with |W| < 1, between the lines if there are others, receive a gradient."
         ],
         [weights(view, study)],
         [Figure("weights", distributions(rows, "W", (-1, 1)).encode(), caption)],
