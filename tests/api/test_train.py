@@ -182,3 +182,16 @@ def test_a_trial_is_within_half_of_the_truth(tmp_path):
     run = bitfactor.train("digits", out=tmp_path / "run", **options)
     seconds = sum(row["seconds"] for row in run.history)
     assert trial.hours * 3600 == pytest.approx(seconds, rel=1.0)
+
+
+@pytest.mark.parametrize(
+    ("option", "flag"), [({"groups": "auto"}, "--groups"), ({"factor_rate": 0.1}, "--factor-rate")]
+)
+def test_an_option_that_the_latent_has_no_use_for_is_refused(option, flag, tmp_path, capsys):
+    ((name, value),) = option.items()
+    with pytest.raises(InputError, match=f"{name}: expected a latent for {value!r}.*found 'none'"):
+        folder_run(tmp_path, tmp_path / "run", **{name: value})
+    command = ["train", "folder-resnet18", "--data", str(tmp_path), "--latent", "none", flag, str(value)]
+    assert main([*command, "--out", str(tmp_path / "run")]) == 2
+    assert f"leave {name} out" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -15,6 +15,7 @@ from bitfactor.api.evaluation import Evaluation
 from bitfactor.api.report import Report, report
 from bitfactor.checks import checked
 from bitfactor.data.identity import remembered
+from bitfactor.errors import InputError
 from bitfactor.exporter import ExportReport, Real
 from bitfactor.recipes import recipe_named, recipe_of
 from bitfactor.recipes.exporting import export_run
@@ -132,8 +133,10 @@ def train(
     chosen = recipe_named(recipe) if isinstance(recipe, str) else recipe
     if model is not None:
         chosen = with_own_model(chosen, vars(OwnModel.at(model)))
+    changed = with_options(chosen, options)
+    expect_effect(changed, chosen)
     return run_recipe(
-        with_options(chosen, options),
+        changed,
         Path(out),
         data=None if data is None else Path(data),
         start_from=start_from.path if isinstance(start_from, TrainedRun) else start_from,
@@ -142,6 +145,26 @@ def train(
         trial=dry_run,
         console=Console(stderr=True, highlight=False, quiet=not progress),
     )
+
+
+def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:
+    """Raise InputError if an option differs from the recipe's own and the latent has no use for it.
+
+    A study gives its options to each of its latents, so this is asked of a single training alone.
+    """
+    latent = recipe.binarization.latent
+    for name, of, uses, needed in (
+        ("groups", "binarization", latent == "holistic", "holistic, which joins the layers of a group"),
+        ("factor_rate", "optimization", latent != "none", "one that has factors"),
+    ):
+        value = getattr(getattr(recipe, of), name)
+        if not uses and not recipe.real and value != getattr(getattr(unchanged, of), name):
+            raise InputError(
+                name,
+                expected=f"a latent for {value!r}: {needed}",
+                found=repr(latent),
+                fix=f"leave {name} out",
+            )
 
 
 def run_recipe(

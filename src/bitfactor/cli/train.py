@@ -9,9 +9,10 @@ from typing import Annotated
 import tyro
 from torch import distributed
 
-from bitfactor.api.train import run_recipe
+from bitfactor.api.train import expect_effect, run_recipe
 from bitfactor.cli.output import print_result, status
 from bitfactor.cli.recipe_argument import parse_recipe
+from bitfactor.recipes import recipe_named
 from bitfactor.training import TerminatedError, is_first
 
 _TERMINATED = 143  # 128 + SIGTERM, as shells report it
@@ -40,6 +41,7 @@ class Arguments:
 def main(arguments: Sequence[str]) -> None:
     """Train, showing progress on stderr, and print the outcome; status 143 where SIGTERM ended it."""
     recipe, options = parse_recipe("train", Arguments(tyro.MISSING), arguments)
+    expect_effect(recipe, recipe_named(recipe.name))
     try:
         outcome = run_recipe(
             recipe,
