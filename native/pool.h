@@ -124,7 +124,7 @@ bool all_finite(const float* numbers, ptrdiff_t count) {
     return largest < 0x7f800000;
 }
 
-// Of so few lines that a compiler makes vectors of them: the colours of a picture.
+// Of so few lines that a compiler makes vectors of them: the colours of an image.
 template <int height>
 void transpose_lines(const float* __restrict map, int width, ptrdiff_t stride, float* __restrict out) {
     for (int x = 0; x < width; ++x) {

@@ -6,7 +6,7 @@
 // is its `high`.
 //
 // The numbers that one row of a kernel reads, kernel_w * channels, lie side by side: a run. So few channels,
-// 3 of a picture say, fill the tiles too. As in byte_map.h padding is part of the map, that on the right of
+// 3 of an image say, fill the tiles too. As in byte_map.h padding is part of the map, that on the right of
 // one row is that on the left of the next, and with a vertical stride the rows that leave the same remainder
 // form a map of their own. Pixel (y, x) of the result is position y * pitch + x, and a position is
 // `position_numbers` further in the map than the one before.

@@ -1,4 +1,4 @@
-"""The README's Python is run as it stands, on a smaller picture."""
+"""The README's Python is run as it stands, on a smaller image."""
 
 import re
 from pathlib import Path

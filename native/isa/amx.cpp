@@ -338,7 +338,7 @@ void run_tile(const RunConv& conv, const uint16_t* map, int vector, float* rows)
     if constexpr (V > 3) _tile_stored(3, rows + 3 * strip * 16, 64);
 }
 
-// Rows of a tile that are not aligned, as the runs of a picture's few channels, cross two cache lines, and
+// Rows of a tile that are not aligned, as the runs of an image's few channels, cross two cache lines, and
 // make a tile load three times as long: each tile is loaded once for 4 vectors.
 template <int parts>
 void run_tiles(const RunConv& conv, const uint16_t* map, int count, float* rows) {

@@ -31,21 +31,21 @@ def dots_file(tmp_path_factory):
 
 
 def dots(width, height, places, radius):
-    """A grey picture (H, W, 3), RGB, with a dot for each joint."""
-    picture = np.full((height, width, 3), 128, np.uint8)
+    """A grey image (H, W, 3), RGB, with a dot for each joint."""
+    image = np.full((height, width, 3), 128, np.uint8)
     for place, colour in zip(places, COLOURS, strict=True):
-        cv2.circle(picture, place, radius, colour, -1)
-    return picture
+        cv2.circle(image, place, radius, colour, -1)
+    return image
 
 
-def write(path, picture):
-    assert cv2.imwrite(str(path), picture[..., ::-1])
+def write(path, image):
+    assert cv2.imwrite(str(path), image[..., ::-1])
     return path
 
 
 @pytest.fixture
 def poses(dots_file, capsys):
-    """Run `predict` on pictures and return what its JSON holds of each: places (J, 2), confidences (J,)."""
+    """Run `predict` on images and return what its JSON holds of each: places (J, 2), confidences (J,)."""
 
     def poses(*arguments):
         capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Engines compute the full-precision baseline; what is missing is named; the chart is a picture."""
+"""Engines compute the full-precision baseline; what is missing is named; the chart is an image."""
 
 import json
 import subprocess

@@ -28,7 +28,7 @@ def test_problems(folder, capfd):
         (folder / "cat" / f"{i}.png").write_bytes(b"text")
     assert main(["check-data", str(folder)]) == 1
     printed = capfd.readouterr().out
-    assert "problem: corrupt pictures (13)" in printed
+    assert "problem: corrupt images (13)" in printed
     assert "cat/0.png" in printed
     assert "... and 3 more; --json lists all" in printed
 
@@ -37,8 +37,8 @@ def test_json(folder, capfd):
     (folder / "cat" / "0.png").write_bytes(b"text")
     assert main(["check-data", str(folder), "--json"]) == 1
     findings = json.loads(capfd.readouterr().out)
-    assert findings["pictures"] == {"train": 30}
-    assert len(findings["problems"]["corrupt pictures"]) == 1
+    assert findings["images"] == {"train": 30}
+    assert len(findings["problems"]["corrupt images"]) == 1
 
 
 def test_unknown_layout(tmp_path, capfd):

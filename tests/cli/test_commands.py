@@ -31,11 +31,11 @@ def call(capsys):
 
 @pytest.fixture
 def digit(tmp_path):
-    """A held-out digit as a picture of another size, and its class."""
+    """A held-out digit as an image of another size, and its class."""
     digits = Digits.load()
     pixels = digits.test[0][0, 0].numpy() * digits.input_spec.std[0] + digits.input_spec.mean[0]
-    picture = cv2.resize((pixels * 255).round().astype(np.uint8), (64, 64), interpolation=cv2.INTER_NEAREST)
-    cv2.imwrite(str(tmp_path / "digit.png"), picture)
+    image = cv2.resize((pixels * 255).round().astype(np.uint8), (64, 64), interpolation=cv2.INTER_NEAREST)
+    cv2.imwrite(str(tmp_path / "digit.png"), image)
     return tmp_path / "digit.png"
 
 
@@ -98,7 +98,7 @@ def test_predict(call, exported, digit):
 
 
 @pytest.mark.parametrize("depth", [np.uint8, np.uint16])
-def test_predict_reads_colour_and_16_bit_pictures(call, exported, digit, depth):
+def test_predict_reads_colour_and_16_bit_images(call, exported, digit, depth):
     grey = cv2.imread(str(digit), cv2.IMREAD_GRAYSCALE).astype(depth) * (257 if depth is np.uint16 else 1)
     cv2.imwrite(str(digit), cv2.merge([grey, grey, grey]))
     (result,) = json.loads(call("predict", exported, digit, "--json"))["images"]

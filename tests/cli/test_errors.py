@@ -52,8 +52,8 @@ def test_recipe_left_out(fails):
 
 @pytest.mark.parametrize("command", ["predict", "bench", "evaluate"])
 def test_missing_model_file(fails, tmp_path, command):
-    pictures = [tmp_path / "digit.png"] if command == "predict" else []
-    line = fails(command, tmp_path / "none.safetensors", *pictures)
+    images = [tmp_path / "digit.png"] if command == "predict" else []
+    line = fails(command, tmp_path / "none.safetensors", *images)
     assert "none.safetensors: expected a bitfactor model file, found no such file" in line
 
 
@@ -71,18 +71,18 @@ def test_text_file_as_model(fails, tmp_path):
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (b"not a picture\n", "data that cannot be decoded"),
+        (b"not an image\n", "data that cannot be decoded"),
         (PNG, "data that cannot be decoded"),
         (b"", "an empty file"),
     ],
 )
-def test_another_file_as_picture(fails, exported, tmp_path, content, found):
+def test_another_file_as_image(fails, exported, tmp_path, content, found):
     (tmp_path / "digit.png").write_bytes(content)
     line = fails("predict", exported, tmp_path / "digit.png")
     assert f"expected an image (PNG, JPEG, ...), found {found}" in line
 
 
-def test_missing_picture(fails, exported, tmp_path):
+def test_missing_image(fails, exported, tmp_path):
     assert "found No such file or directory" in fails("predict", exported, tmp_path / "none.png")
     assert "expected an image, found none" in fails("predict", exported)
 
@@ -182,7 +182,7 @@ def test_input_of_wrong_shape(fails, tmp_path):
     assert "expected shape (N, 1, 9, 9), found (256, 1, 8, 8)" in line
 
 
-def test_file_that_names_no_recipe_or_no_pictures(fails, tmp_path):
+def test_file_that_names_no_recipe_or_no_images(fails, tmp_path):
     export_one_layer(tmp_path / "x.safetensors", (2, 2))
     assert "pass input_spec and labels" in fails("evaluate", tmp_path / "x.safetensors")
     (tmp_path / "digit.png").write_bytes(PNG)

@@ -20,12 +20,12 @@ SMALL = ["--size", "32", "--channels", "8", "--depth", "1", "--batch-size", "4",
 
 @pytest.fixture(scope="session")
 def people(tmp_path_factory):
-    """Twenty pictures of noise in the layout of LSP extended, ten of them held out."""
+    """Twenty images of noise in the layout of LSP extended, ten of them held out."""
     directory, rng = tmp_path_factory.mktemp("lsp"), np.random.default_rng(0)
     (directory / "images").mkdir()
     for i in range(20):
-        picture = rng.integers(0, 255, (40, 60, 3)).astype(np.uint8)
-        write(directory / "images" / f"im{i + 1:05d}.jpg", picture)
+        image = rng.integers(0, 255, (40, 60, 3)).astype(np.uint8)
+        write(directory / "images" / f"im{i + 1:05d}.jpg", image)
     joints = rng.uniform(1, 40, (14, 3, 20))
     joints[:, 2] = 1
     joints[0, 2, 5:15] = 0

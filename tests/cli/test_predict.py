@@ -1,4 +1,4 @@
-"""`bitfactor predict` with a network that classifies: several pictures and folders."""
+"""`bitfactor predict` with a network that classifies: several images and folders."""
 
 import json
 
@@ -12,20 +12,20 @@ from .conftest import write
 
 @pytest.fixture
 def folder(tmp_path):
-    folder = tmp_path / "pictures"
+    folder = tmp_path / "images"
     folder.mkdir()
     for name, value in (("b.png", 30), ("a.png", 200)):
         write(folder / name, np.full((9, 12, 3), value, np.uint8))
     return folder
 
 
-def test_a_folder_is_its_pictures_by_name(exported, folder, capsys):
+def test_a_folder_is_its_images_by_name(exported, folder, capsys):
     assert main(["predict", str(exported), str(folder), "--json"]) == 0
     from_folder = json.loads(capsys.readouterr().out)
-    pictures = [str(folder / name) for name in ("a.png", "b.png")]
-    assert main(["predict", str(exported), *pictures, "--json"]) == 0
+    images = [str(folder / name) for name in ("a.png", "b.png")]
+    assert main(["predict", str(exported), *images, "--json"]) == 0
     assert from_folder == json.loads(capsys.readouterr().out)
-    assert [result["image"] for result in from_folder["images"]] == pictures
+    assert [result["image"] for result in from_folder["images"]] == images
 
 
 def test_a_folder_of_class_folders(exported, folder, capsys):

@@ -1,4 +1,4 @@
-"""`bitfactor predict` with a pose network: the right place in pictures of every kind, or one clear line."""
+"""`bitfactor predict` with a pose network: the right place in images of every kind, or one clear line."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ def expect_found(pose, places, side):
     assert confidence.min() > 0.2
 
 
-def test_the_whole_picture_by_default(poses, tmp_path):
+def test_the_whole_image_by_default(poses, tmp_path):
     places = [(40, 20), (150, 70), (90, 100)]
     path = write(tmp_path / "dots.png", dots(200, 120, places, 8))
     expect_found(poses(path)[0], places, 200)
@@ -28,8 +28,8 @@ def test_the_whole_picture_by_default(poses, tmp_path):
 
 def test_a_box_finds_more_exactly_and_one_person_of_two(poses, tmp_path):
     near, far = [(30, 30), (60, 30), (45, 50)], [(330, 130), (360, 130), (345, 150)]
-    picture = np.where(np.arange(400)[:, None] < 200, dots(400, 200, near, 3), dots(400, 200, far, 3))
-    path = write(tmp_path / "two.png", picture)
+    image = np.where(np.arange(400)[:, None] < 200, dots(400, 200, near, 3), dots(400, 200, far, 3))
+    path = write(tmp_path / "two.png", image)
     expect_found(poses(path, "--box", "20,20,50,40")[0], near, 1.25 * 50)
     expect_found(poses(path, "--box", "320,120,50,40")[0], far, 1.25 * 50)
 
@@ -55,7 +55,7 @@ def test_a_box_that_is_none(refused, dots_file, tmp_path, box):
     )
 
 
-def test_a_grey_picture_has_no_colours(poses, tmp_path):
+def test_a_grey_image_has_no_colours(poses, tmp_path):
     assert cv2.imwrite(str(tmp_path / "grey.png"), np.full((50, 70), 90, np.uint8))
     joints, confidence = poses(tmp_path / "grey.png")[0]
     assert np.isfinite(joints).all()
@@ -95,8 +95,8 @@ def test_a_photo_that_says_it_is_turned(poses, tmp_path):
     assert cv2.imread(str(tmp_path / "drawn.png")).shape == (200, 100, 3)
 
 
-@pytest.mark.parametrize("content", [b"", b"not a picture", b"\x89PNG\r\n\x1a\n" + bytes(50)])
-def test_an_unreadable_picture(refused, dots_file, tmp_path, content):
+@pytest.mark.parametrize("content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n" + bytes(50)])
+def test_an_unreadable_image(refused, dots_file, tmp_path, content):
     (tmp_path / "bad.png").write_bytes(content)
     line = refused("predict", dots_file, tmp_path / "bad.png", "-o", tmp_path / "out.png")
     assert "bad.png: expected an image" in line
@@ -140,12 +140,12 @@ def test_an_unreadable_video(refused, dots_file, tmp_path, content):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with two pictures and a text."""
+    """A folder with two images and a text."""
     folder = tmp_path / "photos"
     folder.mkdir()
     for name, x in (("b.png", 30), ("a.jpg", 90)):
         write(folder / name, dots(128, 128, [(x, 30), (60, 60), (30, 90)], 7))
-    (folder / "notes.txt").write_text("not a picture")
+    (folder / "notes.txt").write_text("not an image")
     return folder
 
 
@@ -158,7 +158,7 @@ def test_a_folder(poses, folder, tmp_path):
     assert (before != after).any()
 
 
-def test_a_folder_without_pictures(refused, dots_file, tmp_path):
+def test_a_folder_without_images(refused, dots_file, tmp_path):
     assert "expected a folder with images or videos" in refused("predict", dots_file, tmp_path)
 
 

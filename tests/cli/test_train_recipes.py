@@ -1,4 +1,4 @@
-"""Every recipe of classification trains, exports, runs and is measured, on a few made-up pictures."""
+"""Every recipe of classification trains, exports, runs and is measured, on a few made-up images."""
 
 import json
 import pickle
@@ -15,7 +15,7 @@ from bitfactor.runtime import Session
 SMALL = ["--blocks", "1", "1", "--widths", "8", "16", "--batch-size", "16", "--epochs", "1"]
 
 
-def picture(label, seed, side=32):
+def image(label, seed, side=32):
     """A plain colour that tells the class, and noise: (side, side, 3) RGB."""
     noise = np.random.default_rng(seed).normal(0, 20, (side, side, 3))
     colour = np.array([(40, 40, 200), (200, 60, 40), (60, 200, 60)][label % 3])
@@ -24,7 +24,7 @@ def picture(label, seed, side=32):
 
 @pytest.fixture(scope="module")
 def cifar(tmp_path_factory):
-    """Both CIFARs in the official layout, 16 pictures to a file."""
+    """Both CIFARs in the official layout, 16 images to a file."""
     place = tmp_path_factory.mktemp("cifar")
     for kind, classes in ((Cifar10, 10), (Cifar100, 100)):
         layout, folder = kind.layout, place / kind.layout.folder
@@ -32,7 +32,7 @@ def cifar(tmp_path_factory):
         names = {layout.name_key.encode(): [f"class{i}".encode() for i in range(classes)]}
         (folder / layout.names).write_bytes(pickle.dumps(names, protocol=2))
         for number, file in enumerate((*layout.train, layout.test)):
-            pixels = [picture(i, 100 * number + i).transpose(2, 0, 1).ravel() for i in range(16)]
+            pixels = [image(i, 100 * number + i).transpose(2, 0, 1).ravel() for i in range(16)]
             content = {b"data": np.stack(pixels), layout.label_key.encode(): [i % 3 for i in range(16)]}
             (folder / file).write_bytes(pickle.dumps(content, protocol=2))
     return place
@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
     for label, name in enumerate(("blue", "red", "green")):
         (place / name).mkdir()
         for i in range(12):
-            cv2.imwrite(str(place / name / f"{i}.jpg"), picture(label, i, 40 + i)[..., ::-1])
+            cv2.imwrite(str(place / name / f"{i}.jpg"), image(label, i, 40 + i)[..., ::-1])
     return place
 
 

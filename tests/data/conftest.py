@@ -12,7 +12,7 @@ from bitfactor.data import Cifar10
 
 @pytest.fixture(scope="session")
 def smooth():
-    """A picture that survives JPEG: (seed, height, width) -> (H, W, 3) uint8."""
+    """An image that survives JPEG: (seed, height, width) -> (H, W, 3) uint8."""
 
     def smooth(seed, height=48, width=64):
         coarse = np.random.default_rng(seed).integers(0, 256, (4, 5, 3)).astype(np.uint8)
@@ -23,24 +23,24 @@ def smooth():
 
 @pytest.fixture(scope="session")
 def jpeg(smooth):
-    """The bytes of such a picture as a JPEG."""
+    """The bytes of such an image as a JPEG."""
     return lambda *arguments: cv2.imencode(".jpg", smooth(*arguments)[..., ::-1])[1].tobytes()
 
 
 @pytest.fixture
 def folder(tmp_path, jpeg):
-    """Pictures in train/ and val/ of two classes."""
+    """Images in train/ and val/ of two classes."""
     for part, count in (("train", 20), ("val", 6)):
         for i in range(count):
-            path = tmp_path / "pictures" / part / ("cat", "dog")[i % 2] / f"{part}{i}.jpg"
+            path = tmp_path / "images" / part / ("cat", "dog")[i % 2] / f"{part}{i}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(jpeg(i + 100 * (part == "val")))
-    return tmp_path / "pictures"
+    return tmp_path / "images"
 
 
 @pytest.fixture
 def cifar(tmp_path):
-    """Write the official layout with `each` pictures in each file -> directory, pixels (N, 3072), labels."""
+    """Write the official layout with `each` images in each file -> directory, pixels (N, 3072), labels."""
 
     def write(kind=Cifar10, each=40):
         layout, rng = kind.layout, np.random.default_rng(0)

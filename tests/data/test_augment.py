@@ -8,7 +8,7 @@ from bitfactor.data.augment import shift_and_flip
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 12))
 @settings(max_examples=40, deadline=None)
-def test_each_picture_is_padded_cut_and_mirrored_as_its_numbers_say(seed, height, width):
+def test_each_image_is_padded_cut_and_mirrored_as_its_numbers_say(seed, height, width):
     generator = torch.Generator().manual_seed(seed)
     images = torch.randint(0, 256, (5, 3, height, width), dtype=torch.uint8, generator=generator)
     draws = torch.rand(5, 3, generator=generator)
@@ -26,4 +26,4 @@ def test_each_picture_is_padded_cut_and_mirrored_as_its_numbers_say(seed, height
 def test_every_shift_and_both_directions_occur():
     image = torch.arange(1, 26, dtype=torch.uint8).view(1, 1, 5, 5).expand(4000, -1, -1, -1)
     moved = shift_and_flip(image, torch.rand(4000, 3, generator=torch.Generator().manual_seed(0)), (0,))
-    assert len({picture.numpy().tobytes() for picture in moved}) == 9 * 9 * 2
+    assert len({image.numpy().tobytes() for image in moved}) == 9 * 9 * 2

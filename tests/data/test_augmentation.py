@@ -10,7 +10,7 @@ import torch
 
 from bitfactor.data import Cifar10, CocoKeypoints, Digits, ImageFolder, Lsp, Mpii
 from bitfactor.data.crops import Movement
-from bitfactor.pictures import prepare, read_picture
+from bitfactor.images import prepare, read_image
 from bitfactor.recipes.cifar import CifarOptions
 from bitfactor.recipes.digits import DigitsOptions
 from bitfactor.recipes.folder import FolderOptions
@@ -53,7 +53,7 @@ def test_folder(folder, preset):
     plain = FolderOptions(preset=preset, size=32, crop=False, mirror=False)(folder)
     assert same_images(plain, 20)
     shown = next(plain.train_batches(20, 0, 0))[0].numpy()
-    prepared = [prepare(read_picture(Path(plain.train.name(i)), 3), plain.input_spec) for i in range(20)]
+    prepared = [prepare(read_image(Path(plain.train.name(i)), 3), plain.input_spec) for i in range(20)]
     differences = [np.abs(shown - image).max((1, 2, 3)).min() for image in prepared]
     assert max(differences) < 1e-4
     assert not same_images(FolderOptions(preset=preset, size=32, mirror=False)(folder), 20)

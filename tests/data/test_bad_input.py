@@ -114,8 +114,8 @@ def test_directories_of_images(folder, tmp_path, jpeg):
     one_each = alone(tmp_path / "single", jpeg, "cat", "dog")
     assert "expected images to evaluate on, found 0" in scan(one_each)
     (folder / "train" / "mouse").mkdir()
-    assert "no pictures in mouse" in scan(folder)
-    assert "no pictures in mouse" in scan(folder / "train")
+    assert "no images in mouse" in scan(folder)
+    assert "no images in mouse" in scan(folder / "train")
 
 
 def alone(place, jpeg, *names):
@@ -154,5 +154,5 @@ def test_findings_print_and_convert(folder):
     findings = check_data(str(folder))
     assert "images, train" in str(findings)
     assert "no problems" in str(findings)
-    assert findings.to_dict()["pictures"] == {"train": 20, "val": 6}
+    assert findings.to_dict()["images"] == {"train": 20, "val": 6}
     assert "<pre>" in findings._repr_html_()

@@ -16,13 +16,13 @@ def look(directory):
 def test_a_sound_folder(folder):
     findings = look(folder)
     assert findings.problems == findings.notes == {}
-    assert findings.pictures == {"train": 20, "val": 6}
+    assert findings.images == {"train": 20, "val": 6}
     assert findings.classes == 2
     assert findings.sizes == {"height": (48, 48, 48), "width": (64, 64, 64)}
     assert findings.modes == {"RGB": 26}
 
 
-def test_progress_ends_at_the_number_of_pictures(folder):
+def test_progress_ends_at_the_number_of_images(folder):
     told = []
     check_data(folder, lambda *numbers: told.append(numbers))
     assert told[-1] == (26, 26)
@@ -44,22 +44,22 @@ def test_everything_that_can_be_wrong_with_a_folder(folder, jpeg, smooth):
     cv2.imwrite(str(train / "dog" / "grey.jpg"), smooth(53)[..., 0])
     findings = look(folder)
     assert {kind: len(names) for kind, names in findings.problems.items()} == {
-        "classes without pictures": 1,
+        "classes without images": 1,
         "links that lead back up": 1,
         "classes that are missing in val": 1,
         "classes that are in val alone": 1,
-        "corrupt pictures": 2,
-        "one picture in two classes": 1,
-        "pictures to train on among those held out": 1,
+        "corrupt images": 2,
+        "one image in two classes": 1,
+        "images to train on among those held out": 1,
     }
-    assert "mouse" in findings.problems["classes without pictures"][0]
-    assert {name.split(":")[0].split("/")[-1] for name in findings.problems["corrupt pictures"]} == {
+    assert "mouse" in findings.problems["classes without images"][0]
+    assert {name.split(":")[0].split("/")[-1] for name in findings.problems["corrupt images"]} == {
         "cut.jpg",
         "text.jpg",
     }
     assert set(findings.notes) == {
-        "files that are no pictures by their names",
-        "pictures that are there twice",
+        "files that are no images by their names",
+        "images that are there twice",
     }
     assert findings.modes == {"RGB": 30, "RGB, 16 bit": 1, "grey": 1}
     assert findings.sizes == {"height": (48, 48, 100), "width": (30, 64, 64)}
@@ -67,7 +67,7 @@ def test_everything_that_can_be_wrong_with_a_folder(folder, jpeg, smooth):
 
 def test_a_folder_without_parts(folder):
     findings = look(folder / "train")
-    assert findings.pictures == {"train": 20}
+    assert findings.images == {"train": 20}
     assert findings.problems == {}
 
 
@@ -76,12 +76,12 @@ def test_cifar(cifar):
     for place in (directory, directory.parent):
         findings = look(place)
         assert (findings.layout, findings.classes) == ("Cifar10", 10)
-        assert findings.pictures == {"train": 200, "test": 40}
+        assert findings.images == {"train": 200, "test": 40}
         assert findings.problems == {}
     (directory / "data_batch_2").write_bytes(b"text")
     (directory / "test_batch").unlink()
     findings = look(directory)
-    assert findings.pictures == {"train": 160}
+    assert findings.images == {"train": 160}
     assert ["data_batch_2" in findings.problems["unusable files"][0]] == [True]
     assert ["test_batch" in findings.problems["unusable files"][1]] == [True]
     shutil.rmtree(directory)
@@ -95,12 +95,12 @@ def test_shards(shards, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     directory = shards()
     findings = look(directory)
-    assert (findings.pictures, findings.problems) == ({"train": 32, "val": 7}, {})
+    assert (findings.images, findings.problems) == ({"train": 32, "val": 7}, {})
     shutil.copy(directory / "train-0.tar", directory / "train-1.tar")
     (directory / "train-2.tar").write_bytes(b"text")
     findings = look(directory)
     assert ["train-2.tar" in problem for problem in findings.problems["unusable shards"]] == [True]
-    assert len(findings.notes["pictures that are there twice"]) == 7
+    assert len(findings.notes["images that are there twice"]) == 7
     assert len(findings.notes["names that stand in train more than once"]) == 7
 
 

@@ -42,7 +42,7 @@ def test_limit_takes_classes_in_equal_shares(cifar):
     assert torch.equal(data.train[0][data.train[1] == 3], whole.train[0][first])
 
 
-def test_validation_holds_out_the_end_of_the_training_pictures(cifar):
+def test_validation_holds_out_the_end_of_the_training_images(cifar):
     directory, _, _ = cifar()
     whole, split = Cifar10.load(directory), Cifar10.load(directory, holdout="validation")
     assert len(split.test[1]) == 20
@@ -70,7 +70,7 @@ def test_processes_share_a_batch(cifar, world):
     assert sum(map(len, tests)) == 40
 
 
-def test_an_epoch_has_each_picture_once_and_others_differ(cifar):
+def test_an_epoch_has_each_image_once_and_others_differ(cifar):
     data = Cifar10.load(cifar()[0])
     epochs = [torch.cat([y for _, y in data.train_batches(50, *key)]) for key in ((0, 0), (0, 1), (1, 0))]
     for labels in epochs:
@@ -79,7 +79,7 @@ def test_an_epoch_has_each_picture_once_and_others_differ(cifar):
     assert not torch.equal(epochs[0], epochs[2])
 
 
-def test_held_out_pictures_are_normalised_and_in_order(cifar):
+def test_held_out_images_are_normalised_and_in_order(cifar):
     data = Cifar10.load(cifar()[0])
     inputs = torch.cat([x for x, _ in data.test_batches(17)])
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (data.layout.mean, data.layout.std))
@@ -130,7 +130,7 @@ def test_damaged_archive(tmp_path):
         Cifar10.load(tmp_path)
 
 
-def test_real_pictures(real_data):
+def test_real_images(real_data):
     if not (real_data / Cifar10.layout.folder).is_dir():
         pytest.skip("CIFAR-10 is not unpacked")
     data = Cifar10.load(real_data)

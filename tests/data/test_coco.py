@@ -25,8 +25,8 @@ def test_official_layout(tmp_path):
         write(tmp_path / "annotations" / f"person_keypoints_{part}2017.json", 17)
     data = CocoKeypoints.load(tmp_path)
     assert data.skeleton == COCO
-    assert data.train.pictures == (tmp_path / "train2017" / "a.jpg",)
-    assert data.test.pictures == (tmp_path / "val2017" / "a.jpg",)
+    assert data.train.images == (tmp_path / "train2017" / "a.jpg",)
+    assert data.test.images == (tmp_path / "val2017" / "a.jpg",)
 
 
 def test_a_skeleton_of_ones_own(tmp_path):

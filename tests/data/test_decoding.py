@@ -9,9 +9,9 @@ from bitfactor.data.decoding import decode_about, jpeg_frame
 from bitfactor.errors import InputError
 
 
-def encoded(picture, **options):
+def encoded(image, **options):
     file = io.BytesIO()
-    Image.fromarray(picture).save(file, "jpeg", quality=95, **options)
+    Image.fromarray(image).save(file, "jpeg", quality=95, **options)
     return file.getvalue()
 
 
@@ -22,10 +22,10 @@ def test_header_of_a_jpeg(smooth, size, options):
 
 
 def test_header_of_other_kinds(smooth):
-    picture = Image.fromarray(smooth(0, 20, 30))
+    image = Image.fromarray(smooth(0, 20, 30))
     for mode, components in (("L", 1), ("CMYK", 4)):
         file = io.BytesIO()
-        picture.convert(mode).save(file, "jpeg")
+        image.convert(mode).save(file, "jpeg")
         assert jpeg_frame(file.getvalue()) == (20, 30, components)
     whole = encoded(smooth(0))
     assert jpeg_frame(cv2.imencode(".png", smooth(0))[1].tobytes()) is None
@@ -34,17 +34,17 @@ def test_header_of_other_kinds(smooth):
 
 @pytest.mark.parametrize(("side", "factor"), [(300, 1), (299, 2), (150, 2), (149, 4), (70, 8), (10, 8)])
 def test_large_jpegs_are_decoded_at_a_fraction(smooth, side, factor):
-    picture = smooth(1, 1199, 1500)
-    decoded = decode_about(encoded(picture), side, "picture")
+    image = smooth(1, 1199, 1500)
+    decoded = decode_about(encoded(image), side, "image")
     assert decoded.shape == (-(-1199 // factor), -(-1500 // factor), 3)
     assert min(decoded.shape[:2]) >= min(2 * side, 1199)
-    small = cv2.resize(picture, decoded.shape[1::-1], interpolation=cv2.INTER_AREA)
+    small = cv2.resize(image, decoded.shape[1::-1], interpolation=cv2.INTER_AREA)
     assert np.abs(decoded.astype(int) - small).mean() < 3
 
 
 def test_other_formats_and_damage(smooth):
     png = cv2.imencode(".png", smooth(2, 900, 900)[..., ::-1])[1].tobytes()
-    np.testing.assert_array_equal(decode_about(png, 10, "picture"), smooth(2, 900, 900))
+    np.testing.assert_array_equal(decode_about(png, 10, "image"), smooth(2, 900, 900))
     for size in (2, 700, 5000, -2):
         with pytest.raises(InputError, match=r"^name: .* cannot be decoded"):
             decode_about(encoded(smooth(1, 1199, 1500))[:size], 100, "name")

@@ -11,8 +11,8 @@ def test_one_fifth_is_held_out_with_every_class():
     assert DIGITS.test[1].bincount().min() >= 34
 
 
-def test_no_picture_is_on_both_sides():
-    train, test = ({picture.numpy().tobytes() for picture in part[0]} for part in (DIGITS.train, DIGITS.test))
+def test_no_image_is_on_both_sides():
+    train, test = ({image.numpy().tobytes() for image in part[0]} for part in (DIGITS.train, DIGITS.test))
     assert not train & test
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from bitfactor.data import ImageFolder
 from bitfactor.errors import InputError
-from bitfactor.pictures import prepare, read_picture
+from bitfactor.images import prepare, read_image
 
 
 def load(directory, **options):
@@ -38,10 +38,10 @@ def test_train_and_val(folder):
     assert set(labels.tolist()) <= {0, 1}
 
 
-def test_held_out_pictures_are_what_predict_would_see(folder):
+def test_held_out_images_are_what_predict_would_see(folder):
     data = load(folder)
     inputs = torch.cat([x for x, _ in data.test_batches(4)])
-    expected = [prepare(read_picture(folder / name, 3), data.input_spec) for name in names(data.test)]
+    expected = [prepare(read_image(folder / name, 3), data.input_spec) for name in names(data.test)]
     np.testing.assert_array_equal(inputs.numpy(), np.stack(expected))
 
 
@@ -92,7 +92,7 @@ def test_any_folder_holds_out_a_fixed_tenth_of_each_class(tmp_path, jpeg):
     assert not set(names(validation.train)) & held
 
 
-def test_a_class_of_one_picture_is_trained_on(tmp_path, jpeg):
+def test_a_class_of_one_image_is_trained_on(tmp_path, jpeg):
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.jpg").write_bytes(jpeg(1))
@@ -107,7 +107,7 @@ def test_limit(folder):
     assert len(data.test) == 6
 
 
-def test_hidden_and_other_files_are_no_pictures(folder):
+def test_hidden_and_other_files_are_no_images(folder):
     (folder / "train" / ".cache").mkdir()
     (folder / "train" / "notes.txt").write_text("x")
     (folder / "train" / "cat" / "Thumbs.db").write_bytes(b"x")
@@ -120,25 +120,25 @@ def add(folder, name, data):
     return load(folder, preset="paper", max_corrupt=0)
 
 
-def saved(picture, *arguments, **options):
+def saved(image, *arguments, **options):
     file = io.BytesIO()
-    picture.save(file, *arguments, **options)
+    image.save(file, *arguments, **options)
     return file.getvalue()
 
 
-def test_grey_cmyk_and_deep_pictures_are_shown_as_rgb(folder, smooth):
-    picture = Image.fromarray(smooth(1))
+def test_grey_cmyk_and_deep_images_are_shown_as_rgb(folder, smooth):
+    image = Image.fromarray(smooth(1))
     odd = {
-        "grey.jpg": saved(picture.convert("L"), "jpeg"),
-        "cmyk.jpg": saved(picture.convert("CMYK"), "jpeg"),
+        "grey.jpg": saved(image.convert("L"), "jpeg"),
+        "cmyk.jpg": saved(image.convert("CMYK"), "jpeg"),
         "deep.png": cv2.imencode(".png", smooth(1)[..., ::-1].astype(np.uint16) * 257)[1].tobytes(),
-        "clear.png": saved(picture.convert("RGBA"), "png"),
-        "few.png": saved(picture.convert("P", palette=Image.Palette.ADAPTIVE), "png"),
+        "clear.png": saved(image.convert("RGBA"), "png"),
+        "few.png": saved(image.convert("P", palette=Image.Palette.ADAPTIVE), "png"),
     }
     for name, content in odd.items():
         data = add(folder, name, content)
-        shown = read_picture(folder / "train" / "cat" / name, 3).astype(int)
-        target = np.array(picture.convert("L"))[..., None] if name == "grey.jpg" else smooth(1)
+        shown = read_image(folder / "train" / "cat" / name, 3).astype(int)
+        target = np.array(image.convert("L"))[..., None] if name == "grey.jpg" else smooth(1)
         assert np.abs(shown - target).mean() < 8, name
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -147,14 +147,14 @@ def test_grey_cmyk_and_deep_pictures_are_shown_as_rgb(folder, smooth):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", ["truncated", "text", "empty", "gone"])
-def test_a_corrupt_picture_is_named_once_counted_and_replaced(folder, jpeg, kind, workers):
+def test_a_corrupt_image_is_named_once_counted_and_replaced(folder, jpeg, kind, workers):
     path = folder / "train" / "dog" / "bad.jpg"
-    content = {"truncated": jpeg(5)[:-400], "text": b"not a picture", "empty": b"", "gone": b""}[kind]
+    content = {"truncated": jpeg(5)[:-400], "text": b"not an image", "empty": b"", "gone": b""}[kind]
     path.write_bytes(content)
     data = load(folder, max_corrupt=0.05, workers=workers)
     if kind == "gone":
         path.unlink()
-    with pytest.warns(UserWarning, match=r"dog/bad.jpg.*corrupt picture 1 of train") as caught:
+    with pytest.warns(UserWarning, match=r"dog/bad.jpg.*corrupt image 1 of train") as caught:
         epochs = [list(data.train_batches(7, 0, epoch)) for epoch in range(3)]
     assert len(caught) == 1
     assert len(data.corrupt) == 1
@@ -162,20 +162,20 @@ def test_a_corrupt_picture_is_named_once_counted_and_replaced(folder, jpeg, kind
     same(epochs[1], data.train_batches(7, 0, 1))
 
 
-def test_a_corrupt_picture_is_left_out_of_the_test(folder):
+def test_a_corrupt_image_is_left_out_of_the_test(folder):
     (folder / "val" / "cat" / "val0.jpg").write_bytes(b"text")
     data = load(folder, max_corrupt=0.2)
-    with pytest.warns(UserWarning, match=r"val0.jpg.*corrupt picture 1 of test"):
+    with pytest.warns(UserWarning, match=r"val0.jpg.*corrupt image 1 of test"):
         assert [len(labels) for _, labels in data.test_batches(2)] == [1, 2, 2]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_more_corrupt_pictures_than_stated_are_an_error(folder, workers):
+def test_more_corrupt_images_than_stated_are_an_error(folder, workers):
     for i in (0, 4, 8):
         (folder / "train" / "cat" / f"train{i}.jpg").write_bytes(b"text")
     data = load(folder, max_corrupt=0.1, workers=workers)
     with (
-        pytest.warns(UserWarning, match="corrupt picture 2"),
+        pytest.warns(UserWarning, match="corrupt image 2"),
         pytest.raises(
             InputError, match=r"at most 2 corrupt images of 20 \(10.0%\), found 3, the last of them .*jpg"
         ),
@@ -183,29 +183,27 @@ def test_more_corrupt_pictures_than_stated_are_an_error(folder, workers):
         list(data.train_batches(20, 0, 0))
 
 
-def test_nothing_but_corrupt_pictures(folder):
+def test_nothing_but_corrupt_images(folder):
     for path in (folder / "train").rglob("*.jpg"):
         path.write_bytes(b"")
-    with pytest.raises(
-        InputError, match="expected a picture that can be read, found the last of 20 in a row"
-    ):
+    with pytest.raises(InputError, match="expected an image that can be read, found the last of 20 in a row"):
         list(load(folder, max_corrupt=1).train_batches(20, 0, 0))
 
 
 def test_an_empty_class_is_an_error(folder):
     (folder / "train" / "mouse").mkdir()
-    with pytest.raises(InputError, match=r"train: .*found no pictures in mouse"):
+    with pytest.raises(InputError, match=r"train: .*found no images in mouse"):
         load(folder)
 
 
-def test_a_class_without_held_out_pictures_is_fine(folder):
+def test_a_class_without_held_out_images_is_fine(folder):
     shutil.rmtree(folder / "val" / "dog")
     data = load(folder)
     assert data.labels == ("cat", "dog")
     assert data.test.classes.tolist() == [0, 0, 0]
 
 
-def test_held_out_pictures_of_an_unknown_class(folder):
+def test_held_out_images_of_an_unknown_class(folder):
     (folder / "val" / "cat").rename(folder / "val" / "mouse")
     with pytest.raises(InputError, match=r"val: .*found the class mouse"):
         load(folder)

@@ -25,7 +25,7 @@ def test_extension(directory):
     people = read_lsp(directory)
     assert np.array_equal(people.labelled, MARKS[..., 0] == 1)
     assert np.array_equal(people.joints, JOINTS)
-    assert [path.name for path in people.pictures[:2]] == ["im00001.jpg", "im00002.jpg"]
+    assert [path.name for path in people.images[:2]] == ["im00001.jpg", "im00002.jpg"]
     torso = np.linalg.norm(JOINTS[:, 8] - JOINTS[:, 3], axis=1)
     known = people.labelled[:, [8, 3]].all(1)
     np.testing.assert_allclose(people.norm[known], torso[known])
@@ -53,7 +53,7 @@ def test_hidden_joints_of_lsp_are_labelled(directory):
 
 def test_what_does_not_fit(directory):
     (directory / "images" / "im00003.jpg").unlink()
-    with pytest.raises(InputError, match=r"expected 6 pictures.*found 5"):
+    with pytest.raises(InputError, match=r"expected 6 images.*found 5"):
         read_lsp(directory)
     scipy.io.savemat(directory / "joints.mat", {"joints": np.zeros((16, 3, 6))})
     with pytest.raises(InputError, match=r"found shape \(16, 3, 6\)"):
@@ -72,8 +72,8 @@ def test_people_without_two_labels_are_left_out_after_the_split(directory):
     table[4, 1:, 2] = 0
     scipy.io.savemat(directory / "joints.mat", {"joints": table.transpose(1, 2, 0)})
     data = Lsp.load(directory)
-    assert [path.name for path in data.train.pictures] == ["im00001.jpg", "im00003.jpg"]
-    assert [path.name for path in data.test.pictures] == ["im00004.jpg", "im00006.jpg"]
+    assert [path.name for path in data.train.images] == ["im00001.jpg", "im00003.jpg"]
+    assert [path.name for path in data.test.images] == ["im00004.jpg", "im00006.jpg"]
 
 
 def test_nobody_with_a_label(directory):
@@ -83,14 +83,14 @@ def test_nobody_with_a_label(directory):
         Lsp.load(directory)
 
 
-def test_real_pictures(real_data, tmp_path):
+def test_real_images(real_data, tmp_path):
     """The last 1,000 are held out; most joints lie inside their crop, also when it is moved."""
     with np.load(real_data / "lspet.npz") as pack:
         data, offsets, joints = pack["data"], pack["offsets"], pack["joints"]
     (tmp_path / "images").mkdir()
     for i in range(len(joints)):
-        picture = data[offsets[i] : offsets[i + 1]].tobytes() if i < 40 else b""
-        (tmp_path / "images" / f"im{i + 1:05d}.jpg").write_bytes(picture)
+        image = data[offsets[i] : offsets[i + 1]].tobytes() if i < 40 else b""
+        (tmp_path / "images" / f"im{i + 1:05d}.jpg").write_bytes(image)
     scipy.io.savemat(tmp_path / "joints.mat", {"joints": joints.transpose(1, 2, 0).astype(float)})
     whole = Lsp.load(tmp_path)
     assert (len(whole.train), len(whole.test)) == (8991, 1000)

@@ -50,11 +50,11 @@ def test_published_layouts(tmp_path, folder, names, truth):
         (tmp_path / folder / name).write_text(json.dumps(rows(people)))
     train, test = read_mpii(tmp_path)
     assert (len(train), len(test)) == (8, 4)
-    assert train.pictures[0] == tmp_path / "images" / "0.jpg"
+    assert train.images[0] == tmp_path / "images" / "0.jpg"
     assert test.norm[0] == pytest.approx(0.75 * np.linalg.norm(JOINTS[8, 9] - JOINTS[8, 8]))
     write_truth(tmp_path / folder / truth, [9, 8, 10, 11])
     _, test = read_mpii(tmp_path)
-    assert [path.name for path in test.pictures] == ["9.jpg", "8.jpg", "10.jpg", "11.jpg"]
+    assert [path.name for path in test.images] == ["9.jpg", "8.jpg", "10.jpg", "11.jpg"]
     np.testing.assert_allclose(test.norm, 0.6 * 20)
 
 

@@ -1,4 +1,4 @@
-"""What all pose data sets have in common, on pictures with a dot at each joint: red left, blue right."""
+"""What all pose data sets have in common, on images with a dot at each joint: red left, blue right."""
 
 import json
 from dataclasses import replace
@@ -12,7 +12,7 @@ import torch
 from bitfactor.data import CocoKeypoints, Lsp, Mpii
 from bitfactor.data.crops import Movement
 from bitfactor.errors import InputError
-from bitfactor.pictures import normalise
+from bitfactor.images import normalise
 from bitfactor.pose import COCO, LSP, MPII, decode, transform, warp
 from bitfactor.recipes.lsp import LspOptions
 
@@ -25,11 +25,11 @@ def colour(name):
 
 
 def draw(path, joints, skeleton):
-    picture = np.zeros((200, 240, 3), np.uint8)
+    image = np.zeros((200, 240, 3), np.uint8)
     for (x, y), name in zip(joints.round().astype(int), skeleton.joints, strict=True):
-        cv2.circle(picture, (int(x), int(y)), 7, colour(name), -1)
+        cv2.circle(image, (int(x), int(y)), 7, colour(name), -1)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(cv2.imencode(".png", picture[..., ::-1])[1].tobytes())
+    path.write_bytes(cv2.imencode(".png", image[..., ::-1])[1].tobytes())
 
 
 def grid(skeleton, rng):
@@ -194,21 +194,21 @@ def test_an_epoch_can_be_entered_anywhere(data):
 
 def order(data, seed, epoch):
     """The people of an epoch, in order, by number; and their norms."""
-    seen = Seen(data.pictures)
-    batches = list(replace(data, pictures=seen).train_batches(3, seed, epoch))
-    people = [data.train.pictures.index(path) for path in seen.paths]
+    seen = Seen(data.images)
+    batches = list(replace(data, images=seen).train_batches(3, seed, epoch))
+    people = [data.train.images.index(path) for path in seen.paths]
     return people, torch.cat([target["norm"] for _, target in batches]).numpy()
 
 
 class Seen:
-    """Pictures that remember which were asked for."""
+    """Images that remember which were asked for."""
 
-    def __init__(self, pictures):
-        self.pictures, self.paths = pictures, []
+    def __init__(self, images):
+        self.images, self.paths = images, []
 
     def __getitem__(self, path):
         self.paths.append(path)
-        return self.pictures[path]
+        return self.images[path]
 
     def fill(self, people):
         pass
@@ -252,8 +252,8 @@ def test_held_out_people_come_once_and_in_order(data):
     assert torch.equal(shares[0], whole[::2])
     assert torch.equal(shares[1], whole[1::2])
     for i in range(len(data.test)):
-        picture, matrix = data.held_out(i)
-        assert picture.shape == (200, 240, 3)
+        image, matrix = data.held_out(i)
+        assert image.shape == (200, 240, 3)
         labelled = data.test.labelled[i]
         expected = transform(data.test.joints[i], matrix)[labelled]
         np.testing.assert_allclose(whole[i].numpy()[labelled], expected, atol=1e-3)
@@ -261,8 +261,8 @@ def test_held_out_people_come_once_and_in_order(data):
 
 def test_inputs_are_prepared_as_for_inference(data):
     inputs, _ = next(data.test_batches(1))
-    picture, matrix = data.held_out(0)
-    assert np.array_equal(inputs[0].numpy(), normalise(warp(picture, matrix, SIZE), data.input_spec))
+    image, matrix = data.held_out(0)
+    assert np.array_equal(inputs[0].numpy(), normalise(warp(image, matrix, SIZE), data.input_spec))
 
 
 def test_the_norm_is_in_pixels_of_the_crop(data):
@@ -284,16 +284,16 @@ def test_limit_and_validation(directory, data):
     validation = kind.load(path, size=SIZE, holdout="validation", workers=0)
     n = len(data.train)
     assert (len(validation.train), len(validation.test)) == (n - n // 10, n // 10)
-    assert {*validation.train.pictures, *validation.test.pictures} == {*data.train.pictures}
+    assert {*validation.train.images, *validation.test.images} == {*data.train.images}
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_damaged_picture_is_named(directory, tmp_path, workers):
+def test_a_damaged_image_is_named(directory, tmp_path, workers):
     path, kind = directory
     data = kind.load(path, size=SIZE, workers=workers)
-    damaged = data.test.pictures[1]
+    damaged = data.test.images[1]
     whole = damaged.read_bytes()
-    damaged.write_bytes(b"no picture")
+    damaged.write_bytes(b"no image")
     try:
         with pytest.raises(InputError, match=f"{damaged.name}: expected an image"):
             list(data.test_batches(2))

@@ -178,7 +178,7 @@ def test_damaged_shards_and_descriptions(shards, load, tmp_path):
         with pytest.raises(InputError, match=rf"train-2.tar: expected a shard.*{found}"):
             load(directory)
     path.write_bytes(whole.replace(b"train2_3.cls", b"train2_x.cls"))
-    with pytest.raises(InputError, match="train2_3 with picture alone"):
+    with pytest.raises(InputError, match="train2_3 with image alone"):
         load(directory)
     (directory / "shards.json").write_text("{")
     with pytest.raises(InputError, match="in JSON"):
@@ -192,7 +192,7 @@ def test_a_corrupt_sample_is_named(shards, load, jpeg):
     path = directory / "train-0.tar"
     path.write_bytes(path.read_bytes().replace(jpeg(3)[300:], bytes(len(jpeg(3)) - 300)))
     data = load(directory, max_corrupt=0.1)
-    with pytest.warns(UserWarning, match=r"train-0.tar: train0_3: .*corrupt picture 1 of train"):
+    with pytest.warns(UserWarning, match=r"train-0.tar: train0_3: .*corrupt image 1 of train"):
         assert sum(len(labels) for _, labels in data.train_batches(8, 0, 0)) == 32
 
 

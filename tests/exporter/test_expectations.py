@@ -155,9 +155,7 @@ DESCRIPTIONS = {
     "labels: expected 4 names, one per class, found 1": {"labels": ["cat"]},
     r"labels.*: expected a sequence \(each a string\), found 'abcd'": {"labels": "abcd"},
     "skeleton: expected 4 joints, one per map, found 1": {"skeleton": Skeleton(("head",))},
-    r"input_spec: expected pictures shaped \(3, 8, 8\)": {
-        "input_spec": InputSpec((9, 9), (9, 9), (0,), (1,))
-    },
+    r"input_spec: expected images shaped \(3, 8, 8\)": {"input_spec": InputSpec((9, 9), (9, 9), (0,), (1,))},
     "provenance: expected texts": {"provenance": {"epochs": 3}},
 }
 

@@ -64,7 +64,7 @@ def test_hourglasses(stacks, tmp_path):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe(name, tmp_path):
-    """Its own network, on pictures of at most 64 pixels."""
+    """Its own network, on images of at most 64 pixels."""
     recipe = recipe_named(name)
     model = build(recipe).eval()
     channels, *size = recipe.input_shape

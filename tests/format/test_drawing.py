@@ -12,8 +12,8 @@ from bitfactor.format.drawing import svg
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def texts(picture):
-    root = ElementTree.fromstring(picture)
+def texts(image):
+    root = ElementTree.fromstring(image)
     return ["".join(element.itertext()).strip() for element in root.iter(f"{SVG}text")]
 
 
@@ -47,8 +47,8 @@ def test_any_name_gives_valid_xml(model, name):
     first, *rest = model.graph.nodes
     rest[0] = replace(rest[0], inputs=(name,))
     graph = replace(model.graph, nodes=(replace(first, name=name), *rest))
-    picture = svg(replace(model, graph=graph), name)
-    assert texts(picture.encode().decode()) == texts(picture)
+    image = svg(replace(model, graph=graph), name)
+    assert texts(image.encode().decode()) == texts(image)
 
 
 def test_long_names_are_cut_from_their_beginning(model):

@@ -4,7 +4,7 @@ from bitfactor.errors import InputError
 from bitfactor.format import Skeleton
 
 
-def test_a_mirrored_picture_swaps_the_pairs_and_keeps_the_rest():
+def test_a_mirrored_image_swaps_the_pairs_and_keeps_the_rest():
     skeleton = Skeleton(("left", "middle", "right"), flip_pairs=((0, 2),))
     assert skeleton.flipped == (2, 1, 0)
 

@@ -138,13 +138,13 @@ def test_unusable_options(options, named):
         hourglass(**options)
 
 
-def test_a_picture_of_another_size():
+def test_an_image_of_another_size():
     with pytest.raises(InputError, match=r"multiples of 16, .* found 24 x 32"):
         hourglass(joints=1, channels=8, depth=2)(torch.zeros(1, 3, 24, 32))
 
 
 def test_a_cell_behind_the_quartering_stem_lies_at_the_middle_of_its_pixels():
-    """So a filter that is its own mirror image gives the mirrored map of a mirrored picture."""
+    """So a filter that is its own mirror image gives the mirrored map of a mirrored image."""
     stem = hourglass(joints=1, channels=8, depth=1, stem="quartering").stem
     convolutions = [module for module in stem if isinstance(module, torch.nn.Conv2d)]
     for convolution in convolutions:

@@ -33,8 +33,8 @@ def write(tmp_path):
 
 
 def test_labelled_people(write):
-    people = read_coco(write(content()), Path("pictures"), COCO)
-    assert people.pictures == (Path("pictures/a.jpg"),)
+    people = read_coco(write(content()), Path("images"), COCO)
+    assert people.images == (Path("images/a.jpg"),)
     assert people.centre.tolist() == [[39.5, 69.5]]
     assert people.side.tolist() == [100]
     assert people.norm.tolist() == [80]
@@ -57,7 +57,7 @@ def test_labelled_people(write):
 )
 def test_what_does_not_fit(write, described, words):
     with pytest.raises(InputError, match=words):
-        read_coco(write(described), Path("pictures"), COCO)
+        read_coco(write(described), Path("images"), COCO)
 
 
 def test_the_skeleton_of_a_category(write):

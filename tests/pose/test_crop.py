@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitfactor.pose import adjusted_mpii_box, crop_matrix, invert, mpii_box, transform, warp, whole_picture
+from bitfactor.pose import adjusted_mpii_box, crop_matrix, invert, mpii_box, transform, warp, whole_image
 
 CROPS = {
     "centre": st.tuples(st.floats(-50, 500), st.floats(-50, 500)),
@@ -15,7 +15,7 @@ CROPS = {
 }
 
 
-def smooth_picture(height, width):
+def smooth_image(height, width):
     rng = np.random.default_rng(0)
     noise = rng.uniform(0, 255, (height, width, 3)).astype(np.float32)
     return cv2.normalize(cv2.GaussianBlur(noise, (0, 0), 9), None, 0, 255, cv2.NORM_MINMAX).astype(np.uint8)
@@ -48,21 +48,21 @@ def test_rotation_turns_clockwise():
     np.testing.assert_allclose(above, (19.5, 9.5), atol=1e-9)
 
 
-def test_the_whole_picture_is_itself():
-    picture = smooth_picture(40, 40)
-    matrix = crop_matrix(*whole_picture(40, 40), 40)
+def test_the_whole_image_is_itself():
+    image = smooth_image(40, 40)
+    matrix = crop_matrix(*whole_image(40, 40), 40)
     np.testing.assert_allclose(matrix, [[1, 0, 0], [0, 1, 0]], atol=1e-12)
-    assert np.array_equal(warp(picture, matrix, 40), picture)
-    flipped = warp(picture, crop_matrix(*whole_picture(40, 40), 40, flip=True), 40)
-    assert np.array_equal(flipped, picture[:, ::-1])
+    assert np.array_equal(warp(image, matrix, 40), image)
+    flipped = warp(image, crop_matrix(*whole_image(40, 40), 40, flip=True), 40)
+    assert np.array_equal(flipped, image[:, ::-1])
 
 
 @pytest.mark.parametrize("shape", [(60, 80), (81, 37)])
-def test_a_picture_that_is_not_square_is_padded_with_black(shape):
-    picture = smooth_picture(*shape) // 2 + 100
+def test_an_image_that_is_not_square_is_padded_with_black(shape):
+    image = smooth_image(*shape) // 2 + 100
     height, width = shape
     longer = max(shape)
-    crop = warp(picture, crop_matrix(*whole_picture(*shape), longer), longer)
+    crop = warp(image, crop_matrix(*whole_image(*shape), longer), longer)
     inside = crop.min(2) > 60
     assert abs(inside.sum() - height * width) <= longer
     assert (crop.min(2) == 0).sum() >= longer**2 - height * width - longer
@@ -71,13 +71,13 @@ def test_a_picture_that_is_not_square_is_padded_with_black(shape):
 @pytest.mark.parametrize("side", [30, 90, 200, 450, 1500])
 @pytest.mark.parametrize(("rotation", "flip"), [(0, False), (25, False), (-40, True)])
 def test_a_mark_lands_where_its_coordinates_land(side, rotation, flip):
-    """The picture and the joints go through the same map, however strongly it shrinks."""
-    picture = np.zeros((900, 1100), np.uint8)
+    """The image and the joints go through the same map, however strongly it shrinks."""
+    image = np.zeros((900, 1100), np.uint8)
     mark, radius = np.array([603.0, 395.0]), side / 16
     y, x = np.mgrid[:900, :1100]
-    picture[(x - mark[0]) ** 2 + (y - mark[1]) ** 2 <= radius**2] = 255
+    image[(x - mark[0]) ** 2 + (y - mark[1]) ** 2 <= radius**2] = 255
     matrix = crop_matrix((600.0, 400.0), side, 64, rotation, flip)
-    crop = warp(picture, matrix, 64).astype(float)
+    crop = warp(image, matrix, 64).astype(float)
     y, x = np.mgrid[:64, :64]
     found = np.array([(crop * x).sum(), (crop * y).sum()]) / crop.sum()
     np.testing.assert_allclose(found, transform(mark, matrix), atol=0.12)
@@ -85,16 +85,16 @@ def test_a_mark_lands_where_its_coordinates_land(side, rotation, flip):
 
 def test_shrinking_averages_all_pixels():
     """One bright column in ten keeps its share; sampling single pixels would miss or keep all of it."""
-    picture = np.zeros((640, 640), np.uint8)
-    picture[:, ::10] = 200
-    crop = warp(picture, crop_matrix(*whole_picture(640, 640), 64), 64)
+    image = np.zeros((640, 640), np.uint8)
+    image[:, ::10] = 200
+    crop = warp(image, crop_matrix(*whole_image(640, 640), 64), 64)
     assert abs(crop.astype(float).mean() - 20) < 1
     assert crop.std() < 3
 
 
 @pytest.mark.parametrize("side", [20, 5000])
-def test_a_box_outside_the_picture_is_black(side):
-    crop = warp(smooth_picture(50, 50), crop_matrix((-9000.0, 70.0), side, (16, 24)), (16, 24))
+def test_a_box_outside_the_image_is_black(side):
+    crop = warp(smooth_image(50, 50), crop_matrix((-9000.0, 70.0), side, (16, 24)), (16, 24))
     assert crop.shape == (16, 24, 3)
     assert not crop.any()
 

@@ -10,8 +10,8 @@ JOINTS = np.array([[30.0, 90.0], [130.0, 90.0], [80.0, 30.0]])
 MIDDLES = {"left": (55, 60), "right": (105, 60)}  # of the limbs
 
 
-def draw(confidence, joints=JOINTS, picture=GREY):
-    return draw_skeleton(picture, joints, np.array(confidence, float), SKELETON)
+def draw(confidence, joints=JOINTS, image=GREY):
+    return draw_skeleton(image, joints, np.array(confidence, float), SKELETON)
 
 
 @pytest.mark.parametrize(
@@ -33,10 +33,10 @@ def test_limbs_have_the_colours_of_their_side():
         assert np.abs(drawn[y, x].astype(int) - COLOURS[side]).max() <= 2
 
 
-def test_the_picture_is_left_as_it_was_and_only_changed_near_the_skeleton():
-    picture = GREY.copy()
-    drawn = draw([1, 1, 1], picture=picture)
-    assert (picture == 128).all()
+def test_the_image_is_left_as_it_was_and_only_changed_near_the_skeleton():
+    image = GREY.copy()
+    drawn = draw([1, 1, 1], image=image)
+    assert (image == 128).all()
     changed = (drawn != 128).any(2)
     assert 0.01 < changed.mean() < 0.2
     assert not changed[100:].any()
@@ -73,9 +73,9 @@ def test_a_skeleton_outside_or_partly(shift):
 
 @pytest.mark.parametrize("scale", [0.25, 1, 10])
 def test_lines_are_as_wide_as_fits_the_person(scale):
-    """Of pictures at several sizes, about the same share is drawn on."""
-    picture = np.full((int(120 * scale), int(160 * scale), 3), 128, np.uint8)
-    drawn = draw([1, 1, 1], JOINTS * scale, picture)
+    """Of images at several sizes, about the same share is drawn on."""
+    image = np.full((int(120 * scale), int(160 * scale), 3), 128, np.uint8)
+    drawn = draw([1, 1, 1], JOINTS * scale, image)
     assert 0.02 < (drawn != 128).any(2).mean() < 0.45
 
 

@@ -17,9 +17,9 @@ def brightest(x):
 
 
 def spot(width, height, x, y, radius=2):
-    picture = np.zeros((height, width, 3), np.uint8)
-    picture[max(y - radius, 0) : y + radius + 1, max(x - radius, 0) : x + radius + 1] = 255
-    return picture
+    image = np.zeros((height, width, 3), np.uint8)
+    image[max(y - radius, 0) : y + radius + 1, max(x - radius, 0) : x + radius + 1] = 255
+    return image
 
 
 @pytest.mark.parametrize(("x", "y"), [(5, 5), (100, 20), (60, 75), (118, 78)])
@@ -33,27 +33,27 @@ def test_a_grey_network_finds_the_spot(x, y):
 @pytest.mark.parametrize("shift", [(0, 0), (40, 0), (13, 29)])
 def test_a_box_moves_with_the_person(shift):
     finder = PoseFinder(brightest, SPEC, SKELETON, "logits")
-    picture = np.zeros((200, 200, 3), np.uint8)
-    picture[60:90, 50:80] = spot(30, 30, 11, 17)
-    moved = np.roll(picture, shift[::-1], (0, 1))
-    expected, _ = finder(picture, (50, 60, 30, 30))
+    image = np.zeros((200, 200, 3), np.uint8)
+    image[60:90, 50:80] = spot(30, 30, 11, 17)
+    moved = np.roll(image, shift[::-1], (0, 1))
+    expected, _ = finder(image, (50, 60, 30, 30))
     found, _ = finder(moved, (50 + shift[0], 60 + shift[1], 30, 30))
     np.testing.assert_allclose(found - shift, expected, atol=1e-6)
 
 
 def test_shares_are_decoded_to_their_mean():
-    """Two bright cells side by side in a picture of the network's size: the joint lies between them."""
-    picture = np.zeros((32, 32, 3), np.uint8)
-    picture[8:12, 12:20] = 255
+    """Two bright cells side by side in an image of the network's size: the joint lies between them."""
+    image = np.zeros((32, 32, 3), np.uint8)
+    image[8:12, 12:20] = 255
     found = {
-        scale: PoseFinder(lambda x: 20 * brightest(x), SPEC, SKELETON, scale)(picture)[0][0]
+        scale: PoseFinder(lambda x: 20 * brightest(x), SPEC, SKELETON, scale)(image)[0][0]
         for scale in ("logits", "softmax")
     }
     np.testing.assert_allclose(found["softmax"], (15.5, 9.5), atol=1e-3)
     assert abs(found["logits"][0] - 15.5) > 0.5
 
 
-def test_an_empty_picture_has_no_confidence():
+def test_an_empty_image_has_no_confidence():
     _, confidence = PoseFinder(brightest, SPEC, SKELETON, "logits")(np.zeros((9, 5, 3), np.uint8))
     assert confidence[0] == pytest.approx(1 / (1 + np.exp(4)), abs=1e-6)
 

@@ -7,7 +7,7 @@ import scipy.io
 
 from bitfactor.data.mpii import read_mpii
 from bitfactor.errors import InputError
-from bitfactor.pictures import read_picture
+from bitfactor.images import read_image
 from bitfactor.pose import crop_matrix, transform, warp
 from bitfactor.pose.mpii import read_mpii_h5, read_mpii_json, read_mpii_mat
 from bitfactor.pose.split import corrected, find
@@ -26,7 +26,7 @@ def test_all_forms_hold_the_same_people(tmp_path, people, writers, ending):
     path = tmp_path / f"people.{ending}"
     writers[ending](path, people)
     found = read(path)
-    assert found.pictures == tuple(Path("images") / name for name in people.images)
+    assert found.images == tuple(Path("images") / name for name in people.images)
     np.testing.assert_allclose(found.centre[:, 0], people.centre[:, 0] - 1)
     np.testing.assert_allclose(found.centre[:, 1], people.centre[:, 1] + 15 * people.scale - 1)
     np.testing.assert_allclose(found.side, 250 * people.scale)
@@ -54,7 +54,7 @@ def test_names_as_character_codes(tmp_path, people, writers):
     with h5py.File(path, "r+") as file:
         del file["imgname"]
         file["imgname"] = np.array([[*name.encode(), 0, 0] for name in people.images], float)
-    assert read(path).pictures[4] == Path("images/000000004.jpg")
+    assert read(path).images[4] == Path("images/000000004.jpg")
 
 
 @pytest.mark.parametrize("ending", ["mat", "json", "h5"])
@@ -80,9 +80,9 @@ def test_the_official_file_needs_the_split(tmp_path, people, writers):
         read_mpii(tmp_path)
     writers["truth"](tmp_path / "detections_our_format.mat", people.take(np.array([19, 2, 7])))
     train, test = read_mpii(tmp_path)
-    assert [path.name for path in test.pictures] == [people.images[i] for i in (19, 2, 7)]
+    assert [path.name for path in test.images] == [people.images[i] for i in (19, 2, 7)]
     expected = [name for i, name in enumerate(people.images) if i not in (2, 3, 5, 7, 19)]
-    assert [path.name for path in train.pictures] == expected
+    assert [path.name for path in train.images] == expected
 
 
 @pytest.mark.parametrize("ending", ["json", "h5"])
@@ -147,7 +147,7 @@ def test_people_of_unknown_scale(tmp_path, people, writers):
     some = people.take(np.arange(4))
     some.scale[2] = -1
     writers["json"](tmp_path / "people.json", some)
-    assert [path.name for path in read(tmp_path / "people.json").pictures] == [
+    assert [path.name for path in read(tmp_path / "people.json").images] == [
         some.images[i] for i in (0, 1, 3)
     ]
 
@@ -160,16 +160,16 @@ def test_a_box_that_is_not_finite(tmp_path, people, writers):
         read(tmp_path / "people.json")
 
 
-def test_real_crops_are_the_same_picture_from_both_sources(real_data):
+def test_real_crops_are_the_same_image_from_both_sources(real_data):
     folder = real_data / "mpii"
     raw = read_mpii_json(folder / "test_mpii.json", folder / "images")
     adjusted = read_mpii_h5(folder / "valid.h5", folder / "images").take(range(5))
-    assert raw.pictures == adjusted.pictures
+    assert raw.images == adjusted.images
     np.testing.assert_allclose(raw.norm, adjusted.norm, rtol=1e-5)
     for i in range(5):
-        picture = read_picture(raw.pictures[i], 3)
+        image = read_image(raw.images[i], 3)
         matrices = [crop_matrix(people.centre[i], people.side[i], 256) for people in (raw, adjusted)]
-        crops = [warp(picture, matrix, 256).astype(int) for matrix in matrices]
+        crops = [warp(image, matrix, 256).astype(int) for matrix in matrices]
         assert np.abs(crops[0] - crops[1]).max() <= 1
         assert crops[0].std() > 20
         joints = transform(raw.joints[i][raw.labelled[i]], matrices[0])

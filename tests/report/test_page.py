@@ -124,11 +124,11 @@ def test_markdown_holds_the_same_tables_and_its_figures_lie_beside(made, tmp_pat
     expected = [[list(row) for row in table.rows] for chapter in made.chapters for table in chapter.tables]
     _, *found = markdown_tables(text)
     assert [table[2:] for table in found] == expected
-    pictures = re.findall(r"!\[.*?\]\((.*?)\)", text)
-    assert len(pictures) == len(set(pictures)) >= 7
-    for picture in pictures:
-        assert (tmp_path / picture).read_text().startswith("<svg")
-    assert {path.name for path in (tmp_path / "study").iterdir()} == {name.split("/")[1] for name in pictures}
+    images = re.findall(r"!\[.*?\]\((.*?)\)", text)
+    assert len(images) == len(set(images)) >= 7
+    for image in images:
+        assert (tmp_path / image).read_text().startswith("<svg")
+    assert {path.name for path in (tmp_path / "study").iterdir()} == {name.split("/")[1] for name in images}
 
 
 def test_photos_stand_in_the_page_and_beside_the_markdown(tmp_path):

@@ -61,8 +61,8 @@ def test_threads_change_no_bit(isa, threads, channels, height, width):
                 np.testing.assert_array_equal(found, expected)
 
 
-def picture_network(outputs: int = 330) -> Graph:
-    """A stem on a picture, a mean and a linear layer: what threads share by halves and by outputs."""
+def image_network(outputs: int = 330) -> Graph:
+    """A stem on an image, a mean and a linear layer: what threads share by halves and by outputs."""
     rng = np.random.default_rng(0)
     window = {"stride": (8, 8), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
     stem = {
@@ -84,8 +84,8 @@ def picture_network(outputs: int = 330) -> Graph:
 
 @pytest.mark.parametrize("isa", instruction_sets())
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])
-def test_threads_share_a_picture_and_the_outputs_of_one_pixel(isa, precision):
-    graph = picture_network()
+def test_threads_share_an_image_and_the_outputs_of_one_pixel(isa, precision):
+    graph = image_network()
     x = np.random.default_rng(1).standard_normal((3, *graph.input.shape), np.float32)
     (one,) = NativeRunner(graph, isa, 1, precision)(x)
     for threads in (2, 3):
@@ -98,7 +98,7 @@ def test_threads_share_a_picture_and_the_outputs_of_one_pixel(isa, precision):
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 def test_finds_what_is_no_number_in_any_part_of_the_input(isa, threads, number):
-    graph = picture_network(outputs=3)
+    graph = image_network(outputs=3)
     run = NativeRunner(graph, isa, threads)
     x = np.zeros((3, *graph.input.shape), np.float32)
     for index in [(0, 0, 0, 0), (1, 2, 43, 99), (2, 2, 86, 100)]:

@@ -16,13 +16,13 @@ SPEC = InputSpec((8, 8), (8, 8), (0.0,), (1.0,))
 
 @dataclass(frozen=True)
 class Toy:
-    """Noise with a bright corner that tells the class; `spoiled` makes the pictures of one batch NaN."""
+    """Noise with a bright corner that tells the class; `spoiled` makes the images of one batch NaN."""
 
     spoiled: int = -1
     labels: tuple[str, ...] = ("a", "b", "c")
     input_spec: InputSpec = SPEC
 
-    def pictures(self, seed, count):
+    def images(self, seed, count):
         generator = torch.Generator().manual_seed(seed)
         target = torch.arange(count) % CLASSES
         inputs = torch.randn(count, 1, 8, 8, generator=generator)
@@ -37,7 +37,7 @@ class Toy:
         return PICTURES // batch_size
 
     def train_batches(self, batch_size, seed, epoch, start=0, rank=0, world=1):
-        inputs, target = self.pictures(0, PICTURES)
+        inputs, target = self.images(0, PICTURES)
         order = torch.randperm(PICTURES, generator=torch.Generator().manual_seed(1000 * seed + epoch))
         for step in range(start, self.steps(batch_size)):
             chosen = order[step * batch_size : (step + 1) * batch_size][rank::world]
@@ -45,7 +45,7 @@ class Toy:
             yield inputs[chosen] + broken, target[chosen]
 
     def test_batches(self, batch_size, rank=0, world=1):
-        inputs, target = self.pictures(1, 30)
+        inputs, target = self.images(1, 30)
         for start in range(0, 30, batch_size):
             yield inputs[start : start + batch_size], target[start : start + batch_size]
 

@@ -11,19 +11,19 @@ INPUTS, TARGET = torch.arange(6.0).view(6, 1, 1, 1), torch.arange(6) % 4
 
 
 @given(smoothing=st.floats(0, 0.9), mixup=st.floats(0, 3), seed=st.integers(0, 99))
-def test_targets_are_shares_and_pictures_stay_in_range(smoothing, mixup, seed):
+def test_targets_are_shares_and_images_stay_in_range(smoothing, mixup, seed):
     inputs, soft = soften(INPUTS, TARGET, 4, smoothing, mixup, np.random.default_rng(seed))
     torch.testing.assert_close(soft.sum(1), torch.ones(6))
     assert (soft >= 0).all()
     assert inputs.min() >= 0
     assert inputs.max() <= 5 * (1 + torch.finfo(torch.float32).eps)  # a x + (1 - a) x may round up
-    assert float(inputs.sum()) == pytest.approx(15, rel=1e-5)  # each picture is someone's partner once
+    assert float(inputs.sum()) == pytest.approx(15, rel=1e-5)  # each image is someone's partner once
 
 
-def test_picture_and_target_are_blended_alike():
-    """Pictures whose values are their targets' one-hot rows show the share of each."""
-    pictures = F.one_hot(TARGET, 4).float().view(6, 4, 1, 1)
-    inputs, soft = soften(pictures, TARGET, 4, 0, 0.5, np.random.default_rng(1))
+def test_image_and_target_are_blended_alike():
+    """Images whose values are their targets' one-hot rows show the share of each."""
+    images = F.one_hot(TARGET, 4).float().view(6, 4, 1, 1)
+    inputs, soft = soften(images, TARGET, 4, 0, 0.5, np.random.default_rng(1))
     torch.testing.assert_close(inputs.view(6, 4), soft)
     assert ((soft > 0).sum(1) == 2).any()
 

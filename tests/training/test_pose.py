@@ -130,19 +130,19 @@ COLOURS = {"right": (250, 120, 40), "left": (40, 140, 250), "middle": (60, 220, 
 
 
 def stick_figure(rng):
-    """A picture (128, 128, 3), RGB, of noise with a figure of sticks in it, and its joints (16, 2)."""
+    """An image (128, 128, 3), RGB, of noise with a figure of sticks in it, and its joints (16, 2)."""
     places = {}
     for name, (parent, length, direction, spread) in BONES.items():
         angle = np.deg2rad(direction + rng.uniform(-spread, spread))
         start = np.array([64.0, 62.0]) + rng.uniform(-6, 6, 2) if parent is None else places[parent]
         places[name] = start + length * HEIGHT * np.array([np.cos(angle), np.sin(angle)])
-    picture = np.ascontiguousarray(rng.integers(40, 110, (128, 128, 3)).astype(np.uint8))
+    image = np.ascontiguousarray(rng.integers(40, 110, (128, 128, 3)).astype(np.uint8))
     for name, (parent, *_) in BONES.items():
         if parent is not None:
             side = name.split("_")[0] if name.split("_")[0] in COLOURS else "middle"
             ends = [tuple(int(16 * value) for value in places[joint]) for joint in (parent, name)]
-            cv2.line(picture, *ends, COLOURS[side], 5, cv2.LINE_AA, 4)
-    return picture, np.array([places[name] for name in MPII.joints])
+            cv2.line(image, *ends, COLOURS[side], 5, cv2.LINE_AA, 4)
+    return image, np.array([places[name] for name in MPII.joints])
 
 
 def made_figures(directory, *people):
@@ -152,9 +152,9 @@ def made_figures(directory, *people):
     for name, number in zip(("train", "valid"), people, strict=True):
         rows = []
         for i in range(number):
-            picture, joints = stick_figure(rng)
+            image, joints = stick_figure(rng)
             image = f"{name}{i:04d}.png"
-            assert cv2.imwrite(str(directory / "images" / image), picture[..., ::-1])
+            assert cv2.imwrite(str(directory / "images" / image), image[..., ::-1])
             rows.append({"image": image, "scale": HEIGHT / 200, "center": [65.0, 57.0]})
             rows[-1] |= {"joints": (joints + 1).tolist(), "joints_vis": [1] * 16}
         (directory / f"{name}.json").write_text(json.dumps(rows))

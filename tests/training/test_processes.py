@@ -49,9 +49,9 @@ def test_the_loss_curves_are_the_same(runs):
     assert one[COMPARED] < one[0] - 0.05
 
 
-def test_what_is_measured_is_measured_on_all_pictures(runs):
+def test_what_is_measured_is_measured_on_all_images(runs):
     rows = [Run(runs / name).history()[-1] for name in ("1", "2")]
-    assert rows[0]["accuracy"] == pytest.approx(rows[1]["accuracy"], abs=0.07)  # two of 32 pictures
+    assert rows[0]["accuracy"] == pytest.approx(rows[1]["accuracy"], abs=0.07)  # two of 32 images
 
 
 def test_two_processes_that_were_terminated_go_on_together(runs, tmp_path):

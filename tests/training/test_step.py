@@ -32,7 +32,7 @@ def gradients(stepper):
 
 @pytest.mark.parametrize("parts", [2, 4])
 def test_accumulation_gives_the_gradient_of_the_whole_batch(stepper_of, toy, parts):
-    inputs, target = toy.pictures(0, 16)
+    inputs, target = toy.images(0, 16)
     whole, split = stepper_of(batch_norm="frozen"), stepper_of(batch_norm="frozen", accumulate=parts)
     losses = [float(stepper.loss_of(inputs, target, 0)) for stepper in (whole, split)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
@@ -50,7 +50,7 @@ def test_a_batch_that_cannot_be_shared_out_is_named(stepper_of):
 def test_clipping_bounds_the_norm(stepper_of, toy):
     """RMSprop without history moves by the gradient's sign, so the gradient itself is looked at."""
     stepper = stepper_of(clip=1e-3)
-    stepper.loss_of(*toy.pictures(0, 16), 0)
+    stepper.loss_of(*toy.images(0, 16), 0)
     stepper.update()
     norm = torch.cat([gradient.flatten() for gradient in gradients(stepper).values()]).norm()
     assert norm == pytest.approx(1e-3, rel=1e-3)
@@ -60,7 +60,7 @@ def test_frozen_statistics_do_not_move(stepper_of, toy):
     for batch_norm, moves in (("frozen", False), ("batch", True)):
         stepper = stepper_of(batch_norm=batch_norm)
         before = copy.deepcopy(stepper.network.bn1.running_mean)
-        stepper.loss_of(*toy.pictures(0, 16), 0)
+        stepper.loss_of(*toy.images(0, 16), 0)
         assert torch.equal(before, stepper.network.bn1.running_mean) is not moves
 
 
@@ -68,7 +68,7 @@ def test_staged_weights_are_real_first(stepper_of, toy):
     """Three steps an epoch, two epochs of the first stage; each stage has the whole cosine."""
     stepper = stepper_of(epochs=4, real_weight_epochs=2, ema=0.9)
     for step, binary in ((0, False), (5, False), (6, True), (11, True)):
-        stepper.loss_of(*toy.pictures(0, 16), step)
+        stepper.loss_of(*toy.images(0, 16), step)
         for model in (stepper.network, stepper.measured):
             layers = [layer for layer in model.modules() if isinstance(layer, BinaryLayer)]
             assert {layer.binary_weights for layer in layers} == {binary}
@@ -81,7 +81,7 @@ def test_staged_weights_are_real_first(stepper_of, toy):
 def test_moving_average(stepper_of, toy):
     stepper = stepper_of(ema=0.75)
     start = copy.deepcopy(stepper.network.state_dict())
-    stepper.loss_of(*toy.pictures(0, 16), 0)
+    stepper.loss_of(*toy.images(0, 16), 0)
     stepper.update()
     now, average = stepper.network.state_dict(), stepper.measured.state_dict()
     for name in ("fc.weight", "layer1.0.conv1.latent.core", "bn1.running_mean"):
@@ -90,7 +90,7 @@ def test_moving_average(stepper_of, toy):
 
 
 def test_teacher(stepper_of, recipe_of_toy, toy):
-    inputs, target = toy.pictures(0, 16)
+    inputs, target = toy.images(0, 16)
     teacher = build(recipe_of_toy(real=True, seed=3)).eval()
     alone = stepper_of(None, batch_norm="frozen")
     recipe = recipe_of_toy(batch_norm="frozen", teacher="runs/float", teacher_weight=0.25)
@@ -133,7 +133,7 @@ def test_each_optimizer_and_precision_lowers_the_loss(stepper_of, toy, optimizer
     stepper = stepper_of(optimizer=optimizer, precision=precision, channels_last=True, epochs=100)
     losses = []
     for step in range(20):
-        losses.append(float(stepper.loss_of(*toy.pictures(0, 16), step)))
+        losses.append(float(stepper.loss_of(*toy.images(0, 16), step)))
         stepper.update()
     assert min(losses[-5:]) < 0.7 * losses[0]
     assert {parameter.dtype for parameter in stepper.network.parameters()} == {torch.float32}
@@ -169,7 +169,7 @@ def test_a_compiled_network_takes_the_same_step(stepper_of, toy):
         for flag in (False, True)
     )
     for step in (0, 6):
-        losses = [float(stepper.loss_of(*toy.pictures(0, 16), step)) for stepper in (plain, compiled)]
+        losses = [float(stepper.loss_of(*toy.images(0, 16), step)) for stepper in (plain, compiled)]
         assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     assert plain.state()["model"].keys() == compiled.state()["model"].keys()
 
@@ -179,7 +179,7 @@ def test_factors_at_rate_zero_stay_and_the_schedule_keeps_their_share(stepper_of
     latents = [layer.latent for layer in stepper.network.modules() if isinstance(layer, BinaryLayer)]
     before = [[factor.detach().clone() for factor in latent.factors] for latent in latents]
     cores = [latent.core.detach().clone() for latent in latents]
-    stepper.loss_of(*toy.pictures(0, 16), 0)
+    stepper.loss_of(*toy.images(0, 16), 0)
     stepper.update()
     for latent, core, factors in zip(latents, cores, before, strict=True):
         assert not torch.equal(latent.core, core)

@@ -43,12 +43,12 @@ def examples(shown: People, outcome: PoseEvaluation, number: int) -> dict[str, l
 
 
 def _person(data: PoseData, outcome: PoseEvaluation, index: int, error: float) -> Person:
-    picture, matrix = data.held_out(index)
+    image, matrix = data.held_out(index)
     labelled = outcome.labelled[index]
     distance = np.linalg.norm(outcome.joints[index] - outcome.truth[index], axis=1)
     near = distance <= outcome.score.convention.thresholds[0] * outcome.norm[index]
     return Person(
-        picture,
+        image,
         matrix,
         data.size,
         data.skeleton,

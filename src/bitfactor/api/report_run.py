@@ -74,7 +74,7 @@ def _exported(path: Path, images: EvaluationSet, in_torch: ClassEvaluation) -> S
     engines = bench(path, against=("torch",))
     return Section(
         f"Exported: {path.name}",
-        f"One bit per binary weight; timed on one thread, one picture at a time, on {engines.machine}.",
+        f"One bit per binary weight; timed on one thread, one image at a time, on {engines.machine}.",
         [
             ("accuracy", f"{outcome.accuracy:.2%}"),
             ("same prediction as torch", f"{same} of {len(outcome.found)}"),
@@ -123,14 +123,12 @@ def _layers(model: nn.Module) -> list[Section]:
 def _predictions(network: Network, images: EvaluationSet, outcome: ClassEvaluation) -> Section:
     chosen = np.argsort(outcome.found == outcome.expected, kind="stable")[:_SHOWN]
     names = np.array(outcome.labels)
-    pictures = _pictures(network, images, chosen)
-    figure = gallery(
-        pictures, names[outcome.found[chosen]].tolist(), names[outcome.expected[chosen]].tolist()
-    )
+    shown = _shown(network, images, chosen)
+    figure = gallery(shown, names[outcome.found[chosen]].tolist(), names[outcome.expected[chosen]].tolist())
     return Section("Predictions", f"Of {outcome.images}, the mistakes first.", figure=figure)
 
 
-def _pictures(network: Network, images: EvaluationSet, chosen: NDArray[np.int64]) -> NDArray[np.float32]:
+def _shown(network: Network, images: EvaluationSet, chosen: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return images (N, H, W) or (N, H, W, 3) of 0..1, in the order of `chosen`."""
     wanted, found, first = set(chosen.tolist()), dict[int, NDArray[np.float32]](), 0
     for inputs, _ in images.batches():
@@ -138,8 +136,8 @@ def _pictures(network: Network, images: EvaluationSet, chosen: NDArray[np.int64]
         first += len(inputs)
     spec = network.input_spec
     assert spec is not None  # it was evaluated
-    pictures = np.stack([found[i] for i in chosen.tolist()]).transpose(0, 2, 3, 1)
-    shown = (pictures * np.array(spec.std) + np.array(spec.mean)).clip(0, 1)
+    inputs = np.stack([found[i] for i in chosen.tolist()]).transpose(0, 2, 3, 1)
+    shown = (inputs * np.array(spec.std) + np.array(spec.mean)).clip(0, 1)
     return np.asarray(shown[..., 0] if shown.shape[-1] == 1 else shown, np.float32)
 
 

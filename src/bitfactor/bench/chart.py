@@ -12,7 +12,7 @@ SUFFIXES = (".png", ".svg")
 
 
 def expect_chart(path: Path) -> None:
-    """Raise InputError where `path` is no picture that `draw` writes, or matplotlib is not installed."""
+    """Raise InputError where `path` is no image that `draw` writes, or matplotlib is not installed."""
     if path.suffix not in SUFFIXES:
         raise InputError("--chart", expected="a file .png or .svg", found=str(path), fix="rename it")
     imported("matplotlib", "--chart", "bench")

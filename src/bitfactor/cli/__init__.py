@@ -13,7 +13,7 @@ from bitfactor.errors import InputError, imported, near_matches
 from bitfactor.own_file import run_file
 
 COMMANDS = {
-    "check-data": "find out what is wrong with a directory of pictures",
+    "check-data": "find out what is wrong with a directory of images",
     "recipes": "list what can be trained",
     "check": "say whether a network becomes binary and runs from a file, before training",
     "summary": "show the layers of a recipe or network: binary or real, operations, bytes",
@@ -22,7 +22,7 @@ COMMANDS = {
     "evaluate": "measure the accuracy of a run or of an exported file",
     "export": "write a run's network as one file of 1-bit weights",
     "inspect": "show what an exported file holds, and draw its network",
-    "predict": "classify pictures with an exported file, or find and draw poses",
+    "predict": "classify images with an exported file, or find and draw poses",
     "zoo": "list the trained networks that come with the package",
     "pckh": "score predicted joints of MPII by PCKh, in all three means in print",
     "bench": "time an exported file, layer by layer, and against other engines",

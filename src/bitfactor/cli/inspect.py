@@ -30,7 +30,7 @@ class Arguments:
     model: tyro.conf.Positional[Network]
     """Exported file, or a network of `bitfactor zoo`."""
     svg: Path | None = None
-    """Also draw the network, as an SVG picture."""
+    """Also draw the network, as an SVG image."""
     json: bool = False
     """Print JSON."""
 
@@ -119,7 +119,7 @@ def _header(description: dict[str, Any], model: ModelFile) -> dict[str, str]:
     found = {
         "sha256": description["sha256"],
         "input": " or ".join(_shape(shape) for shape in shapes) + f" {graph.input.kind}",
-        "pictures": _pictures(model.input_spec) if model.input_spec else "",
+        "images": _images(model.input_spec) if model.input_spec else "",
         "outputs": ", ".join(f"{name} shaped {_shape(graph.values[name].shape)}" for name in graph.outputs),
         "labels": _listed(model.labels),
         "joints": _listed(model.skeleton.joints) if model.skeleton else "",
@@ -142,7 +142,7 @@ def _trained(provenance: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {text}" for name, text in known.items())
 
 
-def _pictures(spec: InputSpec) -> str:
+def _images(spec: InputSpec) -> str:
     mean, std = (", ".join(f"{value:g}" for value in values) for values in (spec.mean, spec.std))
     return f"resized to {_shape(spec.resize)}, cropped to {_shape(spec.size)}, mean {mean}, std {std}"
 

@@ -30,7 +30,7 @@ class Flags(Generic[Own, Model, Data]):
 
     command: tyro.conf.OmitArgPrefixes[Own]
     model: tyro.conf.OmitArgPrefixes[Model]
-    pictures: tyro.conf.OmitArgPrefixes[Data]
+    images: tyro.conf.OmitArgPrefixes[Data]
     binarization: tyro.conf.OmitArgPrefixes[Binarization]
     optimization: tyro.conf.OmitArgPrefixes[Optimization]
     real: bool = False
@@ -53,7 +53,7 @@ def recipe_with(command: str, recipe: Recipe, own: Own, arguments: Sequence[str]
     chosen = replace(
         recipe,
         model=recipe.model if isinstance(defaults.model, NoOptions) else flags.model,
-        data=recipe.data if isinstance(defaults.pictures, NoOptions) else flags.pictures,
+        data=recipe.data if isinstance(defaults.images, NoOptions) else flags.images,
         binarization=flags.binarization,
         optimization=flags.optimization,
         real=flags.real,

@@ -19,7 +19,7 @@ from bitfactor.data.split import Holdout, Indices, validation_name
 from bitfactor.data.tree import TEST_NAMES, Tree, parts
 from bitfactor.errors import InputError
 from bitfactor.format import InputSpec
-from bitfactor.pictures import prepare
+from bitfactor.images import prepare
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Small changes to many small pictures at once, on the device where they live."""
+"""Small changes to many small images at once, on the device where they live."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ _MARGIN = 4  # pixels
 
 
 def shift_and_flip(images: Tensor, draws: Tensor, colour: tuple[int, ...]) -> Tensor:
-    """Shift each picture by up to 4 pixels in both directions and mirror every second one.
+    """Shift each image by up to 4 pixels in both directions and mirror every second one.
 
     Parameters
     ----------
@@ -21,12 +21,12 @@ def shift_and_flip(images: Tensor, draws: Tensor, colour: tuple[int, ...]) -> Te
     """
     n, _, height, width = images.shape
     base = images.new_tensor(colour).view(1, -1, 1, 1)
-    # Padding is zero: around the picture, the difference to `colour` is none.
+    # Padding is zero: around the image, the difference to `colour` is none.
     padded = F.pad(images - base, [_MARGIN] * 4).permute(0, 2, 3, 1)  # uint8 arithmetic wraps around and back
     top, left = (draws[:, :2] * (2 * _MARGIN + 1)).long().unbind(1)
     rows = top[:, None] + torch.arange(height, device=images.device)
     columns = left[:, None] + torch.arange(width, device=images.device)
     columns = torch.where(draws[:, 2:] < 0.5, columns.flip(1), columns)
-    picture = torch.arange(n, device=images.device)[:, None, None]
-    moved = padded[picture, rows[:, :, None], columns[:, None, :]]  # (N, H, W, C)
+    which = torch.arange(n, device=images.device)[:, None, None]
+    moved = padded[which, rows[:, :, None], columns[:, None, :]]  # (N, H, W, C)
     return moved.permute(0, 3, 1, 2).contiguous() + base

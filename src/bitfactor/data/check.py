@@ -1,4 +1,4 @@
-"""What is wrong with a directory of pictures, before a run finds out."""
+"""What is wrong with a directory of images, before a run finds out."""
 
 import os
 from collections import Counter
@@ -38,7 +38,7 @@ def check_data(directory: str | os.PathLike[str], advance: Advance | None = None
     -------
     >>> print(check_data("flowers"))
     >>> check_data("flowers").problems
-    {'corrupt pictures': ['flowers/rose/7.jpg: ...']}
+    {'corrupt images': ['flowers/rose/7.jpg: ...']}
     """
     place = existing(Path(directory), "a directory")
     for layout in LAYOUTS:
@@ -69,7 +69,7 @@ def _check_cifar(layout: cifar_files.Layout, name: str) -> Callable[[Path, Advan
             except InputError as error:
                 findings.problem("unusable files", str(error))
                 continue
-            findings.pictures[part] = findings.pictures.get(part, 0) + len(labels)
+            findings.images[part] = findings.images.get(part, 0) + len(labels)
             advance(done, len(batches))
         return findings
 
@@ -108,7 +108,7 @@ def _check_folder(directory: Path, advance: Advance) -> Findings:
     findings.classes = len(known)
     for part, tree in trees.items():
         for name in tree.empty:
-            findings.problem("classes without pictures", f"{tree.directory}/{name}")
+            findings.problem("classes without images", f"{tree.directory}/{name}")
         for name in sorted(known - tree.classes.keys()):
             findings.problem(f"classes that are missing in {part}", name)
         for name in sorted(tree.classes.keys() - known):
@@ -116,7 +116,7 @@ def _check_folder(directory: Path, advance: Advance) -> Findings:
         for name in tree.loops:
             findings.problem("links that lead back up", f"{tree.directory}/{name}")
         for name in tree.others:
-            findings.note("files that are no pictures by their names", f"{tree.directory}/{name}")
+            findings.note("files that are no images by their names", f"{tree.directory}/{name}")
     labels = tuple(sorted(known | {name for tree in trees.values() for name in tree.classes}))
     stores = {part: file_store(tree, labels) for part, tree in trees.items()}
     _same_names(trees, findings)
@@ -125,7 +125,7 @@ def _check_folder(directory: Path, advance: Advance) -> Findings:
 
 
 def _same_names(trees: dict[str, Tree], findings: Findings) -> None:
-    names = [{n for pictures in tree.classes.values() for n in pictures} for tree in trees.values()]
+    names = [{n for images in tree.classes.values() for n in images} for tree in trees.values()]
     for name in sorted(set.intersection(*names)) if len(names) > 1 else ():
         findings.note("names that stand in both parts", name)
 
@@ -146,7 +146,7 @@ LAYOUTS = (
         f"WebDataset shards with {DESCRIPTION}", lambda place: (place / DESCRIPTION).is_file(), _check_shards
     ),
     Layout(
-        "one directory of pictures for each class, in train/ and val/ or at once",
+        "one directory of images for each class, in train/ and val/ or at once",
         lambda place: sum(map(bool, Tree.scan(parts(place)[0]).classes.values())) > 1,
         _check_folder,
     ),

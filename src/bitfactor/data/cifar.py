@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100: 60,000 pictures of 32x32 pixels (Krizhevsky 2009), official python version."""
+"""CIFAR-10 and CIFAR-100: 60,000 images of 32x32 pixels (Krizhevsky 2009), official python version."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from bitfactor.format import InputSpec
 
 @dataclass(frozen=True)
 class Cifar:
-    """Pictures in memory: `train` and `test` are (N, 3, 32, 32) uint8 RGB with labels (N,) int64.
+    """Images in memory: `train` and `test` are (N, 3, 32, 32) uint8 RGB with labels (N,) int64.
 
     They live on one device, are augmented there (shifted by up to 4 pixels if `crop`, half of them mirrored
     if `mirror`) and come out normalised, as float32. `test_name` says which images `test` are.
@@ -72,12 +72,12 @@ class Cifar:
 
     @property
     def input_spec(self) -> InputSpec:
-        """How a picture becomes an input."""
+        """How an image becomes an input."""
         size = (SIDE, SIDE)
         return InputSpec(size=size, resize=size, mean=self.layout.mean, std=self.layout.std)
 
     def to(self, device: torch.device | str) -> Self:
-        """Return the same pictures on `device`; batches are made there."""
+        """Return the same images on `device`; batches are made there."""
         (images, labels), (test_images, test_labels) = self.train, self.test
         train, test = (images.to(device), labels.to(device)), (test_images.to(device), test_labels.to(device))
         return replace(self, train=train, test=test)
@@ -122,7 +122,7 @@ class Cifar:
 
 
 class Cifar10(Cifar):
-    """Ten classes: 50,000 pictures to train on and 10,000 to test.
+    """Ten classes: 50,000 images to train on and 10,000 to test.
 
     Example
     -------
@@ -134,7 +134,7 @@ class Cifar10(Cifar):
 
 
 class Cifar100(Cifar):
-    """A hundred classes: 50,000 pictures to train on and 10,000 to test."""
+    """A hundred classes: 50,000 images to train on and 10,000 to test."""
 
     layout = CIFAR100
 

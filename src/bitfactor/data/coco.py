@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Self
 
 from bitfactor.checks import checked
-from bitfactor.data.crops import PAPER, Movement, Pictures
+from bitfactor.data.crops import PAPER, Images, Movement
 from bitfactor.data.pose import PoseData, evaluation_part, expect_loadable, people_name
 from bitfactor.data.split import Holdout
 from bitfactor.data.workers import usable_workers
@@ -57,7 +57,7 @@ class CocoKeypoints(PoseData):
         holdout
             "validation" takes the last tenth of the training part in place of the other file.
         workers
-            Processes that read and crop pictures; one per core if not given.
+            Processes that read and crop images; one per core if not given.
         movement
             How people are moved in training.
 
@@ -67,19 +67,19 @@ class CocoKeypoints(PoseData):
             If a file is missing, cannot be read, or does not fit the skeleton.
         """
         expect_loadable(limit, workers)
-        (train_file, train_pictures), (test_file, test_pictures) = _parts(directory)
+        (train_file, train_images), (test_file, test_images) = _parts(directory)
         skeleton = _skeleton(train_file)
-        train = read_coco(train_file, train_pictures, skeleton)
-        test = read_coco(test_file, test_pictures, skeleton)
+        train = read_coco(train_file, train_images, skeleton)
+        test = read_coco(test_file, test_images, skeleton)
         parts = evaluation_part(train, test, holdout)
         train, test = (part.take(slice(limit)) for part in parts)
         workers = usable_workers() if workers is None else workers
         name = people_name(directory, holdout)
-        return cls(train, test, skeleton, size, Pictures(False), workers, movement=movement, test_name=name)
+        return cls(train, test, skeleton, size, Images(False), workers, movement=movement, test_name=name)
 
 
 def _parts(directory: Path | None) -> list[tuple[Path, Path]]:
-    """Return annotations and pictures of both parts."""
+    """Return annotations and images of both parts."""
     if directory is not None:
         official = directory / "annotations"
         layouts = (

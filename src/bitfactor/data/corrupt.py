@@ -1,19 +1,19 @@
-"""Pictures that cannot be read."""
+"""Images that cannot be read."""
 
 import warnings
 
 from bitfactor.errors import InputError
 
 
-class CorruptPictures:
-    """Names and counts the pictures that could not be read; more than a share of them is an error.
+class CorruptImages:
+    """Names and counts the images that could not be read; more than a share of them is an error.
 
     Parameters
     ----------
     where
         The data set, for messages.
     totals
-        Part of the data set -> how many pictures it has.
+        Part of the data set -> how many images it has.
     share
         The fraction of a part that may be corrupt.
     """
@@ -26,7 +26,7 @@ class CorruptPictures:
         return sum(len(names) for names in self.found.values())
 
     def add(self, part: str, name: str, reason: str) -> None:
-        """Count a picture, the first time with a warning.
+        """Count an image, the first time with a warning.
 
         Raises
         ------
@@ -45,4 +45,4 @@ class CorruptPictures:
                 found=f"{len(names)}, the last of them {reason}",
                 fix="run `bitfactor check-data` on it and repair or remove what it lists",
             )
-        warnings.warn(f"{reason} [left out, corrupt picture {len(names)} of {part}]", stacklevel=2)
+        warnings.warn(f"{reason} [left out, corrupt image {len(names)} of {part}]", stacklevel=2)

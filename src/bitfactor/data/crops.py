@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bitfactor.checks import check_fields
 from bitfactor.errors import InputError
 from bitfactor.format import Skeleton
-from bitfactor.pictures import read_picture
+from bitfactor.images import read_image
 from bitfactor.pose import crop_matrix, transform, warp
 from bitfactor.pose.people import People
 
@@ -64,8 +64,8 @@ PAPER = Movement()
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Decoded pictures by path, RGB; with `keep` they stay in memory."""
+class Images:
+    """Decoded images by path, RGB; with `keep` they stay in memory."""
 
     keep: bool
     _kept: dict[Path, NDArray[np.uint8]] = field(default_factory=dict, repr=False, compare=False)
@@ -73,14 +73,14 @@ class Pictures:
     def __getitem__(self, path: Path) -> NDArray[np.uint8]:
         if path in self._kept:
             return self._kept[path]
-        picture = read_picture(path, channels=3)
+        image = read_image(path, channels=3)
         if self.keep:
-            self._kept[path] = picture
-        return picture
+            self._kept[path] = image
+        return image
 
     def fill(self, people: People) -> None:
-        """Decode the pictures that are kept: at once, so that they lie close together in memory."""
-        for path in people.pictures if self.keep else ():
+        """Decode the images that are kept: at once, so that they lie close together in memory."""
+        for path in people.images if self.keep else ():
             self[path]
 
 
@@ -104,7 +104,7 @@ class Crops:
     people: People
     skeleton: Skeleton
     size: int
-    pictures: Pictures
+    images: Images
     batches: Sequence[Indices] | Indices
     movement: Movement
     key: tuple[int, int] | None
@@ -119,7 +119,7 @@ class Crops:
         )
         for i, person in enumerate(chosen):
             matrix, flip, scale = self._map(int(person))
-            crops[i] = warp(self.pictures[self.people.pictures[person]], matrix, self.size)
+            crops[i] = warp(self.images[self.people.images[person]], matrix, self.size)
             order = list(self.skeleton.flipped) if flip else slice(None)
             found.labelled[i] = self.people.labelled[person][order]
             found.joints[i] = transform(self.people.joints[person][order], matrix)
@@ -128,7 +128,7 @@ class Crops:
         return found
 
     def _map(self, person: int) -> tuple[NDArray[np.float64], bool, float]:
-        """Return the matrix of a person's crop, whether it mirrors, and crop pixels per picture pixel."""
+        """Return the matrix of a person's crop, whether it mirrors, and crop pixels per image pixel."""
         zoom, rotation, flip = (1.0, 0.0, False) if self.key is None else self.movement(*self.key, person)
         side = self.people.side[person] / zoom
         matrix = crop_matrix(self.people.centre[person], side, self.size, rotation, flip)

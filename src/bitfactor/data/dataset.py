@@ -12,7 +12,7 @@ Batch = tuple[Tensor, Target]
 
 
 class DataSet(Protocol):
-    """Pictures to train on and held-out ones, in batches: inputs (N, C, H, W) with what to learn from them.
+    """Images to train on and held-out ones, in batches: inputs (N, C, H, W) with what to learn from them.
 
     `labels` name the classes; a data set for another task leaves them empty. Where it has them, `test_name`
     says which images the test images are, for use after their number, and `identity()` what `identity_of`
@@ -21,7 +21,7 @@ class DataSet(Protocol):
 
     @property
     def input_spec(self) -> InputSpec:
-        """How a picture becomes an input."""
+        """How an image becomes an input."""
         ...
 
     @property
@@ -38,12 +38,12 @@ class DataSet(Protocol):
     ) -> Iterator[Batch]:
         """Yield the batches of an epoch, shuffled and augmented, from number `start` on.
 
-        Of `world` processes, number `rank` gets its equal part of each batch: `batch_size / world` pictures.
+        Of `world` processes, number `rank` gets its equal part of each batch: `batch_size / world` images.
         What a batch holds depends on (seed, epoch, its number) alone, so that an interrupted epoch can go on
         and the joined batch does not depend on the number of processes.
         """
         ...
 
     def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Yield the held-out pictures in order, as for inference; `rank` of `world` gets its share."""
+        """Yield the held-out images in order, as for inference; `rank` of `world` gets its share."""
         ...

@@ -1,10 +1,10 @@
-"""Decoding of training pictures, at a fraction of their size where that is enough."""
+"""Decoding of training images, at a fraction of their size where that is enough."""
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.pictures import decode_picture
+from bitfactor.images import decode_image
 
 _REDUCED = {8: cv2.IMREAD_REDUCED_COLOR_8, 4: cv2.IMREAD_REDUCED_COLOR_4, 2: cv2.IMREAD_REDUCED_COLOR_2}
 _WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}
@@ -12,7 +12,7 @@ _FRAMES = {0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xC
 
 
 def decode_about(data: bytes, side: int, where: object) -> NDArray[np.uint8]:
-    """Decode a picture to (H, W, 3) RGB: a JPEG whose sides are far above `side` at 1/2, 1/4 or 1/8.
+    """Decode an image to (H, W, 3) RGB: a JPEG whose sides are far above `side` at 1/2, 1/4 or 1/8.
 
     Its sides stay at twice `side` or more, so that a part of it can still be cut out.
 
@@ -25,10 +25,10 @@ def decode_about(data: bytes, side: int, where: object) -> NDArray[np.uint8]:
     shorter = min(frame[:2]) if frame else 0
     for factor, flag in _REDUCED.items():
         if shorter >= 2 * factor * side:
-            picture = cv2.imdecode(np.frombuffer(data, np.uint8), flag)
-            if picture is not None:
-                return np.ascontiguousarray(picture[..., ::-1], np.uint8)
-    return decode_picture(data, 3, where)
+            image = cv2.imdecode(np.frombuffer(data, np.uint8), flag)
+            if image is not None:
+                return np.ascontiguousarray(image[..., ::-1], np.uint8)
+    return decode_image(data, 3, where)
 
 
 def jpeg_frame(data: bytes) -> tuple[int, int, int] | None:

@@ -14,7 +14,7 @@ from bitfactor.data.scans import TEST_NAME, read_scans
 from bitfactor.data.split import expect_some
 from bitfactor.format import InputSpec
 
-_SHIFT = 0.8 / 4  # of half the picture's side: 0.8 pixels
+_SHIFT = 0.8 / 4  # of half the image's side: 0.8 pixels
 _ANGLE = 12.0  # degrees
 _SCALE = 0.1
 
@@ -67,7 +67,7 @@ class Digits:
     def train_batches(
         self, batch_size: int, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1
     ) -> Iterator[Batch]:
-        """Yield the batches of an epoch from number `start` on: shuffled, and each picture moved a little."""
+        """Yield the batches of an epoch from number `start` on: shuffled, and each image moved a little."""
         images, labels = self.train
         order = torch.randperm(len(labels), generator=_generator(seed, epoch, -1))
         for step in range(start, self.steps(batch_size)):
@@ -94,7 +94,7 @@ def _generator(seed: int, epoch: int, step: int) -> torch.Generator:
 
 
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Rotate, scale and shift each picture of (N, 1, H, W) by a small random amount; edges are repeated."""
+    """Rotate, scale and shift each image of (N, 1, H, W) by a small random amount; edges are repeated."""
     n = len(images)
     angle, scale, dx, dy = (torch.rand(4, n, generator=generator) * 2 - 1).unbind()
     angle, scale = torch.deg2rad(angle * _ANGLE), 1 + scale * _SCALE

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.data.corrupt import CorruptPictures
+from bitfactor.data.corrupt import CorruptImages
 from bitfactor.data.files import FileStore
 from bitfactor.data.identity import array_of, digest_of
 from bitfactor.data.prepared import PreparedBatch
@@ -89,7 +89,7 @@ def of_store(
 
     def batches() -> Iterator[Batch]:
         work = PreparedBatch(store, spec, _READ_AT_ONCE, chosen)
-        corrupt = CorruptPictures(name, {"test": len(chosen)}, _CORRUPT)
+        corrupt = CorruptImages(name, {"test": len(chosen)}, _CORRUPT)
         for inputs, (found, unreadable) in in_threads(work, range(len(work)), work.shape, np.float32):
             for image, message in unreadable:
                 corrupt.add("test", image, message)

@@ -19,7 +19,7 @@ class Findings(Result):
 
     layout: str
     classes: int = 0
-    pictures: dict[str, int] = field(default_factory=dict)
+    images: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     modes: dict[str, int] = field(default_factory=dict)
     problems: dict[str, list[str]] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Findings(Result):
 
     def __str__(self) -> str:
         rows = [("layout", self.layout), ("classes", str(self.classes))]
-        rows += [(f"images, {part}", f"{count:,}") for part, count in self.pictures.items()]
+        rows += [(f"images, {part}", f"{count:,}") for part, count in self.images.items()]
         rows += [
             (side, f"{low} to {high}, median {middle}") for side, (low, middle, high) in self.sizes.items()
         ]

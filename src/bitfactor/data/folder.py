@@ -1,4 +1,4 @@
-"""Pictures in directories that are named after their classes."""
+"""Images in directories that are named after their classes."""
 
 from pathlib import Path
 
@@ -6,13 +6,13 @@ from bitfactor.checks import checked
 from bitfactor.data.files import FileStore, existing, file_store, some
 from bitfactor.data.presets import Preset
 from bitfactor.data.split import Holdout, balanced, validation_name
-from bitfactor.data.stored import StoredPictures
+from bitfactor.data.stored import StoredImages
 from bitfactor.data.tree import Tree, parts
 from bitfactor.errors import InputError
 
 
-class ImageFolder(StoredPictures):
-    """Pictures in class directories: ImageNet's `train/` and `val/`, or any of the user's own.
+class ImageFolder(StoredImages):
+    """Images in class directories: ImageNet's `train/` and `val/`, or any of the user's own.
 
     Example
     -------
@@ -34,7 +34,7 @@ class ImageFolder(StoredPictures):
         crop: bool = True,
         mirror: bool = True,
     ) -> "ImageFolder":
-        """Look which pictures there are.
+        """Look which images there are.
 
         Parameters
         ----------
@@ -81,9 +81,9 @@ def _stores(directory: Path) -> tuple[FileStore, FileStore, tuple[str, ...], str
     if len(labels) < 2 or tree.empty:
         raise InputError(
             train_directory,
-            expected="a directory of pictures for each of two or more classes",
-            found=f"no pictures in {some(tree.empty)}" if len(labels) > 1 else some(labels) or "none",
-            fix="add pictures or remove the directory; `bitfactor check-data` tells more",
+            expected="a directory of images for each of two or more classes",
+            found=f"no images in {some(tree.empty)}" if len(labels) > 1 else some(labels) or "none",
+            fix="add images or remove the directory; `bitfactor check-data` tells more",
         )
     store = file_store(tree, labels)
     if test_directory is None:
@@ -93,7 +93,7 @@ def _stores(directory: Path) -> tuple[FileStore, FileStore, tuple[str, ...], str
     if unknown or len(test.empty) == len(test.classes):
         raise InputError(
             test_directory,
-            expected=f"pictures of the classes in {train_directory}",
+            expected=f"images of the classes in {train_directory}",
             found=f"the class {some(unknown)}" if unknown else "none",
             fix="let both have the same class directories",
         )

@@ -130,8 +130,8 @@ def _count(part: Any) -> int:
 
 
 def _digest_of_people(people: People) -> str:
-    names = [path.name for path in people.pictures]
-    chosen = [path for i in _sample(len(people)) if (path := people.pictures[i]).is_file()]
+    names = [path.name for path in people.images]
+    chosen = [path for i in _sample(len(people)) if (path := people.images[i]).is_file()]
     sizes = [path.stat().st_size for path in chosen]
     return _hexadecimal(
         *names, *sizes, people.labelled, np.where(people.labelled[..., None], people.joints, 0)

@@ -1,4 +1,4 @@
-"""A look at each picture of a data set."""
+"""A look at each image of a data set."""
 
 import hashlib
 from collections import Counter
@@ -15,17 +15,17 @@ from bitfactor.data.findings import Findings
 from bitfactor.data.store import Store
 from bitfactor.data.workers import in_threads
 from bitfactor.errors import InputError
-from bitfactor.pictures import decode_picture
+from bitfactor.images import decode_image
 
 Advance = Callable[[int, int], None]
-"""Told how many pictures were looked at, and of how many."""
+"""Told how many images were looked at, and of how many."""
 
 _CHUNK = 32
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """A picture, or why it is none."""
+    """An image, or why it is none."""
 
     name: str
     label: int = 0
@@ -37,7 +37,7 @@ class _Seen:
 
 @dataclass(frozen=True)
 class _Look:
-    """Decodes the pictures of a chunk."""
+    """Decodes the images of a chunk."""
 
     store: Store
 
@@ -49,11 +49,11 @@ class _Look:
         name = self.store.name(index)
         try:
             data, label = self.store.read(index)
-            picture = decode_picture(data, 3, name)
+            image = decode_image(data, 3, name)
         except (OSError, InputError) as error:
             return _Seen(name, error=str(error))
         digest = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
-        return _Seen(name, label, picture.shape[:2], _mode(data), digest)
+        return _Seen(name, label, image.shape[:2], _mode(data), digest)
 
 
 def _mode(data: bytes) -> str:
@@ -70,17 +70,17 @@ def _mode(data: bytes) -> str:
 def inspect(
     parts: Mapping[str, Store], labels: tuple[str, ...], findings: Findings, advance: Advance
 ) -> None:
-    """Decode every picture of every part and add what was found."""
+    """Decode every image of every part and add what was found."""
     total, sizes, modes = sum(map(len, parts.values())), list[tuple[int, int]](), Counter[str]()
     first: dict[int, tuple[str, _Seen]] = {}  # by digest
     done = 0
     for part, store in parts.items():
-        findings.pictures[part] = len(store)
+        findings.images[part] = len(store)
         chunks = range(-(-len(store) // _CHUNK))
         for _, chunk in in_threads(_Look(store), chunks, (0,), np.uint8):
             for seen in chunk:
                 if seen.error:
-                    findings.problem("corrupt pictures", seen.error)
+                    findings.problem("corrupt images", seen.error)
                     continue
                 sizes.append(seen.size)
                 modes[seen.mode] += 1
@@ -101,8 +101,8 @@ def _compare(
         return
     if a.label != b.label:
         where = f"{a.name} ({labels[a.label]}), {b.name} ({labels[b.label]})"
-        findings.problem("one picture in two classes", where)
+        findings.problem("one image in two classes", where)
     elif part != other_part:
-        findings.problem("pictures to train on among those held out", f"{a.name}, {b.name}")
+        findings.problem("images to train on among those held out", f"{a.name}, {b.name}")
     else:
-        findings.note("pictures that are there twice", f"{a.name}, {b.name}")
+        findings.note("images that are there twice", f"{a.name}, {b.name}")

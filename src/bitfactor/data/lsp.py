@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.checks import checked
-from bitfactor.data.crops import PAPER, Movement, Pictures
+from bitfactor.data.crops import PAPER, Images, Movement
 from bitfactor.data.pose import PoseData, evaluation_part, expect_loadable, people_name
 from bitfactor.data.split import Holdout
 from bitfactor.errors import InputError
@@ -20,9 +20,9 @@ _HELD_OUT = 1000
 
 
 class Lsp(PoseData):
-    """LSP (2,000 pictures) or LSP extended (10,000), whichever the directory holds.
+    """LSP (2,000 images) or LSP extended (10,000), whichever the directory holds.
 
-    The last 1,000 pictures are held out: of LSP that is the official test part; the extension has no official
+    The last 1,000 images are held out: of LSP that is the official test part; the extension has no official
     split. A person's crop is a square around the labelled joints, `margin` times as wide as they extend.
     Errors are measured by the torso, from the right shoulder to the left hip; people for whom one of these is
     not labelled are not measured. People with fewer than two labelled joints are left out.
@@ -52,7 +52,7 @@ class Lsp(PoseData):
         movement: Movement = PAPER,
         sigma: float = 1.0,
     ) -> Self:
-        """Read `joints.mat` and find the pictures; they are decoded when first used, and kept.
+        """Read `joints.mat` and find the images; they are decoded when first used, and kept.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class Lsp(PoseData):
             test,
             LSP,
             size,
-            Pictures(keep=True),
+            Images(keep=True),
             workers,
             sigma=sigma,
             movement=movement,
@@ -99,7 +99,7 @@ class Lsp(PoseData):
 
 
 def read_lsp(directory: Path | None, margin: float = MARGIN) -> People:
-    """Read everybody in a directory of LSP or its extension, in the order of the pictures' numbers.
+    """Read everybody in a directory of LSP or its extension, in the order of the images' numbers.
 
     Where fewer than two joints are labelled, the side of the box is 0.
 
@@ -117,12 +117,12 @@ def read_lsp(directory: Path | None, margin: float = MARGIN) -> People:
         )
     path = directory / "joints.mat"
     joints, labelled = _joints(path)
-    pictures = tuple(sorted((directory / "images").glob("im*.jpg")))
-    if len(pictures) != len(joints):
+    images = tuple(sorted((directory / "images").glob("im*.jpg")))
+    if len(images) != len(joints):
         raise InputError(
             directory / "images",
-            expected=f"{len(joints)} pictures im*.jpg, as joints.mat has people",
-            found=str(len(pictures)),
+            expected=f"{len(joints)} images im*.jpg, as joints.mat has people",
+            found=str(len(images)),
             fix="unpack the archive again",
         )
     low = joints.min(1, where=labelled[..., None], initial=np.inf)
@@ -131,7 +131,7 @@ def read_lsp(directory: Path | None, margin: float = MARGIN) -> People:
     shoulder, hip = LSP.joints.index("right_shoulder"), LSP.joints.index("left_hip")
     torso = np.linalg.norm(joints[:, shoulder] - joints[:, hip], axis=1)
     return People(
-        pictures,
+        images,
         centre=(low + high) / 2,
         side=margin * (high - low).max(1),
         joints=joints,

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 
 from bitfactor.checks import checked
-from bitfactor.data.crops import PAPER, Movement, Pictures
+from bitfactor.data.crops import PAPER, Images, Movement
 from bitfactor.data.pose import PoseData, evaluation_part, expect_loadable, people_name
 from bitfactor.data.split import Holdout
 from bitfactor.data.workers import usable_workers
@@ -75,7 +75,7 @@ class Mpii(PoseData):
         holdout
             "validation" takes the last tenth of the training part in place of Tompson's 2,958.
         workers
-            Processes that read and crop pictures; one per core if not given.
+            Processes that read and crop images; one per core if not given.
         movement
             How people are moved in training.
 
@@ -91,7 +91,7 @@ class Mpii(PoseData):
         train, test = (part.take(slice(limit)).check(directory) for part in parts)
         workers = usable_workers() if workers is None else workers
         name = people_name(directory, holdout)
-        return cls(train, test, MPII, size, Pictures(False), workers, movement=movement, test_name=name)
+        return cls(train, test, MPII, size, Images(False), workers, movement=movement, test_name=name)
 
 
 def read_mpii(directory: Path) -> tuple[People, People]:
@@ -102,14 +102,14 @@ def read_mpii(directory: Path) -> tuple[People, People]:
     InputError
         If there is none, or a file cannot be read.
     """
-    pictures = directory / "images"
+    images = directory / "images"
     truths = [path for name in _TRUTHS for path in _found(directory, name)]
     truth = read_truth(truths[0]) if truths else None
     for names in _PAIRS:
         pair = [path for name in names for path in _found(directory, name)[:1]]
         if len(pair) == 2:
             reader = read_mpii_json if pair[0].suffix == ".json" else read_mpii_h5
-            train, test = (reader(path, pictures) for path in pair)
+            train, test = (reader(path, images) for path in pair)
             if truth is not None:
                 test = _scored(corrected(test, truth), len(test), directory)
             return train, test
@@ -121,7 +121,7 @@ def read_mpii(directory: Path) -> tuple[People, People]:
                 found="none",
                 fix="get it from https://github.com/anibali/eval-mpii-pose, or use the annotations of HRNet",
             )
-        people, single = read_mpii_mat(path, pictures)
+        people, single = read_mpii_mat(path, images)
         held_out = find(people, truth)
         training = np.setdiff1d(np.flatnonzero(single), held_out)
         return people.take(training), _scored(corrected(people, truth), len(truth.norm), directory)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitfactor.data.crops import PAPER, Crops, Found, Indices, Movement, Pictures
+from bitfactor.data.crops import PAPER, Crops, Found, Images, Indices, Movement
 from bitfactor.data.dataset import Batch
 from bitfactor.data.randomness import generator
 from bitfactor.data.split import Holdout, expect_some
@@ -29,7 +29,7 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colo
 class PoseData:
     """People with joints, to train on and held out.
 
-    An input is a square crop of `size` pixels, (N, 3, size, size); black where the picture ends. In training
+    An input is a square crop of `size` pixels, (N, 3, size, size); black where the image ends. In training
     the person is moved: turned by up to 30 degrees and scaled by 0.7 to 1.3, as in the paper, if not said
     otherwise. A target has
 
@@ -46,8 +46,8 @@ class PoseData:
         Their joints.
     size
         Side of a crop in pixels, a multiple of 4.
-    pictures
-        Where their pictures come from.
+    images
+        Where their images come from.
     workers
         Processes that read and crop; with 0 it is done in between the steps.
     sigma
@@ -64,7 +64,7 @@ class PoseData:
     test: People
     skeleton: Skeleton
     size: int
-    pictures: Pictures
+    images: Images
     workers: int
     sigma: float = 1.0
     device: torch.device | str = "cpu"
@@ -122,16 +122,16 @@ class PoseData:
         yield from self._batches(self.test, batches, None)
 
     def held_out(self, index: int) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-        """Return the whole picture of a held-out person, (H, W, 3) RGB, and its crop's matrix, (2, 3)."""
+        """Return the whole image of a held-out person, (H, W, 3) RGB, and its crop's matrix, (2, 3)."""
         people = self.test
         matrix = crop_matrix(people.centre[index], people.side[index], self.size)
-        return self.pictures[people.pictures[index]], matrix
+        return self.images[people.images[index]], matrix
 
     def _batches(
         self, people: People, batches: Sequence[Indices] | Indices, key: tuple[int, int] | None
     ) -> Iterator[Batch]:
-        self.pictures.fill(people)
-        work = Crops(people, self.skeleton, self.size, self.pictures, batches, self.movement, key)
+        self.images.fill(people)
+        work = Crops(people, self.skeleton, self.size, self.images, batches, self.movement, key)
         shape = (max(map(len, batches), default=0), self.size, self.size, 3)
         for crops, found in in_order(work, range(len(batches)), shape, np.uint8, self.workers):
             pixels = torch.from_numpy(crops[: len(found.norm)]).to(self.device)
@@ -174,7 +174,7 @@ def expect_loadable(limit: int | None, workers: int | None) -> None:
 
 
 def _inputs(crops: Tensor) -> Tensor:
-    """Normalise (N, H, W, 3) of 0..255 into (N, 3, H, W), as `bitfactor.pictures.normalise` does."""
+    """Normalise (N, H, W, 3) of 0..255 into (N, 3, H, W), as `bitfactor.images.normalise` does."""
     channels = crops.permute(0, 3, 1, 2).contiguous().float().div_(255)
     mean, std = (torch.tensor(values, device=crops.device).view(3, 1, 1) for values in (_MEAN, _STD))
     return channels.sub_(mean).div_(std)

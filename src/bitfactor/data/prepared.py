@@ -10,7 +10,7 @@ from bitfactor.data.split import Indices
 from bitfactor.data.store import Store
 from bitfactor.errors import InputError
 from bitfactor.format import InputSpec
-from bitfactor.pictures import decode_picture, prepare
+from bitfactor.images import decode_image, prepare
 
 Drawn = tuple[list[int], list[tuple[str, str]]]
 """The classes of a batch's images, and name and message of each image that could not be read."""
@@ -39,7 +39,7 @@ class PreparedBatch:
         for index in self.indices[number * self.batch_size : (number + 1) * self.batch_size]:
             try:
                 data, label = self.store.read(index)
-                image = decode_picture(data, len(self.spec.mean), self.store.name(index))
+                image = decode_image(data, len(self.spec.mean), self.store.name(index))
             except (OSError, InputError) as error:
                 corrupt.append((self.store.name(index), str(error)))
                 continue

@@ -1,4 +1,4 @@
-"""What a training picture goes through between decoding and the network."""
+"""What a training image goes through between decoding and the network."""
 
 import math
 from collections.abc import Callable
@@ -12,27 +12,27 @@ from numpy.typing import NDArray
 from torch.nn.functional import interpolate
 
 from bitfactor.format import InputSpec
-from bitfactor.pictures import resized
+from bitfactor.images import resized
 
 Preset = Literal["paper", "standard"]
-"""Held-out pictures are resized and cropped in the centre; what happens to training pictures is
+"""Held-out images are resized and cropped in the centre; what happens to training images is
 
 - paper: resized to 256x256 whatever its shape, cropped to 224x224 at a random place, never mirrored; held-out
-  pictures are resized to 256x256 too;
+  images are resized to 256x256 too;
 - standard: a random part of 8 to 100 % of its area, 3/4 to 4/3 as wide as high, resized to 224x224, and half
-  of them mirrored (Szegedy et al. 2015); of held-out pictures the shorter side becomes 256.
+  of them mirrored (Szegedy et al. 2015); of held-out images the shorter side becomes 256.
 
 Other sizes than 224 are in proportion."""
 
-Picture = NDArray[np.uint8]
-View = Callable[[Picture, InputSpec, NDArray[np.float64]], Picture]
-"""A picture of any size, (H, W, 3), and DRAWS random numbers in [0, 1) -> what is seen of it, (*size, 3)."""
+Image = NDArray[np.uint8]
+View = Callable[[Image, InputSpec, NDArray[np.float64]], Image]
+"""An image of any size, (H, W, 3), and DRAWS random numbers in [0, 1) -> what is seen of it, (*size, 3)."""
 
 DRAWS = 23
 _TRIES = (DRAWS - 3) // 2
 _AREA = (0.08, 1.0)
 _RATIO = (3 / 4, 4 / 3)
-_MEAN = (0.485, 0.456, 0.406)  # of ImageNet's training pictures
+_MEAN = (0.485, 0.456, 0.406)  # of ImageNet's training images
 _STD = (0.229, 0.224, 0.225)
 
 
@@ -42,33 +42,31 @@ def input_spec(size: int, preset: Preset) -> InputSpec:
     return InputSpec((size, size), (resize, resize), _MEAN, _STD, keep_aspect=preset == "standard")
 
 
-def _paper(picture: Picture, spec: InputSpec, draws: NDArray[np.float64]) -> Picture:
+def _paper(image: Image, spec: InputSpec, draws: NDArray[np.float64]) -> Image:
     # The part is cut out first, at its place to the nearest pixel: there is less to resize.
     rows, columns = (
         _scaled(int(draw * (whole - part + 1)), part, length / whole)
-        for draw, whole, part, length in zip(
-            draws[:2], spec.resize, spec.size, picture.shape[:2], strict=True
-        )
+        for draw, whole, part, length in zip(draws[:2], spec.resize, spec.size, image.shape[:2], strict=True)
     )
-    return _resized(picture[rows, columns], spec.size)
+    return _resized(image[rows, columns], spec.size)
 
 
 def _scaled(start: int, length: int, scale: float) -> slice:
     return slice(round(start * scale), max(round((start + length) * scale), round(start * scale) + 1))
 
 
-def _standard(picture: Picture, spec: InputSpec, draws: NDArray[np.float64], mirror: bool = True) -> Picture:
-    rows, columns = _random_part(picture.shape[0], picture.shape[1], draws[1:])
-    view = _resized(picture[rows, columns], spec.size)
+def _standard(image: Image, spec: InputSpec, draws: NDArray[np.float64], mirror: bool = True) -> Image:
+    rows, columns = _random_part(image.shape[0], image.shape[1], draws[1:])
+    view = _resized(image[rows, columns], spec.size)
     return _mirrored(view) if mirror and draws[0] < 0.5 else view
 
 
-def _centre(picture: Picture, spec: InputSpec, draws: NDArray[np.float64], mirror: bool) -> Picture:
-    view = resized(picture, spec)
+def _centre(image: Image, spec: InputSpec, draws: NDArray[np.float64], mirror: bool) -> Image:
+    view = resized(image, spec)
     return _mirrored(view) if mirror and draws[0] < 0.5 else view
 
 
-def _mirrored(view: Picture) -> Picture:
+def _mirrored(view: Image) -> Image:
     return np.asarray(cv2.flip(view, 1), np.uint8)
 
 
@@ -88,16 +86,16 @@ def _random_part(height: int, width: int, draws: NDArray[np.float64]) -> tuple[s
     return slice(top, top + h), slice(left, left + w)
 
 
-def _resized(picture: Picture, size: tuple[int, int]) -> Picture:
+def _resized(image: Image, size: tuple[int, int]) -> Image:
     """(H, W, 3) -> (*size, 3), no pixel left out.
 
     Bilinear interpolation takes in every pixel as long as the sides shrink to no less than a half. Beyond
     that, each pixel becomes a mean of those that it covers; torch does it five times faster than OpenCV.
     """
-    if picture.shape[0] < 2 * size[0] and picture.shape[1] < 2 * size[1]:
-        return np.asarray(cv2.resize(picture, size[::-1], interpolation=cv2.INTER_LINEAR), np.uint8)
-    batch = torch.from_numpy(picture)[None].permute(0, 3, 1, 2)
-    resized: Picture = interpolate(batch, size, mode="bilinear", antialias=True)[0].permute(1, 2, 0).numpy()
+    if image.shape[0] < 2 * size[0] and image.shape[1] < 2 * size[1]:
+        return np.asarray(cv2.resize(image, size[::-1], interpolation=cv2.INTER_LINEAR), np.uint8)
+    batch = torch.from_numpy(image)[None].permute(0, 3, 1, 2)
+    resized: Image = interpolate(batch, size, mode="bilinear", antialias=True)[0].permute(1, 2, 0).numpy()
     return resized
 
 

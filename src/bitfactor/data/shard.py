@@ -61,7 +61,7 @@ class Shard:
         return table
 
     def read(self, index: int) -> tuple[bytes, int]:
-        """Return an encoded picture and its class."""
+        """Return an encoded image and its class."""
         table = self.table
         with open(self.path, "rb", buffering=0) as file:
             return os.pread(file.fileno(), table.sizes[index], table.offsets[index]), int(

@@ -39,7 +39,7 @@ class ShardStore:
         return np.concatenate([shard.table.classes for shard in self.shards])[: len(self)]
 
     def read(self, index: int) -> tuple[bytes, int]:
-        """Return an encoded picture and its class."""
+        """Return an encoded image and its class."""
         shard, place = self._place(index)
         return shard.read(place)
 

@@ -1,4 +1,4 @@
-"""WebDataset shards: tar files of pictures and class numbers, here or at URLs."""
+"""WebDataset shards: tar files of images and class numbers, here or at URLs."""
 
 from pathlib import Path
 
@@ -7,11 +7,11 @@ from bitfactor.data.presets import Preset
 from bitfactor.data.shard import user_cache
 from bitfactor.data.shard_store import ShardStore, bad_description, evaluation_shards, read_description
 from bitfactor.data.split import Holdout, expect_some
-from bitfactor.data.stored import StoredPictures
+from bitfactor.data.stored import StoredImages
 
 
-class Shards(StoredPictures):
-    """Pictures in WebDataset shards, as a file `shards.json` describes them.
+class Shards(StoredImages):
+    """Images in WebDataset shards, as a file `shards.json` describes them.
 
     ::
 

@@ -57,6 +57,6 @@ def balanced(labels: NDArray[np.integer], limit: int | None) -> Indices:
         return np.arange(len(labels))
     by_class = np.argsort(labels, kind="stable")
     first = np.searchsorted(labels[by_class], labels[by_class])
-    place = np.empty(len(labels), np.int64)  # of a picture among those of its class
+    place = np.empty(len(labels), np.int64)  # of an image among those of its class
     place[by_class] = np.arange(len(labels)) - first
     return np.sort(np.argsort(place, kind="stable")[:limit])

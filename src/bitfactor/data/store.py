@@ -1,4 +1,4 @@
-"""Pictures as they lie on a disk: encoded, each read when it is wanted."""
+"""Images as they lie on a disk: encoded, each read when it is wanted."""
 
 from typing import Protocol
 
@@ -8,14 +8,14 @@ from bitfactor.data.split import Indices
 
 
 class Store(Protocol):
-    """Encoded pictures with their classes, numbered from 0."""
+    """Encoded images with their classes, numbered from 0."""
 
     def __len__(self) -> int:
         """Return how many there are."""
         ...
 
     def read(self, index: int) -> tuple[bytes, int]:
-        """Return an encoded picture and its class.
+        """Return an encoded image and its class.
 
         Raises
         ------
@@ -25,11 +25,11 @@ class Store(Protocol):
         ...
 
     def name(self, index: int) -> str:
-        """Return what a message calls the picture."""
+        """Return what a message calls the image."""
         ...
 
     def shuffled(self, generator: np.random.Generator) -> Indices:
-        """Return all indices in a random order that suits how the pictures lie."""
+        """Return all indices in a random order that suits how the images lie."""
         ...
 
     def digest(self) -> str:

@@ -1,4 +1,4 @@
-"""Data sets of pictures that are read, decoded and augmented while training goes on."""
+"""Data sets of images that are read, decoded and augmented while training goes on."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitfactor.data.corrupt import CorruptPictures
+from bitfactor.data.corrupt import CorruptImages
 from bitfactor.data.dataset import Batch
 from bitfactor.data.decoding import decode_about
 from bitfactor.data.prepared import Drawn, PreparedBatch
@@ -20,14 +20,14 @@ from bitfactor.data.workers import in_order, usable_workers
 from bitfactor.errors import InputError
 from bitfactor.format import InputSpec
 
-_TRIES = 20  # pictures in a row that may be corrupt
+_TRIES = 20  # images in a row that may be corrupt
 
 
 @dataclass(frozen=True)
-class StoredPictures:
-    """Pictures of any size in a store, to train on and held out.
+class StoredImages:
+    """Images of any size in a store, to train on and held out.
 
-    A training picture that cannot be read is replaced by the next in the epoch's order, a held-out one is
+    A training image that cannot be read is replaced by the next in the epoch's order, a held-out one is
     left out; `corrupt` warns about each, counts them and raises an error if they are too many.
 
     `workers` processes read and decode; batches are normalised on `device`. `crop` and `mirror` switch off
@@ -39,7 +39,7 @@ class StoredPictures:
     labels: tuple[str, ...]
     preset: Preset
     input_spec: InputSpec
-    corrupt: CorruptPictures
+    corrupt: CorruptImages
     workers: int
     device: torch.device
     crop: bool = True
@@ -84,7 +84,7 @@ class StoredPictures:
             labels,
             preset,
             input_spec(size, preset),
-            CorruptPictures(where, totals, max_corrupt),
+            CorruptImages(where, totals, max_corrupt),
             usable_workers() if workers is None else workers,
             torch.device("cpu"),
             crop,
@@ -110,18 +110,18 @@ class StoredPictures:
         work = _TrainBatch(self.train, order, view, self.input_spec, (seed, epoch), batch_size, rank, world)
         shape = len(range(rank, batch_size, world)), *self.input_spec.size, 3
         numbers = range(start, self.steps(batch_size))
-        for pictures, drawn in in_order(work, numbers, shape, np.uint8, self.workers):
+        for images, drawn in in_order(work, numbers, shape, np.uint8, self.workers):
             labels = self._labels("train", drawn)
-            yield self._normalised(torch.from_numpy(pictures).permute(0, 3, 1, 2)), labels
+            yield self._normalised(torch.from_numpy(images).permute(0, 3, 1, 2)), labels
 
     def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """Yield the test images in order."""
         mine = range(rank, len(self.test), world)
         work = PreparedBatch(self.test, self.input_spec, expect_some("batch_size", batch_size), mine)
-        for pictures, drawn in in_order(work, range(len(work)), work.shape, np.float32, self.workers):
+        for images, drawn in in_order(work, range(len(work)), work.shape, np.float32, self.workers):
             labels = self._labels("test", drawn)
             if len(labels):
-                yield torch.tensor(pictures[: len(labels)], device=self.device), labels
+                yield torch.tensor(images[: len(labels)], device=self.device), labels
 
     def _labels(self, part: str, drawn: Drawn) -> Tensor:
         labels, corrupt = drawn
@@ -129,19 +129,19 @@ class StoredPictures:
             self.corrupt.add(part, name, message)
         return torch.tensor(labels, dtype=torch.int64, device=self.device)
 
-    def _normalised(self, pictures: Tensor) -> Tensor:
+    def _normalised(self, images: Tensor) -> Tensor:
         """(N, 3, H, W) in any layout -> the same, contiguous, as float32."""
         mean, std = (
             torch.tensor(values, device=self.device).view(-1, 1, 1) * 255
             for values in (self.input_spec.mean, self.input_spec.std)
         )
         if self.device.type != "cpu":
-            moved = pictures.to(self.device).to(torch.float32, memory_format=torch.contiguous_format)
+            moved = images.to(self.device).to(torch.float32, memory_format=torch.contiguous_format)
             return moved.sub_(mean).div_(std)
-        # numpy's memory comes in huge pages, and one picture fits into a cache: 0.1 ms each in place of 0.3.
-        inputs = torch.from_numpy(np.empty(pictures.shape, np.float32))
-        for picture, out in zip(pictures, inputs, strict=True):
-            out.copy_(picture).sub_(mean).div_(std)
+        # numpy's memory comes in huge pages, and one image fits into a cache: 0.1 ms each in place of 0.3.
+        inputs = torch.from_numpy(np.empty(images.shape, np.float32))
+        for image, out in zip(images, inputs, strict=True):
+            out.copy_(image).sub_(mean).div_(std)
         return inputs
 
 
@@ -163,12 +163,12 @@ class _TrainBatch:
         labels, corrupt = list[int](), list[tuple[str, str]]()
         draws = np.random.default_rng((*self.key, number + 1)).random((self.batch_size, DRAWS))
         for slot, i in enumerate(range(self.rank, self.batch_size, self.world)):
-            picture, label = self._picture(first + i, corrupt)
-            out[slot] = self.view(picture, self.spec, draws[i])
+            image, label = self._image(first + i, corrupt)
+            out[slot] = self.view(image, self.spec, draws[i])
             labels.append(label)
         return labels, corrupt
 
-    def _picture(self, position: int, corrupt: list[tuple[str, str]]) -> tuple[NDArray[np.uint8], int]:
+    def _image(self, position: int, corrupt: list[tuple[str, str]]) -> tuple[NDArray[np.uint8], int]:
         for attempt in range(position, position + _TRIES):
             index = int(self.order[attempt % len(self.order)])
             try:
@@ -178,7 +178,7 @@ class _TrainBatch:
                 corrupt.append((self.store.name(index), str(error)))
         raise InputError(
             corrupt[-1][0],
-            expected="a picture that can be read",
+            expected="an image that can be read",
             found=f"the last of {_TRIES} in a row that cannot",
             fix="run `bitfactor check-data` on it and repair or remove what it lists",
         )

@@ -19,7 +19,7 @@ from bitfactor.errors import InputError
 
 @dataclass(frozen=True)
 class Table:
-    """The samples of a shard in order: place of each picture in bytes, class and key, all (N,)."""
+    """The samples of a shard in order: place of each image in bytes, class and key, all (N,)."""
 
     offsets: NDArray[np.int64]
     sizes: NDArray[np.int64]
@@ -33,7 +33,7 @@ class Table:
         Raises
         ------
         InputError
-            If it is no whole tar file, or a sample lacks its picture or its class.
+            If it is no whole tar file, or a sample lacks its image or its class.
         """
         try:
             status = path.stat()
@@ -58,7 +58,7 @@ class Table:
                 for key, extension, member in _members(tar):
                     sample = samples.setdefault(key, {})
                     if "." + extension in SUFFIXES:
-                        sample["picture"] = member
+                        sample["image"] = member
                     elif extension == "cls":
                         file.seek(member.offset_data)
                         sample["class"] = int(file.read(member.size))
@@ -67,11 +67,11 @@ class Table:
         except ValueError as error:
             raise _bad(path, f"in {key}.cls no whole number") from error
         for key, sample in samples.items():
-            if sample.keys() != {"picture", "class"}:
+            if sample.keys() != {"image", "class"}:
                 raise _bad(path, f"{key} with {' and '.join(sample) or 'neither'} alone")
         return cls(
-            np.array([sample["picture"].offset_data for sample in samples.values()], np.int64),
-            np.array([sample["picture"].size for sample in samples.values()], np.int64),
+            np.array([sample["image"].offset_data for sample in samples.values()], np.int64),
+            np.array([sample["image"].size for sample in samples.values()], np.int64),
             np.array([sample["class"] for sample in samples.values()], np.int64),
             np.array([key.encode() for key in samples], np.bytes_),
         )
@@ -89,7 +89,7 @@ def _members(tar: tarfile.TarFile) -> Iterator[tuple[str, str, tarfile.TarInfo]]
 def _bad(path: Path, found: str) -> InputError:
     return InputError(
         path,
-        expected="a shard: a tar file of samples NAME.jpg (or other picture) with NAME.cls, a class's number",
+        expected="a shard: a tar file of samples NAME.jpg (or other image) with NAME.cls, a class's number",
         found=found,
         fix="write or download it again",
     )

@@ -1,4 +1,4 @@
-"""Directories of pictures, named after their classes."""
+"""Directories of images, named after their classes."""
 
 import os
 from dataclasses import dataclass, field
@@ -14,8 +14,8 @@ TEST_NAMES = ("val", "valid", "validation", "test")
 class Tree:
     """What lies below a directory of class directories.
 
-    `classes` maps the name of each to the pictures below it, relative to `directory`; `loops` are links that
-    lead back up, which are not followed; `others` are files that are no pictures by their names.
+    `classes` maps the name of each to the images below it, relative to `directory`; `loops` are links that
+    lead back up, which are not followed; `others` are files that are no images by their names.
     """
 
     directory: Path
@@ -54,8 +54,8 @@ class Tree:
 
     @property
     def empty(self) -> list[str]:
-        """Names of the classes without pictures."""
-        return [name for name, pictures in self.classes.items() if not pictures]
+        """Names of the classes without images."""
+        return [name for name, images in self.classes.items() if not images]
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:

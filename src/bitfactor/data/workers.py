@@ -134,7 +134,7 @@ def _unchanged(result: T) -> T:
 
 def _start(worker: int) -> None:
     cv2.setNumThreads(0)  # the workers themselves are what runs at the same time
-    with suppress(AttributeError):  # glibc: keep freed memory, new pages cost a tenth of a picture's time
+    with suppress(AttributeError):  # glibc: keep freed memory, new pages cost a tenth of an image's time
         trim_threshold, mmap_threshold, size = -1, -3, 1 << 30
         libc = ctypes.CDLL(None)
         libc.mallopt(trim_threshold, size)

@@ -122,9 +122,9 @@ def expect_description(
     if input_spec is not None and graph.input.shape != (len(input_spec.mean), *input_spec.size):
         raise InputError(
             "input_spec",
-            expected=f"pictures shaped {graph.input.shape}, as the first example",
+            expected=f"images shaped {graph.input.shape}, as the first example",
             found=str((len(input_spec.mean), *input_spec.size)),
-            fix="pass an example of the size that pictures are prepared to",
+            fix="pass an example of the size that images are prepared to",
         )
     if not all(isinstance(text, str) for pair in provenance.items() for text in pair):
         raise InputError("provenance", expected="texts", found=repr(dict(provenance))[:80], fix="use str()")

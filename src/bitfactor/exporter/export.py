@@ -64,13 +64,13 @@ def export(
         evaluation mode. It is left as it is.
     example_input
         (N, ...), one batch as the model takes it, to trace and check the model with; the first two samples
-        are enough. N does not bind the file: it runs batches of any size. Several batches, of pictures of
+        are enough. N does not bind the file: it runs batches of any size. Several batches, of images of
         different sizes, make a file that takes each of these sizes.
     real
         How the weights of real-valued layers are stored: float32, float16 or int8 (a step per output
         channel). The report says what that costs.
     input_spec, labels, skeleton, provenance
-        Stored with the model: how a picture becomes an input, names of the classes or the joints that it
+        Stored with the model: how an image becomes an input, names of the classes or the joints that it
         finds, where it comes from.
 
     Raises

@@ -37,11 +37,11 @@ _RULES = {
 
 @dataclass(frozen=True)
 class InputSpec:
-    """How a picture becomes the input: resized, centre-cropped, then (x / 255 - mean) / std.
+    """How an image becomes the input: resized, centre-cropped, then (x / 255 - mean) / std.
 
-    `size` and `resize` are (height, width) in pixels; with `keep_aspect` a picture is resized until it just
+    `size` and `resize` are (height, width) in pixels; with `keep_aspect` an image is resized until it just
     covers `resize`, in its own proportions. `mean` and `std` have one entry per channel: one for grey
-    pictures, three for RGB.
+    images, three for RGB.
     """
 
     size: tuple[int, int]

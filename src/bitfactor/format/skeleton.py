@@ -8,7 +8,7 @@ from bitfactor.errors import InputError
 
 @dataclass(frozen=True)
 class Skeleton:
-    """Names of the joints, which of them swap when a picture is mirrored, and which limbs connect them.
+    """Names of the joints, which of them swap when an image is mirrored, and which limbs connect them.
 
     `flip_pairs` and `edges` are pairs of indices into `joints`. A name that begins with `left` or `l_`, or
     with `right` or `r_`, tells the side.
@@ -46,7 +46,7 @@ class Skeleton:
 
     @property
     def flipped(self) -> tuple[int, ...]:
-        """The order of the joints in a mirrored picture."""
+        """The order of the joints in a mirrored image."""
         partner = {a: b for pair in self.flip_pairs for a, b in (pair, pair[::-1])}
         return tuple(partner.get(joint, joint) for joint in range(len(self.joints)))
 

@@ -90,7 +90,7 @@ def _quartering(channels: int, block: Callable[[int, int], nn.Module]) -> nn.Seq
 
 
 class Hourglass(nn.Module):
-    """A stem, then hourglasses one after the other on maps of a quarter of the picture's side.
+    """A stem, then hourglasses one after the other on maps of a quarter of the image's side.
 
     (N, 3, H, W) -> heatmaps (N, joints, H / 4, W / 4): those of the last hourglass in eval mode, a tuple
     with those of every one in training. H and W are multiples of 4 * 2^depth.

@@ -7,7 +7,7 @@ from bitfactor.pose.crop import (
     mpii_box,
     transform,
     warp,
-    whole_picture,
+    whole_image,
 )
 from bitfactor.pose.heatmap import decode, encode, flip_maps
 from bitfactor.pose.skeletons import COCO, LSP, MPII, SKELETONS, read_skeleton
@@ -27,5 +27,5 @@ __all__ = [
     "read_skeleton",
     "transform",
     "warp",
-    "whole_picture",
+    "whole_image",
 ]

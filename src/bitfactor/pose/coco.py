@@ -15,7 +15,7 @@ from bitfactor.pose.people import People
 _MARGIN = 1.25  # side of the crop / longer side of the box
 
 
-def read_coco(path: Path, pictures: Path, skeleton: Skeleton) -> People:
+def read_coco(path: Path, images: Path, skeleton: Skeleton) -> People:
     """Read those annotations of a COCO file that have a labelled joint; crowds are left out.
 
     A person's crop is a square around the middle of `bbox`, 1.25 times as wide as its longer side, which is
@@ -26,8 +26,8 @@ def read_coco(path: Path, pictures: Path, skeleton: Skeleton) -> People:
     ----------
     path
         The file, with `images` and `annotations`.
-    pictures
-        The directory of the pictures.
+    images
+        The directory of the images.
     skeleton
         The joints, in the order of the file's keypoints.
 
@@ -36,7 +36,7 @@ def read_coco(path: Path, pictures: Path, skeleton: Skeleton) -> People:
     InputError
         If the file cannot be read, or does not fit the skeleton.
     """
-    files, keypoints, boxes = _annotated(path, pictures)
+    files, keypoints, boxes = _annotated(path, images)
     joints = len(skeleton.joints)
     other = next((rows for rows in keypoints if len(rows) != joints), None)
     if other is not None:
@@ -54,12 +54,12 @@ def read_coco(path: Path, pictures: Path, skeleton: Skeleton) -> People:
 
 
 def _annotated(
-    path: Path, pictures: Path
+    path: Path, images: Path
 ) -> tuple[tuple[Path, ...], list[NDArray[np.float64]], NDArray[np.float64]]:
-    """Return pictures, keypoints (J, 3) and boxes (N, 4) of those that have a labelled joint."""
-    images, annotations = need(read_json(path), ("images", "annotations"), path)
+    """Return images, keypoints (J, 3) and boxes (N, 4) of those that have a labelled joint."""
+    listed, annotations = need(read_json(path), ("images", "annotations"), path)
     try:
-        names = {image["id"]: pictures / image["file_name"] for image in images}
+        names = {image["id"]: images / image["file_name"] for image in listed}
         chosen = [a for a in annotations if not a.get("iscrowd", 0) and any(a["keypoints"][2::3])]
         files = tuple(names[a["image_id"]] for a in chosen)
         keypoints = [np.array(a["keypoints"], np.float64).reshape(-1, 3) for a in chosen]

@@ -1,7 +1,7 @@
-"""The crop around a person: one affine map for the picture and for its joints.
+"""The crop around a person: one affine map for the image and for its joints.
 
 Pixel centres stand at whole numbers, x to the right and y down: the top-left pixel's centre is (0, 0), its
-corner (-0.5, -0.5). So a picture of W x H pixels covers (-0.5, -0.5) to (W - 0.5, H - 0.5), and mirroring it
+corner (-0.5, -0.5). So an image of W x H pixels covers (-0.5, -0.5) to (W - 0.5, H - 0.5), and mirroring it
 takes x to W - 1 - x. Data sets that count from 1 are shifted where they are read.
 """
 
@@ -26,15 +26,15 @@ def crop_matrix(
     rotation: float = 0.0,
     flip: bool = False,
 ) -> NDArray[np.float64]:
-    """Return the (2, 3) matrix that takes picture pixels to crop pixels.
+    """Return the (2, 3) matrix that takes image pixels to crop pixels.
 
-    A square of `side` picture pixels around `centre` (x, y) fills the longer side of the crop, which is
+    A square of `side` image pixels around `centre` (x, y) fills the longer side of the crop, which is
     `size` pixels, or (height, width). `rotation`, in degrees, turns what is seen clockwise about the centre;
     `flip` mirrors it then, left to right.
 
     Example
     -------
-    >>> matrix = crop_matrix((99.5, 49.5), side=200, size=50)  # the whole of a picture, 200 pixels wide
+    >>> matrix = crop_matrix((99.5, 49.5), side=200, size=50)  # the whole of an image, 200 pixels wide
     >>> transform([[99.5, 49.5], [-0.5, 49.5]], matrix)
     array([[24.5, 24.5],
            [-0.5, 24.5]])
@@ -63,16 +63,16 @@ def crop_matrix(
 
 
 @checked
-def whole_picture(height: int, width: int) -> tuple[tuple[float, float], float]:
-    """Return centre and side of the smallest square box that holds a picture.
+def whole_image(height: int, width: int) -> tuple[tuple[float, float], float]:
+    """Return centre and side of the smallest square box that holds an image.
 
     Raises
     ------
     InputError
         If the height or the width is not above 0.
     """
-    expect_above_0("whole_picture(height)", height)
-    expect_above_0("whole_picture(width)", width)
+    expect_above_0("whole_image(height)", height)
+    expect_above_0("whole_image(width)", width)
     return ((width - 1) / 2, (height - 1) / 2), float(max(height, width))
 
 
@@ -129,7 +129,7 @@ def transform(points: ArrayLike, matrix: NDArray[np.float64]) -> NDArray[np.floa
 
 
 def invert(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the (2, 3) matrix of the opposite map, from crop pixels to picture pixels.
+    """Return the (2, 3) matrix of the opposite map, from crop pixels to image pixels.
 
     Raises
     ------
@@ -150,32 +150,32 @@ def invert(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @checked
-def warp(picture: NDArray[np.uint8], matrix: NDArray[np.float64], size: Size) -> NDArray[np.uint8]:
-    """Resample `picture`, (H, W) or (H, W, 3), into a crop of `size`: black where the picture ends.
+def warp(image: NDArray[np.uint8], matrix: NDArray[np.float64], size: Size) -> NDArray[np.uint8]:
+    """Resample `image`, (H, W) or (H, W, 3), into a crop of `size`: black where the image ends.
 
-    One bilinear resampling. Where the crop shrinks the picture by 2 or more, blocks of pixels are averaged
+    One bilinear resampling. Where the crop shrinks the image by 2 or more, blocks of pixels are averaged
     before, so that nothing is skipped.
 
     Raises
     ------
     InputError
-        If the picture is no array of uint8 values of that shape, or the size is not above 0.
+        If the image is no array of uint8 values of that shape, or the size is not above 0.
     """
-    expect_image("warp(picture)", picture)
+    expect_image("warp(image)", image)
     _expect_matrix("warp", matrix)
     expect_above_0("warp(size)", min(_pair(size)))
     height, width = _pair(size)
     block = int(1 / max(np.sqrt(abs(np.linalg.det(matrix[:, :2]))), 1e-6) + 1e-6)
     if block >= 2:
-        picture, matrix = _averaged(picture, matrix, (height, width), block)
-    if 0 in picture.shape[:2]:
-        return np.zeros((height, width, *picture.shape[2:]), np.uint8)
-    warped = cv2.warpAffine(picture, matrix, (width, height), flags=cv2.INTER_LINEAR)
+        image, matrix = _averaged(image, matrix, (height, width), block)
+    if 0 in image.shape[:2]:
+        return np.zeros((height, width, *image.shape[2:]), np.uint8)
+    warped = cv2.warpAffine(image, matrix, (width, height), flags=cv2.INTER_LINEAR)
     return np.asarray(warped, np.uint8)
 
 
 def _averaged(
-    picture: NDArray[np.uint8], matrix: NDArray[np.float64], size: tuple[int, int], block: int
+    image: NDArray[np.uint8], matrix: NDArray[np.float64], size: tuple[int, int], block: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
     """Cut out what the crop shows, average blocks of `block` x `block` pixels, and adapt the matrix."""
     height, width = size
@@ -183,7 +183,7 @@ def _averaged(
     seen = transform(corners, invert(matrix))
     left, top = (max(int(low) - block, 0) for low in np.floor(seen.min(0)))
     right, bottom = (max(int(high) + block, 0) for high in np.ceil(seen.max(0)))
-    part = picture[top:bottom, left:right]
+    part = image[top:bottom, left:right]
     below, beside = -part.shape[0] % block, -part.shape[1] % block
     if part.size:
         padded = cv2.copyMakeBorder(part, 0, below, 0, beside, cv2.BORDER_CONSTANT, value=(0, 0, 0))

@@ -1,4 +1,4 @@
-"""Skeletons drawn on pictures."""
+"""Skeletons drawn on images."""
 
 from typing import Literal
 
@@ -26,36 +26,36 @@ _SUBPIXELS = 2**_BITS
 
 @checked
 def draw_skeleton(
-    picture: NDArray[np.uint8],
+    image: NDArray[np.uint8],
     joints: NDArray[np.floating],
     confidence: NDArray[np.floating],
     skeleton: Skeleton,
 ) -> NDArray[np.uint8]:
-    """Return a copy of `picture` (H, W, 3), RGB, with limbs and joints; the less sure, the paler and thinner.
+    """Return a copy of `image` (H, W, 3), RGB, with limbs and joints; the less sure, the paler and thinner.
 
     Lines are as wide as fits the person's size.
 
     Parameters
     ----------
     joints : (J, 2)
-        x and y in pixels of the picture. A joint that is not finite is left out, with its limbs.
+        x and y in pixels of the image. A joint that is not finite is left out, with its limbs.
     confidence : (J,)
         From 0 to 1. A limb is as sure as the less sure of its ends.
 
     Raises
     ------
     InputError
-        If the picture is not (H, W, 3) of uint8, or there are not as many joints as the skeleton has.
+        If the image is not (H, W, 3) of uint8, or there are not as many joints as the skeleton has.
     """
-    expect_image("draw_skeleton(picture)", picture, colour=True)
+    expect_image("draw_skeleton(image)", image, colour=True)
     expect_array("draw_skeleton(joints)", joints, (len(skeleton.joints), 2))
     expect_array("draw_skeleton(confidence)", confidence, (len(skeleton.joints),))
-    drawn = picture.copy()
+    drawn = image.copy()
     known = np.isfinite(joints).all(1) & np.isfinite(confidence)
     if not known.any():
         return drawn
     sure = np.where(known, confidence, 0).clip(0, 1)
-    radii = _line_width(joints[known], picture.shape) * (0.3 + 0.3 * sure)
+    radii = _line_width(joints[known], image.shape) * (0.3 + 0.3 * sure)
     for a, b in skeleton.edges:
         if known[a] and known[b]:
             colour = COLOURS[side_of(skeleton.joints[a], skeleton.joints[b])]
@@ -78,13 +78,13 @@ def side_of(*names: str) -> Side:
 
 
 def _line_width(joints: NDArray[np.floating], shape: tuple[int, ...]) -> float:
-    """Return a width in pixels: a 35th of the person, but neither invisible nor clumsy in the picture."""
+    """Return a width in pixels: a 35th of the person, but neither invisible nor clumsy in the image."""
     extent, largest = float(np.ptp(joints, axis=0).max()), max(shape[:2])
     return max(min(extent / 35, largest / 50), largest / 300, 1.5)
 
 
 def _shape(
-    picture: NDArray[np.uint8],
+    image: NDArray[np.uint8],
     points: NDArray[np.floating],
     radii: NDArray[np.floating],
     colour: Colour,
@@ -94,12 +94,12 @@ def _shape(
     """Draw, in place, a disc or the hull of two discs, with a dark edge that shows it on any background."""
     opacity = _FAINTEST + (1 - _FAINTEST) * float(confidence)
     if edged:
-        _blend(picture, points, radii + max(0.35 * radii.max(), 0.6), _EDGE, 0.6 * opacity)
-    _blend(picture, points, radii, colour, opacity)
+        _blend(image, points, radii + max(0.35 * radii.max(), 0.6), _EDGE, 0.6 * opacity)
+    _blend(image, points, radii, colour, opacity)
 
 
 def _blend(
-    picture: NDArray[np.uint8],
+    image: NDArray[np.uint8],
     points: NDArray[np.floating],
     radii: NDArray[np.floating],
     colour: Colour,
@@ -108,7 +108,7 @@ def _blend(
     margin = radii.max() + 2
     low = np.floor(points.min(0) - margin).astype(int).clip(0)
     high = np.ceil(points.max(0) + margin).astype(int) + 1
-    part = picture[low[1] : max(high[1], 0), low[0] : max(high[0], 0)]
+    part = image[low[1] : max(high[1], 0), low[0] : max(high[0], 0)]
     if not part.size:
         return
     mask = np.zeros(part.shape[:2], np.uint8)

@@ -1,4 +1,4 @@
-"""From a picture to joints: crop, network, decoding, back to the picture."""
+"""From an image to joints: crop, network, decoding, back to the image."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from bitfactor.checks import check_fields, checked
 from bitfactor.errors import InputError
 from bitfactor.format import InputSpec, ModelFile, Skeleton
 from bitfactor.format.arrays import expect_array, expect_image
-from bitfactor.pictures import normalise
-from bitfactor.pose.crop import crop_matrix, invert, transform, warp, whole_picture
+from bitfactor.images import normalise
+from bitfactor.pose.crop import crop_matrix, invert, transform, warp, whole_image
 from bitfactor.pose.heatmap import decode
 from bitfactor.pose.scale import MapScale
 
@@ -45,7 +45,7 @@ class PoseFinder:
     Example
     -------
     >>> session = Session("pose.safetensors")
-    >>> joints, confidence = PoseFinder.of(session.model, session)(read_picture(Path("photo.jpg"), 3))
+    >>> joints, confidence = PoseFinder.of(session.model, session)(read_image(Path("photo.jpg"), 3))
     """
 
     network: Callable[[NDArray[np.float32]], Any]
@@ -74,29 +74,29 @@ class PoseFinder:
 
     @checked
     def __call__(
-        self, picture: NDArray[np.uint8], box: Box | None = None
+        self, image: NDArray[np.uint8], box: Box | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Find the joints of the person in a box of a picture (H, W, 3), RGB.
+        """Find the joints of the person in a box of an image (H, W, 3), RGB.
 
         Parameters
         ----------
         box
             Left, top, width and height of the person in pixels; what is seen is a square around it, a quarter
-            wider. The whole picture if left out, and nothing around it. It may reach out of the picture.
+            wider. The whole image if left out, and nothing around it. It may reach out of the image.
 
         Returns
         -------
-        Joints (J, 2), x and y in pixels of the picture, and confidences (J,) from 0 to 1.
+        Joints (J, 2), x and y in pixels of the image, and confidences (J,) from 0 to 1.
 
         Raises
         ------
         InputError
-            If the picture is not (H, W, 3) of uint8, or empty, the box has no area, or the network does not
+            If the image is not (H, W, 3) of uint8, or empty, the box has no area, or the network does not
             give a map for each joint.
         """
-        expect_image("picture", picture, colour=True)
-        matrix = self._matrix(picture, box)
-        crop = warp(picture, matrix, self.input_spec.size)
+        expect_image("image", image, colour=True)
+        matrix = self._matrix(image, box)
+        crop = warp(image, matrix, self.input_spec.size)
         if len(self.input_spec.mean) == 1:
             crop = np.asarray(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY), np.uint8)
         maps = np.asarray(self.network(normalise(crop, self.input_spec)[None]))[0]
@@ -105,21 +105,21 @@ class PoseFinder:
         joints, confidence = decode(maps, stride, self.scale)
         return transform(joints, invert(matrix)), confidence
 
-    def _matrix(self, picture: NDArray[np.uint8], box: Box | None) -> NDArray[np.float64]:
+    def _matrix(self, image: NDArray[np.uint8], box: Box | None) -> NDArray[np.float64]:
         if box is None:
-            return crop_matrix(*whole_picture(*picture.shape[:2]), self.input_spec.size)
-        _expect_box(box, picture)
+            return crop_matrix(*whole_image(*image.shape[:2]), self.input_spec.size)
+        _expect_box(box, image)
         left, top, width, height = box
         centre = (left + (width - 1) / 2, top + (height - 1) / 2)
         return crop_matrix(centre, _MARGIN * max(width, height), self.input_spec.size)
 
 
-def _expect_box(box: Box, picture: NDArray[np.uint8]) -> None:
+def _expect_box(box: Box, image: NDArray[np.uint8]) -> None:
     left, top, width, height = box
     if width <= 0 or height <= 0:
         expected = "left, top, width and height in pixels, the last two above 0"
-    elif left >= picture.shape[1] or top >= picture.shape[0] or left + width <= 0 or top + height <= 0:
-        expected = f"a box that meets the image, {picture.shape[1]} x {picture.shape[0]} pixels"
+    elif left >= image.shape[1] or top >= image.shape[0] or left + width <= 0 or top + height <= 0:
+        expected = f"a box that meets the image, {image.shape[1]} x {image.shape[0]} pixels"
     else:
         return
     raise InputError("box", expected=expected, found=str(box), fix="leave it out for the whole image")

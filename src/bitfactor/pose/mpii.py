@@ -32,14 +32,14 @@ Box = Callable[[NDArray[np.float64], NDArray[np.float64]], tuple[NDArray[np.floa
 class _Person:
     """A person as annotated, counted from 1; a joint without label is NaN."""
 
-    picture: str
+    image: str
     centre: tuple[float, float]
     scale: float
     joints: NDArray[np.float64]
     norm: float
 
 
-def read_mpii_json(path: Path, pictures: Path) -> People:
+def read_mpii_json(path: Path, images: Path) -> People:
     """Read people from HRNet's or mmpose's JSON: centre and scale as annotated, no head boxes.
 
     MPII places upper neck and head top on the middle line of the head's box so that their distance is 0.8 of
@@ -57,19 +57,19 @@ def read_mpii_json(path: Path, pictures: Path) -> People:
     people = []
     for number, row in enumerate(rows):
         names = ("image", "center", "scale", "joints", "joints_vis")
-        picture, centre, scale, joints, labelled = need(row, names, f"{path}, person {number}")
+        image, centre, scale, joints, labelled = need(row, names, f"{path}, person {number}")
         try:
             places = np.array(joints, np.float64).reshape(_JOINTS, 2)
             places[np.array(labelled, np.float64).reshape(_JOINTS) == 0] = np.nan
             norm = 0.75 * float(np.linalg.norm(places[_HEAD] - places[_NECK]))
             if scale != -1:
-                people.append(_Person(str(picture), (centre[0], centre[1]), float(scale), places, norm))
+                people.append(_Person(str(image), (centre[0], centre[1]), float(scale), places, norm))
         except (TypeError, ValueError, LookupError) as error:
             raise _bad(f"{path}, person {number}", f"entries that are not ({error})") from error
-    return _people(people, pictures, mpii_box, path)
+    return _people(people, images, mpii_box, path)
 
 
-def read_mpii_h5(path: Path, pictures: Path) -> People:
+def read_mpii_h5(path: Path, images: Path) -> People:
     """Read people from `train.h5` or `valid.h5` of pose-hg-train: centre and scale are the crop's already.
 
     Raises
@@ -77,18 +77,18 @@ def read_mpii_h5(path: Path, pictures: Path) -> People:
     InputError
         If the file cannot be read or is another.
     """
-    names = ("imgname", "center", "scale", "part", "normalize")
-    images, centre, scale, joints, norm = need(read_h5(path), names, path)
-    n = len(images)
+    keys = ("imgname", "center", "scale", "part", "normalize")
+    names, centre, scale, joints, norm = need(read_h5(path), keys, path)
+    n = len(names)
     if centre.shape != (n, 2) or joints.shape != (n, _JOINTS, 2) or scale.size != n or norm.size != n:
         raise _bad(path, f"arrays of shapes {centre.shape}, {joints.shape}, {scale.shape}, {norm.shape}")
     places = np.where((joints != 0).any(2, keepdims=True), joints, np.nan).astype(np.float64)
-    columns = zip(map(_text, images), centre, scale.ravel(), places, norm.ravel(), strict=True)
+    columns = zip(map(_text, names), centre, scale.ravel(), places, norm.ravel(), strict=True)
     people = [_Person(image, tuple(c), float(s), p, float(d)) for image, c, s, p, d in columns]
-    return _people(people, pictures, adjusted_mpii_box, path)
+    return _people(people, images, adjusted_mpii_box, path)
 
 
-def read_mpii_mat(path: Path, pictures: Path) -> tuple[People, NDArray[np.bool_]]:
+def read_mpii_mat(path: Path, images: Path) -> tuple[People, NDArray[np.bool_]]:
     """Read the people of the official `mpii_human_pose_v1_u12_1.mat`: centre and scale as annotated.
 
     Returns
@@ -107,7 +107,7 @@ def read_mpii_mat(path: Path, pictures: Path) -> tuple[People, NDArray[np.bool_]
         found = list(_annotated(release[0, 0]))
     except (AttributeError, TypeError, ValueError, LookupError) as error:
         raise _bad(path, f"a struct RELEASE that is built otherwise ({error})") from error
-    people = _people([person for person, _ in found], pictures, mpii_box, path)
+    people = _people([person for person, _ in found], images, mpii_box, path)
     return people, np.array([single for _, single in found], bool)
 
 
@@ -125,7 +125,7 @@ def _annotated(release: Any) -> Iterator[tuple[_Person, bool]]:
                 yield _official(str(image.image[0, 0].name[0]), fields), number in far
 
 
-def _official(picture: str, fields: Mapping[str, NDArray[Any]]) -> _Person:
+def _official(image: str, fields: Mapping[str, NDArray[Any]]) -> _Person:
     joints = np.full((_JOINTS, 2), np.nan)
     points: NDArray[Any] = getattr(fields["annopoints"].ravel()[0], "point", np.empty(0))
     for point in points.ravel():
@@ -134,10 +134,10 @@ def _official(picture: str, fields: Mapping[str, NDArray[Any]]) -> _Person:
     size = float(head_size(np.reshape(corners, (1, 2, 2)))[0])
     position = fields["objpos"].ravel()[0]
     centre = float(position.x.item()), float(position.y.item())
-    return _Person(picture, centre, float(fields["scale"].item()), joints, size)
+    return _Person(image, centre, float(fields["scale"].item()), joints, size)
 
 
-def _people(found: list[_Person], pictures: Path, box: Box, where: Path) -> People:
+def _people(found: list[_Person], images: Path, box: Box, where: Path) -> People:
     joints = np.array([person.joints for person in found]).reshape(-1, _JOINTS, 2)
     labelled = np.isfinite(joints).all(2)
     centre, side = box(
@@ -145,7 +145,7 @@ def _people(found: list[_Person], pictures: Path, box: Box, where: Path) -> Peop
         np.array([person.scale for person in found], np.float64),
     )
     return People(
-        tuple(pictures / person.picture for person in found),
+        tuple(images / person.image for person in found),
         centre - 1,
         side,
         np.where(labelled[..., None], joints, 0) - 1,
@@ -155,7 +155,7 @@ def _people(found: list[_Person], pictures: Path, box: Box, where: Path) -> Peop
 
 
 def _text(name: Any) -> str:
-    """Return a picture's name from bytes, or from a row of character codes."""
+    """Return an image's name from bytes, or from a row of character codes."""
     if isinstance(name, np.ndarray):
         name = bytes(int(code) for code in name if code)
     return name.decode() if isinstance(name, bytes) else str(name)

@@ -12,11 +12,11 @@ from bitfactor.errors import InputError
 
 @dataclass(frozen=True)
 class People:
-    """N people with J joints each, in pixels of their pictures; pixel centres stand at whole numbers.
+    """N people with J joints each, in pixels of their images; pixel centres stand at whole numbers.
 
     Parameters
     ----------
-    pictures : N paths
+    images : N paths
         The file that shows each of them.
     centre : (N, 2), side : (N,)
         The square that is cropped, by its middle (x, y) and its side.
@@ -28,7 +28,7 @@ class People:
         The length by which errors are measured; NaN where it is not known, and then nothing is measured.
     """
 
-    pictures: tuple[Path, ...]
+    images: tuple[Path, ...]
     centre: NDArray[np.float64]
     side: NDArray[np.float64]
     joints: NDArray[np.float64]
@@ -36,13 +36,13 @@ class People:
     norm: NDArray[np.float64]
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.images)
 
     def take(self, chosen: Sequence[int] | NDArray[np.integer] | range | slice) -> "People":
         """Return some of them, in the order given."""
         index = np.arange(len(self))[chosen]
         return People(
-            tuple(self.pictures[i] for i in index),
+            tuple(self.images[i] for i in index),
             self.centre[index],
             self.side[index],
             self.joints[index],
@@ -65,7 +65,7 @@ class People:
         sound &= (np.isfinite(self.joints).all(2) | ~labelled).all(1)
         if not sound.all():
             person = int(np.flatnonzero(~sound)[0])
-            raise _bad(where, f"no finite box or joints for person {person} in {self.pictures[person].name}")
+            raise _bad(where, f"no finite box or joints for person {person} in {self.images[person].name}")
         return self
 
 

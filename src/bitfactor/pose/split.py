@@ -12,7 +12,7 @@ from bitfactor.pose.truth import Truth
 def find(people: People, truth: Truth) -> NDArray[np.int64]:
     """Return for each person of `truth`, (M,), the number of the same one among `people`, or -1.
 
-    The file of true joints names no pictures, and the official annotations do not say who is in the split.
+    The file of true joints names no images, and the official annotations do not say who is in the split.
     The same person is the one with most of the joints at the same whole pixels, and at least half of them.
     """
     known = _pixels(people.joints)
@@ -38,7 +38,7 @@ def corrected(people: People, truth: Truth) -> People:
     present = np.flatnonzero(found >= 0)
     chosen = people.take(found[present])
     return People(
-        chosen.pictures,
+        chosen.images,
         chosen.centre,
         chosen.side,
         truth.joints[present] - 1,

@@ -1,4 +1,4 @@
-"""Any pictures in directories that are named after their classes."""
+"""Any images in directories that are named after their classes."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,14 +15,14 @@ from bitfactor.training import Classification, Optimization, Recipe
 
 @dataclass(frozen=True)
 class FolderOptions:
-    """Pictures in class directories, or in WebDataset shards where the directory has a `shards.json`."""
+    """Images in class directories, or in WebDataset shards where the directory has a `shards.json`."""
 
     preset: Preset = "standard"
-    """How training pictures are cropped: at random places of 256x256, or random parts, mirrored."""
+    """How training images are cropped: at random places of 256x256, or random parts, mirrored."""
     size: int = 224
     """Side of an input in pixels."""
     holdout: Holdout = "test"
-    """What is measured: the held-out pictures, or a tenth of the training pictures, to choose settings by."""
+    """What is measured: the held-out images, or a tenth of the training images, to choose settings by."""
     crop: bool = True
     """Crop training images at random, as the preset does; if not, they are cropped in the centre."""
     mirror: bool = True
@@ -37,7 +37,7 @@ class FolderOptions:
         return 3, self.size, self.size
 
     def __call__(self, directory: Path | None) -> DataSet:
-        """Look which pictures there are."""
+        """Look which images there are."""
         sharded = directory is not None and (directory / DESCRIPTION).exists()
         kind = Shards if sharded else ImageFolder
         return kind.load(
@@ -46,7 +46,7 @@ class FolderOptions:
 
 
 def folder_resnet18() -> Recipe:
-    """Return binary ResNet-18 on a folder of the user's own pictures, of as many classes as it has.
+    """Return binary ResNet-18 on a folder of the user's own images, of as many classes as it has.
 
     It stands for no row of the paper's tables. A shortcut around each convolution and PReLU, because they
     cost little and gain much; a cosine.

@@ -26,7 +26,7 @@ def imagenet_resnet18() -> Recipe:
 
     The paper cites the rows of table 4 from elsewhere; here they are the same network and training.
 
-    From the paper: pictures resized to 256x256, random 224x224 crops; Adam, 90 epochs, learning rate from
+    From the paper: images resized to 256x256, random 224x224 crops; Adam, 90 epochs, learning rate from
     1e-3 to 1e-6, dropped every 30 epochs; weight decay 1e-7; stem, head and 1x1 shortcuts real; holistic in
     three groups, the equal 3x3 convolutions of stages 2, 3 and 4. Where it is silent we chose batches of
     256, a rate that falls by the same factor twice, ReLU after each convolution, and no mirroring.

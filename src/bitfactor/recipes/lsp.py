@@ -20,7 +20,7 @@ class LspOptions:
     size: int = 128
     """Side of a crop in pixels."""
     margin: float = 1.5
-    """Side of the crop, in the picture, by how far the person's joints extend."""
+    """Side of the crop, in the image, by how far the person's joints extend."""
     rotation: float = PAPER.rotation
     """Degrees by which people are turned in training, to either side."""
     zoom: float = PAPER.zoom
@@ -57,7 +57,7 @@ def lsp_hourglass() -> Recipe:
     """Return the binary hourglass on Leeds Sports Pose extended: 128x128 pixels, 128 channels.
 
     It stands for no row of the paper's tables, which have no LSP; network and augmentation are those of
-    `mpii_hourglass`, whose flags choose the rows of table 1. The pictures are small, so 128 pixels show all
+    `mpii_hourglass`, whose flags choose the rows of table 1. The images are small, so 128 pixels show all
     that they hold. Adam with a cosine, and cells of a heatmap that compete, learn in fewer steps than the
     paper's choices.
     """

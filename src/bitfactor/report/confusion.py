@@ -1,4 +1,4 @@
-"""The confusion matrix as a picture."""
+"""The confusion matrix as an image."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ _WRITTEN = 20  # classes whose counts can be read
 
 
 def draw_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path) -> None:
-    """Draw counts (C, C) of pictures by (class expected, class found); a row's colours are shares of it.
+    """Draw counts (C, C) of images by (class expected, class found); a row's colours are shares of it.
 
     Raises
     ------

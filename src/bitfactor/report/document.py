@@ -21,10 +21,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture with its caption; `name` is that of its file, without an ending."""
+    """An image with its caption; `name` is that of its file, without an ending."""
 
     name: str
-    picture: bytes
+    image: bytes
     caption: str
     kind: Literal["svg", "jpg"] = "svg"
 

@@ -55,16 +55,16 @@ def histograms(values: Mapping[str, Array], x_label: str, marks: Sequence[float]
         return svg(figure)
 
 
-def gallery(pictures: Array, found: Sequence[str], expected: Sequence[str]) -> str:
-    """Draw pictures (N, H, W) or (N, H, W, 3) with the class found; wrong ones in red, with the right."""
-    columns = min(12, len(pictures))
-    rows = math.ceil(len(pictures) / columns)
+def gallery(images: Array, found: Sequence[str], expected: Sequence[str]) -> str:
+    """Draw images (N, H, W) or (N, H, W, 3) with the class found; wrong ones in red, with the right."""
+    columns = min(12, len(images))
+    rows = math.ceil(len(images) / columns)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(0.85 * columns, 1.15 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         _hide(axes)
-        for ax, picture, answer, truth in zip(axes, pictures, found, expected, strict=False):
-            ax.imshow(picture, cmap="gray")
+        for ax, image, answer, truth in zip(axes, images, found, expected, strict=False):
+            ax.imshow(image, cmap="gray")
             right = answer == truth
             ax.set_title(
                 answer if right else f"{answer}\n(is {truth})",

@@ -1,4 +1,4 @@
-"""A document as Markdown, with its pictures in a folder beside it."""
+"""A document as Markdown, with its images in a folder beside it."""
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -18,13 +18,13 @@ def write_markdown(document: Document, path: Path) -> None:
     folder = path.with_suffix("")
     for figure in (figure for chapter in document.chapters for figure in chapter.figures):
         with replacing(folder / _file(figure)) as temporary:
-            temporary.write_bytes(figure.picture)
+            temporary.write_bytes(figure.image)
     with replacing(path) as temporary:
         temporary.write_text(markdown(document, folder.name), encoding="utf-8")
 
 
 def markdown(document: Document, folder: str) -> str:
-    """Return the text; its pictures are expected in `folder`."""
+    """Return the text; its images are expected in `folder`."""
     blocks = [
         f"# {document.title}",
         "\n".join(f"- {sentence}" for sentence in document.finding),

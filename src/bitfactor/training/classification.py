@@ -1,4 +1,4 @@
-"""Classification: one of several classes per picture."""
+"""Classification: one of several classes per image."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from bitfactor.data import Target
 
 @dataclass(frozen=True)
 class Classification:
-    """One of several classes per picture: cross-entropy; top-1 and top-5 accuracy as fractions."""
+    """One of several classes per image: cross-entropy; top-1 and top-5 accuracy as fractions."""
 
     headline: str = "accuracy"
 
@@ -31,7 +31,7 @@ class Classification:
 
 
 class TopAccuracy(Metric):
-    """Share of the pictures whose class is among the `top` highest scores.
+    """Share of the images whose class is among the `top` highest scores.
 
     Example
     -------

@@ -9,7 +9,7 @@ from bitfactor.format import InputSpec, Skeleton
 
 @dataclass(frozen=True)
 class Interface:
-    """How pictures become inputs, and the names of classes or joints."""
+    """How images become inputs, and the names of classes or joints."""
 
     input_spec: InputSpec
     labels: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ def soften(
     mixup: float,
     generator: np.random.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Blend each picture with another of the batch, and spread `smoothing` of the target over all classes.
+    """Blend each image with another of the batch, and spread `smoothing` of the target over all classes.
 
     Inputs (N, C, H, W), target (N,) -> the same inputs or blends of them, target (N, classes) whose rows sum
     to 1.

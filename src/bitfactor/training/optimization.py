@@ -32,7 +32,7 @@ class Optimization:
 
     epochs: int
     batch_size: int
-    """Pictures per step, of all processes together."""
+    """Images per step, of all processes together."""
     learning_rate: float
     """Learning rate of the first step after the warm-up."""
 
@@ -43,9 +43,9 @@ class Optimization:
     keep: int = 1
     """How many of the last checkpoints to keep, beside the best."""
     measure_epochs: int = 1
-    """Epochs between measurements on held-out pictures; the last epoch is measured in any case."""
+    """Epochs between measurements on held-out images; the last epoch is measured in any case."""
     limit: int | None = None
-    """At most this many pictures an epoch, and to measure on: for a trial."""
+    """At most this many images an epoch, and to measure on: for a trial."""
 
     optimizer: Literal["adam", "rmsprop"] = "adam"
     factor_rate: float | Literal["1/rank"] = 1.0
@@ -70,7 +70,7 @@ class Optimization:
     label_smoothing: float = 0.0
     """Share of the target that is spread over all classes."""
     mixup: float = 0.0
-    """Alpha of mixup: pictures and targets are blended by a share from Beta(alpha, alpha); 0 is off."""
+    """Alpha of mixup: images and targets are blended by a share from Beta(alpha, alpha); 0 is off."""
     teacher: str | None = None
     """Directory of a run of the real-valued network, whose outputs are learned too."""
     teacher_weight: float = 0.5
@@ -83,7 +83,7 @@ class Optimization:
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of the arithmetic; weights are kept, and made out of their factors, in float32."""
     channels_last: bool = False
-    """Lay pictures out with the channel last, which is faster for convolutions."""
+    """Lay images out with the channel last, which is faster for convolutions."""
     compile: bool = False
     """Compile the network with torch.compile."""
 

@@ -20,7 +20,7 @@ class Recipe:
 
     `model` builds the float network and `data` loads the data set, from the directory that the user names if
     it needs one; both are functions, so that a recipe costs nothing until it is used. `input_shape` is that
-    of one picture, (C, H, W).
+    of one image, (C, H, W).
 
     Where `model` or `data` is a frozen dataclass that can be called, its fields are options: flags of the
     command line, and part of a run's settings. If `data` has `input_shape`, that is the recipe's.

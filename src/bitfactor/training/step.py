@@ -225,7 +225,7 @@ class Stepper:
 
 
 def _parts(inputs: Tensor, target: Target, parts: int) -> Iterator[tuple[Tensor, Target]]:
-    """Share a batch out as among processes: every picture whose number leaves the same rest."""
+    """Share a batch out as among processes: every image whose number leaves the same rest."""
     for i in range(parts):
         if isinstance(target, Mapping):
             yield inputs[i::parts], {name: values[i::parts] for name, values in target.items()}

@@ -13,7 +13,7 @@ _FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Speed:
-    """How many times as fast as `against` it is: one picture at a time, one thread, both in turns."""
+    """How many times as fast as `against` it is: one image at a time, one thread, both in turns."""
 
     against: str
     ratio: float

@@ -14,7 +14,7 @@ from bitfactor.bench.engines.baseline import full_precision
 from bitfactor.exporter.onnx import to_onnx
 from bitfactor.format import Graph, ModelFile
 
-_CALIBRATION = 4  # noise: the ranges are not those of real pictures, the time is the same
+_CALIBRATION = 4  # noise: the ranges are not those of real images, the time is the same
 
 
 def onnx_baseline(graph: Graph) -> onnx.ModelProto:

@@ -33,7 +33,7 @@ _PARTS = {"validation": "a validation part of the training data", "test": "the t
 
 
 def document(study: Study, examples: Sequence[Figure] = ()) -> Document:
-    """Return the page of a study; `examples` are pictures with what the best network found in them."""
+    """Return the page of a study; `examples` are images with what the best network found in them."""
     all_views = views(study)
     first = all_views[0]
     chapters = [

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bitfactor.format import InputSpec
-from bitfactor.pictures import prepare
+from bitfactor.images import prepare
 
 
 def spec(*, keep_aspect):
@@ -10,12 +10,12 @@ def spec(*, keep_aspect):
 
 
 @pytest.mark.parametrize("shape", [(48, 96), (96, 48)])
-def test_a_picture_keeps_its_proportions_where_it_is_to(shape):
+def test_an_image_keeps_its_proportions_where_it_is_to(shape):
     """A square in the middle stays a square, or is squashed to half its width."""
-    picture = np.zeros(shape, np.uint8)
+    image = np.zeros(shape, np.uint8)
     middle = tuple(slice(side // 2 - 12, side // 2 + 12) for side in shape)
-    picture[middle] = 255
-    found = prepare(picture, spec(keep_aspect=True))[0] > 0.5
+    image[middle] = 255
+    found = prepare(image, spec(keep_aspect=True))[0] > 0.5
     assert (found.any(1).sum(), found.any(0).sum()) == (12, 12)
-    found = prepare(picture, spec(keep_aspect=False))[0] > 0.5
+    found = prepare(image, spec(keep_aspect=False))[0] > 0.5
     assert sorted((found.any(1).sum(), found.any(0).sum())) == [6, 12]
