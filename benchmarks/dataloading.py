@@ -5,10 +5,10 @@
 Generated images of 500x375 pixels at quality 90, with the spectrum of photographs and about as many bytes
 as ImageNet's, lie in class directories. `decode` is `cv2.imdecode` over their bytes in memory. The pipeline
 goes from the files to batches of 64 at 224x224 with one worker process, with either preset: once up to
-normalised float32 on the processor, once up to the uint8 batch that goes to another device and is normalised
+normalised float32 on the CPU, once up to the uint8 batch that goes to another device and is normalised
 there. The process and its worker keep to one core. All take turns, over all batches and over the last alone:
 the difference is the time of those between, without starting the worker. Reported are medians over the rounds
-of images per second of processor time, and of the ratio to `decode` in a round.
+of images per second of CPU time, and of the ratio to `decode` in a round.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from bitfactor.data import ImageFolder
-from bitfactor.machine import processor
+from bitfactor.machine import cpu_name
 
 HEIGHT, WIDTH, QUALITY, BATCH = 375, 500, 90, 64
 
@@ -76,7 +76,7 @@ def candidates(directory: Path, encoded: list[np.ndarray]) -> dict[str, Callable
 
 
 def cpu_seconds() -> float:
-    """Return the processor time that this process and its finished workers took, which others cannot slow."""
+    """Return the CPU time that this process and its finished workers took, which others cannot slow."""
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
@@ -116,7 +116,7 @@ def main() -> None:
         for name, values in measured.items()
     }
     report = {
-        "machine": {"cpu": processor(), "core": core, "platform": platform.platform()},
+        "machine": {"cpu": cpu_name(), "core": core, "platform": platform.platform()},
         "versions": {
             "python": platform.python_version(),
             "opencv": cv2.__version__,

@@ -24,7 +24,7 @@ import torch
 import bitfactor
 from bitfactor.bench.engines import engines_of
 from bitfactor.bench.timing import interleaved
-from bitfactor.machine import processor
+from bitfactor.machine import cpu_name
 from bitfactor.recipes import recipe_named
 from bitfactor.runtime import Session, instruction_sets
 from bitfactor.training import build
@@ -126,7 +126,7 @@ def main() -> None:
     cores = os.sched_getaffinity(0)
     results = {}
     versions = " ".join(f"{name} {version(name)}" for name in ("numpy", *ENGINES))
-    print(f"{processor()}, core {options.core}, {options.runs} interleaved runs; {versions}")
+    print(f"{cpu_name()}, core {options.core}, {options.runs} interleaved runs; {versions}")
     for network, recipe in NETWORKS.items():
         with tempfile.TemporaryDirectory() as folder:
             path = exported(recipe, Path(folder))
@@ -138,7 +138,7 @@ def main() -> None:
         report(network, engines, goals)
         results[network] = {"engines": engines, "threads": threads, "goals": goals}
     if options.json is not None:
-        document = {"machine": processor(), "versions": versions, "networks": results}
+        document = {"machine": cpu_name(), "versions": versions, "networks": results}
         options.json.write_text(json.dumps(document, indent=2) + "\n")
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from bitfactor.decompositions import Tucker
-from bitfactor.machine import processor
+from bitfactor.machine import cpu_name
 
 SHAPES = [(64, 64, 3, 3), (128, 64, 3, 3), (128, 128, 3, 3), (256, 128, 3, 3), (256, 256, 3, 3)]
 SHAPES += [(512, 256, 3, 3), (512, 512, 3, 3)]
@@ -98,7 +98,7 @@ def machine(threads: int) -> dict[str, object]:
         "tensorly": tensorly.__version__,
         "python": platform.python_version(),
     }
-    return {"processor": processor(), "vector instructions": isa, "threads": threads, **versions}
+    return {"cpu": cpu_name(), "vector instructions": isa, "threads": threads, **versions}
 
 
 def main() -> None:

@@ -4,8 +4,8 @@ import platform
 from pathlib import Path
 
 
-def processor() -> str:
-    """Return the name of the processor."""
+def cpu_name() -> str:
+    """Return the name of the CPU."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

@@ -66,8 +66,9 @@ def test_options(load, options, said, places):
 
 
 @pytest.fixture
-def places(folder, cifar, shards, tmp_path):
+def places(folder, cifar, shards, tmp_path_factory):
     """A sound directory of each data set."""
+    tmp_path = tmp_path_factory.mktemp("people")
     rng = np.random.default_rng(0)
     joints = np.concatenate([rng.uniform(1, 40, (14, 2, 6)), np.ones((14, 1, 6))], 1)
     (tmp_path / "images").mkdir()

@@ -50,7 +50,7 @@ def test_everything_that_can_be_wrong_with_a_folder(folder, jpeg, smooth):
         "classes that are in val alone": 1,
         "corrupt images": 2,
         "one image in two classes": 1,
-        "images to train on among those held out": 1,
+        "training images in the test set": 1,
     }
     assert "mouse" in findings.problems["classes without images"][0]
     assert {name.split(":")[0].split("/")[-1] for name in findings.problems["corrupt images"]} == {

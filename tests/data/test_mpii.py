@@ -62,7 +62,7 @@ def test_a_truth_of_other_people(tmp_path):
     (tmp_path / "train.json").write_text(json.dumps(rows(range(8))))
     (tmp_path / "valid.json").write_text(json.dumps(rows(range(8, 12))))
     write_truth(tmp_path / "gt_valid.mat", [0, 1, 2, 8])
-    with pytest.raises(InputError, match=r"the same 4 held-out people .* found 1 of them"):
+    with pytest.raises(InputError, match=r"the same 4 test people .* found 1 of them"):
         read_mpii(tmp_path)
 
 

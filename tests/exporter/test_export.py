@@ -290,7 +290,7 @@ def test_the_report_says_why_and_warns(tmp_path):
     assert [layer["macs"] for layer in stored["layers"]] == [layer.macs for layer in report.layers]
 
 
-@pytest.mark.parametrize(("estimator", "frozen"), [("masked", True), ("rms", False), ("identity", False)])
+@pytest.mark.parametrize(("estimator", "frozen"), [("clipped", True), ("rms", False), ("identity", False)])
 def test_large_weights_are_worth_a_warning_where_they_get_no_gradient(estimator, frozen, tmp_path):
     model = nn.Sequential(nn.Conv2d(3, 64, 3))
     binarize_(model, Binarization("none", weight_estimator=estimator, real_ends=False))

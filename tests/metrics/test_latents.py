@@ -72,7 +72,7 @@ def test_latents_without_a_mask_grow_and_the_guard_sees_it() -> None:
     torch.manual_seed(0)
     x, target = torch.randn(64, 8), torch.randn(64, 8)
     models = {}
-    for estimator in ("masked", "identity"):
+    for estimator in ("clipped", "identity"):
         model = models[estimator] = nn.Sequential(nn.Linear(8, 8, bias=False))
         binarize_(model, Binarization(latent="tucker", real_ends=False, weight_estimator=estimator))
         optimizer = torch.optim.Adam(model.parameters(), 0.1)
@@ -80,7 +80,7 @@ def test_latents_without_a_mask_grow_and_the_guard_sees_it() -> None:
             optimizer.zero_grad()
             (model(x) - target).square().mean().backward()
             optimizer.step()
-    guard_latents(models["masked"])
+    guard_latents(models["clipped"])
     with pytest.raises(LatentsDivergeError):
         guard_latents(models["identity"])
 

@@ -6,7 +6,7 @@ from bitfactor.decompositions import Dense
 from bitfactor.errors import InputError
 from bitfactor.format import sign as format_sign
 from bitfactor.nn import BinaryLinear, SignActivation, anneal_, sign, straight_through
-from bitfactor.nn.sign import ACTIVATION_SLOPES, WEIGHT_SIGNS, clipped, sign_masked, sign_rms
+from bitfactor.nn.sign import ACTIVATION_SLOPES, WEIGHT_SIGNS, clipped, sign_clipped, sign_rms
 
 EDGES = [-2.0, -1.0, -0.5, -1e-45, -0.0, 0.0, 1e-45, 0.5, 1.0, 2.0, float("inf"), -float("inf")]
 
@@ -58,7 +58,7 @@ def test_annealed_gradient_is_that_of_its_surrogate(progress) -> None:
 
 
 def test_masked_weight_gradient_includes_one() -> None:
-    assert gradient_at(sign_masked, [-1.1, -1, 0, 1, 1.1]) == [0, 1, 1, 1, 0]
+    assert gradient_at(sign_clipped, [-1.1, -1, 0, 1, 1.1]) == [0, 1, 1, 1, 0]
 
 
 def test_rms_sign_is_free_of_scale() -> None:

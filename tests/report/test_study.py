@@ -160,11 +160,11 @@ def test_a_rate_with_fewer_seeds_is_not_the_best(tmp_path, make_study):
 def test_further_axes_give_a_view_each(tmp_path, make_study, add_cell):
     study = make_study(tmp_path / "s", seeds=(0, 1))
     record = json.loads((study / "study.json").read_text())
-    record["axes"]["weight-estimator"] = ["masked", "rms"]
+    record["axes"]["weight-estimator"] = ["clipped", "rms"]
     (study / "study.json").write_text(json.dumps(record))
     shutil.rmtree(study / "cells")
     for seed in (0, 1):
-        add_cell(study, {"latent": "none", "scale": "learned", "weight-estimator": "masked"}, seed, 0.5)
+        add_cell(study, {"latent": "none", "scale": "learned", "weight-estimator": "clipped"}, seed, 0.5)
     add_cell(study, {}, 0, 0.7, real=True)
     found = read_study(study)
     masked, rms = views(found)

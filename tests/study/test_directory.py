@@ -33,7 +33,12 @@ def test_new_values_and_seeds_widen_a_study_and_fewer_leave_it(study):
         ("cifar10-resnet18", {"epochs": "2"}, AXES, "a study of digits"),
         ("digits", {"epochs": "3"}, AXES, "a study with epochs = 2 instead of 3"),
         ("digits", {}, AXES, "a study with epochs = 2 instead of its default"),
-        ("digits", {"epochs": "2", "clip": "1"}, AXES, "a study with clip = its default instead of 1"),
+        (
+            "digits",
+            {"epochs": "2", "max_grad_norm": "1"},
+            AXES,
+            "a study with max_grad_norm = its default instead of 1",
+        ),
         ("digits", {"epochs": "2"}, {**AXES, "rank": ["1"]}, "a study over latent, scale instead of latent"),
     ],
 )

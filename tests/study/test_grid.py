@@ -23,7 +23,7 @@ def test_seeds_come_last_so_that_every_row_has_a_first_answer():
 
 
 def test_the_float_twin_has_no_axis_of_a_binarization():
-    axes = {"latent": LATENTS, "scale": ["learned"], "weight_estimator": ["masked", "rms"]}
+    axes = {"latent": LATENTS, "scale": ["learned"], "weight_estimator": ["clipped", "rms"]}
     twins = [cell for cell in Grid(axes, [0], real=True) if cell.real]
     assert [(twin.name, twin.flags) for twin in twins] == [("real-seed0", ["--real", "--seed", "0"])]
 

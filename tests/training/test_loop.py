@@ -79,7 +79,7 @@ def test_parameters_that_are_no_numbers_are_not_saved(recipe_of_toy, tmp_path):
 
 
 def test_the_last_checkpoints_and_the_best_are_kept(recipe_of_toy, tmp_path):
-    train(recipe_of_toy(epochs=4, keep=3), tmp_path, QUIET)
+    train(recipe_of_toy(epochs=4, keep_last=3), tmp_path, QUIET)
     run = Run(tmp_path)
     steps = [torch.load(path)["step"] for path in (run.checkpoint, run.older(1), run.older(2))]
     assert steps == [12, 11, 10]
@@ -90,7 +90,7 @@ def test_the_last_checkpoints_and_the_best_are_kept(recipe_of_toy, tmp_path):
 
 
 def test_the_log(recipe_of_toy, tmp_path):
-    train(recipe_of_toy(epochs=3, measure_epochs=2), tmp_path, QUIET)
+    train(recipe_of_toy(epochs=3, eval_interval=2), tmp_path, QUIET)
     rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in rows] == [1, 2, 3]
     assert ["accuracy" in row for row in rows] == [False, True, True]

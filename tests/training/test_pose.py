@@ -146,16 +146,16 @@ def stick_figure(rng):
 
 
 def made_figures(directory, *people):
-    """Write figures to train on and held-out ones, annotated as HRNet's files are: pixels count from 1."""
+    """Write figures to train on and test images, annotated as HRNet's files are: pixels count from 1."""
     rng = np.random.default_rng(0)
     (directory / "images").mkdir()
     for name, number in zip(("train", "valid"), people, strict=True):
         rows = []
         for i in range(number):
             image, joints = stick_figure(rng)
-            image = f"{name}{i:04d}.png"
-            assert cv2.imwrite(str(directory / "images" / image), image[..., ::-1])
-            rows.append({"image": image, "scale": HEIGHT / 200, "center": [65.0, 57.0]})
+            file = f"{name}{i:04d}.png"
+            assert cv2.imwrite(str(directory / "images" / file), image[..., ::-1])
+            rows.append({"image": file, "scale": HEIGHT / 200, "center": [65.0, 57.0]})
             rows[-1] |= {"joints": (joints + 1).tolist(), "joints_vis": [1] * 16}
         (directory / f"{name}.json").write_text(json.dumps(rows))
     return directory

@@ -14,7 +14,7 @@ from bitfactor.training import Run
 
 STEPS, COMPARED = 40, 20
 FLAGS = ["--epochs", str(STEPS), "--limit", "32", "--batch-size", "32", "--batch-norm", "frozen"]
-FLAGS += ["--measure-epochs", str(STEPS), "--learning-rate", "0.001", "--warmup-epochs", "30"]
+FLAGS += ["--eval-interval", str(STEPS), "--learning-rate", "0.001", "--warmup-epochs", "30"]
 FLAGS += ["--widths", "16", "32"]
 
 

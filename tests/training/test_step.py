@@ -33,7 +33,7 @@ def gradients(stepper):
 @pytest.mark.parametrize("parts", [2, 4])
 def test_accumulation_gives_the_gradient_of_the_whole_batch(stepper_of, toy, parts):
     inputs, target = toy.images(0, 16)
-    whole, split = stepper_of(batch_norm="frozen"), stepper_of(batch_norm="frozen", accumulate=parts)
+    whole, split = stepper_of(batch_norm="frozen"), stepper_of(batch_norm="frozen", grad_accum_steps=parts)
     losses = [float(stepper.loss_of(inputs, target, 0)) for stepper in (whole, split)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     one, two = gradients(whole), gradients(split)
@@ -44,12 +44,12 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(stepper_of, toy, par
 
 def test_a_batch_that_cannot_be_shared_out_is_named(stepper_of):
     with pytest.raises(InputError, match="--batch-size: expected a multiple of 3"):
-        stepper_of(accumulate=3)
+        stepper_of(grad_accum_steps=3)
 
 
 def test_clipping_bounds_the_norm(stepper_of, toy):
     """RMSprop without history moves by the gradient's sign, so the gradient itself is looked at."""
-    stepper = stepper_of(clip=1e-3)
+    stepper = stepper_of(max_grad_norm=1e-3)
     stepper.loss_of(*toy.images(0, 16), 0)
     stepper.update()
     norm = torch.cat([gradient.flatten() for gradient in gradients(stepper).values()]).norm()

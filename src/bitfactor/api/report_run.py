@@ -91,7 +91,7 @@ def _training(run: Run, recipe: Recipe) -> Section:
         raise InputError(run.log, expected="a finished epoch", found="none yet", fix="train on")
     panels = {
         "loss (training)": {"loss": [row["loss"] for row in rows]},
-        f"{headline} (held out)": {headline: [row[headline] for row in rows]},
+        f"{headline} (test set)": {headline: [row[headline] for row in rows]},
     }
     return Section("Training", figure=curves(panels, [row["epoch"] for row in rows], "epoch"))
 

@@ -14,7 +14,7 @@ from bitfactor.bench.engines import ENGINES, Engine, Run, engines_of
 from bitfactor.bench.timing import interleaved
 from bitfactor.checks import checked, expect_one_of
 from bitfactor.errors import InputError
-from bitfactor.machine import processor
+from bitfactor.machine import cpu_name
 from bitfactor.result import Result
 from bitfactor.runtime import Precision, Profile, Session
 from bitfactor.table import text_table
@@ -96,7 +96,7 @@ def bench(
     for name in dict.fromkeys(names):
         engines |= engines_of(name, first.model.graph, x, first.threads)
     return BenchReport(
-        machine=processor(),
+        machine=cpu_name(),
         threads=first.threads,
         runs=runs,
         bitfactor=bitfactor.__version__,

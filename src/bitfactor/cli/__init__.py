@@ -17,7 +17,7 @@ COMMANDS = {
     "recipes": "list what can be trained",
     "check": "say whether a network becomes binary and runs from a file, before training",
     "summary": "show the layers of a recipe or network: binary or real, operations, bytes",
-    "train": "train a recipe, or go on where an interrupted run stopped",
+    "train": "train a recipe, or resume an interrupted run",
     "ablate": "train a recipe for every combination of latent, scale and seed; resumable",
     "evaluate": "measure the accuracy of a run or of an exported file",
     "export": "write a run's network as one file of 1-bit weights",

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
         )
         for name, card in cards.items()
     ]
-    print_table(("network", "held out", "bytes", "speed", "what it is"), rows)
+    print_table(("network", "test set", "bytes", "speed", "what it is"), rows)
 
 
 def _accuracy(card: Card) -> str:

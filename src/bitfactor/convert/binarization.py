@@ -54,8 +54,8 @@ class Binarization:
     activation_estimator: Literal["clipped", "polynomial", "annealed"] = "clipped"
     """The gradient in place of the input sign's own."""
 
-    weight_estimator: Literal["masked", "rms", "identity"] = "masked"
-    """The gradient in place of the weight sign's own: masked where abs(W) > 1, through a normalisation of
+    weight_estimator: Literal["clipped", "rms", "identity"] = "clipped"
+    """The gradient in place of the weight sign's own: clipped to abs(W) <= 1, through a normalisation of
     each filter, or passed on whole (factors then grow without bound)."""
 
     activations: bool = True

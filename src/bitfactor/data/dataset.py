@@ -12,7 +12,7 @@ Batch = tuple[Tensor, Target]
 
 
 class DataSet(Protocol):
-    """Images to train on and held-out ones, in batches: inputs (N, C, H, W) with what to learn from them.
+    """Images to train on and test images, in batches: inputs (N, C, H, W) with what to learn from them.
 
     `labels` name the classes; a data set for another task leaves them empty. Where it has them, `test_name`
     says which images the test images are, for use after their number, and `identity()` what `identity_of`
@@ -45,5 +45,5 @@ class DataSet(Protocol):
         ...
 
     def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Yield the held-out images in order, as for inference; `rank` of `world` gets its share."""
+        """Yield the test images in order, as for inference; `rank` of `world` gets its share."""
         ...

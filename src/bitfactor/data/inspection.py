@@ -103,6 +103,6 @@ def _compare(
         where = f"{a.name} ({labels[a.label]}), {b.name} ({labels[b.label]})"
         findings.problem("one image in two classes", where)
     elif part != other_part:
-        findings.problem("images to train on among those held out", f"{a.name}, {b.name}")
+        findings.problem("training images in the test set", f"{a.name}, {b.name}")
     else:
         findings.note("images that are there twice", f"{a.name}, {b.name}")

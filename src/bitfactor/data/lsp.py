@@ -22,7 +22,7 @@ _HELD_OUT = 1000
 class Lsp(PoseData):
     """LSP (2,000 images) or LSP extended (10,000), whichever the directory holds.
 
-    The last 1,000 images are held out: of LSP that is the official test part; the extension has no official
+    The last 1,000 images are the test set: of LSP the official one; the extension has no official
     split. A person's crop is a square around the labelled joints, `margin` times as wide as they extend.
     Errors are measured by the torso, from the right shoulder to the left hip; people for whom one of these is
     not labelled are not measured. People with fewer than two labelled joints are left out.

@@ -29,7 +29,7 @@ _OFFICIAL = "mpii_human_pose*.mat"
 
 
 class Mpii(PoseData):
-    """MPII, 22,246 people to train on and 2,958 held out, whichever form of its annotations is at hand.
+    """MPII, 22,246 people to train on and 2,958 to test on, whichever form of its annotations is at hand.
 
     The directory holds `images/`, and beside it, or in `annot/` or `annotations/`, one of
 
@@ -38,7 +38,7 @@ class Mpii(PoseData):
     - the official `mpii_human_pose_v1_u12_1.mat` together with `detections_our_format.mat`.
 
     Where `detections_our_format.mat` is there (HRNet: `gt_valid.mat`, mmpose: `mpii_gt_val.mat`), joints and
-    head sizes of the held-out people are those of that file, by which published figures are computed; the
+    head sizes of the test people are those of that file, by which published figures are computed; the
     other files differ for some. The official file does not tell the split: that one does.
 
     A person's crop is that of all published networks: 1.25 * 200 * scale wide, 15 * scale below the centre.
@@ -95,7 +95,7 @@ class Mpii(PoseData):
 
 
 def read_mpii(directory: Path) -> tuple[People, People]:
-    """Read whichever form of the annotations `directory` holds: the people to train on, and those held out.
+    """Read whichever form of the annotations `directory` holds: the people to train on, and those to test on.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def read_mpii(directory: Path) -> tuple[People, People]:
         if truth is None:
             raise InputError(
                 directory,
-                expected=f"{_TRUTHS[0]} beside {path.name}: it tells who is held out",
+                expected=f"{_TRUTHS[0]} beside {path.name}: it tells who is in the test set",
                 found="none",
                 fix="get it from https://github.com/anibali/eval-mpii-pose, or use the annotations of HRNet",
             )
@@ -132,7 +132,7 @@ def _scored(found: People, expected: int, directory: Path) -> People:
     if len(found) < 0.99 * expected:
         raise InputError(
             directory,
-            expected=f"the same {expected} held-out people in the annotations and in {_TRUTHS[0]}",
+            expected=f"the same {expected} test people in the annotations and in {_TRUTHS[0]}",
             found=f"{len(found)} of them in both",
             fix="give files of the same split",
         )

@@ -27,7 +27,7 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colo
 
 @dataclass(frozen=True)
 class PoseData:
-    """People with joints, to train on and held out.
+    """People with joints, to train on and to test on.
 
     An input is a square crop of `size` pixels, (N, 3, size, size); black where the image ends. In training
     the person is moved: turned by up to 30 degrees and scaled by 0.7 to 1.3, as in the paper, if not said
@@ -122,7 +122,7 @@ class PoseData:
         yield from self._batches(self.test, batches, None)
 
     def held_out(self, index: int) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-        """Return the whole image of a held-out person, (H, W, 3) RGB, and its crop's matrix, (2, 3)."""
+        """Return the whole image of a test person, (H, W, 3) RGB, and its crop's matrix, (2, 3)."""
         people = self.test
         matrix = crop_matrix(people.centre[index], people.side[index], self.size)
         return self.images[people.images[index]], matrix

@@ -15,12 +15,12 @@ from bitfactor.format import InputSpec
 from bitfactor.images import resized
 
 Preset = Literal["paper", "standard"]
-"""Held-out images are resized and cropped in the centre; what happens to training images is
+"""Test images are resized and cropped in the centre; what happens to training images is
 
-- paper: resized to 256x256 whatever its shape, cropped to 224x224 at a random place, never mirrored; held-out
+- paper: resized to 256x256 whatever its shape, cropped to 224x224 at a random place, never mirrored; test
   images are resized to 256x256 too;
 - standard: a random part of 8 to 100 % of its area, 3/4 to 4/3 as wide as high, resized to 224x224, and half
-  of them mirrored (Szegedy et al. 2015); of held-out images the shorter side becomes 256.
+  of them mirrored (Szegedy et al. 2015); of test images the shorter side becomes 256.
 
 Other sizes than 224 are in proportion."""
 

@@ -21,7 +21,7 @@ class Shards(StoredImages):
          "samples": {"val-00.tar": 7143, "val-01.tar": 7143}}
 
     `train` and `val` are paths, relative to that file, or URLs (https, s3 and what else the library
-    webdataset knows), with braces for many; without `val` the last tenth of the training shards is held out.
+    webdataset knows), with braces for many; without `val` the last tenth of the training shards is tested on.
     `labels` names the classes that the numbers in the shards stand for. `samples` tells how many samples a
     shard has, by file name: URLs need it, since an epoch's length must be known before it is read, and a
     shard that holds another number is an error; local shards are counted when it is left out.

@@ -25,9 +25,9 @@ _TRIES = 20  # images in a row that may be corrupt
 
 @dataclass(frozen=True)
 class StoredImages:
-    """Images of any size in a store, to train on and held out.
+    """Images of any size in a store, to train on and to test on.
 
-    A training image that cannot be read is replaced by the next in the epoch's order, a held-out one is
+    A training image that cannot be read is replaced by the next in the epoch's order, a test image is
     left out; `corrupt` warns about each, counts them and raises an error if they are too many.
 
     `workers` processes read and decode; batches are normalised on `device`. `crop` and `mirror` switch off

@@ -81,7 +81,7 @@ def _entries(directory: "os.PathLike[str]") -> list[os.DirEntry[str]]:
 
 
 def parts(directory: Path) -> tuple[Path, Path | None]:
-    """Return the directories of the classes to train on and of those held out, if they are apart."""
+    """Return the directories of the classes to train on and of those to test on, if they are apart."""
     train = directory / "train"
     if not train.is_dir() or not any(_is_directory(entry) for entry in _entries(train)):
         return directory, None

@@ -169,7 +169,7 @@ def _unused_latents(model: nn.Module) -> list[str]:
         f"{name} ({share:.0%})"
         for name, layer in model.named_modules()
         if isinstance(layer, BinaryLayer)
-        and layer.weight_estimator == "masked"
+        and layer.weight_estimator == "clipped"
         and (share := float((layer.latent().detach().abs() > 1).float().mean())) > 0.5
     ]
     if not frozen:

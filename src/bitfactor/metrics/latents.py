@@ -137,5 +137,5 @@ def guard_latents(model: nn.Module, limit: float = 100.0) -> None:
         if not found.std <= limit:
             raise LatentsDivergeError(
                 f"layer {name}: expected latent weights with a std of at most {limit:g}, "
-                f"found {found.std:.3g}; take weight_estimator 'masked' or 'rms', or a lower learning rate"
+                f"found {found.std:.3g}; take weight_estimator 'clipped' or 'rms', or a lower learning rate"
             )

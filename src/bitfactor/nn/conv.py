@@ -57,7 +57,7 @@ class BinaryConv(BinaryLayer):
         latent: str = "tucker",
         scale: str = "learned",
         rank: Rank = None,
-        weight_estimator: str = "masked",
+        weight_estimator: str = "clipped",
         activation_estimator: str = "clipped",
     ) -> None:
         making = Making(latent, scale, rank, weight_estimator, activation_estimator)

@@ -24,7 +24,7 @@ class Making:
     latent: str = "tucker"
     scale: str = "learned"
     rank: Rank = None
-    weight_estimator: str = "masked"
+    weight_estimator: str = "clipped"
     activation_estimator: str = "clipped"
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class BinaryLayer(nn.Module, ABC):
         self.scale = NoScale() if scale is None else scale
         self.sign_input = SignActivation()
         self.register_parameter("bias", bias)
-        self.weight_estimator = "masked"
+        self.weight_estimator = "clipped"
         self.binary_activations = True
         self.binary_weights = True
         self.name = type(self).__name__

@@ -30,7 +30,7 @@ class BinaryLinear(BinaryLayer):
         latent: str = "tucker",
         scale: str = "learned",
         rank: Rank = None,
-        weight_estimator: str = "masked",
+        weight_estimator: str = "clipped",
         activation_estimator: str = "clipped",
     ) -> None:
         making = Making(latent, scale, rank, weight_estimator, activation_estimator)

@@ -70,7 +70,7 @@ def annealed(x: Tensor, progress: Tensor) -> Tensor:
     return torch.clamp_min(1 / t, 1) * t * (1 - torch.tanh(t * x).square())
 
 
-def sign_masked(W: Tensor) -> Tensor:
+def sign_clipped(W: Tensor) -> Tensor:
     """Return sign(W), its gradient masked where abs(W) > 1: an absolute mask bounds the growth of factors."""
     return straight_through(W, lambda w: w.abs().le_(1))
 
@@ -93,7 +93,7 @@ ACTIVATION_SLOPES: dict[str, Callable[..., Tensor]] = {
 }
 
 WEIGHT_SIGNS: dict[str, Callable[[Tensor], Tensor]] = {
-    "masked": sign_masked,
+    "clipped": sign_clipped,
     "rms": sign_rms,
     "identity": sign_identity,
 }

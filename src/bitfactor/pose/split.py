@@ -1,4 +1,4 @@
-"""Tompson's split of MPII: which people are held out, recognised by their joints."""
+"""Tompson's split of MPII: which people are the validation set, recognised by their joints."""
 
 from collections import defaultdict
 

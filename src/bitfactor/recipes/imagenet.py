@@ -45,7 +45,7 @@ def imagenet_resnet18() -> Recipe:
             learning_rate=1e-3,
             schedule="step",
             plateaus=3,
-            final_learning_rate=1e-6,
+            min_lr=1e-6,
             weight_decay=1e-7,
             channels_last=True,
         ),

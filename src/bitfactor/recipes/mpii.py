@@ -81,6 +81,6 @@ def mpii_hourglass() -> Recipe:
             optimizer="rmsprop",
             schedule="step",
             plateaus=5,
-            final_learning_rate=5e-6,
+            min_lr=5e-6,
         ),
     )

@@ -28,7 +28,7 @@ def physical_cores() -> int:
 
 
 def _siblings(cpu: int) -> str:
-    """Return the logical processors of the core of `cpu`, as a list in text."""
+    """Return the logical CPUs of the core of `cpu`, as a list in text."""
     try:
         return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
     except OSError:

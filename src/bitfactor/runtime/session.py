@@ -40,7 +40,7 @@ def instruction_sets() -> list[str]:
 
 
 class Session:
-    """The network in the model file at `path`, ready to run on this machine's processor.
+    """The network in the model file at `path`, ready to run on this machine's CPU.
 
     `threads` share out the samples of a batch, and the work within a single one; the result does not depend
     on their number. By default they are the physical cores that the process may use, and 1 for a tiny

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 import bitfactor
-from bitfactor.machine import processor
+from bitfactor.machine import cpu_name
 
 
 def revision() -> str | None:
@@ -26,6 +26,6 @@ def _git(directory: Path, *arguments: str) -> str | None:
 
 
 def machine() -> str:
-    """Return the name of the processor, and of the GPU if there is one."""
+    """Return the name of the CPU, and of the GPU if there is one."""
     gpu = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
-    return ", ".join([processor(), *gpu])
+    return ", ".join([cpu_name(), *gpu])

@@ -1,4 +1,4 @@
-"""What a network does on held-out data."""
+"""What a network does on the test set."""
 
 from collections.abc import Iterable
 

@@ -10,7 +10,7 @@ from bitfactor.format import InputSpec
 
 @dataclass(frozen=True)
 class Limited:
-    """At most `limit` images of `whole` in an epoch, in whole batches, and about as many held out.
+    """At most `limit` images of `whole` in an epoch, in whole batches, and about as many to evaluate on.
 
     Example
     -------
@@ -43,7 +43,7 @@ class Limited:
         yield from islice(batches, self.steps(batch_size) - start)
 
     def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Yield the first held-out images, in batches of at most the limit."""
+        """Yield the first test images, in batches of at most the limit."""
         batch_size = min(batch_size, self.limit)
         batches = -(-self.limit // (batch_size * world))
         yield from islice(self.whole.test_batches(batch_size, rank, world), batches)

@@ -43,7 +43,7 @@ def train(
     other_data: bool = False,
     start_from: nn.Module | None = None,
 ) -> dict[str, Any]:
-    """Train `recipe` in the directory `out`, or go on where an earlier call stopped.
+    """Train `recipe` in the directory `out`, or resume where an earlier call stopped.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def train(
     Returns
     -------
     The last line of the log: epoch, step, loss, learning_rate, flipped (the share of binary weights that
-    changed sign in the last step), the task's metrics on held-out data, seconds.
+    changed sign in the last step), the task's metrics on the test set, seconds.
 
     Raises
     ------
@@ -87,6 +87,7 @@ def train(
     else:
         console = Console(quiet=True)
     experiment.fabric.barrier()
+    evaluated_on = "validation" if "validation" in getattr(experiment.data, "test_name", "") else "test"
     with _nothing_left_of(run), noting_sigterm() as request, progress_bar(console) as progress:
         loop = _Loop(experiment, run, console, teacher, request, start_from)
         bar = progress.add_task(name, total=loop.total, completed=loop.step, note="")
@@ -96,7 +97,7 @@ def train(
             row = loop.rows[-1]
             note = f"loss {row['loss']:.3f}"
             if task.headline in row:
-                note += f"  held out {task.headline} {row[task.headline]:.2%}"
+                note += f"  {evaluated_on} {task.headline} {row[task.headline]:.2%}"
             progress.update(bar, note=note)
             if not console.is_terminal:
                 console.print(f"{name}: epoch {row['epoch']}  {note}", soft_wrap=True)
@@ -193,7 +194,7 @@ class _Loop:
             "learning_rate": self.stepper.learning_rate(self.step - 1),
             "flipped": flipped,
         }
-        if number % self.plan.measure_epochs == 0 or number == self.plan.epochs:
+        if number % self.plan.eval_interval == 0 or number == self.plan.epochs:
             row |= self._measure()
         self.logger.log_metrics(row, self.step)
         self.rows.append(row | {"seconds": round(time.perf_counter() - started, 3)})
@@ -204,8 +205,8 @@ class _Loop:
     def _measure(self) -> dict[str, float]:
         self.stepper.share_statistics()
         rank, world = self.fabric.global_rank, self.fabric.world_size
-        held_out = self.data.test_batches(EVALUATION_BATCH, rank, world)
-        return evaluate(self.fabric, self.stepper.measured, self.recipe.task, held_out)
+        batches = self.data.test_batches(EVALUATION_BATCH, rank, world)
+        return evaluate(self.fabric, self.stepper.measured, self.recipe.task, batches)
 
     def _save(self) -> None:
         self.stepper.share_statistics()
@@ -213,7 +214,7 @@ class _Loop:
             raise self._diverged(f"no number in the parameter {bad} after it")
         if self.fabric.is_global_zero:
             state = {**self.stepper.state(), "step": self.step, "loss": self.loss, "rows": self.rows}
-            self.run.save(lambda path: torch.save(state, path), self.plan.keep)
+            self.run.save(lambda path: torch.save(state, path), self.plan.keep_last)
         self.fabric.barrier()
 
     def _keep_records(self) -> None:
@@ -240,5 +241,5 @@ class _Loop:
             f"{self.run.path}, step {self.step}",
             expected="a loss that is a number",
             found=found,
-            fix=f"lower --learning-rate or set --clip; {last or 'no checkpoint was written yet'}",
+            fix=f"lower --learning-rate or set --max-grad-norm; {last or 'no checkpoint was written yet'}",
         )

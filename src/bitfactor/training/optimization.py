@@ -11,15 +11,15 @@ _POSITIVE = (
     "batch_size",
     "learning_rate",
     "checkpoint_steps",
-    "keep",
-    "measure_epochs",
-    "accumulate",
+    "keep_last",
+    "eval_interval",
+    "grad_accum_steps",
 )
 _NOT_NEGATIVE = (
     "weight_decay",
-    "final_learning_rate",
+    "min_lr",
     "warmup_epochs",
-    "clip",
+    "max_grad_norm",
     "mixup",
     "real_weight_epochs",
 )
@@ -40,41 +40,41 @@ class Optimization:
     """Seed of initial weights, order and augmentation."""
     checkpoint_steps: int = 100
     """Steps between checkpoints; one is written at the end of each epoch too."""
-    keep: int = 1
+    keep_last: int = 1
     """How many of the last checkpoints to keep, beside the best."""
-    measure_epochs: int = 1
-    """Epochs between measurements on held-out images; the last epoch is measured in any case."""
+    eval_interval: int = 1
+    """Epochs between evaluations on the test set; the last epoch is evaluated in any case."""
     limit: int | None = None
-    """At most this many images an epoch, and to measure on: for a trial."""
+    """At most this many images an epoch, and to evaluate on: for a trial."""
 
     optimizer: Literal["adam", "rmsprop"] = "adam"
     factor_rate: float | Literal["1/rank"] = 1.0
-    """Learning rate of the factors, as a share of the core's: a number, or one over each factor's rank."""
+    """Learning rate of the factors, as a fraction of the core's: a number, or one over each factor's rank."""
     weight_decay: float = 0.0
     """Decay of weights and factors, added to the gradient; never of alpha, biases and normalisations."""
     schedule: Literal["cosine", "step"] = "cosine"
     """How the learning rate falls: along half a cosine, or in `plateaus`."""
     plateaus: int = 3
     """Step schedule: number of equal plateaus; the rate falls geometrically from one to the next."""
-    final_learning_rate: float = 0.0
+    min_lr: float = 0.0
     """Learning rate at the end; above 0 with the step schedule."""
     warmup_epochs: float = 0.0
     """Epochs in which the learning rate rises from nearly 0 along a line."""
-    clip: float = 0.0
+    max_grad_norm: float = 0.0
     """Largest norm of the gradient; 0 leaves it as it is."""
-    accumulate: int = 1
-    """Parts in which each process takes its share of a batch, where memory is short."""
+    grad_accum_steps: int = 1
+    """Parts in which each process takes its part of a batch, where memory is short."""
 
     ema: float = 0.0
-    """Decay of a moving average of the network, which is then what is measured and exported; 0 is off."""
+    """Decay of a moving average of the network, which is then what is evaluated and exported; 0 is off."""
     label_smoothing: float = 0.0
-    """Share of the target that is spread over all classes."""
+    """Fraction of the target that is spread over all classes."""
     mixup: float = 0.0
     """Alpha of mixup: images and targets are blended by a share from Beta(alpha, alpha); 0 is off."""
     teacher: str | None = None
     """Directory of a run of the real-valued network, whose outputs are learned too."""
     teacher_weight: float = 0.5
-    """Share of the teacher in the loss."""
+    """Fraction of the teacher in the loss."""
     real_weight_epochs: int = 0
     """Epochs of a first stage in which only activations are binary; each stage runs the whole schedule."""
 
@@ -102,7 +102,7 @@ class Optimization:
         self._expect("real_weight_epochs", self.real_weight_epochs < self.epochs, f"fewer than {self.epochs}")
         if self.schedule == "step":
             self._expect("plateaus", self.plateaus > 1, "2 or more")
-            self._expect("final_learning_rate", self.final_learning_rate > 0, "a number above 0")
+            self._expect("min_lr", self.min_lr > 0, "a number above 0")
         else:
             self._expect("plateaus", self.plateaus == type(self).plateaus, "the schedule 'step'")
         if self.teacher is None:

@@ -39,11 +39,11 @@ def launch(plan: Optimization, device: str = "auto") -> Fabric:
     """
     kind, number = _expected_device(device)
     world = int(os.environ.get("WORLD_SIZE", "1")) if torch.distributed.is_torchelastic_launched() else 1
-    share = world * plan.accumulate
+    share = world * plan.grad_accum_steps
     if plan.batch_size % share:
         raise InputError(
             "--batch-size",
-            expected=f"a multiple of {share}, processes times --accumulate",
+            expected=f"a multiple of {share}, processes times --grad-accum-steps",
             found=str(plan.batch_size),
             fix="change one of them",
         )

@@ -13,7 +13,7 @@ def learning_rate(plan: Optimization, epoch: float, epochs: int) -> float:
     Example
     -------
     >>> plan = Optimization(epochs=90, batch_size=256, learning_rate=1e-3, schedule="step",
-    ...                     plateaus=3, final_learning_rate=1e-6)
+    ...                     plateaus=3, min_lr=1e-6)
     >>> [f"{learning_rate(plan, epoch, 90):.1e}" for epoch in (0, 29.9, 30, 89.9)]
     ['1.0e-03', '1.0e-03', '3.2e-05', '1.0e-06']
     """
@@ -21,8 +21,8 @@ def learning_rate(plan: Optimization, epoch: float, epochs: int) -> float:
         return plan.learning_rate * max(_FIRST_SHARE, epoch / plan.warmup_epochs)
     if plan.schedule == "step":
         plateau = min(int(epoch / epochs * plan.plateaus), plan.plateaus - 1)
-        falls = plan.final_learning_rate / plan.learning_rate
+        falls = plan.min_lr / plan.learning_rate
         return plan.learning_rate * math.pow(falls, plateau / (plan.plateaus - 1))
     share = (epoch - plan.warmup_epochs) / max(epochs - plan.warmup_epochs, 1e-9)
     fallen = 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
-    return plan.final_learning_rate + (plan.learning_rate - plan.final_learning_rate) * fallen
+    return plan.min_lr + (plan.learning_rate - plan.min_lr) * fallen

@@ -128,7 +128,7 @@ class Stepper:
         """Add the gradient of a batch to the parameters and return its loss, without the graph."""
         self._prepare(step)
         inputs, target = self._softened(inputs, target, step)
-        parts = list(_parts(inputs, target, self.plan.accumulate))
+        parts = list(_parts(inputs, target, self.plan.grad_accum_steps))
         total = torch.zeros((), device=inputs.device)
         for i, part in enumerate(parts):
             with self.fabric.no_backward_sync(self._model, enabled=i < len(parts) - 1):
@@ -139,9 +139,9 @@ class Stepper:
 
     def update(self) -> None:
         """Change the parameters by the gradient that they hold."""
-        if self.plan.clip:
+        if self.plan.max_grad_norm:
             self.fabric.clip_gradients(
-                self._model, self._optimizer, max_norm=self.plan.clip, error_if_nonfinite=False
+                self._model, self._optimizer, max_norm=self.plan.max_grad_norm, error_if_nonfinite=False
             )
         self._optimizer.step()
         if self.average:

@@ -103,7 +103,7 @@ def dry_run(
         loss=loss,
         seconds=mean(times[_WARM_UP:]),
         evaluation=_seconds_of_evaluation(experiment, stepper),
-        evaluations=-(-plan.epochs // plan.measure_epochs),
+        evaluations=-(-plan.epochs // plan.eval_interval),
         memory=_memory(fabric.device),
     )
 

@@ -21,7 +21,7 @@ class View:
     rows: Mapping[Row, tuple[Cell, ...]]
 
     def values(self, row: Row, metric: str) -> dict[int, float]:
-        """Return the final held-out metric by seed."""
+        """Return the final test metric by seed."""
         found = {cell.seed: cell.metric(metric) for cell in self.rows.get(row, ())}
         return {seed: value for seed, value in found.items() if value is not None}
 

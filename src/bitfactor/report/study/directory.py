@@ -74,7 +74,7 @@ class Cell:
         return f"not finished, epoch {self.log[-1]['epoch']}" if self.log else "not finished, no epoch"
 
     def metric(self, name: str) -> float | None:
-        """Return a final held-out metric, None where there is none."""
+        """Return a final test metric, None where there is none."""
         value = (self.outcome or {}).get("metrics", {}).get(name)
         return None if value is None else float(value)
 

@@ -144,7 +144,7 @@ def _chosen(study: Study) -> str:
         trainings = "one training" if rates["seeds"] == 1 else f"{rates['seeds']} trainings"
         return (
             f"{measured}Each row was trained at its best {axis_name(RATE)} of {len(rates['searched'])} in an "
-            f"earlier study, {trainings} of each, measured on {part.get(rates['holdout'], 'held-out data')}."
+            f"earlier study, {trainings} of each, measured on {part.get(rates['holdout'], 'test set')}."
         )
     if RATE not in study.axes:
         return measured.strip()

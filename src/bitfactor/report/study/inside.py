@@ -13,12 +13,12 @@ _BAND = "Mean over the seeds, and the band that they span"
 
 
 def training(view: View, study: Study) -> Chapter | None:
-    """Return the held-out metric and the loss by epoch."""
+    """Return the test metric and the loss by epoch."""
     metric = study.headline
     if not any(cell.curve(metric) for cells in view.rows.values() for cell in cells):
         return None
     rows = {
-        f"held-out {metric_name(metric)}, %": panels_by_scale(study, _logged(view, metric, 100)),
+        f"{metric_name(metric)}, %": panels_by_scale(study, _logged(view, metric, 100)),
         "loss in training": panels_by_scale(study, _logged(view, "loss", 1)),
     }
     figure = Figure("training", bands(rows, "epoch").encode(), f"{_BAND}{_at(view, study)}.")

@@ -71,9 +71,9 @@ def _facts(study: Study) -> list[tuple[str, str]]:
         ("seeds", ", ".join(map(str, study.seeds))),
         *((axis_name(name), ", ".join(map(str, values))) for name, values in study.axes.items()),
         ("other flags", _flags(record.get("arguments", {}))),
-        ("measured on", _PARTS.get(study.holdout or "", "the held-out data")),
+        ("measured on", _PARTS.get(study.holdout or "", "the test set")),
         ("trainings finished", f"{len(study.finished)} of {len(study.cells) + len(study.missing())}"),
-        ("time", time + (f"; {_hours(sum(used))} of processor time" if used else "")),
+        ("time", time + (f"; {_hours(sum(used))} of CPU time" if used else "")),
         ("machine", ", ".join(filter(None, machines)) or str(record.get("machine", "unknown"))),
         ("versions", ", ".join(f"{name} {version}" for name, version in record.get("versions", {}).items())),
         ("revision", str(record.get("revision") or "unknown")),
@@ -94,7 +94,7 @@ def _flags(arguments: Mapping[str, object]) -> str:
 
 def _unfinished(study: Study) -> Chapter | None:
     table = unfinished(study)
-    text = "Shown is what there is; the same call of bitfactor ablate goes on where it stopped."
+    text = "Shown is what there is; the same call of bitfactor ablate resumes where it stopped."
     return Chapter("What is missing", (text,), [table]) if table else None
 
 

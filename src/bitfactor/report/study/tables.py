@@ -194,7 +194,7 @@ def costs(view: View, study: Study) -> Table:
         if (done := [cell for cell in view.rows[row] if cell.outcome])
     ]
     return Table(
-        ["row", "trainings", "minutes by the clock", "minutes of the processor"],
+        ["row", "trainings", "minutes by the clock", "CPU minutes"],
         rows,
         "Mean of a training. Several may have run side by side.",
     )
