@@ -64,9 +64,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """Every combination of the values in `axes`, for each seed; with `real`, of the full-precision baseline too.
+    """Every combination of the values in `axes`, for each seed; with `real`, of the baseline too.
 
-    `axes` has at least latent and scale. The full-precision baseline has the axes that are no choice of a binarization.
+    `axes` has at least latent and scale. The full-precision baseline has those that are no choice of a
+    binarization.
 
     Example
     -------

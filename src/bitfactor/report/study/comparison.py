@@ -74,7 +74,7 @@ def views(study: Study) -> list[View]:
 
 
 def view_at(study: Study, setting: Setting) -> View:
-    """Return the rows at exactly one setting; a full-precision baseline for which an axis means nothing is in each."""
+    """Return the rows at exactly one setting; a baseline for which an axis means nothing is in each."""
     return View(setting, {row: _at(study, row, setting) for row in (*study.rows, REAL)})
 
 

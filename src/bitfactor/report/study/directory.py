@@ -131,7 +131,7 @@ class Study:
         return [place for place in asked if place not in there]
 
     def _baselines(self) -> list[tuple[Row, Setting, int]]:
-        """Return the full-precision baselines that are asked for; they have those axes which mean something for them."""
+        """Return the baselines that are asked for; they have the axes that mean something for them."""
         if not self.record.get("real"):
             return []
         begun = [cell.setting for cell in self.cells if cell.row == REAL]

@@ -24,7 +24,7 @@ _OPEN = "The paper's order is neither confirmed nor refuted"
 
 
 def finding(view: View, study: Study) -> list[str]:
-    """Return sentences: the paper's order, the order of the means, the best row, the full-precision baseline."""
+    """Return sentences: the paper's order, the order of the means, the best row, the baseline."""
     found = claims(view, study)
     sentences = [_order(found), *_means(view, study), _best(view, study), _baseline(view, study)]
     return [sentence for sentence in sentences if sentence]
