@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 import bitfactor
+from bitfactor.bench.bench import interleaved
 from bitfactor.bench.engines import engines_of
-from bitfactor.bench.timing import interleaved
 from bitfactor.machine import cpu_name
 from bitfactor.recipes import recipe_named
 from bitfactor.runtime import Session, instruction_sets

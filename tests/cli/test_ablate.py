@@ -77,8 +77,8 @@ def test_one_that_fails_is_reported_and_the_others_go_on(tmp_path, capfd):
     printed = capfd.readouterr()
     assert "tucker-learned-seed0: failed" in printed.err
     assert "expected at most the full ranks" in printed.err
-    (twin,) = json.loads(printed.out)["trainings"]
-    assert (twin["name"], twin["file"]) == ("real-seed0", None)
+    (baseline,) = json.loads(printed.out)["trainings"]
+    assert (baseline["name"], baseline["file"]) == ("real-seed0", None)
     assert (out / "cells" / "real-seed0" / "checkpoint.ckpt").exists()
     cell = json.loads((out / "cells" / "real-seed0" / "cell.json").read_text())
     assert cell["command"][:3] == ["bitfactor", "train", "digits"]

@@ -141,5 +141,5 @@ def make_study_fixture():
 
 @pytest.fixture
 def study(tmp_path):
-    """The directory of a finished study of eight rows and the float twin, three seeds."""
+    """The directory of a finished study of eight rows and the full-precision baseline, three seeds."""
     return make_study(tmp_path / "study")

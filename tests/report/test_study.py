@@ -44,14 +44,14 @@ def test_means_and_deviations_are_those_of_the_seeds(study, accuracy):
         assert line[1] == scale
         assert line[2] == f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
         assert line[4] == "3"
-    assert table.rows[-1][:3] == ["float twin", "–", "60.40 ± 0.40"]
+    assert table.rows[-1][:3] == ["full precision", "–", "60.40 ± 0.40"]
 
 
 def test_the_papers_figures_stand_beside(study):
     by_row = {tuple(line[:2]): line[-3:] for line in results(*first(study)).rows}
     assert by_row["holistic", "learned"] == ["55.6", "78.5", "82.5"]
     assert by_row["SVD", "analytic"] == ["–", "–", "78.7"]
-    assert by_row["float twin", "–"] == ["69.3", "89.2", "85.8"]
+    assert by_row["full precision", "–"] == ["69.3", "89.2", "85.8"]
 
 
 def test_differences_are_paired_by_seed(study, accuracy):
@@ -116,7 +116,7 @@ def test_missing_and_unfinished_trainings_are_named(study, add_cell):
     view, found = first(study)
     assert sorted(unfinished(found).rows) == [
         ("SVD, learned, seed 1", "not begun"),
-        ("float twin, seed 2", "not begun"),
+        ("full precision, seed 2", "not begun"),
         ("none, learned, seed 0", "not finished, epoch 2"),
     ]
     assert "24 of 27 trainings" in caution(found)[0]

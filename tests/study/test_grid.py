@@ -22,10 +22,12 @@ def test_seeds_come_last_so_that_every_row_has_a_first_answer():
     ]
 
 
-def test_the_float_twin_has_no_axis_of_a_binarization():
+def test_the_full_precision_baseline_has_no_axis_of_a_binarization():
     axes = {"latent": LATENTS, "scale": ["learned"], "weight_estimator": ["clipped", "rms"]}
-    twins = [cell for cell in Grid(axes, [0], real=True) if cell.real]
-    assert [(twin.name, twin.flags) for twin in twins] == [("real-seed0", ["--real", "--seed", "0"])]
+    baselines = [cell for cell in Grid(axes, [0], real=True) if cell.real]
+    assert [(baseline.name, baseline.flags) for baseline in baselines] == [
+        ("real-seed0", ["--real", "--seed", "0"])
+    ]
 
 
 def test_flags_are_those_of_train():

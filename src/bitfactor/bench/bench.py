@@ -1,7 +1,8 @@
 """The latency of an exported file: each layer's, and beside other engines in turns."""
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,6 @@ import numpy as np
 
 import bitfactor
 from bitfactor.bench.engines import ENGINES, Engine, Run, engines_of
-from bitfactor.bench.timing import interleaved
 from bitfactor.checks import checked, expect_one_of
 from bitfactor.errors import InputError
 from bitfactor.machine import cpu_name
@@ -19,6 +19,32 @@ from bitfactor.result import Result
 from bitfactor.runtime import Precision, Profile, Session
 from bitfactor.table import text_table
 from bitfactor.zoo import locate
+
+_WARM_UP = 10
+
+
+def interleaved(engines: Mapping[str, Callable[[], object]], runs: int) -> list[dict[str, Any]]:
+    """Return name, minimum_ms and median_ms of each engine over `runs` runs, taken one of each in turn.
+
+    Each round has another order, and each timed run follows one that is not: what the engine before has left
+    in the caches is no engine's gain or loss.
+    """
+    for run in engines.values():
+        for _ in range(_WARM_UP):
+            run()
+    times: dict[str, list[float]] = {name: [] for name in engines}
+    order = np.random.default_rng(0)
+    for _ in range(runs):
+        for name in order.permutation(list(engines)):
+            run = engines[name]
+            run()
+            start = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - start)
+    return [
+        {"name": name, "minimum_ms": 1e3 * min(t), "median_ms": 1e3 * float(np.median(t))}
+        for name, t in times.items()
+    ]
 
 
 @dataclass(frozen=True)

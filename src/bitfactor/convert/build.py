@@ -111,7 +111,7 @@ def scale_of(
 
 
 def binary_form(layer: nn.Module, latent: Latent, scale: Scale) -> BinaryLayer:
-    """Return the binary twin of a float layer: its geometry, and its bias as the same parameter."""
+    """Return the binary form of a float layer: its geometry, and its bias as the same parameter."""
     form: Any = BINARY_FORMS[type(layer)]
     if isinstance(layer, nn.Linear):
         binary: BinaryLayer = form.of(latent, scale, bias=layer.bias)

@@ -1,8 +1,16 @@
 """Small changes to many small images at once, on the device where they live."""
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+
+def generator(*key: int) -> torch.Generator:
+    """Return a generator whose numbers depend on `key` alone; entries are 0 or more."""
+    mixed = np.random.SeedSequence(key).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(mixed))
+
 
 _MARGIN = 4  # pixels
 

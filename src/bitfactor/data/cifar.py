@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from bitfactor.checks import checked
-from bitfactor.data.augment import shift_and_flip
+from bitfactor.data.augment import generator, shift_and_flip
 from bitfactor.data.cifar_files import CIFAR10, CIFAR100, SIDE, CifarFiles, Layout, Pixels, without_last_tenth
 from bitfactor.data.dataset import Batch
-from bitfactor.data.randomness import generator
 from bitfactor.data.split import Holdout, balanced, expect_some, validation_name
 from bitfactor.format import InputSpec
 

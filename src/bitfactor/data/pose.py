@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bitfactor.data.augment import generator
 from bitfactor.data.crops import PAPER, Crops, Found, Images, Indices, Movement
 from bitfactor.data.dataset import Batch
-from bitfactor.data.randomness import generator
 from bitfactor.data.split import Holdout, expect_some
 from bitfactor.data.workers import in_order
 from bitfactor.errors import InputError

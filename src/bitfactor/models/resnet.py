@@ -1,7 +1,7 @@
 """Pre-activation ResNet in the form that binary networks use: BN, (sign,) conv, (alpha,) ReLU.
 
 A model built here is real-valued. Made binary by `bitfactor.binarize_`, each 3x3 convolution signs its input
-and weight, which gives the block of figure 1 of the paper; untouched, it is the float twin.
+and weight, which gives the block of figure 1 of the paper; untouched, it is the full-precision baseline.
 """
 
 from collections.abc import Sequence

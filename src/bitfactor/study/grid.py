@@ -15,7 +15,7 @@ _BINARY = frozenset(field.name for field in fields(Binarization))
 
 @dataclass(frozen=True)
 class Cell:
-    """One training: a value on each axis, and a seed; `real` for the float twin.
+    """One training: a value on each axis, and a seed; `real` for the full-precision baseline.
 
     `rate` is a learning rate that is no axis, but the one chosen for the cell's row.
     """
@@ -64,9 +64,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """Every combination of the values in `axes`, for each seed; with `real`, of the float twin too.
+    """Every combination of the values in `axes`, for each seed; with `real`, of the baseline too.
 
-    `axes` has at least latent and scale. The float twin has the axes that are no choice of a binarization.
+    `axes` has at least latent and scale. The full-precision baseline has those that are no choice of a
+    binarization.
 
     Example
     -------

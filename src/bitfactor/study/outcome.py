@@ -42,7 +42,7 @@ def finish(cell: CellDirectory, *, resumed: bool) -> None:
 
 
 def _export(run: Run, path: Path) -> str | None:
-    """Export, and return why that cannot be, if so: a float twin has no binary weights."""
+    """Export, and return why that cannot be, if so: a full-precision baseline has no binary weights."""
     try:
         export_run(run, path)
     except InputError as error:

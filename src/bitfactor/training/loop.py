@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
 from bitfactor.data import Target
@@ -25,11 +26,23 @@ from bitfactor.training.diagnosis import bad_parameter, origin
 from bitfactor.training.evaluation import EVALUATION_BATCH, evaluate
 from bitfactor.training.interruption import Request, TerminatedError, noting_sigterm
 from bitfactor.training.preparation import Experiment, prepare
-from bitfactor.training.progress import progress_bar
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.run import Run
 from bitfactor.training.step import Stepper
 from bitfactor.training.versions import versions
+
+
+def progress_bar(console: Console) -> Progress:
+    """Return a bar whose tasks have a field `note`; it shows on terminals alone."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=console,
+        disable=not console.is_terminal,
+    )
 
 
 def train(

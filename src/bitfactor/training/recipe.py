@@ -25,8 +25,8 @@ class Recipe:
     Where `model` or `data` is a frozen dataclass that can be called, its fields are options: flags of the
     command line, and part of a run's settings. If `data` has `input_shape`, that is the recipe's.
 
-    `real` leaves the network as `model` builds it: the float twin. `adapt`, if set, makes the recipe fit its
-    data, as to the number of classes.
+    `real` leaves the network as `model` builds it: the full-precision baseline. `adapt`, if set, makes the
+    recipe fit its data, as to the number of classes.
     """
 
     name: str

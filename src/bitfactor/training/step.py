@@ -16,10 +16,9 @@ from bitfactor.nn import BinaryLayer, anneal_
 from bitfactor.training.classification import Classification
 from bitfactor.training.ema import MovingAverage
 from bitfactor.training.mixup import soften
-from bitfactor.training.optimizers import optimizer_of
+from bitfactor.training.optimizers import learning_rate, optimizer_of
 from bitfactor.training.preparation import Experiment
 from bitfactor.training.recipe import Recipe
-from bitfactor.training.schedule import learning_rate
 from bitfactor.training.task import Teachable
 
 _LARGEST_SEED = 2**63

@@ -10,7 +10,7 @@ from bitfactor.report.study.statistics import Difference, Sample, paired, sample
 
 RATE = "learning_rate"
 _ORDER = ("none", "svd", "tucker", "holistic")
-_NAMES = {"real": "float twin", "none": "none", "svd": "SVD", "tucker": "Tucker", "cp": "CP", "tt": "TT"}
+_NAMES = {"real": "full precision", "none": "none", "svd": "SVD", "tucker": "Tucker", "cp": "CP", "tt": "TT"}
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def views(study: Study) -> list[View]:
 
 
 def view_at(study: Study, setting: Setting) -> View:
-    """Return the rows at exactly one setting; a float twin for which an axis means nothing is in each."""
+    """Return the rows at exactly one setting; a baseline for which an axis means nothing is in each."""
     return View(setting, {row: _at(study, row, setting) for row in (*study.rows, REAL)})
 
 

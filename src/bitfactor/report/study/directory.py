@@ -23,7 +23,7 @@ Setting = tuple[tuple[str, Any], ...]
 """Values of the axes beside latent and scale, in the order of the study."""
 
 Row = tuple[str, str]
-"""Latent and scale; ("real", "") is the float twin."""
+"""Latent and scale; ("real", "") is the full-precision baseline."""
 
 REAL: Row = ("real", "")
 
@@ -127,11 +127,11 @@ class Study:
     def missing(self) -> list[tuple[Row, Setting, int]]:
         """Return what the grid asks for and no cell has begun."""
         there = {(cell.row, cell.setting, cell.seed) for cell in self.cells}
-        asked = [*product(self.rows, self.settings(), self.seeds), *self._twins()]
+        asked = [*product(self.rows, self.settings(), self.seeds), *self._baselines()]
         return [place for place in asked if place not in there]
 
-    def _twins(self) -> list[tuple[Row, Setting, int]]:
-        """Return the float twins that are asked for; they have those axes which mean something for them."""
+    def _baselines(self) -> list[tuple[Row, Setting, int]]:
+        """Return the baselines that are asked for; they have the axes that mean something for them."""
         if not self.record.get("real"):
             return []
         begun = [cell.setting for cell in self.cells if cell.row == REAL]

@@ -36,7 +36,7 @@ def dots(rows: Mapping[str, tuple[str, Sequence[float]]], x_label: str, line: fl
         if line is not None:
             ax.axvline(line, color=LOOKS["real"].colour, linestyle="--", linewidth=1)
             ax.annotate(
-                "float twin",
+                "full precision",
                 (line, -0.55),
                 ha="right",
                 va="center",

@@ -24,9 +24,9 @@ _OPEN = "The paper's order is neither confirmed nor refuted"
 
 
 def finding(view: View, study: Study) -> list[str]:
-    """Return sentences: the paper's order, the order of the means, the best row, the float twin."""
+    """Return sentences: the paper's order, the order of the means, the best row, the baseline."""
     found = claims(view, study)
-    sentences = [_order(found), *_means(view, study), _best(view, study), _twin(view, study)]
+    sentences = [_order(found), *_means(view, study), _best(view, study), _baseline(view, study)]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -106,14 +106,14 @@ def _best(view: View, study: Study) -> str:
     return f"{text}, {over} points over {row_name(base)}." if over and best != base else f"{text}."
 
 
-def _twin(view: View, study: Study) -> str:
-    twin = view.sample(REAL, study.headline)
+def _baseline(view: View, study: Study) -> str:
+    baseline = view.sample(REAL, study.headline)
     means = [at.mean for row in study.rows if (at := view.sample(row, study.headline)) is not None]
-    if twin is None or not means:
+    if baseline is None or not means:
         return ""
-    gap = 100 * (twin.mean - max(means))
+    gap = 100 * (baseline.mean - max(means))
     side = f"{gap:.2f} points above" if gap >= 0 else f"{-gap:.2f} points below"
-    return f"The float twin reaches {twin} %, {side} the best binary row."
+    return f"The full-precision baseline reaches {baseline} %, {side} the best binary row."
 
 
 def _asked(study: Study) -> str:

@@ -27,7 +27,7 @@ def training(view: View, study: Study) -> Chapter | None:
 
 def flips(view: View, study: Study) -> Chapter | None:
     """Return the share of weights that change their sign, by epoch."""
-    panels = panels_by_scale(study, _logged(view, "flipped", 100), twin=False)
+    panels = panels_by_scale(study, _logged(view, "flipped", 100), baseline=False)
     if not any(panels.values()):
         return None
     figure = bands({"flipped, % of the weights": panels}, "epoch", log_y=True)
@@ -107,12 +107,12 @@ def factor_spectra(view: View, study: Study) -> Chapter | None:
 
 
 def panels_by_scale(
-    study: Study, series: Callable[[Row], Sequence[Series]], *, twin: bool = True
+    study: Study, series: Callable[[Row], Sequence[Series]], *, baseline: bool = True
 ) -> dict[str, dict[str, Sequence[Series]]]:
-    """Return {title: {latent: series}}, a panel per scale, the float twin in each."""
+    """Return {title: {latent: series}}, a panel per scale, the full-precision baseline in each."""
     panels: dict[str, dict[str, Sequence[Series]]] = {}
     for scale in study.scales:
-        rows: list[Row] = [(latent, scale) for latent in study.latents] + ([REAL] if twin else [])
+        rows: list[Row] = [(latent, scale) for latent in study.latents] + ([REAL] if baseline else [])
         lines = {row[0]: [one for one in series(row) if one] for row in rows}
         panels[f"{scale} alpha"] = {latent: found for latent, found in lines.items() if found}
     return panels

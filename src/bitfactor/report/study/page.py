@@ -140,8 +140,8 @@ def _dots(view: View, study: Study) -> str:
         row_name(row): (row[0], [100 * v for v in view.values(row, study.headline).values()])
         for row in study.rows
     }
-    twin = view.sample(REAL, study.headline)
-    return dots(rows, f"{metric_name(study.headline)}, %", 100 * twin.mean if twin else None)
+    baseline = view.sample(REAL, study.headline)
+    return dots(rows, f"{metric_name(study.headline)}, %", 100 * baseline.mean if baseline else None)
 
 
 def _intervals(view: View, study: Study) -> list[str]:
