@@ -23,7 +23,7 @@ WRONG = [
     ({"rank": 1.0}, "leave rank out"),
     ({"activations": "no"}, "True or False"),
     ({"weights": 1}, "True or False"),
-    ({"weight_estimator": "mask"}, "did you mean clipped"),
+    ({"weight_estimator": "cliped"}, "did you mean clipped"),
     ({"activation_estimator": "poly"}, "activation_estimator"),
     ({"orthogonality": float("nan")}, "finite"),
     ({"orthogonality": -1.0}, "0 or more"),

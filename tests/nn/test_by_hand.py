@@ -36,7 +36,7 @@ def test_other_dimensions() -> None:
         ({"scale": "analytical"}, "did you mean analytic"),
         ({"rank": "half"}, "rank"),
         ({"rank": 1.0}, "leave rank out"),
-        ({"weight_estimator": "mask"}, "did you mean clipped"),
+        ({"weight_estimator": "cliped"}, "did you mean clipped"),
         ({"activation_estimator": "clip"}, "did you mean clipped"),
         ({"padding_value": 2}, "-1, 0, 1"),
         ({"padding_value": True}, "-1, 0, 1"),
