@@ -1,6 +1,5 @@
 """The one exception for input that is not what it should be."""
 
-import difflib
 import importlib
 from collections.abc import Iterable
 from typing import Any
@@ -30,6 +29,8 @@ def near_matches(name: str, known: Iterable[str]) -> str:
     'did you mean digits?'
     """
     known = list(known)
+    import difflib  # here, for a quick import of the rest
+
     close = difflib.get_close_matches(name, known)
     return f"did you mean {' or '.join(close)}?" if close else f"known are: {', '.join(known)}"
 

@@ -1,7 +1,6 @@
 """What a public function returns."""
 
 import dataclasses
-import html
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +34,8 @@ class Result:
         return json.dumps(self.to_dict())
 
     def _repr_html_(self) -> str:
+        import html  # here, for a quick import of the rest
+
         return f"<pre>{html.escape(str(self))}</pre>"
 
 

@@ -7,7 +7,6 @@ and of the tensors. The outputs for a golden input, which is made and not stored
 `Session.verify`. The same model gives the same bytes.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -280,6 +279,8 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _digest(document: dict[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:
+    import hashlib  # here, for a quick import of the rest
+
     digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
     for name in sorted(tensors):
         array = tensors[name]
