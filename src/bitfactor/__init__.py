@@ -15,9 +15,12 @@ from bitfactor.errors import imported, near_matches
 
 if TYPE_CHECKING:
     from bitfactor import decompositions as decompositions
+    from bitfactor import exporter as exporter
+    from bitfactor import format as format
     from bitfactor import models as models
     from bitfactor import nn as nn
     from bitfactor import recipes as recipes
+    from bitfactor import runtime as runtime
     from bitfactor import zoo as zoo
     from bitfactor.api.ablate import ablate as ablate
     from bitfactor.api.check import check as check
@@ -48,7 +51,9 @@ _WITHOUT_TORCH = {
     "bench": "",
     "check_data": "data.check",
     "evaluate": "api.evaluate",
+    "format": "",
     "predict": "api.predict",
+    "runtime": "",
     "zoo": "",
 }
 _WITH_TORCH = {
@@ -59,6 +64,7 @@ _WITH_TORCH = {
     "check": "api.check",
     "decompositions": "",
     "export": "exporter",
+    "exporter": "",
     "load": "api.train",
     "models": "",
     "nn": "",
@@ -90,4 +96,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__} - {"TYPE_CHECKING", "importlib", "imported", "near_matches"})
+    return sorted({name for name in globals() if name.startswith("__")} | {*__all__})
