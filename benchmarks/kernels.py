@@ -4,7 +4,7 @@ The 3x3 shapes of ResNet-18 at 224 pixels and of an hourglass of 128 channels, e
 `signs` is alpha, batch norm and sign as one threshold, which writes bits alone; `residual` is alpha, PReLU,
 the addition of a shortcut, and both the sum and its signs. The time of one layer is the difference between a
 chain of many layers and a chain of one, divided by the layers between. Chains take turns, and the fastest run
-of each counts; the share is of the peak of the set's own instructions (peak.cpp), measured in the same turns.
+of each counts; the fraction is of the peak of the set's own instructions (peak.cpp), taken in the same turns.
 With --against-openvino the same chains also run in OpenVINO's BinaryConvolution (which has no kernel for
 tiles), and the last column says how many times as long it takes.
 

@@ -111,7 +111,7 @@ def test_bench(call, exported):
     assert ours["name"] == f"bitfactor ({instruction_sets()[0]})"
     assert [engine["name"].split()[-1] for engine in torch] == ["float32", "bfloat16"]
     assert 0 < ours["minimum_ms"] <= ours["median_ms"]
-    assert sum(layer["share"] for layer in result["layers"]) == pytest.approx(1)
+    assert sum(layer["fraction"] for layer in result["layers"]) == pytest.approx(1)
     assert "times ours" in call("bench", exported, "--runs", "3", "--isa", "scalar")
 
 

@@ -132,7 +132,7 @@ def test_profile(path):
     profile = session.profile(runs=5)
     names = [name for layer in profile.layers[1:-1] for name in layer.names]
     assert sorted(names) == sorted(node.name for node in session.model.graph.nodes)
-    assert sum(layer.share for layer in profile.layers) == pytest.approx(1)
+    assert sum(layer.fraction for layer in profile.layers) == pytest.approx(1)
     assert sum(layer.binary_macs for layer in profile.layers) == total(session.model.graph).binary_macs
     assert (profile.runs, profile.threads) == (5, 2)
     for layer in profile.layers:

@@ -110,7 +110,7 @@ LESS_PRECISE = pytest.mark.parametrize(("precision", "bound"), [("high", 2.0**-1
 def error_of(
     isa: str, precision: str, op: str, x: np.ndarray, attributes: dict, weight: np.ndarray, bias: np.ndarray
 ) -> float:
-    """The largest error at a precision, as a share of the sum of the magnitudes of what is added."""
+    """The largest error at a precision, as a fraction of the sum of the magnitudes of what is added."""
 
     def graph(weight: np.ndarray, bias: np.ndarray) -> Graph:
         node = Node("y", op, ("x",), attributes, {"weight": weight, "bias": bias})

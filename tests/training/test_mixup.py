@@ -21,7 +21,7 @@ def test_targets_are_shares_and_images_stay_in_range(smoothing, mixup, seed):
 
 
 def test_image_and_target_are_blended_alike():
-    """Images whose values are their targets' one-hot rows show the share of each."""
+    """Images whose values are their targets' one-hot rows show the fraction of each."""
     images = F.one_hot(TARGET, 4).float().view(6, 4, 1, 1)
     inputs, soft = soften(images, TARGET, 4, 0, 0.5, np.random.default_rng(1))
     torch.testing.assert_close(inputs.view(6, 4), soft)

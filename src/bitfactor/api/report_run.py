@@ -61,7 +61,7 @@ def _sizes(model: nn.Module, recipe: Recipe) -> Section:
     return Section(
         "Size",
         rows=[
-            ("share of multiply-adds that are binary", f"{sizes.binary_share:.1%}"),
+            ("fraction of multiply-adds that are binary", f"{sizes.binary_share:.1%}"),
             ("bytes of the float network", f"{sizes.float_bytes:,}"),
             ("bytes while training, factors included", f"{sizes.trained_bytes:,}"),
         ],

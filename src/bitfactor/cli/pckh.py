@@ -28,7 +28,7 @@ class Arguments:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the share of joints found, per group of joints and over all."""
+    """Print the fraction of joints found, per group of joints and over all."""
     options = parse(Arguments, "pckh", arguments)
     truth = read_truth(options.truth)
     predicted = read_predictions(options.predictions)

@@ -25,7 +25,7 @@ def parameter_groups(
     the learned scales, "weights" those of full-precision layers, "rest" biases, slopes and normalisations.
     Decay is for latents, factors and weights alone, as in the paper's set-up. Empty groups are left out.
 
-    A group's `rate` is its share of the learning rate: 1, or `factor_rate` for factors. An entry of W is a
+    A group's `rate` is its fraction of the learning rate: 1, or `factor_rate` for factors. An entry of W is a
     sum over the rank R of a factor, so a step of Adam, of one size for all parameters, moves W up to R times
     as far by a factor as by the core. "1/rank" takes that back: 1 / R for each factor.
 

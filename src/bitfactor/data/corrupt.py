@@ -6,7 +6,7 @@ from bitfactor.errors import InputError
 
 
 class CorruptImages:
-    """Names and counts the images that could not be read; more than a share of them is an error.
+    """Names and counts the images that could not be read; more than a fraction of them is an error.
 
     Parameters
     ----------
@@ -14,12 +14,12 @@ class CorruptImages:
         The data set, for messages.
     totals
         Part of the data set -> how many images it has.
-    share
+    fraction
         The fraction of a part that may be corrupt.
     """
 
-    def __init__(self, where: str, totals: dict[str, int], share: float) -> None:
-        self.where, self.totals, self.share = where, totals, share
+    def __init__(self, where: str, totals: dict[str, int], fraction: float) -> None:
+        self.where, self.totals, self.fraction = where, totals, fraction
         self.found: dict[str, dict[str, str]] = {part: {} for part in totals}
 
     def __len__(self) -> int:
@@ -37,11 +37,11 @@ class CorruptImages:
         if name in names:
             return
         names[name] = reason
-        if len(names) > self.share * self.totals[part]:
+        if len(names) > self.fraction * self.totals[part]:
             raise InputError(
                 f"{self.where} ({part})",
-                expected=f"at most {int(self.share * self.totals[part])} corrupt images of"
-                f" {self.totals[part]:,} ({self.share:.1%})",
+                expected=f"at most {int(self.fraction * self.totals[part])} corrupt images of"
+                f" {self.totals[part]:,} ({self.fraction:.1%})",
                 found=f"{len(names)}, the last of them {reason}",
                 fix="run `bitfactor check-data` on it and repair or remove what it lists",
             )

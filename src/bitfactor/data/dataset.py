@@ -45,5 +45,5 @@ class DataSet(Protocol):
         ...
 
     def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Yield the test images in order, as for inference; `rank` of `world` gets its share."""
+        """Yield the test images in order, as for inference; `rank` of `world` gets its part."""
         ...

@@ -88,7 +88,7 @@ def check(graph: Graph, values: Values, stands_for: Mapping[str, str], real: Rea
 
     Returns
     -------
-    The largest difference of a real-valued layer, as a share of its largest output.
+    The largest difference of a real-valued layer, as a fraction of its largest output.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def check(graph: Graph, values: Values, stands_for: Mapping[str, str], real: Rea
 
 
 def relative_difference(found: NDArray[Any], expected: NDArray[Any]) -> float:
-    """Return the largest difference, as a share of the largest expected magnitude."""
+    """Return the largest difference, as a fraction of the largest expected magnitude."""
     largest = max(float(np.abs(expected).max(initial=0)), float(np.finfo(np.float32).tiny))
     return float(np.abs(found - expected).max(initial=0)) / largest
 

@@ -10,7 +10,7 @@ from bitfactor.format import Graph, Node
 
 Real = Literal["float32", "float16", "int8"]
 
-# How far a real-valued layer may be from torch, as a share of its largest output.
+# How far a real-valued layer may be from torch, as a fraction of its largest output.
 TOLERANCE: dict[str, float] = {"float32": 1e-4, "float16": 5e-3, "int8": 5e-2}
 
 

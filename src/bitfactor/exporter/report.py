@@ -41,8 +41,8 @@ class ExportReport:
 
     `float_bytes` are the parameters of the model as a float network; `file_bytes` the size of the file.
     `folded` counts, by operation, those that the model has and the file does without. `real_error` is the
-    largest difference that a real-valued layer makes, as a share of its largest output: rounding in float32,
-    more where weights are stored in less.
+    largest difference that a real-valued layer makes, as a fraction of its largest output: rounding in
+    float32, more where weights are stored in less.
 
     From the first input to the last output, torch and the runtime give the same class (the largest entry of
     the first output) for `same_class` of `checked_inputs`, and differ by `max_difference` of the largest

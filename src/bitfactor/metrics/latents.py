@@ -107,8 +107,8 @@ def _finite(values: Tensor, name: str) -> Tensor:
 
 def _factor_statistics(factor: Tensor) -> FactorStatistics:
     values: Tensor = torch.linalg.svdvals(factor.double())
-    share = values / values.sum()
-    entropy = -torch.xlogy(share, share).sum()
+    fraction = values / values.sum()
+    entropy = -torch.xlogy(fraction, fraction).sum()
     return FactorStatistics(float(entropy.exp()), float(values[0] / values[-1]))
 
 

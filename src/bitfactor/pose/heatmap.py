@@ -75,7 +75,7 @@ def decode(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Find the joints: the highest cell, and from there a quarter of a cell towards the higher neighbour.
 
-    Where maps are shares of one joint, `softmax`, it is the mean of 5x5 cells around the highest one instead.
+    Where maps are fractions of one joint, `softmax`, it is the mean of 5x5 cells around the highest instead.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def decode(
     Returns
     -------
     Joints (..., J, 2), x and y in crop pixels, and confidences (..., J) from 0 to 1: the height of the
-    highest cell, 1 in a target, or the share of those 5x5 cells. Where a map holds NaN, both are NaN.
+    highest cell, 1 in a target, or the fraction of those 5x5 cells. Where a map holds NaN, both are NaN.
 
     Raises
     ------
@@ -127,17 +127,17 @@ def _quarter(lines: NDArray[np.floating], at: NDArray[np.integer]) -> NDArray[np
 def _mean(
     maps: NDArray[np.floating], x: NDArray[np.integer], y: NDArray[np.integer]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Maps (N, h, w), highest cells at (N,): mean place (N, 2) of the cells around, and their share (N,)."""
+    """Maps (N, h, w), highest cells at (N,): mean place (N, 2) of the cells around, their fraction (N,)."""
     n, height, width = maps.shape
     rows, steps = np.arange(n)[:, None, None], np.arange(-_REACH, _REACH + 1)
     x, y = x[:, None, None], y[:, None, None]
-    shares = np.exp(maps.astype(np.float64) - maps[rows, y, x])
+    fractions = np.exp(maps.astype(np.float64) - maps[rows, y, x])
     across, down = x + steps, y + steps[:, None]
     inside = (across >= 0) & (across < width) & (down >= 0) & (down < height)
-    around = shares[rows, down.clip(0, height - 1), across.clip(0, width - 1)] * inside
+    around = fractions[rows, down.clip(0, height - 1), across.clip(0, width - 1)] * inside
     total = around.sum((1, 2))
     place = np.stack([(around * places).sum((1, 2)) / total for places in (across, down)], 1)
-    return place, total / shares.sum((1, 2))
+    return place, total / fractions.sum((1, 2))
 
 
 @checked

@@ -1,4 +1,4 @@
-"""Percentage of correct keypoints: how many of the labelled joints were found, within a share of a length.
+"""Percentage of correct keypoints: how many of the labelled joints were found, within a fraction of a length.
 
 A joint is found if its distance from the truth is at most `threshold` times the person's `norm`. Joints that
 are labelled count, hidden ones too. A prediction that is not finite is wrong. A person whose norm is unknown
@@ -7,7 +7,7 @@ or 0 is left out.
 Three means over the joints are in print, and differ by more than one point for the same predictions:
 
 - plain: the mean of the joints' rates (pytorch-pose);
-- weighted: the share of all joints that are right, that is each joint's rate by how often it is labelled
+- weighted: the fraction of all joints that are right, that is each joint's rate by how often it is labelled
   (HRNet, mmpose);
 - pooled: the same over all 16 joints of MPII (pytorch_stacked_hourglass). The other two leave out pelvis and
   thorax.
@@ -96,7 +96,7 @@ class Score:
     labelled: NDArray[np.int64]
 
     def rates(self) -> NDArray[np.float64]:
-        """Return the share found of each joint at each threshold, (T, J); NaN for a joint never labelled."""
+        """Return the fraction found of each joint at each threshold, (T, J); NaN for one never labelled."""
         with np.errstate(invalid="ignore"):
             return self.correct / self.labelled
 
@@ -154,8 +154,8 @@ def score(
     counted = np.asarray(labelled, bool) & measurable[:, None]
     with np.errstate(invalid="ignore"):
         distance = np.linalg.norm(np.asarray(predicted, np.float64) - true, axis=2)
-        share = distance / np.where(measurable, norm, 1)[:, None]
-        correct = [((share <= threshold) & counted).sum(0) for threshold in convention.thresholds]
+        fraction = distance / np.where(measurable, norm, 1)[:, None]
+        correct = [((fraction <= threshold) & counted).sum(0) for threshold in convention.thresholds]
     return Score(convention, np.stack(correct), counted.sum(0))
 
 

@@ -18,7 +18,7 @@ _WRITTEN = 20  # classes whose counts can be read
 
 
 def draw_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path) -> None:
-    """Draw counts (C, C) of images by (class expected, class found); a row's colours are shares of it.
+    """Draw counts (C, C) of images by (class expected, class found); a row's colours are fractions of it.
 
     Raises
     ------
@@ -28,19 +28,19 @@ def draw_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path)
     kind = path.suffix.lower().lstrip(".")
     if kind not in _FORMATS:
         raise InputError(path, expected="a name that ends in .png or .svg", found=path.name, fix="rename it")
-    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    fractions = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     side = 2.0 + 0.42 * min(len(labels), _WRITTEN)
     with matplotlib.rc_context({"font.family": "sans-serif", "font.size": 9, "svg.hashsalt": "bitfactor"}):
         figure = Figure(figsize=(side + 0.8, side), layout="constrained", dpi=150)
         ax = figure.subplots()
-        image = ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-        bar = figure.colorbar(image, ax=ax, shrink=0.8, label="share of the class")
+        image = ax.imshow(fractions, cmap="Blues", vmin=0, vmax=1)
+        bar = figure.colorbar(image, ax=ax, shrink=0.8, label="fraction of the class")
         bar.outline.set_visible(False)
         ax.set_xlabel("class found")
         ax.set_ylabel("class expected")
         _name(ax, labels)
         if len(labels) <= _WRITTEN:
-            _write(ax, counts, shares)
+            _write(ax, counts, fractions)
         with replacing(path) as temporary:
             figure.savefig(temporary, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
@@ -54,7 +54,7 @@ def _name(ax: Any, labels: Sequence[str]) -> None:
     ax.set_yticks(range(len(labels)), labels)
 
 
-def _write(ax: Any, counts: NDArray[np.int64], shares: NDArray[np.float64]) -> None:
+def _write(ax: Any, counts: NDArray[np.int64], fractions: NDArray[np.float64]) -> None:
     for row, column in np.argwhere(counts):
-        colour = "white" if shares[row, column] > 0.5 else "#374151"
+        colour = "white" if fractions[row, column] > 0.5 else "#374151"
         ax.text(column, row, str(counts[row, column]), ha="center", va="center", fontsize=7, color=colour)

@@ -23,7 +23,7 @@ class LayerTime:
     kernel : instruction set and algorithm
     binary_macs, real_macs : multiply-accumulates of one sample
     minimum, median : seconds
-    share : of the whole, by the median; all shares together are 1
+    fraction : of the whole, by the median; all fractions together are 1
     """
 
     names: tuple[str, ...]
@@ -33,7 +33,7 @@ class LayerTime:
     real_macs: int
     minimum: float
     median: float
-    share: float
+    fraction: float
 
     @property
     def rate(self) -> float:
@@ -58,7 +58,7 @@ class Profile:
         return sum(layer.median for layer in self.layers)
 
     def __str__(self) -> str:
-        head = ["layer", "operations", "kernel", "min us", "median us", "MMAC", "GMAC/s", "share"]
+        head = ["layer", "operations", "kernel", "min us", "median us", "MMAC", "GMAC/s", "fraction"]
         rows = [_row(layer) for layer in self.layers]
         macs = sum(layer.binary_macs + layer.real_macs for layer in self.layers)
         rows.append(["total", "", "", "", f"{1e6 * self.seconds:.1f}", f"{macs / 1e6:.2f}", "", "100.0 %"])
@@ -75,7 +75,7 @@ def _row(layer: LayerTime) -> list[str]:
         f"{1e6 * layer.median:.1f}",
         f"{macs / 1e6:.2f}" if macs else "",
         f"{layer.rate / 1e9:.1f}" if macs else "",
-        f"{layer.share:.1%}".replace("%", " %"),
+        f"{layer.fraction:.1%}".replace("%", " %"),
     ]
 
 
@@ -92,7 +92,7 @@ def profile_of(
     ends = np.cumsum([layer.phases for layer in layers])
     times = np.add.reduceat(ns, ends - [layer.phases for layer in layers], axis=1) / 1e9
     medians = np.median(times, axis=0)
-    shares = medians / max(medians.sum(), np.finfo(np.float64).tiny)
+    fractions = medians / max(medians.sum(), np.finfo(np.float64).tiny)
     nodes = {node.name: node for node in graph.nodes}
     measured = []
     for i, layer in enumerate(layers):
@@ -106,7 +106,7 @@ def profile_of(
                 spent.real_macs,
                 float(times[:, i].min()),
                 float(medians[i]),
-                float(shares[i]),
+                float(fractions[i]),
             )
         )
     return Profile(tuple(measured), len(ns), threads)

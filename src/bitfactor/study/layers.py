@@ -18,7 +18,7 @@ def describe_layers(model: nn.Module) -> dict[str, Any]:
 
     alpha and weight are histograms: `edges`, one more than `counts`. That of the weight before its sign goes
     as far as the weights do, at most from -3 to 3, with the numbers of those `below` and `above`.
-    `share_outside` is the share of them with |W| > 1, `std` their standard deviation. `spectra` holds
+    `share_outside` is the fraction of them with |W| > 1, `std` their standard deviation. `spectra` holds
     the singular values of each factor, largest first, evenly thinned out where there are many; of a factor
     that several layers share, in the first.
     """

@@ -17,7 +17,7 @@ class Classification:
     headline: str = "accuracy"
 
     def loss(self, outputs: Tensor, target: Target) -> Tensor:
-        """Scores (N, classes), target (N,) or shares of the classes (N, classes) -> mean cross-entropy."""
+        """Scores (N, classes), target (N,) or fractions of the classes (N, classes) -> mean cross-entropy."""
         assert isinstance(target, Tensor)
         return F.cross_entropy(outputs, target)
 
@@ -57,5 +57,5 @@ class TopAccuracy(Metric):
         self.total += len(target)
 
     def compute(self) -> Tensor:
-        """Return the share."""
+        """Return the fraction."""
         return self.correct / self.total

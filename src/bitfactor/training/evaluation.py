@@ -16,7 +16,7 @@ EVALUATION_BATCH = 256
 def evaluate(fabric: Fabric, model: nn.Module, task: Task, batches: Iterable[Batch]) -> dict[str, float]:
     """Return the task's metrics of `model`, in evaluation mode and float32, over `batches`.
 
-    Each process gives its share of the batches and gets the metrics of all.
+    Each process gives its part of the batches and gets the metrics of all.
     """
     model.eval()
     metrics = task.metrics().to(fabric.device)

@@ -73,7 +73,7 @@ def train(
 
     Returns
     -------
-    The last line of the log: epoch, step, loss, learning_rate, flipped (the share of binary weights that
+    The last line of the log: epoch, step, loss, learning_rate, flipped (the fraction of binary weights that
     changed sign in the last step), the task's metrics on the test set, seconds.
 
     Raises
@@ -181,7 +181,7 @@ class _Loop:
             raise TerminatedError(f"{self.run.path}: stopped after step {self.step}, which is saved")
 
     def _train_step(self, inputs: Tensor, target: Target) -> float:
-        """Do a step; returns the share of weights that it flipped if it is an epoch's last one, or else 0."""
+        """Do a step; returns the fraction of weights that it flipped if it is an epoch's last, or else 0."""
         loss, self.stop = self._agreed(self.stepper.loss_of(inputs, target, self.step))
         if not math.isfinite(loss):
             raise self._diverged(f"{loss}, first in {origin(self.stepper.network, inputs)}")

@@ -23,10 +23,10 @@ def soften(
     soft = soft * (1 - smoothing) + smoothing / classes
     if not mixup:
         return inputs, soft
-    share = float(generator.beta(mixup, mixup))
+    fraction = float(generator.beta(mixup, mixup))
     partner = torch.from_numpy(generator.permutation(len(inputs))).to(inputs.device)
-    return _blend(inputs, inputs[partner], share), _blend(soft, soft[partner], share)
+    return _blend(inputs, inputs[partner], fraction), _blend(soft, soft[partner], fraction)
 
 
-def _blend(a: Tensor, b: Tensor, share: float) -> Tensor:
-    return a * share + b * (1 - share)
+def _blend(a: Tensor, b: Tensor, fraction: float) -> Tensor:
+    return a * fraction + b * (1 - fraction)

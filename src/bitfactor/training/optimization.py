@@ -70,7 +70,7 @@ class Optimization:
     label_smoothing: float = 0.0
     """Fraction of the target that is spread over all classes."""
     mixup: float = 0.0
-    """Alpha of mixup: images and targets are blended by a share from Beta(alpha, alpha); 0 is off."""
+    """Alpha of mixup: images and targets are blended by a fraction from Beta(alpha, alpha); 0 is off."""
     teacher: str | None = None
     """Directory of a run of the real-valued network, whose outputs are learned too."""
     teacher_weight: float = 0.5

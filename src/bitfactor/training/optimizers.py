@@ -29,8 +29,8 @@ def learning_rate(plan: Optimization, epoch: float, epochs: int) -> float:
         plateau = min(int(epoch / epochs * plan.plateaus), plan.plateaus - 1)
         falls = plan.min_lr / plan.learning_rate
         return plan.learning_rate * math.pow(falls, plateau / (plan.plateaus - 1))
-    share = (epoch - plan.warmup_epochs) / max(epochs - plan.warmup_epochs, 1e-9)
-    fallen = 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+    fraction = (epoch - plan.warmup_epochs) / max(epochs - plan.warmup_epochs, 1e-9)
+    fallen = 0.5 * (1 + math.cos(math.pi * min(fraction, 1.0)))
     return plan.min_lr + (plan.learning_rate - plan.min_lr) * fallen
 
 
@@ -39,6 +39,6 @@ _OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adam": partial(Adam, fused=
 
 
 def optimizer_of(model: nn.Module, plan: Optimization) -> Optimizer:
-    """Return the optimizer; a group's `rate` is its share of the learning rate, see `parameter_groups`."""
+    """Return the optimizer; a group's `rate` is its fraction of the learning rate, see `parameter_groups`."""
     groups = parameter_groups(model, weight_decay=plan.weight_decay, factor_rate=plan.factor_rate)
     return _OPTIMIZERS[plan.optimizer](groups, lr=plan.learning_rate)

@@ -91,8 +91,8 @@ def _logistic(maps: Tensor, heatmaps: Tensor) -> Tensor:
 
 
 def _softmax(maps: Tensor, heatmaps: Tensor) -> Tensor:
-    shares = F.normalize(heatmaps.flatten(2), p=1, dim=2)
-    return -(shares * maps.flatten(2).log_softmax(2)).sum(2)
+    fractions = F.normalize(heatmaps.flatten(2), p=1, dim=2)
+    return -(fractions * maps.flatten(2).log_softmax(2)).sum(2)
 
 
 _LOSSES: dict[Criterion, Callable[[Tensor, Tensor], Tensor]] = {

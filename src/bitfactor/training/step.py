@@ -147,11 +147,11 @@ class Stepper:
             self.average.update(self.network)
 
     def flips_of_update(self) -> float:
-        """Do as `update` does, and return the share of binary weights that changed sign, mean over layers."""
+        """Do as `update` does, and return the fraction of weights that changed sign, mean over layers."""
         flips = FlipRatio(self.network)
         self.update()
-        shares = list(flips().values())
-        return sum(shares) / len(shares) if shares else 0.0
+        fractions = list(flips().values())
+        return sum(fractions) / len(fractions) if fractions else 0.0
 
     def _prepare(self, step: int) -> None:
         """Set all that depends on the step alone."""
@@ -184,8 +184,8 @@ class Stepper:
         if self.teacher is not None and isinstance(task, Teachable):
             with torch.no_grad(), self.fabric.autocast():
                 taught = self.teacher(inputs)
-            share = self.plan.teacher_weight
-            loss = (1 - share) * loss + share * task.loss(outputs, task.taught(taught.float(), target))
+            fraction = self.plan.teacher_weight
+            loss = (1 - fraction) * loss + fraction * task.loss(outputs, task.taught(taught.float(), target))
         if self.recipe.binarization.orthogonality and not self.recipe.real:
             loss = loss + self.recipe.binarization.orthogonality * orthogonality_penalty(self.network)
         return loss

@@ -26,14 +26,14 @@ def training(view: View, study: Study) -> Chapter | None:
 
 
 def flips(view: View, study: Study) -> Chapter | None:
-    """Return the share of weights that change their sign, by epoch."""
+    """Return the fraction of weights that change their sign, by epoch."""
     panels = panels_by_scale(study, _logged(view, "flipped", 100), baseline=False)
     if not any(panels.values()):
         return None
     figure = bands({"flipped, % of the weights": panels}, "epoch", log_y=True)
     return Chapter(
         "Flips",
-        ["The share of binary weights that change sign in the last step of an epoch; zeros are not drawn."],
+        ["The fraction of weights that change sign in the last step of an epoch; zeros are not drawn."],
         figures=[Figure("flips", figure.encode(), f"{_BAND}{_at(view, study)}.")],
     )
 

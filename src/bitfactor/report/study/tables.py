@@ -177,7 +177,7 @@ def weights(view: View, study: Study) -> Table:
         for row, found in layers.items()
         if found
     ]
-    head = ["row", "standard deviation of W, median of the layers", "share of |W| > 1, mean of the layers"]
+    head = ["row", "standard deviation of W, median of the layers", "fraction of |W| > 1, mean of the layers"]
     return Table(head, rows)
 
 
