@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bitfactor.cli.arguments import parse
+from bitfactor.cli.check import OwnArguments
 from bitfactor.cli.output import print_result
-from bitfactor.cli.own_model import OwnArguments
 from bitfactor.cli.recipe_argument import parse_recipe
 from bitfactor.convert import Summary, binarize_, summary
 from bitfactor.errors import InputError

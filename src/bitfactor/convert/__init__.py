@@ -3,9 +3,9 @@
 from bitfactor.convert.binarization import Binarization
 from bitfactor.convert.binarize import binarize_
 from bitfactor.convert.groups import group_by_shape
+from bitfactor.convert.layers import PlannedLayer
 from bitfactor.convert.parameter_groups import parameter_groups
 from bitfactor.convert.plan import Plan
-from bitfactor.convert.planned import PlannedLayer
 from bitfactor.convert.summary import Summary, SummaryRow, summary
 
 __all__ = [

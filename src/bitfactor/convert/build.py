@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.convert.binarization import Binarization
-from bitfactor.convert.layers import BINARY_FORMS
+from bitfactor.convert.layers import BINARY_FORMS, PlannedLayer
 from bitfactor.convert.plan import Plan
-from bitfactor.convert.planned import PlannedLayer
 from bitfactor.decompositions import LAYERWISE, Latent, build_bank, build_shared
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer

@@ -1,8 +1,9 @@
-"""Which layers of a model can turn binary, and which of them a pattern names."""
+"""Which layers of a model can turn binary, which of them a pattern names, and what a plan says of one."""
 
 import fnmatch
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from torch import nn
 
@@ -72,3 +73,26 @@ def expect_matches(argument: str, patterns: Sequence[str], names: Iterable[str])
             )
         found.update(matching)
     return found
+
+
+@dataclass(frozen=True)
+class PlannedLayer:
+    """One layer's fate.
+
+    `bank` and `place` say where in which bank its weight stands, `rank` the rank of each mode. Bytes: of the
+    weight in float32; of what it is made of in training, for a bank at the first of its layers; of its signs
+    in the file.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    binary: bool
+    reason: str
+    latent: str = ""
+    rank: tuple[int, ...] = ()
+    bank: str = ""
+    place: tuple[int, ...] = ()
+    scale: str = ""
+    weight_bytes: int = 0
+    latent_bytes: int | None = None
+    packed_bytes: int = 0

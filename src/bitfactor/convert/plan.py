@@ -10,13 +10,13 @@ from bitfactor.convert.binarization import Binarization
 from bitfactor.convert.ends import bypassed, ends_of
 from bitfactor.convert.groups import Grid, check_groups, groups_of, places
 from bitfactor.convert.layers import (
+    PlannedLayer,
     can_turn_binary,
     expect_matches,
     names_matching,
     weight_layers,
     weight_shape,
 )
-from bitfactor.convert.planned import PlannedLayer
 from bitfactor.convert.sizes import grows, size_warnings, with_sizes
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from bitfactor.convert.binarization import Binarization
-from bitfactor.convert.layers import weight_shape
-from bitfactor.convert.planned import PlannedLayer
+from bitfactor.convert.layers import PlannedLayer, weight_shape
 from bitfactor.decompositions import JOINT, LAYERWISE, Latent, Rank
 from bitfactor.errors import InputError
 from bitfactor.format.bits import words_for
