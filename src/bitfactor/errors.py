@@ -19,7 +19,7 @@ class InputError(ValueError):
 
     def __init__(self, where: object, *, expected: str, found: str, fix: str) -> None:
         super().__init__(f"{where}: expected {expected}, found {found}; {fix}")
-        self.expected, self.found = expected, found
+        self.expected, self.found, self.fix = expected, found, fix
 
 
 def near_matches(name: str, known: Iterable[str]) -> str:

@@ -141,10 +141,11 @@ class _Work:
     started: float = field(default_factory=time.perf_counter)
 
     def find(self, pixels: NDArray[np.uint8], name: str) -> _Points:
-        if self.box is not None:
-            _expect_inside(self.box, pixels, name)
         before = time.perf_counter()
-        pose = self.finder(pixels, self.box)
+        try:
+            pose = self.finder(pixels, self.box)
+        except InputError as error:
+            raise InputError(name, expected=error.expected, found=error.found, fix=error.fix) from error
         self.finding += time.perf_counter() - before
         self.frames += 1
         return pose
@@ -210,14 +211,3 @@ def _write(path: Path, pixels: NDArray[np.uint8]) -> None:
     assert known
     with replacing(path) as temporary:
         temporary.write_bytes(data.tobytes())
-
-
-def _expect_inside(box: Box, pixels: NDArray[np.uint8], name: str) -> None:
-    left, top, width, height = box
-    if left >= pixels.shape[1] or top >= pixels.shape[0] or left + width <= 0 or top + height <= 0:
-        raise InputError(
-            f"--box for {name}",
-            expected=f"a box that meets the image, {pixels.shape[1]} x {pixels.shape[0]} pixels",
-            found=",".join(f"{value:g}" for value in box),
-            fix="give left, top, width and height in pixels",
-        )

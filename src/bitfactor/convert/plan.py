@@ -76,7 +76,7 @@ def make_plan(
     planned = [_planned(name, layer, real, banks, binarization) for name, layer in layers.items()]
     planned = with_sizes(planned, binarization)
     dead = [] if example is None else dead_layers(model, binary, example, training=True)
-    return Plan(tuple(planned), (*dead, *size_warnings(planned, binarization)))
+    return Plan(tuple(planned), (*dead, *size_warnings(planned)))
 
 
 def _real_layers(

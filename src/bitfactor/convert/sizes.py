@@ -78,7 +78,7 @@ def _ranks(latent: Latent | None) -> tuple[int, ...]:
     return () if core is None else tuple(core.shape)
 
 
-def size_warnings(planned: Sequence[PlannedLayer], binarization: Binarization) -> list[str]:
+def size_warnings(planned: Sequence[PlannedLayer]) -> list[str]:
     """Return what is to be said of latents that outweigh their layers, and which rank would do."""
     large = [
         layer

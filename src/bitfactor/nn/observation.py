@@ -59,4 +59,4 @@ def _fraction(calls: Sequence[Tensor]) -> float:
     """Return the fraction of channels that are constant in all calls of a layer."""
     if not calls or not calls[0].numel() or len({call.shape for call in calls}) > 1:
         return 0.0
-    return float(torch.stack(list(calls)).float().mean())
+    return float(torch.stack(list(calls)).all(0).float().mean())
