@@ -10,6 +10,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -17,66 +18,24 @@
 #include <string>
 #include <vector>
 
+#include "instruction.h"
 #include "kernels.h"
 #include "pack.h"
 #include "thread_pool.h"
 
 namespace bitfactor {
 
-// Where a value lies, and its size: float rows, or signs.
-struct Buffer {
-    size_t offset;
-    int pixels, channels;
-    bool signs;
-};
-
-struct ByteMap;
-
 class Program {
   public:
     Program(const KernelSet& kernels, int threads, size_t arena_bytes);
 
-    // The input (channels, pixels) and the outputs, (channels, pixels) of float; signs are given as -1 and
-    // +1.
-    void set_input(const Buffer& buffer) { input_ = buffer; }
-    void add_output(const Buffer& buffer) { outputs_.push_back(buffer); }
-
     // From now on convolutions of real numbers may be sums of products of bfloat16, where the set has them.
     void allow_bfloat16(int parts) { bfloat16_parts_ = parts; }
 
-    // Weights are (groups * out_channels, kh, kw, in_channels or words), biases (groups * out_channels).
-    // What a layer `apart` has laid out is still there when the next one runs.
-    void conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
-              const float* weight, const float* bias, bool apart);
-    // `words` 32-bit words of weight hold the `in_channels` signs of a group; unused bits are 0.
-    void binary_conv(size_t source, const Window& window, int groups, int in_channels, int out_channels,
-                     int words, const uint32_t* weight, int pad_value);
-    void max_pool(size_t source, const Pool& pool);
-    // Of the map that the last step stores as its last stage, and that nothing else reads. It is a part of
-    // the map at a time, at offset 0 of other memory than the arena, as are all buffers of that step's
-    // stages.
-    void max_pool_of_last(const Pool& pool);
-    void avg_pool(size_t source, const Pool& pool);
-    // Repeats each pixel scale_h times down and scale_w times to the right.
-    void upsample_nearest(size_t source, int in_h, int in_w, int channels, int scale_h, int scale_w);
-    void global_avg_pool(const Buffer& source);
-    void flatten(const Buffer& source);
-    // The result's number i, in the order (pixels, channels), is number indices[i] of the source.
-    void gather(size_t source, int pixels, int channels, const int32_t* indices);
-    // The channels of several maps, one behind the other.
-    void concat(const std::vector<Buffer>& sources);
-    void softmax(const Buffer& source);
-    // No operation of its own: the stages take their rows from a buffer.
-    void pointwise(const Buffer& source);
-    // From now on step `index`, of as many pixels, runs within the last one: what it stores of the pixels of
-    // a strip, just before that strip, is still in the cache when the last one adds it.
-    void run_within_last(size_t index);
-
-    // Adds a stage to the last step. Parameters are copied.
-    void stage(Stage::Kind kind);
-    void stage(Stage::Kind kind, const Buffer& buffer);
-    void stage(Stage::Kind kind, size_t buffer, const float* a, size_t a_size, const float* b);
-    void clip(float lower, float upper);
+    // A step, a stage of the last step, the input (channels, pixels), or an output, (channels, pixels) of
+    // float; signs are given as -1 and +1. Throws std::invalid_argument where the core does not know the
+    // kind.
+    void add(const Instruction& instruction);
 
     // x (samples, input) -> outs[i] (samples, output i). False, and the outputs mean nothing, if x holds NaN
     // or infinity. May be called from several threads at once.
@@ -90,20 +49,14 @@ class Program {
     const Buffer& input() const { return input_; }
     const std::vector<Buffer>& outputs() const { return outputs_; }
 
-  private:
+    // What follows is for the kinds of step.
+
     // What a worker needs for a sample: the arena, which it has in common with the others, and its scratch.
     struct Workspace {
         char* arena;
         AlignedVector<const void*> pointers;
         AlignedVector<float> rows, band;
     };
-    // The memory of one sample on its way through the program.
-    struct Team {
-        AlignedVector<char> arena;
-        std::vector<Workspace> workers;
-    };
-    class Sample;
-    class Loan;
     // Fills rows (count, channels) for the pixels first ... first + count, or returns where they already
     // stand.
     using Rows = std::function<const float*(Workspace&, int first, int count)>;
@@ -118,7 +71,7 @@ class Program {
         Rows rows;
         int pixels, channels, strip;
         int piece;    // the pixels that a worker takes at once, where the step is shared
-        double work;  // see worth_sharing
+        double work;  // see steps/step.h
         std::vector<Stage> stages;
         TileLayout tile_layout;
         std::shared_ptr<const Step> within;
@@ -133,29 +86,65 @@ class Program {
     // A layer of one pixel, of which `compute` makes vectors first ... first + count of `lanes` channels.
     using Vectors = std::function<void(Workspace&, int first, int count, float* row)>;
     void add_row(const std::string& kernel, int channels, int lanes, double operands, const Vectors& compute);
-    void tile_conv(size_t source, const Window& window, const ByteMap& layout, int out_channels, int words,
-                   const uint32_t* weight);
-    void run_conv(size_t source, const Window& window, int in_channels, int out_channels, const float* weight,
-                  const float* bias, bool apart);
+    // The rows of the last step are those of tiles.
     void by_tiles(int out_w, int pitch, bool sums);
+    // A stage of the last step; parameters are copied.
+    void stage(Stage::Kind kind);
+    void stage(Stage::Kind kind, const Buffer& buffer);
+    void stage(Stage::Kind kind, size_t buffer, const float* a, size_t a_size, const float* b);
+
+    Step& last() { return steps_.back(); }
+    // The last step, for one that runs it.
+    std::shared_ptr<Step> take_last();
+    // Memory behind the arena that is used for nothing else.
     size_t reserve(size_t bytes);
-    size_t regroup(size_t source, int pixels, int groups, int channels);
+    // Scratch of a worker that is at least so large.
+    void need_pointers(size_t count) { pointer_count_ = std::max(pointer_count_, count); }
+    void need_rows(size_t floats) { row_floats_ = std::max(row_floats_, floats); }
+    void need_band(size_t floats) { band_floats_ = std::max(band_floats_, floats); }
+    // Memory at `scratch`, behind the arena, that all layers use in turn.
+    void need_scratch(size_t bytes) { scratch_bytes_ = std::max(scratch_bytes_, bytes); }
+    size_t scratch() const { return arena_bytes_; }
+
+    const KernelSet& kernels() const { return kernels_; }
+    int workers() const { return static_cast<int>(threads_.workers()); }
+    int bfloat16_parts() const { return bfloat16_parts_; }
+    // The same for each worker.
+    int piece_of(int pixels, int multiple) const;
+    void run_strip(const Step& step, int first, int count, Workspace& workspace, char* arena) const;
+
+    // The last step is a shortcut: once the next one is there, it runs within that, which has as many pixels.
+    // What it stores of the pixels of a strip, just before that strip, is still in the cache when it is
+    // added.
+    void end_shortcut() { shortcut_ = steps_.size() - 1; }
+    void run_shortcut_within_last();
+
+    void set_input(const Buffer& buffer) { input_ = buffer; }
+    void add_output(const Buffer& buffer) { outputs_.push_back(buffer); }
+
+  private:
+    // The memory of one sample on its way through the program.
+    struct Team {
+        AlignedVector<char> arena;
+        std::vector<Workspace> workers;
+    };
+    class Sample;
+    class Loan;
+
     std::unique_ptr<Team> new_team() const;
     void prepare(size_t samples);
     bool is_worth_sharing(double work) const;
-    int piece_of(int pixels, int multiple) const;
     void run_strips(const Step& step, int first, int last, Workspace& workspace, char* arena) const;
-    void run_strip(const Step& step, int first, int count, Workspace& workspace, char* arena) const;
     void finish(const Step& step, const float* rows, int first, int count, char* arena) const;
     void store_output(const Buffer& output, const char* arena, float* out) const;
 
     const KernelSet& kernels_;
-    size_t arena_bytes_, pointer_count_ = 0, row_floats_ = 0, band_floats_ = 0, tile_bytes_ = 0;
+    size_t arena_bytes_, pointer_count_ = 0, row_floats_ = 0, band_floats_ = 0, scratch_bytes_ = 0;
     int bfloat16_parts_ = 0;
     Buffer input_{};
     std::vector<Buffer> outputs_;
     std::vector<Step> steps_;
-    bool shares_steps_ = false;
+    size_t shortcut_ = 0;
     std::deque<AlignedVector<float>> parameters_;
     std::mutex mutex_;
     std::vector<std::unique_ptr<Team>> idle_;

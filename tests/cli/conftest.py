@@ -7,7 +7,7 @@ import pytest
 from bitfactor.cli import main
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, Value
 from bitfactor.format.file import golden_input, save
-from bitfactor.runtime import reference
+from bitfactor.format.graph import run
 
 SKELETON = Skeleton(("left_hand", "right_hand", "head"), ((0, 1),), ((0, 2), (1, 2)))
 COLOURS = ((220, 20, 20), (20, 220, 20), (20, 20, 220))
@@ -24,7 +24,7 @@ def dots_file(tmp_path_factory):
         Value("x", (3, 64, 64), "float32"), (Node("maps", "conv2d", ("x",), attributes, tensors),), ("maps",)
     )
     spec = InputSpec((64, 64), (64, 64), (0.0,) * 3, (1.0,) * 3)
-    golden = reference.run(graph, golden_input(graph.input.shape))
+    golden = run(graph, golden_input(graph.input.shape))
     path = tmp_path_factory.mktemp("dots") / "dots.safetensors"
     save(path, ModelFile(graph, golden, spec, skeleton=SKELETON))
     return path

@@ -17,7 +17,7 @@ from bitfactor.bench.engines.with_torch import Baseline
 from bitfactor.cli import main
 from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save
 from bitfactor.format.file import golden_input
-from bitfactor.runtime import reference
+from bitfactor.format.graph import run
 
 RNG = np.random.default_rng(0)
 WINDOW = {"dilation": (1, 1), "groups": 1}
@@ -70,13 +70,13 @@ def network() -> Graph:
 @pytest.fixture(scope="module")
 def file(network, tmp_path_factory):
     path = tmp_path_factory.mktemp("bench") / "net.safetensors"
-    save(path, ModelFile(network, reference.run(network, golden_input(network.input.shape))))
+    save(path, ModelFile(network, run(network, golden_input(network.input.shape))))
     return path
 
 
 def test_the_baseline_is_real_valued_and_has_the_same_layers(network):
     baseline = full_precision(network)
-    assert {value.kind for value in baseline.values.values()} == {"float32"}
+    assert {value.dtype for value in baseline.values.values()} == {"float32"}
     assert [node.op for node in baseline.nodes].count("conv2d") == 3
     assert "scale" not in {node.op for node in baseline.nodes}
     assert baseline.values[baseline.outputs[0]].shape == network.values[network.outputs[0]].shape
@@ -85,7 +85,7 @@ def test_the_baseline_is_real_valued_and_has_the_same_layers(network):
 def test_torch_and_onnx_compute_the_baseline(network):
     x = floats(1, 16, 8, 8)
     baseline = full_precision(network)
-    (expected,) = reference.run(baseline, x)
+    (expected,) = run(baseline, x)
     (in_torch,) = Baseline(baseline)(torch.from_numpy(x))
     np.testing.assert_allclose(in_torch.numpy(), expected, atol=1e-5)
     session = onnxruntime.InferenceSession(onnx_baseline(network).SerializeToString())
@@ -103,8 +103,8 @@ KINDS = {
 def test_engines_run(network, engine):
     engines = engines_of(engine, network, floats(1, 16, 8, 8), threads=1)
     assert [name.split()[-1] for name in engines] == KINDS[engine]
-    for run in engines.values():
-        outputs = run()
+    for infer in engines.values():
+        outputs = infer()
         (found,) = outputs.values() if hasattr(outputs, "values") else outputs
         assert torch.as_tensor(found).float().isfinite().all()
 

@@ -9,9 +9,9 @@ from bitfactor.convert import Binarization, binarize_
 from bitfactor.exporter.fold import fold, fold_affine, fold_signs, remove_dead
 from bitfactor.exporter.lower import lower
 from bitfactor.format import Graph, Node, Value
+from bitfactor.format.graph import run
 from bitfactor.models import ResNet
 from bitfactor.nn import LearnedScale
-from bitfactor.runtime import reference
 
 
 def randomised(model, seed=0):
@@ -41,14 +41,14 @@ def lowered():
 def test_a_value_with_two_readers_keeps_its_second_affine(lowered):
     """The stem feeds a shortcut and a BatchNorm; only the stem's own BatchNorm may go into its weight."""
     x = np.random.default_rng(0).standard_normal((2, 1, 8, 8)).astype(np.float32)
-    (expected,), (found,) = reference.run(lowered, x), reference.run(fold_affine(lowered)[0], x)
+    (expected,), (found,) = run(lowered, x), run(fold_affine(lowered)[0], x)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     assert [n.op for n in fold_affine(lowered)[0].nodes[:2]] == ["conv2d", "affine"]
 
 
 def test_thresholds_leave_every_bit(lowered):
     x = np.random.default_rng(0).standard_normal((2, 1, 8, 8)).astype(np.float32)
-    for expected, found in zip(reference.run(lowered, x), reference.run(fold_signs(lowered), x), strict=True):
+    for expected, found in zip(run(lowered, x), run(fold_signs(lowered), x), strict=True):
         np.testing.assert_array_equal(found, expected)
 
 

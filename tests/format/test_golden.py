@@ -13,8 +13,9 @@ import pytest
 
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, Value, load, pack_signs, save
 from bitfactor.format.file import FORMAT_VERSION, golden_input
-from bitfactor.format.graph import OPS
-from bitfactor.runtime import Session, instruction_sets, reference
+from bitfactor.format.graph import run
+from bitfactor.format.operations import OPERATIONS
+from bitfactor.runtime import Session, instruction_sets
 
 FOLDER = Path(__file__).parent / "golden"
 SHAPE, OTHER_SHAPE = (3, 8, 6), (3, 12, 10)
@@ -109,7 +110,7 @@ def golden_model():
     graph = Graph(Value("x", SHAPE, "float32"), tuple(nodes), ("classes", "maps"))
     return ModelFile(
         graph,
-        reference.run(graph, golden_input(SHAPE)),
+        run(graph, golden_input(SHAPE)),
         InputSpec((8, 6), (10, 8), (0.5, 0.4, 0.3), (0.25, 0.2, 0.2)),
         ("circle", "square", "star", "line", "point"),
         Skeleton(("head", "left_hand", "right_hand", "hip"), ((1, 2),), ((0, 1), (0, 2), (0, 3))),
@@ -156,7 +157,7 @@ def test_it_does_what_it_did(version, isa):
 
 def test_the_newest_holds_every_operation_and_all_that_a_file_can_hold():
     model = load(path_of(FORMAT_VERSION))
-    assert {node.op for node in model.graph.nodes} == OPS.keys()
+    assert {node.op for node in model.graph.nodes} == OPERATIONS.keys()
     types = {node.tensors["weight"].dtype for node in model.graph.nodes if "weight" in node.tensors}
     assert types == {np.dtype(name) for name in ("float32", "float16", "int8", "uint64")}
     for part in ("input_spec", "labels", "skeleton", "provenance", "other_shapes", "report"):

@@ -5,7 +5,7 @@ import pytest
 
 from bitfactor.errors import InputError
 from bitfactor.format import Graph, Node, Value
-from bitfactor.format.graph import OPS
+from bitfactor.format.operations import OPERATIONS
 
 X = Value("x", (4, 6, 6), "float32")
 SLIDING = {"stride": (2, 2), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
@@ -24,8 +24,8 @@ def graph_of(*nodes, outputs=("y",)):
     return Graph(X, nodes, outputs)
 
 
-def test_shapes_and_kinds_are_derived(graph):
-    assert {name: (value.shape, value.kind) for name, value in graph.values.items()} == {
+def test_shapes_and_dtypes_are_derived(graph):
+    assert {name: (value.shape, value.dtype) for name, value in graph.values.items()} == {
         "x": ((70, 8, 8), "float32"),
         "sign": ((70, 8, 8), "bit"),
         "conv": ((3, 8, 8), "int32"),
@@ -37,7 +37,7 @@ def test_a_strided_window_is_floored():
     assert graph_of(conv()).values["y"].shape == (8, 3, 3)
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", OPERATIONS)
 def test_every_operation_states_what_it_misses(op):
     with pytest.raises(InputError, match=r"node 'y' \(" + op):
         graph_of(Node("y", op, ()))
@@ -63,20 +63,20 @@ def test_every_operation_states_what_it_misses(op):
         ),
         ([Node("y", "scale", ("x",), {}, {"alpha": np.zeros(3, np.float32)})], "alpha shaped"),
         ([conv(), Node("z", "add", ("x", "y"))], "two inputs of one shape"),
-        ([Node("y", "binary_linear", ("x",), {}, {"weight": np.zeros((2, 1), np.uint64)})], "of kind bit"),
+        ([Node("y", "binary_linear", ("x",), {}, {"weight": np.zeros((2, 1), np.uint64)})], "of dtype bit"),
         ([conv(tensors=small_conv())], r"'bias', 'step', 'w"),
         (
             [conv(tensors=small_conv() | {"step": np.zeros(7, np.float32)})],
             r"step shaped \(8,\), found \(7,\)",
         ),
-        ([conv(), Node("z", "multiply", ("x", "y"))], "or one number per channel"),
+        ([conv(), Node("z", "multiply", ("x", "y"))], "or one value per channel"),
         ([conv(), Node("z", "concat", ("x", "y"))], "differ in their channels alone"),
         ([Node("y", "clip", ("x",), {"lower": 1.0, "upper": 0.0})], "lower and upper as numbers"),
         ([Node("y", "clip", ("x",), {"lower": 0.0, "upper": np.inf})], "lower and upper as numbers"),
-        ([Node("y", "reshape", ("x",), {"shape": (4, 35)})], "a shape of 144 numbers"),
-        ([Node("y", "reshape", ("x",), {"shape": (-4, -36)})], "a shape of 144 numbers"),
-        ([Node("y", "reshape", ("x",), {"shape": (-1, -1)})], "a shape of 144 numbers"),
-        ([Node("y", "reshape", ("x",), {"shape": (5, -1)})], "a shape of 144 numbers"),
+        ([Node("y", "reshape", ("x",), {"shape": (4, 35)})], "a shape of 144 elements"),
+        ([Node("y", "reshape", ("x",), {"shape": (-4, -36)})], "a shape of 144 elements"),
+        ([Node("y", "reshape", ("x",), {"shape": (-1, -1)})], "a shape of 144 elements"),
+        ([Node("y", "reshape", ("x",), {"shape": (5, -1)})], "a shape of 144 elements"),
         ([Node("y", "reshape", ("x",), {"shape": (4, 36.0)})], "a shape as integers"),
         ([Node("y", "permute", ("x",), {"order": (0, 1, 1)})], "each of the axes 0 to 2 once"),
         ([Node("y", "slice", ("x",), {"range": (1, 2, 2, 1)})], "inside"),

@@ -39,24 +39,40 @@ void expect(bool condition, const char* what) {
 
 constexpr int side = 24, channels = 64, pixels = side * side, numbers = pixels * channels;
 
+Argument integers(const std::vector<int64_t>& values) {
+    return {Argument::int64, {static_cast<int64_t>(values.size())}, values.data()};
+}
+Argument floats(const std::vector<float>& values) {
+    return {Argument::float32, {static_cast<int64_t>(values.size())}, values.data()};
+}
+
 // Signs, a binary 3x3 convolution, a sum and a mean: steps that are shared, and one that is not.
 void build(Program& program) {
-    const size_t bits = numbers * sizeof(float), sums = bits + pixels * 8,
-                 mean = sums + numbers * sizeof(float);
-    const Buffer input{0, pixels, channels, false}, out{sums, pixels, channels, false};
+    const int64_t bits = numbers * sizeof(float), sums = bits + pixels * 8, mean = sums + bits;
+    const std::vector<int64_t> input{0, pixels, channels, 0}, signs{bits, pixels, channels, 1};
+    const std::vector<int64_t> out{sums, pixels, channels, 0}, means{mean, 1, channels, 0};
+    const std::vector<int64_t> source{bits}, groups{1}, in_channels{channels}, pad_value{0};
+    const std::vector<int64_t> window{side, side, side, side, 3, 3, 1, 1, 1, 1, 1, 1};
     const std::vector<float> ones(channels, 1.0f), zeros(channels, 0.0f);
     std::vector<uint32_t> weight(channels * 9 * 2);
     for (size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<uint32_t>(i * 2654435761u);
-    const Window window{side, side, side, side, 3, 3, 1, 1, 1, 1, 1, 1};
-    program.set_input(input);
-    program.pointwise(input);
-    program.stage(Stage::signs, bits, ones.data(), channels, zeros.data());
-    program.binary_conv(bits, window, 1, channels, channels, 2, weight.data(), 0);
-    program.stage(Stage::store, out);
-    program.global_avg_pool(out);
-    program.stage(Stage::store, Buffer{mean, 1, channels, false});
-    program.add_output(out);
-    program.add_output(Buffer{mean, 1, channels, false});
+    const Argument packed{Argument::uint32, {channels, 3, 3, 2}, weight.data()};
+    program.add({"input", {{"buffer", integers(input)}}});
+    program.add({"pointwise", {{"source", integers(input)}}});
+    program.add(
+        {"signs", {{"buffer", integers(signs)}, {"direction", floats(ones)}, {"threshold", floats(zeros)}}});
+    program.add({"binary_conv",
+                 {{"source", integers(source)},
+                  {"window", integers(window)},
+                  {"groups", integers(groups)},
+                  {"in_channels", integers(in_channels)},
+                  {"weight", packed},
+                  {"pad_value", integers(pad_value)}}});
+    program.add({"store", {{"buffer", integers(out)}}});
+    program.add({"global_avg_pool", {{"source", integers(out)}}});
+    program.add({"store", {{"buffer", integers(means)}}});
+    program.add({"output", {{"buffer", integers(out)}}});
+    program.add({"output", {{"buffer", integers(means)}}});
 }
 
 struct Batch {

@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,6 +24,7 @@ namespace bitfactor {
 namespace {
 
 struct Array {
+    Argument::Type type;
     std::vector<int64_t> shape;
     std::vector<char> bytes;
 
@@ -39,16 +39,14 @@ struct Array {
 };
 
 struct Call {
-    std::string method;
+    std::string kind;
     std::map<std::string, Array> arguments;
 
-    const Array& operator[](const char* name) const {
-        const auto found = arguments.find(name);
-        if (found == arguments.end()) throw std::runtime_error(method + " without " + name);
-        return found->second;
-    }
-    int integer(const char* name, int index = 0) const {
-        return static_cast<int>((*this)[name].as<int64_t>()[index]);
+    Instruction instruction() const {
+        std::map<std::string, Argument> given;
+        for (const auto& [name, array] : arguments)
+            given[name] = {array.type, array.shape, array.bytes.data()};
+        return {kind, given};
     }
 };
 
@@ -108,6 +106,7 @@ class Reader {
 
     Array array() {
         Array result;
+        result.type = static_cast<Argument::Type>(integer());
         result.shape.resize(static_cast<size_t>(integer()));
         for (int64_t& size : result.shape) size = integer();
         result.bytes = bytes();
@@ -126,110 +125,9 @@ class Reader {
     std::ifstream file_;
 };
 
-Buffer buffer_at(const Call& call, const char* name, int index = 0) {
-    const int64_t* numbers = call[name].as<int64_t>() + 4 * index;
-    return {static_cast<size_t>(numbers[0]), static_cast<int>(numbers[1]), static_cast<int>(numbers[2]),
-            numbers[3] != 0};
-}
-
-Window window_of(const Call& call, const char* name) {
-    const auto at = [&](int i) { return call.integer(name, i); };
-    return {at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9), at(10), at(11)};
-}
-
-Pool pool_of(const Call& call) {
-    const auto at = [&](int i) { return call.integer("pool", 12 + i); };
-    return {window_of(call, "pool"), at(0), at(3) != 0, at(1), at(2)};
-}
-
-size_t source_of(const Call& call) { return static_cast<size_t>(call["source"].as<int64_t>()[0]); }
-
-int size_at(const Call& call, const char* name, int axis) {
-    return static_cast<int>(call[name].shape[static_cast<size_t>(axis)]);
-}
-
-void conv(Program& program, const Call& call) {
-    const int groups = call.integer("groups");
-    program.conv(source_of(call), window_of(call, "window"), groups, size_at(call, "weight", 3),
-                 size_at(call, "weight", 0) / groups, call["weight"].as<float>(), call["bias"].as<float>(),
-                 call.integer("apart"));
-}
-
-void binary_conv(Program& program, const Call& call) {
-    const int groups = call.integer("groups");
-    program.binary_conv(source_of(call), window_of(call, "window"), groups, call.integer("in_channels"),
-                        size_at(call, "weight", 0) / groups, size_at(call, "weight", 3),
-                        call["weight"].as<uint32_t>(), call.integer("pad_value"));
-}
-
-void concat(Program& program, const Call& call) {
-    std::vector<Buffer> sources;
-    const int count = static_cast<int>(call["sources"].size<int64_t>() / 4);
-    for (int i = 0; i < count; ++i) sources.push_back(buffer_at(call, "sources", i));
-    program.concat(sources);
-}
-
-void upsample_nearest(Program& program, const Call& call) {
-    program.upsample_nearest(source_of(call), call.integer("in_size"), call.integer("in_size", 1),
-                             call.integer("channels"), call.integer("scale"), call.integer("scale", 1));
-}
-
-void gather(Program& program, const Call& call) {
-    program.gather(source_of(call), size_at(call, "indices", 0), size_at(call, "indices", 1),
-                   call["indices"].as<int32_t>());
-}
-
-void stage(Program& program, Stage::Kind kind, const Call& call, const char* a) {
-    program.stage(kind, 0, call[a].as<float>(), call[a].size<float>(), nullptr);
-}
-
-void affine(Program& program, const Call& call) {
-    program.stage(Stage::affine, 0, call["scale"].as<float>(), call["scale"].size<float>(),
-                  call["shift"].as<float>());
-}
-
-void signs(Program& program, const Call& call) {
-    program.stage(Stage::signs, buffer_at(call, "buffer").offset, call["direction"].as<float>(),
-                  call["direction"].size<float>(), call["threshold"].as<float>());
-}
-
-using Method = std::function<void(Program&, const Call&)>;
-
-const std::map<std::string, Method> methods = {
-    {"set_input", [](Program& p, const Call& c) { p.set_input(buffer_at(c, "buffer")); }},
-    {"add_output", [](Program& p, const Call& c) { p.add_output(buffer_at(c, "buffer")); }},
-    {"conv", conv},
-    {"binary_conv", binary_conv},
-    {"max_pool", [](Program& p, const Call& c) { p.max_pool(source_of(c), pool_of(c)); }},
-    {"max_pool_of_last", [](Program& p, const Call& c) { p.max_pool_of_last(pool_of(c)); }},
-    {"avg_pool", [](Program& p, const Call& c) { p.avg_pool(source_of(c), pool_of(c)); }},
-    {"upsample_nearest", upsample_nearest},
-    {"global_avg_pool", [](Program& p, const Call& c) { p.global_avg_pool(buffer_at(c, "source")); }},
-    {"flatten", [](Program& p, const Call& c) { p.flatten(buffer_at(c, "source")); }},
-    {"gather", gather},
-    {"concat", concat},
-    {"softmax", [](Program& p, const Call& c) { p.softmax(buffer_at(c, "source")); }},
-    {"pointwise", [](Program& p, const Call& c) { p.pointwise(buffer_at(c, "buffer")); }},
-    {"run_within_last", [](Program& p, const Call& c) { p.run_within_last(c.integer("index")); }},
-    {"scale", [](Program& p, const Call& c) { stage(p, Stage::scale, c, "alpha"); }},
-    {"affine", affine},
-    {"relu", [](Program& p, const Call&) { p.stage(Stage::relu); }},
-    {"prelu", [](Program& p, const Call& c) { stage(p, Stage::prelu, c, "slope"); }},
-    {"clip", [](Program& p, const Call& c) { p.clip(*c["lower"].as<float>(), *c["upper"].as<float>()); }},
-    {"sigmoid", [](Program& p, const Call&) { p.stage(Stage::sigmoid); }},
-    {"add", [](Program& p, const Call& c) { p.stage(Stage::add, buffer_at(c, "buffer")); }},
-    {"multiply", [](Program& p, const Call& c) { p.stage(Stage::multiply, buffer_at(c, "buffer")); }},
-    {"store", [](Program& p, const Call& c) { p.stage(Stage::store, buffer_at(c, "buffer")); }},
-    {"signs", signs},
-};
-
 std::unique_ptr<Program> build(const Case& recorded, const KernelSet& set) {
     auto program = std::make_unique<Program>(set, 2, recorded.arena_bytes);
-    for (const Call& call : recorded.calls) {
-        const auto method = methods.find(call.method);
-        if (method == methods.end()) throw std::runtime_error("no method " + call.method);
-        method->second(*program, call);
-    }
+    for (const Call& call : recorded.calls) program->add(call.instruction());
     return program;
 }
 

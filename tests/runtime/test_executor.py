@@ -12,7 +12,8 @@ from bitfactor.errors import InputError
 from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save
 from bitfactor.format.cost import total
 from bitfactor.format.file import golden_input
-from bitfactor.runtime import Session, cores, instruction_sets, reference
+from bitfactor.format.graph import run
+from bitfactor.runtime import Session, cores, instruction_sets
 from bitfactor.runtime.session import NativeRunner
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +45,7 @@ def network(channels: int, height: int, width: int, blocks: int = 2) -> Graph:
 def path(tmp_path_factory) -> Path:
     graph = network(64, 14, 11)
     path = tmp_path_factory.mktemp("models") / "net.safetensors"
-    save(path, ModelFile(graph, reference.run(graph, golden_input(graph.input.shape))))
+    save(path, ModelFile(graph, run(graph, golden_input(graph.input.shape))))
     return path
 
 
@@ -91,7 +92,7 @@ def test_threads_share_an_image_and_the_outputs_of_one_pixel(isa, precision):
     for threads in (2, 3):
         np.testing.assert_array_equal(NativeRunner(graph, isa, threads, precision)(x)[0], one)
     if precision == "highest":
-        np.testing.assert_array_equal(one, reference.run(graph, x)[0])
+        np.testing.assert_array_equal(one, run(graph, x)[0])
 
 
 @pytest.mark.parametrize("isa", instruction_sets())
@@ -118,6 +119,7 @@ def test_allocations_exceptions_and_callers_at_once(tmp_path):
     (tmp_path / "kernel_sets.inc").write_text("SET(scalar)\n")
     sources = [
         *(file for file in native.glob("*.cpp") if file.name != "bindings.cpp"),
+        *(native / "steps").glob("*.cpp"),
         native / "isa/scalar.cpp",
     ]
     flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-pthread", f"-I{native}", f"-I{tmp_path}"]

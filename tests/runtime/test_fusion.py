@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitfactor.format import Graph, Node, Value, pack_signs
-from bitfactor.runtime import build, instruction_sets, reference
+from bitfactor.format.graph import run
+from bitfactor.runtime import instruction_sets, program
 from bitfactor.runtime.plan import plan
 from bitfactor.runtime.session import runner
 
@@ -120,7 +121,7 @@ def expect_equal(found: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...]
 def test_any_graph(isa, graph, n):
     x = samples(graph, n)
     with np.errstate(over="ignore", invalid="ignore"):
-        expected = reference.run(graph, x)
+        expected = run(graph, x)
     expect_equal(runner(graph, isa)(x), expected)
 
 
@@ -129,7 +130,7 @@ def test_any_graph(isa, graph, n):
 def test_residual_network(isa, channels):
     graph = residual(channels)
     x = samples(graph, 2)
-    expect_equal(runner(graph, isa)(x), reference.run(graph, x))
+    expect_equal(runner(graph, isa)(x), run(graph, x))
 
 
 def test_residual_block_keeps_its_sum_and_its_signs_in_one_step():
@@ -145,7 +146,7 @@ def test_residual_block_keeps_its_sum_and_its_signs_in_one_step():
 
 def test_the_stream_of_shortcuts_stays_in_one_place():
     """So the arena does not grow with depth: input, stream and two maps of signs."""
-    one, many = (build._place(graph, plan(graph)) for graph in (residual(blocks=1), residual(blocks=6)))
+    one, many = (program._place(graph, plan(graph)) for graph in (residual(blocks=1), residual(blocks=6)))
     assert many[1] == one[1]
     places = [place for name, place in many[0].items() if name.startswith("add")]
     assert len(places) == 5  # the last sum goes straight on into batch norm
@@ -157,7 +158,7 @@ def test_a_value_added_to_itself_is_read_from_memory():
     doubled = builder.add("affine", "x")
     graph = builder.graph([builder.add("add", doubled, doubled)], 2, 3)
     x = samples(graph, 1)
-    expect_equal(runner(graph, instruction_sets()[0])(x), reference.run(graph, x))
+    expect_equal(runner(graph, instruction_sets()[0])(x), run(graph, x))
 
 
 @every_set
@@ -170,11 +171,11 @@ def test_the_number_of_threads_changes_nothing(isa):
 @pytest.mark.parametrize("threads", [1, 3])
 def test_concurrent_calls(threads):
     graph = residual()
-    run = runner(graph, instruction_sets()[0], threads)
+    session = runner(graph, instruction_sets()[0], threads)
     batches = [samples(graph, 4) * np.float32(i + 1) for i in range(12)]
     with ThreadPoolExecutor(4) as pool:
-        for found, x in zip(pool.map(run, batches), batches, strict=True):
-            expect_equal(found, reference.run(graph, x))
+        for found, x in zip(pool.map(session, batches), batches, strict=True):
+            expect_equal(found, run(graph, x))
 
 
 @every_set
@@ -229,7 +230,7 @@ def test_a_shortcut_is_made_where_it_is_added(isa, threads, pool, channels, side
     assert [step.within_next for step in plan(graph)][:3] == [False, True, False]
     assert [step.of_last for step in plan(graph)][3:] == [True] * pool
     x = samples(graph, 4)
-    expect_equal(runner(graph, isa, threads)(x), reference.run(graph, x))
+    expect_equal(runner(graph, isa, threads)(x), run(graph, x))
     for precision in ("high", "medium"):
         one, several = (runner(graph, isa, n, precision)(x) for n in (1, threads))
         whole = runner(with_a_shortcut(channels, side, stride, "shortcut", pool=pool), isa, 1, precision)(x)
@@ -256,7 +257,7 @@ def test_a_sum_does_not_take_the_place_of_what_the_next_band_reads(isa, threads,
     pool = builder.add("max_pool2d", last)
     graph = builder.graph([builder.add("relu", builder.add("add", pool, x))], 60, 60)
     batch = samples(graph, 1)
-    expect_equal(runner(graph, isa, threads)(batch), reference.run(graph, batch))
+    expect_equal(runner(graph, isa, threads)(batch), run(graph, batch))
 
 
 @every_set

@@ -11,7 +11,8 @@ import pytest
 from bitfactor.errors import InputError
 from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save
 from bitfactor.format.file import golden_input
-from bitfactor.runtime import Session, instruction_sets, reference
+from bitfactor.format.graph import run
+from bitfactor.runtime import Session, instruction_sets
 
 RNG = np.random.default_rng(0)
 
@@ -44,9 +45,7 @@ def small_graph(*outputs: str) -> Graph:
 
 
 def model_of(graph: Graph) -> ModelFile:
-    return ModelFile(
-        graph, reference.run(graph, golden_input(graph.input.shape)), labels=("a", "b", "c", "d")
-    )
+    return ModelFile(graph, run(graph, golden_input(graph.input.shape)), labels=("a", "b", "c", "d"))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def images(n: int) -> np.ndarray:
 def test_gives_the_reference_and_verifies(path, model, isa, monkeypatch):
     x = images(3)
     session = Session(path, isa=isa)
-    np.testing.assert_array_equal(session(x), reference.run(model.graph, x)[0])
+    np.testing.assert_array_equal(session(x), run(model.graph, x)[0])
     assert session.isa == isa
     session.verify()
     monkeypatch.setenv("BITFACTOR_ISA", isa)
@@ -119,7 +118,7 @@ def test_several_outputs_are_a_tuple_of_their_own_types(tmp_path, isa):
         (np.int8, (2, 3, 6, 5)),
         (np.float32, (2, 3, 6, 5)),
     ]
-    for found, expected in zip(outputs, reference.run(graph, x), strict=True):
+    for found, expected in zip(outputs, run(graph, x), strict=True):
         np.testing.assert_array_equal(found, expected)
 
 

@@ -85,7 +85,7 @@ def _describe_node(node: Node, graph: Graph) -> dict[str, Any]:
         "op": node.op,
         "inputs": node.inputs,
         "shape": value.shape,
-        "kind": value.kind,
+        "kind": value.dtype,
         "attributes": dict(node.attributes),
         "tensors": tensors,
         **asdict(cost(node, graph)),
@@ -118,7 +118,7 @@ def _header(description: dict[str, Any], model: ModelFile) -> dict[str, str]:
     shapes = (graph.input.shape, *model.other_shapes)
     found = {
         "sha256": description["sha256"],
-        "input": " or ".join(_shape(shape) for shape in shapes) + f" {graph.input.kind}",
+        "input": " or ".join(_shape(shape) for shape in shapes) + f" {graph.input.dtype}",
         "images": _images(model.input_spec) if model.input_spec else "",
         "outputs": ", ".join(f"{name} shaped {_shape(graph.values[name].shape)}" for name in graph.outputs),
         "labels": _listed(model.labels),
@@ -164,7 +164,7 @@ def _table(graph: Graph) -> str:
             node.name,
             node.op,
             _shape(graph.values[node.name].shape),
-            graph.values[node.name].kind,
+            graph.values[node.name].dtype,
             *_counts(cost(node, graph)),
         ]
         for node in graph.nodes

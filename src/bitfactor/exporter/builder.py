@@ -9,7 +9,8 @@ from torch import Tensor
 
 from bitfactor.errors import InputError
 from bitfactor.format import Graph, Node, Value
-from bitfactor.format.graph import Shape, infer
+from bitfactor.format.graph import infer
+from bitfactor.format.operations.operation import Shape
 
 _SUFFIX = {"threshold": "sign", "scale": "alpha"}
 _SUFFIX |= {op: op for op in ("add", "multiply", "concat", "flatten", "reshape", "permute", "slice")}
@@ -88,7 +89,7 @@ class Builder:
 
     def real(self, name: str) -> str:
         """Return the value as real numbers: the sums of a binary layer are cast (times an alpha of one)."""
-        if self.values[name].kind == "float32":
+        if self.values[name].dtype == "float32":
             return name
         return self._shaped_as(
             name, self.emit("scale", [name], alpha=np.ones(self.shape(name)[0], np.float32))

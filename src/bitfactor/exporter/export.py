@@ -34,7 +34,8 @@ from bitfactor.exporter.report import (
 )
 from bitfactor.format import Graph, InputSpec, ModelFile, Skeleton, save
 from bitfactor.format.file import golden_input
-from bitfactor.runtime import Session, instruction_sets, reference
+from bitfactor.format.graph import run
+from bitfactor.runtime import Session, instruction_sets
 from bitfactor.runtime.session import runner
 
 CHECKED = 2
@@ -100,7 +101,7 @@ def export(
     report = _report(model, (first, *others), real)
     file = ModelFile(
         graph,
-        reference.run(graph, golden_input(graph.input.shape)),
+        run(graph, golden_input(graph.input.shape)),
         input_spec,
         tuple(labels),
         skeleton,

@@ -106,7 +106,7 @@ def _folded(sign: Node, nodes: dict[str, Node], graph: Graph) -> Node:
         chain.insert(0, nodes[name])
         name = nodes[name].inputs[0]
     channels = graph.values[sign.name].shape[0]
-    if chain and graph.values[name].kind == "int32":
+    if chain and graph.values[name].dtype == "int32":
         found = thresholds.of_sums(chain, channels, _largest_sum(nodes[name], graph))
         if found is not None:
             return _comparison(sign, name, found)

@@ -19,7 +19,7 @@ from bitfactor.errors import InputError
 from bitfactor.exporter.lower import Lowered
 from bitfactor.exporter.quantise import TOLERANCE, Real, is_real_layer
 from bitfactor.format import Graph, Node
-from bitfactor.runtime.reference import REFERENCE
+from bitfactor.format.operations import OPERATIONS
 
 Values = dict[str, NDArray[Any]]
 
@@ -73,7 +73,7 @@ def torch_values(lowered: Lowered, x: Tensor) -> Values:
         if name in lowered.origins:
             result = recorder.results[lowered.origins[name]].detach().numpy()
             result = np.ascontiguousarray(result).reshape(len(x), *value.shape)
-            values[name] = result.astype(_KINDS[value.kind])
+            values[name] = result.astype(_KINDS[value.dtype])
         else:
             node = next(node for node in lowered.graph.nodes if node.name == name)
             values[name] = _run(node, values)
@@ -123,7 +123,7 @@ def as_tuple(result: Any) -> tuple[Any, ...]:
 
 
 def _run(node: Node, values: Values) -> NDArray[Any]:
-    return REFERENCE[node.op](node, *(values[name] for name in node.inputs))
+    return OPERATIONS[node.op].reference(node, *(values[name] for name in node.inputs))
 
 
 def _expect(node: Node, holds: bool, expected: str, found: str) -> None:

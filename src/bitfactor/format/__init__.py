@@ -2,7 +2,8 @@
 
 from bitfactor.format.bits import pack_signs, sign, unpack_signs
 from bitfactor.format.file import InputSpec, ModelFile, load, save
-from bitfactor.format.graph import Graph, Node, Value
+from bitfactor.format.graph import Graph, Value
+from bitfactor.format.operations import Node
 from bitfactor.format.skeleton import Skeleton
 
 __all__ = [

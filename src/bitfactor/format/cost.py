@@ -1,12 +1,12 @@
 """What an operation costs: multiply-accumulates, and bytes of its tensors."""
 
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
 from bitfactor.checks import checked
-from bitfactor.format.graph import Graph, Node
+from bitfactor.format.graph import Graph
+from bitfactor.format.operations import OPERATIONS, Node
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Cost:
 @checked
 def cost(node: Node, graph: Graph) -> Cost:
     """Return what `node` costs in `graph`. A tap on the padding counts as any other."""
-    macs = _macs(node, graph)
+    x, y = graph.values[node.inputs[0]].shape, graph.values[node.name].shape
+    macs = OPERATIONS[node.op].macs(node, x, y)
     packed = [tensor.dtype == np.uint64 for tensor in node.tensors.values()]
     sizes = [tensor.nbytes for tensor in node.tensors.values()]
     binary_bytes = sum(size for size, is_packed in zip(sizes, packed, strict=True) if is_packed)
@@ -54,12 +55,3 @@ def cost(node: Node, graph: Graph) -> Cost:
 def total(graph: Graph) -> Cost:
     """Return what all nodes cost together."""
     return sum((cost(node, graph) for node in graph.nodes), Cost())
-
-
-def _macs(node: Node, graph: Graph) -> int:
-    """Outputs times the taps of each."""
-    if "weight" not in node.tensors:
-        return 0
-    taps = prod(node.tensors["weight"].shape[1:-1])
-    channels = graph.values[node.inputs[0]].shape[0] // int(node.attributes.get("groups", 1))
-    return prod(graph.values[node.name].shape) * taps * channels

@@ -7,8 +7,9 @@ from xml.etree import ElementTree
 from bitfactor.checks import checked
 from bitfactor.format.cost import cost, total
 from bitfactor.format.file import ModelFile
-from bitfactor.format.graph import Graph, Node
+from bitfactor.format.graph import Graph
 from bitfactor.format.layout import ROW, WIDTH, Box, Layout, Line, layout
+from bitfactor.format.operations import Node
 
 _HEAD = 88
 _RADIUS = 7
@@ -80,7 +81,7 @@ def _network(body: ElementTree.Element, graph: Graph, places: Layout) -> None:
     nodes = {node.name: node for node in graph.nodes}
     for line in places.lines:
         value = graph.values[line.value]
-        _path(body, line, value.kind, f"{value.name}: {_shape(value.shape)}, {value.kind}")
+        _path(body, line, value.dtype, f"{value.name}: {_shape(value.shape)}, {value.dtype}")
     for box in places.boxes:
         _rectangle(body, "card", box.x, box.y, WIDTH, box.card.height)
         if box.card.title:
@@ -104,7 +105,7 @@ def _row(body: ElementTree.Element, graph: Graph, box: Box, node: Node | None, n
     if own.replace("_", " ") != operation:
         span = ElementTree.SubElement(text, "tspan", {"class": "name", "dx": "8"})
         span.text = _printable(_cut(own, _LETTERS - len(operation) - len(shape)))
-    _text(group, f"shape {value.kind}", box.right - 10, y + 14, shape)
+    _text(group, f"shape {value.dtype}", box.right - 10, y + 14, shape)
 
 
 def _kind(node: Node | None) -> str:
@@ -132,7 +133,7 @@ def _operation(node: Node) -> str:
 
 def _details(node: Node, graph: Graph) -> str:
     spent, value = cost(node, graph), graph.values[node.name]
-    lines = [f"{node.name} = {node.op}({', '.join(node.inputs)})", f"{_shape(value.shape)}, {value.kind}"]
+    lines = [f"{node.name} = {node.op}({', '.join(node.inputs)})", f"{_shape(value.shape)}, {value.dtype}"]
     lines += [f"{name}: {setting}" for name, setting in sorted(node.attributes.items())]
     lines += [
         f"{role}: {tensor.dtype} {_shape(tensor.shape)}, {tensor.nbytes:,} bytes"

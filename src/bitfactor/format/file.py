@@ -22,7 +22,8 @@ from safetensors.numpy import save_file
 from bitfactor.atomic import replacing
 from bitfactor.checks import check_fields, checked, expect
 from bitfactor.errors import InputError
-from bitfactor.format.graph import Graph, Node, Shape, Value
+from bitfactor.format.graph import Graph, Value
+from bitfactor.format.operations.operation import Node, Shape
 from bitfactor.format.skeleton import Skeleton
 
 FORMAT_VERSION = 1
@@ -209,7 +210,7 @@ def _describe(model: ModelFile) -> dict[str, Any]:
     return {
         "format_version": FORMAT_VERSION,
         "rules": _RULES,
-        "input": asdict(graph.input),
+        "input": {"name": graph.input.name, "shape": graph.input.shape, "kind": graph.input.dtype},
         "other_shapes": model.other_shapes,
         "nodes": [
             {
@@ -219,7 +220,7 @@ def _describe(model: ModelFile) -> dict[str, Any]:
                 "attributes": node.attributes,
                 "tensors": sorted(node.tensors),
                 "shape": graph.values[node.name].shape,
-                "kind": graph.values[node.name].kind,
+                "kind": graph.values[node.name].dtype,
             }
             for node in graph.nodes
         ],
@@ -257,7 +258,7 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Mode
     )
     for entry in document["nodes"]:
         value = graph.values[entry["name"]]
-        if (value.shape, value.kind) != (tuple(entry["shape"]), entry["kind"]):
+        if (value.shape, value.dtype) != (tuple(entry["shape"]), entry["kind"]):
             raise ValueError(
                 f"{entry['name']} is stated as {entry['kind']} {entry['shape']}, computed as {value}"
             )

@@ -2,7 +2,7 @@
 
 A step gives the rows of a feature map and takes them through stages before anything is written. It begins
 with an operation that looks at more than one number at a time (a convolution, a pool), or reads a value from
-memory; operations that look at one number (`POINTWISE`, threshold) and follow become its stages. A value that
+memory; operations that look at one number (those with a stage) and follow become its stages. A value that
 is needed again, by a shortcut say, is stored on the way, in the same pass that gives the signs for the next
 layer.
 
@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bitfactor.errors import InputError
-from bitfactor.format.graph import Graph, Node
+from bitfactor.format.graph import Graph
+from bitfactor.format.operations import OPERATIONS, Node
 
-POINTWISE = ("scale", "affine", "relu", "prelu", "clip", "sigmoid", "add", "multiply")
-PAIRED = ("add", "multiply")
+POINTWISE = tuple(name for name, op in OPERATIONS.items() if op.stage and name != "threshold")
+PAIRED = tuple(name for name in POINTWISE if len(OPERATIONS[name].inputs) == 2)
 _EXACT_SUMS = 1 << 24  # beyond, float32 does not hold every integer
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from bitfactor.format.cost import Cost, cost
 from bitfactor.format.graph import Graph
-from bitfactor.runtime.build import Layer
+from bitfactor.runtime.program import Layer
 from bitfactor.table import text_table
 
 
@@ -82,15 +82,16 @@ def _row(layer: LayerTime) -> list[str]:
 def profile_of(
     graph: Graph,
     layers: Sequence[Layer],
+    phases: Sequence[int],
     kernels: Sequence[str],
     ns: NDArray[np.float64],
     *,
     isa: str,
     threads: int,
 ) -> Profile:
-    """Gather `ns` (runs, phases), the times of each phase and its kernel, by layer."""
-    ends = np.cumsum([layer.phases for layer in layers])
-    times = np.add.reduceat(ns, ends - [layer.phases for layer in layers], axis=1) / 1e9
+    """Gather `ns` (runs, phases), the times of each phase, by layer; `phases` is how many a layer has."""
+    ends = np.cumsum(phases)
+    times = np.add.reduceat(ns, ends - np.array(phases), axis=1) / 1e9
     medians = np.median(times, axis=0)
     fractions = medians / max(medians.sum(), np.finfo(np.float64).tiny)
     nodes = {node.name: node for node in graph.nodes}

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from bitfactor.checks import checked, shown
 from bitfactor.errors import InputError, near_matches
 from bitfactor.format.file import ModelFile, golden_input, load
-from bitfactor.format.graph import Graph
-from bitfactor.runtime import _native, reference
-from bitfactor.runtime.build import build
+from bitfactor.format.graph import Graph, run
+from bitfactor.runtime import _native
 from bitfactor.runtime.cores import default_threads
 from bitfactor.runtime.prediction import (
     Classification,
@@ -25,6 +24,7 @@ from bitfactor.runtime.prediction import (
     predictor,
 )
 from bitfactor.runtime.profile import Profile, profile_of
+from bitfactor.runtime.program import program_of
 
 ISA_VARIABLE = "BITFACTOR_ISA"
 MOST_THREADS = 1024
@@ -233,7 +233,7 @@ def _choose(isa: str | None) -> str:
 def runner(graph: Graph, isa: str, threads: int = 1, precision: Precision = "highest") -> Runner:
     """Return a function from x (N, *shape of the input) to the outputs of `graph`, one array each."""
     if isa == REFERENCE:
-        return lambda x: reference.run(graph, _finite(x))
+        return lambda x: run(graph, _finite(x))
     return NativeRunner(graph, isa, threads, precision)
 
 
@@ -242,7 +242,9 @@ class NativeRunner:
 
     def __init__(self, graph: Graph, isa: str, threads: int, precision: Precision = "highest") -> None:
         self.graph, self.isa, self.threads = graph, isa, threads
-        self._program, self._layers = build(graph, isa, threads, bfloat16_parts=_PARTS[precision])
+        program = program_of(graph)
+        self._layers = program.layers
+        self._program, self._phases = program.compile(isa, threads, bfloat16_parts=_PARTS[precision])
         self._values = [graph.values[name] for name in graph.outputs]
 
     def __call__(self, x: NDArray[np.float32]) -> _Outputs:
@@ -250,7 +252,7 @@ class NativeRunner:
         if not self._program.run(x=self._flat(x), outs=outs):
             raise _not_finite(x)
         return tuple(
-            out.reshape(len(x), *value.shape).astype(_DTYPES[value.kind], copy=False)
+            out.reshape(len(x), *value.shape).astype(_DTYPES[value.dtype], copy=False)
             for out, value in zip(outs, self._values, strict=True)
         )
 
@@ -260,7 +262,9 @@ class NativeRunner:
         for count in (_WARM_UP, runs):
             ns = np.empty((count, len(kernels)))
             self._program.profile(x=self._flat(x), outs=outs, ns=ns)
-        return profile_of(self.graph, self._layers, kernels, ns, isa=self.isa, threads=self.threads)
+        return profile_of(
+            self.graph, self._layers, self._phases, kernels, ns, isa=self.isa, threads=self.threads
+        )
 
     def _flat(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         return x.reshape(len(x), math.prod(self.graph.input.shape))

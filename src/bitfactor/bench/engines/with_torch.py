@@ -12,7 +12,7 @@ from torch import Tensor
 from bitfactor.bench.engines import Run
 from bitfactor.bench.engines.baseline import full_precision
 from bitfactor.format import Graph, Node
-from bitfactor.format.graph import real_weight
+from bitfactor.format.operations.convolution import real_weight
 
 
 def engines(graph: Graph, x: NDArray[np.float32], threads: int) -> Mapping[str, Run]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bitfactor.errors import InputError
 from bitfactor.exporter.parity import relative_difference
 from bitfactor.format import Graph, Node
-from bitfactor.runtime.reference import REFERENCE
+from bitfactor.format.operations import OPERATIONS
 
 Float = NDArray[np.float32]
 
@@ -56,9 +56,9 @@ def check(graph: Graph, proto: onnx.ModelProto, x: Float) -> None:
         raise _unlike("the ONNX model", "one that the ONNX checker takes", str(error)) from error
     values = {graph.input.name: x} | run(_giving_every_value(graph, proto), x)
     for node in graph.nodes:
-        inputs = (values[name].astype(_TYPES[graph.values[name].kind]) for name in node.inputs)
-        expected = REFERENCE[node.op](node, *inputs)
-        _compare(node, graph.values[node.name].kind, values[node.name], expected)
+        inputs = (values[name].astype(_TYPES[graph.values[name].dtype]) for name in node.inputs)
+        expected = OPERATIONS[node.op].reference(node, *inputs)
+        _compare(node, graph.values[node.name].dtype, values[node.name], expected)
 
 
 _TYPES = {"float32": np.float32, "int32": np.int32, "bit": np.int8}

@@ -7,8 +7,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from bitfactor.exporter.onnx.builder import OPSET, QONNX_DOMAIN, Form, OnnxBuilder
-from bitfactor.exporter.onnx.operators import OPERATORS
 from bitfactor.format import ModelFile
+from bitfactor.format.operations import OPERATIONS
 
 _OPSETS: dict[Form, dict[str, int]] = {
     "standard": {"": OPSET},
@@ -41,7 +41,7 @@ def to_onnx(model: ModelFile, form: Form = "standard") -> onnx.ModelProto:
     graph = model.graph
     builder = OnnxBuilder(graph, form)
     for node in graph.nodes:
-        OPERATORS[node.op](builder, node, *node.inputs)
+        OPERATIONS[node.op].onnx(builder, node, *node.inputs)
     outputs, dimensions = _outputs(builder), _dimensions(model)
     inner = [node.name for node in graph.nodes if node.name not in graph.outputs]
     proto = helper.make_model(

@@ -1,0 +1,77 @@
+// Steps that compute nothing: who goes where.
+
+#include <algorithm>
+
+#include "steps/step.h"
+
+namespace bitfactor {
+namespace {
+
+// Repeats each pixel so many times down, and to the right.
+void add_upsample_nearest(Program& program, const Instruction& i) {
+    const size_t source = i.source();
+    const int in_h = i.number("in_size", 0), in_w = i.number("in_size", 1), channels = i.number("channels");
+    const int scale_h = i.number("scale", 0), scale_w = i.number("scale", 1), out_w = in_w * scale_w;
+    program.add_step("upsample_nearest", in_h * scale_h * out_w, channels, 0, 1,
+                     [=](Workspace& w, int first, int count) {
+                         const float* map = at<float>(w.arena, source);
+                         float* row = w.rows.data();
+                         for (int pixel = first; pixel < first + count; ++pixel, row += channels) {
+                             const int y = pixel / out_w / scale_h, x = pixel % out_w / scale_w;
+                             std::copy_n(map + (static_cast<size_t>(y) * in_w + x) * channels, channels, row);
+                         }
+                         return w.rows.data();
+                     });
+}
+
+void add_flatten(Program& program, const Instruction& i) {
+    const Buffer source = i.buffer("source");
+    program.add_step("flatten", 1, source.pixels * source.channels, 0, 1,
+                     [=, &program](Workspace& w, int, int) {
+                         program.kernels().transpose(at<float>(w.arena, source.offset), source.pixels,
+                                                     source.channels, source.channels, w.rows.data());
+                         return w.rows.data();
+                     });
+}
+
+// The result's element i, in the order (pixels, channels), is element indices[i] of the source.
+void add_gather(Program& program, const Instruction& i) {
+    const size_t source = i.source();
+    const int pixels = i.length("indices", 0), channels = i.length("indices", 1);
+    const int32_t* indices = i.array<int32_t>("indices");
+    auto own = std::make_shared<const std::vector<int32_t>>(indices, indices + i.size("indices"));
+    program.add_step("gather", pixels, channels, 0, 1, [=](Workspace& w, int first, int count) {
+        const float* map = at<float>(w.arena, source);
+        const int32_t* from = own->data() + static_cast<size_t>(first) * channels;
+        float* rows = w.rows.data();
+        for (size_t k = 0; k < static_cast<size_t>(count) * channels; ++k) rows[k] = map[from[k]];
+        return w.rows.data();
+    });
+}
+
+// The channels of several maps, one behind the other.
+void add_concat(Program& program, const Instruction& i) {
+    std::vector<Buffer> sources;
+    int channels = 0;
+    for (size_t k = 0; k < i.size("sources") / 4; ++k) {
+        sources.push_back(i.buffer("sources", k));
+        channels += sources.back().channels;
+    }
+    program.add_step("concat", sources.at(0).pixels, channels, 0, 1, [=](Workspace& w, int first, int count) {
+        float* row = w.rows.data();
+        for (int pixel = first; pixel < first + count; ++pixel) {
+            for (const Buffer& source : sources) {
+                row = std::copy_n(row_at(w.arena, source, pixel), source.channels, row);
+            }
+        }
+        return w.rows.data();
+    });
+}
+
+const Kind upsample_nearest("upsample_nearest", add_upsample_nearest);
+const Kind flatten("flatten", add_flatten);
+const Kind gather("gather", add_gather);
+const Kind concat("concat", add_concat);
+
+}  // namespace
+}  // namespace bitfactor

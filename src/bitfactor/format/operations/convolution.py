@@ -1,0 +1,306 @@
+"""Convolutions and linear layers, of real numbers and of signs."""
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.format.bits import WORD_BITS, unpack_signs, words_for
+from bitfactor.format.operations.arithmetic import fma
+from bitfactor.format.operations.operation import (
+    BIT,
+    FLOAT,
+    FLOATS,
+    Array,
+    DTypes,
+    Float,
+    Node,
+    Onnx,
+    Operation,
+    Place,
+    Shape,
+    bad,
+    expect_tensor,
+    integers,
+    onnx_window,
+    pad,
+    spread,
+    window_size,
+    windows,
+)
+from bitfactor.format.program import Instruction, Window
+
+_SLIDING = ("stride", "padding", "dilation", "groups")
+_REAL: dict[str, DTypes] = {"weight": (np.float32, np.float16, np.int8), "bias": FLOATS}
+_SIGNS: dict[str, DTypes] = {"weight": (np.uint64,)}
+_ONE_PIXEL = Window((1, 1), (1, 1), (1, 1), (1, 1), (0, 0), (1, 1))
+_ONNX_FLOAT = 1  # onnx.TensorProto.FLOAT
+
+
+def real_weight(node: Node) -> Float:
+    """Return the weight of a conv2d or linear node as it is computed with, whatever it is stored as.
+
+    float16 is widened; int8 is multiplied by the `step` of its output channel.
+    """
+    weight = node.tensors["weight"].astype(np.float32)
+    if "step" in node.tensors:
+        weight *= spread(node.tensors["step"], weight.ndim)
+    return weight
+
+
+def _macs(node: Node, x: Shape, y: Shape) -> int:
+    """Outputs times the taps of each; a tap on the padding counts as any other."""
+    taps = prod(node.tensors["weight"].shape[1:-1])
+    return prod(y) * taps * (x[0] // int(node.attributes.get("groups", 1)))
+
+
+def _convolved(node: Node, x: Shape, depth: int) -> Shape:
+    """Return the shape of a convolution whose weight is (O, kh, kw, depth)."""
+    weight = node.tensors["weight"].shape
+    if len(weight) != 4 or weight[3] != depth or weight[0] % node.attributes["groups"]:
+        groups = node.attributes["groups"]
+        raise bad(node, f"weight shaped (O, kh, kw, {depth}), O divisible by groups {groups}", str(weight))
+    return (weight[0], *window_size(node, x, (weight[1], weight[2]), integers(node, "dilation", 2, 1)))
+
+
+def _channels_of_group(node: Node, x: Shape) -> int:
+    groups = node.attributes["groups"]
+    if not isinstance(groups, int) or groups < 1 or x[0] % groups:
+        raise bad(node, f"groups that divide {x[0]} channels", repr(groups))
+    return x[0] // groups
+
+
+def _taps(x: Array, node: Node, weight: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield x (N, G, C/G, H', W') and weight (G, O/G, C/G) of each tap, for x padded and G groups."""
+    groups: Any = node.attributes["groups"]
+    outputs, height, width, depth = weight.shape
+    taps = windows(x, (height, width), node.attributes["stride"], node.attributes["dilation"])
+    for i, window in enumerate(taps):
+        tap = weight[:, i // width, i % width].reshape(groups, outputs // groups, depth)
+        yield window.reshape(len(x), groups, depth, *window.shape[2:]), tap
+
+
+def _channels_second(weight: Array) -> Array:
+    """(O, kh, kw, C) -> (O, C, kh, kw)."""
+    return weight.transpose(0, 3, 1, 2)
+
+
+def _onnx_convolution(node: Node) -> dict[str, Any]:
+    window = onnx_window(node, node.tensors["weight"].shape[1:3])
+    return window | {"dilations": node.attributes["dilation"], "group": node.attributes["groups"]}
+
+
+def _onnx_weight(b: Onnx, node: Node, weight: Array) -> str:
+    """Store the weight as small as in the file; what other types than float32 stand for is computed."""
+    name = b.constant(weight, f"{node.name}:weight")
+    if weight.dtype != np.float32:
+        name = b.emit("Cast", [name], attributes={"to": _ONNX_FLOAT})
+    if "step" in node.tensors:
+        step = b.constant(spread(node.tensors["step"], weight.ndim), f"{node.name}:step")
+        name = b.emit("Mul", [name, step])
+    return name
+
+
+def _onnx_bias(b: Onnx, node: Node) -> str:
+    return b.constant(node.tensors["bias"], f"{node.name}:bias")
+
+
+def _words(weight: NDArray[np.uint64], channels: int) -> NDArray[np.uint32]:
+    """(..., 64-bit words) -> (..., 32-bit words), without the last where it holds no signs."""
+    return np.ascontiguousarray(weight).view(np.uint32)[..., : -(-channels // 32)]
+
+
+def _infer_conv2d(node: Node, x: Shape) -> Shape:
+    shape = _convolved(node, x, _channels_of_group(node, x))
+    expect_tensor(node, "bias", shape[:1])
+    return shape
+
+
+def _conv2d(node: Node, x: Float) -> Float:
+    total: Array = node.tensors["bias"][:, None, None]
+    for window, weight in _taps(pad(x, node, 0), node, real_weight(node)):
+        n, groups, depth, *size = window.shape
+        total = np.broadcast_to(total, (n, len(node.tensors["bias"]), *size)).reshape(n, groups, -1, *size)
+        for c in range(depth):
+            total = fma(window[:, :, None, c], weight[..., c, None, None], total)
+        total = total.reshape(n, -1, *size)
+    return total
+
+
+def _onnx_conv2d(b: Onnx, node: Node, x: str) -> None:
+    weight = _onnx_weight(b, node, _channels_second(node.tensors["weight"]))
+    b.emit("Conv", [x, weight, _onnx_bias(b, node)], node.name, _onnx_convolution(node))
+
+
+def _conv2d_rows(node: Node, place: Place) -> Instruction:
+    weight = real_weight(node)
+    return Instruction.of(
+        "conv",
+        source=place.sources[0].offset,
+        window=place.window(node, weight.shape[1:3]),
+        groups=node.attributes["groups"],
+        weight=weight,
+        bias=node.tensors["bias"],
+    )
+
+
+CONV2D = Operation(
+    inputs=(FLOAT,),
+    dtype="float32",
+    tensors=_REAL,
+    attributes=_SLIDING,
+    infer=_infer_conv2d,
+    reference=_conv2d,
+    onnx=_onnx_conv2d,
+    rows=_conv2d_rows,
+    macs=_macs,
+)
+
+
+def _expect_empty_tail(node: Node, channels: int) -> None:
+    used = channels % WORD_BITS
+    if used and (node.tensors["weight"][..., -1] >> np.uint64(used)).any():
+        raise bad(node, f"weight words with bits {used} to {WORD_BITS - 1} of the last one 0", "others")
+
+
+def _infer_binary_conv2d(node: Node, x: Shape) -> Shape:
+    if node.attributes["pad_value"] not in (-1, 0, 1):
+        raise bad(node, "pad_value -1, 0 or 1", repr(node.attributes["pad_value"]))
+    channels = _channels_of_group(node, x)
+    shape = _convolved(node, x, words_for(channels))
+    _expect_empty_tail(node, channels)
+    return shape
+
+
+def _binary_conv2d(node: Node, x: NDArray[np.int8]) -> NDArray[np.int32]:
+    weights = unpack_signs(node.tensors["weight"], x.shape[1] // node.attributes["groups"])
+    total: Any = 0
+    for window, weight in _taps(pad(x, node, node.attributes["pad_value"]), node, weights):
+        n, groups, depth, *size = window.shape
+        # Sums of fewer than 2^24 signs are exact in float32, whose product is the fast one.
+        signs = window.reshape(n, groups, depth, -1).astype(np.float32)
+        total = total + (weight.astype(np.float32) @ signs).reshape(n, -1, *size)
+    return np.asarray(total).astype(np.int32)
+
+
+def _onnx_binary_conv2d(b: Onnx, node: Node, x: str) -> None:
+    depth = b.shape(x)[0] // node.attributes["groups"]
+    signs = _channels_second(unpack_signs(node.tensors["weight"], depth))
+    attributes = _onnx_convolution(node)
+    if node.attributes["pad_value"]:
+        top, left, bottom, right = attributes["pads"]
+        pads = b.constant(np.array([0, 0, top, left, 0, 0, bottom, right]), f"{node.name}:pads")
+        x = b.emit("Pad", [x, pads, b.number(node.attributes["pad_value"])])
+        attributes["pads"] = [0, 0, 0, 0]
+    b.emit("Conv", [x, b.signs(signs, f"{node.name}:weight")], node.name, attributes)
+
+
+def _binary_conv2d_rows(node: Node, place: Place) -> Instruction:
+    channels = place.shapes[0][0] // node.attributes["groups"]
+    return Instruction.of(
+        "binary_conv",
+        source=place.sources[0].offset,
+        window=place.window(node, node.tensors["weight"].shape[1:3]),
+        groups=node.attributes["groups"],
+        in_channels=channels,
+        weight=_words(node.tensors["weight"], channels),
+        pad_value=node.attributes["pad_value"],
+    )
+
+
+BINARY_CONV2D = Operation(
+    inputs=(BIT,),
+    dtype="int32",
+    tensors=_SIGNS,
+    attributes=(*_SLIDING, "pad_value"),
+    infer=_infer_binary_conv2d,
+    reference=_binary_conv2d,
+    onnx=_onnx_binary_conv2d,
+    rows=_binary_conv2d_rows,
+    macs=_macs,
+)
+
+
+def _infer_linear(node: Node, x: Shape) -> Shape:
+    weight = node.tensors["weight"].shape
+    if len(x) != 1 or len(weight) != 2 or weight[1] != x[0]:
+        raise bad(node, "an input shaped (F,) and a weight shaped (O, F)", f"{x} and {weight}")
+    expect_tensor(node, "bias", weight[:1])
+    return weight[:1]
+
+
+def _linear(node: Node, x: Float) -> Float:
+    weight = real_weight(node)
+    total = np.broadcast_to(node.tensors["bias"], (len(x), len(weight)))
+    for f in range(x.shape[1]):
+        total = fma(x[:, f, None], weight[:, f], total)
+    return total
+
+
+def _onnx_linear(b: Onnx, node: Node, x: str) -> None:
+    weight = _onnx_weight(b, node, node.tensors["weight"])
+    b.emit("Gemm", [x, weight, _onnx_bias(b, node)], node.name, {"transB": 1})
+
+
+def _linear_rows(node: Node, place: Place) -> Instruction:
+    """A convolution over a map of one pixel."""
+    weight = real_weight(node).reshape(*place.shape, 1, 1, -1)
+    source, bias = place.sources[0].offset, node.tensors["bias"]
+    return Instruction.of("conv", source=source, window=_ONE_PIXEL, groups=1, weight=weight, bias=bias)
+
+
+LINEAR = Operation(
+    inputs=(FLOAT,),
+    dtype="float32",
+    tensors=_REAL,
+    infer=_infer_linear,
+    reference=_linear,
+    onnx=_onnx_linear,
+    rows=_linear_rows,
+    macs=_macs,
+)
+
+
+def _infer_binary_linear(node: Node, x: Shape) -> Shape:
+    weight = node.tensors["weight"].shape
+    if len(x) != 1 or len(weight) != 2 or weight[1] != words_for(x[0]):
+        raise bad(node, "an input shaped (F,) and a weight shaped (O, ceil(F / 64))", f"{x} and {weight}")
+    _expect_empty_tail(node, x[0])
+    return weight[:1]
+
+
+def _binary_linear(node: Node, x: NDArray[np.int8]) -> NDArray[np.int32]:
+    weight = unpack_signs(node.tensors["weight"], x.shape[1]).astype(np.int32)
+    return x.astype(np.int32) @ weight.T
+
+
+def _onnx_binary_linear(b: Onnx, node: Node, x: str) -> None:
+    signs = unpack_signs(node.tensors["weight"], b.shape(x)[0])
+    b.emit("MatMul", [x, b.signs(signs.T, f"{node.name}:weight")], node.name)
+
+
+def _binary_linear_rows(node: Node, place: Place) -> Instruction:
+    features = place.shapes[0][0]
+    return Instruction.of(
+        "binary_conv",
+        source=place.sources[0].offset,
+        window=_ONE_PIXEL,
+        groups=1,
+        in_channels=features,
+        weight=_words(node.tensors["weight"], features).reshape(*place.shape, 1, 1, -1),
+        pad_value=0,
+    )
+
+
+BINARY_LINEAR = Operation(
+    inputs=(BIT,),
+    dtype="int32",
+    tensors=_SIGNS,
+    infer=_infer_binary_linear,
+    reference=_binary_linear,
+    onnx=_onnx_binary_linear,
+    rows=_binary_linear_rows,
+    macs=_macs,
+)

@@ -1,0 +1,227 @@
+"""An operation: what it takes, what it gives, how it is computed, what it costs and what it is elsewhere.
+
+Shapes are those of one sample, channels first as in torch: (C, H, W) for a feature map, (F,) for a vector.
+Every value has a batch dimension before them, of any size.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.checks import expect
+from bitfactor.errors import InputError
+from bitfactor.format.program import Buffer, Instruction, Window
+
+Array = NDArray[Any]
+Float = NDArray[np.float32]
+Shape = tuple[int, ...]
+DTypes = tuple[type[np.generic], ...]
+
+FLOAT, BIT, NUMBER = ("float32",), ("bit",), ("float32", "int32")
+FLOATS: DTypes = (np.float32,)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operation; its name is the name of the value that it gives.
+
+    `inputs` are names of earlier values; `tensors` maps a role (weight, bias, threshold ...) to an array.
+
+    Raises
+    ------
+    InputError
+        If one of them is not that; whether they fit the operation is the graph's affair.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        expect("Node(name)", self.name, str)
+        expect("Node(op)", self.op, str)
+        expect("Node(inputs)", self.inputs, tuple[str, ...])
+        expect("Node(attributes)", self.attributes, Mapping[str, Any])
+        expect("Node(tensors)", self.tensors, Mapping[str, Any])
+        for role, tensor in self.tensors.items():
+            expect(f"Node(tensors) {role!r}", tensor, np.ndarray)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node of a program finds what it reads, and the shapes of that and of what it gives."""
+
+    sources: tuple[Buffer, ...]
+    shapes: tuple[Shape, ...]
+    shape: Shape
+
+    def window(self, node: Node, kernel: Sequence[int]) -> Window:
+        """Return the window that slides over the first source."""
+        stride, padding = node.attributes["stride"], node.attributes["padding"]
+        dilation = node.attributes.get("dilation", (1, 1))
+        (_, in_h, in_w), (_, out_h, out_w) = self.shapes[0], self.shape
+        size = kernel[0], kernel[1]
+        return Window((in_h, in_w), (out_h, out_w), size, stride, padding[:2], dilation)
+
+
+class Onnx(Protocol):
+    """An ONNX graph in the making, see `bitfactor.exporter.onnx.builder`."""
+
+    form: Literal["standard", "qonnx"]
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        output: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Append a node and return the name of its value."""
+
+    def constant(self, array: Array, name: str) -> str:
+        """Store a constant and return its name."""
+
+    def number(self, value: float) -> str:
+        """Store a float32 number and return its name."""
+
+    def signs(self, signs: NDArray[np.int8], name: str) -> str:
+        """Store -1 and +1 and return the name of their float32 value."""
+
+    def shape(self, name: str) -> Shape:
+        """Return the shape of a value, without the batch dimension."""
+
+    def where_positive(self, condition: str, output: str | None = None) -> str:
+        """Return +1 where the condition holds, else -1."""
+
+    def bipolar(self, x: str, output: str | None = None) -> str:
+        """Return the sign of x that is +1 for 0."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """All that there is to know of an operation, but for its kernels and how torch's become it.
+
+    `inputs` is a tuple of the dtypes that each input may have; with `variadic`, the last may come any number
+    of times. `tensors` (with the types that each may have) and `attributes` name what a node must carry; a
+    weight of int8 comes with its `step`.
+
+    - `infer(node, *shapes)` returns the shape of the result, of `dtype`, and raises `InputError` where things
+      do not fit.
+    - `reference(node, *inputs)` computes it in numpy, shaped as in torch; signs are int8 of -1 and +1, sums
+      int32. It is the specification that the compiled kernels are tested against.
+    - `onnx(builder, node, *names)` adds it to an ONNX graph.
+    - `macs(node, shape of the input, of the result)` counts the multiply-accumulates of a sample.
+    - In a compiled program either `rows(node, place)` is the instruction that gives its rows, or
+      `stage(node, buffer)` the one that takes rows through it, pixel by pixel: `buffer` is that of a second
+      input, or of the signs that it gives.
+    """
+
+    inputs: tuple[tuple[str, ...], ...]
+    dtype: str
+    infer: Callable[..., Shape]
+    reference: Callable[..., Array]
+    onnx: Callable[..., None]
+    rows: Callable[[Node, Place], Instruction] | None = None
+    stage: Callable[[Node, Buffer | None], Instruction] | None = None
+    tensors: Mapping[str, DTypes] = field(default_factory=dict)
+    attributes: tuple[str, ...] = ()
+    macs: Callable[[Node, Shape, Shape], int] = lambda node, x, y: 0
+    variadic: bool = False
+
+    def tensors_of(self, node: Node) -> dict[str, DTypes]:
+        """Return the tensors that `node` must carry, with their types."""
+        weight = node.tensors.get("weight")
+        quantised = weight is not None and weight.dtype == np.int8
+        return {**self.tensors, "step": (np.float32,)} if quantised else {**self.tensors}
+
+
+def bad(node: Node, expected: str, found: str) -> InputError:
+    """Return the error of a node that does not fit."""
+    return InputError(
+        f"node {node.name!r} ({node.op})", expected=expected, found=found, fix="export the model again"
+    )
+
+
+def expect_tensor(node: Node, role: str, *shapes: Shape) -> None:
+    """Raise InputError unless the tensor has one of the shapes."""
+    if node.tensors[role].shape not in shapes:
+        raise bad(node, f"{role} shaped {' or '.join(map(str, shapes))}", str(node.tensors[role].shape))
+
+
+def integers(node: Node, name: str, count: int, least: int) -> tuple[int, ...]:
+    """Return an attribute of `count` integers, each `least` or more."""
+    value = node.attributes[name]
+    if (
+        not isinstance(value, tuple)
+        or len(value) != count
+        or not all(isinstance(v, int) and v >= least for v in value)
+    ):
+        raise bad(node, f"{name} as {count} integers of {least} or more", repr(value))
+    return value
+
+
+def expect_map(node: Node, x: Shape) -> None:
+    """Raise InputError unless x is (C, H, W)."""
+    if len(x) != 3:
+        raise bad(node, "an input shaped (C, H, W)", str(x))
+
+
+def same(node: Node, x: Shape) -> Shape:
+    """Return the shape of an operation that changes none."""
+    return x
+
+
+def plain(op: str, **attributes: int) -> Callable[..., None]:
+    """Return the ONNX form of an operation that ONNX has as it is."""
+
+    def form(b: Onnx, node: Node, *inputs: str) -> None:
+        b.emit(op, inputs, node.name, attributes)
+
+    return form
+
+
+def spread(tensor: Array, dimensions: int) -> Array:
+    """(C,) -> (C, 1, ...) of so many dimensions; what has them already stays."""
+    return tensor if tensor.ndim == dimensions else tensor.reshape(-1, *[1] * (dimensions - 1))
+
+
+def window_size(node: Node, x: Shape, kernel: tuple[int, int], dilation: tuple[int, ...]) -> Shape:
+    """(C, H, W) -> (H', W') of a sliding window; padding is (top, left, bottom, right)."""
+    expect_map(node, x)
+    stride = integers(node, "stride", 2, 1)
+    padding = integers(node, "padding", 4, 0)
+    size = tuple(
+        (x[1 + i] + padding[i] + padding[2 + i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
+        for i in range(2)
+    )
+    if min(size) < 1:
+        raise bad(node, f"a map of at least the kernel's size {kernel}", f"{x[1:]} with padding {padding}")
+    return size
+
+
+def pad(x: Array, node: Node, value: float) -> Array:
+    """Return x (N, C, H, W) with the node's padding."""
+    top, left, bottom, right = node.attributes["padding"]
+    return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
+
+
+def windows(x: Array, kernel: tuple[int, int], stride: Any, dilation: Any = (1, 1)) -> list[Array]:
+    """Return for each tap (kh, kw) what it reads of the padded map x (N, C, H, W): (N, C, H', W')."""
+    size = [(x.shape[2 + i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in range(2)]
+    taps = []
+    for kh in range(kernel[0]):
+        for kw in range(kernel[1]):
+            top, left = kh * dilation[0], kw * dilation[1]
+            rows = slice(top, top + (size[0] - 1) * stride[0] + 1, stride[0])
+            taps.append(x[:, :, rows, left : left + (size[1] - 1) * stride[1] + 1 : stride[1]])
+    return taps
+
+
+def onnx_window(node: Node, kernel: Sequence[int]) -> dict[str, Any]:
+    """Return a sliding window as ONNX has it."""
+    return {"kernel_shape": kernel, "strides": node.attributes["stride"], "pads": node.attributes["padding"]}

@@ -1,0 +1,189 @@
+"""A graph as a program: what the compiled core is told, one instruction behind the other."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from bitfactor.format.bits import words_for
+from bitfactor.format.graph import Graph, Value
+from bitfactor.format.operations import OPERATIONS
+from bitfactor.format.operations.operation import Place
+from bitfactor.format.program import Buffer, Instruction
+from bitfactor.runtime import _native
+from bitfactor.runtime.arena import Lifetime, place
+from bitfactor.runtime.plan import Stage, Step, plan
+
+_Buffers = Mapping[str, Buffer]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What runs in one pass: the nodes, the operations on the way, and the instructions for it.
+
+    The first layer lays out the input, the last the outputs; they have no operations, and the names are those
+    of the values.
+    """
+
+    names: tuple[str, ...]
+    operations: tuple[str, ...]
+    instructions: tuple[Instruction, ...]
+
+    def and_then(self, layer: "Layer") -> "Layer":
+        """Return both as one; what this one stores is no operation any more."""
+        operations = self.operations[:-1] + layer.operations
+        return Layer(self.names + layer.names, operations, self.instructions + layer.instructions)
+
+    def with_shortcut(self, layer: "Layer") -> "Layer":
+        """Return this layer as one with that of its shortcut, which runs within it."""
+        instructions = (
+            *layer.instructions,
+            Instruction.of("end_shortcut"),
+            *self.instructions,
+            Instruction.of("run_shortcut_within_last"),
+        )
+        return Layer(self.names + layer.names, layer.operations[:-1] + self.operations, instructions)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A graph as layers of instructions over one arena. It is plain data, the same for every machine.
+
+    Example
+    -------
+    >>> [i.kind for layer in program_of(graph).layers for i in layer.instructions][:4]
+    ['input', 'pointwise', 'signs', 'binary_conv']
+    """
+
+    layers: tuple[Layer, ...]
+    arena_bytes: int
+
+    def compile(
+        self, isa: str, threads: int, *, bfloat16_parts: int = 0
+    ) -> tuple[_native.Program, tuple[int, ...]]:
+        """Return the program in the core, for the kernels of `isa`, and of how many phases each layer is.
+
+        With `bfloat16_parts`, sets that have matrix tiles multiply real numbers as sums of so many bfloat16
+        each.
+        """
+        core = _native.Program(isa=isa, threads=threads, arena_bytes=self.arena_bytes)
+        if bfloat16_parts:
+            core.allow_bfloat16(parts=bfloat16_parts)
+        phases = []
+        for layer in self.layers:
+            before = core.step_count()
+            for instruction in layer.instructions:
+                core.add(kind=instruction.kind, arguments=dict(instruction.arguments))
+            phases.append(max(core.step_count() - before, 1))  # the input's and the outputs' are no steps
+        return core, tuple(phases)
+
+
+def program_of(graph: Graph) -> Program:
+    """Return the program that runs `graph`.
+
+    Raises
+    ------
+    InputError
+        If a binary layer sums 2^24 signs or more.
+    """
+    steps = plan(graph)
+    offsets, size = _place(graph, steps)
+    buffers = {name: _buffer(graph.values[name], offset) for name, offset in offsets.items()}
+    layers = [_ends("input", (graph.input.name,), buffers)]
+    within = False
+    for step in steps:
+        names = tuple(node.name for node in step.nodes)
+        operations = (step.node.op if step.node else "", *(stage.op for stage in step.stages))
+        stages = (_stage(stage, buffers) for stage in step.stages)
+        instructions = (_rows(graph, step, buffers), *stages)
+        layer = Layer(names, tuple(filter(None, operations)), instructions)
+        if within:
+            layer = layer.with_shortcut(layers.pop())
+        layers.append(layers.pop().and_then(layer) if step.of_last else layer)
+        within = step.within_next
+    return Program((*layers, _ends("output", graph.outputs, buffers)), size)
+
+
+def _ends(kind: str, names: tuple[str, ...], buffers: _Buffers) -> Layer:
+    return Layer(names, (), tuple(Instruction.of(kind, buffer=buffers[name]) for name in names))
+
+
+def _place(graph: Graph, steps: Sequence[Step]) -> tuple[dict[str, int], int]:
+    """Return the byte offset of each value that is in memory, and the bytes of the arena.
+
+    A step and one `of_last` run at the same time; what passes between them has no place of its own. So do one
+    `within_next` and the one after it.
+    """
+    within = [False, *(step.within_next for step in steps)]
+    times = list(accumulate(not (step.of_last or within[i]) for i, step in enumerate(steps)))
+    passed = [value for step in steps for value in step.passed]
+    first = {graph.input.name: 0}
+    last = {graph.input.name: 0}
+    for i, step in zip(times, steps, strict=True):
+        first.update(dict.fromkeys(step.writes, i))
+        last.update(dict.fromkeys((*step.writes, *step.reads), i))
+    last.update(dict.fromkeys(graph.outputs, len(steps) + 1))
+    home = {name: name for name in first if name not in passed}
+    sources: dict[int, set[str]] = {}
+    for i, step in zip(times, steps, strict=True):
+        sources.setdefault(i, set()).update(step.sources)
+    for i, step in zip(times, steps, strict=True):
+        for value, addend in _in_place(step):
+            windows = step.of_last and addend in sources[i]  # which reach into the next band
+            if addend in home and last[addend] == i and not windows:
+                home[value] = home[addend]
+                last[home[value]] = last[value]
+    lifetimes = {
+        name: Lifetime(_bytes(graph.values[name]), first[name], last[name]) for name in home.values()
+    }
+    offsets, size = place(lifetimes)
+    return {name: offsets[home[name]] for name in home} | dict.fromkeys(passed, 0), size
+
+
+def _in_place(step: Step) -> list[tuple[str, str]]:
+    """(value, addend) where a stored value may take the place of what was added to it, pixel by pixel.
+
+    A stream of shortcuts then stays in one place, and in the cache. At most one pair: it is the last value
+    stored, after which nothing is read.
+    """
+    if not step.stages or step.stages[-1].op != "store":
+        return []
+    addends = [stage.value for stage in step.stages if stage.op == "add" and stage.value not in step.sources]
+    return [(step.stages[-1].value, addends[-1])] if addends else []
+
+
+def _bytes(value: Value) -> int:
+    channels, pixels = _layout(value)
+    return pixels * (8 * words_for(channels) if value.dtype == "bit" else 4 * channels)
+
+
+def _layout(value: Value) -> tuple[int, int]:
+    """(C, H, W) -> (C, H * W); (F,) -> (F, 1)."""
+    return value.shape[0], math.prod(value.shape[1:])
+
+
+def _buffer(value: Value, offset: int) -> Buffer:
+    channels, pixels = _layout(value)
+    return Buffer(offset, pixels, channels, signs=value.dtype == "bit")
+
+
+def _rows(graph: Graph, step: Step, buffers: _Buffers) -> Instruction:
+    sources = tuple(buffers[name] for name in step.sources)
+    if step.node is None:
+        return Instruction.of("pointwise", source=sources[0])
+    rows = OPERATIONS[step.node.op].rows
+    assert rows is not None  # the plan has put what follows in registers into stages
+    shapes = tuple(graph.values[name].shape for name in step.sources)
+    instruction = rows(step.node, Place(sources, shapes, graph.values[step.node.name].shape))
+    if step.of_last:
+        return instruction.but(of_last=True)
+    return instruction.but(apart=True) if step.within_next else instruction
+
+
+def _stage(stage: Stage, buffers: _Buffers) -> Instruction:
+    buffer = buffers.get(stage.value)
+    if stage.node is None:
+        return Instruction.of("store", buffer=buffer)
+    build = OPERATIONS[stage.op].stage
+    assert build is not None  # the plan follows no other operation in registers
+    return build(stage.node, buffer)
