@@ -138,7 +138,7 @@ def test_onnx_runtime_gives_what_the_reference_gives(case, form):
         x = floats(batch, *shape, seed=batch)
         check(model.graph, proto, x)
         (found,), (expected,) = run_onnx(proto, x).values(), run(model.graph, x)
-        if model.graph.values["y"].kind == "float32":
+        if model.graph.values["y"].dtype == "float32":
             expect_close(found, expected)
         else:
             np.testing.assert_array_equal(found, expected)
