@@ -20,7 +20,7 @@ from bitfactor.atomic import replacing
 from bitfactor.cli import main
 from bitfactor.recipes import recipe_named, recipe_of
 from bitfactor.training import Recipe, Run
-from bitfactor.training.versions import versions
+from bitfactor.training.run import versions
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import pickle
 import numpy as np
 import pytest
 
-from bitfactor.data.pickles import read_pickled
+from bitfactor.data.cifar_files import read_pickled
 from bitfactor.errors import InputError
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import bitfactor
-from bitfactor.study.layers import describe_layers
+from bitfactor.study.outcome import describe_layers
 
 
 def described(latent):

@@ -2,7 +2,7 @@ import pytest
 
 from bitfactor.errors import InputError
 from bitfactor.training import Optimization
-from bitfactor.training.optimizers import learning_rate
+from bitfactor.training.optimization import learning_rate
 
 BASE = {"epochs": 90, "batch_size": 1, "learning_rate": 1e-3}
 

@@ -20,12 +20,11 @@ from bitfactor.own_file import files_run
 from bitfactor.recipes import recipe_named
 from bitfactor.recipes.options import with_options
 from bitfactor.recipes.own import OwnModel, with_own_model
-from bitfactor.result import Result
+from bitfactor.result import Result, text_table
 from bitfactor.study import Cell, Grid, Job, Rates, StudyDirectory, Value, run_jobs
-from bitfactor.study.progress import Progress
-from bitfactor.table import text_table
+from bitfactor.study.schedule import Progress
 from bitfactor.training import Recipe
-from bitfactor.training.interruption import noting_sigterm
+from bitfactor.training.processes import noting_sigterm
 
 LATENTS = ("none", "svd", "tucker", "holistic")
 SCALES: tuple[ScaleName, ...] = ("analytic", "learned")

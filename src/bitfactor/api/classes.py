@@ -10,7 +10,7 @@ from bitfactor.api.evaluation import Evaluation
 from bitfactor.api.network import Network
 from bitfactor.data.evaluation_set import EvaluationSet
 from bitfactor.errors import InputError
-from bitfactor.table import text_table
+from bitfactor.result import text_table
 
 _TOP = 5
 _LISTED = 20  # classes; of more, those with most mistakes

@@ -20,10 +20,9 @@ from bitfactor.errors import InputError
 from bitfactor.format import ModelFile
 from bitfactor.pose.draw import draw_skeleton
 from bitfactor.pose.finder import Box, PoseFinder
-from bitfactor.result import Result
+from bitfactor.result import Result, text_table
 from bitfactor.runtime import Session
 from bitfactor.runtime.prediction import Classification, Image, Joint, Pose, joints_of, name_of, pixels_of
-from bitfactor.table import text_table
 from bitfactor.zoo import locate
 
 _Points = tuple[NDArray[np.float64], NDArray[np.float64]]

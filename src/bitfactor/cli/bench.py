@@ -7,7 +7,7 @@ from pathlib import Path
 import tyro
 
 from bitfactor.bench import bench
-from bitfactor.bench.chart import draw, expect_chart
+from bitfactor.bench.bench import draw, expect_chart
 from bitfactor.bench.engines import Engine
 from bitfactor.cli.arguments import Network, parse
 from bitfactor.cli.output import print_result

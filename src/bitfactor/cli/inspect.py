@@ -16,7 +16,7 @@ from bitfactor.cli.output import print_json
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, load
 from bitfactor.format.cost import Cost, cost, total
 from bitfactor.format.drawing import svg
-from bitfactor.table import text_table
+from bitfactor.result import text_table
 
 _SHOWN, _LETTERS = 8, 60
 _TRAINED = ("epoch", "epochs", "step", "metric")

@@ -1,10 +1,13 @@
 """Turn the layers of a model binary, in place."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from bitfactor.checks import checked, options_from
 from bitfactor.convert.binarization import Binarization
@@ -12,7 +15,6 @@ from bitfactor.convert.build import binary_form, latent_key, latents_of, scale_k
 from bitfactor.convert.groups import Grid
 from bitfactor.convert.outputs import output_sizes
 from bitfactor.convert.plan import Plan, make_plan
-from bitfactor.convert.stale import watch_optimizers
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryConv, BinaryLayer, SignActivation
 from bitfactor.nn.scale import MAPS
@@ -170,3 +172,30 @@ def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
         for key, child in parent._modules.items():
             if child is old:
                 setattr(parent, key, layer)
+
+
+_replaced: dict[int, weakref.ref[Tensor]] = {}
+_watching: list[object] = []
+
+
+def watch_optimizers(parameters: Iterable[Tensor]) -> None:
+    """Let any optimizer that steps one of these parameters from now on raise InputError."""
+    for parameter in parameters:
+        key = id(parameter)
+        _replaced[key] = weakref.ref(parameter, lambda _, key=key: _replaced.pop(key, None))  # type: ignore[misc]
+    if not _watching:
+        _watching.append(register_optimizer_step_pre_hook(_expect_current))
+
+
+def _expect_current(optimizer: Optimizer, *_: Any) -> None:
+    if not _replaced:
+        return
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    stale = sum(id(parameter) in _replaced for parameter in held)
+    if stale:
+        raise InputError(
+            type(optimizer).__name__,
+            expected="the parameters of the binary model",
+            found=f"{stale} of {len(held)} that binarize_ has replaced",
+            fix="make the optimizer after binarize_, from model.parameters()",
+        )

@@ -21,8 +21,7 @@ from bitfactor.convert.sizes import grows, size_warnings, with_sizes
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer
 from bitfactor.nn.observation import dead_layers
-from bitfactor.result import Result
-from bitfactor.table import text_table
+from bitfactor.result import Result, text_table
 
 
 @dataclass(frozen=True)

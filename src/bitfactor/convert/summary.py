@@ -12,7 +12,7 @@ from bitfactor.convert.layers import weight_shape
 from bitfactor.convert.outputs import Call, leaves, record_calls
 from bitfactor.convert.sizes import packed_bytes
 from bitfactor.nn import BinaryLayer, LearnedMapScale
-from bitfactor.table import text_table
+from bitfactor.result import text_table
 
 FLOAT_BYTES = 4
 

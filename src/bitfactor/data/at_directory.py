@@ -10,13 +10,18 @@ from numpy.typing import NDArray
 
 from bitfactor.data.cifar_files import CIFAR10, CIFAR100, SIDE, CifarFiles, Layout, without_last_tenth
 from bitfactor.data.evaluation_set import EvaluationSet, of_arrays, of_store
-from bitfactor.data.files import FileStore, existing, file_store, some
+from bitfactor.data.files import TEST_NAMES, FileStore, Tree, existing, file_store, parts, some
 from bitfactor.data.identity import Identity
 from bitfactor.data.scans import TEST_NAME, expect_no_directory, read_scans
-from bitfactor.data.shard import DESCRIPTION, is_url, user_cache
-from bitfactor.data.shard_store import ShardStore, evaluation_shards, read_description
+from bitfactor.data.shard import (
+    DESCRIPTION,
+    ShardStore,
+    evaluation_shards,
+    is_url,
+    read_description,
+    user_cache,
+)
 from bitfactor.data.split import Holdout, Indices, validation_name
-from bitfactor.data.tree import TEST_NAMES, Tree, parts
 from bitfactor.errors import InputError
 from bitfactor.format import InputSpec
 from bitfactor.images import prepare

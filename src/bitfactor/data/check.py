@@ -9,12 +9,9 @@ from pathlib import Path
 from bitfactor.checks import checked
 from bitfactor.data import cifar_files
 from bitfactor.data.cifar_files import CIFAR10, CIFAR100, CifarFiles
-from bitfactor.data.files import existing, file_store
-from bitfactor.data.findings import Findings
-from bitfactor.data.inspection import Advance, inspect
-from bitfactor.data.shard import DESCRIPTION, user_cache
-from bitfactor.data.shard_store import ShardStore, read_description, shards_of
-from bitfactor.data.tree import Tree, parts
+from bitfactor.data.files import Tree, existing, file_store, parts
+from bitfactor.data.inspection import Advance, Findings, inspect
+from bitfactor.data.shard import DESCRIPTION, ShardStore, read_description, shards_of, user_cache
 from bitfactor.errors import InputError
 
 

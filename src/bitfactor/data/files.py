@@ -1,18 +1,176 @@
 """Image files in directories that are named after their classes, read without torch."""
 
 import os
+import warnings
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.data.split import Indices
-from bitfactor.data.tree import Tree
 from bitfactor.errors import InputError
+
+
+class Store(Protocol):
+    """Encoded images with their classes, numbered from 0."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        ...
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        """Return an encoded image and its class.
+
+        Raises
+        ------
+        OSError
+            If it cannot be read.
+        """
+        ...
+
+    def name(self, index: int) -> str:
+        """Return what a message calls the image."""
+        ...
+
+    def shuffled(self, generator: np.random.Generator) -> Indices:
+        """Return all indices in a random order that suits how the images lie."""
+        ...
+
+    def digest(self) -> str:
+        """Return 16 hexadecimal digits that tell these images from others, wherever they lie."""
+        ...
+
+
+class CorruptImages:
+    """Names and counts the images that could not be read; more than a fraction of them is an error.
+
+    Parameters
+    ----------
+    where
+        The data set, for messages.
+    totals
+        Part of the data set -> how many images it has.
+    fraction
+        The fraction of a part that may be corrupt.
+    """
+
+    def __init__(self, where: str, totals: dict[str, int], fraction: float) -> None:
+        self.where, self.totals, self.fraction = where, totals, fraction
+        self.found: dict[str, dict[str, str]] = {part: {} for part in totals}
+
+    def __len__(self) -> int:
+        return sum(len(names) for names in self.found.values())
+
+    def add(self, part: str, name: str, reason: str) -> None:
+        """Count an image, the first time with a warning.
+
+        Raises
+        ------
+        InputError
+            If now more of the part are corrupt than may be.
+        """
+        names = self.found[part]
+        if name in names:
+            return
+        names[name] = reason
+        if len(names) > self.fraction * self.totals[part]:
+            raise InputError(
+                f"{self.where} ({part})",
+                expected=f"at most {int(self.fraction * self.totals[part])} corrupt images of"
+                f" {self.totals[part]:,} ({self.fraction:.1%})",
+                found=f"{len(names)}, the last of them {reason}",
+                fix="run `bitfactor check-data` on it and repair or remove what it lists",
+            )
+        warnings.warn(f"{reason} [left out, corrupt image {len(names)} of {part}]", stacklevel=2)
+
+
+SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".gif"))
+TEST_NAMES = ("val", "valid", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What lies below a directory of class directories.
+
+    `classes` maps the name of each to the images below it, relative to `directory`; `loops` are links that
+    lead back up, which are not followed; `others` are files that are no images by their names.
+    """
+
+    directory: Path
+    classes: dict[str, list[str]] = field(default_factory=dict)
+    loops: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+    @classmethod
+    def scan(cls, directory: Path) -> "Tree":
+        """Look through `directory`; hidden files and directories do not count."""
+        tree, resolved = cls(directory), directory.resolve()
+        above = {_identity(place) for place in (resolved, *resolved.parents)}
+        for entry in _entries(directory):
+            if _is_directory(entry):
+                tree.classes[entry.name] = []
+                tree._look(entry, entry.name, tree.classes[entry.name], above)
+            else:
+                tree.others.append(entry.name)
+        return tree
+
+    def _look(
+        self, entry: os.DirEntry[str], name: str, found: list[str], above: set[tuple[int, int]]
+    ) -> None:
+        identity = _identity(entry)
+        if identity in above:
+            self.loops.append(name)
+            return
+        for child in _entries(entry):
+            relative = f"{name}/{child.name}"
+            if _is_directory(child):
+                self._look(child, relative, found, above | {identity})
+            elif Path(child.name).suffix.lower() in SUFFIXES:
+                found.append(relative)
+            else:
+                self.others.append(relative)
+
+    @property
+    def empty(self) -> list[str]:
+        """Names of the classes without images."""
+        return [name for name, images in self.classes.items() if not images]
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    return os.path.isdir(entry) if entry.is_symlink() else entry.is_dir()  # a link may lead to itself
+
+
+def _identity(directory: "os.PathLike[str]") -> tuple[int, int]:
+    status = os.stat(directory)
+    return status.st_dev, status.st_ino
+
+
+def _entries(directory: "os.PathLike[str]") -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted((e for e in entries if not e.name.startswith(".")), key=lambda entry: entry.name)
+    except OSError as error:
+        raise InputError(
+            os.fspath(directory),
+            expected="a directory that can be read",
+            found=error.strerror or str(error),
+            fix="change its permissions or remove it",
+        ) from error
+
+
+def parts(directory: Path) -> tuple[Path, Path | None]:
+    """Return the directories of the classes to train on and of those to test on, if they are apart."""
+    train = directory / "train"
+    if not train.is_dir() or not any(_is_directory(entry) for entry in _entries(train)):
+        return directory, None
+    apart = [directory / name for name in TEST_NAMES if (directory / name).is_dir()]
+    return train, apart[0] if apart else None
+
 
 _LOOKED_AT = 64  # files whose size and beginning tell them from others of the same names
 _BEGINNING = 4096  # bytes

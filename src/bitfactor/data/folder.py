@@ -3,11 +3,10 @@
 from pathlib import Path
 
 from bitfactor.checks import checked
-from bitfactor.data.files import FileStore, existing, file_store, some
+from bitfactor.data.files import FileStore, Tree, existing, file_store, parts, some
 from bitfactor.data.presets import Preset
 from bitfactor.data.split import Holdout, balanced, validation_name
 from bitfactor.data.stored import StoredImages
-from bitfactor.data.tree import Tree, parts
 from bitfactor.errors import InputError
 
 

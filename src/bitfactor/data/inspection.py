@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import cv2
@@ -11,11 +11,59 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.data.decoding import jpeg_frame
-from bitfactor.data.findings import Findings
-from bitfactor.data.store import Store
+from bitfactor.data.files import Store
 from bitfactor.data.workers import in_threads
 from bitfactor.errors import InputError
 from bitfactor.images import decode_image
+from bitfactor.result import Result, text_table
+
+_SHOWN = 10
+
+
+@dataclass
+class Findings(Result):
+    """What there is and what is wrong with it.
+
+    `problems` and `notes` map a kind to what is concerned: problems want repair before a run, notes are
+    good to know. `sizes` are least, median and greatest height and width in pixels.
+    """
+
+    layout: str
+    classes: int = 0
+    images: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    modes: dict[str, int] = field(default_factory=dict)
+    problems: dict[str, list[str]] = field(default_factory=dict)
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    directory: str = ""
+
+    def problem(self, kind: str, what: str) -> None:
+        """Add a problem."""
+        self.problems.setdefault(kind, []).append(what)
+
+    def note(self, kind: str, what: str) -> None:
+        """Add a note."""
+        self.notes.setdefault(kind, []).append(what)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        rows = [("layout", self.layout), ("classes", str(self.classes))]
+        rows += [(f"images, {part}", f"{count:,}") for part, count in self.images.items()]
+        rows += [
+            (side, f"{low} to {high}, median {middle}") for side, (low, middle, high) in self.sizes.items()
+        ]
+        rows += [(mode, f"{count:,}") for mode, count in self.modes.items()]
+        lines = [text_table((self.directory, ""), rows)]
+        for title, kinds in (("problem", self.problems), ("note", self.notes)):
+            for kind, concerned in kinds.items():
+                lines += ["", f"{title}: {kind} ({len(concerned)})"]
+                lines += [f"  {what}" for what in concerned[:_SHOWN]]
+                if len(concerned) > _SHOWN:
+                    lines.append(f"  ... and {len(concerned) - _SHOWN} more; --json lists all")
+        return "\n".join(lines if self.problems else [*lines, "", "no problems"])
+
 
 Advance = Callable[[int, int], None]
 """Told how many images were looked at, and of how many."""

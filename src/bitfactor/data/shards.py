@@ -4,8 +4,7 @@ from pathlib import Path
 
 from bitfactor.checks import checked
 from bitfactor.data.presets import Preset
-from bitfactor.data.shard import user_cache
-from bitfactor.data.shard_store import ShardStore, bad_description, evaluation_shards, read_description
+from bitfactor.data.shard import ShardStore, bad_description, evaluation_shards, read_description, user_cache
 from bitfactor.data.split import Holdout, expect_some
 from bitfactor.data.stored import StoredImages
 

@@ -9,13 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitfactor.data.corrupt import CorruptImages
 from bitfactor.data.dataset import Batch
 from bitfactor.data.decoding import decode_about
-from bitfactor.data.prepared import Drawn, PreparedBatch
+from bitfactor.data.evaluation_set import Drawn, PreparedBatch
+from bitfactor.data.files import CorruptImages, Store
 from bitfactor.data.presets import DRAWS, Preset, View, input_spec, view_of
 from bitfactor.data.split import Indices, expect_some
-from bitfactor.data.store import Store
 from bitfactor.data.workers import in_order, usable_workers
 from bitfactor.errors import InputError
 from bitfactor.format import InputSpec

@@ -9,7 +9,7 @@ from bitfactor.decompositions.latent import Initialisation, Latent, Rank
 from bitfactor.decompositions.multilinear import hosvd, kronecker, tucker_weight
 from bitfactor.decompositions.precision import matmul, working
 from bitfactor.decompositions.rank import resolve_rank
-from bitfactor.decompositions.sharing import Shared
+from bitfactor.decompositions.shared import Shared
 
 
 class Bank(Shared):

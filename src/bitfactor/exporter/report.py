@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bitfactor.format import Graph, Node
 from bitfactor.nn import BinaryLayer
 from bitfactor.nn.observation import dead_layers
-from bitfactor.table import text_table
+from bitfactor.result import text_table
 
 _LAYERS = {"conv2d": "real", "linear": "real", "binary_conv2d": "binary", "binary_linear": "binary"}
 _SMALL_FAN_IN = 64

@@ -1,8 +1,8 @@
 """What is measured of a model in training."""
 
-from bitfactor.metrics.flips import FlipRatio
 from bitfactor.metrics.latents import (
     FactorStatistics,
+    FlipRatio,
     Histogram,
     LatentsDivergeError,
     LatentStatistics,
@@ -11,8 +11,7 @@ from bitfactor.metrics.latents import (
     guard_latents,
     latent_statistics,
 )
-from bitfactor.metrics.pck import PCK, KeypointMetric
-from bitfactor.metrics.pckh import PCKh
+from bitfactor.metrics.pck import PCK, KeypointMetric, PCKh
 
 __all__ = [
     "PCK",

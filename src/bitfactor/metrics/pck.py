@@ -11,8 +11,8 @@ from torchmetrics import Metric
 from bitfactor.checks import checked, expect
 from bitfactor.errors import InputError
 from bitfactor.format import Skeleton
-from bitfactor.pose import LSP, decode
-from bitfactor.pose.pck import MEANS, Convention, Score, pck, score
+from bitfactor.pose import LSP, MPII, decode
+from bitfactor.pose.pck import MEANS, Convention, Score, pck, pckh, score
 from bitfactor.pose.scale import MapScale
 
 
@@ -118,3 +118,23 @@ def _expect_maps(maps: Tensor, target: Mapping[str, Tensor], joints: int) -> Non
 
 def _array(tensor: Tensor) -> Any:
     return tensor.detach().cpu().numpy()
+
+
+class PCKh(KeypointMetric):
+    """PCKh at 0.5 and 0.1 of the head's size, which is 0.6 times the diagonal of the head's box.
+
+    Example
+    -------
+    >>> metric = PCKh()
+    >>> metric.update(model(inputs), target)
+    >>> metric.compute()["pckh"], metric.compute()["pckh_weighted@0.5"]
+    (tensor(0.8676, dtype=torch.float64), tensor(0.8730, dtype=torch.float64))
+    """
+
+    def __init__(self, skeleton: Skeleton = MPII, stride: int = 4, scale: MapScale = "linear") -> None:
+        super().__init__(skeleton, stride, scale)
+
+    @property
+    def convention(self) -> Convention:
+        """What is counted."""
+        return pckh(self.skeleton)

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from bitfactor.format.cost import Cost, cost
 from bitfactor.format.graph import Graph
+from bitfactor.result import text_table
 from bitfactor.runtime.program import Layer
-from bitfactor.table import text_table
 
 
 @dataclass(frozen=True)

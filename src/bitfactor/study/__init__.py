@@ -1,9 +1,8 @@
 """A study: one recipe trained for every combination of what varies, in a directory of its own."""
 
-from bitfactor.study.directory import CellDirectory, StudyDirectory
+from bitfactor.study.directory import CellDirectory, Rates, StudyDirectory
 from bitfactor.study.grid import Cell, Grid, Value
 from bitfactor.study.outcome import finish
-from bitfactor.study.rates import Rates
 from bitfactor.study.schedule import Job, run_jobs
 
 __all__ = [

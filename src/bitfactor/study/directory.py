@@ -10,18 +10,23 @@ cells/NAME/                a run's directory (see `bitfactor.training.run`), and
 """
 
 import json
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
+import torch
+
+import bitfactor
 from bitfactor.atomic import replacing
 from bitfactor.errors import InputError
+from bitfactor.machine import cpu_name
 from bitfactor.study.grid import Cell, Grid
-from bitfactor.study.origin import machine, revision
 from bitfactor.training import Run
-from bitfactor.training.versions import versions
+from bitfactor.training.run import versions
 
 
 @dataclass(frozen=True)
@@ -164,3 +169,84 @@ def write_json(path: Path, value: object, indent: int | None = 2) -> None:
     """Write an object, whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=indent) + "\n")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Learning rates by row, see `Cell.row`, and the search that chose them.
+
+    `searched` are the rates that were compared, with `seeds` trainings of each in each row. `holdout` is what
+    they were measured on, None for what the recipe measures on if not told.
+    """
+
+    chosen: dict[str, float]
+    searched: list[float]
+    seeds: int
+    holdout: str | None
+
+    @classmethod
+    def best_of(cls, path: Path) -> "Rates":
+        """Return, for each row of a study, the rate with the best mean over its seeds.
+
+        Raises
+        ------
+        InputError
+            If there is no study, or it varies more than latent, scale and learning rate, or not all of its
+            rows are finished at every rate and seed.
+
+        Example
+        -------
+        >>> Rates.best_of(Path("runs/search")).chosen
+        {'none-learned': 0.003, 'tucker-learned': 0.001}
+        """
+        if not (path / "study.json").exists():
+            raise _no_search(path, "no study.json")
+        record = read_json(path / "study.json")
+        varied = {name for name, values in record["axes"].items() if len(values) > 1}
+        searched = record["axes"].get("learning_rate", [])
+        if not searched or not varied <= {"latent", "scale", "learning_rate"}:
+            raise _no_search(path, f"one over {', '.join(record['axes'])}")
+        found: dict[str, dict[float, list[float]]] = {}
+        for file in sorted((path / "cells").glob("*/cell.json")):
+            cell, directory = Cell.of(read_json(file)), CellDirectory(file.parent)
+            if not directory.finished:
+                raise _no_search(path, f"{cell.name}, which is not")
+            outcome = directory.outcome()
+            rates = found.setdefault(cell.row, {rate: [] for rate in searched})
+            rates[float(cell.axes["learning_rate"])].append(outcome["metrics"][outcome["headline"]])
+        for row, rates in found.items():
+            if any(len(values) < len(record["seeds"]) for values in rates.values()):
+                raise _no_search(path, f"fewer trainings of {row}")
+        chosen = {row: max(rates, key=lambda rate: mean(rates[rate])) for row, rates in found.items()}
+        return cls(chosen, searched, len(record["seeds"]), record["arguments"].get("holdout"))
+
+
+def _no_search(path: Path, found: str) -> InputError:
+    return InputError(
+        path,
+        expected="a study over latent, scale and learning rate, each row finished at every rate and seed",
+        found=found,
+        fix="give the --out of such a study, or finish it",
+    )
+
+
+def revision() -> str | None:
+    """Return git's name of the source that runs, ending in `-dirty` if it was changed; None outside git."""
+    source = Path(bitfactor.__file__)
+    if not _git(source.parent, "ls-files", source.name):  # installed, maybe into another project's directory
+        return None
+    return _git(source.parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(directory: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", directory, *arguments], capture_output=True, text=True)
+    except OSError:
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def machine() -> str:
+    """Return the name of the CPU, and of the GPU if there is one."""
+    gpu = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
+    return ", ".join([cpu_name(), *gpu])

@@ -1,18 +1,15 @@
 """Train a recipe, and read what a run left."""
 
 from bitfactor.training.classification import Classification
-from bitfactor.training.evaluation import evaluate
-from bitfactor.training.interface import Interface
-from bitfactor.training.interruption import TerminatedError
 from bitfactor.training.loop import train
 from bitfactor.training.optimization import Optimization
 from bitfactor.training.outcome import restore
 from bitfactor.training.pose import PoseEstimation
-from bitfactor.training.processes import is_first
+from bitfactor.training.processes import TerminatedError, is_first
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.run import Run
 from bitfactor.training.step import build
-from bitfactor.training.task import Task, Teachable
+from bitfactor.training.task import Interface, Task, Teachable, evaluate
 from bitfactor.training.trial import Trial, dry_run
 
 __all__ = [

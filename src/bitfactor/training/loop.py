@@ -23,13 +23,12 @@ from bitfactor.data import Target
 from bitfactor.data.identity import remembered
 from bitfactor.errors import InputError
 from bitfactor.training.diagnosis import bad_parameter, origin
-from bitfactor.training.evaluation import EVALUATION_BATCH, evaluate
-from bitfactor.training.interruption import Request, TerminatedError, noting_sigterm
 from bitfactor.training.preparation import Experiment, prepare
+from bitfactor.training.processes import Request, TerminatedError, noting_sigterm
 from bitfactor.training.recipe import Recipe
-from bitfactor.training.run import Run
+from bitfactor.training.run import Run, versions
 from bitfactor.training.step import Stepper
-from bitfactor.training.versions import versions
+from bitfactor.training.task import EVALUATION_BATCH, evaluate
 
 
 def progress_bar(console: Console) -> Progress:

@@ -10,10 +10,10 @@ from lightning_fabric import Fabric
 from bitfactor.data import DataSet, identity_of
 from bitfactor.data.identity import Identity, which_images
 from bitfactor.errors import InputError
-from bitfactor.training.interface import Interface
 from bitfactor.training.limited import Limited
 from bitfactor.training.processes import launch
 from bitfactor.training.recipe import Recipe
+from bitfactor.training.task import Interface
 
 
 def _evaluated(data: DataSet, images: int | None, limit: int | None) -> str:

@@ -1,12 +1,47 @@
 """The processes and devices of a run: one, or as many as torchrun has started."""
 
 import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 import torch
 from lightning_fabric import Fabric
 
 from bitfactor.errors import InputError
 from bitfactor.training.optimization import Optimization
+
+
+class TerminatedError(Exception):
+    """A run was asked to stop, and did so after a step, with a checkpoint written."""
+
+
+class Request:
+    """Whether SIGTERM has come."""
+
+    def __init__(self) -> None:
+        self.made = False
+
+    def make(self, number: int, frame: FrameType | None) -> None:
+        """Note it; a signal handler."""
+        self.made = True
+
+
+@contextmanager
+def noting_sigterm() -> Iterator[Request]:
+    """Turn SIGTERM into a request that can be read between two steps; only the main thread can."""
+    request = Request()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before = signal.signal(signal.SIGTERM, request.make)
+    try:
+        yield request
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
 
 _PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 

@@ -9,6 +9,7 @@ tensorboard/        the same for TensorBoard
 """
 
 import json
+import platform
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,16 +17,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+import bitfactor
 from bitfactor.atomic import replacing
 from bitfactor.data.identity import KEY, Identity, remembered
 from bitfactor.errors import InputError
 from bitfactor.own_file import files_run
 from bitfactor.training.ema import MovingAverage
-from bitfactor.training.interface import Interface
+from bitfactor.training.task import Interface
+
+
+def versions() -> dict[str, str]:
+    """Return name -> version."""
+    return {
+        "bitfactor": bitfactor.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
 
 
 @dataclass(frozen=True)

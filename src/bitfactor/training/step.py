@@ -16,7 +16,7 @@ from bitfactor.nn import BinaryLayer, anneal_
 from bitfactor.training.classification import Classification
 from bitfactor.training.ema import MovingAverage
 from bitfactor.training.mixup import soften
-from bitfactor.training.optimizers import learning_rate, optimizer_of
+from bitfactor.training.optimization import learning_rate, optimizer_of
 from bitfactor.training.preparation import Experiment
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.task import Teachable

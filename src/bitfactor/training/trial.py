@@ -14,10 +14,10 @@ from torch import nn
 
 from bitfactor.convert import Plan, binarize_
 from bitfactor.result import Result
-from bitfactor.training.evaluation import EVALUATION_BATCH
 from bitfactor.training.preparation import Experiment, prepare
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.step import Stepper
+from bitfactor.training.task import EVALUATION_BATCH
 
 _KIB = 1024
 _WARM_UP, _STEPS, _SECONDS = 2, 30, 10.0

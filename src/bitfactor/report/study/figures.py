@@ -11,10 +11,10 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
+from bitfactor.report.figures import LOOKS, OTHER, STYLE, Look, svg
 from bitfactor.report.study.comparison import row_name
 from bitfactor.report.study.directory import Histogram
 from bitfactor.report.study.statistics import Difference
-from bitfactor.report.style import LOOKS, OTHER, STYLE, Look, svg
 
 Series = Sequence[tuple[float, float]]
 """Points (x, y) in the order of x."""
