@@ -45,7 +45,7 @@ POSE = SimpleNamespace(**{name: getattr(bitfactor.pose, name) for name in bitfac
 GOOD = {
     FORMAT.Graph: {"input": INPUT, "nodes": (RELU,), "outputs": ("y",)},
     FORMAT.Node: {"name": "y", "op": "relu", "inputs": ("x",), "attributes": {}, "tensors": {}},
-    FORMAT.Value: {"name": "x", "shape": (3,), "kind": "float32"},
+    FORMAT.Value: {"name": "x", "shape": (3,), "dtype": "float32"},
     FORMAT.Skeleton: {"joints": ("a", "b"), "flip_pairs": ((0, 1),), "edges": ((0, 1),)},
     FORMAT.pack_signs: {"signs": SIGNS},
     FORMAT.sign: {"x": np.ones(3)},
@@ -138,7 +138,7 @@ VALUES = [
     (FORMAT.Graph, {"outputs": ("z",)}, "known are: x, y"),
     (FORMAT.Node, {"tensors": {"weight": [1.0]}}, "weight"),
     (FORMAT.Value, {"shape": (3, 0)}, "1 or more"),
-    (FORMAT.Value, {"kind": "float33"}, "did you mean float32"),
+    (FORMAT.Value, {"dtype": "float33"}, "did you mean float32"),
     (FORMAT.Skeleton, {"joints": ()}, "at least one"),
     (FORMAT.Skeleton, {"edges": ((0, 1, 2),)}, "edges"),
     (FORMAT.pack_signs, {"signs": np.array([0, 1])}, r"\[0, 1\]"),

@@ -31,7 +31,7 @@ def test_json_holds_the_header_and_every_operation(inspect, exported):
     content = exported.read_bytes()
     assert (found["bytes"], found["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
     assert found["content_sha256"] in content[:200_000].decode("latin-1")
-    assert found["input"] == {"name": "input", "shape": [1, 8, 8], "kind": "float32"}
+    assert found["input"] == {"name": "input", "shape": [1, 8, 8], "dtype": "float32"}
     assert found["labels"] == list(model.labels)
     assert found["provenance"]["recipe"] == "digits"
     assert found["rules"]["sign"] == "-1 for x <= 0, +1 for x > 0"

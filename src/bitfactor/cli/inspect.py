@@ -85,7 +85,7 @@ def _describe_node(node: Node, graph: Graph) -> dict[str, Any]:
         "op": node.op,
         "inputs": node.inputs,
         "shape": value.shape,
-        "kind": value.dtype,
+        "dtype": value.dtype,
         "attributes": dict(node.attributes),
         "tensors": tensors,
         **asdict(cost(node, graph)),
@@ -158,7 +158,7 @@ def _short(text: str) -> str:
 
 
 def _table(graph: Graph) -> str:
-    head = ["name", "operation", "shape", "kind", "binary bytes", "real bytes", "1-bit MACs", "real MACs"]
+    head = ["name", "operation", "shape", "dtype", "binary bytes", "real bytes", "1-bit MACs", "real MACs"]
     rows = [
         [
             node.name,
