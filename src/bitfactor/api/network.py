@@ -8,21 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from bitfactor.data.identity import Identity, identity_in, remembered
+from bitfactor.data.identity import Identity, identity_in
 from bitfactor.data.split import Holdout
 from bitfactor.errors import InputError, imported
 from bitfactor.format import InputSpec
-from bitfactor.recipes import recipe_of
 from bitfactor.runtime import Session
-from bitfactor.training import PoseEstimation, Run, restore
 from bitfactor.zoo import locate
 
 if TYPE_CHECKING:
     from bitfactor.training import Recipe
-
 
 Array = NDArray[Any]
 
@@ -95,7 +91,7 @@ def network_at(
     place = subject if isinstance(subject, str | os.PathLike) else subject.path
     path = locate(os.fspath(place))
     if path.is_dir():
-        network: Network = imported("bitfactor.api.network", path, "train").network_of(path, best, device)
+        network: Network = imported("bitfactor.api.run_network", path, "train").network_of(path, best, device)
         return network
     for flag, given in (("--best", best), (f"--device {device}", device not in ("auto", "cpu"))):
         if given:
@@ -135,49 +131,3 @@ def holdout_in(settings: Any) -> Holdout:
     options = settings.get("data") if isinstance(settings, dict) else None
     chosen = options.get("holdout") if isinstance(options, dict) else None
     return "validation" if chosen == "validation" else "test"
-
-
-def network_of(path: Path, best: bool, device: str) -> Network:
-    """Return the network of the run in the directory `path`, on a device that torch knows.
-
-    Raises
-    ------
-    InputError
-        If there is no run, or no such device.
-    """
-    run = Run(path)
-    recipe, interface, target = recipe_of(run), run.interface(), _device(device)
-    model = restore(recipe, run, best=best).to(target)
-
-    @torch.inference_mode()
-    def outputs(inputs: NDArray[np.float32]) -> Array:
-        found: Array = model(torch.from_numpy(np.ascontiguousarray(inputs)).to(target)).cpu().numpy()
-        return found
-
-    return Network(
-        path,
-        outputs,
-        interface.labels,
-        interface.input_spec,
-        isinstance(recipe.task, PoseEstimation),
-        recipe.name,
-        lambda: recipe,
-        holdout_in(recipe.settings()),
-        remembered(path),
-    )
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-        raise InputError(
-            "--device",
-            expected="auto, cpu, cuda or cuda:N, of which this machine has one",
-            found=f"{name} ({str(error).splitlines()[0]})",
-            fix="leave it out",
-        ) from error
-    return device

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bitfactor.api.poses import People, PoseEvaluation, mean_name
+from bitfactor.api.poses import People, PoseEvaluation
+from bitfactor.api.scores import mean_name
 from bitfactor.data.pose import PoseData
 from bitfactor.report import Page, Section
 from bitfactor.report.poses import Person, people

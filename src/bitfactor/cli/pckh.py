@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tyro
 
-from bitfactor.api.poses import score_document, score_table
+from bitfactor.api.scores import score_document, score_table
 from bitfactor.cli.arguments import parse
 from bitfactor.cli.output import print_json
 from bitfactor.pose.pck import pckh, score

@@ -1,0 +1,46 @@
+"""A score of joints as a table and as plain types; needs no torch."""
+
+import math
+from typing import Any
+
+from bitfactor.pose.pck import MEANS, Score
+from bitfactor.result import text_table
+
+
+def score_table(found: Score) -> str:
+    """Return a table: a row per group of joints and per mean, a column per threshold, in per cent."""
+    convention = found.convention
+    means = {mean_name(found, mean): values for mean, values in found.means().items()}
+    rows = [[name, *map(_percent, values)] for name, values in {**found.groups(), **means}.items()]
+    head = [convention.name, *(f"@{threshold}" for threshold in convention.thresholds)]
+    return text_table(head, rows, right=frozenset(range(1, len(head))))
+
+
+def mean_name(found: Score, mean: str) -> str:
+    """Return the name of one of the means, with the number of joints in it."""
+    count = len(found.labelled) if mean == "pooled" else len(found.convention.averaged)
+    return {"plain": f"plain mean of {count}", "weighted": f"weighted mean of {count}"}.get(
+        mean, f"pooled over {count}"
+    )
+
+
+def score_document(found: Score) -> dict[str, Any]:
+    """Return all of a score as JSON can hold it: fractions from 0 to 1, null where nothing was labelled."""
+    groups, means = found.groups(), found.means()
+    thresholds = {
+        str(threshold): {
+            "groups": {name: _number(values[i]) for name, values in groups.items()},
+            "joints": [_number(rate) for rate in found.rates()[i]],
+            "means": {name: _number(means[name][i]) for name in MEANS},
+        }
+        for i, threshold in enumerate(found.convention.thresholds)
+    }
+    return {"labelled": found.labelled.tolist(), found.convention.name.lower(): thresholds}
+
+
+def _percent(value: float) -> str:
+    return "-" if math.isnan(value) else f"{100 * value:.2f}"
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
