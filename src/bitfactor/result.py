@@ -1,4 +1,4 @@
-"""What a public function returns."""
+"""What a public function returns, and tables of text."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""A look at each image of a data set."""
+"""A look at each image of a data set, and what it found."""
 
 import hashlib
 from collections import Counter

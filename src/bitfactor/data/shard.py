@@ -1,4 +1,4 @@
-"""One tar file of samples, here or at a URL."""
+"""Tar files of samples, here or at a URL: their entries, one shard, and many as one store."""
 
 import fcntl
 import hashlib

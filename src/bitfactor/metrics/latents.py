@@ -1,4 +1,4 @@
-"""What latent weights, factors and scales look like, and a guard against latents that diverge."""
+"""What latent weights, factors and scales look like, how many signs flip, and a guard against divergence."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Run the cells of a study as processes, some at a time."""
+"""Run the cells of a study as processes, some at a time, and show how far they are."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""How a network is trained, as plain values: stored as JSON, shown as flags."""
+"""How a network is trained, as plain values (JSON, flags), and the optimizer that they make."""
 
 import math
 from collections.abc import Callable

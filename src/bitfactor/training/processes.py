@@ -1,4 +1,4 @@
-"""The processes and devices of a run: one, or as many as torchrun has started."""
+"""The processes and devices of a run, one or as many as torchrun started, and how they are told to stop."""
 
 import os
 import signal
