@@ -58,5 +58,5 @@ def test_another_directory_is_not_written_to(tmp_path):
 
 def test_a_damaged_record_is_named(study):
     (study.path / "study.json").write_text("{")
-    with pytest.raises(InputError, match=r"study\.json: expected a file of a study"):
+    with pytest.raises(InputError, match=r"study\.json: expected what `bitfactor ablate` writes"):
         study.start("digits", {"epochs": "2"}, Grid(AXES, [0]))

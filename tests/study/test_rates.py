@@ -1,8 +1,8 @@
 import pytest
 
 from bitfactor.errors import InputError
-from bitfactor.study import Grid, Rates, StudyDirectory
-from bitfactor.study.directory import write_json
+from bitfactor.study import Grid, Rates, StudyDirectory, read_study
+from bitfactor.study.results import Outcome
 
 AXES = {"latent": ["none", "svd"], "scale": ["learned"], "learning_rate": [0.001, 0.003]}
 ACCURACY = {
@@ -22,9 +22,8 @@ def search(tmp_path):
     study.start("cifar10-resnet18", {"holdout": "validation"}, grid)
     for cell in grid:
         study.cell(cell).describe(cell, [])
-        accuracy = ACCURACY[cell.row, cell.axes["learning_rate"]][cell.seed]
-        outcome = {"headline": "accuracy", "metrics": {"accuracy": accuracy}}
-        write_json(study.cell(cell).path / "outcome.json", outcome)
+        accuracy = ACCURACY[str(cell.row), cell.axes["learning_rate"]][cell.seed]
+        study.cell(cell).finish(Outcome("accuracy", {"accuracy": accuracy}, seconds=1.0), {})
     return study
 
 
@@ -33,7 +32,7 @@ def cell(search, name):
 
 
 def test_each_row_has_the_rate_of_its_best_mean(search):
-    rates = Rates.best_of(search.path)
+    rates = Rates.best_of(read_study(search.path))
     assert rates.chosen == {"none-learned": 0.001, "svd-learned": 0.003, "real": 0.001}
     assert (rates.searched, rates.seeds, rates.holdout) == ([0.001, 0.003], 2, "validation")
 
@@ -41,10 +40,10 @@ def test_each_row_has_the_rate_of_its_best_mean(search):
 def test_what_is_not_finished_chooses_nothing(search):
     (cell(search, "svd-learned-seed1-lr0.003") / "outcome.json").unlink()
     with pytest.raises(InputError, match=r"found svd-learned-seed1-lr0\.003, which is not"):
-        Rates.best_of(search.path)
+        Rates.best_of(read_study(search.path))
     (cell(search, "svd-learned-seed1-lr0.003") / "cell.json").unlink()
     with pytest.raises(InputError, match="found fewer trainings of svd-learned"):
-        Rates.best_of(search.path)
+        Rates.best_of(read_study(search.path))
 
 
 @pytest.mark.parametrize(
@@ -57,6 +56,6 @@ def test_what_is_not_finished_chooses_nothing(search):
 def test_a_study_over_something_else_is_no_search(tmp_path, axes, found):
     StudyDirectory(tmp_path / "study").start("digits", {}, Grid(axes, [0]))
     with pytest.raises(InputError, match=f"expected a study over .*, found {found}"):
-        Rates.best_of(tmp_path / "study")
-    with pytest.raises(InputError, match=r"found no study\.json"):
-        Rates.best_of(tmp_path)
+        Rates.best_of(read_study(tmp_path / "study"))
+    with pytest.raises(InputError, match="expected the directory of a study, found no such file"):
+        Rates.best_of(read_study(tmp_path))

@@ -21,7 +21,7 @@ from bitfactor.recipes import recipe_named
 from bitfactor.recipes.options import with_options
 from bitfactor.recipes.own import OwnModel, with_own_model
 from bitfactor.result import Result, text_table
-from bitfactor.study import Cell, Grid, Job, Rates, StudyDirectory, Value, run_jobs
+from bitfactor.study import Cell, Grid, Job, Rates, StudyDirectory, Value, read_study, run_jobs
 from bitfactor.study.schedule import Progress
 from bitfactor.training import Recipe
 from bitfactor.training.processes import noting_sigterm
@@ -239,9 +239,9 @@ def rates_of(path: Path | None, grid: Grid) -> Rates | None:
             found=" ".join(map(str, grid.axes["learning_rate"])),
             fix="leave out --learning-rate, or --rates-from",
         )
-    rates = Rates.best_of(path)
+    rates = Rates.best_of(read_study(path))
     for row in dict.fromkeys(cell.row for cell in grid):
-        if row not in rates.chosen:
+        if str(row) not in rates.chosen:
             raise InputError(
                 "--rates-from",
                 expected=f"a study with the row {row}",
@@ -255,13 +255,13 @@ def run_study(study: Study, out: Path) -> Ablation:
     """Train what is not trained yet; nothing is written before all that was asked for has been checked."""
     directory, rates = StudyDirectory(out), study.rates
     at_once, threads = _parts(study.jobs)
-    cells = [replace(cell, rate=rates.chosen[cell.row]) if rates else cell for cell in study.grid]
+    cells = [replace(cell, rate=rates.chosen[str(cell.row)]) if rates else cell for cell in study.grid]
     jobs = [_job(directory, study, cell, threads) for cell in cells]
-    directory.start(study.recipe.name, study.arguments, study.grid, asdict(rates) if rates else None)
+    directory.start(study.recipe.name, study.arguments, study.grid, rates)
     interrupted = _run(jobs, study, at_once)
     done = [(job.cell, job.directory.outcome()) for job in jobs if job.state == "finished"]
     trainings = tuple(
-        {"name": cell.name, "axes": dict(cell.axes), "real": cell.real, "seed": cell.seed, **outcome}
+        {"name": cell.name, "axes": dict(cell.axes), "real": cell.real, "seed": cell.seed, **asdict(outcome)}
         for cell, outcome in done
     )
     failed = tuple(job.cell.name for job in jobs if job.state == "failed")

@@ -7,7 +7,8 @@ import numpy as np
 from bitfactor.api.poses import People, PoseEvaluation
 from bitfactor.api.scores import mean_name
 from bitfactor.data.pose import PoseData
-from bitfactor.report import Page, Section
+from bitfactor.report import Chapter, Document, facts
+from bitfactor.report.formats import Prose, write_html
 from bitfactor.report.poses import Person, people
 
 _SHOWN = 9  # people in each part of the page
@@ -19,11 +20,16 @@ def write_page(path: Path, shown: People, outcome: PoseEvaluation) -> None:
     name, values = f"{convention.name}@{convention.thresholds[0]}", outcome.score.means().items()
     groups = [(group, f"{100 * rates[0]:.2f} %") for group, rates in outcome.score.groups().items()]
     means = [(mean_name(outcome.score, mean), f"{100 * rates[0]:.2f} %") for mean, rates in values]
-    sections = [Section(f"Joints found: {name}", rows=[*groups, *means])]
-    for title, found in examples(shown, outcome, _SHOWN).items():
-        sections.append(Section(title, "Found on the left, true on the right.", figure=people(found)))
-    lead = "Orange is the person's right, blue the left; the paler and thinner, the less sure."
-    Page(f"bitfactor: poses of {outcome.path}", f"{outcome.images}. {lead}", sections).write(path)
+    say = Prose("run.j2")
+    chapters = [
+        Chapter(f"Joints found: {name}", tables=[facts([*groups, *means])]),
+        *(
+            Chapter(title, [say("sides")], figures=people(title.lower().replace(" ", "-"), found))
+            for title, found in examples(shown, outcome, _SHOWN).items()
+        ),
+    ]
+    lead = say("poses", images=outcome.images)
+    write_html(Document(f"bitfactor: poses of {outcome.path}", [lead], [], chapters), path)
 
 
 def examples(shown: People, outcome: PoseEvaluation, number: int) -> dict[str, list[Person]]:

@@ -6,16 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from bitfactor.api.report_run import write_run_page
-from bitfactor.api.report_study import write_study
+from bitfactor.api.report_run import log_table, run_document
+from bitfactor.api.report_study import study_document, summary_of, with_speed
 from bitfactor.checks import checked
 from bitfactor.errors import InputError
-from bitfactor.report.study import is_study
+from bitfactor.report.formats import write_csv, write_html, write_markdown
 from bitfactor.result import Result, plain
+from bitfactor.study import Study, is_study, read_study
+from bitfactor.study.tables import trainings
 
-Format = Literal["html", "markdown", "csv"]
+Format = Literal["html", "markdown", "csv", "parquet"]
 
-_SUFFIXES: dict[Format, str] = {"html": ".html", "markdown": ".md", "csv": ".csv"}
+_SUFFIXES: dict[Format, str] = {"html": ".html", "markdown": ".md", "csv": ".csv", "parquet": ".parquet"}
 
 
 @dataclass(frozen=True)
@@ -42,15 +44,18 @@ def report(
 ) -> Report:
     """Write a page about a run, or about a study: the paper's tables and figures from what was measured.
 
-    Exported files that stand in the directory are measured too; what those of a study weigh and take is kept
+    Exported files that stand in the directory are timed too; what those of a study weigh and take is kept
     in its speed.json.
 
     Parameters
     ----------
+    directory
+        Of a run or of a study; or a study as one file, which an earlier report wrote as parquet.
     output
-        File to write; `report.html` (or .md, .csv) in the directory if left out.
+        File to write; `report.html` (or .md, .csv, .parquet) in the directory if left out.
     format
-        Of a study: one page, Markdown with a folder of figures beside it, or one line per training.
+        One page; Markdown with a folder of figures beside it; csv, a line for each epoch of a run or each
+        training of a study; parquet, all of a study but its networks in one file.
     data
         Directory of the data: for runs of recipes that need one, and for studies of poses to show examples.
 
@@ -65,14 +70,31 @@ def report(
     runs/t/report.html
     """
     source, images = Path(directory), None if data is None else Path(data)
-    target = source / f"report{_SUFFIXES[format]}" if output is None else Path(output)
+    folder = source.parent if source.is_file() else source
+    target = folder / f"report{_SUFFIXES[format]}" if output is None else Path(output)
     _expect_file(target, format)
     if is_study(source):
-        return Report(target, write_study(source, target, format, images))
-    if format != "html":
-        raise InputError("format", expected="html for a run", found=format, fix="leave it out")
-    write_run_page(source, target, images)
+        study = read_study(source)
+        _write_study(study, target, format, images)
+        return Report(target, summary_of(study))
+    if format == "parquet":
+        raise InputError("format", expected="html, markdown or csv for a run", found=format, fix="name one")
+    if format == "csv":
+        write_csv(log_table(source), target)
+    else:
+        (write_html if format == "html" else write_markdown)(run_document(source, images), target)
     return Report(target)
+
+
+def _write_study(study: Study, target: Path, format: Format, images: Path | None) -> None:
+    if format == "csv":
+        write_csv(trainings(study), target)
+    elif format == "parquet":
+        from bitfactor.study.table import write_table  # pyarrow is only needed here
+
+        write_table(with_speed(study), target)
+    else:
+        (write_html if format == "html" else write_markdown)(study_document(study, images), target)
 
 
 def _expect_file(path: Path, format: Format) -> None:

@@ -1,6 +1,7 @@
 """The page of one training."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,14 +17,34 @@ from bitfactor.data.evaluation_set import EvaluationSet
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer
 from bitfactor.recipes import recipe_of
-from bitfactor.report import Page, Section, curves, gallery, histograms
+from bitfactor.report import Chapter, Document, Figure, Table, facts
+from bitfactor.report.figures import curves, gallery, histograms
+from bitfactor.report.formats import Prose
 from bitfactor.training import Classification, Recipe, Run, restore
 
 _SHOWN = 48
 
+say = Prose("run.j2")
+"""What is said of a run, by name."""
 
-def write_run_page(path: Path, output: Path, data: Path | None) -> None:
-    """Write one page with a run's curves, scales, weights and predictions.
+
+def log_table(path: Path) -> Table:
+    """Return the log of a run, a row for each epoch; what it does not have is None.
+
+    Raises
+    ------
+    InputError
+        If `path` holds no run, or no epoch is finished.
+    """
+    run = Run(path)
+    run.settings()
+    rows = _finished(run)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return Table(names, [[row.get(name) for name in names] for row in rows])
+
+
+def run_document(path: Path, data: Path | None) -> Document:
+    """Return a run's curves, scales, weights and predictions.
 
     Raises
     ------
@@ -33,70 +54,71 @@ def write_run_page(path: Path, output: Path, data: Path | None) -> None:
     run = Run(path)
     recipe = recipe_of(run)
     model = restore(recipe, run)
-    sections = [_sizes(model, recipe), _training(run, recipe), *_layers(model), _settings(recipe)]
+    chapters = [_sizes(model, recipe), _training(run, recipe), *_layers(model), _settings(recipe)]
     if isinstance(recipe.task, Classification):
-        sections = _with_predictions(sections, run, data)
-    lead = f"Latent {recipe.binarization.latent}, scale {recipe.binarization.scale}; recipe {recipe.name}."
-    Page(f"bitfactor: {run.path}", lead, sections).write(output)
+        chapters = _with_predictions(chapters, run, data)
+    lead = say("lead", binarization=recipe.binarization, recipe=recipe.name)
+    return Document(f"bitfactor: {run.path}", [lead], [], chapters)
 
 
-def _with_predictions(sections: list[Section], run: Run, data: Path | None) -> list[Section]:
-    """Put around the sections what an evaluation gives."""
+def _finished(run: Run) -> list[dict[str, Any]]:
+    rows = run.history()
+    if not rows:
+        raise InputError(run.log, expected="a finished epoch", found="none yet", fix="train on")
+    return rows
+
+
+def _with_predictions(chapters: list[Chapter], run: Run, data: Path | None) -> list[Chapter]:
+    """Put around the chapters what an evaluation gives."""
     network = network_at(run.path)
     images = images_of(network, data)
     outcome = classify(network, images)
     files = [_exported(path, images, outcome) for path in sorted(run.path.glob("*.safetensors"))]
-    return [_outcome(outcome), *files, *sections, _predictions(network, images, outcome)]
+    return [_outcome(outcome), *files, *chapters, _predictions(network, images, outcome)]
 
 
-def _outcome(outcome: ClassEvaluation) -> Section:
+def _outcome(outcome: ClassEvaluation) -> Chapter:
     rows = [("accuracy", f"{outcome.accuracy:.2%} of {outcome.images} ({outcome.correct} right)")]
     if outcome.top5 is not None:
         rows.append(("right class among the best five", f"{outcome.top5:.2%}"))
-    return Section("Outcome", " ".join(outcome.noted()), rows)
+    return Chapter("Outcome", [" ".join(outcome.noted())], [facts(rows)])
 
 
-def _sizes(model: nn.Module, recipe: Recipe) -> Section:
+def _sizes(model: nn.Module, recipe: Recipe) -> Chapter:
     sizes = summary(model, (1, *recipe.input_shape))
-    return Section(
-        "Size",
-        rows=[
-            ("fraction of multiply-adds that are binary", f"{sizes.binary_share:.1%}"),
-            ("bytes of the float network", f"{sizes.float_bytes:,}"),
-            ("bytes while training, factors included", f"{sizes.trained_bytes:,}"),
-        ],
-    )
+    rows = [
+        ("fraction of multiply-adds that are binary", f"{sizes.binary_share:.1%}"),
+        ("bytes of the float network", f"{sizes.float_bytes:,}"),
+        ("bytes while training, factors included", f"{sizes.trained_bytes:,}"),
+    ]
+    return Chapter("Size", tables=[facts(rows)])
 
 
-def _exported(path: Path, images: EvaluationSet, in_torch: ClassEvaluation) -> Section:
+def _exported(path: Path, images: EvaluationSet, in_torch: ClassEvaluation) -> Chapter:
     outcome = classify(network_at(path), images)
     same = int((in_torch.found == outcome.found).sum())
     engines = bench(path, against=("torch",))
-    return Section(
-        f"Exported: {path.name}",
-        f"One bit per binary weight; timed on one thread, one image at a time, on {engines.machine}.",
-        [
-            ("accuracy", f"{outcome.accuracy:.2%}"),
-            ("same prediction as torch", f"{same} of {len(outcome.found)}"),
-            ("bytes", f"{path.stat().st_size:,}"),
-            *((f"time, {e['name']}", f"{e['median_ms']:.3f} ms (median)") for e in engines.engines),
-        ],
-    )
+    rows = [
+        ("accuracy", f"{outcome.accuracy:.2%}"),
+        ("same prediction as torch", f"{same} of {len(outcome.found)}"),
+        ("bytes", f"{path.stat().st_size:,}"),
+        *((f"latency, {e['name']}", f"{e['median_ms']:.3f} ms (median)") for e in engines.engines),
+    ]
+    return Chapter(f"Exported: {path.name}", [say("exported", machine=engines.machine)], [facts(rows)])
 
 
-def _training(run: Run, recipe: Recipe) -> Section:
+def _training(run: Run, recipe: Recipe) -> Chapter:
     headline = recipe.task.headline
-    rows = [row for row in run.history() if headline in row]
-    if not rows:
-        raise InputError(run.log, expected="a finished epoch", found="none yet", fix="train on")
+    rows = [row for row in _finished(run) if headline in row]
     panels = {
         "loss (training)": {"loss": [row["loss"] for row in rows]},
         f"{headline} (test set)": {headline: [row[headline] for row in rows]},
     }
-    return Section("Training", figure=curves(panels, [row["epoch"] for row in rows], "epoch"))
+    drawn = curves(panels, [row["epoch"] for row in rows], "epoch")
+    return Chapter("Training", figures=[Figure("training", drawn.encode())])
 
 
-def _layers(model: nn.Module) -> list[Section]:
+def _layers(model: nn.Module) -> list[Chapter]:
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, BinaryLayer)}
     if not layers:
         return []
@@ -104,28 +126,21 @@ def _layers(model: nn.Module) -> list[Section]:
         alpha = {name: layer.alpha().numpy() for name, layer in layers.items()}
         weight = {name: layer.latent().numpy() for name, layer in layers.items()}
     negative = np.mean(np.concatenate([values.ravel() for values in alpha.values()]) < 0)
+    alphas = Figure("alpha", histograms(alpha, "alpha", marks=(0,)).encode())
+    weights = Figure("weights", histograms(weight, "W", marks=(-1, 1)).encode())
     return [
-        Section(
-            "Scaling factors",
-            "alpha of each binary layer, one value per output channel (figure 2 of the paper); "
-            f"{negative:.0%} are negative.",
-            figure=histograms(alpha, "alpha", marks=(0,)),
-        ),
-        Section(
-            "Weights before the sign",
-            "The real-valued weight that the decomposition gives (figure 3 of the paper); with |W| <= 1, "
-            "between the lines if there are others, it receives a gradient.",
-            figure=histograms(weight, "W", marks=(-1, 1)),
-        ),
+        Chapter("Scaling factors", [say("alphas", negative=negative)], figures=[alphas]),
+        Chapter("Weights before the sign", [say("weights")], figures=[weights]),
     ]
 
 
-def _predictions(network: Network, images: EvaluationSet, outcome: ClassEvaluation) -> Section:
+def _predictions(network: Network, images: EvaluationSet, outcome: ClassEvaluation) -> Chapter:
     chosen = np.argsort(outcome.found == outcome.expected, kind="stable")[:_SHOWN]
     names = np.array(outcome.labels)
     shown = _shown(network, images, chosen)
-    figure = gallery(shown, names[outcome.found[chosen]].tolist(), names[outcome.expected[chosen]].tolist())
-    return Section("Predictions", f"Of {outcome.images}, the mistakes first.", figure=figure)
+    drawn = gallery(shown, names[outcome.found[chosen]].tolist(), names[outcome.expected[chosen]].tolist())
+    text = say("predictions", images=outcome.images)
+    return Chapter("Predictions", [text], figures=[Figure("predictions", drawn.encode())])
 
 
 def _shown(network: Network, images: EvaluationSet, chosen: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -141,11 +156,12 @@ def _shown(network: Network, images: EvaluationSet, chosen: NDArray[np.int64]) -
     return np.asarray(shown[..., 0] if shown.shape[-1] == 1 else shown, np.float32)
 
 
-def _settings(recipe: Recipe) -> Section:
+def _settings(recipe: Recipe) -> Chapter:
     settings = recipe.settings()
     values = {
         name: value
         for group in ("model", "data", "binarization", "optimization")
         for name, value in settings[group].items()
     }
-    return Section("Settings", rows=[(name.replace("_", " "), str(value)) for name, value in values.items()])
+    rows = [(name.replace("_", " "), str(value)) for name, value in values.items()]
+    return Chapter("Settings", tables=[facts(rows)])

@@ -1,6 +1,5 @@
 """The page of a study."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,39 +10,21 @@ from rich.console import Console
 from bitfactor.api.network import network_at
 from bitfactor.api.pose_page import examples
 from bitfactor.api.poses import find_joints, people_of
-from bitfactor.atomic import replacing
 from bitfactor.bench import BenchReport, bench
 from bitfactor.format import load
-from bitfactor.report.document import Figure
-from bitfactor.report.html import write_document
-from bitfactor.report.markdown import write_markdown
-from bitfactor.report.study.comparison import claims, row_name, setting_name, views, without_rate
-from bitfactor.report.study.directory import REAL, Cell, Study, read_study
-from bitfactor.report.study.finding import caution, finding
-from bitfactor.report.study.lines import cells_csv
-from bitfactor.report.study.page import document
+from bitfactor.report import Document, Figure
+from bitfactor.study import REAL, Study, StudyDirectory
+from bitfactor.study.comparison import claims, row_name, setting_name, views, without_rate
+from bitfactor.study.finding import caution, finding
+from bitfactor.study.page import document
 
 _RUNS = 50
 _PEOPLE = 4
 
 
-def write_study(directory: Path, output: Path, form: str, data: Path | None) -> dict[str, object]:
-    """Write the study in `directory` to `output`, and return what was found as plain types.
-
-    Raises
-    ------
-    InputError
-        If the study cannot be read, or the file not be written.
-    """
-    study = read_study(directory)
-    if form == "csv":
-        with replacing(output) as temporary:
-            temporary.write_text(cells_csv(study), encoding="utf-8")
-        return summary_of(study)
-    study = _with_speed(study)
-    page = document(study, _examples(study, data))
-    (write_document if form == "html" else write_markdown)(page, output)
-    return summary_of(study)
+def study_document(study: Study, data: Path | None) -> Document:
+    """Return the page of a study, after its exported networks have been timed, if they have not been."""
+    return document(with_speed(study), _examples(study, data))
 
 
 def summary_of(study: Study) -> dict[str, object]:
@@ -59,8 +40,8 @@ def summary_of(study: Study) -> dict[str, object]:
                     {
                         "row": row_name(row),
                         "learning_rate": view.rate(row),
-                        "by_seed": view.values(row, study.headline),
-                        **(asdict(found) if (found := view.sample(row, study.headline)) else {}),
+                        "by_seed": view.values(row),
+                        **(asdict(found) if (found := view.sample(row)) else {}),
                     }
                     for row in (*study.rows, REAL)
                 ],
@@ -77,12 +58,12 @@ def summary_of(study: Study) -> dict[str, object]:
             for view in all_views
         ],
         "missing": len(study.missing()),
-        "unfinished": len(study.cells) - len(study.finished),
+        "unfinished": len(study.trainings) - len(study.finished),
     }
 
 
-def _with_speed(study: Study) -> Study:
-    """Measure the exported networks, unless that has been done."""
+def with_speed(study: Study) -> Study:
+    """Time the exported networks, unless that has been done, and keep the figures in the directory."""
     files = _files(study)
     known: Mapping[str, Any] = study.speed["cells"] if study.speed else {}
     if all(known.get(name, {}).get("bytes") == file.stat().st_size for name, file in files.items()):
@@ -96,8 +77,7 @@ def _with_speed(study: Study) -> Study:
         "runs": _RUNS,
         "cells": {name: _sizes(files[name], found) for name, found in measured.items()},
     }
-    with replacing(study.path / "speed.json") as temporary:
-        temporary.write_text(json.dumps(speed, indent=2) + "\n")
+    StudyDirectory(study.path).write_speed(speed)
     return replace(study, speed=speed)
 
 
@@ -113,32 +93,30 @@ def _sizes(file: Path, found: BenchReport) -> dict[str, Any]:
 
 
 def _files(study: Study) -> dict[str, Path]:
-    """Return the exported network of a training of each row, at one learning rate."""
-    first: dict[object, Cell] = {}
-    for cell in study.finished:
-        if _network(study, cell).exists():
-            first.setdefault((cell.row, without_rate(cell.setting)), cell)
-    return {cell.name: _network(study, cell) for cell in first.values()}
-
-
-def _network(study: Study, cell: Cell) -> Path:
-    return study.path / "cells" / cell.name / "net.safetensors"
+    """Return the exported network of a training of each row, at one learning rate, by the training's name."""
+    files: dict[object, tuple[str, Path]] = {}
+    for one in study.finished:
+        if one.network is not None:
+            files.setdefault((one.cell.row, without_rate(one.setting)), (one.cell.name, one.network))
+    return dict(files.values())
 
 
 def _examples(study: Study, data: Path | None) -> list[Figure]:
     """Return people whom the best binary network does best, in the middle and worst with."""
-    cells = [cell for cell in study.finished if cell.row != REAL and _network(study, cell).exists()]
-    if data is None or not cells:
+    networks = {
+        one.network: one for one in study.finished if one.cell.row != REAL and one.network is not None
+    }
+    if data is None or not networks:
         return []
     from bitfactor.report.poses import montage
 
-    best = max(cells, key=lambda cell: cell.metric(study.headline) or 0.0)
-    network = network_at(_network(study, best))
+    best = max(networks, key=lambda path: networks[path].metric(study.headline) or 0.0)
+    network = network_at(best)
     if not network.finds_joints:
         return []
     people = people_of(network, data)
-    parts = examples(people, find_joints(people), _PEOPLE)
+    parts, name = examples(people, find_joints(people), _PEOPLE), networks[best].cell.name
     return [
-        Figure(f"poses-{title.lower().replace(' ', '-')}", montage(shown), f"{title}: {best.name}.", "jpg")
+        Figure(f"poses-{title.lower().replace(' ', '-')}", montage(shown), f"{title}: {name}.", "jpg")
         for title, shown in parts.items()
     ]

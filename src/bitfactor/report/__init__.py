@@ -1,12 +1,11 @@
-"""Figures, and the one-file pages that show them. Takes numbers, knows nothing of models or data sets.
+"""Documents of text, tables and figures, and how they are drawn and written. Knows nothing of models or data.
 
 Call it: `bitfactor.report("runs/a")`, see `bitfactor.api.report.report`.
 """
 
-from bitfactor.report.figures import curves, gallery, histograms
-from bitfactor.report.html import Page, Section
+from bitfactor.report.document import Chapter, Document, Figure, Table, facts
 from bitfactor.room import callable_as
 
-__all__ = ["Page", "Section", "curves", "gallery", "histograms"]
+__all__ = ["Chapter", "Document", "Figure", "Table", "facts"]
 
 callable_as(__name__, "bitfactor.api.report")

@@ -9,24 +9,33 @@ from typing import Literal
 class Table:
     """Rows under a head, the columns `words` to the left; `groups` are (title, columns) above the head.
 
-    A group with an empty title has none.
+    A group with an empty title has none; nor has a table with an empty `head` one.
     """
 
     head: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[object]]
     caption: str = ""
     groups: Sequence[tuple[str, int]] = ()
     words: Collection[int] = (0,)
 
 
+def facts(named: Sequence[tuple[str, str]]) -> Table:
+    """Return names and values as a table without a head."""
+    return Table((), named, words=(0, 1))
+
+
 @dataclass(frozen=True)
 class Figure:
-    """An image with its caption; `name` is that of its file, without an ending."""
+    """An image with its caption; `name` is that of its file, without an ending.
+
+    Small ones stand side by side.
+    """
 
     name: str
     image: bytes
-    caption: str
+    caption: str = ""
     kind: Literal["svg", "jpg"] = "svg"
+    small: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,12 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Document:
-    """A title, the finding in sentences, facts by name, and chapters."""
+    """A title, the finding in sentences, facts by name, and chapters.
+
+    Example
+    -------
+    >>> write_html(Document("A run", ["98 % are right."], [("epochs", "3")], []), Path("run.html"))
+    """
 
     title: str
     finding: Sequence[str]

@@ -1,9 +1,7 @@
 """People with their joints, as images that stand in a page."""
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 import cv2
 import numpy as np
@@ -12,9 +10,9 @@ from numpy.typing import NDArray
 from bitfactor.format import Skeleton
 from bitfactor.pose import transform, warp
 from bitfactor.pose.draw import draw_skeleton
+from bitfactor.report.document import Figure
 
 _SIDE = 220  # pixels of a shown crop
-_GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(15rem,1fr));gap:.8rem"
 
 
 @dataclass(frozen=True)
@@ -34,21 +32,17 @@ class Person:
     caption: str
 
 
-def people(shown: Sequence[Person]) -> str:
-    """Return a grid of people, HTML with the images in it: what was found beside what is true."""
-    return f'<div style="{_GRID}">{"".join(map(_figure, shown))}</div>'
+def people(name: str, shown: Sequence[Person]) -> list[Figure]:
+    """Return a small figure of each person: what was found beside what is true."""
+    return [
+        Figure(f"{name}-{i}", _jpeg(_sides(person)), person.caption, "jpg", small=True)
+        for i, person in enumerate(shown, 1)
+    ]
 
 
 def montage(shown: Sequence[Person]) -> bytes:
     """Return people in a row as one JPEG file: what was found beside what is true."""
     return _jpeg(np.hstack([_sides(person) for person in shown]))
-
-
-def _figure(person: Person) -> str:
-    data = base64.b64encode(_jpeg(_sides(person))).decode()
-    caption = f'<figcaption style="font-size:.8rem;color:#52606d">{escape(person.caption)}</figcaption>'
-    shown = f'<img alt="" style="width:100%;border-radius:.3rem" src="data:image/jpeg;base64,{data}">'
-    return f'<figure style="margin:0">{shown}{caption}</figure>'
 
 
 def _sides(person: Person) -> NDArray[np.uint8]:

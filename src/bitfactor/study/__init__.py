@@ -1,18 +1,52 @@
-"""A study: one recipe trained for every combination of what varies, in a directory of its own."""
+"""A study: one recipe trained for every combination of what varies, in a directory, and its page."""
 
-from bitfactor.study.directory import CellDirectory, Rates, StudyDirectory
-from bitfactor.study.grid import Cell, Grid, Value
+from pathlib import Path
+
+from bitfactor.study.directory import CellDirectory, StudyDirectory
+from bitfactor.study.grid import REAL, Cell, Grid, Row, Value
 from bitfactor.study.outcome import finish
+from bitfactor.study.results import Rates, Study, Training
 from bitfactor.study.schedule import Job, run_jobs
 
 __all__ = [
+    "REAL",
     "Cell",
     "CellDirectory",
     "Grid",
     "Job",
     "Rates",
+    "Row",
+    "Study",
     "StudyDirectory",
+    "Training",
     "Value",
     "finish",
+    "is_study",
+    "read_study",
     "run_jobs",
 ]
+
+
+def is_study(path: Path) -> bool:
+    """Return whether a path is the directory of a study, or a study as one file."""
+    return StudyDirectory(path).begun or path.suffix == ".parquet"
+
+
+def read_study(path: Path) -> Study:
+    """Read the directory of a study, finished or not, or a study as one file.
+
+    Raises
+    ------
+    InputError
+        If there is none, or one of its files cannot be read.
+
+    Example
+    -------
+    >>> [training.metric("accuracy") for training in read_study(Path("runs/t")).finished]
+    [0.9611, 0.9583]
+    """
+    if path.suffix == ".parquet":
+        from bitfactor.study.table import read_table  # pyarrow is only needed here
+
+        return read_table(path)
+    return StudyDirectory(path).read()

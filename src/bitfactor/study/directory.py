@@ -1,22 +1,22 @@
 """A study's directory.
 
-study.json                 what is varied and what is fixed
+study.json                 its `Design`
+speed.json                 what the exported networks weigh and take, once a report has timed them
 cells/NAME/                a run's directory (see `bitfactor.training.run`), and beside that
-    cell.json              its values and its command
+    cell.json              its `Cell` and its command
     output.txt             what the training printed
-    layers.json            how scales, weights and factors are distributed at the end
+    layers.json            the `Layer`s of the trained network, by name
     net.safetensors        the exported network
-    outcome.json           what came out; where it stands, the cell is finished
+    outcome.json           its `Outcome`; where it stands, the cell is finished
 """
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import mean
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -25,8 +25,11 @@ from bitfactor.atomic import replacing
 from bitfactor.errors import InputError
 from bitfactor.machine import cpu_name
 from bitfactor.study.grid import Cell, Grid
+from bitfactor.study.results import Design, Layer, Outcome, Rates, Study, Training, setting_of
 from bitfactor.training import Run
 from bitfactor.training.run import versions
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,18 +56,60 @@ class CellDirectory:
     @property
     def finished(self) -> bool:
         """Whether all of it is there."""
-        return (self.path / "outcome.json").exists()
+        return self._outcome.exists()
+
+    @property
+    def _outcome(self) -> Path:
+        return self.path / "outcome.json"
+
+    @property
+    def _cell(self) -> Path:
+        return self.path / "cell.json"
+
+    @property
+    def _layers(self) -> Path:
+        return self.path / "layers.json"
 
     def describe(self, cell: Cell, command: Sequence[str]) -> None:
         """Write down what the cell is."""
-        write_json(self.path / "cell.json", {**cell.record, "command": list(command)})
+        write_json(self._cell, {**asdict(cell), "command": list(command)})
 
-    def outcome(self) -> dict[str, Any]:
-        """Return what came out of a finished cell."""
-        return read_json(self.path / "outcome.json")
+    def finish(self, outcome: Outcome, layers: Mapping[str, Layer]) -> None:
+        """Write down what came out."""
+        write_json(self._layers, {name: asdict(layer) for name, layer in layers.items()}, indent=None)
+        write_json(self._outcome, asdict(outcome))
+
+    def outcome(self) -> Outcome:
+        """Return what came out of a finished cell.
+
+        Raises
+        ------
+        InputError
+            If it cannot be read.
+        """
+        return _read(self._outcome, lambda record: Outcome(**record))
+
+    def training(self, design: Design) -> Training:
+        """Return what is known of the cell of a study.
+
+        Raises
+        ------
+        InputError
+            If one of its files cannot be read.
+        """
+        cell = _read(self._cell, Cell.of)
+        return Training(
+            cell,
+            setting_of(cell, design.axes),
+            _read(self._cell, lambda record: tuple(map(str, record["command"]))),
+            self.run.history(),
+            self.outcome() if self.finished else None,
+            _read(self._layers, _layers) if self._layers.exists() else {},
+            self.network if self.network.exists() else None,
+        )
 
     def discard_checkpoints(self) -> None:
-        """Delete what only a training that goes on needs."""
+        """Delete what only a training that is resumed needs."""
         for checkpoint in self.path.glob("*.ckpt"):
             checkpoint.unlink()
 
@@ -74,26 +119,39 @@ class CellDirectory:
         return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
 
 
+def _layers(record: Mapping[str, Any]) -> dict[str, Layer]:
+    return {name: Layer.of(layer) for name, layer in record.items()}
+
+
 @dataclass(frozen=True)
 class StudyDirectory:
     """The directory `path` of a study."""
 
     path: Path
 
+    @property
+    def _design(self) -> Path:
+        return self.path / "study.json"
+
+    @property
+    def _speed(self) -> Path:
+        return self.path / "speed.json"
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a study."""
+        return self._design.is_file()
+
     def cell(self, cell: Cell) -> CellDirectory:
         """Return the directory of a cell."""
         return CellDirectory(self.path / "cells" / cell.name)
 
     def start(
-        self,
-        recipe: str,
-        arguments: Mapping[str, str | bool],
-        grid: Grid,
-        rates: Mapping[str, Any] | None = None,
+        self, recipe: str, arguments: Mapping[str, str | bool], grid: Grid, rates: Rates | None = None
     ) -> None:
         """Record what the study is, or widen the record of one begun before by new values and seeds.
 
-        `rates` is where the learning rates of its rows come from, see `Rates`.
+        `rates` is where the learning rates of its rows come from.
 
         Raises
         ------
@@ -101,39 +159,37 @@ class StudyDirectory:
             If there is something else in the directory, or a study of another recipe, other fixed flags
             or other axes.
         """
-        record = {
-            "recipe": recipe,
-            "arguments": dict(arguments),
-            "axes": {name: list(values) for name, values in grid.axes.items()},
-            "seeds": list(grid.seeds),
-            "real": grid.real,
-            "rates": rates,
-            "versions": versions(),
-            "revision": revision(),
-            "machine": machine(),
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        file = self.path / "study.json"
-        if file.exists():
-            record = self._widened(read_json(file), record)
+        design = Design(
+            recipe,
+            dict(arguments),
+            {name: list(values) for name, values in grid.axes.items()},
+            list(grid.seeds),
+            grid.real,
+            rates,
+            versions(),
+            revision(),
+            machine(),
+            datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        if self._design.exists():
+            design = self._widened(_read(self._design, Design.of), design)
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise self._unlike("something that is no study")
-        write_json(file, record)
+        write_json(self._design, asdict(design))
 
-    def _widened(self, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-        if old["recipe"] != new["recipe"]:
-            raise self._unlike(f"a study of {old['recipe']}")
-        for name in {**old["arguments"], **new["arguments"]}:
-            before, now = (record["arguments"].get(name, "its default") for record in (old, new))
+    def _widened(self, old: Design, new: Design) -> Design:
+        if old.recipe != new.recipe:
+            raise self._unlike(f"a study of {old.recipe}")
+        for name in {**old.arguments, **new.arguments}:
+            before, now = (design.arguments.get(name, "its default") for design in (old, new))
             if before != now:
                 raise self._unlike(f"a study with {name} = {before} instead of {now}")
-        if old.get("rates") != new["rates"]:
+        if old.rates != new.rates:
             raise self._unlike("a study with learning rates of other origin")
-        if old["axes"].keys() != new["axes"].keys():
-            raise self._unlike(f"a study over {', '.join(old['axes'])} instead of {', '.join(new['axes'])}")
-        axes = {name: _joined(values, new["axes"][name]) for name, values in old["axes"].items()}
-        seeds = sorted({*old["seeds"], *new["seeds"]})
-        return {**old, "axes": axes, "seeds": seeds, "real": old["real"] or new["real"]}
+        if old.axes.keys() != new.axes.keys():
+            raise self._unlike(f"a study over {', '.join(old.axes)} instead of {', '.join(new.axes)}")
+        axes = {name: [*dict.fromkeys([*old.axes[name], *new.axes[name]])] for name in old.axes}
+        return replace(old, axes=axes, seeds=sorted({*old.seeds, *new.seeds}), real=old.real or new.real)
 
     def _unlike(self, found: str) -> InputError:
         return InputError(
@@ -143,91 +199,59 @@ class StudyDirectory:
             fix="choose another --out, or delete the directory",
         )
 
+    def read(self) -> Study:
+        """Return the study, finished or not.
 
-def _joined(first: list[Any], second: list[Any]) -> list[Any]:
-    return first + [value for value in second if value not in first]
+        Raises
+        ------
+        InputError
+            If there is none, or one of its files cannot be read.
+        """
+        design = _read(self._design, Design.of)
+        cells = [CellDirectory(file.parent) for file in sorted(self.path.glob("cells/*/cell.json"))]
+        trainings = [cell.training(design) for cell in cells]
+        return Study(
+            self.path,
+            design,
+            sorted(trainings, key=lambda training: training.cell.seed),
+            next((_holdout(cell) for cell in cells if cell.run.recipe.exists()), None),
+            _read(self._speed, dict) if self._speed.exists() else None,
+        )
+
+    def write_speed(self, speed: Mapping[str, Any]) -> None:
+        """Keep what the exported networks weigh and take."""
+        write_json(self._speed, speed)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read an object.
+def _holdout(cell: CellDirectory) -> str | None:
+    found = cell.run.settings().get("data", {}).get("holdout")
+    return None if found is None else str(found)
 
-    Raises
-    ------
-    InputError
-        If the file holds none.
-    """
+
+def _read(file: Path, take: Callable[[dict[str, Any]], T]) -> T:
+    """Return what `take` makes of the object that a file holds."""
     try:
-        value: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        return take(json.loads(file.read_text()))
+    except FileNotFoundError as error:
         raise InputError(
-            path, expected="a file of a study", found=str(error), fix="delete it, and ablate again"
+            file,
+            expected="the directory of a study",
+            found="no such file",
+            fix="give what `bitfactor ablate RECIPE --out` wrote",
         ) from error
-    return value
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            file,
+            expected="what `bitfactor ablate` writes",
+            found=f"no {error}" if isinstance(error, KeyError) else str(error),
+            fix="delete the cell, or restore the file, and start the study again",
+        ) from error
 
 
 def write_json(path: Path, value: object, indent: int | None = 2) -> None:
     """Write an object, whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=indent) + "\n")
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Learning rates by row, see `Cell.row`, and the search that chose them.
-
-    `searched` are the rates that were compared, with `seeds` trainings of each in each row. `holdout` is what
-    they were measured on, None for what the recipe measures on if not told.
-    """
-
-    chosen: dict[str, float]
-    searched: list[float]
-    seeds: int
-    holdout: str | None
-
-    @classmethod
-    def best_of(cls, path: Path) -> "Rates":
-        """Return, for each row of a study, the rate with the best mean over its seeds.
-
-        Raises
-        ------
-        InputError
-            If there is no study, or it varies more than latent, scale and learning rate, or not all of its
-            rows are finished at every rate and seed.
-
-        Example
-        -------
-        >>> Rates.best_of(Path("runs/search")).chosen
-        {'none-learned': 0.003, 'tucker-learned': 0.001}
-        """
-        if not (path / "study.json").exists():
-            raise _no_search(path, "no study.json")
-        record = read_json(path / "study.json")
-        varied = {name for name, values in record["axes"].items() if len(values) > 1}
-        searched = record["axes"].get("learning_rate", [])
-        if not searched or not varied <= {"latent", "scale", "learning_rate"}:
-            raise _no_search(path, f"one over {', '.join(record['axes'])}")
-        found: dict[str, dict[float, list[float]]] = {}
-        for file in sorted((path / "cells").glob("*/cell.json")):
-            cell, directory = Cell.of(read_json(file)), CellDirectory(file.parent)
-            if not directory.finished:
-                raise _no_search(path, f"{cell.name}, which is not")
-            outcome = directory.outcome()
-            rates = found.setdefault(cell.row, {rate: [] for rate in searched})
-            rates[float(cell.axes["learning_rate"])].append(outcome["metrics"][outcome["headline"]])
-        for row, rates in found.items():
-            if any(len(values) < len(record["seeds"]) for values in rates.values()):
-                raise _no_search(path, f"fewer trainings of {row}")
-        chosen = {row: max(rates, key=lambda rate: mean(rates[rate])) for row, rates in found.items()}
-        return cls(chosen, searched, len(record["seeds"]), record["arguments"].get("holdout"))
-
-
-def _no_search(path: Path, found: str) -> InputError:
-    return InputError(
-        path,
-        expected="a study over latent, scale and learning rate, each row finished at every rate and seed",
-        found=found,
-        fix="give the --out of such a study, or finish it",
-    )
 
 
 def revision() -> str | None:

@@ -4,11 +4,29 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from bitfactor.convert import Binarization
 
 Value = str | float
+
+
+class Row(NamedTuple):
+    """A row of the paper's tables; its text is part of the names of its trainings.
+
+    >>> str(Row("svd", "learned")), str(REAL)
+    ('svd-learned', 'real')
+    """
+
+    latent: str
+    scale: str
+
+    def __str__(self) -> str:
+        return "-".join(filter(None, self))
+
+
+REAL = Row("real", "")
+"""The full-precision baseline."""
 
 _BINARY = frozenset(field.name for field in fields(Binarization))
 
@@ -36,13 +54,9 @@ class Cell:
         return {"axes": dict(self.axes), "real": self.real, "seed": self.seed, "rate": self.rate}
 
     @property
-    def row(self) -> str:
-        """The row of the paper's tables that the cell is of.
-
-        >>> Cell({"latent": "svd", "scale": "learned", "learning_rate": 0.003}, seed=1).row
-        'svd-learned'
-        """
-        return "real" if self.real else f"{self.axes['latent']}-{self.axes['scale']}"
+    def row(self) -> Row:
+        """The row of the paper's tables that the cell is of."""
+        return REAL if self.real else Row(str(self.axes["latent"]), str(self.axes["scale"]))
 
     @property
     def name(self) -> str:
@@ -52,7 +66,7 @@ class Cell:
         'svd-learned-seed1-lr0.003'
         """
         others = [_part(name, value) for name, value in self.axes.items() if name not in ("latent", "scale")]
-        return "-".join([self.row, f"seed{self.seed}", *others])
+        return "-".join([str(self.row), f"seed{self.seed}", *others])
 
     @property
     def flags(self) -> list[str]:

@@ -1,0 +1,231 @@
+"""The figures of a study, as SVG text."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from statistics import mean
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+from bitfactor.report.figures import LOOKS, OTHER, STYLE, Look, svg
+from bitfactor.study.comparison import row_name
+from bitfactor.study.results import Histogram
+from bitfactor.study.statistics import Difference
+
+Series = Sequence[tuple[float, float]]
+"""Points (x, y) in the order of x."""
+
+_ROW = 0.3  # height of a row, in inches
+_MARK = "#374151"
+_TITLE_LETTERS = 27  # that fit over the panel of a layer
+
+
+def dots(rows: Mapping[str, tuple[str, Sequence[float]]], x_label: str, line: float | None) -> str:
+    """Draw the values of each row, {name: (latent, values)}, their mean as a bar, and a vertical `line`."""
+    with _drawing(6.4, 0.8 + _ROW * len(rows)) as figure:
+        ax = figure.subplots()
+        for place, (latent, values) in enumerate(rows.values()):
+            look = _look(latent)
+            ax.plot(values, [place] * len(values), look.mark, color=look.colour, alpha=0.75, markersize=5)
+            if values:
+                ax.plot([mean(values)], [place], "|", color=look.colour, markersize=16, markeredgewidth=2)
+        if line is not None:
+            ax.axvline(line, color=LOOKS["real"].colour, linestyle="--", linewidth=1)
+            ax.annotate(
+                "full precision",
+                (line, -0.55),
+                ha="right",
+                va="center",
+                color=LOOKS["real"].colour,
+                xytext=(-3, 0),
+                textcoords="offset points",
+            )
+        _name_rows(ax, list(rows))
+        ax.set_xlabel(x_label)
+        return svg(figure)
+
+
+def intervals(panels: Mapping[str, Mapping[str, tuple[str, Difference]]], x_label: str) -> str:
+    """Draw differences and their intervals, a panel per baseline: {baseline: {row: (latent, difference)}}."""
+    rows = max(len(panel) for panel in panels.values())
+    with _drawing(4.6 * len(panels), 1.0 + _ROW * rows) as figure:
+        axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        for ax, (title, panel) in zip(axes, panels.items(), strict=True):
+            for place, (latent, found) in enumerate(panel.values()):
+                look = _look(latent)
+                if found.low is not None and found.high is not None:
+                    ax.plot(
+                        [100 * found.low, 100 * found.high], [place] * 2, color=look.colour, linewidth=1.5
+                    )
+                ax.plot([100 * found.mean], [place], look.mark, color=look.colour, markersize=6)
+            ax.axvline(0, color="#9ca3af", linewidth=1)
+            ax.set_title(title, loc="left")
+            ax.set_xlabel(x_label)
+            _name_rows(ax, list(panel))
+        return svg(figure)
+
+
+def bands(
+    rows: Mapping[str, Mapping[str, Mapping[str, Sequence[Series]]]],
+    x_label: str,
+    *,
+    log_x: bool = False,
+    log_y: bool = False,
+) -> str:
+    """Draw the mean of series over the seeds and the band they span.
+
+    Parameters
+    ----------
+    rows
+        {label of y: {title of the panel: {latent: a series per seed}}}, with the same panels in each.
+    """
+    titles = list(next(iter(rows.values())))
+    with _drawing(3.6 * len(titles) + 0.9, 2.5 * len(rows)) as figure:
+        axes = figure.subplots(len(rows), len(titles), squeeze=False, sharex=True, sharey="row")
+        for line, (y_label, panels) in zip(axes, rows.items(), strict=True):
+            line[0].set_ylabel(y_label)
+            for ax, title in zip(line, titles, strict=True):
+                _draw_panel(ax, panels[title], marked=log_x)
+                if log_y:
+                    ax.set_yscale("log")
+                    _label_decades(ax.yaxis, (1, 2, 5))
+                if log_x:
+                    ax.set_xscale("log")
+                    _label_decades(ax.xaxis, (1, 2, 3, 5))
+                else:
+                    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        for ax, title in zip(axes[0], titles, strict=True):
+            ax.set_title(title, loc="left")
+        for ax in axes[-1]:
+            ax.set_xlabel(x_label)
+        _legend(figure, axes.ravel().tolist())
+        return svg(figure)
+
+
+def distributions(
+    rows: Mapping[str, tuple[str, Mapping[str, Histogram]]], x_label: str, marks: Sequence[float]
+) -> str:
+    """Draw histograms, a row per entry and a column per layer: {name: (latent, {layer: histogram})}.
+
+    Counts beyond the edges are not drawn; `marks` are vertical lines where there are values.
+    """
+    columns = max(len(layers) for _, layers in rows.values())
+    with _drawing(2.1 * columns + 0.6, 1.55 * len(rows) + 0.3) as figure:
+        axes = figure.subplots(len(rows), columns, squeeze=False, sharex="col")
+        for line, (name, (latent, layers)) in zip(axes, rows.items(), strict=True):
+            line[0].set_ylabel(name)
+            for ax, found in zip(line, layers.values(), strict=True):
+                ax.stairs(found.counts, found.edges, fill=True, color=_look(latent).colour, alpha=0.85)
+                for mark in (mark for mark in marks if found.edges[0] <= mark <= found.edges[-1]):
+                    ax.axvline(mark, color=_MARK, linewidth=0.8, linestyle="--")
+                ax.set_yticks([])
+        for ax, layer in zip(axes[0], next(iter(rows.values()))[1], strict=True):
+            ax.set_title(_end_of(layer), loc="left", fontsize=8)
+        figure.supxlabel(x_label, fontsize=9)
+        return svg(figure)
+
+
+def spectra(rows: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> str:
+    """Draw singular values by the largest, over their place: {latent: {layer: {factor: values}}}."""
+    columns = max(len(layers) for layers in rows.values())
+    with _drawing(2.3 * columns + 1.2, 1.9 * len(rows) + 0.3) as figure:
+        axes = figure.subplots(len(rows), columns, squeeze=False, sharex=True, sharey="row")
+        for line, (latent, layers) in zip(axes, rows.items(), strict=True):
+            line[0].set_ylabel(latent)
+            drawn, empty = line[: len(layers)], line[len(layers) :]
+            for ax, (layer, factors) in zip(drawn, layers.items(), strict=True):
+                _draw_spectra(ax, factors)
+                ax.set_title(_end_of(layer), loc="left", fontsize=8)
+            for ax in empty:
+                ax.axis("off")
+            _legend_beside(drawn[-1], in_layout=not len(empty))
+        figure.supxlabel("place of the singular value, from the largest (0) to the smallest (1)", fontsize=9)
+        return svg(figure)
+
+
+def _end_of(layer: str) -> str:
+    """Return as much of the name of a layer as fits over its panel."""
+    return layer if len(layer) <= _TITLE_LETTERS else f"…{layer[1 - _TITLE_LETTERS :]}"
+
+
+def _legend_beside(ax: Axes, *, in_layout: bool) -> None:
+    legend = ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    legend.set_in_layout(in_layout)
+
+
+def _draw_spectra(ax: Axes, factors: Mapping[str, Sequence[float]]) -> None:
+    for shade, (name, values) in zip(np.linspace(0, 0.9, len(factors)), factors.items(), strict=True):
+        x = np.linspace(0, 1, len(values))
+        ax.plot(
+            x,
+            np.array(values) / max(values),
+            color=matplotlib.colormaps["viridis"](shade),
+            label=name,
+            linewidth=1.2,
+        )
+    ax.set_yscale("log")
+    _label_decades(ax.yaxis, (1, 2, 5))
+    ax.grid(alpha=0.25)
+
+
+def _draw_panel(ax: Axes, lines: Mapping[str, Sequence[Series]], *, marked: bool) -> None:
+    for latent, seeds in lines.items():
+        look, (x, low, middle, high) = _look(latent), _spread(seeds)
+        mark = look.mark if marked or len(x) == 1 else ""
+        ax.plot(
+            x,
+            middle,
+            look.line,
+            color=look.colour,
+            marker=mark,
+            markersize=5,
+            label=row_name([latent]),
+            linewidth=1.5,
+        )
+        if len(seeds) > 1:
+            ax.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0)
+    ax.grid(alpha=0.25)
+
+
+def _label_decades(axis: Axis, digits: Sequence[float]) -> None:
+    axis.set_major_locator(LogLocator(subs=digits))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _spread(seeds: Sequence[Series]) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Return x and the lowest, mean and highest y where a series has a point."""
+    found: dict[float, list[float]] = {}
+    for x, y in (point for series in seeds for point in series):
+        found.setdefault(x, []).append(y)
+    ys = [values for _, values in sorted(found.items())]
+    return sorted(found), [min(y) for y in ys], [mean(y) for y in ys], [max(y) for y in ys]
+
+
+def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
+    lines = {line.get_label(): line for ax in axes for line in ax.get_lines()}
+    figure.legend(
+        list(lines.values()), [str(name) for name in lines], loc="outside right center", frameon=False
+    )
+
+
+def _name_rows(ax: Axes, names: Sequence[str]) -> None:
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 0.4, -0.9)
+    ax.grid(axis="x", alpha=0.25)
+    ax.spines["left"].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+
+
+def _look(latent: str) -> Look:
+    return LOOKS.get(latent, OTHER)
+
+
+@contextmanager
+def _drawing(width: float, height: float) -> Iterator[Figure]:
+    with matplotlib.rc_context(STYLE):
+        yield Figure(figsize=(width, height), layout="constrained")

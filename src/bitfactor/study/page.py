@@ -1,0 +1,209 @@
+"""The document that a study becomes."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from bitfactor.report.document import Chapter, Document, Figure
+from bitfactor.study import inside
+from bitfactor.study.comparison import (
+    RATE,
+    View,
+    axis_name,
+    row_name,
+    setting_name,
+    view_at,
+    views,
+)
+from bitfactor.study.figures import Series, bands, dots, intervals
+from bitfactor.study.finding import by_rate, caution, finding, say
+from bitfactor.study.grid import REAL, Row
+from bitfactor.study.results import Study, Training
+from bitfactor.study.tables import (
+    BASELINES,
+    along,
+    comparisons,
+    costs,
+    differences,
+    metric_name,
+    results,
+    sizes,
+    training_name,
+    unfinished,
+)
+
+
+def document(study: Study, examples: Sequence[Figure] = ()) -> Document:
+    """Return the page of a study; `examples` are images with what the best network found in them."""
+    all_views = views(study)
+    first = all_views[0]
+    chapters = [
+        _unfinished(study),
+        *(chapter for view in all_views for chapter in _compared(view, study)),
+        *_along_axes(first, study),
+        inside.training(first, study),
+        inside.flips(first, study),
+        inside.scaling_factors(first, study),
+        inside.latent_weights(first, study),
+        inside.factor_spectra(first, study),
+        Chapter("Poses", (say("poses"),), figures=examples) if examples else None,
+        _networks(study),
+        Chapter("What a training takes", tables=[costs(first, study)]) if study.finished else None,
+        _commands(study),
+    ]
+    return Document(
+        say("title", recipe=study.design.recipe),
+        [*finding(first, study), *by_rate(first, study), *caution(study)],
+        _facts(study),
+        [chapter for chapter in chapters if chapter is not None],
+    )
+
+
+def _facts(study: Study) -> list[tuple[str, str]]:
+    design, outcomes = study.design, [one.outcome for one in study.finished if one.outcome]
+    used = [outcome.cpu_seconds for outcome in outcomes if outcome.cpu_seconds is not None]
+    machines = dict.fromkeys(outcome.host or design.machine for outcome in outcomes)
+    time = f"{_hours(sum(outcome.seconds for outcome in outcomes))} by the clock, summed over the trainings"
+    named = [
+        ("recipe", design.recipe),
+        ("rows", f"{len(study.rows)}: {', '.join(study.latents)} by {', '.join(study.scales)}"),
+        ("seeds", ", ".join(map(str, design.seeds))),
+        *((axis_name(name), ", ".join(map(str, values))) for name, values in study.axes.items()),
+        ("other flags", _flags(design.arguments)),
+        ("evaluated on", say("part", holdout=study.holdout)),
+        ("trainings finished", f"{len(study.finished)} of {len(study.trainings) + len(study.missing())}"),
+        ("time", time + (f"; {_hours(sum(used))} of CPU time" if used else "")),
+        ("machine", ", ".join(filter(None, machines)) or design.machine or "unknown"),
+        ("versions", ", ".join(f"{name} {version}" for name, version in design.versions.items())),
+        ("revision", design.revision or "unknown"),
+        ("started", design.started or "unknown"),
+    ]
+    return [(name, value) for name, value in named if value]
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.1f} min"
+
+
+def _flags(arguments: Mapping[str, object]) -> str:
+    return " ".join(
+        f"--{name}" if value is True else f"--{name} {value}" for name, value in arguments.items()
+    )
+
+
+def _unfinished(study: Study) -> Chapter | None:
+    table = unfinished(study)
+    return Chapter("What is missing", (say("missing"),), [table]) if table else None
+
+
+def _compared(view: View, study: Study) -> list[Chapter]:
+    if not any(view.values(row) for row in (*study.rows, REAL)):
+        return []
+    where = f" at {setting_name(view.setting)}" if view.setting else ""
+    name = "-".join(str(value) for _, value in view.setting)
+    chapters = [
+        Chapter(
+            f"Accuracy{where}",
+            (),
+            [results(view, study)],
+            [
+                Figure(
+                    _file("results", name),
+                    _dots(view, study).encode(),
+                    say("dots"),
+                )
+            ],
+        ),
+        Chapter(
+            f"Differences to a free weight{where}",
+            (),
+            [table] if (table := differences(view, study)).groups[1:] else [],
+            [
+                Figure(
+                    _file("differences", name),
+                    figure.encode(),
+                    say("intervals"),
+                )
+                for figure in _intervals(view, study)
+            ],
+        ),
+    ]
+    if (said := comparisons(view, study)).rows:
+        chapters.append(Chapter(f"What the paper says, one comparison at a time{where}", (), [said]))
+    return chapters
+
+
+def _dots(view: View, study: Study) -> str:
+    rows = {row_name(row): (row[0], [100 * v for v in view.values(row).values()]) for row in study.rows}
+    baseline = view.sample(REAL)
+    return dots(rows, f"{metric_name(study.headline)}, %", 100 * baseline.mean if baseline else None)
+
+
+def _intervals(view: View, study: Study) -> list[str]:
+    panels = {
+        f"points over {row_name(base)}": {
+            row_name(row): (row[0], found)
+            for row in study.rows
+            if row != base and (found := view.difference(row, base)) is not None
+        }
+        for base in BASELINES
+    }
+    shown = {title: rows for title, rows in panels.items() if rows}
+    return [intervals(shown, f"points of {metric_name(study.headline)}")] if shown else []
+
+
+def _along_axes(view: View, study: Study) -> list[Chapter]:
+    return [
+        Chapter(
+            f"By {axis_name(axis)}",
+            (),
+            [along(axis, view, study)],
+            [_rates(view, study)] if axis == RATE else [],
+        )
+        for axis in study.axes
+    ]
+
+
+def _rates(view: View, study: Study) -> Figure:
+    at = {float(rate): view_at(study, (*view.setting, (RATE, rate))) for rate in sorted(study.axes[RATE])}
+
+    def series(row: Row) -> list[Series]:
+        found = {rate: one.values(row) for rate, one in at.items()}
+        return [
+            [(rate, 100 * values[seed]) for rate, values in found.items() if seed in values]
+            for seed in study.design.seeds
+        ]
+
+    figure = bands(
+        {f"{metric_name(study.headline)}, %": inside.panels_by_scale(study, series)},
+        "learning rate",
+        log_x=True,
+    )
+    return Figure("learning-rates", figure.encode(), say("band", where=""))
+
+
+def _networks(study: Study) -> Chapter | None:
+    table = sizes(study)
+    return Chapter("Exported networks", (say("networks"),), [table]) if table else None
+
+
+def _commands(study: Study) -> Chapter | None:
+    first: dict[str, Training] = {}
+    for training in study.trainings:
+        first.setdefault(training_name(training), training)
+    commands = [(name, command_of(training)) for name, training in first.items()]
+    return Chapter("How to train each row again", (say("commands"),), commands=commands) if commands else None
+
+
+def command_of(training: Training) -> str:
+    """Return the command of a training as a user would type it, without the paths of where it ran."""
+    words = list(training.command)
+    start = next((i for i, word in enumerate(words) if word == "train"), 0)
+    words = ["bitfactor", *words[start:]]
+    stands_for = {"--data": "DIR", "--out": training.cell.name}
+    for i, word in enumerate(words[:-1]):
+        words[i + 1] = stands_for.get(word, words[i + 1])
+    return shlex.join(words)
+
+
+def _file(name: str, setting: str) -> str:
+    return f"{name}-{setting}" if setting else name

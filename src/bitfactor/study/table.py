@@ -1,0 +1,108 @@
+"""A study as one Parquet file: a row for each training, and what the study is in the file's metadata.
+
+Logs are lists of epochs, layers lists of records; `pandas.read_parquet(path)` reads it too.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+from pyarrow import parquet
+
+from bitfactor.atomic import replacing
+from bitfactor.errors import InputError
+from bitfactor.study.grid import Cell
+from bitfactor.study.results import Design, Layer, Outcome, Study, Training, setting_of
+
+_KEY = b"bitfactor"
+
+
+def write_table(study: Study, path: Path) -> None:
+    """Write all that is known of a study but its networks.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+
+    Example
+    -------
+    >>> write_table(read_study(Path("runs/t")), Path("t.parquet"))
+    """
+    about = {"design": asdict(study.design), "holdout": study.holdout, "speed": study.speed}
+    table = pyarrow.Table.from_pylist([_bare(_row(training)) for training in study.trainings])
+    with replacing(path) as temporary:
+        parquet.write_table(
+            table.replace_schema_metadata({_KEY: json.dumps(about)}), temporary, compression="zstd"
+        )
+
+
+def read_table(path: Path) -> Study:
+    """Read what `write_table` wrote.
+
+    Raises
+    ------
+    InputError
+        If the file is no such table.
+    """
+    try:
+        table = parquet.read_table(path)
+        about = json.loads(table.schema.metadata[_KEY])
+        design = Design.of(about["design"])
+        trainings = [_training(_bare(row), design) for row in table.to_pylist()]
+    except (OSError, pyarrow.ArrowException, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            path,
+            expected="a study that `bitfactor report --format parquet` wrote",
+            found=str(error).splitlines()[0],
+            fix="write it again from the study's directory",
+        ) from error
+    return Study(path, design, trainings, about["holdout"], about["speed"])
+
+
+def _row(training: Training) -> dict[str, Any]:
+    layers = [
+        {
+            **asdict(layer),
+            "layer": name,
+            "spectra": [{"factor": factor, "values": values} for factor, values in layer.spectra.items()],
+        }
+        for name, layer in training.layers.items()
+    ]
+    return {
+        "training": training.cell.name,
+        **asdict(training.cell),
+        "command": training.command,
+        "outcome": asdict(training.outcome) if training.outcome else None,
+        "log": training.log,
+        "layers": layers,
+    }
+
+
+def _training(row: Mapping[str, Any], design: Design) -> Training:
+    cell = Cell.of({"axes": {}, **row})
+    outcome = row.get("outcome")
+    return Training(
+        cell,
+        setting_of(cell, design.axes),
+        tuple(row["command"]),
+        row["log"],
+        Outcome(**outcome) if outcome else None,
+        {layer["layer"]: _layer(layer) for layer in row["layers"]},
+    )
+
+
+def _layer(record: Mapping[str, Any]) -> Layer:
+    values = {name: value for name, value in record.items() if name != "layer"}
+    spectra = {one["factor"]: one["values"] for one in record["spectra"]}
+    return Layer.of({**values, "spectra": spectra})
+
+
+def _bare(value: Any) -> Any:
+    """Return a value without fields that are null, as those are that only other rows have, or empty."""
+    if isinstance(value, Mapping):
+        return {name: _bare(one) for name, one in value.items() if one is not None and one != {}}
+    return [_bare(one) for one in value] if isinstance(value, list) else value

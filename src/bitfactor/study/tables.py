@@ -1,0 +1,252 @@
+"""The tables of a study."""
+
+from collections.abc import Callable, Sequence
+from statistics import mean, median
+from typing import TypeVar
+
+from bitfactor.report.document import Table
+from bitfactor.study.comparison import (
+    View,
+    axis_name,
+    claims,
+    row_name,
+    setting_name,
+    value_name,
+    view_at,
+)
+from bitfactor.study.finding import say
+from bitfactor.study.grid import REAL, Cell, Row
+from bitfactor.study.paper import IMAGENET, MPII, imagenet_difference, mpii_difference
+from bitfactor.study.results import Study, Training, setting_of
+from bitfactor.study.statistics import sample
+
+T = TypeVar("T")
+
+NONE = "–"
+BASELINES = (Row("none", "analytic"), Row("none", "learned"))
+_LABELS = {"accuracy": "top-1", "top5": "top-5", "pckh": "PCKh", "pck": "PCK"}
+_SECOND = "top5"
+
+
+def metric_name(name: str) -> str:
+    """Return a metric's name for people."""
+    return _LABELS.get(name, name)
+
+
+def results(view: View, study: Study) -> Table:
+    """Return mean and deviation of each row, in the form of the paper's tables 1 and 2, with its figures."""
+    metrics = _metrics(study)
+    rated = any(training.rate is not None for training in study.trainings)
+    head = ["latent", "scale", *map(metric_name, metrics), "seeds", *(["learning rate"] if rated else [])]
+    rows = [_result(view, row, metrics, rated) for row in _shown(view, study)]
+    return Table(
+        [*head, "top-1", "top-5", "PCKh"],
+        rows,
+        say("results"),
+        (("", 2), ("measured here", len(head) - 2), ("paper: ImageNet", 2), ("paper: MPII", 1)),
+        words=(0, 1),
+    )
+
+
+def _result(view: View, row: Row, metrics: Sequence[str], rated: bool) -> list[str]:
+    samples = [view.sample(row, metric) for metric in metrics]
+    rate = [_or_none(view.rate(row), value_name)] if rated else []
+    imagenet = [f"{figure:.1f}" for figure in IMAGENET.get(row, ())] or [NONE, NONE]
+    mpii = _or_none(MPII.get(row), lambda figure: f"{figure:.1f}")
+    seeds = str(samples[0].n) if samples[0] else "0"
+    return [
+        row_name(row[:1]),
+        row[1] or NONE,
+        *(_or_none(found, str) for found in samples),
+        seeds,
+        *rate,
+        *imagenet,
+        mpii,
+    ]
+
+
+def differences(view: View, study: Study) -> Table:
+    """Return the paired differences of each row to the baselines of the study."""
+    baselines = [row for row in BASELINES if view.values(row)]
+    rows = [
+        [row_name(row), *(cell for base in baselines for cell in _difference(view, row, base))]
+        for row in _shown(view, study)
+    ]
+    return Table(
+        ["row", *(name for _ in baselines for name in ("points", "pairs", "ImageNet", "MPII"))],
+        rows,
+        say("differences", metric=metric_name(study.headline)),
+        (("", 1), *((f"to {row_name(base)}", 4) for base in baselines)),
+    )
+
+
+def _difference(view: View, row: Row, base: Row) -> list[str]:
+    if row == base:
+        return [NONE] * 4
+    found = view.difference(row, base)
+    paper = (imagenet_difference(row, base), mpii_difference(row, base))
+    return [
+        _or_none(found, str),
+        str(found.pairs) if found else "0",
+        *(_or_none(figure, _paper_points) for figure in paper),
+    ]
+
+
+def comparisons(view: View, study: Study) -> Table:
+    """Return what the paper says of pairs of rows, and whether it shows."""
+    rows = [
+        [
+            f"{row_name(claim.ours)} over {row_name(claim.theirs)}",
+            _or_none(claim.found, str),
+            _or_none(claim.imagenet, _paper_points),
+            _paper_points(claim.mpii),
+            claim.verdict,
+        ]
+        for claim in claims(view, study)
+    ]
+    return Table(
+        ["comparison", "points, measured", "paper: ImageNet", "paper: MPII", "verdict"],
+        rows,
+        say("comparisons"),
+        words=(0, 4),
+    )
+
+
+def along(axis: str, view: View, study: Study) -> Table:
+    """Return mean and deviation of each row over the values of an axis, at the view's other values."""
+    others = tuple((name, value) for name, value in view.setting if name != axis)
+    values = study.axes[axis]
+    at = [view_at(study, (*others, (axis, value))) for value in values]
+    rows = [
+        [row_name(row), *(cell for one in at for cell in _sample(one, row))] for row in _shown(view, study)
+    ]
+    head = [name for value in values for name in (value_name(value), "seeds")]
+    metric = metric_name(study.headline)
+    caption = say("along", metric=metric, axis=axis_name(axis), where=setting_name(others))
+    return Table(["row", *head], rows, caption)
+
+
+def _sample(view: View, row: Row) -> list[str]:
+    found = view.sample(row)
+    return [_or_none(found, str), str(found.n) if found else "0"]
+
+
+def sizes(study: Study) -> Table | None:
+    """Return bytes and speed of the exported networks, None where they have not been measured."""
+    if study.speed is None:
+        return None
+    by_name = {training.cell.name: training for training in study.trainings}
+    rows = [
+        [
+            training_name(by_name[name]),
+            f"{found['bytes']:,}",
+            f"{found['float_bytes']:,}",
+            f"{found['float_bytes'] / found['bytes']:.1f}",
+            f"{found['torch_times']:.1f}",
+        ]
+        for name, found in study.speed["cells"].items()
+        if name in by_name
+    ]
+    return Table(
+        ["exported network", "bytes", "bytes in float32", "times smaller", "times faster than torch"],
+        rows,
+        say("sizes", machine=study.speed["machine"]),
+    )
+
+
+def weights(view: View, study: Study) -> Table:
+    """Return how far the weights before the sign have spread."""
+    layers = {row: [layer for one in view.rows[row] for layer in one.layers.values()] for row in study.rows}
+    rows = [
+        [
+            row_name(row),
+            f"{median(layer.std for layer in found):.3g}",
+            f"{mean(layer.outside for layer in found):.1%}",
+        ]
+        for row, found in layers.items()
+        if found
+    ]
+    head = ["row", "standard deviation of W, median of the layers", "fraction of |W| > 1, mean of the layers"]
+    return Table(head, rows)
+
+
+def costs(view: View, study: Study) -> Table:
+    """Return what a training of each row took."""
+    done = {row: [one.outcome for one in view.rows[row] if one.outcome] for row in _shown(view, study)}
+    rows = [
+        [
+            row_name(row),
+            str(len(outcomes)),
+            _minutes([outcome.seconds for outcome in outcomes]),
+            _minutes([outcome.cpu_seconds for outcome in outcomes]),
+        ]
+        for row, outcomes in done.items()
+        if outcomes
+    ]
+    return Table(["row", "trainings", "minutes by the clock", "CPU minutes"], rows, say("costs"))
+
+
+def unfinished(study: Study) -> Table | None:
+    """Return the trainings that are not finished, None where all are."""
+    begun = [(_place(one.cell, study), one.state) for one in study.trainings if one.outcome is None]
+    missing = [(_place(cell, study), "not begun") for cell in study.missing()]
+    return Table(["training", "state"], [*begun, *missing]) if begun or missing else None
+
+
+_COSTS = ("seconds", "cpu_seconds", "bytes", "host", "revision")
+
+
+def trainings(study: Study) -> Table:
+    """Return a row for each training, finished or not, its metrics as fractions: what the CSV holds.
+
+    Example
+    -------
+    >>> pandas.read_csv("report.csv").groupby(["latent", "scale"]).accuracy.mean()
+    """
+    metrics = sorted({name for one in study.finished if one.outcome for name in one.outcome.metrics})
+    rows = [
+        [
+            one.cell.name,
+            *one.cell.row,
+            *(dict(one.setting).get(axis) for axis in study.axes),
+            one.cell.seed,
+            "finished" if one.outcome else "unfinished",
+            one.log[-1]["epoch"] if one.log else 0,
+            *map(one.metric, metrics),
+            *(getattr(one.outcome, name, None) for name in _COSTS),
+        ]
+        for one in study.trainings
+    ]
+    return Table(["cell", "latent", "scale", *study.axes, "seed", "state", "epochs", *metrics, *_COSTS], rows)
+
+
+def training_name(training: Training) -> str:
+    """Return a training's row and setting for people."""
+    return ", ".join(filter(None, (row_name(training.cell.row), setting_name(training.setting))))
+
+
+def _place(cell: Cell, study: Study) -> str:
+    setting = setting_name(setting_of(cell, study.design.axes))
+    return ", ".join(filter(None, (row_name(cell.row), setting, f"seed {cell.seed}")))
+
+
+def _shown(view: View, study: Study) -> list[Row]:
+    return [row for row in (*study.rows, REAL) if row != REAL or view.rows[REAL]]
+
+
+def _metrics(study: Study) -> list[str]:
+    has_second = any(one.metric(_SECOND) is not None for one in study.finished)
+    return [study.headline, *([_SECOND] if has_second else [])]
+
+
+def _minutes(seconds: Sequence[float | None]) -> str:
+    known = sample([value for value in seconds if value is not None])
+    return _or_none(known, lambda found: f"{found.mean / 60:.1f}")
+
+
+def _paper_points(figure: float) -> str:
+    return f"{figure:+.1f}".replace("-", "−")
+
+
+def _or_none(value: T | None, text: Callable[[T], str]) -> str:
+    return NONE if value is None else text(value)

@@ -1,0 +1,145 @@
+import json
+import math
+from itertools import pairwise
+
+import pytest
+
+LATENTS, SCALES = ("none", "svd", "tucker", "holistic"), ("analytic", "learned")
+EPOCHS = 6
+
+
+def accuracy(latent, scale, seed, rate=0.001):
+    """Accuracy of a training: four decimals, so that differences in it are exact enough to compare."""
+    height = 0.50 + 0.01 * LATENTS.index(latent) + 0.02 * (scale == "learned")
+    return round(height + 0.004 * seed + 0.03 * (rate > 0.001) * (latent == "none"), 4)
+
+
+def write(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+def histogram(centre, width, bins=20, reach=3.0):
+    edges = [-reach + 2 * reach * i / bins for i in range(bins + 1)]
+    counts = [
+        round(1000 * math.exp(-0.5 * (((a + b) / 2 - centre) / width) ** 2)) for a, b in pairwise(edges)
+    ]
+    return {"edges": edges, "counts": counts}
+
+
+def layers(latent, scale):
+    factors = {"none": 0, "svd": 2}.get(latent, 4)
+    shared = (2, 3, 5) if latent == "holistic" else ()  # their factors stand with the layer before
+    return {
+        f"layer{i}.conv": {
+            "alpha": histogram(0.1 * i, 0.1 if scale == "analytic" else 0.6),
+            "weight": {**histogram(0, 0.3 * i), "below": i, "above": 2 * i},
+            "outside": 0.01 * i,
+            "std": 0.1 * i,
+            "spectra": {f"factors.{k}": [2.0, 1.5, 1.0 / (k + 1)] for k in range(factors) if i not in shared},
+        }
+        for i in range(1, 6)
+    }
+
+
+def log(final):
+    return [
+        {"epoch": e, "loss": 2 / e, "flipped": 0.01 / e, "accuracy": final * e / EPOCHS, "seconds": 10.0}
+        for e in range(1, EPOCHS + 1)
+    ]
+
+
+def add_cell(study, axes, seed, final, *, real=False, epochs=EPOCHS):
+    """Write a training that reached `final`; with fewer epochs, one that is not finished."""
+    kind = ["real"] if real else [axes["latent"], axes["scale"]]
+    rate = [f"lr{axes['learning_rate']:g}"] if "learning_rate" in axes else []
+    path = study / "cells" / "-".join([*kind, f"seed{seed}", *rate])
+    command = [
+        "/usr/bin/python",
+        "-m",
+        "bitfactor",
+        "train",
+        "digits",
+        "--latent",
+        "none",
+        "--data",
+        "/data/x",
+    ]
+    write(
+        path / "cell.json",
+        {
+            "axes": axes,
+            "real": real,
+            "seed": seed,
+            "command": [*command, "--out", str(path), "--seed", str(seed)],
+        },
+    )
+    lines = log(final)[:epochs]
+    (path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if epochs < EPOCHS:
+        return path
+    outcome = {
+        "headline": "accuracy",
+        "metrics": {"accuracy": final, "top5": round(final + 0.3, 4)},
+        "seconds": 60.0,
+        "cpu_seconds": 50.0,
+        "epochs": EPOCHS,
+        "bytes": 12_345,
+        "host": "A processor",
+    }
+    write(path / "outcome.json", outcome)
+    write(path / "layers.json", {} if real else layers(axes["latent"], axes["scale"]))
+    return path
+
+
+def make_study(path, *, seeds=(0, 1, 2), rates=(), real=True, latents=LATENTS, scales=SCALES):
+    """Write the directory of a finished study with made-up numbers."""
+    axes = {"latent": list(latents), "scale": list(scales)} | (
+        {"learning_rate": list(rates)} if rates else {}
+    )
+    record = {
+        "recipe": "digits",
+        "arguments": {"epochs": str(EPOCHS)},
+        "axes": axes,
+        "seeds": list(seeds),
+        "real": real,
+        "versions": {"bitfactor": "0.1.0"},
+        "revision": "abc123",
+        "machine": "A processor",
+        "started": "2030-01-02T03:04:05+00:00",
+    }
+    write(path / "study.json", record)
+    for seed in seeds:
+        for rate in rates or (None,):
+            at = {} if rate is None else {"learning_rate": rate}
+            for latent in latents:
+                for scale in scales:
+                    final = accuracy(latent, scale, seed, rate or 0.001)
+                    add_cell(path, {"latent": latent, "scale": scale, **at}, seed, final)
+            if real:
+                add_cell(path, at, seed, 0.6 + 0.004 * seed, real=True)
+    return path
+
+
+@pytest.fixture(scope="session", name="accuracy")
+def accuracy_fixture():
+    """The accuracy that a made-up training reached: latent, scale, seed, learning rate."""
+    return accuracy
+
+
+@pytest.fixture(scope="session", name="add_cell")
+def add_cell_fixture():
+    """Write a training into a study."""
+    return add_cell
+
+
+@pytest.fixture(scope="session", name="make_study")
+def make_study_fixture():
+    """Write the directory of a finished study."""
+    return make_study
+
+
+@pytest.fixture
+def study(tmp_path):
+    """The directory of a finished study of eight rows and the full-precision baseline, three seeds."""
+    return make_study(tmp_path / "study")

@@ -1,0 +1,175 @@
+import csv
+import io
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+
+from bitfactor.cli import main
+from bitfactor.report.document import Chapter, Document, Figure, Table
+from bitfactor.report.formats import write_html, write_markdown
+from bitfactor.study import read_study
+from bitfactor.study.page import document
+
+VOID = {"meta", "br", "img", "link", "path", "use", "rect"}
+
+
+class Page(HTMLParser):
+    """Checks that elements close in turn; gathers tables, headings and what comes from elsewhere."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tables, self.titles, self.outside, self.cell = [], [], [], [], None
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+        self.outside += [
+            value
+            for name, value in attrs
+            if name in ("src", "href", "xlink:href") and not value.startswith(("#", "data:"))
+        ]
+        if tag in ("script", "link", "iframe"):
+            self.outside.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr" and "table" in self.open:
+            self.tables[-1].append([])
+        elif tag in ("td", "th", "h2"):
+            self.cell = ""
+
+    def handle_endtag(self, tag):
+        if tag in VOID:
+            return
+        assert self.open.pop() == tag
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append(self.cell)
+        elif tag == "h2":
+            self.titles.append(self.cell)
+        if tag in ("td", "th", "h2"):
+            self.cell = None
+
+    def handle_data(self, data):
+        if self.cell is not None:
+            self.cell += data
+
+
+@pytest.fixture(scope="module")
+def made(make_study, tmp_path_factory):
+    """The document of a study of a learning rate's worth of everything."""
+    return document(
+        read_study(make_study(tmp_path_factory.mktemp("s") / "s", seeds=(0, 1), rates=(0.001, 0.01)))
+    )
+
+
+@pytest.fixture(scope="module")
+def page(made, tmp_path_factory):
+    path = tmp_path_factory.mktemp("html") / "page.html"
+    write_html(made, path)
+    return path.read_text()
+
+
+def markdown_tables(text):
+    """Return the tables of a Markdown text, without their heads' rules."""
+    blocks = [block.splitlines() for block in text.split("\n\n") if block.startswith("| ")]
+    return [[_cells(line) for line in lines] for lines in blocks]
+
+
+def _cells(line):
+    return [cell.replace("\\|", "|") for cell in re.split(r" (?<!\\)\| ", f"{line[2:]} ")[:-1]]
+
+
+def test_page_is_whole_and_holds_nothing_from_outside(page):
+    parsed = Page(page)
+    assert parsed.outside == []
+    assert not re.search(r"url\((?!#)|@import", page)
+    assert page.count("<svg") == page.count("</svg>") >= 7
+    assert parsed.titles[:2] == ["Accuracy", "Differences to a free weight"]
+    for title in ("By learning rate", "Training", "Flips", "Scaling factors", "Weights before the sign"):
+        assert title in parsed.titles
+
+
+def test_page_shows_the_tables_of_the_document(made, page):
+    expected = [[list(row) for row in table.rows] for chapter in made.chapters for table in chapter.tables]
+    shown = [
+        [row for row in table if row][-len(rows) :]
+        for table, rows in zip(Page(page).tables, expected, strict=True)
+    ]
+    assert shown == expected
+
+
+def test_page_says_how_to_train_each_row_again(made, page):
+    commands = [command for chapter in made.chapters for _, command in chapter.commands]
+    assert len(commands) == 2 * (8 + 1)
+    assert all(f"<pre>{command}</pre>" in page for command in commands)
+
+
+def test_text_is_no_markup(tmp_path):
+    table = Table(["a<b"], [["<script>alert(1)</script>"]])
+    write_html(Document("<i>", ["<b>"], [], [Chapter("&", tables=[table])]), tmp_path / "x.html")
+    text = (tmp_path / "x.html").read_text()
+    assert "<script>" not in text
+    assert "&lt;i&gt;" in text
+    assert Page(text).tables == [[["a<b"], ["<script>alert(1)</script>"]]]
+
+
+def test_markdown_holds_the_same_tables_and_its_figures_lie_beside(made, tmp_path):
+    write_markdown(made, tmp_path / "study.md")
+    text = (tmp_path / "study.md").read_text()
+    expected = [[list(row) for row in table.rows] for chapter in made.chapters for table in chapter.tables]
+    _, *found = markdown_tables(text)
+    assert [table[2:] for table in found] == expected
+    images = re.findall(r"!\[.*?\]\((.*?)\)", text)
+    assert len(images) == len(set(images)) >= 7
+    for image in images:
+        assert (tmp_path / image).read_text().startswith("<svg")
+    assert {path.name for path in (tmp_path / "study").iterdir()} == {name.split("/")[1] for name in images}
+
+
+def test_photos_stand_in_the_page_and_beside_the_markdown(tmp_path):
+    chapter = Chapter("Poses", figures=[Figure("best", b"\xff\xd8 bytes", "Best.", "jpg")])
+    found = Document("t", [], [], [chapter])
+    write_html(found, tmp_path / "x.html")
+    assert 'src="data:image/jpeg;base64,/9ggYnl0ZXM="' in (tmp_path / "x.html").read_text()
+    write_markdown(found, tmp_path / "x.md")
+    assert (tmp_path / "x" / "best.jpg").read_bytes() == b"\xff\xd8 bytes"
+
+
+def test_command_measures_exported_networks_once(make_study, exported, tmp_path, capsys):
+    study = make_study(tmp_path / "s", seeds=(0,), latents=("none",), scales=("learned",), real=False)
+    shutil.copy(exported, study / "cells" / "none-learned-seed0" / "net.safetensors")
+    call = ["report", str(study), "-o", str(tmp_path / "page.html")]
+    assert main([*call, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["settings"][0]["rows"][0]["by_seed"] == {"0": 0.52}
+    speed = json.loads((study / "speed.json").read_text())
+    (network,) = speed["cells"].values()
+    assert network["bytes"] == exported.stat().st_size
+    (table,) = [table for table in Page((tmp_path / "page.html").read_text()).tables if "bytes" in table[0]]
+    assert table[1][:2] == ["none, learned", f"{network['bytes']:,}"]
+    assert table[1][-1] == f"{network['torch_times']:.1f}"
+    before = (study / "speed.json").stat().st_mtime_ns
+    assert main(call) == 0
+    assert (study / "speed.json").stat().st_mtime_ns == before
+
+
+def test_command_writes_csv(study, tmp_path, capsys):
+    assert main(["report", str(study), "-o", str(tmp_path / "s.csv"), "--format", "csv"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 's.csv'}\n"
+    assert len(list(csv.DictReader(io.StringIO((tmp_path / "s.csv").read_text())))) == 27
+
+
+def test_a_run_has_no_parquet(tmp_path, capsys):
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "x.parquet"), "--format", "parquet"]) == 2
+    assert "format: expected html, markdown or csv for a run" in capsys.readouterr().err
+
+
+def test_damaged_study_is_one_line(study, tmp_path, capsys):
+    (study / "study.json").write_text("{")
+    assert main(["report", str(study), "-o", str(tmp_path / "x.html")]) == 2
+    assert "study.json: expected what `bitfactor ablate` writes" in capsys.readouterr().err
+    assert not (tmp_path / "x.html").exists()
