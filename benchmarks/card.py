@@ -5,9 +5,7 @@
 The run is exported; accuracy is that of the file, speed is the ratio to torch from one interleaved run.
 """
 
-import contextlib
 import hashlib
-import io
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,10 +13,11 @@ from typing import Any
 
 import tyro
 
+import bitfactor
 from bitfactor import zoo
 from bitfactor.atomic import replacing
-from bitfactor.cli import main
 from bitfactor.recipes import recipe_named, recipe_of
+from bitfactor.recipes.exporting import export_run
 from bitfactor.training import Recipe, Run
 from bitfactor.training.run import versions
 
@@ -55,14 +54,6 @@ def flags_of(recipe: Recipe) -> list[str]:
     return flags
 
 
-def printed(*arguments: object) -> Any:
-    """Return the JSON that a command prints."""
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        assert main([str(argument) for argument in arguments]) == 0
-    return json.loads(output.getvalue())
-
-
 def measured(value: Any, metric: str) -> float:
     """Return what is at the keys of `metric`."""
     for key in metric.split("/"):
@@ -72,10 +63,10 @@ def measured(value: Any, metric: str) -> float:
 
 def speed_of(file: Path) -> zoo.Speed:
     """Time the file against torch in float32."""
-    result = printed("bench", file, "--against", "torch", "--json")
-    ours, *others = result["engines"]
+    found = bitfactor.bench(file, against=("torch",))
+    ours, *others = found.engines
     other = next(engine for engine in others if "float32" in engine["name"])
-    return zoo.Speed(other["name"], round(other["minimum_ms"] / ours["minimum_ms"], 2), result["machine"])
+    return zoo.Speed(other["name"], round(other["minimum_ms"] / ours["minimum_ms"], 2), found.machine)
 
 
 def write_card(options: Arguments) -> zoo.Card:
@@ -83,16 +74,16 @@ def write_card(options: Arguments) -> zoo.Card:
     run = Run(options.run)
     recipe, folder = recipe_of(run), Path(zoo.__file__).parent
     file = folder / f"{options.name}.safetensors"
-    printed("export", options.run, "-o", file, "--json")
-    data = ["--data", options.data] if options.data else []
-    needed = ["--data", "DIR"] if data else []
+    export_run(run, file)
+    needed = ["--data", "DIR"] if options.data else []
     card = zoo.Card(
+        name=options.name,
         description=recipe.description,
         data=options.data_name,
         licence=options.licence,
         held_out=options.held_out,
         metric=options.metric,
-        accuracy=measured(printed("evaluate", file, *data, "--json"), options.metric),
+        accuracy=measured(bitfactor.evaluate(file, data=options.data).to_dict(), options.metric),
         bytes=file.stat().st_size,
         sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
         speed=speed_of(file),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bitfactor.api.ablate import ablate as ablate
     from bitfactor.api.check import check as check
     from bitfactor.api.evaluate import evaluate as evaluate
+    from bitfactor.api.inspect import inspect as inspect
     from bitfactor.api.predict import predict as predict
     from bitfactor.api.report import report as report
     from bitfactor.api.train import load as load
@@ -52,6 +53,7 @@ _WITHOUT_TORCH = {
     "check_data": "data.check",
     "evaluate": "api.evaluate",
     "format": "",
+    "inspect": "api.inspect",
     "predict": "api.predict",
     "runtime": "",
     "zoo": "",

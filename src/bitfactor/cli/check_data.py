@@ -8,7 +8,7 @@ import tyro
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bitfactor.cli.arguments import parse
-from bitfactor.cli.output import print_json, status
+from bitfactor.cli.output import print_result, status
 from bitfactor.data.check import check_data
 
 
@@ -31,8 +31,5 @@ def main(arguments: Sequence[str]) -> int:
         findings = check_data(
             options.directory, lambda done, total: progress.update(task, completed=done, total=total)
         )
-    if options.json:
-        print_json(findings.to_dict())
-    else:
-        print(findings)
+    print_result(findings, as_json=options.json)
     return 1 if findings.problems else 0

@@ -8,7 +8,7 @@ import tyro
 
 from bitfactor.api.evaluate import evaluate
 from bitfactor.cli.arguments import Network, parse
-from bitfactor.cli.output import print_json
+from bitfactor.cli.output import print_result
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,4 @@ def main(arguments: Sequence[str]) -> None:
         page=options.page,
         device=options.device,
     )
-    if options.json:
-        print_json(found.to_dict())
-    else:
-        print(found)
+    print_result(found, as_json=options.json)

@@ -1,26 +1,16 @@
 """`bitfactor inspect FILE`: needs no torch."""
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tyro
-from safetensors import safe_open
 
+from bitfactor.api.inspect import inspect
 from bitfactor.atomic import replacing
 from bitfactor.cli.arguments import Network, parse
-from bitfactor.cli.output import print_json
-from bitfactor.format import Graph, InputSpec, ModelFile, Node, load
-from bitfactor.format.cost import Cost, cost, total
+from bitfactor.cli.output import print_result
 from bitfactor.format.drawing import svg
-from bitfactor.result import text_table
-
-_SHOWN, _LETTERS = 8, 60
-_TRAINED = ("epoch", "epochs", "step", "metric")
-"""Keys of the provenance that tell how far the network was trained."""
 
 
 @dataclass(frozen=True)
@@ -38,145 +28,8 @@ class Arguments:
 def main(arguments: Sequence[str]) -> None:
     """Print the description, and write the drawing."""
     options = parse(Arguments, "inspect", arguments)
-    model = load(options.model)
-    description = describe(options.model, model)
+    found = inspect(options.model)
     if options.svg is not None:
         with replacing(options.svg) as temporary:
-            temporary.write_text(svg(model, options.model.name), encoding="utf-8")
-    if options.json:
-        print_json(description)
-    else:
-        print(_as_text(description, model))
-
-
-def describe(path: Path, model: ModelFile) -> dict[str, Any]:
-    """Return all that is known of the file at `path` without running it, as plain types."""
-    content = path.read_bytes()
-    with safe_open(path, framework="numpy") as file:
-        document = json.loads(file.metadata()["bitfactor"])
-    return {
-        "file": str(path),
-        "format_version": document["format_version"],
-        "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "content_sha256": document["sha256"],
-        "input": asdict(model.graph.input),
-        "other_shapes": model.other_shapes,
-        "outputs": [asdict(model.graph.values[name]) for name in model.graph.outputs],
-        "input_spec": asdict(model.input_spec) if model.input_spec else None,
-        "labels": model.labels,
-        "skeleton": asdict(model.skeleton) if model.skeleton else None,
-        "provenance": dict(model.provenance),
-        "rules": document["rules"],
-        "nodes": [_describe_node(node, model.graph) for node in model.graph.nodes],
-        "totals": {**asdict(total(model.graph)), "binary_share": total(model.graph).binary_share},
-        "report": dict(model.report),
-    }
-
-
-def _describe_node(node: Node, graph: Graph) -> dict[str, Any]:
-    value = graph.values[node.name]
-    tensors = {
-        role: {"type": str(tensor.dtype), "shape": tensor.shape, "bytes": tensor.nbytes}
-        for role, tensor in sorted(node.tensors.items())
-    }
-    return {
-        "name": node.name,
-        "op": node.op,
-        "inputs": node.inputs,
-        "shape": value.shape,
-        "dtype": value.dtype,
-        "attributes": dict(node.attributes),
-        "tensors": tensors,
-        **asdict(cost(node, graph)),
-    }
-
-
-def _as_text(description: dict[str, Any], model: ModelFile) -> str:
-    spent = total(model.graph)
-    other = description["bytes"] - spent.binary_bytes - spent.real_bytes
-    macs = spent.binary_macs + spent.real_macs
-    return "\n".join(
-        [
-            f"{description['file']}: model file of format version {description['format_version']}",
-            "",
-            *(f"{name:11} {text}" for name, text in _header(description, model).items()),
-            "",
-            _table(model.graph),
-            "",
-            f"{description['bytes']:,} bytes: {spent.binary_bytes:,} of binary weights,"
-            f" {spent.real_bytes:,} of real numbers, {other:,} of graph and golden values",
-            f"{macs:,} multiply-accumulates: {spent.binary_macs:,} of 1 bit, {spent.real_macs:,} real"
-            f" ({spent.binary_share:.1%} of 1 bit)",
-            *(f"warning at export: {warning}" for warning in model.report.get("warnings", ())),
-        ]
-    )
-
-
-def _header(description: dict[str, Any], model: ModelFile) -> dict[str, str]:
-    graph = model.graph
-    shapes = (graph.input.shape, *model.other_shapes)
-    found = {
-        "sha256": description["sha256"],
-        "input": " or ".join(_shape(shape) for shape in shapes) + f" {graph.input.dtype}",
-        "images": _images(model.input_spec) if model.input_spec else "",
-        "outputs": ", ".join(f"{name} shaped {_shape(graph.values[name].shape)}" for name in graph.outputs),
-        "labels": _listed(model.labels),
-        "joints": _listed(model.skeleton.joints) if model.skeleton else "",
-        "trained": _trained(model.provenance),
-        "provenance": ", ".join(
-            f"{name} {_short(text)}"
-            for name, text in sorted(model.provenance.items())
-            if name not in _TRAINED
-        ),
-        **{name.replace("_", " "): rule for name, rule in description["rules"].items()},
-    }
-    return {name: text for name, text in found.items() if text}
-
-
-def _trained(provenance: Mapping[str, str]) -> str:
-    """Return how far a network was trained: "epoch 3 of 8, step 1500, metric ...", what of it is known."""
-    known = {name: provenance[name] for name in _TRAINED if name in provenance}
-    if {"epoch", "epochs"} <= known.keys():
-        known["epoch"] += f" of {known.pop('epochs')}"
-    return ", ".join(f"{name} {text}" for name, text in known.items())
-
-
-def _images(spec: InputSpec) -> str:
-    mean, std = (", ".join(f"{value:g}" for value in values) for values in (spec.mean, spec.std))
-    return f"resized to {_shape(spec.resize)}, cropped to {_shape(spec.size)}, mean {mean}, std {std}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-    return f"{len(names)}: {shown}" if names else ""
-
-
-def _short(text: str) -> str:
-    """Cut what is long; --json has all of it."""
-    return text if len(text) <= _LETTERS else f"{text[:_LETTERS]}..."
-
-
-def _table(graph: Graph) -> str:
-    head = ["name", "operation", "shape", "dtype", "binary bytes", "real bytes", "1-bit MACs", "real MACs"]
-    rows = [
-        [
-            node.name,
-            node.op,
-            _shape(graph.values[node.name].shape),
-            graph.values[node.name].dtype,
-            *_counts(cost(node, graph)),
-        ]
-        for node in graph.nodes
-    ]
-    rows.append(["total", "", "", "", *_counts(total(graph))])
-    return text_table(head, rows, right=frozenset(range(4, 8)))
-
-
-def _counts(spent: Cost) -> list[str]:
-    counts = (spent.binary_bytes, spent.real_bytes, spent.binary_macs, spent.real_macs)
-    return [f"{count:,}" if count else "" for count in counts]
-
-
-def _shape(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))
+            temporary.write_text(svg(found.model, options.model.name), encoding="utf-8")
+    print_result(found, as_json=options.json)

@@ -10,7 +10,7 @@ import tyro
 
 from bitfactor.api.predict import predict
 from bitfactor.cli.arguments import Network, parse
-from bitfactor.cli.output import print_json
+from bitfactor.cli.output import print_result
 from bitfactor.errors import InputError
 from bitfactor.pose.finder import Box
 
@@ -39,10 +39,7 @@ def main(arguments: Sequence[str]) -> None:
     found = predict(
         options.model, options.images, top=options.top, output=options.output, box=_box(options.box)
     )
-    if options.json:
-        print_json(found.to_dict())
-    else:
-        print(found)
+    print_result(found, as_json=options.json)
 
 
 def _box(text: str | None) -> Box | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bitfactor.errors import InputError, near_matches
+from bitfactor.result import Result
 
 _FOLDER = Path(__file__).parent
 
@@ -21,8 +22,8 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class Card:
-    """What is known of a network.
+class Card(Result):
+    """What is known of the network called `name`; prints as lines.
 
     `accuracy` is its `metric`, a fraction, on `held_out`, measured with the file itself; `command` trains it;
     `log` has a row for each epoch.
@@ -33,6 +34,7 @@ class Card:
     0
     """
 
+    name: str
     description: str
     data: str
     licence: str
@@ -57,7 +59,31 @@ class Card:
             If there is none; the message lists near matches.
         """
         values = json.loads(file_of(name).with_suffix(".json").read_text())
-        return cls(**{**values, "speed": Speed(**values["speed"])})
+        return cls(**{**values, "name": name, "speed": Speed(**values["speed"])})
+
+    @property
+    def score(self) -> str:
+        """Its metric and value."""
+        return f"{self.metric.replace('/', ' ')} {self.accuracy:.2%}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "file": str(file_of(self.name))}
+
+    def __str__(self) -> str:
+        speed = self.speed
+        lines = {
+            "network": f"{self.name}: {self.description}",
+            "file": f"{file_of(self.name)}, {self.bytes:,} bytes",
+            "sha256": self.sha256,
+            "accuracy": f"{self.score} on {self.held_out}",
+            "speed": f"{speed.ratio:.1f} times {speed.against}, one thread, on {speed.machine}",
+            "data": self.data,
+            "licence": self.licence,
+            "command": self.command,
+            "versions": ", ".join(f"{part} {version}" for part, version in self.versions.items()),
+            "epochs": f"{len(self.log)}, loss {self.log[0]['loss']:.3f} to {self.log[-1]['loss']:.3f}",
+        }
+        return "\n".join(f"{label:9} {text}" for label, text in lines.items())
 
 
 def names() -> list[str]:

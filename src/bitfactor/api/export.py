@@ -1,0 +1,89 @@
+"""A run's network, or an exported one, as a file of any format."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Literal
+
+from bitfactor.errors import InputError, imported
+from bitfactor.exporter import ExportReport, Real
+from bitfactor.format import ModelFile, load
+from bitfactor.recipes.exporting import export_run
+from bitfactor.training import Run
+
+if TYPE_CHECKING:
+    from bitfactor.exporter.onnx import OnnxReport
+
+Format = Literal["bitfactor", "onnx", "qonnx"]
+
+_FORMATS: dict[str, Format] = {".safetensors": "bitfactor", ".onnx": "onnx"}
+
+
+def write_network(
+    source: Path, output: Path, *, format: Format | None = None, best: bool = False, real: Real = "float32"
+) -> "ExportReport | OnnxReport":
+    """Write the network of a run as a file, checked before it appears; for ONNX, that of a file as well.
+
+    Parameters
+    ----------
+    format
+        A model file of bitfactor; standard ONNX; ONNX whose signs are QONNX's BipolarQuant. Left out, what
+        the name's ending says.
+    best
+        Take the checkpoint of the best epoch in place of the last.
+    real
+        How weights of real-valued layers are stored.
+
+    Raises
+    ------
+    InputError
+        If the name contradicts the format, a package is not installed, or torch or ONNX Runtime does not give
+        the same.
+    """
+    _expect_possible(source, output, format, changed=best or real != "float32")
+    form = format or _FORMATS[output.suffix.lower()]
+    export = partial(export_run, Run(source), best=best, real=real)
+    if form == "bitfactor":
+        return export(output)
+    onnx = imported("bitfactor.exporter.onnx", f"bitfactor export --format {form}", "onnx")
+    report: OnnxReport = onnx.export_onnx(
+        _model(source, export), output, "standard" if form == "onnx" else "qonnx"
+    )
+    return report
+
+
+def _model(source: Path, export: Callable[[Path], object]) -> ModelFile:
+    if source.is_file():
+        return load(source)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "net.safetensors"
+        export(path)
+        return load(path)
+
+
+def _expect_possible(source: Path, output: Path, format: Format | None, *, changed: bool) -> None:
+    suffix = output.suffix.lower()
+    if output.is_dir():
+        fix = f"name a file, {output / 'net.safetensors'} say"
+        raise InputError(f"--output {output}", expected="a file to write", found="a directory", fix=fix)
+    if suffix not in _FORMATS:
+        found = suffix or "no ending"
+        raise InputError(
+            f"--output {output}", expected="a name in .safetensors or .onnx", found=found, fix="rename it"
+        )
+    if format and (format == "bitfactor") != (_FORMATS[suffix] == "bitfactor"):
+        ending = ".safetensors" if format == "bitfactor" else ".onnx"
+        raise InputError(
+            f"--output {output}",
+            expected=f"a name in {ending} with --format {format}",
+            found=suffix,
+            fix="rename it, or leave out --format",
+        )
+    if source.is_file() and changed:
+        raise InputError(
+            source,
+            expected="the directory of a run, with --best or --real",
+            found="an exported file, whose weights are what they are",
+            fix="name the run, or leave these flags out",
+        )
