@@ -59,7 +59,7 @@ def test_recipes(call):
 
 def test_summary(call):
     figures = json.loads(call("summary", "digits", "--json"))
-    assert figures["binary_share"] > 0.98
+    assert figures["binary_fraction"] > 0.98
     assert figures["compression"] > 15
     assert "layer2.1.conv2" in call("summary", "digits")
 

@@ -58,7 +58,7 @@ def test_the_text_shows_layers_and_totals(inspect, exported):
     conv = next(node for node in figures["nodes"] if node["op"] == "binary_conv2d")
     assert f"{conv['binary_macs']:,}" in lines[conv["name"]]
     assert f"{figures['totals']['binary_macs']:,}" in lines["total"]
-    assert f"{figures['totals']['binary_share']:.1%} of 1 bit" in text
+    assert f"{figures['totals']['binary_fraction']:.1%} of 1 bit" in text
 
 
 def test_how_far_it_was_trained_is_shown(inspect, exported, tmp_path):

@@ -116,8 +116,8 @@ def test_the_other_recipes(recipe, size, classes, call, cifar, folder, tmp_path)
 @pytest.mark.parametrize("recipe", ["cifar10-resnet18", "imagenet-resnet18", "folder-resnet18"])
 def test_summary_counts_what_is_binary(recipe, call):
     figures = json.loads(call("summary", recipe, "--json"))
-    assert figures["binary_share"] > 0.9
-    assert json.loads(call("summary", recipe, "--real", "--json"))["binary_share"] == 0
+    assert figures["binary_fraction"] > 0.9
+    assert json.loads(call("summary", recipe, "--real", "--json"))["binary_fraction"] == 0
 
 
 def test_dry_run_writes_nothing(call, cifar, tmp_path):

@@ -25,7 +25,7 @@ def test_counts_by_hand() -> None:
     assert binary.trained_bytes == 4 * (8 * 36 + 64 + 16 + 9 + 9 + 8 + 8)
     assert binary.exported_bytes == 8 * 8 * 9 + 4 * (8 + 8)
     assert found.binary_macs == 8 * 4 * 36
-    assert found.binary_share == found.binary_macs / (found.binary_macs + found.real_macs)
+    assert found.binary_fraction == found.binary_macs / (found.binary_macs + found.real_macs)
     assert found.compression == found.float_bytes / found.exported_bytes
     assert found.trained_bytes == 4 * sum(p.numel() for p in small().parameters())
 
@@ -45,7 +45,7 @@ def test_a_bank_counts_once() -> None:
 def test_float_resnet18_is_known() -> None:
     model = resnet18()
     found = summary(model, (1, 3, 224, 224))
-    assert found.binary_share == 0
+    assert found.binary_fraction == 0
     assert found.compression == 1
     assert found.real_macs == pytest.approx(1.81e9, rel=0.01)
     assert found.float_bytes == 4 * sum(p.numel() for p in model.parameters())

@@ -11,7 +11,7 @@ def test_a_binary_convolution(graph):
     assert found[1] == Cost(binary_macs=3 * 8 * 8 * 3 * 3 * 70, binary_bytes=3 * 3 * 3 * 2 * 8)
     assert found[0] == Cost(real_bytes=70 * (4 + 1))
     assert total(graph) == found[0] + found[1] + found[2]
-    assert total(graph).binary_share == 1
+    assert total(graph).binary_fraction == 1
 
 
 def test_real_layers_count_groups_strides_and_their_types():
@@ -25,10 +25,10 @@ def test_real_layers_count_groups_strides_and_their_types():
     )
     assert cost(conv, graph) == Cost(real_macs=6 * 4 * 8 * 3 * 3 * 2, real_bytes=2 * 6 * 9 * 2 + 4 * 6)
     assert cost(graph.nodes[2], graph) == Cost(real_macs=5 * 6 * 4 * 8, real_bytes=5 * 6 * 4 * 8 + 2 * 4 * 5)
-    assert total(graph).binary_share == 0
+    assert total(graph).binary_fraction == 0
 
 
 def test_operations_without_weights_cost_nothing():
     graph = Graph(Value("x", (4,), "float32"), (Node("y", "relu", ("x",)),), ("y",))
     assert total(graph) == Cost()
-    assert total(graph).binary_share == 0
+    assert total(graph).binary_fraction == 0

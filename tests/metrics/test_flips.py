@@ -5,7 +5,7 @@ from bitfactor.convert import Binarization, binarize_
 from bitfactor.metrics import FlipRatio
 
 
-def test_share_of_signs_that_changed_since_the_last_call() -> None:
+def test_fraction_of_signs_that_changed_since_the_last_call() -> None:
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4)))
     binarize_(model, Binarization(latent="none"))
     flips = FlipRatio(model)

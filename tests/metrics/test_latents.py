@@ -26,7 +26,7 @@ def test_statistics_of_known_weights() -> None:
         model[1].latent.weight.fill_(0.5)
         model[1].latent.weight[:2] = 2.0
     found = latent_statistics(model)["1"]
-    assert found.share_outside == 0.25
+    assert found.outside == 0.25
     assert found.std == pytest.approx(1.5 * (0.25 * 0.75) ** 0.5)
 
 

@@ -7,8 +7,8 @@ import pytest
 import scipy.io
 
 from bitfactor.errors import InputError
+from bitfactor.pose.mpii import read_truth
 from bitfactor.pose.predictions import read_predictions
-from bitfactor.pose.truth import read_truth
 
 JOINTS = np.random.default_rng(0).uniform(0, 500, (5, 16, 2))
 THREE = np.concatenate([JOINTS, np.ones((5, 16, 1))], 2)

@@ -9,9 +9,7 @@ from bitfactor.data.mpii import read_mpii
 from bitfactor.errors import InputError
 from bitfactor.images import read_image
 from bitfactor.pose import crop_matrix, transform, warp
-from bitfactor.pose.mpii import read_mpii_h5, read_mpii_json, read_mpii_mat
-from bitfactor.pose.split import corrected, find
-from bitfactor.pose.truth import read_truth
+from bitfactor.pose.mpii import corrected, find, read_mpii_h5, read_mpii_json, read_mpii_mat, read_truth
 
 
 def read(path):

@@ -5,9 +5,9 @@ import pytest
 
 from bitfactor.errors import InputError
 from bitfactor.pose import COCO, LSP, MPII
+from bitfactor.pose.mpii import read_truth
 from bitfactor.pose.pck import groups_of, pck, pckh, score
 from bitfactor.pose.predictions import read_predictions
-from bitfactor.pose.truth import read_truth
 
 GROUPS = {
     "Head": (9,),

@@ -89,7 +89,7 @@ def test_a_perfect_teacher_is_the_target(criterion):
 
 
 def test_empty_maps_are_noticed():
-    metrics = PoseEstimation(headline="pck", measure=partial(PCK, MPII), criterion="mse").metrics()
+    metrics = PoseEstimation(headline="pck", metric=partial(PCK, MPII), criterion="mse").metrics()
     aim = target(joints=16)
     metrics.update(1e-3 * torch.rand(2, 16, 16, 16), aim)
     with pytest.warns(UserWarning, match="heatmaps are nearly empty"):

@@ -69,7 +69,7 @@ def test_staged_weights_are_real_first(stepper_of, toy):
     stepper = stepper_of(epochs=4, real_weight_epochs=2, ema=0.9)
     for step, binary in ((0, False), (5, False), (6, True), (11, True)):
         stepper.loss_of(*toy.images(0, 16), step)
-        for model in (stepper.network, stepper.measured):
+        for model in (stepper.network, stepper.evaluated):
             layers = [layer for layer in model.modules() if isinstance(layer, BinaryLayer)]
             assert {layer.binary_weights for layer in layers} == {binary}
             assert all(layer.binary_activations for layer in layers)
@@ -83,7 +83,7 @@ def test_moving_average(stepper_of, toy):
     start = copy.deepcopy(stepper.network.state_dict())
     stepper.loss_of(*toy.images(0, 16), 0)
     stepper.update()
-    now, average = stepper.network.state_dict(), stepper.measured.state_dict()
+    now, average = stepper.network.state_dict(), stepper.evaluated.state_dict()
     for name in ("fc.weight", "layer1.0.conv1.latent.core", "bn1.running_mean"):
         torch.testing.assert_close(average[name], 0.75 * start[name] + 0.25 * now[name])
     assert average["bn1.num_batches_tracked"] == 1
@@ -174,7 +174,7 @@ def test_a_compiled_network_takes_the_same_step(stepper_of, toy):
     assert plain.state()["model"].keys() == compiled.state()["model"].keys()
 
 
-def test_factors_at_rate_zero_stay_and_the_schedule_keeps_their_share(stepper_of, toy):
+def test_factors_at_rate_zero_stay_and_the_schedule_keeps_their_ratio(stepper_of, toy):
     stepper = stepper_of(factor_rate=0.0)
     latents = [layer.latent for layer in stepper.network.modules() if isinstance(layer, BinaryLayer)]
     before = [[factor.detach().clone() for factor in latent.factors] for latent in latents]

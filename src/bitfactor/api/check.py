@@ -30,7 +30,7 @@ class Check(Result):
         sizes = self.sizes
         verdict = f"cannot be exported: {self.obstacle}" if self.obstacle else "can be exported"
         return (
-            f"{self.plan}\n\n{sizes.binary_share:.1%} of the multiply-adds are binary, the file is about "
+            f"{self.plan}\n\n{sizes.binary_fraction:.1%} of the multiply-adds are binary, the file is about "
             f"{sizes.compression:.1f} times smaller\n{verdict}"
         )
 

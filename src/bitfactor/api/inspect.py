@@ -77,7 +77,7 @@ def _describe(path: Path, model: ModelFile) -> dict[str, Any]:
         "provenance": dict(model.provenance),
         "rules": document["rules"],
         "nodes": [_describe_node(node, model.graph) for node in model.graph.nodes],
-        "totals": {**asdict(total(model.graph)), "binary_share": total(model.graph).binary_share},
+        "totals": {**asdict(total(model.graph)), "binary_fraction": total(model.graph).binary_fraction},
         "report": dict(model.report),
     }
 
@@ -115,7 +115,7 @@ def _as_text(description: Mapping[str, Any], model: ModelFile) -> str:
             f"{description['bytes']:,} bytes: {spent.binary_bytes:,} of binary weights,"
             f" {spent.real_bytes:,} of real numbers, {other:,} of graph and golden values",
             f"{macs:,} multiply-accumulates: {spent.binary_macs:,} of 1 bit, {spent.real_macs:,} real"
-            f" ({spent.binary_share:.1%} of 1 bit)",
+            f" ({spent.binary_fraction:.1%} of 1 bit)",
             *(f"warning at export: {warning}" for warning in model.report.get("warnings", ())),
         ]
     )

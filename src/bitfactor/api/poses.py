@@ -98,7 +98,7 @@ def people_of(
 def find_joints(people: People, *, flip: bool = False) -> PoseEvaluation:
     """Find the joints of people; with `flip`, of each image and of its mirror image."""
     network, task, skeleton = people.network, people.task, people.data.skeleton
-    metric = task.measure(scale=task.scale)
+    metric = task.metric(scale=task.scale)
     parts: list[tuple[NDArray[np.float64], ...]] = []
     for inputs, target in people.data.test_batches(_BATCH):
         assert not isinstance(target, Tensor)

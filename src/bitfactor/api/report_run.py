@@ -87,7 +87,7 @@ def _outcome(outcome: ClassEvaluation) -> Chapter:
 def _sizes(model: nn.Module, recipe: Recipe) -> Chapter:
     sizes = summary(model, (1, *recipe.input_shape))
     rows = [
-        ("fraction of multiply-adds that are binary", f"{sizes.binary_share:.1%}"),
+        ("fraction of multiply-adds that are binary", f"{sizes.binary_fraction:.1%}"),
         ("bytes of the float network", f"{sizes.float_bytes:,}"),
         ("bytes while training, factors included", f"{sizes.trained_bytes:,}"),
     ]

@@ -19,7 +19,7 @@ COMMANDS = {
     "summary": "show the layers of a recipe or network: binary or real, operations, bytes",
     "train": "train a recipe, or resume an interrupted run",
     "ablate": "train a recipe for every combination of latent, scale and seed; resumable",
-    "evaluate": "measure the accuracy of a run or of an exported file",
+    "evaluate": "tell the accuracy of a run or of an exported file",
     "export": "write a run's network as one file of 1-bit weights",
     "inspect": "show what an exported file holds, and draw its network",
     "predict": "classify images with an exported file, or find and draw poses",

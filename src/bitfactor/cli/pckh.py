@@ -9,9 +9,9 @@ import tyro
 from bitfactor.api.scores import score_document, score_table
 from bitfactor.cli.arguments import parse
 from bitfactor.cli.output import print_json
+from bitfactor.pose.mpii import read_truth
 from bitfactor.pose.pck import pckh, score
 from bitfactor.pose.predictions import read_predictions
-from bitfactor.pose.truth import read_truth
 
 
 @dataclass(frozen=True)

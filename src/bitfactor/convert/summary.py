@@ -52,7 +52,7 @@ class Summary:
         return self._total(lambda row: row.real_macs)
 
     @property
-    def binary_share(self) -> float:
+    def binary_fraction(self) -> float:
         """Share of the multiply-accumulates that are of one bit by one bit."""
         return self.binary_macs / max(self.binary_macs + self.real_macs, 1)
 
@@ -77,7 +77,7 @@ class Summary:
         totals = (
             "binary_macs",
             "real_macs",
-            "binary_share",
+            "binary_fraction",
             "float_bytes",
             "trained_bytes",
             "exported_bytes",
@@ -91,7 +91,7 @@ class Summary:
         rows.append(["total", "", "", "", *_counts(self)])
         table = text_table(head, rows, right=frozenset(range(4, 9)))
         return (
-            f"{table}\n\nbinary MACs {self.binary_share:.1%}, "
+            f"{table}\n\nbinary MACs {self.binary_fraction:.1%}, "
             f"exported {self.compression:.1f} times smaller than in float"
         )
 

@@ -25,7 +25,7 @@ class Lsp(PoseData):
     The last 1,000 images are the test set: of LSP the official one; the extension has no official
     split. A person's crop is a square around the labelled joints, `margin` times as wide as they extend.
     Errors are measured by the torso, from the right shoulder to the left hip; people for whom one of these is
-    not labelled are not measured. People with fewer than two labelled joints are left out.
+    not labelled are not evaluated. People with fewer than two labelled joints are left out.
 
     The third row of `joints.mat` says of the extension which joints are labelled; elsewhere its coordinates
     mean nothing. LSP's own third row marks with 1 the joints that are hidden: they are labelled all the same,

@@ -13,10 +13,8 @@ from bitfactor.data.split import Holdout
 from bitfactor.data.workers import usable_workers
 from bitfactor.errors import InputError
 from bitfactor.pose import MPII
-from bitfactor.pose.mpii import read_mpii_h5, read_mpii_json, read_mpii_mat
+from bitfactor.pose.mpii import corrected, find, read_mpii_h5, read_mpii_json, read_mpii_mat, read_truth
 from bitfactor.pose.people import People
-from bitfactor.pose.split import corrected, find
-from bitfactor.pose.truth import read_truth
 
 _FOLDERS = (".", "annot", "annotations", "mpii_human_pose_v1_u12_2")
 _PAIRS = (

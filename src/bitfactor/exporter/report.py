@@ -166,11 +166,11 @@ def _never_binarized(layers: tuple[LayerReport, ...]) -> list[str]:
 def _unused_latents(model: nn.Module) -> list[str]:
     """Weights that the sign's estimator gives no gradient: training no longer moves them."""
     frozen = [
-        f"{name} ({share:.0%})"
+        f"{name} ({outside:.0%})"
         for name, layer in model.named_modules()
         if isinstance(layer, BinaryLayer)
         and layer.weight_estimator == "clipped"
-        and (share := float((layer.latent().detach().abs() > 1).float().mean())) > 0.5
+        and (outside := float((layer.latent().detach().abs() > 1).float().mean())) > 0.5
     ]
     if not frozen:
         return []

@@ -30,7 +30,7 @@ class Cost:
         )
 
     @property
-    def binary_share(self) -> float:
+    def binary_fraction(self) -> float:
         """Share of the multiply-accumulates that are of 1 bit; 0 where there are none."""
         return self.binary_macs / max(self.binary_macs + self.real_macs, 1)
 

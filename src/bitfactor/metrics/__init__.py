@@ -1,4 +1,4 @@
-"""What is measured of a model in training."""
+"""Metrics of a model in training."""
 
 from bitfactor.metrics.latents import (
     FactorStatistics,

@@ -48,7 +48,7 @@ class LatentStatistics:
     """Of one layer's latent weight: its std, and the fraction of it outside [-1, 1], where a mask is 0."""
 
     std: float
-    share_outside: float
+    outside: float
 
 
 @checked

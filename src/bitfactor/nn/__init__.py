@@ -1,10 +1,9 @@
 """Binary layers: sign of the input, sign of a latent weight, scale."""
 
-from bitfactor.nn.activation import SignActivation, anneal_
+from bitfactor.nn.activation import PReLU, SignActivation, anneal_
 from bitfactor.nn.conv import BinaryConv, BinaryConv1d, BinaryConv2d, BinaryConv3d
 from bitfactor.nn.layer import BinaryLayer
 from bitfactor.nn.linear import BinaryLinear
-from bitfactor.nn.prelu import PReLU
 from bitfactor.nn.scale import AnalyticScale, LearnedMapScale, LearnedScale, NoScale, Scale, analytic_alpha
 from bitfactor.nn.sign import sign, straight_through
 

@@ -6,6 +6,8 @@ files of pose-hg-train the centre and scale of the crop (see `bitfactor.pose.mpi
 and head cut to whole numbers.
 """
 
+import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.checks import checked
 from bitfactor.errors import InputError
 from bitfactor.pose.crop import adjusted_mpii_box, mpii_box
-from bitfactor.pose.files import need, read_h5, read_json, read_mat
+from bitfactor.pose.files import expect_file, need, read_h5, read_json, read_mat
 from bitfactor.pose.people import People
 from bitfactor.pose.skeletons import MPII
-from bitfactor.pose.truth import head_size
 
 _JOINTS = len(MPII.joints)
 _NEEDED = ("x1", "y1", "x2", "y2", "scale", "objpos", "annopoints")
@@ -168,3 +170,99 @@ def _bad(where: object, found: str) -> InputError:
         found=found,
         fix="give the file as it is published",
     )
+
+
+HEAD = 0.6
+"""Size of a head / diagonal of its box."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """True joints (N, 16, 2), which are labelled (N, 16), and the size of the heads (N,), in pixels."""
+
+    joints: NDArray[np.float64]
+    labelled: NDArray[np.bool_]
+    norm: NDArray[np.float64]
+
+
+@checked
+def read_truth(path: str | os.PathLike[str]) -> Truth:
+    """Read `detections_our_format.mat`, or HRNet's `gt_valid.mat`, which holds the same.
+
+    Coordinates are counted from 1, as predictions that are published are.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or holds something else.
+    """
+    path = Path(path)
+    expect_file(path)
+    if path.suffix.lower() != ".mat":
+        raise _no_truth(path, f"the ending {path.suffix!r}")
+    names = ("pos_gt_src", "jnt_missing", "headboxes_src")
+    joints, missing, heads = (np.asarray(array) for array in need(read_mat(path), names, path))
+    n = joints.shape[-1]
+    shapes = {"pos_gt_src": (16, 2, n), "jnt_missing": (16, n), "headboxes_src": (2, 2, n)}
+    for name, array in zip(names, (joints, missing, heads), strict=True):
+        if array.shape != shapes[name]:
+            raise _no_truth(path, f"{name} of shape {array.shape}")
+    size = head_size(heads.transpose(2, 0, 1))
+    return Truth(joints.transpose(2, 0, 1).astype(np.float64), missing.T == 0, size)
+
+
+def head_size(boxes: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return the size of heads whose boxes are given by two corners, (N, 2, 2) -> (N,)."""
+    return np.asarray(HEAD * np.linalg.norm(boxes[:, 1] - boxes[:, 0], axis=1), np.float64)
+
+
+def _no_truth(path: Path, found: str) -> InputError:
+    return InputError(
+        path,
+        expected="detections_our_format.mat with pos_gt_src (16, 2, N), jnt_missing (16, N), "
+        "headboxes_src (2, 2, N)",
+        found=found,
+        fix="give the file that is published with MPII's validation split",
+    )
+
+
+def find(people: People, truth: Truth) -> NDArray[np.int64]:
+    """Return for each person of `truth`, (M,), the number of the same one among `people`, or -1.
+
+    The file of true joints names no images, and the official annotations do not say who is in the split.
+    The same person is the one with most of the joints at the same whole pixels, and at least half of them.
+    """
+    known = _pixels(people.joints)
+    holders: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for person, joint in np.argwhere(people.labelled):
+        holders[(joint, *known[person, joint])].append(person)
+    wanted = _pixels(truth.joints - 1)
+    found = np.full(len(wanted), -1)
+    for row, labelled in enumerate(truth.labelled):
+        votes: dict[int, int] = defaultdict(int)
+        for joint in np.flatnonzero(labelled):
+            for person in holders.get((joint, *wanted[row, joint]), ()):
+                votes[person] += 1
+        best = max(votes, key=lambda person: votes[person], default=-1)
+        if best >= 0 and 2 * votes[best] >= labelled.sum():
+            found[row] = best
+    return found
+
+
+def corrected(people: People, truth: Truth) -> People:
+    """Return those of `truth` whom `people` has, in its order, with its joints, labels and head sizes."""
+    found = find(people, truth)
+    present = np.flatnonzero(found >= 0)
+    chosen = people.take(found[present])
+    return People(
+        chosen.images,
+        chosen.centre,
+        chosen.side,
+        truth.joints[present] - 1,
+        truth.labelled[present],
+        truth.norm[present],
+    )
+
+
+def _pixels(joints: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.floor(joints + 0.25).astype(np.int64)

@@ -110,8 +110,8 @@ class Score:
         averaged = list(self.convention.averaged)
         return {
             "plain": _mean(self.rates()[:, averaged]),
-            "weighted": _share(self.correct[:, averaged], self.labelled[averaged]),
-            "pooled": _share(self.correct, self.labelled),
+            "weighted": _fraction(self.correct[:, averaged], self.labelled[averaged]),
+            "pooled": _fraction(self.correct, self.labelled),
         }
 
 
@@ -165,6 +165,6 @@ def _mean(rates: NDArray[np.float64]) -> list[float]:
     return [float(mean) for mean in known.mean(1)] if known.size else [float("nan")] * len(rates)
 
 
-def _share(correct: NDArray[np.int64], labelled: NDArray[np.int64]) -> list[float]:
+def _fraction(correct: NDArray[np.int64], labelled: NDArray[np.int64]) -> list[float]:
     total = int(labelled.sum())
     return [float(c) / total if total else float("nan") for c in correct.sum(1)]

@@ -20,7 +20,7 @@ class CifarOptions:
 
     classes: Annotated[Literal[10, 100], tyro.conf.Suppress]
     holdout: Holdout = "test"
-    """What is measured: the test images, or a tenth of the training images, to choose settings by."""
+    """What is evaluated on: the test images, or a tenth of the training images, to choose settings by."""
     crop: bool = True
     """Shift training images by up to 4 pixels."""
     mirror: bool = True

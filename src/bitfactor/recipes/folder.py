@@ -22,7 +22,7 @@ class FolderOptions:
     size: int = 224
     """Side of an input in pixels."""
     holdout: Holdout = "test"
-    """What is measured: the test images, or a tenth of the training images, to choose settings by."""
+    """What is evaluated on: the test images, or a tenth of the training images, to choose settings by."""
     crop: bool = True
     """Crop training images at random, as the preset does; if not, they are cropped in the centre."""
     mirror: bool = True

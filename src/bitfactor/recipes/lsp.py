@@ -30,7 +30,7 @@ class LspOptions:
     sigma: float = 1.0
     """Standard deviation of the heatmaps' Gaussians, in cells."""
     holdout: Holdout = "test"
-    """What is measured: the last 1,000 people, or the last tenth of the others, to choose settings by."""
+    """What is evaluated on: the last 1,000 people, or the last tenth of the others, to choose settings by."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -118,7 +118,7 @@ def _hourglass(
         model=model,
         input_shape=data.input_shape,
         data=data,
-        task=PoseEstimation(headline="pck", measure=PCK, criterion="softmax"),
+        task=PoseEstimation(headline="pck", metric=PCK, criterion="softmax"),
         binarization=binarization,
         optimization=optimization,
     )

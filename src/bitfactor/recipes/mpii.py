@@ -19,7 +19,7 @@ class MpiiOptions:
     size: int = 256
     """Side of a crop in pixels."""
     holdout: Holdout = "test"
-    """What is measured: the 2,958 people of Tompson's validation part, or a tenth of the others, to choose
+    """What is evaluated on: the 2,958 people of Tompson's validation part, or a tenth of the others, to choose
     settings by."""
     rotation: float = PAPER.rotation
     """Degrees by which people are turned in training, to either side."""

@@ -3,12 +3,11 @@
 from bitfactor.training.classification import Classification
 from bitfactor.training.loop import train
 from bitfactor.training.optimization import Optimization
-from bitfactor.training.outcome import restore
 from bitfactor.training.pose import PoseEstimation
 from bitfactor.training.processes import TerminatedError, is_first
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.run import Run
-from bitfactor.training.step import build
+from bitfactor.training.step import build, restore
 from bitfactor.training.task import Interface, Task, Teachable, evaluate
 from bitfactor.training.trial import Trial, dry_run
 

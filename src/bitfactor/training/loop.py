@@ -156,7 +156,7 @@ class _Loop:
         self.logger = TensorBoardLogger(run.path, name="tensorboard", version="", purge_step=self.step)
 
     def epoch(self) -> Iterator[int]:
-        """Do the rest of the current epoch, yielding after each step; then measure, log and save."""
+        """Do the rest of the current epoch, yielding after each step; then evaluate, log and save."""
         started, number = time.perf_counter(), self.step // self.steps
         batches = self.data.train_batches(
             self.plan.batch_size,
@@ -218,7 +218,7 @@ class _Loop:
         self.stepper.share_statistics()
         rank, world = self.fabric.global_rank, self.fabric.world_size
         batches = self.data.test_batches(EVALUATION_BATCH, rank, world)
-        return evaluate(self.fabric, self.stepper.measured, self.recipe.task, batches)
+        return evaluate(self.fabric, self.stepper.evaluated, self.recipe.task, batches)
 
     def _save(self) -> None:
         self.stepper.share_statistics()

@@ -37,18 +37,18 @@ class PoseEstimation:
     Parameters
     ----------
     headline
-        The metric by which networks are compared, one of those of `measure`.
-    measure
+        The metric by which networks are compared, one of those of `metric`.
+    metric
         Makes the metric of found joints, updated with heatmaps and a target, given their `scale`.
 
     Example
     -------
-    >>> task = PoseEstimation(headline="pck", measure=PCK)
+    >>> task = PoseEstimation(headline="pck", metric=PCK)
     >>> task.loss(model(inputs), target)
     """
 
     headline: str = "pckh"
-    measure: Callable[..., KeypointMetric] = PCKh
+    metric: Callable[..., KeypointMetric] = PCKh
     criterion: Criterion = "bce"
 
     @property
@@ -71,7 +71,7 @@ class PoseEstimation:
 
     def metrics(self) -> MetricCollection:
         """Return fresh metrics, updated with (heatmaps, target)."""
-        found, peak = self.measure(scale=self.scale), Peak(self.scale)
+        found, peak = self.metric(scale=self.scale), Peak(self.scale)
         metrics: dict[str, Metric | MetricCollection] = {self.headline: found, "peak": peak}
         return MetricCollection(metrics, compute_groups=False)
 

@@ -19,7 +19,16 @@ from bitfactor.training.mixup import soften
 from bitfactor.training.optimization import learning_rate, optimizer_of
 from bitfactor.training.preparation import Experiment
 from bitfactor.training.recipe import Recipe
+from bitfactor.training.run import Run
 from bitfactor.training.task import Teachable
+
+
+def restore(recipe: Recipe, run: Run, *, best: bool = False) -> nn.Module:
+    """Return the network of `run` as its last checkpoint left it, or its best one, in evaluation mode."""
+    model = build(recipe)
+    run.load_outcome_into(model, best=best)
+    return model.eval()
+
 
 _LARGEST_SEED = 2**63
 
@@ -94,8 +103,8 @@ class Stepper:
         self._model, self._optimizer = fabric.setup(compiled, self.optimizer)
 
     @property
-    def measured(self) -> nn.Module:
-        """The network that is measured and exported."""
+    def evaluated(self) -> nn.Module:
+        """The network that is evaluated and exported."""
         return self.average.network if self.average else self.network
 
     def _copies(self) -> list[nn.Module]:

@@ -1,4 +1,4 @@
-"""What is learned: a loss, and how its outcome is measured."""
+"""What is learned: a loss, and how its outcome is evaluated."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass

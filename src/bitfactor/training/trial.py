@@ -111,7 +111,7 @@ def dry_run(
 def _seconds_of_evaluation(experiment: Experiment, stepper: Stepper) -> float:
     """Return how long the test set takes, from its first batches."""
     fabric = experiment.fabric
-    model = stepper.measured.eval()
+    model = stepper.evaluated.eval()
     images = experiment.identity["test"] or 0
     if experiment.recipe.optimization.limit is not None:
         images = min(images, experiment.recipe.optimization.limit)
