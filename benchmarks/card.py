@@ -1,6 +1,6 @@
 """Measure what a network of the zoo claims, and write its file and card.
 
-    python benchmarks/card.py RUN --name digits --data-name TEXT --licence TEXT --held-out TEXT [--data DIR]
+    python benchmarks/card.py RUN --name digits --data-name TEXT --licence TEXT --test-set TEXT [--data DIR]
 
 The run is exported; accuracy is that of the file, speed is the ratio to torch from one interleaved run.
 """
@@ -34,7 +34,7 @@ class Arguments:
     """What it was trained on."""
     licence: str
     """Terms of the data."""
-    held_out: str
+    test_set: str
     """What it was measured on."""
     metric: str = "accuracy"
     """What of the JSON of `bitfactor evaluate`; keys with / between."""
@@ -81,7 +81,7 @@ def write_card(options: Arguments) -> zoo.Card:
         description=recipe.description,
         data=options.data_name,
         licence=options.licence,
-        held_out=options.held_out,
+        test_set=options.test_set,
         metric=options.metric,
         accuracy=measured(bitfactor.evaluate(file, data=options.data).to_dict(), options.metric),
         bytes=file.stat().st_size,

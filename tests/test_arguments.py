@@ -46,7 +46,7 @@ GOOD = {
     FORMAT.Graph: {"input": INPUT, "nodes": (RELU,), "outputs": ("y",)},
     FORMAT.Node: {"name": "y", "op": "relu", "inputs": ("x",), "attributes": {}, "tensors": {}},
     FORMAT.Value: {"name": "x", "shape": (3,), "dtype": "float32"},
-    FORMAT.Skeleton: {"joints": ("a", "b"), "flip_pairs": ((0, 1),), "edges": ((0, 1),)},
+    FORMAT.Skeleton: {"keypoints": ("a", "b"), "flip_pairs": ((0, 1),), "edges": ((0, 1),)},
     FORMAT.pack_signs: {"signs": SIGNS},
     FORMAT.sign: {"x": np.ones(3)},
     FORMAT.unpack_signs: {"words": np.array([5], np.uint64), "channels": 3},
@@ -60,11 +60,11 @@ GOOD = {
     POSE.transform: {"points": POINTS, "matrix": MATRIX},
     POSE.invert: {"matrix": MATRIX},
     POSE.warp: {"image": IMAGE, "matrix": MATRIX, "size": 5},
-    POSE.encode: {"joints": POINTS, "labelled": SURE > 0, "size": (4, 4), "stride": 2, "sigma": 1.0},
+    POSE.encode: {"keypoints": POINTS, "labelled": SURE > 0, "size": (4, 4), "stride": 2, "sigma": 1.0},
     POSE.decode: {"maps": np.ones((3, 4, 4)), "stride": 2, "scale": "linear"},
     POSE.flip_maps: {"maps": np.ones((3, 4, 4), np.float32), "skeleton": HANDS},
     on_target_scale: {"maps": np.ones((3, 4, 4)), "scale": "logits"},
-    draw_skeleton: {"image": IMAGE, "joints": POINTS, "confidence": SURE, "skeleton": HANDS},
+    draw_skeleton: {"image": IMAGE, "keypoints": POINTS, "confidence": SURE, "skeleton": HANDS},
     FINDER.__call__: {"image": IMAGE, "box": (1.0, 1.0, 5.0, 5.0)},
     pckh: {"skeleton": HANDS},
     pck: {"skeleton": HANDS},
@@ -139,7 +139,7 @@ VALUES = [
     (FORMAT.Node, {"tensors": {"weight": [1.0]}}, "weight"),
     (FORMAT.Value, {"shape": (3, 0)}, "1 or more"),
     (FORMAT.Value, {"dtype": "float33"}, "did you mean float32"),
-    (FORMAT.Skeleton, {"joints": ()}, "at least one"),
+    (FORMAT.Skeleton, {"keypoints": ()}, "at least one"),
     (FORMAT.Skeleton, {"edges": ((0, 1, 2),)}, "edges"),
     (FORMAT.pack_signs, {"signs": np.array([0, 1])}, r"\[0, 1\]"),
     (FORMAT.pack_signs, {"signs": np.int8(1)}, "array"),
@@ -165,7 +165,7 @@ VALUES = [
     (POSE.warp, {"image": IMAGE[..., :2]}, r"\(H, W, 3\)"),
     (POSE.warp, {"image": IMAGE.transpose(2, 0, 1)}, "channels last"),
     (POSE.warp, {"size": (0, 5)}, "above 0"),
-    (POSE.encode, {"joints": np.ones((3, 3))}, r"\(\.\.\., J, 2\)"),
+    (POSE.encode, {"keypoints": np.ones((3, 3))}, r"\(\.\.\., J, 2\)"),
     (POSE.encode, {"labelled": np.ones(4)}, r"\(3,\)"),
     (POSE.encode, {"stride": 0}, "above 0"),
     (POSE.encode, {"sigma": 0}, "above 0"),
@@ -177,7 +177,7 @@ VALUES = [
     (POSE.flip_maps, {"maps": np.ones((4, 4, 4), np.float32)}, r"\(\.\.\., 3, h, w\)"),
     (on_target_scale, {"scale": "log"}, "logits"),
     (draw_skeleton, {"image": IMAGE[..., 0]}, r"\(H, W, 3\)"),
-    (draw_skeleton, {"joints": POINTS[:2]}, r"\(3, 2\)"),
+    (draw_skeleton, {"keypoints": POINTS[:2]}, r"\(3, 2\)"),
     (draw_skeleton, {"confidence": SURE[:2]}, r"\(3,\)"),
     (FINDER.__call__, {"image": IMAGE.astype(np.float32)}, "uint8"),
     (FINDER.__call__, {"image": IMAGE[:0]}, "with pixels"),
@@ -213,8 +213,8 @@ def test_a_reader(function, tmp_path):
 
 
 def test_paths_may_be_strings(tmp_path):
-    (tmp_path / "paws.json").write_text('{"joints": ["left_paw", "right_paw"]}')
-    assert POSE.read_skeleton(str(tmp_path / "paws.json")).joints == ("left_paw", "right_paw")
+    (tmp_path / "paws.json").write_text('{"keypoints": ["left_paw", "right_paw"]}')
+    assert POSE.read_skeleton(str(tmp_path / "paws.json")).keypoints == ("left_paw", "right_paw")
     assert zoo.locate(Path("digits")) == zoo.locate("digits")
 
 

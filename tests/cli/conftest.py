@@ -31,7 +31,7 @@ def dots_file(tmp_path_factory):
 
 
 def dots(width, height, places, radius):
-    """A grey image (H, W, 3), RGB, with a dot for each joint."""
+    """A grey image (H, W, 3), RGB, with a dot for each keypoint."""
     image = np.full((height, width, 3), 128, np.uint8)
     for place, colour in zip(places, COLOURS, strict=True):
         cv2.circle(image, place, radius, colour, -1)
@@ -53,12 +53,14 @@ def poses(dots_file, capsys):
         results = json.loads(capsys.readouterr().out)["poses"]
         found = []
         for result in results:
-            frames = result.get("frames") or [result["joints"]]
-            assert all([joint["joint"] for joint in frame] == list(SKELETON.joints) for frame in frames)
+            frames = result.get("frames") or [result["keypoints"]]
+            assert all(
+                [keypoint["keypoint"] for keypoint in frame] == list(SKELETON.keypoints) for frame in frames
+            )
             found += [
                 (
-                    np.array([[joint["x"], joint["y"]] for joint in frame]),
-                    np.array([joint["confidence"] for joint in frame]),
+                    np.array([[keypoint["x"], keypoint["y"]] for keypoint in frame]),
+                    np.array([keypoint["confidence"] for keypoint in frame]),
                 )
                 for frame in frames
             ]

@@ -202,5 +202,5 @@ def test_a_reader_that_goes_away_gets_no_traceback(flags):
 
 
 def test_flags_of_another_task(fails, run):
-    assert "--flip: expected a network that finds joints" in fails("evaluate", run, "--flip")
-    assert "--page: expected a network that finds joints" in fails("evaluate", run, "--page", "x.html")
+    assert "--flip: expected a network that finds keypoints" in fails("evaluate", run, "--flip")
+    assert "--page: expected a network that finds keypoints" in fails("evaluate", run, "--page", "x.html")

@@ -1,4 +1,4 @@
-"""A pose network from training to the page of people: run and file, table, JSON, mirror images."""
+"""A pose network from training to the page of instances: run and file, table, JSON, mirror images."""
 
 import json
 import shutil
@@ -19,25 +19,25 @@ SMALL = ["--size", "32", "--channels", "8", "--depth", "1", "--batch-size", "4",
 
 
 @pytest.fixture(scope="session")
-def people(tmp_path_factory):
+def instances(tmp_path_factory):
     """Twenty images of noise in the layout of LSP extended, ten of them held out."""
     directory, rng = tmp_path_factory.mktemp("lsp"), np.random.default_rng(0)
     (directory / "images").mkdir()
     for i in range(20):
         image = rng.integers(0, 255, (40, 60, 3)).astype(np.uint8)
         write(directory / "images" / f"im{i + 1:05d}.jpg", image)
-    joints = rng.uniform(1, 40, (14, 3, 20))
-    joints[:, 2] = 1
-    joints[0, 2, 5:15] = 0
-    scipy.io.savemat(directory / "joints.mat", {"joints": joints})
+    keypoints = rng.uniform(1, 40, (14, 3, 20))
+    keypoints[:, 2] = 1
+    keypoints[0, 2, 5:15] = 0
+    scipy.io.savemat(directory / "joints.mat", {"joints": keypoints})
     return directory
 
 
 @pytest.fixture(scope="session")
-def pose_run(people, tmp_path_factory):
+def pose_run(instances, tmp_path_factory):
     """The directory of a short training run, with the file exported from it."""
     path = tmp_path_factory.mktemp("poses") / "run"
-    assert main(["train", "lsp-hourglass-small", "--data", str(people), "--out", str(path), *SMALL]) == 0
+    assert main(["train", "lsp-hourglass-small", "--data", str(instances), "--out", str(path), *SMALL]) == 0
     assert main(["export", str(path), "-o", str(path / "net.safetensors")]) == 0
     return path
 
@@ -49,39 +49,40 @@ def evaluated(capsys, *arguments):
 
 
 @pytest.mark.parametrize("flags", [(), ("--flip",)])
-def test_run_and_file_give_the_same(pose_run, people, capsys, flags):
+def test_run_and_file_give_the_same(pose_run, instances, capsys, flags):
     run, file = (
-        evaluated(capsys, path, "--data", people, *flags) for path in (pose_run, pose_run / "net.safetensors")
+        evaluated(capsys, path, "--data", instances, *flags)
+        for path in (pose_run, pose_run / "net.safetensors")
     )
-    assert run["people"] == 10
+    assert run["instances"] == 10
     assert run["labelled"] == file["labelled"] == [5, *[10] * 13]
     means = [result["pck"]["0.2"]["means"]["plain"] for result in (run, file)]
     assert means[0] == pytest.approx(means[1], abs=0.02)
 
 
-def test_the_log_holds_the_same_and_says_how_high_the_maps_are(pose_run, people, capsys):
+def test_the_log_holds_the_same_and_says_how_high_the_maps_are(pose_run, instances, capsys):
     (row,) = map(json.loads, (pose_run / "log.jsonl").read_text().splitlines())
-    assert row["pck"] == evaluated(capsys, pose_run, "--data", people)["pck"]["0.2"]["means"]["plain"]
+    assert row["pck"] == evaluated(capsys, pose_run, "--data", instances)["pck"]["0.2"]["means"]["plain"]
     assert 0 < row["peak"] < 1
 
 
-def test_the_file_knows_its_joints_and_what_its_maps_mean(pose_run):
+def test_the_file_knows_its_keypoints_and_what_its_maps_mean(pose_run):
     model = load(pose_run / "net.safetensors")
     assert model.skeleton == LSP
     assert model.provenance["heatmaps"] == "softmax"
 
 
-def test_the_table_names_every_group_and_mean(pose_run, people, capsys):
-    assert main(["evaluate", str(pose_run), "--data", str(people), "--limit", "4"]) == 0
+def test_the_table_names_every_group_and_mean(pose_run, instances, capsys):
+    assert main(["evaluate", str(pose_run), "--data", str(instances), "--limit", "4"]) == 0
     text = capsys.readouterr().out
     for name in ("Head", "Shoulder", "Elbow", "Wrist", "Hip", "Knee", "Ankle", "plain", "weighted", "pooled"):
         assert name in text
-    assert "the first 4 of 10 people of the test set" in text
+    assert "the first 4 of 10 instances of the test set" in text
 
 
-def test_the_page_shows_people_and_needs_nothing_outside(pose_run, people, tmp_path):
+def test_the_page_shows_instances_and_needs_nothing_outside(pose_run, instances, tmp_path):
     page = tmp_path / "poses.html"
-    assert main(["evaluate", str(pose_run), "--data", str(people), "--page", str(page)]) == 0
+    assert main(["evaluate", str(pose_run), "--data", str(instances), "--page", str(page)]) == 0
     sources = []
 
     class Page(HTMLParser):
@@ -94,28 +95,28 @@ def test_the_page_shows_people_and_needs_nothing_outside(pose_run, people, tmp_p
     assert all(f"<h2>{title}</h2>" in page.read_text() for title in ("Best", "In the middle", "Worst"))
 
 
-def test_joints_on_a_photo(pose_run, people, tmp_path, capsys):
-    photo = people / "images" / "im00020.jpg"
+def test_keypoints_on_a_photo(pose_run, instances, tmp_path, capsys):
+    photo = instances / "images" / "im00020.jpg"
     capsys.readouterr()
     command = ["predict", str(pose_run / "net.safetensors"), str(photo), "-o", str(tmp_path / "pose.png")]
     assert main([*command, "--json"]) == 0
     (pose,) = json.loads(capsys.readouterr().out)["poses"]
-    assert [joint["joint"] for joint in pose["joints"]] == list(LSP.joints)
-    assert all(0 < joint["confidence"] <= 1 for joint in pose["joints"])
+    assert [keypoint["keypoint"] for keypoint in pose["keypoints"]] == list(LSP.keypoints)
+    assert all(0 < keypoint["confidence"] <= 1 for keypoint in pose["keypoints"])
     assert (tmp_path / "pose.png").exists()
 
 
-def test_no_confusion_of_joints(pose_run, people, refused, tmp_path):
-    line = refused("evaluate", pose_run, "--data", people, "--confusion", tmp_path / "confusion.png")
+def test_no_confusion_of_keypoints(pose_run, instances, refused, tmp_path):
+    line = refused("evaluate", pose_run, "--data", instances, "--confusion", tmp_path / "confusion.png")
     assert "--confusion: expected a network that classifies" in line
 
 
-def test_it_says_who_was_evaluated_and_notices_others(pose_run, people, capsys, tmp_path):
-    found = evaluated(capsys, pose_run, "--data", people)
-    assert (found["images"], found["notes"]) == (f"10 people of the test set in {people}", [])
+def test_it_says_who_was_evaluated_and_notices_others(pose_run, instances, capsys, tmp_path):
+    found = evaluated(capsys, pose_run, "--data", instances)
+    assert (found["images"], found["notes"]) == (f"10 instances of the test set in {instances}", [])
     run = shutil.copytree(pose_run, tmp_path / "run")
     settings = json.loads((run / "recipe.json").read_text())
-    settings["data_identity"] = identity_of(Lsp.load(people, 32), people)
+    settings["data_identity"] = identity_of(Lsp.load(instances, 32), instances)
     (run / "recipe.json").write_text(json.dumps(settings))
     assert evaluated(capsys, run) == found
     settings["data_identity"]["fingerprint"] = 32 * "0"

@@ -91,12 +91,12 @@ def test_what_a_file_says_of_its_training(inspect, exported, tmp_path, provenanc
     assert lines == ([] if shown is None else [f"trained     {shown}"])
 
 
-def test_joints_and_warnings_are_shown(inspect, exported, tmp_path):
+def test_keypoints_and_warnings_are_shown(inspect, exported, tmp_path):
     skeleton = Skeleton(("left_hand", "right_hand"), ((0, 1),))
     model = replace(load(exported), skeleton=skeleton, report={"warnings": ["conv9 is small"]})
     save(tmp_path / "pose.safetensors", model)
     text = inspect(tmp_path / "pose.safetensors")
-    assert "joints      2: left_hand, right_hand" in text
+    assert "keypoints   2: left_hand, right_hand" in text
     assert "warning at export: conv9 is small" in text
 
 

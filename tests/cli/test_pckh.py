@@ -11,7 +11,7 @@ from bitfactor.cli import main
 
 @pytest.fixture
 def files(tmp_path):
-    """Two people with heads of size 6; one right wrist is far off, one left ankle is not labelled."""
+    """Two instances with heads of size 6; one right wrist is far off, one left ankle is not labelled."""
     true = np.random.default_rng(0).uniform(1, 200, (16, 2, 2))
     missing = np.zeros((16, 2), np.uint8)
     missing[5, 0] = 1
@@ -41,7 +41,7 @@ def test_table(files, capsys):
 def test_json(files, capsys):
     assert main(["pckh", *files, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed["people"] == 2
+    assert printed["instances"] == 2
     assert sum(printed["labelled"]) == 31
     assert printed["pckh"]["0.5"]["groups"]["Wrist"] == 0.75
     assert printed["pckh"]["0.5"]["joints"][10] == 0.5
@@ -69,7 +69,7 @@ def test_torch_is_not_imported(files):
     assert result.returncode == 0, result.stderr
 
 
-def test_people_without_a_label_have_null(files, tmp_path, capsys):
+def test_instances_without_a_label_have_null(files, tmp_path, capsys):
     truth = scipy.io.loadmat(tmp_path / "truth.mat")
     truth["jnt_missing"][9] = 1
     scipy.io.savemat(tmp_path / "truth.mat", {k: v for k, v in truth.items() if not k.startswith("__")})

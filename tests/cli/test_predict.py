@@ -35,7 +35,7 @@ def test_a_folder_of_class_folders(exported, folder, capsys):
 
 @pytest.mark.parametrize("flags", [("--box", "0,0,5,5"), ("-o", "drawn")])
 def test_flags_of_poses(refused, exported, folder, flags):
-    assert "expected a network that finds joints, found one that classifies" in refused(
+    assert "expected a network that finds keypoints, found one that classifies" in refused(
         "predict", exported, folder, *flags
     )
 

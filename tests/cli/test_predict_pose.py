@@ -14,9 +14,9 @@ from .conftest import dots, write
 
 
 def expect_found(pose, places, side):
-    """Each joint lies within a cell of the 16 x 16 map over a square of `side` pixels."""
-    joints, confidence = pose
-    assert np.abs(joints - places).max() <= 0.6 * side / 16
+    """Each keypoint lies within a cell of the 16 x 16 map over a square of `side` pixels."""
+    keypoints, confidence = pose
+    assert np.abs(keypoints - places).max() <= 0.6 * side / 16
     assert confidence.min() > 0.2
 
 
@@ -57,8 +57,8 @@ def test_a_box_that_is_none(refused, dots_file, tmp_path, box):
 
 def test_a_grey_image_has_no_colours(poses, tmp_path):
     assert cv2.imwrite(str(tmp_path / "grey.png"), np.full((50, 70), 90, np.uint8))
-    joints, confidence = poses(tmp_path / "grey.png")[0]
-    assert np.isfinite(joints).all()
+    keypoints, confidence = poses(tmp_path / "grey.png")[0]
+    assert np.isfinite(keypoints).all()
     assert confidence.max() == 0
 
 
@@ -76,7 +76,7 @@ def test_24_million_pixels(poses, tmp_path):
 
 
 def test_a_photo_that_says_it_is_turned(poses, tmp_path):
-    """EXIF orientation 6: to be turned by 90 degrees clockwise; joints and drawing are as people see it."""
+    """EXIF orientation 6: to be turned by 90 degrees clockwise; keypoints and drawing are as one sees it."""
     places = [(20, 30), (80, 60), (50, 150)]
     seen = dots(100, 200, places, 7)
     stored = cv2.rotate(seen, cv2.ROTATE_90_COUNTERCLOCKWISE)
@@ -151,7 +151,7 @@ def folder(tmp_path):
 
 def test_a_folder(poses, folder, tmp_path):
     found = poses(folder, "-o", tmp_path / "out")
-    assert [round(joints[0, 0] / 30) for joints, _ in found] == [3, 1]
+    assert [round(keypoints[0, 0] / 30) for keypoints, _ in found] == [3, 1]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"a.jpg", "b.png"}
     before, after = (cv2.imread(str(place / "b.png")) for place in (folder, tmp_path / "out"))
     assert before.shape == after.shape

@@ -49,11 +49,11 @@ def test_zoo(without_torch):
 
 
 def test_pckh(without_torch, tmp_path):
-    joints = np.random.default_rng(0).uniform(0, 100, (16, 2, 5))
+    keypoints = np.random.default_rng(0).uniform(0, 100, (16, 2, 5))
     heads = np.stack([np.zeros((2, 5)), np.full((2, 5), 50.0)])
-    truth = {"pos_gt_src": joints, "jnt_missing": np.zeros((16, 5)), "headboxes_src": heads}
+    truth = {"pos_gt_src": keypoints, "jnt_missing": np.zeros((16, 5)), "headboxes_src": heads}
     scipy.io.savemat(tmp_path / "truth.mat", truth)
-    scipy.io.savemat(tmp_path / "found.mat", {"preds": joints.transpose(2, 0, 1)})
+    scipy.io.savemat(tmp_path / "found.mat", {"preds": keypoints.transpose(2, 0, 1)})
     done = without_torch(["pckh", tmp_path / "found.mat", "--truth", tmp_path / "truth.mat"])
     assert done.returncode == 0, done.stderr
     assert "100.00" in done.stdout

@@ -77,9 +77,9 @@ def lsp(tmp_path):
     for i in range(8):
         image = rng.integers(0, 255, (40, 60, 3)).astype(np.uint8)
         cv2.imwrite(str(tmp_path / "images" / f"im{i}.jpg"), image)
-    joints = rng.uniform(1, 40, (14, 3, 8))
-    joints[:, 2] = 1
-    scipy.io.savemat(tmp_path / "joints.mat", {"joints": joints})
+    keypoints = rng.uniform(1, 40, (14, 3, 8))
+    keypoints[:, 2] = 1
+    scipy.io.savemat(tmp_path / "joints.mat", {"joints": keypoints})
     return tmp_path
 
 

@@ -70,12 +70,18 @@ def places(folder, cifar, shards, tmp_path_factory):
     """A sound directory of each data set."""
     tmp_path = tmp_path_factory.mktemp("people")
     rng = np.random.default_rng(0)
-    joints = np.concatenate([rng.uniform(1, 40, (14, 2, 6)), np.ones((14, 1, 6))], 1)
+    keypoints = np.concatenate([rng.uniform(1, 40, (14, 2, 6)), np.ones((14, 1, 6))], 1)
     (tmp_path / "images").mkdir()
     for i in range(6):
         (tmp_path / "images" / f"im{i}.jpg").write_bytes(b"x")
-    scipy.io.savemat(tmp_path / "joints.mat", {"joints": joints})
-    mpii = {"image": "a.jpg", "center": [9, 9], "scale": 1.0, "joints": [[5, 5]] * 16, "joints_vis": [1] * 16}
+    scipy.io.savemat(tmp_path / "joints.mat", {"joints": keypoints})
+    mpii = {
+        "image": "a.jpg",
+        "center": [9, 9],
+        "scale": 1.0,
+        "keypoints": [[5, 5]] * 16,
+        "joints_vis": [1] * 16,
+    }
     coco = {"image_id": 1, "keypoints": [5, 5, 2] * 17, "bbox": [0, 0, 10, 10]}
     for part in ("train", "valid", "val"):
         content = {"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [coco]}

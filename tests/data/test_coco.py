@@ -11,11 +11,11 @@ from bitfactor.pose import COCO
 PAWS = ["left_paw", "right_paw", "nose"]
 
 
-def write(path, joints, category=None):
+def write(path, keypoints, category=None):
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "images": [{"id": 1, "file_name": "a.jpg"}],
-        "annotations": [{"image_id": 1, "keypoints": [5, 5, 2] * joints, "bbox": [0, 0, 10, 10]}],
+        "annotations": [{"image_id": 1, "keypoints": [5, 5, 2] * keypoints, "bbox": [0, 0, 10, 10]}],
     }
     path.write_text(json.dumps(content | ({"categories": [category]} if category else {})))
 
@@ -33,17 +33,17 @@ def test_a_skeleton_of_ones_own(tmp_path):
     for part in ("train", "val"):
         write(tmp_path / f"{part}.json", 3, {"keypoints": PAWS, "skeleton": [[1, 3]]})
     data = CocoKeypoints.load(tmp_path)
-    assert data.skeleton.joints == tuple(PAWS)
+    assert data.skeleton.keypoints == tuple(PAWS)
     assert data.skeleton.edges == ((0, 2),)
     (tmp_path / "skeleton.json").write_text(
-        json.dumps({"joints": PAWS, "edges": [["left_paw", "right_paw"]]})
+        json.dumps({"keypoints": PAWS, "edges": [["left_paw", "right_paw"]]})
     )
     assert CocoKeypoints.load(tmp_path).skeleton.edges == ((0, 1),)
 
 
 def test_coco_s_own_category_keeps_the_limbs_of_ours(tmp_path):
     for part in ("train", "val"):
-        write(tmp_path / f"{part}.json", 17, {"keypoints": list(COCO.joints), "skeleton": [[1, 2]]})
+        write(tmp_path / f"{part}.json", 17, {"keypoints": list(COCO.keypoints), "skeleton": [[1, 2]]})
     assert CocoKeypoints.load(tmp_path).skeleton == COCO
 
 

@@ -74,21 +74,21 @@ def test_images_in_memory(cifar):
     assert (digits["path"], digits["train"], digits["test"]) == (None, 1437, 360)
 
 
-def test_shards_and_people(shards, jpeg, tmp_path):
+def test_shards_and_instances(shards, jpeg, tmp_path):
     directory = shards()
     found = identity_of(Shards.load(directory, size=16, cache=tmp_path / "cache"), directory)
     assert (found["train"], found["test"]) == (32, 7)
     (tmp_path / "images").mkdir()
     for i in range(6):
         (tmp_path / "images" / f"im{i}.jpg").write_bytes(jpeg(i))
-    joints = np.random.default_rng(0).uniform(1, 40, (14, 3, 6))
-    joints[:, 2] = 1
-    scipy.io.savemat(tmp_path / "joints.mat", {"joints": joints})
-    people = identity_of(Lsp.load(tmp_path, 32), tmp_path)
-    assert (people["train"], people["test"]) == (3, 3)
-    joints[0, 0, 0] += 1
-    scipy.io.savemat(tmp_path / "joints.mat", {"joints": joints})
-    assert identity_of(Lsp.load(tmp_path, 32), tmp_path)["fingerprint"] != people["fingerprint"]
+    keypoints = np.random.default_rng(0).uniform(1, 40, (14, 3, 6))
+    keypoints[:, 2] = 1
+    scipy.io.savemat(tmp_path / "joints.mat", {"joints": keypoints})
+    instances = identity_of(Lsp.load(tmp_path, 32), tmp_path)
+    assert (instances["train"], instances["test"]) == (3, 3)
+    keypoints[0, 0, 0] += 1
+    scipy.io.savemat(tmp_path / "joints.mat", {"joints": keypoints})
+    assert identity_of(Lsp.load(tmp_path, 32), tmp_path)["fingerprint"] != instances["fingerprint"]
 
 
 class Own:
@@ -105,7 +105,7 @@ class Own:
             yield torch.full((batch_size, 1, 2, 2), step + self.shift), torch.zeros(batch_size)
 
     def test_batches(self, batch_size, rank=0, world=1):
-        yield torch.ones(3, 1, 2, 2), {"joints": torch.zeros(3, 2), "norm": torch.ones(3)}
+        yield torch.ones(3, 1, 2, 2), {"keypoints": torch.zeros(3, 2), "norm": torch.ones(3)}
 
 
 def test_a_data_set_of_anyones_own():

@@ -22,33 +22,33 @@ def directory(tmp_path):
 
 
 def test_extension(directory):
-    people = read_lsp(directory)
-    assert np.array_equal(people.labelled, MARKS[..., 0] == 1)
-    assert np.array_equal(people.joints, JOINTS)
-    assert [path.name for path in people.images[:2]] == ["im00001.jpg", "im00002.jpg"]
+    instances = read_lsp(directory)
+    assert np.array_equal(instances.labelled, MARKS[..., 0] == 1)
+    assert np.array_equal(instances.keypoints, JOINTS)
+    assert [path.name for path in instances.images[:2]] == ["im00001.jpg", "im00002.jpg"]
     torso = np.linalg.norm(JOINTS[:, 8] - JOINTS[:, 3], axis=1)
-    known = people.labelled[:, [8, 3]].all(1)
-    np.testing.assert_allclose(people.norm[known], torso[known])
-    assert np.isnan(people.norm[~known]).all()
+    known = instances.labelled[:, [8, 3]].all(1)
+    np.testing.assert_allclose(instances.norm[known], torso[known])
+    assert np.isnan(instances.norm[~known]).all()
     assert known.any()
     assert not known.all()
 
 
-def test_the_box_holds_the_labelled_joints_in_two_thirds_of_it(directory):
-    people = read_lsp(directory)
+def test_the_box_holds_the_labelled_keypoints_in_two_thirds_of_it(directory):
+    instances = read_lsp(directory)
     for i in range(6):
-        own = people.joints[i][people.labelled[i]]
-        assert (own.max(0) - own.min(0)).max() == pytest.approx(people.side[i] / 1.5)
-        np.testing.assert_allclose((own.max(0) + own.min(0)) / 2, people.centre[i])
+        own = instances.keypoints[i][instances.labelled[i]]
+        assert (own.max(0) - own.min(0)).max() == pytest.approx(instances.side[i] / 1.5)
+        np.testing.assert_allclose((own.max(0) + own.min(0)) / 2, instances.centre[i])
 
 
-def test_hidden_joints_of_lsp_are_labelled(directory):
-    """Its third row marks hidden joints with 1, not labelled ones."""
+def test_hidden_keypoints_of_lsp_are_labelled(directory):
+    """Its third row marks hidden keypoints with 1, not labelled ones."""
     table = np.concatenate([JOINTS, MARKS], 2)
     scipy.io.savemat(directory / "joints.mat", {"joints": table.transpose(2, 1, 0)})
-    people = read_lsp(directory)
-    assert people.labelled.all()
-    assert np.array_equal(people.joints, JOINTS)
+    instances = read_lsp(directory)
+    assert instances.labelled.all()
+    assert np.array_equal(instances.keypoints, JOINTS)
 
 
 def test_what_does_not_fit(directory):
@@ -66,7 +66,7 @@ def test_what_does_not_fit(directory):
         read_lsp(directory)
 
 
-def test_people_without_two_labels_are_left_out_after_the_split(directory):
+def test_instances_without_two_labels_are_left_out_after_the_split(directory):
     table = np.concatenate([JOINTS, np.ones((6, 14, 1))], 2)
     table[1, :, 2] = 0
     table[4, 1:, 2] = 0
@@ -79,19 +79,19 @@ def test_people_without_two_labels_are_left_out_after_the_split(directory):
 def test_nobody_with_a_label(directory):
     table = np.concatenate([JOINTS, np.zeros((6, 14, 1))], 2)
     scipy.io.savemat(directory / "joints.mat", {"joints": table.transpose(1, 2, 0)})
-    with pytest.raises(InputError, match="nobody with a labelled joint"):
+    with pytest.raises(InputError, match="nobody with a labelled keypoint"):
         Lsp.load(directory)
 
 
 def test_real_images(real_data, tmp_path):
-    """The last 1,000 are held out; most joints lie inside their crop, also when it is moved."""
+    """The last 1,000 are held out; most keypoints lie inside their crop, also when it is moved."""
     with np.load(real_data / "lspet.npz") as pack:
-        data, offsets, joints = pack["data"], pack["offsets"], pack["joints"]
+        data, offsets, keypoints = pack["data"], pack["offsets"], pack["joints"]
     (tmp_path / "images").mkdir()
-    for i in range(len(joints)):
+    for i in range(len(keypoints)):
         image = data[offsets[i] : offsets[i + 1]].tobytes() if i < 40 else b""
         (tmp_path / "images" / f"im{i + 1:05d}.jpg").write_bytes(image)
-    scipy.io.savemat(tmp_path / "joints.mat", {"joints": joints.transpose(1, 2, 0).astype(float)})
+    scipy.io.savemat(tmp_path / "joints.mat", {"joints": keypoints.transpose(1, 2, 0).astype(float)})
     whole = Lsp.load(tmp_path)
     assert (len(whole.train), len(whole.test)) == (8991, 1000)
     inputs, target = next(Lsp.load(tmp_path, limit=40).train_batches(40, 0, 0))

@@ -12,7 +12,7 @@ from bitfactor.errors import InputError
 JOINTS = np.random.default_rng(0).uniform(10, 300, (12, 16, 2)).round()
 
 
-def rows(people):
+def rows(instances):
     return [
         {
             "image": f"{i}.jpg",
@@ -21,16 +21,16 @@ def rows(people):
             "joints": JOINTS[i].tolist(),
             "joints_vis": [1] * 16,
         }
-        for i in people
+        for i in instances
     ]
 
 
-def write_truth(path, people, heads=20.0):
-    corners = np.zeros((2, 2, len(people)))
+def write_truth(path, instances, heads=20.0):
+    corners = np.zeros((2, 2, len(instances)))
     corners[1, 0] = heads
     variables = {
-        "pos_gt_src": JOINTS[people].transpose(1, 2, 0),
-        "jnt_missing": np.zeros((16, len(people)), np.uint8),
+        "pos_gt_src": JOINTS[instances].transpose(1, 2, 0),
+        "jnt_missing": np.zeros((16, len(instances)), np.uint8),
         "headboxes_src": corners,
     }
     scipy.io.savemat(path, variables)
@@ -46,8 +46,8 @@ def write_truth(path, people, heads=20.0):
 )
 def test_published_layouts(tmp_path, folder, names, truth):
     (tmp_path / folder).mkdir(exist_ok=True)
-    for name, people in zip(names, (range(8), range(8, 12)), strict=True):
-        (tmp_path / folder / name).write_text(json.dumps(rows(people)))
+    for name, instances in zip(names, (range(8), range(8, 12)), strict=True):
+        (tmp_path / folder / name).write_text(json.dumps(rows(instances)))
     train, test = read_mpii(tmp_path)
     assert (len(train), len(test)) == (8, 4)
     assert train.images[0] == tmp_path / "images" / "0.jpg"
@@ -58,11 +58,11 @@ def test_published_layouts(tmp_path, folder, names, truth):
     np.testing.assert_allclose(test.norm, 0.6 * 20)
 
 
-def test_a_truth_of_other_people(tmp_path):
+def test_a_truth_of_other_instances(tmp_path):
     (tmp_path / "train.json").write_text(json.dumps(rows(range(8))))
     (tmp_path / "valid.json").write_text(json.dumps(rows(range(8, 12))))
     write_truth(tmp_path / "gt_valid.mat", [0, 1, 2, 8])
-    with pytest.raises(InputError, match=r"the same 4 test people .* found 1 of them"):
+    with pytest.raises(InputError, match=r"the same 4 test instances .* found 1 of them"):
         read_mpii(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""What all pose data sets have in common, on images with a dot at each joint: red left, blue right."""
+"""What all pose data sets have in common, on images with a dot at each keypoint: red left, blue right."""
 
 import json
 from dataclasses import replace
@@ -24,59 +24,59 @@ def colour(name):
     return RED if name.startswith("left") else BLUE if name.startswith("right") else GREEN
 
 
-def draw(path, joints, skeleton):
+def draw(path, keypoints, skeleton):
     image = np.zeros((200, 240, 3), np.uint8)
-    for (x, y), name in zip(joints.round().astype(int), skeleton.joints, strict=True):
+    for (x, y), name in zip(keypoints.round().astype(int), skeleton.keypoints, strict=True):
         cv2.circle(image, (int(x), int(y)), 7, colour(name), -1)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(cv2.imencode(".png", image[..., ::-1])[1].tobytes())
 
 
 def grid(skeleton, rng):
-    """Joints on a grid, so that no dot covers another; in an order that differs between people."""
+    """Keypoints on a grid, so that no dot covers another; in an order that differs between instances."""
     cells = np.array([(x, y) for y in range(50, 150, 20) for x in range(60, 180, 20)], float)
-    return cells[rng.permutation(len(cells))[: len(skeleton.joints)]] + rng.uniform(-2, 2, 2)
+    return cells[rng.permutation(len(cells))[: len(skeleton.keypoints)]] + rng.uniform(-2, 2, 2)
 
 
-def make_lsp(path, people, labelled):
-    table = np.concatenate([people, labelled[..., None]], 2)
+def make_lsp(path, instances, labelled):
+    table = np.concatenate([instances, labelled[..., None]], 2)
     scipy.io.savemat(path / "joints.mat", {"joints": table.transpose(1, 2, 0)})
-    for i, joints in enumerate(people, start=1):
-        draw(path / "images" / f"im{i:05d}.jpg", joints, LSP)
+    for i, keypoints in enumerate(instances, start=1):
+        draw(path / "images" / f"im{i:05d}.jpg", keypoints, LSP)
 
 
-def make_mpii(path, people, labelled):
+def make_mpii(path, instances, labelled):
     for part, rows in (("train", range(TEST, PEOPLE)), ("valid", range(TEST))):
         content = [
             {
                 "image": f"{i}.jpg",
                 "center": [121.0, 101 - 15 * 0.6],
                 "scale": 0.6,
-                "joints": (people[i] + 1).tolist(),
+                "joints": (instances[i] + 1).tolist(),
                 "joints_vis": labelled[i].astype(int).tolist(),
             }
             for i in rows
         ]
         (path / "annot").mkdir(exist_ok=True)
         (path / "annot" / f"{part}.json").write_text(json.dumps(content))
-    for i, joints in enumerate(people):
-        draw(path / "images" / f"{i}.jpg", joints, MPII)
+    for i, keypoints in enumerate(instances):
+        draw(path / "images" / f"{i}.jpg", keypoints, MPII)
 
 
-def make_coco(path, people, labelled):
+def make_coco(path, instances, labelled):
     for part, rows in (("train", range(TEST, PEOPLE)), ("val", range(TEST))):
         annotations = [
             {
                 "image_id": i,
-                "keypoints": np.concatenate([people[i], 2 * labelled[i][:, None]], 1).ravel().tolist(),
+                "keypoints": np.concatenate([instances[i], 2 * labelled[i][:, None]], 1).ravel().tolist(),
                 "bbox": [50, 40, 140, 120],
             }
             for i in rows
         ]
         images = [{"id": i, "file_name": f"{i}.png"} for i in rows]
         (path / f"{part}.json").write_text(json.dumps({"images": images, "annotations": annotations}))
-    for i, joints in enumerate(people):
-        draw(path / "images" / f"{i}.png", joints, COCO)
+    for i, keypoints in enumerate(instances):
+        draw(path / "images" / f"{i}.png", keypoints, COCO)
 
 
 SETS = {
@@ -92,8 +92,8 @@ def directory(request, tmp_path_factory):
     kind, skeleton, make = SETS[request.param]
     path = tmp_path_factory.mktemp(request.param)
     rng = np.random.default_rng(0)
-    people = np.stack([grid(skeleton, rng) for _ in range(PEOPLE)])
-    make(path, people, rng.random((PEOPLE, len(skeleton.joints))) < 0.9)
+    instances = np.stack([grid(skeleton, rng) for _ in range(PEOPLE)])
+    make(path, instances, rng.random((PEOPLE, len(skeleton.keypoints))) < 0.9)
     return path, kind
 
 
@@ -109,38 +109,38 @@ def same(a, b):
 
 
 def test_shapes(data):
-    joints = len(data.skeleton.joints)
+    keypoints = len(data.skeleton.keypoints)
     inputs, target = next(data.train_batches(4, seed=0, epoch=0))
     assert inputs.shape == (4, 3, SIZE, SIZE)
     assert {name: tuple(tensor.shape) for name, tensor in target.items()} == {
-        "heatmaps": (4, joints, SIZE // 4, SIZE // 4),
-        "weight": (4, joints),
-        "joints": (4, joints, 2),
-        "labelled": (4, joints),
+        "heatmaps": (4, keypoints, SIZE // 4, SIZE // 4),
+        "weight": (4, keypoints),
+        "keypoints": (4, keypoints, 2),
+        "labelled": (4, keypoints),
         "norm": (4,),
     }
-    assert inputs.dtype == target["heatmaps"].dtype == target["joints"].dtype == torch.float32
+    assert inputs.dtype == target["heatmaps"].dtype == target["keypoints"].dtype == torch.float32
     assert data.labels == ()
     assert data.input_spec.size == (SIZE, SIZE)
     assert len(data.test) > 0
     assert len(data.train) + len(data.test) == PEOPLE
 
 
-def test_joints_lie_on_the_body_however_it_was_moved(data):
-    """Each joint on a dot of its side's colour; the sides change place in a mirrored crop."""
+def test_keypoints_lie_on_the_body_however_it_was_moved(data):
+    """Each keypoint on a dot of its side's colour; the sides change place in a mirrored crop."""
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (data.input_spec.mean, data.input_spec.std))
     seen, mirrored = 0, 0
     for epoch in range(3):
         order = []
         for inputs, target in data.train_batches(3, seed=1, epoch=epoch):
-            for crop, joints, labelled, weight in zip(
-                inputs * std + mean, target["joints"], target["labelled"], target["weight"], strict=True
+            for crop, keypoints, labelled, weight in zip(
+                inputs * std + mean, target["keypoints"], target["labelled"], target["weight"], strict=True
             ):
                 votes = []
-                for joint in torch.nonzero(weight)[:, 0].tolist():
-                    x, y = joints[joint].round().int().clamp(0, SIZE - 1).tolist()
+                for keypoint in torch.nonzero(weight)[:, 0].tolist():
+                    x, y = keypoints[keypoint].round().int().clamp(0, SIZE - 1).tolist()
                     found = crop[:, y, x]
-                    expected = torch.tensor(colour(data.skeleton.joints[joint])) / 255
+                    expected = torch.tensor(colour(data.skeleton.keypoints[keypoint])) / 255
                     if expected[1]:
                         assert found[1] > 0.3
                     else:
@@ -150,17 +150,17 @@ def test_joints_lie_on_the_body_however_it_was_moved(data):
                 mirrored += any(votes)
                 seen += 1
                 assert (weight <= labelled).all()
-                order.append(joints)
+                order.append(keypoints)
     assert 0.25 < mirrored / seen < 0.75
 
 
-def test_heatmaps_show_the_joints(data):
+def test_heatmaps_show_the_keypoints(data):
     for batches in (data.train_batches(6, 0, 0), data.test_batches(6)):
         for _, target in batches:
             found, _ = decode(target["heatmaps"].numpy(), 4)
             drawn = target["weight"].numpy() > 0
             assert drawn.mean() > 0.5
-            assert np.abs(found - target["joints"].numpy())[drawn].max() <= 2.01
+            assert np.abs(found - target["keypoints"].numpy())[drawn].max() <= 2.01
 
 
 def test_gaussians_are_as_wide_as_the_recipe_says(tmp_path):
@@ -193,11 +193,11 @@ def test_an_epoch_can_be_entered_anywhere(data):
 
 
 def order(data, seed, epoch):
-    """The people of an epoch, in order, by number; and their norms."""
+    """The instances of an epoch, in order, by number; and their norms."""
     seen = Seen(data.images)
     batches = list(replace(data, images=seen).train_batches(3, seed, epoch))
-    people = [data.train.images.index(path) for path in seen.paths]
-    return people, torch.cat([target["norm"] for _, target in batches]).numpy()
+    instances = [data.train.images.index(path) for path in seen.paths]
+    return instances, torch.cat([target["norm"] for _, target in batches]).numpy()
 
 
 class Seen:
@@ -210,27 +210,27 @@ class Seen:
         self.paths.append(path)
         return self.images[path]
 
-    def fill(self, people):
+    def fill(self, instances):
         pass
 
 
 def test_everybody_comes_once_in_an_order_of_its_own(data):
     orders = [order(data, *key)[0] for key in ((0, 0), (0, 1), (1, 0))]
-    for people in orders:
-        assert len(set(people)) == len(people) == 3 * data.steps(3)
-    assert len({tuple(people) for people in orders}) == 3
+    for instances in orders:
+        assert len(set(instances)) == len(instances) == 3 * data.steps(3)
+    assert len({tuple(instances) for instances in orders}) == 3
 
 
-def test_people_grow_by_the_scale_that_is_drawn_for_them(data):
+def test_instances_grow_by_the_scale_that_is_drawn_for_them(data):
     """Whatever the order; so the norm, in pixels of the crop, grows too."""
     for key in ((0, 0), (0, 1), (1, 0)):
-        people, norm = order(data, *key)
-        drawn = np.array([Movement()(*key, person)[0] for person in people])
-        plain = data.train.norm[people] * SIZE / data.train.side[people]
+        instances, norm = order(data, *key)
+        drawn = np.array([Movement()(*key, person)[0] for person in instances])
+        plain = data.train.norm[instances] * SIZE / data.train.side[instances]
         np.testing.assert_allclose(norm, drawn * plain, rtol=1e-5)
 
 
-def test_movements_differ_between_seeds_epochs_and_people():
+def test_movements_differ_between_seeds_epochs_and_instances():
     movement = Movement()
     drawn = [movement(*key) for key in ((0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0))]
     assert len({scale for scale, _, _ in drawn}) == 4
@@ -245,23 +245,23 @@ def test_processes_share_a_batch(data):
         assert torch.equal(part[1]["heatmaps"], whole[1]["heatmaps"][rank::3])
 
 
-def test_held_out_people_come_once_and_in_order(data):
-    whole = torch.cat([target["joints"] for _, target in data.test_batches(4)])
+def test_held_out_instances_come_once_and_in_order(data):
+    whole = torch.cat([target["keypoints"] for _, target in data.test_batches(4)])
     assert len(whole) == len(data.test)
-    shares = [torch.cat([t["joints"] for _, t in data.test_batches(4, rank, 2)]) for rank in range(2)]
+    shares = [torch.cat([t["keypoints"] for _, t in data.test_batches(4, rank, 2)]) for rank in range(2)]
     assert torch.equal(shares[0], whole[::2])
     assert torch.equal(shares[1], whole[1::2])
     for i in range(len(data.test)):
-        image, matrix = data.held_out(i)
+        image, matrix = data.test_image(i)
         assert image.shape == (200, 240, 3)
         labelled = data.test.labelled[i]
-        expected = transform(data.test.joints[i], matrix)[labelled]
+        expected = transform(data.test.keypoints[i], matrix)[labelled]
         np.testing.assert_allclose(whole[i].numpy()[labelled], expected, atol=1e-3)
 
 
 def test_inputs_are_prepared_as_for_inference(data):
     inputs, _ = next(data.test_batches(1))
-    image, matrix = data.held_out(0)
+    image, matrix = data.test_image(0)
     assert np.array_equal(inputs[0].numpy(), normalise(warp(image, matrix, SIZE), data.input_spec))
 
 
@@ -328,10 +328,12 @@ def test_movements_cover_their_range(degrees, zoom):
     assert np.abs(np.corrcoef([scale, rotation, flip])[np.triu_indices(3, 1)]).max() < 0.05
 
 
-def test_people_are_moved_as_far_as_the_data_set_says(data):
+def test_instances_are_moved_as_far_as_the_data_set_says(data):
     still = replace(data, movement=Movement(rotation=0, zoom=0))
-    people, norm = order(still, 0, 0)
-    np.testing.assert_allclose(norm, still.train.norm[people] * SIZE / still.train.side[people], rtol=1e-5)
+    instances, norm = order(still, 0, 0)
+    np.testing.assert_allclose(
+        norm, still.train.norm[instances] * SIZE / still.train.side[instances], rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize(

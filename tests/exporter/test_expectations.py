@@ -154,7 +154,7 @@ def test_outputs_without_binary_layers(tmp_path):
 DESCRIPTIONS = {
     "labels: expected 4 names, one per class, found 1": {"labels": ["cat"]},
     r"labels.*: expected a sequence \(each a string\), found 'abcd'": {"labels": "abcd"},
-    "skeleton: expected 4 joints, one per map, found 1": {"skeleton": Skeleton(("head",))},
+    "skeleton: expected 4 keypoints, one per map, found 1": {"skeleton": Skeleton(("head",))},
     r"input_spec: expected images shaped \(3, 8, 8\)": {"input_spec": InputSpec((9, 9), (9, 9), (0,), (1,))},
     "provenance: expected texts": {"provenance": {"epochs": 3}},
 }

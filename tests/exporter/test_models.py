@@ -53,7 +53,7 @@ def test_resnets(depth, stem, options, tmp_path):
 @pytest.mark.parametrize("stacks", [1, 2, 4])
 def test_hourglasses(stacks, tmp_path):
     torch.manual_seed(0)
-    model = Hourglass(joints=5, stacks=stacks, channels=16, depth=2)
+    model = Hourglass(keypoints=5, stacks=stacks, channels=16, depth=2)
     binarize_(model, Binarization("holistic", scale="learned"))
     x = torch.randn(4, 3, 64, 32)
     model.train()(x)

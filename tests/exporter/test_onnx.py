@@ -230,7 +230,7 @@ def test_the_skeleton_is_kept():
     skeleton = Skeleton(("left_hand", "right_hand"), ((0, 1),), ((0, 1),))
     proto = to_onnx(model_of(pointwise("relu"), (2,), skeleton=skeleton))
     (entry,) = proto.metadata_props
-    assert (entry.key, json.loads(entry.value)["joints"]) == ("skeleton", ["left_hand", "right_hand"])
+    assert (entry.key, json.loads(entry.value)["keypoints"]) == ("skeleton", ["left_hand", "right_hand"])
 
 
 def test_names_of_values_that_look_like_those_of_constants():

@@ -10,7 +10,7 @@ def test_a_mirrored_image_swaps_the_pairs_and_keeps_the_rest():
 
 
 @pytest.mark.parametrize(
-    ("joints", "flip_pairs", "edges", "words"),
+    ("keypoints", "flip_pairs", "edges", "words"),
     [
         (("a", "b", "a"), (), (), "'a' twice"),
         (("a", "b"), ((0, 2),), (), "the pair 0, 2"),
@@ -19,6 +19,6 @@ def test_a_mirrored_image_swaps_the_pairs_and_keeps_the_rest():
         (("a", "b", "c"), ((0, 1), (1, 2)), (), "at most one flip pair"),
     ],
 )
-def test_an_impossible_skeleton_is_refused(joints, flip_pairs, edges, words):
+def test_an_impossible_skeleton_is_refused(keypoints, flip_pairs, edges, words):
     with pytest.raises(InputError, match=words):
-        Skeleton(joints, flip_pairs, edges)
+        Skeleton(keypoints, flip_pairs, edges)

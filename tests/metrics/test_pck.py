@@ -16,12 +16,12 @@ def case(request):
     """A metric, heatmaps for it with errors, and the target."""
     kind, skeleton, convention = METRICS[request.param]
     rng = np.random.default_rng(0)
-    joints = rng.uniform(20, 108, (10, len(skeleton.joints), 2)).astype(np.float32)
-    wrong = joints + rng.normal(0, 5, joints.shape)
+    keypoints = rng.uniform(20, 108, (10, len(skeleton.keypoints), 2)).astype(np.float32)
+    wrong = keypoints + rng.normal(0, 5, keypoints.shape)
     maps, _ = encode(wrong, np.ones(wrong.shape[:2], bool), (32, 32), 4)
     target = {
-        "joints": torch.from_numpy(joints),
-        "labelled": torch.from_numpy(rng.random(joints.shape[:2]) < 0.8),
+        "keypoints": torch.from_numpy(keypoints),
+        "labelled": torch.from_numpy(rng.random(keypoints.shape[:2]) < 0.8),
         "norm": torch.from_numpy(rng.uniform(10, 40, 10).astype(np.float32)),
     }
     target["norm"][3] = float("nan")
@@ -38,7 +38,7 @@ def test_it_is_the_score_of_the_decoded_heatmaps(case):
     name, kind, convention, maps, target = case
     metric = kind()
     metric.update(maps, target)
-    arrays = [target[key].numpy() for key in ("joints", "labelled", "norm")]
+    arrays = [target[key].numpy() for key in ("keypoints", "labelled", "norm")]
     expected = score(decode(maps.numpy(), 4)[0], *arrays, convention)
     assert np.array_equal(metric.score().correct, expected.correct)
     values = metric.compute()
@@ -54,7 +54,7 @@ def test_maps_are_decoded_by_their_scale(case):
     maps = maps.clamp_min(1e-30).log()
     metric = kind(scale="softmax")
     metric.update(maps, target)
-    arrays = [target[key].numpy() for key in ("joints", "labelled", "norm")]
+    arrays = [target[key].numpy() for key in ("keypoints", "labelled", "norm")]
     expected, other = (
         score(decode(maps.numpy(), 4, scale)[0], *arrays, convention).correct
         for scale in ("softmax", "linear")
@@ -119,8 +119,11 @@ def test_half_precision(case):
         (lambda maps, target: (maps[:, :3], target), r"maps: expected .* found shape \(10, 3, 32, 32\)"),
         (lambda maps, target: (maps[0], target), "maps: expected finite heatmaps"),
         (lambda maps, target: (maps.numpy(), target), "maps: expected a Tensor"),
-        (lambda maps, target: (maps, {"joints": target["joints"]}), "target: expected .* found no labelled"),
-        (lambda maps, target: (maps, target["joints"]), "target: expected a dict"),
+        (
+            lambda maps, target: (maps, {"keypoints": target["keypoints"]}),
+            "target: expected .* found no labelled",
+        ),
+        (lambda maps, target: (maps, target["keypoints"]), "target: expected a dict"),
     ],
 )
 def test_what_cannot_be_counted(case, change, said):

@@ -32,7 +32,7 @@ def test_preset_is_one_tensor_of_24_convolutions():
 
 
 def test_several_stacks_add_a_mode():
-    model = hourglass(joints=3, stacks=2, channels=8, depth=2)
+    model = hourglass(keypoints=3, stacks=2, channels=8, depth=2)
     binarize_(model)
     layer = model.get_submodule("stacks.1.hourglass.inner.up.conv2")
     assert layer.latent.core.shape == (2, 2, 3, 2, 8, 8, 3, 3)
@@ -42,7 +42,7 @@ def test_several_stacks_add_a_mode():
 @pytest.mark.parametrize("block", ["basic", "hierarchical"])
 def test_several_blocks_follow_each_other_on_the_maps_that_are_smaller(block):
     """Their first ones are in the tensor, which is that of one block each."""
-    one, three = (hourglass(joints=3, channels=8, depth=2, block=block, blocks=n) for n in (1, 3))
+    one, three = (hourglass(keypoints=3, channels=8, depth=2, block=block, blocks=n) for n in (1, 3))
     top = "stacks.0.hourglass"
     paths = {
         f"{top}.{path}" for path in ("down", "up", "inner.skip", "inner.down", "inner.up", "inner.inner")
@@ -65,7 +65,7 @@ def test_the_hierarchical_network_of_256_channels_has_the_6_2_million_of_its_aut
 
 @pytest.mark.parametrize(("stacks", "grid"), [(1, (2, 3)), (2, (2, 2, 3))])
 def test_each_convolution_of_hierarchical_blocks_has_a_tensor(stacks, grid):
-    model = hourglass(joints=3, channels=16, stacks=stacks, depth=2, block="hierarchical")
+    model = hourglass(keypoints=3, channels=16, stacks=stacks, depth=2, block="hierarchical")
     plan = binarize_(model)
     shapes = {"conv1": (8, 16, 3, 3), "conv2": (4, 8, 3, 3), "conv3": (4, 4, 3, 3)}
     for name, shape in shapes.items():
@@ -78,7 +78,7 @@ def test_each_convolution_of_hierarchical_blocks_has_a_tensor(stacks, grid):
 @pytest.mark.parametrize("block", ["basic", "hierarchical"])
 @pytest.mark.parametrize("stacks", [1, 2])
 def test_heatmaps_of_every_stack_in_training_and_of_the_last_in_eval(stacks, block):
-    model = hourglass(joints=5, stacks=stacks, channels=8, depth=2, block=block)
+    model = hourglass(keypoints=5, stacks=stacks, channels=8, depth=2, block=block)
     x = torch.randn(2, 3, 32, 48)
     maps = model(x)
     assert [tuple(m.shape) for m in maps] == [(2, 5, 8, 12)] * stacks
@@ -89,7 +89,7 @@ def test_heatmaps_of_every_stack_in_training_and_of_the_last_in_eval(stacks, blo
 @pytest.mark.parametrize("stacks", [1, 2])
 def test_every_parameter_learns(stacks):
     """Also those that only a later hourglass, or only its supervision, reaches."""
-    model = hourglass(joints=2, channels=8, depth=1, stacks=stacks)
+    model = hourglass(keypoints=2, channels=8, depth=1, stacks=stacks)
     binarize_(model, Binarization(latent="holistic", scale="learned"))
     sum(m.square().sum() for m in model(torch.randn(2, 3, 16, 16))).backward()
     assert any(isinstance(module, BinaryLayer) for module in model.modules())
@@ -110,7 +110,7 @@ def test_every_parameter_learns(stacks):
 )
 def test_the_file_gives_the_maps_of_the_last_stack(options, tmp_path):
     torch.manual_seed(0)
-    model = hourglass(joints=3, channels=8, depth=1, **options)
+    model = hourglass(keypoints=3, channels=8, depth=1, **options)
     binarize_(model)
     x = torch.randn(4, 3, 16, 32)
     model(x)
@@ -140,12 +140,12 @@ def test_unusable_options(options, named):
 
 def test_an_image_of_another_size():
     with pytest.raises(InputError, match=r"multiples of 16, .* found 24 x 32"):
-        hourglass(joints=1, channels=8, depth=2)(torch.zeros(1, 3, 24, 32))
+        hourglass(keypoints=1, channels=8, depth=2)(torch.zeros(1, 3, 24, 32))
 
 
 def test_a_cell_behind_the_quartering_stem_lies_at_the_middle_of_its_pixels():
     """So a filter that is its own mirror image gives the mirrored map of a mirrored image."""
-    stem = hourglass(joints=1, channels=8, depth=1, stem="quartering").stem
+    stem = hourglass(keypoints=1, channels=8, depth=1, stem="quartering").stem
     convolutions = [module for module in stem if isinstance(module, torch.nn.Conv2d)]
     for convolution in convolutions:
         torch.nn.init.ones_(convolution.weight)
@@ -165,8 +165,8 @@ def test_a_cell_behind_the_quartering_stem_lies_at_the_middle_of_its_pixels():
     "options", [{"shortcuts": "conv"}, {"block": "hierarchical"}], ids=["basic", "hierarchical"]
 )
 def test_activation_and_shortcuts(options):
-    plain = hourglass(joints=1, channels=8, depth=1)
-    other = hourglass(joints=1, channels=8, depth=1, activation="prelu", **options)
+    plain = hourglass(keypoints=1, channels=8, depth=1)
+    other = hourglass(keypoints=1, channels=8, depth=1, activation="prelu", **options)
     kinds = [{type(module).__name__ for module in model.modules()} for model in (plain, other)]
     assert "PReLU" in kinds[1] - kinds[0]
     torch.manual_seed(0)
@@ -176,6 +176,6 @@ def test_activation_and_shortcuts(options):
 def test_a_shortcut_of_each_convolution_changes_what_a_block_gives():
     torch.manual_seed(0)
     x = torch.randn(1, 3, 16, 16)
-    one, each = (hourglass(joints=1, channels=8, depth=1, shortcuts=name) for name in ("block", "conv"))
+    one, each = (hourglass(keypoints=1, channels=8, depth=1, shortcuts=name) for name in ("block", "conv"))
     each.load_state_dict(one.state_dict())
     assert not torch.allclose(one.eval()(x), each.eval()(x))

@@ -1,4 +1,4 @@
-"""MPII's annotations of made-up people, in the three published forms."""
+"""MPII's annotations of made-up instances, in the three published forms."""
 
 import json
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ import scipy.io
 
 @dataclass(frozen=True)
 class Made:
-    """People as annotated: pixels count from 1, and a joint without label is NaN."""
+    """Instances as annotated: pixels count from 1, and a keypoint without label is NaN."""
 
     images: list
     centre: np.ndarray
     scale: np.ndarray
-    joints: np.ndarray
+    keypoints: np.ndarray
     heads: np.ndarray  # (N, 2, 2): two corners
 
     @property
     def labelled(self):
-        return np.isfinite(self.joints).all(2)
+        return np.isfinite(self.keypoints).all(2)
 
     @property
     def norm(self):
@@ -30,7 +30,7 @@ class Made:
     def take(self, rows):
         return Made(
             [self.images[i] for i in rows],
-            *(a[rows] for a in (self.centre, self.scale, self.joints, self.heads)),
+            *(a[rows] for a in (self.centre, self.scale, self.keypoints, self.heads)),
         )
 
 
@@ -51,99 +51,99 @@ def structs(rows):
     return made
 
 
-def rectangle(people, i):
+def rectangle(instances, i):
     points = [
         {"x": float(x), "y": float(y), "id": float(j), "is_visible": "1"}
-        for j, (x, y) in enumerate(people.joints[i])
+        for j, (x, y) in enumerate(instances.keypoints[i])
         if np.isfinite(x)
     ]
-    (x1, y1), (x2, y2) = people.heads[i]
+    (x1, y1), (x2, y2) = instances.heads[i]
     return {
         "x1": x1,
         "y1": y1,
         "x2": x2,
         "y2": y2,
         "annopoints": struct(point=structs(points)),
-        "scale": people.scale[i],
-        "objpos": struct(x=people.centre[i, 0], y=people.centre[i, 1]),
+        "scale": instances.scale[i],
+        "objpos": struct(x=instances.centre[i, 0], y=instances.centre[i, 1]),
     }
 
 
-def write_mat(path, people, crowded=()):
+def write_mat(path, instances, crowded=()):
     """The official struct: a person per image, then one without annotation; a test image at the end."""
     nothing = {"annopoints": np.empty((0, 0)), "scale": np.empty((0, 0)), "objpos": np.empty((0, 0))}
     empty = {"x1": 1.0, "y1": 1.0, "x2": 2.0, "y2": 2.0, **nothing}
     images = []
-    for i, name in enumerate(people.images):
-        rectangles = structs([rectangle(people, i), empty])
+    for i, name in enumerate(instances.images):
+        rectangles = structs([rectangle(instances, i), empty])
         images.append({"image": struct(name=name), "annorect": rectangles})
-    images.append({"image": struct(name="test.jpg"), "annorect": structs([rectangle(people, 0)])})
+    images.append({"image": struct(name="test.jpg"), "annorect": structs([rectangle(instances, 0)])})
     single = np.empty((len(images), 1), object)
     for i in range(len(images)):
         single[i, 0] = np.empty((0, 0)) if i in crowded else np.array([[1]], np.uint8)
-    in_train = np.array([[1] * len(people.images) + [0]], np.uint8)
+    in_train = np.array([[1] * len(instances.images) + [0]], np.uint8)
     release = struct(annolist=structs(images), img_train=in_train, single_person=single)
     scipy.io.savemat(path, {"RELEASE": release})
 
 
-def write_json(path, people):
+def write_json(path, instances):
     rows = [
         {
-            "joints_vis": people.labelled[i].astype(int).tolist(),
-            "joints": np.where(people.labelled[i][:, None], people.joints[i], -1).tolist(),
-            "image": people.images[i],
-            "scale": float(people.scale[i]),
-            "center": people.centre[i].tolist(),
+            "joints_vis": instances.labelled[i].astype(int).tolist(),
+            "joints": np.where(instances.labelled[i][:, None], instances.keypoints[i], -1).tolist(),
+            "image": instances.images[i],
+            "scale": float(instances.scale[i]),
+            "center": instances.centre[i].tolist(),
         }
-        for i in range(len(people.images))
+        for i in range(len(instances.images))
     ]
     path.write_text(json.dumps(rows))
 
 
-def write_h5(path, people):
+def write_h5(path, instances):
     """As pose-hg-train: centre and scale adjusted, neck and head cut to whole numbers, 0 without label."""
-    joints = np.where(people.labelled[..., None], people.joints, 0)
-    joints[:, 8:10] = np.trunc(joints[:, 8:10])
+    keypoints = np.where(instances.labelled[..., None], instances.keypoints, 0)
+    keypoints[:, 8:10] = np.trunc(keypoints[:, 8:10])
     with h5py.File(path, "w") as file:
-        file["imgname"] = np.array([name.encode() for name in people.images])
-        file["center"] = people.centre + np.stack([0 * people.scale, 15 * people.scale], 1)
-        file["scale"] = 1.25 * people.scale
-        file["part"] = joints
-        file["visible"] = people.labelled.astype(float)
-        file["normalize"] = people.norm
+        file["imgname"] = np.array([name.encode() for name in instances.images])
+        file["center"] = instances.centre + np.stack([0 * instances.scale, 15 * instances.scale], 1)
+        file["scale"] = 1.25 * instances.scale
+        file["part"] = keypoints
+        file["visible"] = instances.labelled.astype(float)
+        file["normalize"] = instances.norm
 
 
-def write_truth(path, people):
-    joints = np.where(people.labelled[..., None], people.joints, 0)
+def write_truth(path, instances):
+    keypoints = np.where(instances.labelled[..., None], instances.keypoints, 0)
     variables = {
-        "pos_gt_src": joints.transpose(1, 2, 0),
-        "jnt_missing": (~people.labelled).T.astype(np.uint8),
-        "headboxes_src": people.heads.transpose(1, 2, 0),
+        "pos_gt_src": keypoints.transpose(1, 2, 0),
+        "jnt_missing": (~instances.labelled).T.astype(np.uint8),
+        "headboxes_src": instances.heads.transpose(1, 2, 0),
     }
     scipy.io.savemat(path, variables)
 
 
 @pytest.fixture(scope="session")
-def people():
-    """Twenty people; some joints are not labelled. Neck and head lie on the head's box as MPII has them."""
+def instances():
+    """Twenty instances, some keypoints not labelled; neck and head lie on the head's box as in MPII."""
     rng = np.random.default_rng(0)
     n = 20
-    joints = np.round(rng.uniform(20, 400, (n, 16, 2)))
-    neck, head = joints[:, 8], joints[:, 9] + 0.27
-    joints[:, 9] = head
+    keypoints = np.round(rng.uniform(20, 400, (n, 16, 2)))
+    neck, head = keypoints[:, 8], keypoints[:, 9] + 0.27
+    keypoints[:, 9] = head
     middle, axis = (neck + head) / 2, (head - neck) / 0.8 / 2
-    joints[rng.random((n, 16)) < 0.1] = np.nan
-    joints[:, 8:10] = np.stack([neck, head], 1)
+    keypoints[rng.random((n, 16)) < 0.1] = np.nan
+    keypoints[:, 8:10] = np.stack([neck, head], 1)
     return Made(
         [f"{i:09d}.jpg" for i in range(n)],
         rng.uniform(100, 300, (n, 2)).round(),
         rng.uniform(0.5, 4, n),
-        joints,
+        keypoints,
         np.stack([middle - axis, middle + axis], 1),
     )
 
 
 @pytest.fixture(scope="session")
 def writers():
-    """Ending -> function that writes people to a path."""
+    """Ending -> function that writes instances to a path."""
     return {"mat": write_mat, "json": write_json, "h5": write_h5, "truth": write_truth}

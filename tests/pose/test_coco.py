@@ -26,20 +26,20 @@ def content(**changes):
 @pytest.fixture
 def write(tmp_path):
     def write(described):
-        (tmp_path / "people.json").write_text(json.dumps(described))
-        return tmp_path / "people.json"
+        (tmp_path / "instances.json").write_text(json.dumps(described))
+        return tmp_path / "instances.json"
 
     return write
 
 
-def test_labelled_people(write):
-    people = read_coco(write(content()), Path("images"), COCO)
-    assert people.images == (Path("images/a.jpg"),)
-    assert people.centre.tolist() == [[39.5, 69.5]]
-    assert people.side.tolist() == [100]
-    assert people.norm.tolist() == [80]
-    assert np.flatnonzero(people.labelled[0]).tolist() == [1, 2]
-    assert people.joints[0, 1].tolist() == [30.5, 40]
+def test_labelled_instances(write):
+    instances = read_coco(write(content()), Path("images"), COCO)
+    assert instances.images == (Path("images/a.jpg"),)
+    assert instances.centre.tolist() == [[39.5, 69.5]]
+    assert instances.side.tolist() == [100]
+    assert instances.norm.tolist() == [80]
+    assert np.flatnonzero(instances.labelled[0]).tolist() == [1, 2]
+    assert instances.keypoints[0, 1].tolist() == [30.5, 40]
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,10 @@ def test_labelled_people(write):
         ({"images": []}, "no 'annotations'"),
         ({"images": [], "annotations": []}, "nobody"),
         (content(image_id=9), "KeyError: 9"),
-        (content(keypoints=[1, 2, 2] * 3), "3 keypoints, while the skeleton has 17 joints"),
+        (content(keypoints=[1, 2, 2] * 3), "3 keypoints, while the skeleton has 17"),
         (content(keypoints=[1, 2, 2, 5]), "an entry that is not"),
         (content(bbox=[1, 2]), "an entry that is not"),
-        (content(bbox=[20, 30, 0, 0]), "no finite box or joints for person 0 in a"),
+        (content(bbox=[20, 30, 0, 0]), "no finite box or keypoints for person 0 in a"),
     ],
 )
 def test_what_does_not_fit(write, described, words):
@@ -63,7 +63,7 @@ def test_what_does_not_fit(write, described, words):
 def test_the_skeleton_of_a_category(write):
     cat = {"name": "cat", "keypoints": ["nose", "left_paw", "right_paw"], "skeleton": [[1, 2], [1, 3]]}
     skeleton = skeleton_in(write({"categories": [{"name": "tree"}, cat]}))
-    assert skeleton.joints == ("nose", "left_paw", "right_paw")
+    assert skeleton.keypoints == ("nose", "left_paw", "right_paw")
     assert skeleton.flip_pairs == ((1, 2),)
     assert skeleton.edges == ((0, 1), (0, 2))
     assert skeleton_in(write(content())) is None

@@ -71,7 +71,7 @@ def test_an_image_that_is_not_square_is_padded_with_black(shape):
 @pytest.mark.parametrize("side", [30, 90, 200, 450, 1500])
 @pytest.mark.parametrize(("rotation", "flip"), [(0, False), (25, False), (-40, True)])
 def test_a_mark_lands_where_its_coordinates_land(side, rotation, flip):
-    """The image and the joints go through the same map, however strongly it shrinks."""
+    """The image and the keypoints go through the same map, however strongly it shrinks."""
     image = np.zeros((900, 1100), np.uint8)
     mark, radius = np.array([603.0, 395.0]), side / 16
     y, x = np.mgrid[:900, :1100]

@@ -10,8 +10,8 @@ JOINTS = np.array([[30.0, 90.0], [130.0, 90.0], [80.0, 30.0]])
 MIDDLES = {"left": (55, 60), "right": (105, 60)}  # of the limbs
 
 
-def draw(confidence, joints=JOINTS, image=GREY):
-    return draw_skeleton(image, joints, np.array(confidence, float), SKELETON)
+def draw(confidence, keypoints=JOINTS, image=GREY):
+    return draw_skeleton(image, keypoints, np.array(confidence, float), SKELETON)
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,10 @@ def test_a_limb_is_as_sure_as_its_less_sure_end():
     assert pale < 0.5 * strong
 
 
-def test_joints_that_are_unknown_are_left_out():
-    joints = JOINTS.copy()
-    joints[0] = np.nan
-    drawn = draw([1, 1, 1], joints)
+def test_keypoints_that_are_unknown_are_left_out():
+    keypoints = JOINTS.copy()
+    keypoints[0] = np.nan
+    drawn = draw([1, 1, 1], keypoints)
     assert (drawn[:, :40] == 128).all()
     assert (drawn[60, 105] != 128).any()
     assert (draw([1, 1, 1], np.full((3, 2), np.nan)) == 128).all()

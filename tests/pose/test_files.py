@@ -58,7 +58,7 @@ def test_json_with_an_object_per_person(tmp_path):
         ("x.h5", b"no matrix", ".h5 file that can be read"),
         ("x.json", b"{", ".json file that can be read"),
         ("x.json", b'{"scores": []}', "found 'scores'"),
-        ("x.json", b'[{"scores": []}]', "people with 'scores'"),
+        ("x.json", b'[{"scores": []}]', "instances with 'scores'"),
         ("x.json", b'[[1, 2], ["a"]]', "can be read"),
         ("x.json", b"[[1, 2], [3, 4]]", r"shape \(2, 2\)"),
         ("x.json", b"7", r"shape \(\)"),
@@ -94,7 +94,7 @@ def test_truth(tmp_path):
     variables = truth_variables()
     scipy.io.savemat(tmp_path / "truth.mat", variables)
     truth = read_truth(tmp_path / "truth.mat")
-    assert np.array_equal(truth.joints[2, 7], variables["pos_gt_src"][7, :, 2])
+    assert np.array_equal(truth.keypoints[2, 7], variables["pos_gt_src"][7, :, 2])
     assert truth.labelled.sum() == 47
     assert not truth.labelled[1, 0]
     np.testing.assert_allclose(truth.norm, 0.6 * 5)

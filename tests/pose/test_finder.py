@@ -25,8 +25,8 @@ def spot(width, height, x, y, radius=2):
 @pytest.mark.parametrize(("x", "y"), [(5, 5), (100, 20), (60, 75), (118, 78)])
 def test_a_grey_network_finds_the_spot(x, y):
     finder = PoseFinder(brightest, SPEC, SKELETON, "logits")
-    joints, confidence = finder(spot(120, 80, x, y, 5))
-    assert np.abs(joints[0] - (x, y)).max() <= 0.6 * 120 / 8
+    keypoints, confidence = finder(spot(120, 80, x, y, 5))
+    assert np.abs(keypoints[0] - (x, y)).max() <= 0.6 * 120 / 8
     assert 0 <= confidence[0] <= 1
 
 
@@ -42,7 +42,7 @@ def test_a_box_moves_with_the_person(shift):
 
 
 def test_shares_are_decoded_to_their_mean():
-    """Two bright cells side by side in an image of the network's size: the joint lies between them."""
+    """Two bright cells side by side in an image of the network's size: the keypoint lies between them."""
     image = np.zeros((32, 32, 3), np.uint8)
     image[8:12, 12:20] = 255
     found = {

@@ -39,14 +39,14 @@ def test_published_predictions_have_the_published_scores(real_data, file):
     groups, means, fine = GOLDEN[file]
     truth = read_truth(real_data / "mpii" / "detections_our_format.mat")
     predicted = read_predictions(real_data / "mpii" / file)
-    found = score(predicted, truth.joints, truth.labelled, truth.norm, pckh())
+    found = score(predicted, truth.keypoints, truth.labelled, truth.norm, pckh())
     assert [round(100 * values[0], 2) for values in found.groups().values()] == groups
     assert {name: round(100 * values[0], 2) for name, values in found.means().items()} == means
     assert round(100 * found.means()["weighted"][1], 2) == fine
 
 
-def two_people():
-    """Two people, heads of size 10 and 20: hand-made errors, all other joints exact."""
+def two_instances():
+    """Two instances, heads of size 10 and 20: hand-made errors, all other joints exact."""
     true = np.random.default_rng(0).uniform(0, 100, (2, 16, 2))
     predicted = true.copy()
     labelled = np.ones((2, 16), bool)
@@ -60,7 +60,7 @@ def two_people():
 
 
 def test_counted_by_hand():
-    found = score(*two_people(), pckh())
+    found = score(*two_instances(), pckh())
     assert found.labelled.tolist() == [2] * 15 + [1]
     assert found.rates()[0, [6, 9, 10, 15]].tolist() == [0, 0.5, 0.5, 1]
     assert found.groups()["Head"] == [0.5, 0]
@@ -73,7 +73,7 @@ def test_counted_by_hand():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_prediction_that_is_no_number_is_wrong(bad):
-    predicted, true, labelled, norm = two_people()
+    predicted, true, labelled, norm = two_instances()
     predicted[1, 0, 1] = bad
     found = score(predicted, true, labelled, norm, pckh())
     assert found.labelled[0] == 2
@@ -82,7 +82,7 @@ def test_a_prediction_that_is_no_number_is_wrong(bad):
 
 @pytest.mark.parametrize("unknown", [np.nan, 0.0, np.inf, -3.0])
 def test_a_person_without_size_is_left_out(unknown):
-    predicted, true, labelled, _ = two_people()
+    predicted, true, labelled, _ = two_instances()
     found = score(predicted, true, labelled, np.array([unknown, 20.0]), pckh())
     alone = score(predicted[1:], true[1:], labelled[1:], np.array([20.0]), pckh())
     assert np.array_equal(found.correct, alone.correct)
@@ -90,7 +90,7 @@ def test_a_person_without_size_is_left_out(unknown):
 
 
 def test_a_joint_never_labelled_is_in_no_mean():
-    predicted, true, labelled, norm = two_people()
+    predicted, true, labelled, norm = two_instances()
     labelled[:, [9, 0]] = False
     found = score(predicted, true, labelled, norm, pckh())
     assert np.isnan(found.rates()[:, 9]).all()
@@ -111,7 +111,7 @@ def test_exactly_at_the_threshold_counts():
 
 
 def test_scale_does_not_matter():
-    predicted, true, labelled, norm = two_people()
+    predicted, true, labelled, norm = two_instances()
     a, b = (score(predicted * s, true * s, labelled, norm * s, pckh()) for s in (1, 0.25))
     assert np.array_equal(a.correct, b.correct)
 
@@ -126,6 +126,6 @@ def test_groups_of_any_skeleton():
 
 
 def test_shapes_that_do_not_fit():
-    predicted, true, labelled, norm = two_people()
+    predicted, true, labelled, norm = two_instances()
     with pytest.raises(InputError, match=r"file: expected joints of shape \(2, 16, 2\).*found shape \(1, 16"):
         score(predicted[:1], true, labelled, norm, pckh(), "file")

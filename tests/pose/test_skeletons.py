@@ -20,14 +20,14 @@ def test_flip_pairs_are_those_of_the_data_sets():
 
 
 @pytest.mark.parametrize("name", SKELETONS)
-def test_limbs_connect_all_joints_and_mirror_onto_themselves(name):
+def test_limbs_connect_all_keypoints_and_mirror_onto_themselves(name):
     skeleton = SKELETONS[name]
     reached = {0}
-    for _ in skeleton.joints:
-        reached |= {joint for edge in skeleton.edges for joint in edge if reached & set(edge)}
-    assert reached == set(range(len(skeleton.joints)))
+    for _ in skeleton.keypoints:
+        reached |= {keypoint for edge in skeleton.edges for keypoint in edge if reached & set(edge)}
+    assert reached == set(range(len(skeleton.keypoints)))
     edges = {frozenset(edge) for edge in skeleton.edges}
-    assert edges == {frozenset(skeleton.flipped[joint] for joint in edge) for edge in edges}
+    assert edges == {frozenset(skeleton.flipped[keypoint] for keypoint in edge) for edge in edges}
 
 
 def test_sides_of_a_limb():
@@ -38,9 +38,9 @@ def test_sides_of_a_limb():
 
 def test_a_skeleton_of_ones_own(tmp_path):
     path = tmp_path / "cat.json"
-    path.write_text(json.dumps({"joints": ["l_paw", "r_paw", "nose"], "flip_pairs": [["l_paw", "r_paw"]]}))
+    path.write_text(json.dumps({"keypoints": ["l_paw", "r_paw", "nose"], "flip_pairs": [["l_paw", "r_paw"]]}))
     skeleton = read_skeleton(path)
-    assert skeleton.joints == ("l_paw", "r_paw", "nose")
+    assert skeleton.keypoints == ("l_paw", "r_paw", "nose")
     assert skeleton.flipped == (1, 0, 2)
     assert skeleton.edges == ()
 
@@ -50,13 +50,13 @@ def test_a_skeleton_of_ones_own(tmp_path):
     [
         ("{", "not JSON"),
         ("[]", "not an object"),
-        ('{"joints": []}', "no list of names"),
-        ('{"joints": ["a", 1]}', "no list of names"),
-        ('{"joints": ["a"], "limbs": []}', "the key 'limbs'"),
-        ('{"joints": ["a", "b"], "edges": [["a", "c"]]}', "'c' in 'edges'"),
-        ('{"joints": ["a", "b"], "edges": ["ab"]}', "not a list of pairs"),
-        ('{"joints": ["a", "b"], "flip_pairs": [["a", "a"]]}', "impossible"),
-        ('{"joints": ["a", "a"]}', "'a' twice"),
+        ('{"keypoints": []}', "no list of names"),
+        ('{"keypoints": ["a", 1]}', "no list of names"),
+        ('{"keypoints": ["a"], "limbs": []}', "the key 'limbs'"),
+        ('{"keypoints": ["a", "b"], "edges": [["a", "c"]]}', "'c' in 'edges'"),
+        ('{"keypoints": ["a", "b"], "edges": ["ab"]}', "not a list of pairs"),
+        ('{"keypoints": ["a", "b"], "flip_pairs": [["a", "a"]]}', "impossible"),
+        ('{"keypoints": ["a", "a"]}', "'a' twice"),
     ],
 )
 def test_what_is_no_skeleton_is_named(tmp_path, content, words):

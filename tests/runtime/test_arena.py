@@ -1,6 +1,7 @@
-from bitfactor.runtime.program import ALIGNMENT, Lifetime, place
 from hypothesis import given
 from hypothesis import strategies as st
+
+from bitfactor.runtime.program import ALIGNMENT, Lifetime, place
 
 lifetimes = st.builds(
     lambda size, first, steps: Lifetime(size, first, first + steps),

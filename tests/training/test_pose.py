@@ -22,14 +22,14 @@ from bitfactor.training.pose import Criterion, Peak
 CRITERIA = get_args(Criterion)
 
 
-def target(n=2, joints=3, size=16, seed=0):
-    """Joints in the middle of cells of 16 x 16 maps; the last of each person is not labelled."""
+def target(n=2, keypoints=3, size=16, seed=0):
+    """Keypoints in the middle of cells of 16 x 16 maps; the last of each person is not labelled."""
     rng = np.random.default_rng(seed)
-    places = 4.0 * rng.integers(3, size - 3, (n, joints, 2)) + 1.5
-    labelled = np.ones((n, joints), bool)
+    places = 4.0 * rng.integers(3, size - 3, (n, keypoints, 2)) + 1.5
+    labelled = np.ones((n, keypoints), bool)
     labelled[:, -1] = False
     heatmaps, weight = encode(places, labelled, (size, size), 4)
-    named = {"heatmaps": heatmaps, "weight": weight, "joints": places, "labelled": labelled}
+    named = {"heatmaps": heatmaps, "weight": weight, "keypoints": places, "labelled": labelled}
     named["norm"] = np.full(n, 20.0)
     return {name: torch.from_numpy(array) for name, array in named.items()}
 
@@ -64,7 +64,7 @@ def test_empty_maps_cost_what_is_known():
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
-def test_joints_without_label_do_not_matter(criterion):
+def test_keypoints_without_label_do_not_matter(criterion):
     task, aim, maps = PoseEstimation(criterion=criterion), target(), torch.randn(2, 3, 16, 16)
     changed = maps.clone()
     changed[:, 2] += 7 * torch.randn(2, 16, 16)
@@ -90,7 +90,7 @@ def test_a_perfect_teacher_is_the_target(criterion):
 
 def test_empty_maps_are_noticed():
     metrics = PoseEstimation(headline="pck", metric=partial(PCK, MPII), criterion="mse").metrics()
-    aim = target(joints=16)
+    aim = target(keypoints=16)
     metrics.update(1e-3 * torch.rand(2, 16, 16, 16), aim)
     with pytest.warns(UserWarning, match="heatmaps are nearly empty"):
         assert float(metrics.compute()["peak"]) < 0.05
@@ -99,7 +99,7 @@ def test_empty_maps_are_noticed():
 def test_metrics_are_named_and_fractions():
     task = PoseEstimation(criterion="softmax")
     metrics = task.metrics()
-    aim = target(joints=16)
+    aim = target(keypoints=16)
     metrics.update(ideal("softmax", aim["heatmaps"]), aim)
     values = {name: float(value) for name, value in metrics.compute().items()}
     assert values[task.headline] == values["pckh_plain@0.5"] == 1
@@ -107,7 +107,7 @@ def test_metrics_are_named_and_fractions():
 
 
 HEIGHT = 100.0  # pixels
-# joint -> the joint it hangs on, length / height, direction in degrees, and how far that varies
+# keypoint -> the keypoint it hangs on, length / height, direction in degrees, and how far that varies
 BONES = {
     "pelvis": (None, 0, 0, 0),
     "thorax": ("pelvis", 0.28, -90, 15),
@@ -130,7 +130,7 @@ COLOURS = {"right": (250, 120, 40), "left": (40, 140, 250), "middle": (60, 220, 
 
 
 def stick_figure(rng):
-    """An image (128, 128, 3), RGB, of noise with a figure of sticks in it, and its joints (16, 2)."""
+    """An image (128, 128, 3), RGB, of noise with a figure of sticks in it, and its keypoints (16, 2)."""
     places = {}
     for name, (parent, length, direction, spread) in BONES.items():
         angle = np.deg2rad(direction + rng.uniform(-spread, spread))
@@ -140,23 +140,23 @@ def stick_figure(rng):
     for name, (parent, *_) in BONES.items():
         if parent is not None:
             side = name.split("_")[0] if name.split("_")[0] in COLOURS else "middle"
-            ends = [tuple(int(16 * value) for value in places[joint]) for joint in (parent, name)]
+            ends = [tuple(int(16 * value) for value in places[keypoint]) for keypoint in (parent, name)]
             cv2.line(image, *ends, COLOURS[side], 5, cv2.LINE_AA, 4)
-    return image, np.array([places[name] for name in MPII.joints])
+    return image, np.array([places[name] for name in MPII.keypoints])
 
 
-def made_figures(directory, *people):
+def made_figures(directory, *instances):
     """Write figures to train on and test images, annotated as HRNet's files are: pixels count from 1."""
     rng = np.random.default_rng(0)
     (directory / "images").mkdir()
-    for name, number in zip(("train", "valid"), people, strict=True):
+    for name, number in zip(("train", "valid"), instances, strict=True):
         rows = []
         for i in range(number):
-            image, joints = stick_figure(rng)
+            image, keypoints = stick_figure(rng)
             file = f"{name}{i:04d}.png"
             assert cv2.imwrite(str(directory / "images" / file), image[..., ::-1])
             rows.append({"image": file, "scale": HEIGHT / 200, "center": [65.0, 57.0]})
-            rows[-1] |= {"joints": (joints + 1).tolist(), "joints_vis": [1] * 16}
+            rows[-1] |= {"joints": (keypoints + 1).tolist(), "joints_vis": [1] * 16}
         (directory / f"{name}.json").write_text(json.dumps(rows))
     return directory
 

@@ -24,7 +24,8 @@ def evaluate(
     page: str | os.PathLike[str] | None = None,
     device: str = "auto",
 ) -> Evaluation:
-    """Evaluate a run in torch, or an exported file without: which classes are right, which joints are found.
+    """Evaluate a run in torch, or an exported file without: which classes are right, which keypoints are
+    found.
 
     Parameters
     ----------
@@ -35,7 +36,7 @@ def evaluate(
         directories alone, whose names are the network's classes; CIFAR's files; the data sets of poses. A run
         remembers the one that it was trained with.
     limit
-        At most so many images: equally many of each class; of people the first.
+        At most so many images: equally many of each class; of instances the first.
     best
         Of a run: take the checkpoint of its best epoch.
     flip
@@ -43,7 +44,7 @@ def evaluate(
     confusion
         Classes: also draw the confusion matrix, a PNG or SVG file.
     page
-        Poses: also write a page with the people found best and worst, an HTML file.
+        Poses: also write a page with the instances found best and worst, an HTML file.
     device
         Of a run: where torch computes.
 
@@ -66,12 +67,12 @@ def evaluate(
     if limit is not None:
         expect_some("--limit", limit)
     network = network_at(subject, best=best, device=device)
-    if network.finds_joints:
+    if network.finds_keypoints:
         _expect_unset(network, "a network that classifies", confusion=confusion)
         poses = imported("bitfactor.api.poses", f"evaluating the poses of {network.path}", "train")
         found: Evaluation = poses.evaluate_poses(network, data, limit, flip, page and Path(page))
         return found
-    _expect_unset(network, "a network that finds joints", flip=flip, page=page)
+    _expect_unset(network, "a network that finds keypoints", flip=flip, page=page)
     return _evaluate_classes(network, data, limit, confusion)
 
 

@@ -130,7 +130,7 @@ def _header(description: Mapping[str, Any], model: ModelFile) -> dict[str, str]:
         "images": _images(model.input_spec) if model.input_spec else "",
         "outputs": ", ".join(f"{name} shaped {_shape(graph.values[name].shape)}" for name in graph.outputs),
         "labels": _listed(model.labels),
-        "joints": _listed(model.skeleton.joints) if model.skeleton else "",
+        "keypoints": _listed(model.skeleton.keypoints) if model.skeleton else "",
         "trained": _trained(model.provenance),
         "provenance": ", ".join(
             f"{name} {_short(text)}"

@@ -42,7 +42,7 @@ class Network:
     outputs: Callable[[NDArray[np.float32]], Array]
     labels: tuple[str, ...]
     input_spec: InputSpec | None
-    finds_joints: bool
+    finds_keypoints: bool
     recipe: str | None
     full_recipe: "Callable[[], Recipe]"
     holdout: Holdout

@@ -1,4 +1,4 @@
-"""How well a network finds joints: joint by joint, and person by person."""
+"""How well a network finds keypoints: keypoint by keypoint, and person by person."""
 
 import os
 from dataclasses import dataclass, replace
@@ -26,14 +26,14 @@ _BATCH = 256
 
 @dataclass(frozen=True)
 class PoseEvaluation(Evaluation):
-    """What was found in N crops of people, in their pixels.
+    """What was found in N crops of instances, in their pixels.
 
-    `joints` and `truth` are (N, J, 2), `confidence` and `labelled` (N, J), `norm` (N,); `score` counts them.
-    `flip` says whether heatmaps were averaged with those of mirrored images.
+    `keypoints` and `truth` are (N, J, 2), `confidence` and `labelled` (N, J), `norm` (N,); `score` counts
+    them. `flip` says whether heatmaps were averaged with those of mirrored images.
     """
 
     score: Score
-    joints: NDArray[np.float64]
+    keypoints: NDArray[np.float64]
     confidence: NDArray[np.float64]
     truth: NDArray[np.float64]
     labelled: NDArray[np.bool_]
@@ -41,8 +41,8 @@ class PoseEvaluation(Evaluation):
     flip: bool
 
     def errors(self) -> NDArray[np.float64]:
-        """Return each person's mean distance over labelled joints, by the norm; NaN where that is unknown."""
-        distance = np.linalg.norm(self.joints - self.truth, axis=2) / self.norm[:, None]
+        """Return each instance's mean distance over labelled keypoints by the norm, NaN where unknown."""
+        distance = np.linalg.norm(self.keypoints - self.truth, axis=2) / self.norm[:, None]
         with np.errstate(invalid="ignore"):
             mean = np.where(self.labelled, distance, 0).sum(1) / self.labelled.sum(1)
         return np.asarray(mean)
@@ -50,7 +50,7 @@ class PoseEvaluation(Evaluation):
     def to_dict(self) -> dict[str, Any]:
         """Return plain types."""
         which = {"images": self.images, "notes": list(self.notes)}
-        return {"people": len(self.joints), "flip": self.flip, **which, **score_document(self.score)}
+        return {"instances": len(self.keypoints), "flip": self.flip, **which, **score_document(self.score)}
 
     def __str__(self) -> str:
         flipped = ", with their mirror images" * self.flip
@@ -58,8 +58,8 @@ class PoseEvaluation(Evaluation):
 
 
 @dataclass(frozen=True)
-class People:
-    """A network, and the people to find the joints of; `images` says who they are."""
+class Instances:
+    """A network, and the instances to find the keypoints of; `images` says who they are."""
 
     network: Network
     task: PoseEstimation
@@ -68,10 +68,10 @@ class People:
     notes: tuple[str, ...]
 
 
-def people_of(
+def instances_of(
     network: Network, data: str | os.PathLike[str] | None = None, limit: int | None = None
-) -> People:
-    """Return the people whose joints a network is to find: those of its recipe's data set.
+) -> Instances:
+    """Return the instances whose keypoints a network is to find: those of its recipe's data set.
 
     Raises
     ------
@@ -83,38 +83,38 @@ def people_of(
     if not isinstance(recipe.task, PoseEstimation) or not isinstance(found, PoseData):
         raise InputError(
             network.path,
-            expected=f"people to find the joints of from the recipe {recipe.name}",
+            expected=f"instances to find the keypoints of from the recipe {recipe.name}",
             found=type(found).__name__,
             fix="evaluate a network whose data set is a PoseData",
         )
     notes = other_images(network, identity_of(found, directory)["fingerprint"])
     total, name = len(found.test), found.test_name
     if limit is None or limit >= total:
-        return People(network, recipe.task, found, f"{total:,} {name}", notes)
+        return Instances(network, recipe.task, found, f"{total:,} {name}", notes)
     cut = replace(found, test=found.test.take(slice(limit)))
-    return People(network, recipe.task, cut, f"the first {limit:,} of {total:,} {name}", notes)
+    return Instances(network, recipe.task, cut, f"the first {limit:,} of {total:,} {name}", notes)
 
 
-def find_joints(people: People, *, flip: bool = False) -> PoseEvaluation:
-    """Find the joints of people; with `flip`, of each image and of its mirror image."""
-    network, task, skeleton = people.network, people.task, people.data.skeleton
+def find_keypoints(instances: Instances, *, flip: bool = False) -> PoseEvaluation:
+    """Find the keypoints of instances; with `flip`, of each image and of its mirror image."""
+    network, task, skeleton = instances.network, instances.task, instances.data.skeleton
     metric = task.metric(scale=task.scale)
     parts: list[tuple[NDArray[np.float64], ...]] = []
-    for inputs, target in people.data.test_batches(_BATCH):
+    for inputs, target in instances.data.test_batches(_BATCH):
         assert not isinstance(target, Tensor)
         maps = network.outputs(inputs.numpy())
         if flip:
             maps = (maps + flip_maps(network.outputs(inputs.flip(3).numpy()), skeleton)) / 2
         metric.update(torch.from_numpy(maps), target)
         found = decode(maps, STRIDE, task.scale)
-        parts.append((*found, *(target[name].numpy() for name in ("joints", "labelled", "norm"))))
-    joints, confidence, truth, labelled, norm = (np.concatenate(part) for part in zip(*parts, strict=True))
+        parts.append((*found, *(target[name].numpy() for name in ("keypoints", "labelled", "norm"))))
+    keypoints, confidence, truth, labelled, norm = (np.concatenate(part) for part in zip(*parts, strict=True))
     return PoseEvaluation(
         network.path,
-        people.images,
-        people.notes,
+        instances.images,
+        instances.notes,
         metric.score(),
-        joints,
+        keypoints,
         confidence,
         truth,
         labelled.astype(bool),
@@ -130,11 +130,11 @@ def evaluate_poses(
     flip: bool,
     page: Path | None,
 ) -> PoseEvaluation:
-    """Find the joints of the people of a network's data set, and write the page of examples if asked to."""
-    people = people_of(network, data, limit)
-    found = find_joints(people, flip=flip)
+    """Find the keypoints in a network's data set, and write the page of examples if asked to."""
+    instances = instances_of(network, data, limit)
+    found = find_keypoints(instances, flip=flip)
     if page is not None:
         from bitfactor.api.pose_page import write_page  # imports matplotlib
 
-        write_page(page, people, found)
+        write_page(page, instances, found)
     return found

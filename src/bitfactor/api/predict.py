@@ -22,7 +22,15 @@ from bitfactor.pose.draw import draw_skeleton
 from bitfactor.pose.finder import Box, PoseFinder
 from bitfactor.result import Result, text_table
 from bitfactor.runtime import Session
-from bitfactor.runtime.prediction import Classification, Image, Joint, Pose, joints_of, name_of, pixels_of
+from bitfactor.runtime.prediction import (
+    Classification,
+    Image,
+    Keypoint,
+    Pose,
+    keypoints_of,
+    name_of,
+    pixels_of,
+)
 from bitfactor.zoo import locate
 
 _Points = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -30,10 +38,10 @@ _Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class FilmedPose(Result):
-    """The joints of the person in each frame of a video."""
+    """The keypoints of the person in each frame of a video."""
 
     video: str
-    frames: tuple[tuple[Joint, ...], ...]
+    frames: tuple[tuple[Keypoint, ...], ...]
     drawing: str | None = None
 
 
@@ -83,7 +91,7 @@ def predict(
     output: str | os.PathLike[str] | None = None,
     box: Box | None = None,
 ) -> ClassPredictions | PosePredictions:
-    """Classify images, or find the joints of the person in each, with an exported network.
+    """Classify images, or find the keypoints of the person in each, with an exported network.
 
     Parameters
     ----------
@@ -119,7 +127,10 @@ def predict(
     for name, value in {"--output": output, "--box": box}.items():
         if value is not None:
             raise InputError(
-                name, expected="a network that finds joints", found="one that classifies", fix="leave it out"
+                name,
+                expected="a network that finds keypoints",
+                found="one that classifies",
+                fix="leave it out",
             )
     for source in sources:
         if is_video(source):
@@ -130,7 +141,7 @@ def predict(
 
 @dataclass
 class _Work:
-    """Finds joints in images and frames, and keeps count of them and of the time."""
+    """Finds keypoints in images and frames, and keeps count of them and of the time."""
 
     model: ModelFile
     finder: PoseFinder
@@ -174,7 +185,7 @@ def _image(work: _Work, image: Image, target: Path | None) -> DrawnPose:
     if target is not None:
         _write(target, work.draw(pixels, pose))
     drawing = None if target is None else str(target)
-    return DrawnPose(name_of(image), joints_of(work.model, *pose), drawing)
+    return DrawnPose(name_of(image), keypoints_of(work.model, *pose), drawing)
 
 
 def _video(work: _Work, path: Path, target: Path | None) -> FilmedPose:
@@ -188,19 +199,19 @@ def _video(work: _Work, path: Path, target: Path | None) -> FilmedPose:
                 for frame in video.frames():
                     poses.append(work.find(frame, str(path)))
                     writer.write(work.draw(frame, poses[-1]))
-    frames = tuple(joints_of(work.model, *pose) for pose in poses)
+    frames = tuple(keypoints_of(work.model, *pose) for pose in poses)
     return FilmedPose(str(path), frames, None if target is None else str(target))
 
 
 def _row(pose: DrawnPose | FilmedPose) -> list[str]:
-    """Return the cells of an image, or of a video, whose joints are averaged over its frames."""
-    frames = pose.frames if isinstance(pose, FilmedPose) else (pose.joints,)
-    sure = np.array([[joint.confidence for joint in frame] for frame in frames]).mean(0)
+    """Return the cells of an image, or of a video, whose keypoints are averaged over its frames."""
+    frames = pose.frames if isinstance(pose, FilmedPose) else (pose.keypoints,)
+    sure = np.array([[keypoint.confidence for keypoint in frame] for frame in frames]).mean(0)
     least = int(sure.argmin())
     return [
         pose.video if isinstance(pose, FilmedPose) else pose.image,
         f"{sure.mean():.2f}",
-        f"{frames[0][least].joint} {sure[least]:.2f}",
+        f"{frames[0][least].keypoint} {sure[least]:.2f}",
         pose.drawing or "none: name an --output",
     ]
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from bitfactor.api.network import network_at
 from bitfactor.api.pose_page import examples
-from bitfactor.api.poses import find_joints, people_of
+from bitfactor.api.poses import find_keypoints, instances_of
 from bitfactor.bench import BenchReport, bench
 from bitfactor.format import load
 from bitfactor.report import Document, Figure
@@ -102,7 +102,7 @@ def _files(study: Study) -> dict[str, Path]:
 
 
 def _examples(study: Study, data: Path | None) -> list[Figure]:
-    """Return people whom the best binary network does best, in the middle and worst with."""
+    """Return instances whom the best binary network does best, in the middle and worst with."""
     networks = {
         one.network: one for one in study.finished if one.cell.row != REAL and one.network is not None
     }
@@ -112,10 +112,10 @@ def _examples(study: Study, data: Path | None) -> list[Figure]:
 
     best = max(networks, key=lambda path: networks[path].metric(study.headline) or 0.0)
     network = network_at(best)
-    if not network.finds_joints:
+    if not network.finds_keypoints:
         return []
-    people = people_of(network, data)
-    parts, name = examples(people, find_joints(people), _PEOPLE), networks[best].cell.name
+    instances = instances_of(network, data)
+    parts, name = examples(instances, find_keypoints(instances), _PEOPLE), networks[best].cell.name
     return [
         Figure(f"poses-{title.lower().replace(' ', '-')}", montage(shown), f"{title}: {name}.", "jpg")
         for title, shown in parts.items()

@@ -24,7 +24,7 @@ COMMANDS = {
     "inspect": "show what an exported file holds, and draw its network",
     "predict": "classify images with an exported file, or find and draw poses",
     "zoo": "list the trained networks that come with the package",
-    "pckh": "score predicted joints of MPII by PCKh, in all three means in print",
+    "pckh": "score predicted keypoints of MPII by PCKh, in all three means in print",
     "bench": "time an exported file, layer by layer, and against other engines",
     "report": "write a page with a run's curves, weights and predictions",
 }

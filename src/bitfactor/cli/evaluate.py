@@ -21,13 +21,13 @@ class Arguments:
     """Directory of the images: with val/, or class directories alone, all of which are evaluated. A run
     remembers its own."""
     limit: int | None = None
-    """Evaluate at most so many images: equally many of each class, of people the first."""
+    """Evaluate at most so many images: equally many of each class, of instances the first."""
     best: bool = False
     """Of a run: take the checkpoint of its best epoch in place of the last."""
     confusion: Path | None = None
     """Classification: also draw the confusion matrix, as a PNG or SVG file."""
     page: Path | None = None
-    """Poses: also write a page with the people found best and worst, an HTML file."""
+    """Poses: also write a page with the instances found best and worst, an HTML file."""
     flip: bool = False
     """Poses: average the heatmaps with those of the mirrored image."""
     device: str = "auto"

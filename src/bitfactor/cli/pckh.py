@@ -16,7 +16,7 @@ from bitfactor.pose.predictions import read_predictions
 
 @dataclass(frozen=True)
 class Arguments:
-    """Score predicted joints of MPII's validation people: PCKh at 0.5 and 0.1, in three means."""
+    """Score predicted joints of MPII's validation set: PCKh at 0.5 and 0.1, in three means."""
 
     predictions: tyro.conf.Positional[Path]
     """Predictions as published: a .mat, .h5 or .json file with joints (N, 16, 2) or (2, 16, N), in pixels
@@ -32,10 +32,10 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(Arguments, "pckh", arguments)
     truth = read_truth(options.truth)
     predicted = read_predictions(options.predictions)
-    found = score(predicted, truth.joints, truth.labelled, truth.norm, pckh(), options.predictions)
+    found = score(predicted, truth.keypoints, truth.labelled, truth.norm, pckh(), options.predictions)
     if options.json:
         described = {"predictions": str(options.predictions), "truth": str(options.truth)}
-        print_json({**described, "people": len(predicted), **score_document(found)})
+        print_json({**described, "instances": len(predicted), **score_document(found)})
         return
     print(score_table(found))
-    print(f"{len(predicted):,} people; a joint counts as found within 0.5 (0.1) of the head's size")
+    print(f"{len(predicted):,} instances; a joint counts as found within 0.5 (0.1) of the head's size")

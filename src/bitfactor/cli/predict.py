@@ -17,7 +17,7 @@ from bitfactor.pose.finder import Box
 
 @dataclass(frozen=True)
 class Arguments:
-    """Classify images with an exported network, or find the joints of the person in each and draw them."""
+    """Classify images with an exported network, or find the keypoints of the person in each and draw them."""
 
     model: tyro.conf.Positional[Network]
     """Exported file, or a network of `bitfactor zoo`."""

@@ -1,11 +1,11 @@
-"""COCO keypoints, and people or things of one's own in the same layout."""
+"""COCO keypoints, and instances or things of one's own in the same layout."""
 
 from pathlib import Path
 from typing import Self
 
 from bitfactor.checks import checked
 from bitfactor.data.crops import PAPER, Images, Movement
-from bitfactor.data.pose import PoseData, evaluation_part, expect_loadable, people_name
+from bitfactor.data.pose import PoseData, evaluation_part, expect_loadable, instances_name
 from bitfactor.data.split import Holdout
 from bitfactor.data.workers import usable_workers
 from bitfactor.errors import InputError
@@ -29,7 +29,7 @@ class CocoKeypoints(PoseData):
     Example
     -------
     >>> data = CocoKeypoints.load(Path("cats"), size=128)      # cats/train.json, cats/val.json, cats/images/
-    >>> data.skeleton.joints
+    >>> data.skeleton.keypoints
     ('left_paw', 'right_paw', 'nose')
     """
 
@@ -53,13 +53,13 @@ class CocoKeypoints(PoseData):
         size
             Side of a crop in pixels.
         limit
-            At most so many people to train on, and as many in the test set.
+            At most so many instances to train on, and as many in the test set.
         holdout
             "validation" takes the last tenth of the training part in place of the other file.
         workers
             Processes that read and crop images; one per core if not given.
         movement
-            How people are moved in training.
+            How instances are moved in training.
 
         Raises
         ------
@@ -74,7 +74,7 @@ class CocoKeypoints(PoseData):
         parts = evaluation_part(train, test, holdout)
         train, test = (part.take(slice(limit)) for part in parts)
         workers = usable_workers() if workers is None else workers
-        name = people_name(directory, holdout)
+        name = instances_name(directory, holdout)
         return cls(train, test, skeleton, size, Images(False), workers, movement=movement, test_name=name)
 
 
@@ -102,4 +102,4 @@ def _skeleton(train_file: Path) -> Skeleton:
     if own.is_file():
         return read_skeleton(own)
     described = skeleton_in(train_file)
-    return COCO if described is None or described.joints == COCO.joints else described
+    return COCO if described is None or described.keypoints == COCO.keypoints else described

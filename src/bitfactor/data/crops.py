@@ -1,4 +1,4 @@
-"""Crops of people: what a worker makes of a few of them."""
+"""Crops of instances: what a worker makes of a few of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ from bitfactor.errors import InputError
 from bitfactor.format import Skeleton
 from bitfactor.images import read_image
 from bitfactor.pose import crop_matrix, transform, warp
-from bitfactor.pose.people import People
+from bitfactor.pose.instances import Instances
 
 Indices = NDArray[np.integer]
 
 
 @dataclass(frozen=True)
 class Movement:
-    """How people are moved at random in their crops: drawn uniformly, and half of them mirrored.
+    """How instances are moved at random in their crops: drawn uniformly, and half of them mirrored.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class Movement:
     zoom
         Largest fraction, below 1, by which a person grows or shrinks.
     mirror
-        Whether half of the people are mirrored.
+        Whether half of the instances are mirrored.
 
     Example
     -------
@@ -78,17 +78,17 @@ class Images:
             self._kept[path] = image
         return image
 
-    def fill(self, people: People) -> None:
+    def fill(self, instances: Instances) -> None:
         """Decode the images that are kept: at once, so that they lie close together in memory."""
-        for path in people.images if self.keep else ():
+        for path in instances.images if self.keep else ():
             self[path]
 
 
 @dataclass(frozen=True)
 class Found:
-    """Where the joints of n crops are: (n, J, 2) in pixels, which are labelled (n, J), and the norm (n,)."""
+    """Keypoints of n crops: (n, J, 2) in pixels, which are labelled (n, J), and the norm (n,)."""
 
-    joints: NDArray[np.float32]
+    keypoints: NDArray[np.float32]
     labelled: NDArray[np.bool_]
     norm: NDArray[np.float32]
 
@@ -97,11 +97,11 @@ class Found:
 class Crops:
     """Fills an array (at least n, size, size, 3) of bytes with the crops of a batch, by its number.
 
-    `batches` lists the people of each batch. They are moved by `movement` as the `key` (seed, epoch) says, or
-    stand as they are without one.
+    `batches` lists the instances of each batch. They are moved by `movement` as the `key` (seed, epoch) says,
+    or stand as they are without one.
     """
 
-    people: People
+    instances: Instances
     skeleton: Skeleton
     size: int
     images: Images
@@ -110,26 +110,26 @@ class Crops:
     key: tuple[int, int] | None
 
     def __call__(self, number: int, crops: NDArray[np.uint8]) -> Found:
-        """Return where the joints are in these crops."""
-        chosen, joints = self.batches[number], len(self.skeleton.joints)
+        """Return where the keypoints are in these crops."""
+        chosen, keypoints = self.batches[number], len(self.skeleton.keypoints)
         found = Found(
-            np.zeros((len(chosen), joints, 2), np.float32),
-            np.empty((len(chosen), joints), bool),
+            np.zeros((len(chosen), keypoints, 2), np.float32),
+            np.empty((len(chosen), keypoints), bool),
             np.empty(len(chosen), np.float32),
         )
         for i, person in enumerate(chosen):
             matrix, flip, scale = self._map(int(person))
-            crops[i] = warp(self.images[self.people.images[person]], matrix, self.size)
+            crops[i] = warp(self.images[self.instances.images[person]], matrix, self.size)
             order = list(self.skeleton.flipped) if flip else slice(None)
-            found.labelled[i] = self.people.labelled[person][order]
-            found.joints[i] = transform(self.people.joints[person][order], matrix)
-            found.norm[i] = self.people.norm[person] * scale
-        found.joints[~found.labelled] = 0
+            found.labelled[i] = self.instances.labelled[person][order]
+            found.keypoints[i] = transform(self.instances.keypoints[person][order], matrix)
+            found.norm[i] = self.instances.norm[person] * scale
+        found.keypoints[~found.labelled] = 0
         return found
 
     def _map(self, person: int) -> tuple[NDArray[np.float64], bool, float]:
         """Return the matrix of a person's crop, whether it mirrors, and crop pixels per image pixel."""
         zoom, rotation, flip = (1.0, 0.0, False) if self.key is None else self.movement(*self.key, person)
-        side = self.people.side[person] / zoom
-        matrix = crop_matrix(self.people.centre[person], side, self.size, rotation, flip)
+        side = self.instances.side[person] / zoom
+        matrix = crop_matrix(self.instances.centre[person], side, self.size, rotation, flip)
         return matrix, flip, self.size / side

@@ -11,7 +11,7 @@ import numpy as np
 from bitfactor.checks import shown
 from bitfactor.data.split import Indices
 from bitfactor.errors import InputError
-from bitfactor.pose.people import People
+from bitfactor.pose.instances import Instances
 
 if TYPE_CHECKING:
     from bitfactor.data.dataset import DataSet
@@ -23,7 +23,7 @@ Identity = dict[str, Any]
 RECORD, KEY = "recipe.json", "data_identity"
 """Where a run keeps the identity of its data; a file exported from it keeps it under the same key."""
 
-_LOOKED_AT = 64  # images, or people, whose contents count
+_LOOKED_AT = 64  # images, or instances, whose contents count
 
 
 def identity_of(data: "DataSet", directory: Path | None) -> Identity:
@@ -110,11 +110,11 @@ def which_images(data: "DataSet", number: int) -> str:
 
 
 def digest_of(part: Any) -> str:
-    """Return 16 hexadecimal digits of one part: a store, people, or arrays of images and classes."""
+    """Return 16 hexadecimal digits of one part: a store, instances, or arrays of images and classes."""
     if hasattr(part, "digest"):
         return str(part.digest())
-    if isinstance(part, People):
-        return _digest_of_people(part)
+    if isinstance(part, Instances):
+        return _digest_of_instances(part)
     images, classes = part
     chosen = _sample(len(classes))
     return _hexadecimal(len(classes), array_of(classes), array_of(images[chosen]).reshape(len(chosen), -1))
@@ -122,19 +122,19 @@ def digest_of(part: Any) -> str:
 
 def _known(part: Any) -> bool:
     arrays = isinstance(part, tuple) and len(part) == 2 and all(hasattr(one, "shape") for one in part)
-    return arrays or hasattr(part, "digest") or isinstance(part, People)
+    return arrays or hasattr(part, "digest") or isinstance(part, Instances)
 
 
 def _count(part: Any) -> int:
     return len(part[1]) if isinstance(part, tuple) else len(part)
 
 
-def _digest_of_people(people: People) -> str:
-    names = [path.name for path in people.images]
-    chosen = [path for i in _sample(len(people)) if (path := people.images[i]).is_file()]
+def _digest_of_instances(instances: Instances) -> str:
+    names = [path.name for path in instances.images]
+    chosen = [path for i in _sample(len(instances)) if (path := instances.images[i]).is_file()]
     sizes = [path.stat().st_size for path in chosen]
     return _hexadecimal(
-        *names, *sizes, people.labelled, np.where(people.labelled[..., None], people.joints, 0)
+        *names, *sizes, instances.labelled, np.where(instances.labelled[..., None], instances.keypoints, 0)
     )
 
 

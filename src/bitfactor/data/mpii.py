@@ -1,4 +1,4 @@
-"""MPII Human Pose: everyday activities, 16 joints (Andriluka et al. 2014), in the split of Tompson et al."""
+"""MPII Human Pose: everyday life, 16 keypoints (Andriluka et al. 2014), in the split of Tompson et al."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +8,13 @@ import numpy as np
 
 from bitfactor.checks import checked
 from bitfactor.data.crops import PAPER, Images, Movement
-from bitfactor.data.pose import PoseData, evaluation_part, expect_loadable, people_name
+from bitfactor.data.pose import PoseData, evaluation_part, expect_loadable, instances_name
 from bitfactor.data.split import Holdout
 from bitfactor.data.workers import usable_workers
 from bitfactor.errors import InputError
 from bitfactor.pose import MPII
+from bitfactor.pose.instances import Instances
 from bitfactor.pose.mpii import corrected, find, read_mpii_h5, read_mpii_json, read_mpii_mat, read_truth
-from bitfactor.pose.people import People
 
 _FOLDERS = (".", "annot", "annotations", "mpii_human_pose_v1_u12_2")
 _PAIRS = (
@@ -27,7 +27,7 @@ _OFFICIAL = "mpii_human_pose*.mat"
 
 
 class Mpii(PoseData):
-    """MPII, 22,246 people to train on and 2,958 to test on, whichever form of its annotations is at hand.
+    """MPII, 22,246 instances to train on and 2,958 to test on, whichever form of its annotations is at hand.
 
     The directory holds `images/`, and beside it, or in `annot/` or `annotations/`, one of
 
@@ -35,8 +35,8 @@ class Mpii(PoseData):
     - `train.h5` and `valid.h5` of pose-hg-train;
     - the official `mpii_human_pose_v1_u12_1.mat` together with `detections_our_format.mat`.
 
-    Where `detections_our_format.mat` is there (HRNet: `gt_valid.mat`, mmpose: `mpii_gt_val.mat`), joints and
-    head sizes of the test people are those of that file, by which published figures are computed; the
+    Where `detections_our_format.mat` is there (HRNet: `gt_valid.mat`, mmpose: `mpii_gt_val.mat`), keypoints
+    and head sizes of the test instances are those of that file, by which published figures are computed; the
     other files differ for some. The official file does not tell the split: that one does.
 
     A person's crop is that of all published networks: 1.25 * 200 * scale wide, 15 * scale below the centre.
@@ -69,13 +69,13 @@ class Mpii(PoseData):
         size
             Side of a crop in pixels.
         limit
-            At most so many people to train on, and as many in the test set.
+            At most so many instances to train on, and as many in the test set.
         holdout
             "validation" takes the last tenth of the training part in place of Tompson's 2,958.
         workers
             Processes that read and crop images; one per core if not given.
         movement
-            How people are moved in training.
+            How instances are moved in training.
 
         Raises
         ------
@@ -88,12 +88,13 @@ class Mpii(PoseData):
         parts = evaluation_part(*read_mpii(directory), holdout)
         train, test = (part.take(slice(limit)).check(directory) for part in parts)
         workers = usable_workers() if workers is None else workers
-        name = people_name(directory, holdout)
+        name = instances_name(directory, holdout)
         return cls(train, test, MPII, size, Images(False), workers, movement=movement, test_name=name)
 
 
-def read_mpii(directory: Path) -> tuple[People, People]:
-    """Read whichever form of the annotations `directory` holds: the people to train on, and those to test on.
+def read_mpii(directory: Path) -> tuple[Instances, Instances]:
+    """Read whichever form of the annotations `directory` holds: the instances to train on, and those to test
+    on.
 
     Raises
     ------
@@ -119,18 +120,18 @@ def read_mpii(directory: Path) -> tuple[People, People]:
                 found="none",
                 fix="get it from https://github.com/anibali/eval-mpii-pose, or use the annotations of HRNet",
             )
-        people, single = read_mpii_mat(path, images)
-        held_out = find(people, truth)
-        training = np.setdiff1d(np.flatnonzero(single), held_out)
-        return people.take(training), _scored(corrected(people, truth), len(truth.norm), directory)
+        instances, single = read_mpii_mat(path, images)
+        known = find(instances, truth)
+        training = np.setdiff1d(np.flatnonzero(single), known)
+        return instances.take(training), _scored(corrected(instances, truth), len(truth.norm), directory)
     raise _missing(directory)
 
 
-def _scored(found: People, expected: int, directory: Path) -> People:
+def _scored(found: Instances, expected: int, directory: Path) -> Instances:
     if len(found) < 0.99 * expected:
         raise InputError(
             directory,
-            expected=f"the same {expected} test people in the annotations and in {_TRUTHS[0]}",
+            expected=f"the same {expected} test instances in the annotations and in {_TRUTHS[0]}",
             found=f"{len(found)} of them in both",
             fix="give files of the same split",
         )

@@ -1,4 +1,4 @@
-"""People to find the joints of: cropped, moved at random, with heatmaps to learn from."""
+"""Instances to find the keypoints of: cropped, moved at random, with heatmaps to learn from."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from bitfactor.data.workers import in_order
 from bitfactor.errors import InputError
 from bitfactor.format import InputSpec, Skeleton
 from bitfactor.pose import crop_matrix, encode
-from bitfactor.pose.people import People
+from bitfactor.pose.instances import Instances
 
 STRIDE = 4  # crop pixels per cell of a heatmap
 
@@ -27,23 +27,23 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colo
 
 @dataclass(frozen=True)
 class PoseData:
-    """People with joints, to train on and to test on.
+    """Instances with keypoints, to train on and to test on.
 
     An input is a square crop of `size` pixels, (N, 3, size, size); black where the image ends. In training
     the person is moved: turned by up to 30 degrees and scaled by 0.7 to 1.3, as in the paper, if not said
     otherwise. A target has
 
     - `heatmaps` (N, J, size / 4, size / 4): what to learn, see `bitfactor.pose.encode`;
-    - `weight` (N, J): 1 where a heatmap shows a joint;
-    - `joints` (N, J, 2), x and y in pixels of the crop, and `labelled` (N, J): which of them are known;
+    - `weight` (N, J): 1 where a heatmap shows a keypoint;
+    - `keypoints` (N, J, 2), x and y in pixels of the crop, and `labelled` (N, J): which of them are known;
     - `norm` (N,): the length by which errors are measured, in pixels of the crop; NaN if unknown.
 
     Parameters
     ----------
     train, test
-        The people.
+        The instances.
     skeleton
-        Their joints.
+        Their keypoints.
     size
         Side of a crop in pixels, a multiple of 4.
     images
@@ -55,13 +55,13 @@ class PoseData:
     device
         Where batches are delivered.
     movement
-        How people are moved in training.
+        How instances are moved in training.
     test_name
-        Who the people of `test` are.
+        Who the instances of `test` are.
     """
 
-    train: People
-    test: People
+    train: Instances
+    test: Instances
     skeleton: Skeleton
     size: int
     images: Images
@@ -69,7 +69,7 @@ class PoseData:
     sigma: float = 1.0
     device: torch.device | str = "cpu"
     movement: Movement = PAPER
-    test_name: str = "people of the test set"
+    test_name: str = "instances of the test set"
 
     def __post_init__(self) -> None:
         if self.size < 4 * STRIDE or self.size % STRIDE:
@@ -115,23 +115,23 @@ class PoseData:
         yield from self._batches(self.train, batches, (seed, epoch))
 
     def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Yield the people of the test set in order."""
+        """Yield the instances of the test set in order."""
         expect_some("batch_size", batch_size)
         mine = np.arange(len(self.test))[rank::world]
         batches = [mine[start : start + batch_size] for start in range(0, len(mine), batch_size)]
         yield from self._batches(self.test, batches, None)
 
-    def held_out(self, index: int) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+    def test_image(self, index: int) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
         """Return the whole image of a test person, (H, W, 3) RGB, and its crop's matrix, (2, 3)."""
-        people = self.test
-        matrix = crop_matrix(people.centre[index], people.side[index], self.size)
-        return self.images[people.images[index]], matrix
+        instances = self.test
+        matrix = crop_matrix(instances.centre[index], instances.side[index], self.size)
+        return self.images[instances.images[index]], matrix
 
     def _batches(
-        self, people: People, batches: Sequence[Indices] | Indices, key: tuple[int, int] | None
+        self, instances: Instances, batches: Sequence[Indices] | Indices, key: tuple[int, int] | None
     ) -> Iterator[Batch]:
-        self.images.fill(people)
-        work = Crops(people, self.skeleton, self.size, self.images, batches, self.movement, key)
+        self.images.fill(instances)
+        work = Crops(instances, self.skeleton, self.size, self.images, batches, self.movement, key)
         shape = (max(map(len, batches), default=0), self.size, self.size, 3)
         for crops, found in in_order(work, range(len(batches)), shape, np.uint8, self.workers):
             pixels = torch.from_numpy(crops[: len(found.norm)]).to(self.device)
@@ -139,18 +139,18 @@ class PoseData:
 
     def _target(self, found: Found) -> dict[str, Tensor]:
         cells = (self.size // STRIDE, self.size // STRIDE)
-        heatmaps, weight = encode(found.joints, found.labelled, cells, STRIDE, self.sigma)
+        heatmaps, weight = encode(found.keypoints, found.labelled, cells, STRIDE, self.sigma)
         arrays = {
             "heatmaps": heatmaps,
             "weight": weight,
-            "joints": found.joints,
+            "keypoints": found.keypoints,
             "labelled": found.labelled,
             "norm": found.norm,
         }
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def evaluation_part(train: People, test: People, holdout: Holdout) -> tuple[People, People]:
+def evaluation_part(train: Instances, test: Instances, holdout: Holdout) -> tuple[Instances, Instances]:
     """Return whom to train on and whom to evaluate on: `test`, or the last tenth of `train`."""
     if holdout == "test":
         return train, test
@@ -158,11 +158,11 @@ def evaluation_part(train: People, test: People, holdout: Holdout) -> tuple[Peop
     return train.take(slice(kept)), train.take(slice(kept, None))
 
 
-def people_name(directory: Path | None, holdout: Holdout) -> str:
-    """Return what people to evaluate on are called, for use after their number."""
+def instances_name(directory: Path | None, holdout: Holdout) -> str:
+    """Return what instances to evaluate on are called, for use after their number."""
     if holdout == "test":
-        return f"people of the test set in {directory}"
-    return f"people for validation (a tenth of those to train on in {directory})"
+        return f"instances of the test set in {directory}"
+    return f"instances for validation (a tenth of those to train on in {directory})"
 
 
 def expect_loadable(limit: int | None, workers: int | None) -> None:

@@ -9,8 +9,8 @@ from bitfactor.checks import expect
 from bitfactor.errors import InputError
 
 Holdout = Literal["test", "validation"]
-"""What is evaluated on: the data set's own test part, or a fixed tenth of its training part. With "validation"
-the test part stays unseen, so that settings can be chosen by what is found."""
+"""What is evaluated on: the data set's own test part, or a fixed tenth of its training part. With
+"validation" the test part stays unseen, so that settings can be chosen by what is found."""
 
 Indices = NDArray[np.int64]
 

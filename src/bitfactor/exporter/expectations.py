@@ -112,11 +112,11 @@ def expect_description(
         raise InputError(
             "labels", expected=f"{output} names, one per class", found=found, fix="pass them all"
         )
-    if skeleton is not None and len(skeleton.joints) != output:
+    if skeleton is not None and len(skeleton.keypoints) != output:
         raise InputError(
             "skeleton",
-            expected=f"{output} joints, one per map",
-            found=str(len(skeleton.joints)),
+            expected=f"{output} keypoints, one per map",
+            found=str(len(skeleton.keypoints)),
             fix="pass the skeleton that the network was trained with",
         )
     if input_spec is not None and graph.input.shape != (len(input_spec.mean), *input_spec.size):

@@ -71,7 +71,7 @@ def export(
         How the weights of real-valued layers are stored: float32, float16 or int8 (a step per output
         channel). The report says what that costs.
     input_spec, labels, skeleton, provenance
-        Stored with the model: how an image becomes an input, names of the classes or the joints that it
+        Stored with the model: how an image becomes an input, names of the classes or the keypoints that it
         finds, where it comes from.
 
     Raises

@@ -27,9 +27,9 @@ def expect_array(where: str, value: object, axes: Axes, kinds: str = "fiu") -> N
 
     Example
     -------
-    >>> expect_array("joints", np.zeros((16, 3)), (..., "J", 2))
+    >>> expect_array("keypoints", np.zeros((16, 3)), (..., "J", 2))
     Traceback (most recent call last):
-    bitfactor.errors.InputError: joints: expected an array of values shaped (..., J, 2), found ...
+    bitfactor.errors.InputError: keypoints: expected an array of values shaped (..., J, 2), found ...
     """
     if isinstance(value, np.ndarray) and value.dtype.kind in kinds and _fits(value.shape, axes):
         return

@@ -227,7 +227,7 @@ def _describe(model: ModelFile) -> dict[str, Any]:
         "outputs": graph.outputs,
         "input_spec": asdict(model.input_spec) if model.input_spec else None,
         "labels": model.labels,
-        "skeleton": asdict(model.skeleton) if model.skeleton else None,
+        "skeleton": _described(model.skeleton) if model.skeleton else None,
         "bytes": model.tensor_bytes(),
         "provenance": dict(model.provenance),
         "report": dict(model.report),
@@ -268,11 +268,21 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Mode
         tuple(tensors[f"golden/output/{i}"] for i in range(len(graph.outputs))),
         InputSpec(**{name: _as_tuple(value) for name, value in spec.items()}) if spec else None,
         tuple(document["labels"]),
-        Skeleton(**{name: _as_tuple(value) for name, value in skeleton.items()}) if skeleton else None,
+        _skeleton(skeleton) if skeleton else None,
         document["provenance"],
         _as_tuple(document.get("other_shapes", ())),
         document.get("report", {}),
     )
+
+
+def _described(skeleton: Skeleton) -> dict[str, Any]:
+    return {"joints": skeleton.keypoints, "flip_pairs": skeleton.flip_pairs, "edges": skeleton.edges}
+
+
+def _skeleton(values: dict[str, Any]) -> Skeleton:
+    """Return a skeleton; in the file, as in the first ones, its keypoints are called joints."""
+    pairs, edges = _as_tuple(values["flip_pairs"]), _as_tuple(values["edges"])
+    return Skeleton(tuple(values["joints"]), pairs, edges)
 
 
 def _as_tuple(value: Any) -> Any:

@@ -17,9 +17,9 @@ from bitfactor.pose.scale import MapScale
 
 
 class KeypointMetric(Metric, ABC):
-    """Counts the joints that heatmaps find, as a `Convention` says.
+    """Counts the keypoints that heatmaps find, as a `Convention` says.
 
-    Update it with heatmaps (N, J, h, w) and the target of a `bitfactor.data.PoseData` batch: `joints`,
+    Update it with heatmaps (N, J, h, w) and the target of a `bitfactor.data.PoseData` batch: `keypoints`,
     `labelled` and `norm`. `compute` returns fractions by name; `score` returns all that was counted.
 
     Parameters
@@ -42,8 +42,8 @@ class KeypointMetric(Metric, ABC):
             raise InputError("stride", expected="1 or more", found=str(stride), fix="pass the network's")
         super().__init__()
         self.skeleton, self.stride, self.scale = skeleton, stride, scale
-        joints, thresholds = len(skeleton.joints), len(self.convention.thresholds)
-        zeros = torch.zeros(thresholds, joints, dtype=torch.int64)
+        keypoints, thresholds = len(skeleton.keypoints), len(self.convention.thresholds)
+        zeros = torch.zeros(thresholds, keypoints, dtype=torch.int64)
         self.add_state("correct", zeros, dist_reduce_fx="sum")
         self.add_state("labelled", zeros[0].clone(), dist_reduce_fx="sum")
 
@@ -53,16 +53,16 @@ class KeypointMetric(Metric, ABC):
         """What is counted."""
 
     def update(self, maps: Tensor, target: Mapping[str, Tensor]) -> None:
-        """Count the joints of a batch.
+        """Count the keypoints of a batch.
 
         Raises
         ------
         InputError
-            If the maps are not finite values (N, J, h, w) for the joints, or the target lacks something.
+            If the maps are not finite values (N, J, h, w) for the keypoints, or the target lacks something.
         """
-        _expect_maps(maps, target, len(self.skeleton.joints))
+        _expect_maps(maps, target, len(self.skeleton.keypoints))
         predicted, _ = decode(_array(maps.float()), self.stride, self.scale)
-        true, labelled, norm = (_array(target[name]) for name in ("joints", "labelled", "norm"))
+        true, labelled, norm = (_array(target[name]) for name in ("keypoints", "labelled", "norm"))
         found = score(predicted, true, labelled, norm, self.convention)
         self.correct += torch.from_numpy(found.correct).to(self.correct.device)
         self.labelled += torch.from_numpy(found.labelled).to(self.labelled.device)
@@ -101,18 +101,18 @@ class PCK(KeypointMetric):
         return pck(self.skeleton)
 
 
-def _expect_maps(maps: Tensor, target: Mapping[str, Tensor], joints: int) -> None:
+def _expect_maps(maps: Tensor, target: Mapping[str, Tensor], keypoints: int) -> None:
     expect("maps", maps, Tensor)
     expect("target", target, Mapping[str, Any])
-    missing = [name for name in ("joints", "labelled", "norm") if name not in target]
-    wrong = maps.ndim != 4 or maps.shape[1] != joints
+    missing = [name for name in ("keypoints", "labelled", "norm") if name not in target]
+    wrong = maps.ndim != 4 or maps.shape[1] != keypoints
     if missing or wrong or not maps.isfinite().all():
         shape = f"({', '.join(map(str, maps.shape))})"
         raise InputError(
             "target" if missing else "maps",
-            expected="joints, labelled and norm" if missing else f"finite heatmaps (N, {joints}, h, w)",
+            expected="keypoints, labelled and norm" if missing else f"finite heatmaps (N, {keypoints}, h, w)",
             found=f"no {missing[0]}" if missing else f"shape {shape}" if wrong else "NaN or infinity",
-            fix="pass a batch's own" if missing else "pass the outputs of a network for these joints",
+            fix="pass a batch's own" if missing else "pass the outputs of a network for these keypoints",
         )
 
 

@@ -39,10 +39,10 @@ class Level(nn.Module):
 
 
 class Stack(nn.Module):
-    """One hourglass with its heatmaps: (N, C, H, W) -> features (N, C, H, W), maps (N, joints, H, W)."""
+    """One hourglass with its heatmaps: (N, C, H, W) -> features (N, C, H, W), maps (N, keypoints, H, W)."""
 
     def __init__(
-        self, channels: int, depth: int, joints: int, block: Callable[[], nn.Module], blocks: int
+        self, channels: int, depth: int, keypoints: int, block: Callable[[], nn.Module], blocks: int
     ) -> None:
         super().__init__()
 
@@ -56,7 +56,7 @@ class Stack(nn.Module):
         self.hourglass = hourglass
         self.top = block()
         self.features = nn.Sequential(nn.Conv2d(channels, channels, 1), nn.BatchNorm2d(channels), nn.ReLU())
-        self.maps = nn.Conv2d(channels, joints, 1)
+        self.maps = nn.Conv2d(channels, keypoints, 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         features = self.features(self.top(self.hourglass(x)))
@@ -92,7 +92,7 @@ def _quartering(channels: int, block: Callable[[int, int], nn.Module]) -> nn.Seq
 class Hourglass(nn.Module):
     """A stem, then hourglasses one after the other on maps of a quarter of the image's side.
 
-    (N, 3, H, W) -> heatmaps (N, joints, H / 4, W / 4): those of the last hourglass in eval mode, a tuple
+    (N, 3, H, W) -> heatmaps (N, keypoints, H / 4, W / 4): those of the last hourglass in eval mode, a tuple
     with those of every one in training. H and W are multiples of 4 * 2^depth.
 
     Parameters
@@ -116,13 +116,13 @@ class Hourglass(nn.Module):
 
     Example
     -------
-    >>> Hourglass(joints=14, channels=16, depth=2).eval()(torch.zeros(1, 3, 64, 64)).shape
+    >>> Hourglass(keypoints=14, channels=16, depth=2).eval()(torch.zeros(1, 3, 64, 64)).shape
     torch.Size([1, 14, 16, 16])
     """
 
     def __init__(
         self,
-        joints: int = 16,
+        keypoints: int = 16,
         channels: int = 128,
         stacks: int = 1,
         depth: int = 4,
@@ -133,7 +133,7 @@ class Hourglass(nn.Module):
         blocks: int = 1,
     ) -> None:
         super().__init__()
-        _expect_positive({"joints": joints, "stacks": stacks, "depth": depth, "blocks": blocks})
+        _expect_positive({"keypoints": keypoints, "stacks": stacks, "depth": depth, "blocks": blocks})
         _expect_blocks(channels, block, shortcuts)
         _expect_known("stem", stem, get_args(Stem))
         self.depth, self.block = depth, block
@@ -146,9 +146,12 @@ class Hourglass(nn.Module):
         self.stem = _halving(channels, make) if stem == "halving" else _quartering(channels, make)
         # Feeds features and maps of one hourglass, as 1x1 convolutions, into the next.
         self.merge_features = nn.ModuleList([nn.Conv2d(channels, channels, 1) for _ in range(stacks - 1)])
-        self.merge_maps = nn.ModuleList([nn.Conv2d(joints, channels, 1) for _ in range(stacks - 1)])
+        self.merge_maps = nn.ModuleList([nn.Conv2d(keypoints, channels, 1) for _ in range(stacks - 1)])
         self.stacks = nn.ModuleList(
-            [Stack(channels, depth, joints, lambda: make(channels, channels), blocks) for _ in range(stacks)]
+            [
+                Stack(channels, depth, keypoints, lambda: make(channels, channels), blocks)
+                for _ in range(stacks)
+            ]
         )
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -208,7 +211,7 @@ class Hourglass(nn.Module):
 
 
 def hourglass(
-    joints: int = 16,
+    keypoints: int = 16,
     channels: int = 128,
     stacks: int = 1,
     depth: int = 4,
@@ -218,7 +221,8 @@ def hourglass(
     stem: Stem = "halving",
     blocks: int = 1,
 ) -> Hourglass:
-    """Build an hourglass, real-valued; by default the paper's: 16 joints, 128 channels, one stack of depth 4.
+    """Build an hourglass, real-valued; by default the paper's: 16 keypoints, 128 channels, one stack of depth
+    4.
 
     The paper's has 4.99 M parameters here; the paper states 6.0 M and no count of its blocks, and no usual
     arrangement of them gives 6.0 M. The network that the paper compares with, 256 channels of hierarchical
@@ -229,7 +233,7 @@ def hourglass(
     >>> hourglass(channels=16, depth=2).eval()(torch.zeros(1, 3, 64, 64)).shape
     torch.Size([1, 16, 16, 16])
     """
-    return Hourglass(joints, channels, stacks, depth, block, activation, shortcuts, stem, blocks)
+    return Hourglass(keypoints, channels, stacks, depth, block, activation, shortcuts, stem, blocks)
 
 
 def _expect_positive(numbers: Mapping[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""Human pose without torch: crops, heatmaps, skeletons, and how well joints were found."""
+"""Human pose without torch: crops, heatmaps, skeletons, and how well keypoints were found."""
 
 from bitfactor.pose.crop import (
     adjusted_mpii_box,

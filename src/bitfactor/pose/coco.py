@@ -1,4 +1,4 @@
-"""People, or anything else with joints, in the JSON layout of COCO's keypoints."""
+"""Instances, or anything else with keypoints, in the JSON layout of COCO's keypoints."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 from bitfactor.errors import InputError
 from bitfactor.format import Skeleton
 from bitfactor.pose.files import need, read_json
-from bitfactor.pose.people import People
+from bitfactor.pose.instances import Instances
 
 _MARGIN = 1.25  # side of the crop / longer side of the box
 
 
-def read_coco(path: Path, images: Path, skeleton: Skeleton) -> People:
-    """Read those annotations of a COCO file that have a labelled joint; crowds are left out.
+def read_coco(path: Path, images: Path, skeleton: Skeleton) -> Instances:
+    """Read those annotations of a COCO file that have a labelled keypoint; crowds are left out.
 
     A person's crop is a square around the middle of `bbox`, 1.25 times as wide as its longer side, which is
-    also the length by which errors are measured. Joints that are hidden but labelled (visibility 1) count as
-    labelled.
+    also the length by which errors are measured. Keypoints that are hidden but labelled (visibility 1) count
+    as labelled.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def read_coco(path: Path, images: Path, skeleton: Skeleton) -> People:
     images
         The directory of the images.
     skeleton
-        The joints, in the order of the file's keypoints.
+        The keypoints, in the order of the file's.
 
     Raises
     ------
@@ -37,17 +37,17 @@ def read_coco(path: Path, images: Path, skeleton: Skeleton) -> People:
         If the file cannot be read, or does not fit the skeleton.
     """
     files, keypoints, boxes = _annotated(path, images)
-    joints = len(skeleton.joints)
-    other = next((rows for rows in keypoints if len(rows) != joints), None)
+    count = len(skeleton.keypoints)
+    other = next((rows for rows in keypoints if len(rows) != count), None)
     if other is not None:
-        raise _bad(path, f"{len(other)} keypoints, while the skeleton has {joints} joints")
-    table = np.array(keypoints).reshape(-1, joints, 3)
+        raise _bad(path, f"{len(other)} keypoints, while the skeleton has {count}")
+    table = np.array(keypoints).reshape(-1, count, 3)
     longer = boxes[:, 2:].max(1, initial=0)
-    return People(
+    return Instances(
         files,
         centre=boxes[:, :2] + boxes[:, 2:] / 2 - 0.5,
         side=_MARGIN * longer,
-        joints=table[..., :2],
+        keypoints=table[..., :2],
         labelled=table[..., 2] > 0,
         norm=longer,
     ).check(path)
@@ -56,7 +56,7 @@ def read_coco(path: Path, images: Path, skeleton: Skeleton) -> People:
 def _annotated(
     path: Path, images: Path
 ) -> tuple[tuple[Path, ...], list[NDArray[np.float64]], NDArray[np.float64]]:
-    """Return images, keypoints (J, 3) and boxes (N, 4) of those that have a labelled joint."""
+    """Return images, keypoints (J, 3) and boxes (N, 4) of those that have a labelled keypoint."""
     listed, annotations = need(read_json(path), ("images", "annotations"), path)
     try:
         names = {image["id"]: images / image["file_name"] for image in listed}

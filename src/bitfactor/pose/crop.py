@@ -1,4 +1,4 @@
-"""The crop around a person: one affine map for the image and for its joints.
+"""The crop around a person: one affine map for the image and for its keypoints.
 
 Pixel centres stand at whole numbers, x to the right and y down: the top-left pixel's centre is (0, 0), its
 corner (-0.5, -0.5). So an image of W x H pixels covers (-0.5, -0.5) to (W - 0.5, H - 0.5), and mirroring it

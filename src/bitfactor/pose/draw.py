@@ -27,48 +27,49 @@ _SUBPIXELS = 2**_BITS
 @checked
 def draw_skeleton(
     image: NDArray[np.uint8],
-    joints: NDArray[np.floating],
+    keypoints: NDArray[np.floating],
     confidence: NDArray[np.floating],
     skeleton: Skeleton,
 ) -> NDArray[np.uint8]:
-    """Return a copy of `image` (H, W, 3), RGB, with limbs and joints; the less sure, the paler and thinner.
+    """Return a copy of `image` (H, W, 3), RGB, with limbs and keypoints; the less sure, the paler and
+    thinner.
 
     Lines are as wide as fits the person's size.
 
     Parameters
     ----------
-    joints : (J, 2)
-        x and y in pixels of the image. A joint that is not finite is left out, with its limbs.
+    keypoints : (J, 2)
+        x and y in pixels of the image. A keypoint that is not finite is left out, with its limbs.
     confidence : (J,)
         From 0 to 1. A limb is as sure as the less sure of its ends.
 
     Raises
     ------
     InputError
-        If the image is not (H, W, 3) of uint8, or there are not as many joints as the skeleton has.
+        If the image is not (H, W, 3) of uint8, or there are not as many keypoints as the skeleton has.
     """
     expect_image("draw_skeleton(image)", image, colour=True)
-    expect_array("draw_skeleton(joints)", joints, (len(skeleton.joints), 2))
-    expect_array("draw_skeleton(confidence)", confidence, (len(skeleton.joints),))
+    expect_array("draw_skeleton(keypoints)", keypoints, (len(skeleton.keypoints), 2))
+    expect_array("draw_skeleton(confidence)", confidence, (len(skeleton.keypoints),))
     drawn = image.copy()
-    known = np.isfinite(joints).all(1) & np.isfinite(confidence)
+    known = np.isfinite(keypoints).all(1) & np.isfinite(confidence)
     if not known.any():
         return drawn
     sure = np.where(known, confidence, 0).clip(0, 1)
-    radii = _line_width(joints[known], image.shape) * (0.3 + 0.3 * sure)
+    radii = _line_width(keypoints[known], image.shape) * (0.3 + 0.3 * sure)
     for a, b in skeleton.edges:
         if known[a] and known[b]:
-            colour = COLOURS[side_of(skeleton.joints[a], skeleton.joints[b])]
-            _shape(drawn, joints[[a, b]], radii[[a, b]], colour, min(sure[a], sure[b]))
-    for joint in np.flatnonzero(known):
-        colour, place = COLOURS[side_of(skeleton.joints[joint])], joints[[joint]]
-        _shape(drawn, place, 1.5 * radii[[joint]], colour, sure[joint])
-        _shape(drawn, place, 0.6 * radii[[joint]], _CENTRE, sure[joint], edged=False)
+            colour = COLOURS[side_of(skeleton.keypoints[a], skeleton.keypoints[b])]
+            _shape(drawn, keypoints[[a, b]], radii[[a, b]], colour, min(sure[a], sure[b]))
+    for keypoint in np.flatnonzero(known):
+        colour, place = COLOURS[side_of(skeleton.keypoints[keypoint])], keypoints[[keypoint]]
+        _shape(drawn, place, 1.5 * radii[[keypoint]], colour, sure[keypoint])
+        _shape(drawn, place, 0.6 * radii[[keypoint]], _CENTRE, sure[keypoint], edged=False)
     return drawn
 
 
 def side_of(*names: str) -> Side:
-    """Return the side that joints of these names are on; "middle" for both or none.
+    """Return the side that keypoints of these names are on; "middle" for both or none.
 
     >>> side_of("left_hip", "pelvis"), side_of("left_hip", "right_hip")
     ('left', 'middle')
@@ -77,9 +78,9 @@ def side_of(*names: str) -> Side:
     return sides.pop() if len(sides) == 1 else "middle"
 
 
-def _line_width(joints: NDArray[np.floating], shape: tuple[int, ...]) -> float:
+def _line_width(keypoints: NDArray[np.floating], shape: tuple[int, ...]) -> float:
     """Return a width in pixels: a 35th of the person, but neither invisible nor clumsy in the image."""
-    extent, largest = float(np.ptp(joints, axis=0).max()), max(shape[:2])
+    extent, largest = float(np.ptp(keypoints, axis=0).max()), max(shape[:2])
     return max(min(extent / 35, largest / 50), largest / 300, 1.5)
 
 

@@ -1,4 +1,4 @@
-"""From an image to joints: crop, network, decoding, back to the image."""
+"""From an image to keypoints: crop, network, decoding, back to the image."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _MARGIN = 1.25  # side of the crop / longer side of a person's box, as in traini
 
 @dataclass(frozen=True)
 class PoseFinder:
-    """Finds the joints of one person with a pose network.
+    """Finds the keypoints of one person with a pose network.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class PoseFinder:
     input_spec
         How a crop becomes an input.
     skeleton
-        The joints of the heatmaps.
+        The keypoints of the heatmaps.
     scale
         What the heatmaps' values mean.
 
@@ -45,7 +45,7 @@ class PoseFinder:
     Example
     -------
     >>> session = Session("pose.safetensors")
-    >>> joints, confidence = PoseFinder.of(session.model, session)(read_image(Path("photo.jpg"), 3))
+    >>> keypoints, confidence = PoseFinder.of(session.model, session)(read_image(Path("photo.jpg"), 3))
     """
 
     network: Callable[[NDArray[np.float32]], Any]
@@ -76,7 +76,7 @@ class PoseFinder:
     def __call__(
         self, image: NDArray[np.uint8], box: Box | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Find the joints of the person in a box of an image (H, W, 3), RGB.
+        """Find the keypoints of the person in a box of an image (H, W, 3), RGB.
 
         Parameters
         ----------
@@ -86,13 +86,13 @@ class PoseFinder:
 
         Returns
         -------
-        Joints (J, 2), x and y in pixels of the image, and confidences (J,) from 0 to 1.
+        Keypoints (J, 2), x and y in pixels of the image, and confidences (J,) from 0 to 1.
 
         Raises
         ------
         InputError
             If the image is not (H, W, 3) of uint8, or empty, the box has no area, or the network does not
-            give a map for each joint.
+            give a map for each keypoint.
         """
         expect_image("image", image, colour=True)
         matrix = self._matrix(image, box)
@@ -100,10 +100,10 @@ class PoseFinder:
         if len(self.input_spec.mean) == 1:
             crop = np.asarray(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY), np.uint8)
         maps = np.asarray(self.network(normalise(crop, self.input_spec)[None]))[0]
-        expect_array("heatmaps", maps, (len(self.skeleton.joints), "h", "w"))
+        expect_array("heatmaps", maps, (len(self.skeleton.keypoints), "h", "w"))
         stride = self.input_spec.size[0] // maps.shape[1]
-        joints, confidence = decode(maps, stride, self.scale)
-        return transform(joints, invert(matrix)), confidence
+        keypoints, confidence = decode(maps, stride, self.scale)
+        return transform(keypoints, invert(matrix)), confidence
 
     def _matrix(self, image: NDArray[np.uint8], box: Box | None) -> NDArray[np.float64]:
         if box is None:

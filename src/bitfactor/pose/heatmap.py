@@ -1,4 +1,4 @@
-"""Heatmaps: where a joint may be, one map per joint.
+"""Heatmaps: where a keypoint may be, one map per keypoint.
 
 A map has one cell per `stride` x `stride` block of crop pixels, and cell c lies at the middle of its block:
 crop position u is cell position (u + 0.5) / stride - 0.5. With that rule the cells of a mirrored crop are
@@ -16,25 +16,25 @@ from bitfactor.format import Skeleton
 from bitfactor.format.arrays import expect_above_0, expect_array
 from bitfactor.pose.scale import MapScale, on_target_scale
 
-_REACH = 2  # cells to either side of the highest one whose mean is a joint's place
+_REACH = 2  # cells to either side of the highest one whose mean is a keypoint's place
 
 
 @checked
 def encode(
-    joints: NDArray[np.floating],
+    keypoints: NDArray[np.floating],
     labelled: NDArray[np.bool_],
     size: tuple[int, int],
     stride: int,
     sigma: float = 1.0,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Draw a Gaussian for each joint; its centre is the joint's exact place, not the nearest cell.
+    """Draw a Gaussian for each keypoint; its centre is the keypoint's exact place, not the nearest cell.
 
     Parameters
     ----------
-    joints : (..., J, 2)
+    keypoints : (..., J, 2)
         x and y in crop pixels.
     labelled : (..., J)
-        Which of them are known. A joint that is not, or that lies outside the crop, gets an empty map.
+        Which of them are known. A keypoint that is not, or that lies outside the crop, gets an empty map.
     size
         Height h and width w of the maps.
     stride
@@ -51,12 +51,12 @@ def encode(
     InputError
         If a shape does not fit, or size, stride or sigma is not above 0.
     """
-    expect_array("encode(joints)", joints, (..., "J", 2))
-    expect_array("encode(labelled)", labelled, joints.shape[:-1], "bfiu")
+    expect_array("encode(keypoints)", keypoints, (..., "J", 2))
+    expect_array("encode(labelled)", labelled, keypoints.shape[:-1], "bfiu")
     for name, value in {"size": min(size), "stride": stride, "sigma": sigma}.items():
         expect_above_0(f"encode({name})", value)
     height, width = size
-    cells = (np.asarray(joints, np.float32) + np.float32(0.5)) / np.float32(stride) - np.float32(0.5)
+    cells = (np.asarray(keypoints, np.float32) + np.float32(0.5)) / np.float32(stride) - np.float32(0.5)
     with np.errstate(invalid="ignore"):
         inside = ((cells >= -0.5) & (cells <= np.array([width, height], np.float32) - 0.5)).all(-1)
     drawn = inside & np.asarray(labelled, bool)
@@ -73,14 +73,15 @@ def encode(
 def decode(
     maps: NDArray[np.floating], stride: int, scale: MapScale = "linear"
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Find the joints: the highest cell, and from there a quarter of a cell towards the higher neighbour.
+    """Find the keypoints: the highest cell, and from there a quarter of a cell towards the higher neighbour.
 
-    Where maps are fractions of one joint, `softmax`, it is the mean of 5x5 cells around the highest instead.
+    Where maps are fractions of one keypoint, `softmax`, it is the mean of 5x5 cells around the highest
+    instead.
 
     Parameters
     ----------
     maps : (..., J, h, w)
-        One map per joint, of any range of values.
+        One map per keypoint, of any range of values.
     stride
         Crop pixels per cell.
     scale
@@ -88,7 +89,7 @@ def decode(
 
     Returns
     -------
-    Joints (..., J, 2), x and y in crop pixels, and confidences (..., J) from 0 to 1: the height of the
+    Keypoints (..., J, 2), x and y in crop pixels, and confidences (..., J) from 0 to 1: the height of the
     highest cell, 1 in a target, or the fraction of those 5x5 cells. Where a map holds NaN, both are NaN.
 
     Raises
@@ -111,9 +112,9 @@ def decode(
     else:
         place = np.stack([x + _quarter(flat[rows, y], x), y + _quarter(flat[rows, :, x], y)], 1)
         confidence = on_target_scale(flat[rows, y, x], scale).astype(np.float64).clip(0, 1)
-    joints = (place + 0.5) * stride - 0.5
-    joints[np.isnan(confidence)] = np.nan
-    return joints.reshape(*lead, 2), confidence.reshape(lead)
+    keypoints = (place + 0.5) * stride - 0.5
+    keypoints[np.isnan(confidence)] = np.nan
+    return keypoints.reshape(*lead, 2), confidence.reshape(lead)
 
 
 def _quarter(lines: NDArray[np.floating], at: NDArray[np.integer]) -> NDArray[np.float64]:
@@ -147,7 +148,7 @@ def flip_maps(maps: NDArray[np.float32], skeleton: Skeleton) -> NDArray[np.float
     Raises
     ------
     InputError
-        If there are not as many maps as joints.
+        If there are not as many maps as keypoints.
     """
-    expect_array("flip_maps(maps)", maps, (..., len(skeleton.joints), "h", "w"))
+    expect_array("flip_maps(maps)", maps, (..., len(skeleton.keypoints), "h", "w"))
     return np.ascontiguousarray(maps[..., list(skeleton.flipped), :, ::-1])

@@ -20,33 +20,33 @@ from bitfactor.checks import checked
 from bitfactor.errors import InputError
 from bitfactor.pose.crop import adjusted_mpii_box, mpii_box
 from bitfactor.pose.files import expect_file, need, read_h5, read_json, read_mat
-from bitfactor.pose.people import People
+from bitfactor.pose.instances import Instances
 from bitfactor.pose.skeletons import MPII
 
-_JOINTS = len(MPII.joints)
+_JOINTS = len(MPII.keypoints)
 _NEEDED = ("x1", "y1", "x2", "y2", "scale", "objpos", "annopoints")
-_NECK, _HEAD = MPII.joints.index("upper_neck"), MPII.joints.index("head_top")
+_NECK, _HEAD = MPII.keypoints.index("upper_neck"), MPII.keypoints.index("head_top")
 
 Box = Callable[[NDArray[np.float64], NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
 @dataclass(frozen=True)
 class _Person:
-    """A person as annotated, counted from 1; a joint without label is NaN."""
+    """A person as annotated, counted from 1; a keypoint without label is NaN."""
 
     image: str
     centre: tuple[float, float]
     scale: float
-    joints: NDArray[np.float64]
+    keypoints: NDArray[np.float64]
     norm: float
 
 
-def read_mpii_json(path: Path, images: Path) -> People:
-    """Read people from HRNet's or mmpose's JSON: centre and scale as annotated, no head boxes.
+def read_mpii_json(path: Path, images: Path) -> Instances:
+    """Read instances from HRNet's or mmpose's JSON: centre and scale as annotated, no head boxes.
 
     MPII places upper neck and head top on the middle line of the head's box so that their distance is 0.8 of
-    its diagonal: 0.75 times that distance is the size of the head. People of scale -1, which means unknown,
-    are left out.
+    its diagonal: 0.75 times that distance is the size of the head. Instances of scale -1, which means
+    unknown, are left out.
 
     Raises
     ------
@@ -55,24 +55,24 @@ def read_mpii_json(path: Path, images: Path) -> People:
     """
     rows = read_json(path)
     if not isinstance(rows, list):
-        raise _bad(path, "JSON that is not a list of people")
-    people = []
+        raise _bad(path, "JSON that is not a list of instances")
+    instances = []
     for number, row in enumerate(rows):
         names = ("image", "center", "scale", "joints", "joints_vis")
-        image, centre, scale, joints, labelled = need(row, names, f"{path}, person {number}")
+        image, centre, scale, keypoints, labelled = need(row, names, f"{path}, person {number}")
         try:
-            places = np.array(joints, np.float64).reshape(_JOINTS, 2)
+            places = np.array(keypoints, np.float64).reshape(_JOINTS, 2)
             places[np.array(labelled, np.float64).reshape(_JOINTS) == 0] = np.nan
             norm = 0.75 * float(np.linalg.norm(places[_HEAD] - places[_NECK]))
             if scale != -1:
-                people.append(_Person(str(image), (centre[0], centre[1]), float(scale), places, norm))
+                instances.append(_Person(str(image), (centre[0], centre[1]), float(scale), places, norm))
         except (TypeError, ValueError, LookupError) as error:
             raise _bad(f"{path}, person {number}", f"entries that are not ({error})") from error
-    return _people(people, images, mpii_box, path)
+    return _instances(instances, images, mpii_box, path)
 
 
-def read_mpii_h5(path: Path, images: Path) -> People:
-    """Read people from `train.h5` or `valid.h5` of pose-hg-train: centre and scale are the crop's already.
+def read_mpii_h5(path: Path, images: Path) -> Instances:
+    """Read instances from `train.h5` or `valid.h5` of pose-hg-train: centre and scale are the crop's already.
 
     Raises
     ------
@@ -80,24 +80,24 @@ def read_mpii_h5(path: Path, images: Path) -> People:
         If the file cannot be read or is another.
     """
     keys = ("imgname", "center", "scale", "part", "normalize")
-    names, centre, scale, joints, norm = need(read_h5(path), keys, path)
+    names, centre, scale, keypoints, norm = need(read_h5(path), keys, path)
     n = len(names)
-    if centre.shape != (n, 2) or joints.shape != (n, _JOINTS, 2) or scale.size != n or norm.size != n:
-        raise _bad(path, f"arrays of shapes {centre.shape}, {joints.shape}, {scale.shape}, {norm.shape}")
-    places = np.where((joints != 0).any(2, keepdims=True), joints, np.nan).astype(np.float64)
+    if centre.shape != (n, 2) or keypoints.shape != (n, _JOINTS, 2) or scale.size != n or norm.size != n:
+        raise _bad(path, f"arrays of shapes {centre.shape}, {keypoints.shape}, {scale.shape}, {norm.shape}")
+    places = np.where((keypoints != 0).any(2, keepdims=True), keypoints, np.nan).astype(np.float64)
     columns = zip(map(_text, names), centre, scale.ravel(), places, norm.ravel(), strict=True)
-    people = [_Person(image, tuple(c), float(s), p, float(d)) for image, c, s, p, d in columns]
-    return _people(people, images, adjusted_mpii_box, path)
+    instances = [_Person(image, tuple(c), float(s), p, float(d)) for image, c, s, p, d in columns]
+    return _instances(instances, images, adjusted_mpii_box, path)
 
 
-def read_mpii_mat(path: Path, images: Path) -> tuple[People, NDArray[np.bool_]]:
-    """Read the people of the official `mpii_human_pose_v1_u12_1.mat`: centre and scale as annotated.
+def read_mpii_mat(path: Path, images: Path) -> tuple[Instances, NDArray[np.bool_]]:
+    """Read the instances of the official `mpii_human_pose_v1_u12_1.mat`: centre and scale as annotated.
 
     Returns
     -------
-    The people, and which of them are sufficiently far from others (`single_person`), (N,): those that
-    networks are trained on. People without scale, position or joints, as in the official test part, are left
-    out.
+    The instances, and which of them are sufficiently far from others (`single_person`), (N,): those that
+    networks are trained on. Instances without scale, position or keypoints, as in the official test part, are
+    left out.
 
     Raises
     ------
@@ -109,12 +109,12 @@ def read_mpii_mat(path: Path, images: Path) -> tuple[People, NDArray[np.bool_]]:
         found = list(_annotated(release[0, 0]))
     except (AttributeError, TypeError, ValueError, LookupError) as error:
         raise _bad(path, f"a struct RELEASE that is built otherwise ({error})") from error
-    people = _people([person for person, _ in found], images, mpii_box, path)
-    return people, np.array([single for _, single in found], bool)
+    instances = _instances([person for person, _ in found], images, mpii_box, path)
+    return instances, np.array([single for _, single in found], bool)
 
 
 def _annotated(release: Any) -> Iterator[tuple[_Person, bool]]:
-    """Yield the people of the official struct, and whether each is far from others."""
+    """Yield the instances of the official struct, and whether each is far from others."""
     images, train = release.annolist.ravel(), np.asarray(release.img_train).ravel()
     singles = release.single_person.ravel()
     for image, in_train, single in zip(images, train, singles, strict=True):
@@ -128,29 +128,29 @@ def _annotated(release: Any) -> Iterator[tuple[_Person, bool]]:
 
 
 def _official(image: str, fields: Mapping[str, NDArray[Any]]) -> _Person:
-    joints = np.full((_JOINTS, 2), np.nan)
+    keypoints = np.full((_JOINTS, 2), np.nan)
     points: NDArray[Any] = getattr(fields["annopoints"].ravel()[0], "point", np.empty(0))
     for point in points.ravel():
-        joints[int(point.id.item())] = float(point.x.item()), float(point.y.item())
+        keypoints[int(point.id.item())] = float(point.x.item()), float(point.y.item())
     corners = [float(fields[name].item()) for name in ("x1", "y1", "x2", "y2")]
     size = float(head_size(np.reshape(corners, (1, 2, 2)))[0])
     position = fields["objpos"].ravel()[0]
     centre = float(position.x.item()), float(position.y.item())
-    return _Person(image, centre, float(fields["scale"].item()), joints, size)
+    return _Person(image, centre, float(fields["scale"].item()), keypoints, size)
 
 
-def _people(found: list[_Person], images: Path, box: Box, where: Path) -> People:
-    joints = np.array([person.joints for person in found]).reshape(-1, _JOINTS, 2)
-    labelled = np.isfinite(joints).all(2)
+def _instances(found: list[_Person], images: Path, box: Box, where: Path) -> Instances:
+    keypoints = np.array([person.keypoints for person in found]).reshape(-1, _JOINTS, 2)
+    labelled = np.isfinite(keypoints).all(2)
     centre, side = box(
         np.array([person.centre for person in found], np.float64).reshape(-1, 2),
         np.array([person.scale for person in found], np.float64),
     )
-    return People(
+    return Instances(
         tuple(images / person.image for person in found),
         centre - 1,
         side,
-        np.where(labelled[..., None], joints, 0) - 1,
+        np.where(labelled[..., None], keypoints, 0) - 1,
         labelled,
         np.array([person.norm for person in found], np.float64),
     ).check(where)
@@ -178,9 +178,9 @@ HEAD = 0.6
 
 @dataclass(frozen=True)
 class Truth:
-    """True joints (N, 16, 2), which are labelled (N, 16), and the size of the heads (N,), in pixels."""
+    """True keypoints (N, 16, 2), which are labelled (N, 16), and the size of the heads (N,), in pixels."""
 
-    joints: NDArray[np.float64]
+    keypoints: NDArray[np.float64]
     labelled: NDArray[np.bool_]
     norm: NDArray[np.float64]
 
@@ -201,14 +201,14 @@ def read_truth(path: str | os.PathLike[str]) -> Truth:
     if path.suffix.lower() != ".mat":
         raise _no_truth(path, f"the ending {path.suffix!r}")
     names = ("pos_gt_src", "jnt_missing", "headboxes_src")
-    joints, missing, heads = (np.asarray(array) for array in need(read_mat(path), names, path))
-    n = joints.shape[-1]
+    keypoints, missing, heads = (np.asarray(array) for array in need(read_mat(path), names, path))
+    n = keypoints.shape[-1]
     shapes = {"pos_gt_src": (16, 2, n), "jnt_missing": (16, n), "headboxes_src": (2, 2, n)}
-    for name, array in zip(names, (joints, missing, heads), strict=True):
+    for name, array in zip(names, (keypoints, missing, heads), strict=True):
         if array.shape != shapes[name]:
             raise _no_truth(path, f"{name} of shape {array.shape}")
     size = head_size(heads.transpose(2, 0, 1))
-    return Truth(joints.transpose(2, 0, 1).astype(np.float64), missing.T == 0, size)
+    return Truth(keypoints.transpose(2, 0, 1).astype(np.float64), missing.T == 0, size)
 
 
 def head_size(boxes: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -226,22 +226,22 @@ def _no_truth(path: Path, found: str) -> InputError:
     )
 
 
-def find(people: People, truth: Truth) -> NDArray[np.int64]:
-    """Return for each person of `truth`, (M,), the number of the same one among `people`, or -1.
+def find(instances: Instances, truth: Truth) -> NDArray[np.int64]:
+    """Return for each person of `truth`, (M,), the number of the same one among `instances`, or -1.
 
-    The file of true joints names no images, and the official annotations do not say who is in the split.
-    The same person is the one with most of the joints at the same whole pixels, and at least half of them.
+    The file of true keypoints names no images, and the official annotations do not say who is in the split.
+    The same person is the one with most of the keypoints at the same whole pixels, and at least half of them.
     """
-    known = _pixels(people.joints)
+    known = _pixels(instances.keypoints)
     holders: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    for person, joint in np.argwhere(people.labelled):
-        holders[(joint, *known[person, joint])].append(person)
-    wanted = _pixels(truth.joints - 1)
+    for person, keypoint in np.argwhere(instances.labelled):
+        holders[(keypoint, *known[person, keypoint])].append(person)
+    wanted = _pixels(truth.keypoints - 1)
     found = np.full(len(wanted), -1)
     for row, labelled in enumerate(truth.labelled):
         votes: dict[int, int] = defaultdict(int)
-        for joint in np.flatnonzero(labelled):
-            for person in holders.get((joint, *wanted[row, joint]), ()):
+        for keypoint in np.flatnonzero(labelled):
+            for person in holders.get((keypoint, *wanted[row, keypoint]), ()):
                 votes[person] += 1
         best = max(votes, key=lambda person: votes[person], default=-1)
         if best >= 0 and 2 * votes[best] >= labelled.sum():
@@ -249,20 +249,20 @@ def find(people: People, truth: Truth) -> NDArray[np.int64]:
     return found
 
 
-def corrected(people: People, truth: Truth) -> People:
-    """Return those of `truth` whom `people` has, in its order, with its joints, labels and head sizes."""
-    found = find(people, truth)
+def corrected(instances: Instances, truth: Truth) -> Instances:
+    """Return those of `truth` that are in `instances`, in its order, with what it says of them."""
+    found = find(instances, truth)
     present = np.flatnonzero(found >= 0)
-    chosen = people.take(found[present])
-    return People(
+    chosen = instances.take(found[present])
+    return Instances(
         chosen.images,
         chosen.centre,
         chosen.side,
-        truth.joints[present] - 1,
+        truth.keypoints[present] - 1,
         truth.labelled[present],
         truth.norm[present],
     )
 
 
-def _pixels(joints: NDArray[np.float64]) -> NDArray[np.int64]:
-    return np.floor(joints + 0.25).astype(np.int64)
+def _pixels(keypoints: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.floor(keypoints + 0.25).astype(np.int64)

@@ -53,14 +53,14 @@ class Convention:
 @checked
 def pckh(skeleton: Skeleton = MPII) -> Convention:
     """Return PCKh: 0.5 and 0.1 of the head's size, without pelvis and thorax in two of the means."""
-    averaged = tuple(i for i, name in enumerate(skeleton.joints) if name not in ("pelvis", "thorax"))
+    averaged = tuple(i for i, name in enumerate(skeleton.keypoints) if name not in ("pelvis", "thorax"))
     return Convention("PCKh", (0.5, 0.1), groups_of(skeleton), averaged)
 
 
 @checked
 def pck(skeleton: Skeleton = LSP) -> Convention:
     """Return PCK: 0.2 and 0.1 of the norm, which is the torso's length in LSP; all joints in all means."""
-    return Convention("PCK", (0.2, 0.1), groups_of(skeleton), tuple(range(len(skeleton.joints))))
+    return Convention("PCK", (0.2, 0.1), groups_of(skeleton), tuple(range(len(skeleton.keypoints))))
 
 
 def groups_of(skeleton: Skeleton) -> dict[str, tuple[int, ...]]:
@@ -73,13 +73,13 @@ def groups_of(skeleton: Skeleton) -> dict[str, tuple[int, ...]]:
     """
     if skeleton in (MPII, LSP):
         head = ("head_top",) if skeleton == MPII else ("neck", "head_top")
-        groups = {"Head": tuple(skeleton.joints.index(name) for name in head)}
+        groups = {"Head": tuple(skeleton.keypoints.index(name) for name in head)}
         for part in ("shoulder", "elbow", "wrist", "hip", "knee", "ankle"):
-            groups[part.capitalize()] = tuple(i for i, n in enumerate(skeleton.joints) if n.endswith(part))
+            groups[part.capitalize()] = tuple(i for i, n in enumerate(skeleton.keypoints) if n.endswith(part))
         return groups
     groups = {}
     partner = skeleton.flipped
-    for i, name in enumerate(skeleton.joints):
+    for i, name in enumerate(skeleton.keypoints):
         if partner[i] == i:
             groups[name] = (i,)
         elif i < partner[i]:
@@ -145,7 +145,7 @@ def score(
             where,
             expected=f"joints of shape {true.shape}, as the truth has",
             found=f"shape {predicted.shape}",
-            fix="give the predictions for the same people and joints",
+            fix="give the predictions for the same instances and joints",
         )
     expect_array("score(labelled)", labelled, true.shape[:2], "bfiu")
     expect_array("score(norm)", norm, true.shape[:1])

@@ -1,4 +1,4 @@
-"""Predicted joints of MPII's validation people, as others publish them."""
+"""Predicted joints of MPII's validation instances, as others publish them."""
 
 import os
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def read_predictions(path: str | os.PathLike[str], joints: int = 16) -> NDArray[
     """
     path = Path(path)
     content = read(path)
-    return _people_first(_array(content, path), joints, path)
+    return _instances_first(_array(content, path), joints, path)
 
 
 def _array(content: Any, path: Path) -> NDArray[np.float64]:
@@ -42,7 +42,7 @@ def _array(content: Any, path: Path) -> NDArray[np.float64]:
     elif isinstance(content, list) and content and isinstance(content[0], Mapping):
         name = next((name for name in _NAMES if name in content[0]), None)
         if name is None or not all(isinstance(person, Mapping) and name in person for person in content):
-            raise _bad(path, f"people with {', '.join(map(repr, list(content[0])[:8]))}")
+            raise _bad(path, f"instances with {', '.join(map(repr, list(content[0])[:8]))}")
         content = [person[name] for person in content]
     try:
         return np.asarray(content, np.float64)
@@ -50,7 +50,7 @@ def _array(content: Any, path: Path) -> NDArray[np.float64]:
         raise unreadable(path, error) from error
 
 
-def _people_first(array: NDArray[np.float64], joints: int, path: Path) -> NDArray[np.float64]:
+def _instances_first(array: NDArray[np.float64], joints: int, path: Path) -> NDArray[np.float64]:
     if array.ndim == 2 and array.shape[1] in (2 * joints, 3 * joints):  # COCO's flat lists
         array = array.reshape(len(array), joints, -1)
     if array.ndim == 3:

@@ -12,8 +12,8 @@ from bitfactor.errors import InputError
 from bitfactor.format import Skeleton
 
 
-def skeleton_of(joints: str, *limbs: str) -> Skeleton:
-    """Describe a skeleton by the joints' names, and limbs as chains of names.
+def skeleton_of(keypoints: str, *limbs: str) -> Skeleton:
+    """Describe a skeleton by the keypoints' names, and limbs as chains of names.
 
     A name that begins with `left_` and the same with `right_` form a flip pair. Where a limb names `*_knee`,
     it stands for both sides.
@@ -23,7 +23,7 @@ def skeleton_of(joints: str, *limbs: str) -> Skeleton:
     >>> skeleton_of("left_hand right_hand head", "*_hand head").edges
     ((0, 2), (1, 2))
     """
-    names = tuple(joints.split())
+    names = tuple(keypoints.split())
     index = {name: i for i, name in enumerate(names)}
     edges = []
     for limb in limbs:
@@ -68,14 +68,14 @@ SKELETONS = {"mpii": MPII, "lsp": LSP, "coco": COCO}
 
 @checked
 def read_skeleton(path: str | os.PathLike[str]) -> Skeleton:
-    """Read a skeleton from a small JSON file: `joints`, and pairs of their names.
+    """Read a skeleton from a small JSON file: `keypoints`, and pairs of their names.
 
     Example
     -------
     The content of such a file; `flip_pairs` and `edges` may be left out:
 
         {
-          "joints": ["left_paw", "right_paw", "nose"],
+          "keypoints": ["left_paw", "right_paw", "nose"],
           "flip_pairs": [["left_paw", "right_paw"]],
           "edges": [["left_paw", "nose"], ["right_paw", "nose"]]
         }
@@ -92,32 +92,36 @@ def read_skeleton(path: str | os.PathLike[str]) -> Skeleton:
         raise _bad(path, getattr(error, "strerror", None) or f"text that is not JSON ({error})") from error
     if not isinstance(described, Mapping):
         raise _bad(path, "JSON that is not an object")
-    unknown = set(described) - {"joints", "flip_pairs", "edges"}
+    unknown = set(described) - {"keypoints", "flip_pairs", "edges"}
     if unknown:
         raise _bad(path, f"the key {min(unknown)!r}")
-    joints = described.get("joints")
-    if not isinstance(joints, list) or not joints or not all(isinstance(name, str) for name in joints):
-        raise _bad(path, "no list of names under 'joints'")
-    pairs = {key: _pairs(path, key, described.get(key, []), joints) for key in ("flip_pairs", "edges")}
+    keypoints = described.get("keypoints")
+    if (
+        not isinstance(keypoints, list)
+        or not keypoints
+        or not all(isinstance(name, str) for name in keypoints)
+    ):
+        raise _bad(path, "no list of names under 'keypoints'")
+    pairs = {key: _pairs(path, key, described.get(key, []), keypoints) for key in ("flip_pairs", "edges")}
     try:
-        return Skeleton(tuple(joints), pairs["flip_pairs"], pairs["edges"])
+        return Skeleton(tuple(keypoints), pairs["flip_pairs"], pairs["edges"])
     except InputError as error:
         raise _bad(path, f"one that is impossible ({error})") from error
 
 
-def _pairs(path: Path, key: str, value: Any, joints: Sequence[str]) -> tuple[tuple[int, int], ...]:
+def _pairs(path: Path, key: str, value: Any, keypoints: Sequence[str]) -> tuple[tuple[int, int], ...]:
     if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
         raise _bad(path, f"{key!r} that is not a list of pairs of names")
-    strange = [name for pair in value for name in pair if name not in joints]
+    strange = [name for pair in value for name in pair if name not in keypoints]
     if strange:
-        raise _bad(path, f"{strange[0]!r} in {key!r}, which is not one of the joints")
-    return tuple((joints.index(a), joints.index(b)) for a, b in value)
+        raise _bad(path, f"{strange[0]!r} in {key!r}, which is not one of the keypoints")
+    return tuple((keypoints.index(a), keypoints.index(b)) for a, b in value)
 
 
 def _bad(path: Path, found: str) -> InputError:
     return InputError(
         path,
-        expected='a skeleton as JSON: {"joints": [names], "flip_pairs": [[left, right]], "edges": [[a, b]]}',
+        expected='JSON as in {"keypoints": [names], "flip_pairs": [[left, right]], "edges": [[a, b]]}',
         found=found,
         fix="correct the file",
     )

@@ -16,7 +16,7 @@ from bitfactor.models.resnet import Activation, Shortcuts
 class HourglassOptions:
     """An hourglass's shape. The defaults are the paper's."""
 
-    joints: Annotated[int, tyro.conf.Suppress]
+    keypoints: Annotated[int, tyro.conf.Suppress]
     channels: int = 128
     """Channels of the blocks."""
     stacks: int = 1
@@ -40,7 +40,7 @@ class HourglassOptions:
     def __call__(self) -> nn.Module:
         """Build the network, real-valued."""
         return hourglass(
-            self.joints,
+            self.keypoints,
             self.channels,
             self.stacks,
             self.depth,

@@ -15,22 +15,22 @@ from bitfactor.training import Optimization, PoseEstimation, Recipe
 
 @dataclass(frozen=True)
 class LspOptions:
-    """The people of Leeds Sports Pose, or of its extension."""
+    """The instances of Leeds Sports Pose, or of its extension."""
 
     size: int = 128
     """Side of a crop in pixels."""
     margin: float = 1.5
-    """Side of the crop, in the image, by how far the person's joints extend."""
+    """Side of the crop, in the image, by how far the person's keypoints extend."""
     rotation: float = PAPER.rotation
-    """Degrees by which people are turned in training, to either side."""
+    """Degrees by which instances are turned in training, to either side."""
     zoom: float = PAPER.zoom
     """Fraction by which they grow or shrink."""
     mirror: bool = True
-    """Mirror half of the people in training."""
+    """Mirror half of the instances in training."""
     sigma: float = 1.0
     """Standard deviation of the heatmaps' Gaussians, in cells."""
     holdout: Holdout = "test"
-    """What is evaluated on: the last 1,000 people, or the last tenth of the others, to choose settings by."""
+    """What is evaluated on: the last 1,000 instances; or the last tenth of the others, to choose by."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -64,7 +64,7 @@ def lsp_hourglass() -> Recipe:
     return _hourglass(
         "lsp-hourglass",
         "binary hourglass for human pose on Leeds Sports Pose extended",
-        HourglassOptions(joints=14),
+        HourglassOptions(keypoints=14),
         LspOptions(),
         Optimization(epochs=100, batch_size=32, learning_rate=1e-3, warmup_epochs=1),
         Binarization(latent="holistic", scale="learned"),
@@ -76,14 +76,14 @@ def lsp_hourglass_small() -> Recipe:
 
     96x96 pixels, 64 channels, depth 3; where the paper's network would learn too slowly we chose otherwise: a
     stem of two real convolutions and one block, three blocks on each pathway of the smaller maps, a
-    shortcut around each convolution, PReLU, free weights whose gradient passes whole, a narrower crop, people
-    who are resized less, narrower Gaussians, and bfloat16.
+    shortcut around each convolution, PReLU, free weights whose gradient passes whole, a narrower crop,
+    instances who are resized less, narrower Gaussians, and bfloat16.
     """
     return _hourglass(
         "lsp-hourglass-small",
         "small binary hourglass for human pose, an hour on two cores",
         HourglassOptions(
-            joints=14,
+            keypoints=14,
             channels=64,
             depth=3,
             activation="prelu",

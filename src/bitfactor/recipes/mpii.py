@@ -14,19 +14,19 @@ from bitfactor.training import Optimization, PoseEstimation, Recipe
 
 @dataclass(frozen=True)
 class MpiiOptions:
-    """MPII's people."""
+    """MPII's instances."""
 
     size: int = 256
     """Side of a crop in pixels."""
     holdout: Holdout = "test"
-    """What is evaluated on: the 2,958 people of Tompson's validation part, or a tenth of the others, to choose
-    settings by."""
+    """What is evaluated on: the 2,958 instances of Tompson's validation part, or a tenth of the others, to
+    choose settings by."""
     rotation: float = PAPER.rotation
-    """Degrees by which people are turned in training, to either side."""
+    """Degrees by which instances are turned in training, to either side."""
     zoom: float = PAPER.zoom
     """Fraction by which they grow or shrink."""
     mirror: bool = True
-    """Mirror half of the people in training."""
+    """Mirror half of the instances in training."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -63,13 +63,13 @@ def mpii_hourglass() -> Recipe:
 
     From the paper: RMSprop from 2.5e-4 to 5e-6 in several drops, 120 epochs, no decay; rotation by up to 30
     degrees, scale 0.7 to 1.3, mirrored. The paper does not state the batch, the drops, the loss or which mean
-    over joints its PCKh is. We chose 16 people, five equal plateaus, cross-entropy per cell, and the plain
-    mean over 14 joints; the other two means are logged beside it.
+    over keypoints its PCKh is. We chose 16 instances, five equal plateaus, cross-entropy per cell, and the
+    plain mean over 14 keypoints; the other two means are logged beside it.
     """
     return Recipe(
         name="mpii-hourglass",
         description="binary hourglass for human pose on MPII, as in the paper",
-        model=HourglassOptions(joints=16),
+        model=HourglassOptions(keypoints=16),
         input_shape=(3, 256, 256),
         data=MpiiOptions(),
         task=PoseEstimation(),

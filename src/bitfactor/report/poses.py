@@ -1,4 +1,4 @@
-"""People with their joints, as images that stand in a page."""
+"""Instances with their keypoints, as images that stand in a page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _SIDE = 220  # pixels of a shown crop
 class Person:
     """A person in an image (H, W, 3), RGB, whom `matrix` (2, 3) takes to a crop of `size` pixels.
 
-    Joints found and true, (J, 2), are in pixels of the crop; a true one that is not known is NaN.
+    Keypoints found and true, (J, 2), are in pixels of the crop; a true one that is not known is NaN.
     """
 
     image: NDArray[np.uint8]
@@ -32,7 +32,7 @@ class Person:
     caption: str
 
 
-def people(name: str, shown: Sequence[Person]) -> list[Figure]:
+def instances(name: str, shown: Sequence[Person]) -> list[Figure]:
     """Return a small figure of each person: what was found beside what is true."""
     return [
         Figure(f"{name}-{i}", _jpeg(_sides(person)), person.caption, "jpg", small=True)
@@ -41,7 +41,7 @@ def people(name: str, shown: Sequence[Person]) -> list[Figure]:
 
 
 def montage(shown: Sequence[Person]) -> bytes:
-    """Return people in a row as one JPEG file: what was found beside what is true."""
+    """Return instances in a row as one JPEG file: what was found beside what is true."""
     return _jpeg(np.hstack([_sides(person) for person in shown]))
 
 
@@ -52,8 +52,8 @@ def _sides(person: Person) -> NDArray[np.uint8]:
     crop = warp(person.image, matrix, _SIDE)
     sure = np.ones(len(person.true))
     sides = [
-        draw_skeleton(crop, transform(joints, enlarge), confidence, person.skeleton)
-        for joints, confidence in ((person.found, person.confidence), (person.true, sure))
+        draw_skeleton(crop, transform(keypoints, enlarge), confidence, person.skeleton)
+        for keypoints, confidence in ((person.found, person.confidence), (person.true, sure))
     ]
     return np.hstack(sides)
 

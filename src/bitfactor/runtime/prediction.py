@@ -42,10 +42,10 @@ class Classification(Result):
 
 
 @dataclass(frozen=True)
-class Joint:
-    """A joint in pixels of the image, with a confidence from 0 to 1."""
+class Keypoint:
+    """A keypoint in pixels of the image, with a confidence from 0 to 1."""
 
-    joint: str
+    keypoint: str
     x: float
     y: float
     confidence: float
@@ -53,13 +53,13 @@ class Joint:
 
 @dataclass(frozen=True)
 class Pose(Result):
-    """The joints of the person in an image."""
+    """The keypoints of the person in an image."""
 
     image: str
-    joints: tuple[Joint, ...]
+    keypoints: tuple[Keypoint, ...]
 
     def __str__(self) -> str:
-        points = ", ".join(f"{j.joint} ({j.x:.0f}, {j.y:.0f}) {j.confidence:.2f}" for j in self.joints)
+        points = ", ".join(f"{j.keypoint} ({j.x:.0f}, {j.y:.0f}) {j.confidence:.2f}" for j in self.keypoints)
         return f"{self.image}: {points}"
 
 
@@ -88,7 +88,10 @@ def predictor(
     if model.skeleton is None:
         if box is not None:
             raise InputError(
-                "box", expected="a network that finds joints", found="one that classifies", fix="leave it out"
+                "box",
+                expected="a network that finds keypoints",
+                found="one that classifies",
+                fix="leave it out",
             )
 
         def classify(image: Image) -> Classification:
@@ -101,19 +104,19 @@ def predictor(
 
     def find(image: Image) -> Pose:
         points, confidence = finder(pixels_of(image, 3), box)
-        return Pose(name_of(image), joints_of(model, points, confidence))
+        return Pose(name_of(image), keypoints_of(model, points, confidence))
 
     return find
 
 
-def joints_of(
+def keypoints_of(
     model: ModelFile, points: NDArray[np.float64], confidence: NDArray[np.float64]
-) -> tuple[Joint, ...]:
-    """Return points (J, 2) and confidences (J,) as the joints of a model's skeleton."""
+) -> tuple[Keypoint, ...]:
+    """Return points (J, 2) and confidences (J,) as the keypoints of a model's skeleton."""
     assert model.skeleton is not None
     return tuple(
-        Joint(name, float(x), float(y), float(sure))
-        for name, (x, y), sure in zip(model.skeleton.joints, points, confidence, strict=True)
+        Keypoint(name, float(x), float(y), float(sure))
+        for name, (x, y), sure in zip(model.skeleton.keypoints, points, confidence, strict=True)
     )
 
 

@@ -1,4 +1,4 @@
-"""Human pose: a heatmap per joint."""
+"""Human pose: a heatmap per keypoint."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ _NEARLY_EMPTY = 0.05
 
 @dataclass(frozen=True)
 class PoseEstimation:
-    """Joints found through heatmaps, learned from Gaussians.
+    """Keypoints found through heatmaps, learned from Gaussians.
 
-    The loss of a joint's map is summed over its cells, averaged over the joints whose target shows one, and
-    summed over the hourglasses (intermediate supervision). With z a map and t its target, in (0, 1):
+    The loss of a keypoint's map is summed over its cells, averaged over the keypoints whose target shows one,
+    and summed over the hourglasses (intermediate supervision). With z a map and t its target, in (0, 1):
 
     - `mse`: sum (z - t)^2. A map of zeros costs no more than pi, and is a trap.
     - `bce`: sum -t log sigmoid(z) - (1 - t) log(1 - sigmoid(z)); in the same trap, less deep.
@@ -39,7 +39,7 @@ class PoseEstimation:
     headline
         The metric by which networks are compared, one of those of `metric`.
     metric
-        Makes the metric of found joints, updated with heatmaps and a target, given their `scale`.
+        Makes the metric of found keypoints, updated with heatmaps and a target, given their `scale`.
 
     Example
     -------
@@ -103,7 +103,7 @@ _LOSSES: dict[Criterion, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class Peak(Metric):
-    """Mean height of the heatmaps' peaks, over the joints that have one; the target's are 1 high.
+    """Mean height of the heatmaps' peaks, over the keypoints that have one; the target's are 1 high.
 
     Near 0, the network has learned to answer with empty maps, which cost little as nearly all of a target is
     zero. `compute` warns then.
@@ -111,12 +111,12 @@ class Peak(Metric):
 
     higher_is_better = True
     total: Tensor
-    joints: Tensor
+    keypoints: Tensor
 
     def __init__(self, scale: MapScale) -> None:
         super().__init__()
         self.scale: MapScale = scale
-        for name in ("total", "joints"):
+        for name in ("total", "keypoints"):
             self.add_state(name, default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, maps: Tensor, target: Mapping[str, Tensor]) -> None:
@@ -124,12 +124,12 @@ class Peak(Metric):
         peaks = on_target_scale(maps.float().numpy(force=True), self.scale).max((2, 3))
         weight = target["weight"].to(self.total)
         self.total += (torch.from_numpy(peaks).to(weight) * weight).sum()
-        self.joints += weight.sum()
+        self.keypoints += weight.sum()
 
     def compute(self) -> Tensor:
         """Return the mean height."""
-        mean = self.total / self.joints.clamp_min(1)
-        if mean < _NEARLY_EMPTY and self.joints > 0:
+        mean = self.total / self.keypoints.clamp_min(1)
+        if mean < _NEARLY_EMPTY and self.keypoints > 0:
             warn(
                 f"heatmaps are nearly empty: their peaks are {mean:.3f} high on average, the target's are 1; "
                 "if that lasts for some epochs, use another criterion or learning rate",

@@ -224,7 +224,8 @@ class Run:
         return state
 
     def load_outcome_into(self, model: nn.Module, *, best: bool = False) -> None:
-        """Read what is to be evaluated into `model`: the moving average, if there is one, or else the network.
+        """Read what is to be evaluated into `model`: the moving average, if there is one, or else the
+        network.
 
         Raises
         ------

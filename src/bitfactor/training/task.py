@@ -15,7 +15,7 @@ from bitfactor.format import InputSpec, Skeleton
 
 @dataclass(frozen=True)
 class Interface:
-    """How images become inputs, and the names of classes or joints."""
+    """How images become inputs, and the names of classes or keypoints."""
 
     input_spec: InputSpec
     labels: tuple[str, ...] = ()

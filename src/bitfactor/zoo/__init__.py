@@ -25,7 +25,7 @@ class Speed:
 class Card(Result):
     """What is known of the network called `name`; prints as lines.
 
-    `accuracy` is its `metric`, a fraction, on `held_out`, measured with the file itself; `command` trains it;
+    `accuracy` is its `metric`, a fraction, on `test_set`, measured with the file itself; `command` trains it;
     `log` has a row for each epoch.
 
     Example
@@ -38,7 +38,7 @@ class Card(Result):
     description: str
     data: str
     licence: str
-    held_out: str
+    test_set: str
     metric: str
     accuracy: float
     bytes: int
@@ -75,7 +75,7 @@ class Card(Result):
             "network": f"{self.name}: {self.description}",
             "file": f"{file_of(self.name)}, {self.bytes:,} bytes",
             "sha256": self.sha256,
-            "accuracy": f"{self.score} on {self.held_out}",
+            "accuracy": f"{self.score} on {self.test_set}",
             "speed": f"{speed.ratio:.1f} times {speed.against}, one thread, on {speed.machine}",
             "data": self.data,
             "licence": self.licence,
