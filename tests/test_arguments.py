@@ -22,10 +22,10 @@ from bitfactor.format.drawing import svg
 from bitfactor.format.file import load
 from bitfactor.pose.draw import draw_skeleton
 from bitfactor.pose.finder import PoseFinder
+from bitfactor.pose.heatmap import on_target_scale
 from bitfactor.pose.mpii import read_truth
 from bitfactor.pose.pck import pck, pckh, score
 from bitfactor.pose.predictions import read_predictions
-from bitfactor.pose.scale import on_target_scale
 
 FILE = zoo.file_of("digits")
 MODEL = load(FILE)

@@ -8,7 +8,7 @@ from torch import nn
 import bitfactor
 from bitfactor.errors import InputError
 from bitfactor.exporter.onnx import to_onnx
-from bitfactor.exporter.onnx.check import check
+from bitfactor.exporter.onnx.export import check
 from bitfactor.exporter.operators import LOWERING
 from bitfactor.format import load
 from bitfactor.format.cost import cost

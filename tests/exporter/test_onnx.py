@@ -17,9 +17,9 @@ import bitfactor
 from bitfactor.convert import Binarization, binarize_
 from bitfactor.errors import InputError
 from bitfactor.exporter.onnx import export_onnx, to_onnx
-from bitfactor.exporter.onnx.builder import QONNX_DOMAIN
-from bitfactor.exporter.onnx.check import check
-from bitfactor.exporter.onnx.check import run as run_onnx
+from bitfactor.exporter.onnx.export import check
+from bitfactor.exporter.onnx.export import run as run_onnx
+from bitfactor.exporter.onnx.translate import QONNX_DOMAIN
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, Value, load, pack_signs
 from bitfactor.format.graph import run
 from bitfactor.format.operations import OPERATIONS

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bitfactor.pose import encode
-from bitfactor.pose.scale import on_target_scale
+from bitfactor.pose.heatmap import on_target_scale
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def _evaluate_classes(
     limit: int | None,
     confusion: str | os.PathLike[str] | None,
 ) -> ClassEvaluation:
-    drawing = imported("bitfactor.report.confusion", "--confusion", "train") if confusion else None
+    drawing = imported("bitfactor.report.figures", "--confusion", "train") if confusion else None
     images = images_of(network, data, limit)
     found = classify(network, images)
     if drawing is not None:

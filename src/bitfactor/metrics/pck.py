@@ -12,8 +12,8 @@ from bitfactor.checks import checked, expect
 from bitfactor.errors import InputError
 from bitfactor.format import Skeleton
 from bitfactor.pose import LSP, MPII, decode
+from bitfactor.pose.heatmap import MapScale
 from bitfactor.pose.pck import MEANS, Convention, Score, pck, pckh, score
-from bitfactor.pose.scale import MapScale
 
 
 class KeypointMetric(Metric, ABC):

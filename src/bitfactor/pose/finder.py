@@ -14,8 +14,7 @@ from bitfactor.format import InputSpec, ModelFile, Skeleton
 from bitfactor.format.arrays import expect_array, expect_image
 from bitfactor.images import normalise
 from bitfactor.pose.crop import crop_matrix, invert, transform, warp, whole_image
-from bitfactor.pose.heatmap import decode
-from bitfactor.pose.scale import MapScale
+from bitfactor.pose.heatmap import MapScale, decode
 
 Box = tuple[float, float, float, float]
 

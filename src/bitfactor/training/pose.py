@@ -13,7 +13,7 @@ from torchmetrics import Metric, MetricCollection
 from bitfactor.data import Target
 from bitfactor.metrics import PCKh
 from bitfactor.metrics.pck import KeypointMetric
-from bitfactor.pose.scale import MapScale, on_target_scale
+from bitfactor.pose.heatmap import MapScale, on_target_scale
 
 Criterion = Literal["mse", "bce", "softmax"]
 

@@ -70,7 +70,7 @@ class Place:
 
 
 class Onnx(Protocol):
-    """An ONNX graph in the making, see `bitfactor.exporter.onnx.builder`."""
+    """An ONNX graph in the making, see `bitfactor.exporter.onnx.translate`."""
 
     form: Literal["standard", "qonnx"]
 
