@@ -44,7 +44,7 @@ def depthwise_separable() -> nn.Module:
 
 MODELS = {
     "resnet": (small_resnet, (2, 3, 16, 16)),
-    "hourglass": (lambda: Hourglass(joints=3, channels=8, depth=2), (2, 3, 32, 32)),
+    "hourglass": (lambda: Hourglass(keypoints=3, channels=8, depth=2), (2, 3, 32, 32)),
     "one-dimensional": (one_dimensional, (2, 3, 20)),
     "mlp": (mlp, (2, 10)),
     "depthwise": (depthwise_separable, (2, 3, 12, 12)),
