@@ -331,6 +331,19 @@ def test_every_scale(scale, tmp_path):
     assert export(model.eval(), tmp_path / "net.safetensors", images()).max_difference < 1e-5
 
 
+@pytest.mark.parametrize("isa", instruction_sets())
+def test_the_magnitude_of_the_input(isa, tmp_path):
+    """XNOR-Net: K multiplies the sums of every binary layer, on every instruction set."""
+    torch.manual_seed(0)
+    model, x = Grouped().eval(), images(4)
+    binarize_(model, latent="none", scale="analytic", input_scale=True)
+    report = export(model, tmp_path / "net.safetensors", x)
+    why = {layer.why for layer in report.layers if layer.kind == "real"}
+    assert "the magnitude of a binary layer's input" in why
+    found = Session(tmp_path / "net.safetensors", isa=isa)(x.numpy())
+    np.testing.assert_allclose(found, model(x).detach().numpy(), atol=1e-5)
+
+
 def test_the_model_is_left_as_it_was(tmp_path):
     model = trained_like(Grouped(), latent="svd")
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

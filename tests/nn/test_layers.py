@@ -99,3 +99,32 @@ def test_real_activations_of_a_stage() -> None:
     binary = binary_twin(layer, activations=False, scale="none")
     x = torch.randn(2, 3, 6, 6)
     torch.testing.assert_close(binary(x), F.conv2d(x, binary.binary_weight()))
+
+
+@pytest.mark.parametrize("name", FLOAT_LAYERS)
+def test_the_magnitude_of_the_input_is_the_mean_over_each_window(name) -> None:
+    """As a float layer whose weights are all 1 / n sees the magnitudes, and with zeros around them."""
+    make, shape = FLOAT_LAYERS[name]
+    plain, scaled = (binary_twin(make().double(), latent="none", input_scale=k) for k in (False, True))
+    scaled.load_state_dict(plain.state_dict())
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    window = make().double()
+    window.weight.data.fill_(1 / window.weight[0].numel())
+    window.bias = None
+    if name == "reflect":
+        window.padding_mode = "zeros"
+    bias = 0 if plain.bias is None else plain.bias.view(-1, *(1,) * (plain.weight.dim() - 2))
+    expected = (plain(x) - bias) * window(x.abs()) + bias
+    torch.testing.assert_close(scaled(x), expected)
+    scaled(x).sum().backward()
+    assert x.grad.abs().sum() > 0
+
+
+def test_real_inputs_have_no_magnitude_to_multiply_with() -> None:
+    layer = BinaryConv2d(4, 6, 3, latent="none", input_scale=True)
+    layer.binary_activations = False
+    other = BinaryConv2d(4, 6, 3, latent="none")
+    other.binary_activations = False
+    other.load_state_dict(layer.state_dict())
+    x = torch.randn(1, 4, 5, 5)
+    torch.testing.assert_close(layer(x), other(x))

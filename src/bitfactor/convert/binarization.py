@@ -51,6 +51,10 @@ class Binarization:
     alpha_start: Literal["analytic", "ones"] = "analytic"
     """Where a learned scale starts."""
 
+    input_scale: bool = False
+    """Multiply the output by the mean magnitude of the input in each window too: XNOR-Net's K, which the
+    paper leaves out."""
+
     activation_estimator: Literal["clipped", "polynomial", "annealed"] = "clipped"
     """The gradient in place of the input sign's own."""
 

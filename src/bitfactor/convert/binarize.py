@@ -159,7 +159,7 @@ def _sizes(
 def _set_signs(layer: BinaryLayer, binarization: Binarization) -> None:
     if layer.sign_input.estimator != binarization.activation_estimator:
         layer.sign_input = SignActivation(binarization.activation_estimator)
-    layer.weight_estimator = binarization.weight_estimator
+    layer.weight_estimator, layer.input_scale = binarization.weight_estimator, binarization.input_scale
     layer.binary_activations, layer.binary_weights = binarization.activations, binarization.weights
     if isinstance(layer, BinaryConv):
         layer.padding_value = binarization.padding_value

@@ -5,6 +5,7 @@ instead of the arithmetic that made its weight.
 """
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryConv, BinaryLayer, BinaryLinear, LearnedMapScale, sign
-from bitfactor.nn.scale import over_channels
+from bitfactor.nn.scale import feature_magnitude, over_channels, window_magnitude
 
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d}
 
@@ -66,8 +67,8 @@ def _(x: Tensor, weight: Tensor) -> Tensor:
     return F.linear(x, weight.to(x.dtype))
 
 
-class _BakedLayer(nn.Module):
-    """What is left of a binary layer: signs; scale and bias, shaped to broadcast over its output."""
+class _BakedLayer(nn.Module, ABC):
+    """What is left of a binary layer: signs; scale and bias, shaped to broadcast over its output; its K."""
 
     weight: Tensor
     scale: Tensor
@@ -81,15 +82,26 @@ class _BakedLayer(nn.Module):
             if isinstance(layer.scale, LearnedMapScale)
             else over_channels(layer.alpha(), weight)
         )
+        self.input_scale = layer.input_scale
         self.register_buffer("weight", weight.detach().to(torch.int8))
         self.register_buffer("scale", scale.detach().clone())
         self.register_buffer(
             "bias", None if layer.bias is None else over_channels(layer.bias, weight).detach().clone()
         )
 
-    def rescale(self, y: Tensor) -> Tensor:
-        y = y * self.scale
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.product(x) * self.scale
+        if self.input_scale:
+            y = y * self.magnitude(x)
         return y if self.bias is None else y + self.bias
+
+    @abstractmethod
+    def product(self, x: Tensor) -> Tensor:
+        """Return sign(x) times the signs of the weight."""
+
+    @abstractmethod
+    def magnitude(self, x: Tensor) -> Tensor:
+        """Return the layer's K, as `BinaryLayer.magnitude`."""
 
 
 class _BakedConv(_BakedLayer):
@@ -97,16 +109,27 @@ class _BakedConv(_BakedLayer):
         super().__init__(layer)
         self.convolve = binary_conv[layer.dimensions]
         self.stride, self.dilation, self.groups = list(layer.stride), list(layer.dilation), layer.groups
-        self.padding, self.pad_value = layer.padding_of_sides(), layer.padding_value
+        self.padding, self.pad_value = layer.padding, layer.padding_value
+        self.sides = layer.padding_of_sides()
 
-    def forward(self, x: Tensor) -> Tensor:
-        geometry = self.stride, self.padding, self.dilation, self.groups, self.pad_value
-        return self.rescale(self.convolve(x, self.weight, *geometry))
+    def product(self, x: Tensor) -> Tensor:
+        geometry = self.stride, self.sides, self.dilation, self.groups, self.pad_value
+        y: Tensor = self.convolve(x, self.weight, *geometry)
+        return y
+
+    def magnitude(self, x: Tensor) -> Tensor:
+        geometry = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
+        outputs, _, *kernel = self.weight.shape
+        return window_magnitude(x, outputs, kernel, groups=self.groups, **geometry)
 
 
 class _BakedLinear(_BakedLayer):
-    def forward(self, x: Tensor) -> Tensor:
-        return self.rescale(binary_linear(x, self.weight))
+    def product(self, x: Tensor) -> Tensor:
+        y: Tensor = binary_linear(x, self.weight)
+        return y
+
+    def magnitude(self, x: Tensor) -> Tensor:
+        return feature_magnitude(x, len(self.weight))
 
 
 def bake(model: nn.Module) -> nn.Module:

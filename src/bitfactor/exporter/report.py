@@ -135,6 +135,8 @@ def _layer_report(node: Node, graph: Graph, module: nn.Module | None) -> LayerRe
 
 
 def _why_real(module: nn.Module | None) -> str:
+    if isinstance(module, BinaryLayer):
+        return "the magnitude of a binary layer's input"
     return getattr(module, "kept_real", "never went through binarize_")
 
 

@@ -4,7 +4,7 @@ A model built here is real-valued. Made binary by `bitfactor.binarize_`, each 3x
 and weight, which gives the block of figure 1 of the paper; untouched, it is the full-precision baseline.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bitfactor.nn import PReLU
 
 Stem = Literal["imagenet", "cifar", "halving"]
-Activation = Literal["relu", "prelu", "none"]
+Activation = Literal["relu", "prelu", "norm", "none"]
 Shortcuts = Literal["block", "conv"]
 
 
@@ -61,9 +61,13 @@ class BasicBlock(nn.Module):
 
 def activation_of(name: Activation, channels: int) -> nn.Module:
     """Return the activation of this name for maps of so many channels."""
-    if name == "none":
-        return nn.Identity()
-    return nn.ReLU() if name == "relu" else PReLU(channels)
+    made: dict[Activation, Callable[[], nn.Module]] = {
+        "relu": nn.ReLU,
+        "prelu": lambda: PReLU(channels),
+        "norm": lambda: nn.BatchNorm2d(channels),
+        "none": nn.Identity,
+    }
+    return made[name]()
 
 
 def _shortcut(in_channels: int, channels: int, stride: int, *, binary: bool) -> nn.Sequential:
@@ -90,7 +94,8 @@ class ResNet(nn.Module):
     stem
         `imagenet`: conv 7x7/2, BN, ReLU, max-pool 3x3/2. `cifar`: conv 3x3, BN. `halving`: conv 3x3/2, BN.
     activation
-        After each convolution of a block; `prelu` has a slope per channel.
+        After each convolution of a block; `prelu` has a slope per channel, `norm` is a BatchNorm, which sums
+        of signs without a scale need (BNN).
     shortcuts
         One around each block, or one around each convolution.
     binary_shortcuts

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from bitfactor.checks import checked
 from bitfactor.decompositions import Latent, Rank
 from bitfactor.nn.layer import BinaryLayer, Making, PaddingValue
-from bitfactor.nn.scale import Scale
+from bitfactor.nn.scale import Scale, window_magnitude
 
 _CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _FLOAT: dict[int, Callable[..., nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -31,6 +31,8 @@ class BinaryConv(BinaryLayer):
         The factor on the output: "none", "analytic" or "learned".
     weight_estimator, activation_estimator
         The gradients in place of the signs' own, see `bitfactor.nn.sign`.
+    input_scale
+        Multiply the output by the magnitude of the input too, XNOR-Net's K.
 
     Raises
     ------
@@ -59,8 +61,9 @@ class BinaryConv(BinaryLayer):
         rank: Rank = None,
         weight_estimator: str = "clipped",
         activation_estimator: str = "clipped",
+        input_scale: bool = False,
     ) -> None:
-        making = Making(latent, scale, rank, weight_estimator, activation_estimator)
+        making = Making(latent, scale, rank, weight_estimator, activation_estimator, input_scale)
         like: Any = _FLOAT[self.dimensions](
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode
         )
@@ -132,6 +135,17 @@ class BinaryConv(BinaryLayer):
         else:
             x = F.pad(x, self.padding_of_sides(), mode=self.padding_mode)
         return convolve(x, B, **geometry)
+
+    def magnitude(self, x: Tensor) -> Tensor:
+        return window_magnitude(
+            x,
+            self.out_channels,
+            self.kernel_size,
+            groups=self.groups,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+        )
 
     def extra_repr(self) -> str:
         return (

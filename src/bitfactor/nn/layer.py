@@ -26,6 +26,7 @@ class Making:
     rank: Rank = None
     weight_estimator: str = "clipped"
     activation_estimator: str = "clipped"
+    input_scale: bool = False
 
     def __post_init__(self) -> None:
         if self.latent in JOINT:
@@ -42,6 +43,8 @@ class Making:
 
 class BinaryLayer(nn.Module, ABC):
     """I * W = (sign(I) (*) sign(W)) alpha + bias (equation 2): the interface of the binary layers.
+
+    With `input_scale` the product is also multiplied by K, the magnitude of the input, as in XNOR-Net.
 
     A layer asks its latent for W, signs it, applies it to the sign of the input, scales the result. It does
     not know how W is made. Subclasses define `apply_weight`.
@@ -68,6 +71,7 @@ class BinaryLayer(nn.Module, ABC):
         self.sign_input = SignActivation()
         self.register_parameter("bias", bias)
         self.weight_estimator = "clipped"
+        self.input_scale = False
         self.binary_activations = True
         self.binary_weights = True
         self.name = type(self).__name__
@@ -98,20 +102,27 @@ class BinaryLayer(nn.Module, ABC):
     def apply_weight(self, x: Tensor, B: Tensor) -> Tensor:
         """Return the convolution or product of the signed input with the signed weight."""
 
+    @abstractmethod
+    def magnitude(self, x: Tensor) -> Tensor:
+        """Return XNOR-Net's K of an input, shaped as the output."""
+
     def _make(self, weight: Tensor, bias: nn.Parameter | None, making: Making) -> None:
         """Assemble a layer around a first weight, as `making` says."""
         latent = LAYERWISE[making.latent](weight, making.rank, "factorised")
         self._assemble(latent, PER_CHANNEL[making.scale](weight), bias)
         self.weight_estimator = making.weight_estimator
         self.sign_input = SignActivation(making.activation_estimator)
+        self.input_scale = making.input_scale
 
     def forward(self, x: Tensor) -> Tensor:
-        W = self._weight()
+        W, K = self._weight(), None
         if self.binary_activations:
             self._expect_no_nan(x, "input")
+            K = self.magnitude(x) if self.input_scale else None
             x = self.sign_input(x)
         B = WEIGHT_SIGNS[self.weight_estimator](W) if self.binary_weights else self._unit_weight(W)
         y: Tensor = self.scale(self.apply_weight(x, B.to(x.dtype)), W)
+        y = y if K is None else y * K
         return y if self.bias is None else y + self._bias(y, W)
 
     def _weight(self) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from bitfactor.checks import checked
 from bitfactor.decompositions import Latent, Rank
 from bitfactor.nn.layer import BinaryLayer, Making
-from bitfactor.nn.scale import Scale
+from bitfactor.nn.scale import Scale, feature_magnitude
 
 
 class BinaryLinear(BinaryLayer):
@@ -32,8 +32,9 @@ class BinaryLinear(BinaryLayer):
         rank: Rank = None,
         weight_estimator: str = "clipped",
         activation_estimator: str = "clipped",
+        input_scale: bool = False,
     ) -> None:
-        making = Making(latent, scale, rank, weight_estimator, activation_estimator)
+        making = Making(latent, scale, rank, weight_estimator, activation_estimator, input_scale)
         like = nn.Linear(in_features, out_features, bias)
         nn.init.kaiming_normal_(like.weight)
         self._make(like.weight, like.bias, making)
@@ -49,6 +50,9 @@ class BinaryLinear(BinaryLayer):
 
     def apply_weight(self, x: Tensor, B: Tensor) -> Tensor:
         return F.linear(x, B)
+
+    def magnitude(self, x: Tensor) -> Tensor:
+        return feature_magnitude(x, self.out_features)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}"

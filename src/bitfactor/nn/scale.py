@@ -1,7 +1,11 @@
-"""The scaling factors alpha, which multiply a binary layer's output (equation 2)."""
+"""The scaling factors alpha, which multiply a binary layer's output (equation 2), and XNOR-Net's K."""
 
 from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bitfactor.errors import InputError
@@ -126,3 +130,36 @@ MAPS = {
     "learned_channel_x_map": channel_by_map,
     "learned_channel_x_axes": channel_by_axes,
 }
+
+
+_CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+
+
+def window_magnitude(
+    x: Tensor, outputs: int, kernel: Sequence[int], *, groups: int, **geometry: Any
+) -> Tensor:
+    """Return XNOR-Net's K of a convolution with input x (N, C, ...), for each of its outputs (N, O, ...).
+
+    K is the mean of abs(x) over the channels of a group and the window of each output; padding counts as 0.
+    The paper leaves it out: "at a negligible drop in accuracy".
+
+    Example
+    -------
+    >>> window_magnitude(torch.ones(1, 8, 4, 4), 16, (3, 3), groups=1, padding=1)[0, 0, 0]
+    tensor([0.4444, 0.6667, 0.6667, 0.4444])
+    """
+    convolve, one = _CONVOLUTIONS[len(kernel)], (1,) * len(kernel)
+    channels = x.shape[-len(kernel) - 1] // groups
+    mean = convolve(x.abs(), _filled(x, 1 / channels, groups, channels, *one), groups=groups)
+    K = convolve(mean, _filled(x, 1 / prod(kernel), groups, 1, *kernel), groups=groups, **geometry)
+    return convolve(K, _filled(x, 1, outputs, 1, *one), groups=groups)
+
+
+def feature_magnitude(x: Tensor, outputs: int) -> Tensor:
+    """Return XNOR-Net's K of a linear layer with input x (..., F), for each of its outputs: (..., O)."""
+    features = x.shape[-1]
+    return F.linear(F.linear(x.abs(), _filled(x, 1 / features, 1, features)), _filled(x, 1, outputs, 1))
+
+
+def _filled(x: Tensor, value: float, *shape: int) -> Tensor:
+    return torch.full(shape, value, dtype=x.dtype, device=x.device)

@@ -26,7 +26,7 @@ class HourglassOptions:
     block: Block = "basic"
     """Two 3x3 convolutions, or three with their outputs side by side (Bulat & Tzimiropoulos 2017)."""
     activation: Activation = "relu"
-    """After each convolution of a block."""
+    """After each convolution of a block; norm: a BatchNorm, which signs without a scale need (BNN)."""
     shortcuts: Shortcuts = "block"
     """What a shortcut of a basic block spans: the block, or each convolution (Bi-Real Net)."""
     stem: Stem = "halving"

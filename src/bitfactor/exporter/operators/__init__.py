@@ -28,6 +28,7 @@ LOWERING: dict[str, Callable[..., Any]] = {
     "aten.relu.default": pointwise.relu,
     "aten.relu_.default": pointwise.relu,
     "aten.relu6.default": lambda b, x: pointwise.clip(b, x, 0, 6),
+    "aten.abs.default": lambda b, x: pointwise.leaky_relu(b, x, -1.0),
     "aten.prelu.default": pointwise.prelu,
     "aten.leaky_relu.default": pointwise.leaky_relu,
     "aten.leaky_relu_.default": pointwise.leaky_relu,
