@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from bitfactor.study.grid import REAL, Row
-from bitfactor.study.paper import MPII, imagenet_difference, mpii_difference
+from bitfactor.study.paper import published_for
 from bitfactor.study.results import Setting, Study, Training
 from bitfactor.study.statistics import Difference, Sample, paired, sample
 
@@ -45,18 +45,17 @@ class View:
 
 @dataclass(frozen=True)
 class Claim:
-    """Two rows of which the paper says that `ours` is better by so many points, or worse if negative."""
+    """Two rows of which the paper says that `ours` is better by `points`, or worse if negative."""
 
     ours: Row
     theirs: Row
-    mpii: float
-    imagenet: float | None
+    points: float
     found: Difference | None
 
     @property
     def agrees(self) -> bool:
         """Whether the measured difference has the paper's sign."""
-        return self.found is not None and self.found.mean * self.mpii > 0
+        return self.found is not None and self.found.mean * self.points > 0
 
     @property
     def verdict(self) -> str:
@@ -86,10 +85,11 @@ def view_at(study: Study, setting: Setting) -> View:
 
 def claims(view: View, study: Study) -> list[Claim]:
     """Return what the paper says of the rows of the study, with what was measured."""
+    published = published_for(study.headline)
     return [
-        Claim(ours, theirs, points, imagenet_difference(ours, theirs), view.difference(ours, theirs))
+        Claim(ours, theirs, points, view.difference(ours, theirs))
         for ours, theirs in _compared(study)
-        if (points := mpii_difference(ours, theirs)) is not None
+        if (points := published.difference(ours, theirs)) is not None
     ]
 
 
@@ -127,13 +127,18 @@ def without_rate(setting: Setting) -> Setting:
 
 
 def _compared(study: Study) -> list[tuple[Row, Row]]:
-    """Each of the paper's latents over the one before, the last over the first; learned over analytic."""
-    known = [latent for latent in _ORDER if latent in study.latents]
-    steps = [*zip(known[1:], known, strict=False), *([(known[-1], known[0])] if len(known) > 2 else [])]
-    scales = [scale for scale in study.scales if Row("none", scale) in MPII]
-    within = [(Row(ours, scale), Row(theirs, scale)) for scale in scales for ours, theirs in steps]
-    across = [(Row(latent, "learned"), Row(latent, "analytic")) for latent in known if len(scales) > 1]
-    return within + across
+    """Each latent of which the paper has a figure over the one before, the last over the first; learned alpha
+    over analytic.
+    """
+    published = published_for(study.headline).figures
+    pairs: list[tuple[Row, Row]] = []
+    for scale in study.scales:
+        rows = [Row(latent, scale) for latent in _ORDER if latent in study.latents]
+        known = [row for row in rows if row in published]
+        pairs += zip(known[1:], known, strict=False)
+        pairs += [(known[-1], known[0])] if len(known) > 2 else []
+    both = [latent for latent in _ORDER if latent in study.latents] if len(study.scales) > 1 else []
+    return pairs + [(Row(latent, "learned"), Row(latent, "analytic")) for latent in both]
 
 
 def _at(study: Study, row: Row, setting: Setting) -> Sequence[Training]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from bitfactor.report.formats import Prose
 from bitfactor.study.comparison import RATE, Claim, View, claims, row_name, setting_name, view_at
 from bitfactor.study.grid import REAL, Row
-from bitfactor.study.paper import MPII
+from bitfactor.study.paper import published_for
 from bitfactor.study.results import Study
 from bitfactor.study.statistics import student
 
@@ -58,15 +58,20 @@ def counts(found: Sequence[Claim]) -> Mapping[str, int]:
 
 
 def _means(view: View, study: Study) -> list[str]:
-    sentences = []
+    sentences, published = [], published_for(study.headline)
     for scale in study.scales:
         means = {row: at.mean for row in study.rows if row.scale == scale and (at := view.sample(row))}
-        known = [row for row in means if row in MPII]
+        known = [row for row in means if row in published.figures]
         if len(known) > 1:
-            measured = [f"{row_name(row[:1])} {100 * means[row]:.2f}" for row in sorted(means, key=means.get)]  # type: ignore[arg-type]
-            paper = [f"{row_name(row[:1])} {MPII[row]:.1f}" for row in sorted(known, key=MPII.__getitem__)]
-            sentences.append(say("means", scale=scale, measured=measured, paper=paper))
+            measured = _ascending({row: 100 * mean for row, mean in means.items()}, 2)
+            paper = _ascending({row: published.figures[row][0] for row in known}, 1)
+            sentences.append(say("means", scale=scale, measured=measured, paper=paper, data=published.data))
     return sentences
+
+
+def _ascending(percent: Mapping[Row, float], digits: int) -> list[str]:
+    ordered = sorted(percent, key=percent.__getitem__)
+    return [f"{row_name(row[:1])} {percent[row]:.{digits}f}" for row in ordered]
 
 
 def _best(view: View, study: Study) -> list[str]:

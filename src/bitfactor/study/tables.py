@@ -16,7 +16,7 @@ from bitfactor.study.comparison import (
 )
 from bitfactor.study.finding import say
 from bitfactor.study.grid import REAL, Cell, Row
-from bitfactor.study.paper import IMAGENET, MPII, imagenet_difference, mpii_difference
+from bitfactor.study.paper import Published, published_for
 from bitfactor.study.results import Study, Training, setting_of
 from bitfactor.study.statistics import sample
 
@@ -35,24 +35,23 @@ def metric_name(name: str) -> str:
 
 def results(view: View, study: Study) -> Table:
     """Return mean and deviation of each row, in the form of the paper's tables 1 and 2, with its figures."""
-    metrics = _metrics(study)
+    metrics, published = _metrics(study), published_for(study.headline)
     rated = any(training.rate is not None for training in study.trainings)
     head = ["latent", "scale", *map(metric_name, metrics), "seeds", *(["learning rate"] if rated else [])]
-    rows = [_result(view, row, metrics, rated) for row in _shown(view, study)]
+    rows = [_result(view, row, metrics, published, rated=rated) for row in _shown(view, study)]
     return Table(
-        [*head, "top-1", "top-5", "PCKh"],
+        [*head, *published.metrics],
         rows,
-        say("results"),
-        (("", 2), ("measured here", len(head) - 2), ("paper: ImageNet", 2), ("paper: MPII", 1)),
+        say("results", same=study.design.recipe == published.recipe),
+        (("", 2), ("measured here", len(head) - 2), (f"paper: {published.data}", len(published.metrics))),
         words=(0, 1),
     )
 
 
-def _result(view: View, row: Row, metrics: Sequence[str], rated: bool) -> list[str]:
+def _result(view: View, row: Row, metrics: Sequence[str], published: Published, *, rated: bool) -> list[str]:
     samples = [view.sample(row, metric) for metric in metrics]
     rate = [_or_none(view.rate(row), value_name)] if rated else []
-    imagenet = [f"{figure:.1f}" for figure in IMAGENET.get(row, ())] or [NONE, NONE]
-    mpii = _or_none(MPII.get(row), lambda figure: f"{figure:.1f}")
+    paper = [f"{figure:.1f}" for figure in published.figures.get(row, ())] or [NONE] * len(published.metrics)
     seeds = str(samples[0].n) if samples[0] else "0"
     return [
         row_name(row[:1]),
@@ -60,36 +59,31 @@ def _result(view: View, row: Row, metrics: Sequence[str], rated: bool) -> list[s
         *(_or_none(found, str) for found in samples),
         seeds,
         *rate,
-        *imagenet,
-        mpii,
+        *paper,
     ]
 
 
 def differences(view: View, study: Study) -> Table:
     """Return the paired differences of each row to the baselines of the study."""
-    baselines = [row for row in BASELINES if view.values(row)]
+    baselines, published = [row for row in BASELINES if view.values(row)], published_for(study.headline)
     rows = [
-        [row_name(row), *(cell for base in baselines for cell in _difference(view, row, base))]
+        [row_name(row), *(cell for base in baselines for cell in _difference(view, row, base, published))]
         for row in _shown(view, study)
     ]
     return Table(
-        ["row", *(name for _ in baselines for name in ("points", "pairs", "ImageNet", "MPII"))],
+        ["row", *(name for _ in baselines for name in ("points", "pairs", published.data))],
         rows,
         say("differences", metric=metric_name(study.headline)),
-        (("", 1), *((f"to {row_name(base)}", 4) for base in baselines)),
+        (("", 1), *((f"to {row_name(base)}", 3) for base in baselines)),
     )
 
 
-def _difference(view: View, row: Row, base: Row) -> list[str]:
+def _difference(view: View, row: Row, base: Row, published: Published) -> list[str]:
     if row == base:
-        return [NONE] * 4
+        return [NONE] * 3
     found = view.difference(row, base)
-    paper = (imagenet_difference(row, base), mpii_difference(row, base))
-    return [
-        _or_none(found, str),
-        str(found.pairs) if found else "0",
-        *(_or_none(figure, _paper_points) for figure in paper),
-    ]
+    paper = _or_none(published.difference(row, base), _paper_points)
+    return [_or_none(found, str), str(found.pairs) if found else "0", paper]
 
 
 def comparisons(view: View, study: Study) -> Table:
@@ -98,17 +92,16 @@ def comparisons(view: View, study: Study) -> Table:
         [
             f"{row_name(claim.ours)} over {row_name(claim.theirs)}",
             _or_none(claim.found, str),
-            _or_none(claim.imagenet, _paper_points),
-            _paper_points(claim.mpii),
+            _paper_points(claim.points),
             claim.verdict,
         ]
         for claim in claims(view, study)
     ]
     return Table(
-        ["comparison", "points, measured", "paper: ImageNet", "paper: MPII", "verdict"],
+        ["comparison", "points, measured", f"paper: {published_for(study.headline).data}", "verdict"],
         rows,
         say("comparisons"),
-        words=(0, 4),
+        words=(0, 3),
     )
 
 
