@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bitfactor.api.inspect import inspect as inspect
     from bitfactor.api.predict import predict as predict
     from bitfactor.api.report import report as report
+    from bitfactor.api.reproduce import reproduce as reproduce
     from bitfactor.api.train import load as load
     from bitfactor.api.train import train as train
     from bitfactor.bench.bench import bench as bench
@@ -73,6 +74,7 @@ _WITH_TORCH = {
     "parameter_groups": "convert",
     "recipes": "",
     "report": "",
+    "reproduce": "api.reproduce",
     "summary": "convert",
     "train": "api.train",
 }

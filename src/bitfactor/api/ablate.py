@@ -280,10 +280,11 @@ def _job(study: StudyDirectory, asked: Study, cell: Cell, threads: int) -> Job:
     directory, chosen = study.cell(cell), asked.recipe_of(cell)
     fixed = [word for name, value in asked.arguments.items() for word in _flag(name, value)]
     data = ["--data", "DIR"] if asked.data else []
+    flags = [*cell.flags, *["--real"] * (asked.recipe.real and not cell.real)]
     return Job(
         cell=cell,
         directory=directory,
-        command=["bitfactor", "train", asked.recipe.name, *fixed, *cell.flags, *data, "--out", cell.name],
+        command=["bitfactor", "train", asked.recipe.name, *fixed, *flags, *data, "--out", cell.name],
         call=partial(train_cell, directory.path, chosen.settings(), files_run(), asked.data, threads),
         epochs=chosen.optimization.epochs,
         state="finished" if directory.finished else "waiting",

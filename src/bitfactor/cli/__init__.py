@@ -26,6 +26,7 @@ COMMANDS = {
     "zoo": "list the trained networks that come with the package",
     "pckh": "score predicted keypoints of MPII by PCKh, in all three means in print",
     "bench": "time an exported file, layer by layer, and against other engines",
+    "reproduce": "train a table or figure of the paper, and show it beside the paper's",
     "report": "write a page with a run's curves, weights and predictions",
 }
 

@@ -64,15 +64,19 @@ def describe_layers(model: nn.Module) -> dict[str, Layer]:
 
 def _describe(layer: BinaryLayer, seen: set[int]) -> Layer:
     W: Tensor = layer.latent()
+    alpha = layer.alpha().float()
     reach = min(_REACH, float(W.abs().max()))
     factors = {name: f for name, f in layer.latent.matrices().items() if f.data_ptr() not in seen}
     seen |= {factor.data_ptr() for factor in factors.values()}
     return Layer(
-        alpha=_histogram(layer.alpha().float(), _ALPHA_BINS),
+        alpha=_histogram(alpha, _ALPHA_BINS),
         weight=_histogram(W, _WEIGHT_BINS, reach),
         std=_short(float(W.std(correction=0))),
         outside=_short(float((W.abs() > 1).float().mean())),
         spectra={name: _spectrum(factor) for name, factor in factors.items()},
+        negative=_short(float((alpha < 0).float().mean())),
+        magnitude=_short(float(alpha.abs().mean())),
+        analytic=_short(float(W.abs().mean())),
     )
 
 

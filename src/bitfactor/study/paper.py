@@ -45,13 +45,13 @@ class Method:
 class Setting:
     """A network and a data set: the paper's own, or the small one that stands for it.
 
-    `images` are (to train on, to evaluate on), where the data set is one and the same for everybody.
+    `images` are those to train on and those to evaluate on.
     """
 
     recipe: str
     data: str
+    images: tuple[int, int]
     options: Mapping[str, Any] = field(default_factory=dict)
-    images: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,16 @@ class Experiment:
 POSE = Experiment(
     "MPII",
     ("PCKh",),
-    Setting("mpii-hourglass", "MPII Human Pose", images=(22_246, 2_958)),
+    Setting("mpii-hourglass", "MPII Human Pose", (22_246, 2_958)),
     Setting(
         "lsp-hourglass-small",
-        "Leeds Sports Pose",
+        "Leeds Sports Pose extended",
+        (9_000, 1_000),
         {
             "weight_estimator": "clipped",
             "learning_rate": 0.004,
-            "epochs": 3,
-            "eval_interval": 3,
+            "epochs": 2,
+            "eval_interval": 2,
             "warmup_epochs": 0.3,
         },
     ),
@@ -85,10 +86,11 @@ POSE = Experiment(
 IMAGES = Experiment(
     "ImageNet",
     ("top-1", "top-5"),
-    Setting("imagenet-resnet18", "ImageNet", images=(1_281_167, 50_000)),
+    Setting("imagenet-resnet18", "ImageNet", (1_281_167, 50_000)),
     Setting(
         "cifar10-resnet18",
         "CIFAR-10",
+        (50_000, 10_000),
         {
             "blocks": (2, 2, 2),
             "widths": (32, 64, 128),

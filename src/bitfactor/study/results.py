@@ -40,6 +40,12 @@ class Layer:
     std: float
     outside: float
     spectra: Mapping[str, Sequence[float]]
+    negative: float | None = None
+    """Fraction of alpha below 0."""
+    magnitude: float | None = None
+    """Mean of abs(alpha)."""
+    analytic: float | None = None
+    """Mean of abs(W): what alpha would be, were it analytic."""
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Layer":

@@ -1,0 +1,231 @@
+"""`bitfactor.reproduce`: a table or figure of the paper, trained row by row and shown beside the paper's."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bitfactor.api.ablate import ablate
+from bitfactor.api.network import network_at
+from bitfactor.api.pose_page import examples
+from bitfactor.api.poses import find_keypoints, instances_of
+from bitfactor.atomic import replacing
+from bitfactor.checks import checked
+from bitfactor.errors import InputError
+from bitfactor.recipes import recipe_named
+from bitfactor.recipes.options import with_options
+from bitfactor.report import Figure
+from bitfactor.report.formats import write_csv, write_html, write_markdown
+from bitfactor.report.poses import montage
+from bitfactor.result import Result, text_table
+from bitfactor.study import Study, read_study
+from bitfactor.study.exhibit import Found, exhibit_document, logs, outcome_table
+from bitfactor.study.paper import EXHIBITS, Exhibit, Method, Setting
+from bitfactor.training import Recipe
+from bitfactor.training.estimate import Estimate, estimate
+
+_INSTANCES = 6
+_SUSTAINED = 3e13  # operations per second of a GPU in training, assumed
+
+
+@dataclass(frozen=True)
+class Reproduction(Result):
+    """What came out of the rows of a table or figure; `page` shows it, `logs` has a line for each epoch."""
+
+    page: Path
+    logs: Path
+    rows: tuple[Mapping[str, Any], ...]
+
+    def __str__(self) -> str:
+        head = list(self.rows[0])
+        cells = [["–" if row[name] is None else str(row[name]) for name in head] for row in self.rows]
+        return f"{text_table(head, cells)}\n\n{self.page}"
+
+
+@dataclass(frozen=True)
+class Plan(Result):
+    """What the rows of a table or figure would take, `seeds` trainings of each, one after the other."""
+
+    exhibit: str
+    seeds: int
+    rows: Mapping[str, Estimate]
+
+    @property
+    def hours(self) -> float:
+        """All trainings on this machine."""
+        return self.seeds * sum(row.hours for row in self.rows.values())
+
+    @property
+    def exaflops(self) -> float:
+        """Floating-point operations of all trainings, in 1e18."""
+        return self.seeds * sum(row.exaflops for row in self.rows.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | {"hours": self.hours, "exaflops": self.exaflops}
+
+    def __str__(self) -> str:
+        head = ["row", "parameters", "steps", "hours here", "memory, GiB", "1e18 operations"]
+        cells = [
+            [
+                name,
+                f"{row.parameters:,}",
+                f"{row.steps:,}",
+                f"{row.hours:,.1f}",
+                f"{row.memory / 2**30:.1f}",
+                f"{row.exaflops:.2f}",
+            ]
+            for name, row in self.rows.items()
+        ]
+        some, plural = next(iter(self.rows.values())), "s" * (self.seeds > 1)
+        on_gpu = self.exaflops * 1e18 / _SUSTAINED / 3600
+        return (
+            f"{text_table(head, cells, right=frozenset(range(1, 6)))}\n\n"
+            f"{self.exhibit}, {self.seeds} seed{plural}: {self.hours:,.1f} hours on {some.device}; "
+            f"{self.exaflops:.2f}e18 operations, {on_gpu:,.1f} hours of a GPU that sustains 30 TFLOP/s"
+        )
+
+
+@checked
+def reproduce(
+    exhibit: Exhibit,
+    *,
+    out: str | os.PathLike[str],
+    data: str | os.PathLike[str] | None = None,
+    small: bool = False,
+    seeds: int | None = None,
+    jobs: int | None = None,
+    dry_run: bool = False,
+    progress: bool = True,
+) -> Reproduction | Plan:
+    """Train the rows of a table or figure of the paper, exactly those, and show them beside the paper's.
+
+    What is finished is not repeated: the same call resumes, and tables and figures of the same experiment may
+    share a directory and with it their rows.
+
+    Parameters
+    ----------
+    exhibit
+        table1 to table4, figure2, figure3, figure5.
+    out
+        Directory of the trainings and the page.
+    data
+        Directory of the data: MPII or ImageNet; with `small` Leeds Sports Pose or CIFAR-10.
+    small
+        The same rows with a small network, small data and few steps, where the paper's are out of reach.
+    seeds
+        Trainings of each row: 1, or 2 with `small`, if left out.
+    jobs
+        Trainings at a time, see `ablate`.
+    dry_run
+        Return the time and memory that it would take, and train nothing; needs no data.
+
+    Raises
+    ------
+    InputError
+        If the data are missing or of another data set, or `out` holds something else.
+
+    Example
+    -------
+    >>> print(bitfactor.reproduce("table2", out="runs/images", data="cifar", small=True))
+    """
+    shown = EXHIBITS[exhibit]
+    setting = shown.experiment.small if small else shown.experiment.paper
+    number = seeds or (2 if small else 1)
+    recipes = {method.name: _recipe(setting, method, small=small) for method in shown.methods}
+    if dry_run:
+        costs = {name: estimate(recipe, setting.images) for name, recipe in recipes.items()}
+        return Plan(exhibit, number, costs)
+    place, images = Path(out), None if data is None else Path(data)
+    base = recipe_named(setting.recipe)
+    base.data(images)  # says at once what is wrong with them
+    _expect_same(place, {"recipe": setting.recipe, "small": small})
+    found = []
+    for method in shown.methods:
+        path = place / "rows" / method.slug
+        done = ablate(
+            replace(base, real=method.real),
+            out=path,
+            data=images,
+            latent=[method.latent],
+            scale=[method.scale],  # type: ignore[list-item]
+            seeds=number,
+            jobs=jobs,
+            progress=progress,
+            **_options(setting, method, small=small),
+        )
+        if done.failed or done.interrupted:
+            names = ", ".join(done.failed) or "the rest"
+            raise InputError(
+                path,
+                expected=f"finished trainings of {method.name}",
+                found=f"{names} not finished",
+                fix="read its output.txt; the same call resumes",
+            )
+        network = recipes[method.name].model()
+        parameters = sum(parameter.numel() for parameter in network.parameters())
+        found.append(Found(method, read_study(path), parameters))
+    return _written(exhibit, place, setting, found, images, small=small)
+
+
+def _recipe(setting: Setting, method: Method, *, small: bool) -> Recipe:
+    options = _options(setting, method, small=small)
+    row = {"latent": method.latent, "scale": method.scale, "real": method.real}
+    return with_options(recipe_named(setting.recipe), {**options, **row})
+
+
+def _options(setting: Setting, method: Method, *, small: bool) -> dict[str, Any]:
+    return {**setting.options, **method.options, **(method.small if small else {})}
+
+
+def _expect_same(place: Path, record: Mapping[str, object]) -> None:
+    """Note what the directory is for, or raise InputError where it is for something else."""
+    file = place / "reproduction.json"
+    if file.exists():
+        before = json.loads(file.read_text())
+        if before != record:
+            raise InputError(
+                place,
+                expected=f"a new directory, or one with rows of {_described(record)}",
+                found=f"rows of {_described(before)}",
+                fix="choose another --out",
+            )
+        return
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise InputError(
+            place,
+            expected="a new directory, or one of an earlier `reproduce`",
+            found="something else",
+            fix="choose another --out",
+        )
+    with replacing(file) as temporary:
+        temporary.write_text(json.dumps(record) + "\n")
+
+
+def _described(record: Mapping[str, object]) -> str:
+    return f"{record['recipe']}{', --small' if record['small'] else ''}"
+
+
+def _written(
+    exhibit: Exhibit, place: Path, setting: Setting, found: list[Found], images: Path | None, *, small: bool
+) -> Reproduction:
+    poses = _poses(found[-1].study, images) if exhibit == "figure5" else []
+    document = exhibit_document(exhibit, setting, found, poses, small=small)
+    write_html(document, place / f"{exhibit}.html")
+    write_markdown(document, place / f"{exhibit}.md")
+    write_csv(logs(found), place / f"{exhibit}.csv")
+    table = outcome_table(exhibit, found)
+    rows = tuple(dict(zip(table.head, row, strict=True)) for row in table.rows)
+    return Reproduction(place / f"{exhibit}.html", place / f"{exhibit}.csv", rows)
+
+
+def _poses(study: Study, images: Path | None) -> list[Figure]:
+    """Return what the first network of a study finds best, in the middle and worst."""
+    network = network_at(next(one.network for one in study.finished if one.network is not None))
+    instances = instances_of(network, images)
+    parts = examples(instances, find_keypoints(instances), _INSTANCES)
+    return [
+        Figure(f"figure5-{title.lower().replace(' ', '-')}", montage(shown), f"{title}.", "jpg")
+        for title, shown in parts.items()
+    ]

@@ -1,0 +1,53 @@
+"""`bitfactor reproduce TABLE --data DIR --out DIR`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from bitfactor.api.reproduce import reproduce
+from bitfactor.cli.arguments import parse
+from bitfactor.cli.output import print_result
+from bitfactor.study.paper import Exhibit
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Train the rows of a table or figure of the paper, exactly those, and show them beside the paper's.
+
+    What is finished is not repeated: the same command resumes, and tables and figures of the same experiment
+    may share a directory and with it their rows.
+    """
+
+    exhibit: tyro.conf.Positional[Exhibit]
+    """A table or figure of the paper."""
+    out: Path
+    """Directory of the trainings and the page."""
+    data: Path | None = None
+    """Directory of the data: MPII or ImageNet; with --small Leeds Sports Pose or CIFAR-10."""
+    small: bool = False
+    """The same rows with a small network, small data and few steps."""
+    seeds: int | None = None
+    """Trainings of each row; 1, or 2 with --small, if left out."""
+    jobs: int | None = None
+    """Trainings at a time; with a GPU 1, else as many as there are cores, with one thread each."""
+    dry_run: bool = False
+    """Say what time and memory it would take, and train nothing; needs no data."""
+    json: bool = False
+    """Print JSON."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the table, or what it would take."""
+    options = parse(Arguments, "reproduce", arguments)
+    result = reproduce(
+        options.exhibit,
+        out=options.out,
+        data=options.data,
+        small=options.small,
+        seeds=options.seeds,
+        jobs=options.jobs,
+        dry_run=options.dry_run,
+    )
+    print_result(result, as_json=options.json)

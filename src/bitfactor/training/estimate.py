@@ -1,0 +1,141 @@
+"""What a training would take, from a few steps on noise: no data are needed."""
+
+import time
+from dataclasses import dataclass
+from math import prod
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.flop_counter import FlopCounterMode
+
+from bitfactor.result import Result
+from bitfactor.training.classification import Classification
+from bitfactor.training.optimization import optimizer_of
+from bitfactor.training.recipe import Recipe
+from bitfactor.training.step import build
+
+_PIXELS, _LEAST, _STEPS = 4 * 224 * 224, 4, 3  # of the smaller of two batches on a CPU
+
+
+@dataclass(frozen=True)
+class Estimate(Result):
+    """Hours, bytes of memory and operations, in 1e18, of a training of so many steps."""
+
+    device: str
+    parameters: int
+    steps: int
+    hours: float
+    memory: int
+    exaflops: float
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What one step takes: seconds, bytes kept for the backward pass, operations."""
+
+    seconds: float
+    kept: float
+    operations: float
+
+    def beyond(self, other: "_Step", times: float) -> "_Step":
+        """Return what a batch takes that is as far beyond this one as so many times from `other` to here."""
+
+        def reach(mine: float, theirs: float) -> float:
+            return mine + times * max(mine - theirs, 0.0)
+
+        return _Step(
+            reach(self.seconds, other.seconds),
+            reach(self.kept, other.kept),
+            reach(self.operations, other.operations),
+        )
+
+
+def estimate(recipe: Recipe, images: tuple[int, int]) -> Estimate:
+    """Estimate the cost of a recipe with so many images to train on and to evaluate on.
+
+    On a CPU two small batches tell what grows with the batch and what does not. An evaluation counts a third
+    of a step. Memory is what is kept for the backward pass, the parameters, their gradients and the optimizer's.
+
+    Example
+    -------
+    >>> print(estimate(imagenet_resnet18(), (1_281_167, 50_000)).hours)
+    """
+    plan = recipe.optimization
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    network = build(recipe).train().to(device)
+    optimizer = optimizer_of(network, plan)
+
+    def measured(batch: int) -> _Step:
+        return _measured(recipe, network, optimizer, torch.randn(batch, *recipe.input_shape, device=device))
+
+    small = max(_LEAST, _PIXELS // prod(recipe.input_shape[1:]))
+    if device.type == "cuda" or 2 * small >= plan.batch_size:
+        step = measured(plan.batch_size)
+    else:
+        one, two = measured(small), measured(2 * small)
+        step = two.beyond(one, plan.batch_size / small - 2)
+    trained, evaluated = (min(n, plan.limit or n) for n in images)
+    steps = trained // plan.batch_size * plan.epochs
+    counted = steps + evaluated / plan.batch_size * -(-plan.epochs // plan.eval_interval) / 3
+    states = [value for state in optimizer.state.values() for value in state.values()]
+    weights = sum(parameter.nbytes for parameter in network.parameters())
+    return Estimate(
+        device=f"this CPU, {torch.get_num_threads()} threads" if device.type == "cpu" else "this GPU",
+        parameters=sum(parameter.numel() for parameter in recipe.model().parameters()),
+        steps=steps,
+        hours=step.seconds * counted / 3600,
+        memory=int(step.kept) + 2 * weights + sum(v.nbytes for v in states if isinstance(v, Tensor)),
+        exaflops=step.operations * counted / 1e18,
+    )
+
+
+def _measured(recipe: Recipe, network: nn.Module, optimizer: Optimizer, inputs: Tensor) -> _Step:
+    half = recipe.optimization.precision == "bfloat16"
+
+    def step() -> float:
+        started = time.perf_counter()
+        optimizer.zero_grad()
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=half):
+            loss = _loss(recipe, network, inputs)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        if inputs.is_cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - started
+
+    saved, operations = _Saved(network), FlopCounterMode(display=False)
+    with operations, saved:
+        step()
+    return _Step(median(step() for _ in range(_STEPS)), saved.bytes, operations.get_total_flops())
+
+
+def _loss(recipe: Recipe, network: nn.Module, inputs: Tensor) -> Tensor:
+    outputs = network(inputs)
+    if isinstance(recipe.task, Classification):
+        return recipe.task.loss(outputs, torch.zeros(len(inputs), dtype=torch.long, device=inputs.device))
+    maps = outputs[-1] if isinstance(outputs, tuple) else outputs
+    heatmaps = torch.full(maps.shape, 0.1, device=maps.device)
+    return recipe.task.loss(outputs, {"heatmaps": heatmaps, "weight": heatmaps[:, :, 0, 0]})
+
+
+class _Saved(torch.autograd.graph.saved_tensors_hooks):
+    """Counts the bytes that are kept for the backward pass, but for parameters, each memory once."""
+
+    def __init__(self, network: nn.Module) -> None:
+        own = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
+        found: dict[int, int] = {}
+        self._found = found
+
+        def pack(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in own:
+                found[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        super().__init__(pack, lambda tensor: tensor)
+
+    @property
+    def bytes(self) -> int:
+        return sum(self._found.values())
