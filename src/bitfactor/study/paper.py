@@ -75,9 +75,9 @@ POSE = Experiment(
         {
             "weight_estimator": "clipped",
             "learning_rate": 0.004,
-            "epochs": 2,
-            "eval_interval": 2,
-            "warmup_epochs": 0.3,
+            "epochs": 1,
+            "eval_interval": 1,
+            "warmup_epochs": 0.1,
         },
     ),
 )

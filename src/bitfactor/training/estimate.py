@@ -56,7 +56,8 @@ def estimate(recipe: Recipe, images: tuple[int, int]) -> Estimate:
     """Estimate the cost of a recipe with so many images to train on and to evaluate on.
 
     On a CPU two small batches tell what grows with the batch and what does not. An evaluation counts a third
-    of a step. Memory is what is kept for the backward pass, the parameters, their gradients and the optimizer's.
+    of a step. Memory is what is kept for the backward pass, the parameters, their gradients and the
+    optimizer's.
 
     Example
     -------
