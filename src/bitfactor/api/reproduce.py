@@ -143,7 +143,8 @@ def reproduce(
     _expect_same(place, {"recipe": setting.recipe, "small": small})
     found = []
     for method in shown.methods:
-        path = place / "rows" / method.slug
+        path, options = place / "rows" / method.slug, _options(setting, method, small=small)
+        rate = options.pop("learning_rate", None)
         done = ablate(
             replace(base, real=method.real),
             out=path,
@@ -153,7 +154,8 @@ def reproduce(
             seeds=number,
             jobs=jobs,
             progress=progress,
-            **_options(setting, method, small=small),
+            learning_rate=[] if rate is None else [rate],
+            **options,
         )
         if done.failed or done.interrupted:
             names = ", ".join(done.failed) or "the rest"
