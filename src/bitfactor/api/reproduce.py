@@ -27,6 +27,7 @@ from bitfactor.training import Recipe
 from bitfactor.training.estimate import Estimate, estimate
 
 _INSTANCES = 6
+_NOTE = "reproduction.json"  # what a directory is for
 _SUSTAINED = 3e13  # operations per second of a GPU in training, assumed
 
 
@@ -138,9 +139,11 @@ def reproduce(
         costs = {name: estimate(recipe, setting.images) for name, recipe in recipes.items()}
         return Plan(exhibit, number, costs)
     place, images = Path(out), None if data is None else Path(data)
+    _expect_same(place, {"recipe": setting.recipe, "small": small})
     base = recipe_named(setting.recipe)
     base.data(images)  # says at once what is wrong with them
-    _expect_same(place, {"recipe": setting.recipe, "small": small})
+    with replacing(place / _NOTE) as temporary:
+        temporary.write_text(json.dumps({"recipe": setting.recipe, "small": small}) + "\n")
     found = []
     for method in shown.methods:
         path, options = place / "rows" / method.slug, _options(setting, method, small=small)
@@ -182,8 +185,8 @@ def _options(setting: Setting, method: Method, *, small: bool) -> dict[str, Any]
 
 
 def _expect_same(place: Path, record: Mapping[str, object]) -> None:
-    """Note what the directory is for, or raise InputError where it is for something else."""
-    file = place / "reproduction.json"
+    """Raise InputError where the directory is for something else."""
+    file = place / _NOTE
     if file.exists():
         before = json.loads(file.read_text())
         if before != record:
@@ -201,8 +204,6 @@ def _expect_same(place: Path, record: Mapping[str, object]) -> None:
             found="something else",
             fix="choose another --out",
         )
-    with replacing(file) as temporary:
-        temporary.write_text(json.dumps(record) + "\n")
 
 
 def _described(record: Mapping[str, object]) -> str:
