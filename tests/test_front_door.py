@@ -66,6 +66,7 @@ GOOD = {
     "export": {"model": nn.Linear(2, 2), "path": "x", "example_input": torch.zeros(2, 2)},
     "parameter_groups": {"model": nn.Linear(2, 2)},
     "predict": {"model": "digits", "images": "x"},
+    "reproduce": {"exhibit": "table2", "out": "out"},
     "summary": {"model": nn.Linear(2, 2), "input_shape": (2, 2)},
     "train": {"recipe": "digits", "out": "out"},
 }

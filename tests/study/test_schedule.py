@@ -16,13 +16,18 @@ time.sleep(60)
 """
 
 
+def told(code, device):
+    """Run code that may ask where it runs."""
+    exec(code, {"device": device})
+
+
 @pytest.fixture
 def job(tmp_path):
     def job(script, name):
         directory = tmp_path / name
         code = f"import os; os.chdir({str(directory)!r})\n{script}"
         cell = Cell({"latent": name, "scale": "none"}, 0)
-        return Job(cell, CellDirectory(directory), ["bitfactor"], partial(exec, code), 1)
+        return Job(cell, CellDirectory(directory), ["bitfactor"], partial(told, code), 1)
 
     return job
 
@@ -31,7 +36,7 @@ def test_all_are_run_so_many_at_a_time_in_their_order(job):
     jobs = [job(FAILS if i == 1 else SUCCEEDS, f"job{i}") for i in range(4)]
     jobs[3].state = "finished"
     events = []
-    run_jobs(jobs, 2, lambda job: events.append((jobs.index(job), job.state)), lambda: True)
+    run_jobs(jobs, ["cpu"] * 2, lambda job: events.append((jobs.index(job), job.state)), lambda: True)
     assert [job.state for job in jobs] == ["finished", "failed", "finished", "finished"]
     assert [i for i, state in events if state == "running"] == [0, 1, 2]
     running = 0
@@ -54,9 +59,29 @@ def test_those_that_run_are_asked_to_stop_and_waited_for(job, stop):
         return False
 
     try:
-        run_jobs(jobs, 2, lambda job: None, look)
+        run_jobs(jobs, ["cpu"] * 2, lambda job: None, look)
     except KeyboardInterrupt:
         assert stop
     assert [(job.directory.path / "stopped").exists() for job in jobs] == [True, True, False]
     assert [job.state for job in jobs] == ["waiting"] * 3
     assert all(job.process is None or job.process.exitcode == 0 for job in jobs)
+
+
+def test_each_device_has_one_at_a_time(job):
+    jobs = [job("open('where', 'w').write(device); " + SUCCEEDS, f"job{i}") for i in range(5)]
+    busy, most = set(), 0
+
+    def notice(job):
+        nonlocal most
+        if job.state == "running":
+            assert job.device not in busy
+            busy.add(job.device)
+            most = max(most, len(busy))
+        else:
+            busy.remove(job.device)
+
+    run_jobs(jobs, ["one", "other"], notice, lambda: True)
+    found = [(job.directory.path / "where").read_text() for job in jobs]
+    assert found == [job.device for job in jobs]
+    assert set(found) == {"one", "other"}
+    assert most == 2

@@ -24,7 +24,7 @@ from bitfactor.result import Result, text_table
 from bitfactor.study import Cell, Grid, Job, Rates, StudyDirectory, Value, read_study, run_jobs
 from bitfactor.study.schedule import Progress
 from bitfactor.training import Recipe
-from bitfactor.training.processes import noting_sigterm
+from bitfactor.training.processes import expect_device, noting_sigterm
 
 LATENTS = ("none", "svd", "tucker", "holistic")
 SCALES: tuple[ScaleName, ...] = ("analytic", "learned")
@@ -70,6 +70,7 @@ class Study:
     rates: Rates | None = None
     data: Path | None = None
     jobs: int | None = None
+    devices: Sequence[str] = ()
     keep_checkpoints: bool = False
     progress: bool = True
 
@@ -95,6 +96,7 @@ def ablate(
     rates_from: str | os.PathLike[str] | None = None,
     real: bool = False,
     jobs: int | None = None,
+    devices: Sequence[str] = (),
     keep_checkpoints: bool = False,
     progress: bool = True,
     **options: object,
@@ -123,7 +125,10 @@ def ablate(
     real
         Train the full-precision baseline too, once for each seed.
     jobs
-        Trainings at a time; with a GPU 1, else as many as there are cores, with one thread each.
+        Trainings at a time on the CPU; as many as there are cores, with one thread each, if left out.
+    devices
+        Where to train, a training at a time on each: cuda:0, cuda:1, ...; all GPUs if left out, or else
+        the CPU.
     options
         Of the recipe, the same in all trainings.
 
@@ -161,6 +166,7 @@ def ablate(
         rates_of(None if rates_from is None else Path(rates_from), grid),
         None if data is None else Path(data),
         jobs,
+        devices,
         keep_checkpoints,
         progress,
     )
@@ -254,11 +260,11 @@ def rates_of(path: Path | None, grid: Grid) -> Rates | None:
 def run_study(study: Study, out: Path) -> Ablation:
     """Train what is not trained yet; nothing is written before all that was asked for has been checked."""
     directory, rates = StudyDirectory(out), study.rates
-    at_once, threads = _parts(study.jobs)
+    devices, threads = _parts(study.jobs, study.devices)
     cells = [replace(cell, rate=rates.chosen[str(cell.row)]) if rates else cell for cell in study.grid]
     jobs = [_job(directory, study, cell, threads) for cell in cells]
     directory.start(study.recipe.name, study.arguments, study.grid, rates)
-    interrupted = _run(jobs, study, at_once)
+    interrupted = _run(jobs, study, devices)
     done = [(job.cell, job.directory.outcome()) for job in jobs if job.state == "finished"]
     trainings = tuple(
         {"name": cell.name, "axes": dict(cell.axes), "real": cell.real, "seed": cell.seed, **asdict(outcome)}
@@ -268,11 +274,16 @@ def run_study(study: Study, out: Path) -> Ablation:
     return Ablation(out, trainings, failed, interrupted)
 
 
-def _parts(jobs: int | None) -> tuple[int, int]:
-    """Return how many trainings run at a time, and the threads of each."""
+def _parts(jobs: int | None, devices: Sequence[str]) -> tuple[Sequence[str], int]:
+    """Return the devices, each as often as it trains at a time, and the threads of each training."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    at_once = jobs or (1 if torch.cuda.is_available() else cores)
-    return at_once, max(1, cores // at_once)
+    if devices and jobs is not None:
+        raise InputError("jobs", expected="none beside devices", found=str(jobs), fix="name one of them")
+    for device in devices:
+        expect_device(device)
+    usual = [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["cpu"] * cores
+    asked = list(devices) or (usual if jobs is None else [usual[i % len(usual)] for i in range(jobs)])
+    return asked, max(1, cores // len(asked))
 
 
 def _job(study: StudyDirectory, asked: Study, cell: Cell, threads: int) -> Job:
@@ -297,7 +308,7 @@ def _flag(name: str, value: str | bool) -> list[str]:
     return [f"--{name}", *value.split()]
 
 
-def _run(jobs: Sequence[Job], study: Study, at_once: int) -> bool:
+def _run(jobs: Sequence[Job], study: Study, devices: Sequence[str]) -> bool:
     """Train; returns whether it was told to stop."""
     console = Console(stderr=True, highlight=False, quiet=not study.progress)
 
@@ -308,7 +319,7 @@ def _run(jobs: Sequence[Job], study: Study, at_once: int) -> bool:
     for job in jobs:
         tidy(job)
     headline = study.recipe.task.headline
-    with noting_sigterm() as request, Progress(jobs, headline, at_once, console) as progress:
+    with noting_sigterm() as request, Progress(jobs, headline, len(devices), console) as progress:
 
         def notice(job: Job) -> None:
             tidy(job)
@@ -318,5 +329,5 @@ def _run(jobs: Sequence[Job], study: Study, at_once: int) -> bool:
             progress.refresh()
             return not request.made
 
-        run_jobs(jobs, at_once, notice, look)
+        run_jobs(jobs, devices, notice, look)
     return request.made

@@ -22,9 +22,14 @@ _TERMINATED = 143  # 128 + SIGTERM, as shells report it
 
 
 def train_cell(
-    path: Path, settings: Mapping[str, Any], imports: Sequence[str], data: Path | None, threads: int
+    path: Path,
+    settings: Mapping[str, Any],
+    imports: Sequence[str],
+    data: Path | None,
+    threads: int,
+    device: str,
 ) -> int:
-    """Run the files of `imports`, train in `path`, or resume, and write down what came out.
+    """Run the files of `imports`, train in `path` on `device`, or resume, and write down what came out.
 
     Returns the status of the process.
     """
@@ -36,15 +41,16 @@ def train_cell(
         if cell.finished:
             return 0
         resumed = cell.run.checkpoint.exists()
-        status = _train(recipe_of_settings(dict(settings), path), path, data)
+        status = _train(recipe_of_settings(dict(settings), path), path, data, device)
         if status == 0:
             finish(cell, resumed=resumed)
         return status
 
 
-def _train(recipe: Recipe, out: Path, data: Path | None) -> int:
+def _train(recipe: Recipe, out: Path, data: Path | None, device: str) -> int:
     try:
-        run_recipe(recipe, out, data=data, console=Console(stderr=True, highlight=False))
+        console = Console(stderr=True, highlight=False)
+        run_recipe(recipe, out, data=data, device=device, console=console)
     except InputError as error:
         print(f"bitfactor: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,7 @@ def reproduce(
     small: bool = False,
     seeds: int | None = None,
     jobs: int | None = None,
+    devices: Sequence[str] = (),
     dry_run: bool = False,
     progress: bool = True,
 ) -> Reproduction | Plan:
@@ -117,8 +118,8 @@ def reproduce(
         The same rows with a small network, small data and few steps, where the paper's are out of reach.
     seeds
         Trainings of each row: 1, or 2 with `small`, if left out.
-    jobs
-        Trainings at a time, see `ablate`.
+    jobs, devices
+        Trainings at a time, and where, see `ablate`.
     dry_run
         Return the time and memory that it would take, and train nothing; needs no data.
 
@@ -156,6 +157,7 @@ def reproduce(
             scale=[method.scale],  # type: ignore[list-item]
             seeds=number,
             jobs=jobs,
+            devices=devices,
             progress=progress,
             learning_rate=[] if rate is None else [rate],
             **options,

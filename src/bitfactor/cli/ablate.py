@@ -50,7 +50,9 @@ class Arguments:
     real: bool = False
     """Train the full-precision baseline too, once for each seed."""
     jobs: int | None = None
-    """Trainings at a time; with a GPU 1, else as many as there are cores, with one thread each."""
+    """Trainings at a time on the CPU; as many as there are cores, with one thread each, if left out."""
+    devices: tuple[str, ...] = ()
+    """Where to train, a training at a time on each: cuda:0 cuda:1 ...; all GPUs if left out."""
     keep_checkpoints: bool = False
     """Keep the checkpoints of finished trainings; the exported networks are kept in any case."""
     json: bool = False
@@ -72,7 +74,17 @@ def main(arguments: Sequence[str]) -> int:
         return recipe_with("train", recipe, train.Arguments(Path(cell.name)), flags)[0]
 
     rates = rates_of(options.rates_from, grid)
-    study = Study(recipe, recipe_of, fixed, grid, rates, options.data, options.jobs, options.keep_checkpoints)
+    study = Study(
+        recipe,
+        recipe_of,
+        fixed,
+        grid,
+        rates,
+        options.data,
+        options.jobs,
+        options.devices,
+        options.keep_checkpoints,
+    )
     outcome = run_study(study, options.out)
     print_result(outcome, as_json=options.json)
     if outcome.interrupted:

@@ -31,7 +31,9 @@ class Arguments:
     seeds: int | None = None
     """Trainings of each row; 1, or 2 with --small, if left out."""
     jobs: int | None = None
-    """Trainings at a time; with a GPU 1, else as many as there are cores, with one thread each."""
+    """Trainings at a time on the CPU, as of `bitfactor ablate`."""
+    devices: tuple[str, ...] = ()
+    """Where to train, as of `bitfactor ablate`."""
     dry_run: bool = False
     """Say what time and memory it would take, and train nothing; needs no data."""
     json: bool = False
@@ -48,6 +50,7 @@ def main(arguments: Sequence[str]) -> None:
         small=options.small,
         seeds=options.seeds,
         jobs=options.jobs,
+        devices=options.devices,
         dry_run=options.dry_run,
     )
     print_result(result, as_json=options.json)

@@ -32,10 +32,10 @@ _PATIENCE = 60.0  # seconds that a process has to write its checkpoint, when it 
 
 @dataclass
 class Job:
-    """A cell and what has become of it: `call` trains it, `command` is what a user would type.
+    """A cell and what has become of it: `call` trains it on a device, `command` is what a user would type.
 
-    `call` returns the status of its process. The processes are forked from one that has imported the module
-    of `call`: a training starts at once.
+    `call` takes the name of the device and returns the status of its process. The processes are forked from
+    one that has imported the module of `call`: a training starts at once.
     """
 
     cell: Cell
@@ -45,13 +45,15 @@ class Job:
     epochs: int
     state: State = "waiting"
     process: BaseProcess | None = field(default=None, repr=False)
+    device: str = ""
 
-    def start(self) -> None:
+    def start(self, device: str) -> None:
         """Start the process. It is told to stop when this one ends."""
+        self.device = device
         self.directory.describe(self.cell, self.command)
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__, self.call.func.__module__])
-        self.process = context.Process(target=_run, args=(self.call, self.directory.output))
+        self.process = context.Process(target=_run, args=(partial(self.call, device), self.directory.output))
         self.process.start()
         self.state = "running"
 
@@ -88,27 +90,31 @@ def _end_with_parent() -> None:
 
 def run_jobs(
     jobs: Sequence[Job],
-    at_once: int,
+    devices: Sequence[str],
     notice: Callable[[Job], None],
     look: Callable[[], bool],
 ) -> None:
-    """Run the jobs that are waiting, `at_once` at a time, in their order.
+    """Run the jobs that are waiting in their order, one at a time on each of `devices`.
+
+    A device that stands there twice takes two.
 
     `notice` is told of each that has started or ended; `look` is called all the time, and stops the rest
     when it returns False. However this ends, no process is left running.
     """
     waiting = [job for job in jobs if job.state == "waiting"]
     running: list[Job] = []
+    free = list(devices)
     try:
         while (waiting or running) and look():
-            while waiting and len(running) < at_once:
+            while waiting and free:
                 job = waiting.pop(0)
-                job.start()
+                job.start(free.pop(0))
                 running.append(job)
                 notice(job)
             wait([job.process.sentinel for job in running if job.process], _PAUSE)
             for job in [job for job in running if job.look()]:
                 running.remove(job)
+                free.append(job.device)
                 notice(job)
     finally:
         _stop(running)

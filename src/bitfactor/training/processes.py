@@ -46,7 +46,8 @@ def noting_sigterm() -> Iterator[Request]:
 _PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
 
-def _expected_device(device: str) -> tuple[str, int | None]:
+def expect_device(device: str) -> tuple[str, int | None]:
+    """Return the kind and the number of a device; raises InputError if it is none of this machine's."""
     kind, colon, number = device.partition(":")
     known = kind in ("auto", "cpu", "cuda") and (not colon or (kind == "cuda" and number.isdigit()))
     if not known:
@@ -72,7 +73,7 @@ def launch(plan: Optimization, device: str = "auto") -> Fabric:
     InputError
         If a batch cannot be shared out equally, or there is no such device.
     """
-    kind, number = _expected_device(device)
+    kind, number = expect_device(device)
     world = int(os.environ.get("WORLD_SIZE", "1")) if torch.distributed.is_torchelastic_launched() else 1
     share = world * plan.grad_accum_steps
     if plan.batch_size % share:
