@@ -179,7 +179,7 @@ def command_flags():
             flags = tuple(flags_of(type(default), default))
         else:
             flags = tuple(flags_of(kind))
-        places = ["digits"] * sum(flag.positional for flag in flags)
+        places = [next(iter(choices_in(flag.annotation)), "digits") for flag in flags if flag.positional]
         required = [
             word for flag in flags if flag.required and not flag.positional for word in (flag.name, "x")
         ]

@@ -64,7 +64,8 @@ def mpii_hourglass() -> Recipe:
     From the paper: RMSprop from 2.5e-4 to 5e-6 in several drops, 120 epochs, no decay; rotation by up to 30
     degrees, scale 0.7 to 1.3, mirrored. The paper does not state the batch, the drops, the loss or which mean
     over keypoints its PCKh is. We chose 16 instances, five equal plateaus, cross-entropy per cell, and the
-    plain mean over 14 keypoints; the other two means are logged beside it.
+    plain mean over 14 keypoints, the other two means logged beside it; for the weight's sign the estimator
+    that did best elsewhere (docs/results/estimators.md).
     """
     return Recipe(
         name="mpii-hourglass",
@@ -73,7 +74,7 @@ def mpii_hourglass() -> Recipe:
         input_shape=(3, 256, 256),
         data=MpiiOptions(),
         task=PoseEstimation(),
-        binarization=Binarization(latent="holistic", scale="learned"),
+        binarization=Binarization(latent="holistic", scale="learned", weight_estimator="rms"),
         optimization=Optimization(
             epochs=120,
             batch_size=16,
