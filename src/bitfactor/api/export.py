@@ -21,7 +21,7 @@ _FORMATS: dict[str, Format] = {".safetensors": "bitfactor", ".onnx": "onnx"}
 
 
 def write_network(
-    source: Path, output: Path, *, format: Format | None = None, best: bool = False, real: Real = "float32"
+    run: Path, output: Path, *, format: Format | None = None, best: bool = False, real: Real = "float32"
 ) -> "ExportReport | OnnxReport":
     """Write the network of a run as a file, checked before it appears; for ONNX, that of a file as well.
 
@@ -41,14 +41,14 @@ def write_network(
         If the name contradicts the format, a package is not installed, or torch or ONNX Runtime does not give
         the same.
     """
-    _expect_possible(source, output, format, changed=best or real != "float32")
+    _expect_possible(run, output, format, changed=best or real != "float32")
     form = format or _FORMATS[output.suffix.lower()]
-    export = partial(export_run, Run(source), best=best, real=real)
+    export = partial(export_run, Run(run), best=best, real=real)
     if form == "bitfactor":
         return export(output)
     onnx = imported("bitfactor.exporter.onnx", f"bitfactor export --format {form}", "onnx")
     report: OnnxReport = onnx.export_onnx(
-        _model(source, export), output, "standard" if form == "onnx" else "qonnx"
+        _model(run, export), output, "standard" if form == "onnx" else "qonnx"
     )
     return report
 

@@ -1,10 +1,47 @@
-"""A score of joints as a table and as plain types; needs no torch."""
+"""Scores of joints, as tables and as plain types; needs no torch."""
 
 import math
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from bitfactor.pose.pck import MEANS, Score
-from bitfactor.result import text_table
+from bitfactor.pose.mpii import read_truth
+from bitfactor.pose.pck import MEANS, Score, pckh, score
+from bitfactor.pose.predictions import read_predictions
+from bitfactor.result import Result, text_table
+
+
+@dataclass(frozen=True)
+class PublishedScore(Result):
+    """PCKh of a file of predictions, of so many instances."""
+
+    predictions: Path
+    truth: Path
+    instances: int
+    score: Score
+
+    def to_dict(self) -> dict[str, Any]:
+        described = {"predictions": str(self.predictions), "truth": str(self.truth)}
+        return {**described, "instances": self.instances, **score_document(self.score)}
+
+    def __str__(self) -> str:
+        return (
+            f"{score_table(self.score)}\n"
+            f"{self.instances:,} instances; a joint counts as found within 0.5 (0.1) of the head's size"
+        )
+
+
+def score_files(predictions: Path, truth: Path) -> PublishedScore:
+    """Score predicted joints of MPII's validation set, as published, by PCKh.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, or they do not fit.
+    """
+    true, predicted = read_truth(truth), read_predictions(predictions)
+    found = score(predicted, true.keypoints, true.labelled, true.norm, pckh(), predictions)
+    return PublishedScore(predictions, truth, len(predicted), found)
 
 
 def score_table(found: Score) -> str:

@@ -8,14 +8,14 @@ import tyro
 
 from bitfactor.api.evaluate import evaluate
 from bitfactor.cli.arguments import Network, parse
-from bitfactor.cli.output import print_result
+from bitfactor.cli.output import call_and_print
 
 
 @dataclass(frozen=True)
 class Arguments:
     """Evaluate a run in torch, or an exported file in the runtime, on images that it was not trained with."""
 
-    path: tyro.conf.Positional[Network]
+    subject: tyro.conf.Positional[Network]
     """Directory of a run, exported file, or a network of `bitfactor zoo`."""
     data: Path | None = None
     """Directory of the images: with val/, or class directories alone, all of which are evaluated. A run
@@ -38,15 +38,4 @@ class Arguments:
 
 def main(arguments: Sequence[str]) -> None:
     """Print what the evaluation found."""
-    options = parse(Arguments, "evaluate", arguments)
-    found = evaluate(
-        options.path,
-        data=options.data,
-        limit=options.limit,
-        best=options.best,
-        flip=options.flip,
-        confusion=options.confusion,
-        page=options.page,
-        device=options.device,
-    )
-    print_result(found, as_json=options.json)
+    call_and_print(evaluate, parse(Arguments, "evaluate", arguments))

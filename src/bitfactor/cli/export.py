@@ -8,7 +8,7 @@ import tyro
 
 from bitfactor.api.export import Format, write_network
 from bitfactor.cli.arguments import Output, parse
-from bitfactor.cli.output import print_result
+from bitfactor.cli.output import call_and_print
 from bitfactor.exporter import Real
 
 
@@ -33,8 +33,4 @@ class Arguments:
 
 def main(arguments: Sequence[str]) -> None:
     """Export and print the report."""
-    options = parse(Arguments, "export", arguments)
-    report = write_network(
-        options.run, options.output, format=options.format, best=options.best, real=options.real
-    )
-    print_result(report, as_json=options.json)
+    call_and_print(write_network, parse(Arguments, "export", arguments))

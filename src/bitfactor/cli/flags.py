@@ -81,7 +81,7 @@ def flags_of(kind: Any, default: Any = MISSING) -> Iterator[Flag]:
         elif tyro.conf.Suppress not in marks:
             missing = field.default is MISSING and field.default_factory is MISSING
             yield _flag(
-                field.name, annotation, marks, value, missing if value is MISSING else _is_open(value)
+                field.name, annotation, marks, value, missing if value is MISSING else value is tyro.MISSING
             )
 
 
@@ -92,10 +92,6 @@ def _flag(name: str, annotation: Any, marks: Sequence[Any], value: Any, required
     if tyro.conf.Positional in marks:
         return Flag(name, annotation, required, positional=True)
     return Flag(f"--{name}", annotation, required, aliases=aliases)
-
-
-def _is_open(value: Any) -> bool:
-    return value is tyro.MISSING
 
 
 def _unwrapped(annotation: Any) -> tuple[Any, tuple[Any, ...]]:

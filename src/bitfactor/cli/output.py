@@ -1,7 +1,8 @@
 """What every command prints with: tables for people, JSON for programs, progress on stderr."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -37,6 +38,12 @@ def print_result(result: Printable, *, as_json: bool) -> None:
         print_json(result.to_dict())
     else:
         print(result)
+
+
+def call_and_print(function: Callable[..., Printable], options: Any) -> None:
+    """Call a library function with a command's options, which are its arguments, and print the result."""
+    values = {field.name: getattr(options, field.name) for field in fields(options) if field.name != "json"}
+    print_result(function(**values), as_json=options.json)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:

@@ -6,12 +6,9 @@ from pathlib import Path
 
 import tyro
 
-from bitfactor.api.scores import score_document, score_table
+from bitfactor.api.scores import score_files
 from bitfactor.cli.arguments import parse
-from bitfactor.cli.output import print_json
-from bitfactor.pose.mpii import read_truth
-from bitfactor.pose.pck import pckh, score
-from bitfactor.pose.predictions import read_predictions
+from bitfactor.cli.output import call_and_print
 
 
 @dataclass(frozen=True)
@@ -29,13 +26,4 @@ class Arguments:
 
 def main(arguments: Sequence[str]) -> None:
     """Print the fraction of joints found, per group of joints and over all."""
-    options = parse(Arguments, "pckh", arguments)
-    truth = read_truth(options.truth)
-    predicted = read_predictions(options.predictions)
-    found = score(predicted, truth.keypoints, truth.labelled, truth.norm, pckh(), options.predictions)
-    if options.json:
-        described = {"predictions": str(options.predictions), "truth": str(options.truth)}
-        print_json({**described, "instances": len(predicted), **score_document(found)})
-        return
-    print(score_table(found))
-    print(f"{len(predicted):,} instances; a joint counts as found within 0.5 (0.1) of the head's size")
+    call_and_print(score_files, parse(Arguments, "pckh", arguments))

@@ -8,7 +8,7 @@ import tyro
 
 from bitfactor.api.report import Format, report
 from bitfactor.cli.arguments import OptionalOutput, parse
-from bitfactor.cli.output import print_result
+from bitfactor.cli.output import call_and_print
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,4 @@ class Arguments:
 
 def main(arguments: Sequence[str]) -> None:
     """Write the page."""
-    options = parse(Arguments, "report", arguments)
-    written = report(options.directory, options.output, format=options.format, data=options.data)
-    print_result(written, as_json=options.json)
+    call_and_print(report, parse(Arguments, "report", arguments))

@@ -8,7 +8,7 @@ import tyro
 
 from bitfactor.api.reproduce import reproduce
 from bitfactor.cli.arguments import parse
-from bitfactor.cli.output import print_result
+from bitfactor.cli.output import call_and_print
 from bitfactor.study.paper import Exhibit
 
 
@@ -42,15 +42,4 @@ class Arguments:
 
 def main(arguments: Sequence[str]) -> None:
     """Print the table, or what it would take."""
-    options = parse(Arguments, "reproduce", arguments)
-    result = reproduce(
-        options.exhibit,
-        out=options.out,
-        data=options.data,
-        small=options.small,
-        seeds=options.seeds,
-        jobs=options.jobs,
-        devices=options.devices,
-        dry_run=options.dry_run,
-    )
-    print_result(result, as_json=options.json)
+    call_and_print(reproduce, parse(Arguments, "reproduce", arguments))
