@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from bitfactor.api.ablate import ablate
 from bitfactor.api.network import network_at
 from bitfactor.api.pose_page import examples
@@ -137,7 +139,10 @@ def reproduce(
     number = seeds or (2 if small else 1)
     recipes = {method.name: _recipe(setting, method, small=small) for method in shown.methods}
     if dry_run:
-        costs = {name: estimate(recipe, setting.images) for name, recipe in recipes.items()}
+        costs, status = {}, Console(stderr=True, highlight=False, quiet=not progress)
+        for name, recipe in recipes.items():
+            status.print(f"timing {name}")
+            costs[name] = estimate(recipe, setting.images)
         return Plan(exhibit, number, costs)
     place, images = Path(out), None if data is None else Path(data)
     _expect_same(place, {"recipe": setting.recipe, "small": small})
