@@ -1,6 +1,5 @@
 """A table or figure of the paper from the studies of its rows, as a document."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -214,10 +213,17 @@ def _facts(setting: Setting, found: Sequence[Found]) -> list[tuple[str, str]]:
     return [
         ("recipe", setting.recipe),
         ("data", setting.data),
-        ("options", shlex.join(f"{name}={value}" for name, value in setting.options.items()) or "its own"),
+        ("options", " ".join(_flag(*option) for option in setting.options.items()) or "its own"),
         ("seeds", ", ".join(map(str, design.seeds))),
         ("trainings", f"{len(finished)}, {minutes:.0f} minutes by the clock, summed"),
         ("machine", ", ".join(map(str, hosts))),
         ("versions", ", ".join(f"{name} {version}" for name, version in design.versions.items())),
         ("revision", design.revision or "unknown"),
     ]
+
+
+def _flag(name: str, value: object) -> str:
+    flag = f"--{name.replace('_', '-')}"
+    if value is True:
+        return flag
+    return f"{flag} {' '.join(map(str, value)) if isinstance(value, tuple) else value}"
