@@ -92,6 +92,12 @@ def test_missing_data_stop_at_once(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_no_seeds_are_no_reproduction(tmp_path, dry_run):
+    with pytest.raises(InputError, match="seeds: expected 1 or more, found 0"):
+        bitfactor.reproduce("table2", out=tmp_path / "out", seeds=0, dry_run=dry_run)
+
+
 def test_another_directory_is_left_alone(digits, tmp_path):
     (tmp_path / "mine.txt").touch()
     with pytest.raises(InputError, match="expected a new directory, or one of an earlier `reproduce`"):

@@ -136,7 +136,9 @@ def reproduce(
     """
     shown = EXHIBITS[exhibit]
     setting = shown.experiment.small if small else shown.experiment.paper
-    number = seeds or (2 if small else 1)
+    number = (2 if small else 1) if seeds is None else seeds
+    if number < 1:
+        raise InputError("seeds", expected="1 or more", found=str(seeds), fix="change it, or leave it out")
     recipes = {method.name: _recipe(setting, method, small=small) for method in shown.methods}
     if dry_run:
         costs, status = {}, Console(stderr=True, highlight=False, quiet=not progress)
