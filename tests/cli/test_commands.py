@@ -31,7 +31,7 @@ def call(capsys):
 
 @pytest.fixture
 def digit(tmp_path):
-    """A held-out digit as an image of another size, and its class."""
+    """A test digit as an image of another size, and its class."""
     digits = Digits.load()
     pixels = digits.test[0][0, 0].numpy() * digits.input_spec.std[0] + digits.input_spec.mean[0]
     image = cv2.resize((pixels * 255).round().astype(np.uint8), (64, 64), interpolation=cv2.INTER_NEAREST)

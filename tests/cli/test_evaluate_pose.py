@@ -20,7 +20,7 @@ SMALL = ["--size", "32", "--channels", "8", "--depth", "1", "--batch-size", "4",
 
 @pytest.fixture(scope="session")
 def instances(tmp_path_factory):
-    """Twenty images of noise in the layout of LSP extended, ten of them held out."""
+    """Twenty images of noise in the layout of LSP extended, ten of them the test set."""
     directory, rng = tmp_path_factory.mktemp("lsp"), np.random.default_rng(0)
     (directory / "images").mkdir()
     for i in range(20):

@@ -40,7 +40,7 @@ def cifar(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Three classes of twelve JPEGs each, some of which are held out."""
+    """Three classes of twelve JPEGs each, some of which are the test set."""
     place = tmp_path_factory.mktemp("folder")
     for label, name in enumerate(("blue", "red", "green")):
         (place / name).mkdir()

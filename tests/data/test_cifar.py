@@ -79,7 +79,7 @@ def test_an_epoch_has_each_image_once_and_others_differ(cifar):
     assert not torch.equal(epochs[0], epochs[2])
 
 
-def test_held_out_images_are_normalised_and_in_order(cifar):
+def test_test_set_images_are_normalised_and_in_order(cifar):
     data = Cifar10.load(cifar()[0])
     inputs = torch.cat([x for x, _ in data.test_batches(17)])
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (data.layout.mean, data.layout.std))

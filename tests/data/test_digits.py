@@ -6,7 +6,7 @@ from bitfactor.data.digits import augment
 DIGITS = Digits.load()
 
 
-def test_one_fifth_is_held_out_with_every_class():
+def test_one_fifth_is_test_set_with_every_class():
     assert [len(part[1]) for part in (DIGITS.train, DIGITS.test)] == [1437, 360]
     assert DIGITS.test[1].bincount().min() >= 34
 

@@ -38,7 +38,7 @@ def test_train_and_val(folder):
     assert set(labels.tolist()) <= {0, 1}
 
 
-def test_held_out_images_are_what_predict_would_see(folder):
+def test_test_set_images_are_what_predict_would_see(folder):
     data = load(folder)
     inputs = torch.cat([x for x, _ in data.test_batches(4)])
     expected = [prepare(read_image(folder / name, 3), data.input_spec) for name in names(data.test)]
@@ -196,14 +196,14 @@ def test_an_empty_class_is_an_error(folder):
         load(folder)
 
 
-def test_a_class_without_held_out_images_is_fine(folder):
+def test_a_class_without_test_set_images_is_fine(folder):
     shutil.rmtree(folder / "val" / "dog")
     data = load(folder)
     assert data.labels == ("cat", "dog")
     assert data.test.classes.tolist() == [0, 0, 0]
 
 
-def test_held_out_images_of_an_unknown_class(folder):
+def test_test_set_images_of_an_unknown_class(folder):
     (folder / "val" / "cat").rename(folder / "val" / "mouse")
     with pytest.raises(InputError, match=r"val: .*found the class mouse"):
         load(folder)

@@ -84,7 +84,7 @@ def test_nobody_with_a_label(directory):
 
 
 def test_real_images(real_data, tmp_path):
-    """The last 1,000 are held out; most keypoints lie inside their crop, also when it is moved."""
+    """The last 1,000 are the test set; most keypoints lie inside their crop, also when it is moved."""
     with np.load(real_data / "lspet.npz") as pack:
         data, offsets, keypoints = pack["data"], pack["offsets"], pack["joints"]
     (tmp_path / "images").mkdir()

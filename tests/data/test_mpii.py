@@ -1,4 +1,4 @@
-"""Where MPII's annotations are looked for, and who is held out. (Their forms: tests/pose/test_mpii.py.)"""
+"""Where MPII's annotations are looked for, and who is in the test set. (Forms: tests/pose/test_mpii.py.)"""
 
 import json
 

@@ -245,7 +245,7 @@ def test_processes_share_a_batch(data):
         assert torch.equal(part[1]["heatmaps"], whole[1]["heatmaps"][rank::3])
 
 
-def test_held_out_instances_come_once_and_in_order(data):
+def test_test_set_instances_come_once_and_in_order(data):
     whole = torch.cat([target["keypoints"] for _, target in data.test_batches(4)])
     assert len(whole) == len(data.test)
     shares = [torch.cat([t["keypoints"] for _, t in data.test_batches(4, rank, 2)]) for rank in range(2)]

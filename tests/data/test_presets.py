@@ -38,7 +38,7 @@ def test_paper_is_a_part_of_the_whole_resized(smooth):
     assert len(tops) > 8
 
 
-def test_paper_in_the_middle_is_what_is_held_out(smooth):
+def test_paper_in_the_middle_is_what_is_test_set(smooth):
     image, spec = smooth(4, 375, 500), input_spec(224, "paper")
     view = VIEWS["paper"](image, spec, np.full(DRAWS, 0.5))
     mean, std = (np.array(values, np.float32).reshape(3, 1, 1) for values in (spec.mean, spec.std))

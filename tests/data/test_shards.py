@@ -95,7 +95,7 @@ def test_an_epoch_can_be_entered_anywhere(shards, load, workers):
         same(whole[start:], data.train_batches(4, 3, 5, start=start))
 
 
-def test_limit_and_held_out_shards(shards, load):
+def test_limit_and_test_set_shards(shards, load):
     directory = shards()
     data = load(directory, limit=9)
     assert (len(data.train), len(data.test)) == (9, 7)

@@ -59,20 +59,20 @@ def test_names_as_character_codes(tmp_path, instances, writers):
 def test_instances_are_recognised_by_their_keypoints(tmp_path, instances, writers, ending):
     """Whichever form they are read from, in any order, and also where a few keypoints differ."""
     rows = np.random.default_rng(1).permutation(len(instances.images))[:7]
-    held_out = instances.take(rows)
-    held_out.keypoints[2, :4] += 100
+    test_set = instances.take(rows)
+    test_set.keypoints[2, :4] += 100
     writers[ending](tmp_path / f"instances.{ending}", instances)
-    writers["truth"](tmp_path / "truth.mat", held_out)
+    writers["truth"](tmp_path / "truth.mat", test_set)
     all_instances, truth = read(tmp_path / f"instances.{ending}"), read_truth(tmp_path / "truth.mat")
     assert find(all_instances, truth).tolist() == rows.tolist()
     scored = corrected(all_instances, truth)
     np.testing.assert_allclose((scored.keypoints + 1)[scored.labelled], truth.keypoints[truth.labelled])
     np.testing.assert_allclose(scored.centre, all_instances.centre[rows])
-    np.testing.assert_allclose(scored.norm, held_out.norm)
+    np.testing.assert_allclose(scored.norm, test_set.norm)
 
 
 def test_the_official_file_needs_the_split(tmp_path, instances, writers):
-    """It names nobody held out; who is not held out and far from others is trained on."""
+    """It names nobody in the test set; who is not in it and far from others is trained on."""
     writers["mat"](tmp_path / "mpii_human_pose_v1_u12_1.mat", instances, crowded=(3, 5, 19))
     with pytest.raises(InputError, match="beside mpii_human_pose_v1_u12_1"):
         read_mpii(tmp_path)
@@ -84,7 +84,7 @@ def test_the_official_file_needs_the_split(tmp_path, instances, writers):
 
 
 @pytest.mark.parametrize("ending", ["json", "h5"])
-def test_all_forms_give_the_same_held_out_instances(tmp_path, instances, writers, ending):
+def test_all_forms_give_the_same_test_set_instances(tmp_path, instances, writers, ending):
     for name, rows in (("train", np.arange(14)), ("valid", np.arange(14, 20))):
         writers[ending](tmp_path / f"{name}.{ending}", instances.take(rows))
     writers["truth"](tmp_path / "gt_valid.mat", instances.take(np.arange(14, 20)))
@@ -98,9 +98,9 @@ def test_all_forms_give_the_same_held_out_instances(tmp_path, instances, writers
 def test_a_stranger_is_not_recognised(tmp_path, instances, writers):
     """Not even one with some keypoints at the same place as somebody's."""
     writers["json"](tmp_path / "instances.json", instances.take(np.arange(10)))
-    held_out = instances.take(np.arange(8, 12))
-    held_out.keypoints[3, :6] = instances.keypoints[0, :6]
-    writers["truth"](tmp_path / "truth.mat", held_out)
+    test_set = instances.take(np.arange(8, 12))
+    test_set.keypoints[3, :6] = instances.keypoints[0, :6]
+    writers["truth"](tmp_path / "truth.mat", test_set)
     found = find(read(tmp_path / "instances.json"), read_truth(tmp_path / "truth.mat"))
     assert found.tolist() == [8, 9, -1, -1]
 

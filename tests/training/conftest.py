@@ -10,7 +10,7 @@ from bitfactor.format import InputSpec
 from bitfactor.models import ResNet
 from bitfactor.training import Classification, Optimization, Recipe
 
-PICTURES, CLASSES = 48, 3
+IMAGES, CLASSES = 48, 3
 SPEC = InputSpec((8, 8), (8, 8), (0.0,), (1.0,))
 
 
@@ -31,14 +31,14 @@ class Toy:
         return inputs, target
 
     def identity(self):
-        return {"train": PICTURES, "test": 30, "fingerprint": "toy"}
+        return {"train": IMAGES, "test": 30, "fingerprint": "toy"}
 
     def steps(self, batch_size):
-        return PICTURES // batch_size
+        return IMAGES // batch_size
 
     def train_batches(self, batch_size, seed, epoch, start=0, rank=0, world=1):
-        inputs, target = self.images(0, PICTURES)
-        order = torch.randperm(PICTURES, generator=torch.Generator().manual_seed(1000 * seed + epoch))
+        inputs, target = self.images(0, IMAGES)
+        order = torch.randperm(IMAGES, generator=torch.Generator().manual_seed(1000 * seed + epoch))
         for step in range(start, self.steps(batch_size)):
             chosen = order[step * batch_size : (step + 1) * batch_size][rank::world]
             broken = float("nan") if step == self.spoiled else 0.0

@@ -32,7 +32,7 @@ from bitfactor.runtime.prediction import (
 )
 from bitfactor.zoo import locate
 
-PICTURES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff"))
+IMAGES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff"))
 VIDEOS = frozenset((".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg"))
 _WRITABLE_VIDEOS = frozenset((".mp4", ".avi"))
 
@@ -62,7 +62,7 @@ def sources_of(paths: Sequence[Any]) -> list[Any]:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    known = PICTURES | VIDEOS
+    known = IMAGES | VIDEOS
     sources = sorted(p for p in folder.rglob("*") if p.suffix.lower() in known and _is_shown(p, folder))
     if not sources:
         raise InputError(
@@ -90,7 +90,7 @@ def targets_of(sources: Sequence[Any], output: Path) -> list[Path]:
     InputError
         If two would be the same file, one would replace a source, or `output` is a file for several.
     """
-    if output.suffix.lower() in PICTURES | VIDEOS and not output.is_dir():
+    if output.suffix.lower() in IMAGES | VIDEOS and not output.is_dir():
         targets = [_single(sources, output)]
     else:
         targets = [output / _name(source, i) for i, source in enumerate(sources)]
@@ -108,7 +108,7 @@ def targets_of(sources: Sequence[Any], output: Path) -> list[Path]:
 def _single(sources: Sequence[Any], output: Path) -> Path:
     if len(sources) > 1:
         raise _bad(output, f"a folder for {len(sources)} images", "the name of a file", "name a folder")
-    kinds = _WRITABLE_VIDEOS if is_video(sources[0]) else PICTURES
+    kinds = _WRITABLE_VIDEOS if is_video(sources[0]) else IMAGES
     if output.suffix.lower() not in kinds:
         raise _bad(output, f"a name that ends in {', '.join(sorted(kinds))}", output.name, "rename it")
     return output
@@ -117,7 +117,7 @@ def _single(sources: Sequence[Any], output: Path) -> Path:
 def _name(source: Any, number: int) -> str:
     if not isinstance(source, Path):
         return f"{number}.png"
-    written, otherwise = (_WRITABLE_VIDEOS, ".mp4") if is_video(source) else (PICTURES, ".png")
+    written, otherwise = (_WRITABLE_VIDEOS, ".mp4") if is_video(source) else (IMAGES, ".png")
     return source.name if source.suffix.lower() in written else f"{source.stem}{otherwise}"
 
 
