@@ -1,8 +1,10 @@
+import json
 import shutil
 
 import cv2
 import numpy as np
 import pytest
+import scipy.io
 
 from bitfactor.data import Cifar10, Cifar100
 from bitfactor.data.check import check_data
@@ -102,6 +104,97 @@ def test_shards(shards, monkeypatch, tmp_path):
     assert ["train-2.tar" in problem for problem in findings.problems["unusable shards"]] == [True]
     assert len(findings.notes["images that are there twice"]) == 7
     assert len(findings.notes["names that stand in train more than once"]) == 7
+
+
+@pytest.fixture
+def mpii(tmp_path, jpeg):
+    """Write HRNet's layout: people by the images that show them -> the directory."""
+
+    def write(train, test):
+        (tmp_path / "images").mkdir(exist_ok=True)
+        (tmp_path / "annot").mkdir(exist_ok=True)
+        for name, images in (("train", train), ("valid", test)):
+            people = [
+                {
+                    "image": f"{image}.jpg",
+                    "center": [32, 24],
+                    "scale": 0.2,
+                    "joints": np.random.default_rng(image).uniform(5, 40, (16, 2)).tolist(),
+                    "joints_vis": [1] * 16,
+                }
+                for image in images
+            ]
+            (tmp_path / "annot" / f"{name}.json").write_text(json.dumps(people))
+            for image in images:
+                (tmp_path / "images" / f"{image}.jpg").write_bytes(jpeg(image))
+        return tmp_path
+
+    return write
+
+
+def test_mpii(mpii):
+    findings = look(mpii([0, 0, 1, 2], [3, 4]))
+    assert findings.layout == "MPII"
+    assert (findings.images, findings.instances) == ({"train": 3, "test": 2}, {"train": 4, "test": 2})
+    assert findings.problems == findings.notes == {}
+    assert "instances, train" in str(findings)
+    assert "classes" not in str(findings)
+
+
+def test_everything_that_can_be_wrong_with_mpii(mpii, jpeg):
+    directory = mpii([0, 0, 1, 2, 9], [2, 3, 4, 5])
+    images = directory / "images"
+    (images / "1.jpg").unlink()
+    (images / "4.jpg").write_bytes(jpeg(4)[:-300])
+    (images / "5.jpg").write_bytes(jpeg(0))
+    (images / "9.jpg").write_bytes(jpeg(9, 20, 64))
+    findings = look(directory)
+    assert findings.images == {"train": 3, "test": 3}
+    assert findings.problems.keys() == {
+        "images that are missing",
+        "corrupt images",
+        "training images in the test set",
+    }
+    assert "1.jpg" in findings.problems["images that are missing"][0]
+    assert "4.jpg" in findings.problems["corrupt images"][0]
+    assert findings.notes["images that show instances of both parts"] == [str(images / "2.jpg")]
+    ((outside),) = findings.notes["labelled keypoints outside of their image"]
+    assert outside.startswith(f"train 4, in {images / '9.jpg'}: ")
+    (directory / "annot" / "valid.json").write_text("[{}]")
+    assert "valid.json" in look(directory).problems["unusable annotations"][0]
+    (directory / "annot" / "valid.json").unlink()
+    assert "train.json and valid.json" in look(directory).problems["unusable annotations"][0]
+
+
+def test_leeds_sports_pose(tmp_path, jpeg):
+    keypoints = np.random.default_rng(0).uniform(2, 40, (4, 14, 2))
+    labelled = np.ones((4, 14, 1))
+    labelled[1, 1:] = labelled[3, 3] = 0
+    table = np.concatenate([keypoints, labelled], 2).transpose(1, 2, 0)
+    scipy.io.savemat(tmp_path / "joints.mat", {"joints": table})
+    (tmp_path / "images").mkdir()
+    for i in range(1, 5):
+        (tmp_path / "images" / f"im0000{i}.jpg").write_bytes(jpeg(i))
+    findings = look(tmp_path)
+    assert (findings.layout, findings.instances) == ("Leeds Sports Pose", {"train": 2, "test": 2})
+    assert findings.problems == {}
+    assert [notes[0].split(",")[0] for notes in findings.notes.values()] == ["train 1", "test 1"]
+
+
+def test_keypoints_of_coco(tmp_path, jpeg):
+    (tmp_path / "images").mkdir()
+    for part in ("train", "val"):
+        (tmp_path / "images" / f"{part}.jpg").write_bytes(jpeg(len(part)))
+        person = {"image_id": 1, "bbox": [0, 0, 40, 40], "keypoints": [20, 20, 2] * 17, "iscrowd": 0}
+        content = {
+            "images": [{"id": 1, "file_name": f"{part}.jpg"}],
+            "annotations": [person],
+            "categories": [],
+        }
+        (tmp_path / f"{part}.json").write_text(json.dumps(content))
+    findings = look(tmp_path)
+    assert (findings.layout, findings.images) == ("COCO keypoints", {"train": 1, "test": 1})
+    assert findings.problems == findings.notes == {}
 
 
 @pytest.mark.parametrize("content", [None, "a.jpg", "only/a.jpg", "a/1.txt"])

@@ -4,7 +4,7 @@ import scipy.io
 import torch
 
 from bitfactor.data import Lsp
-from bitfactor.data.lsp import read_lsp
+from bitfactor.data.annotations import read_lsp
 from bitfactor.errors import InputError
 
 JOINTS = np.random.default_rng(0).uniform(10, 90, (6, 14, 2))

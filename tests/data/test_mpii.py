@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from bitfactor.data.mpii import read_mpii
+from bitfactor.data.annotations import read_mpii
 from bitfactor.errors import InputError
 
 JOINTS = np.random.default_rng(0).uniform(10, 300, (12, 16, 2)).round()

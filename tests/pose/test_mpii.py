@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from bitfactor.data.mpii import read_mpii
+from bitfactor.data.annotations import read_mpii
 from bitfactor.errors import InputError
 from bitfactor.images import read_image
 from bitfactor.pose import crop_matrix, transform, warp

@@ -17,7 +17,7 @@ class Arguments:
     """Read all of a data set and list what is wrong with it; the exit status is 1 if anything is."""
 
     directory: tyro.conf.Positional[Path]
-    """Directory of CIFAR batches, of images in class directories, or of a shards.json."""
+    """Directory of CIFAR batches, of a shards.json, of class directories, or of LSP, MPII or COCO."""
     json: bool = False
     """Print all findings as JSON."""
 

@@ -4,19 +4,15 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bitfactor.checks import checked
+from bitfactor.data.annotations import MARGIN, lsp_parts, read_lsp
 from bitfactor.data.crops import PAPER, Images, Movement
 from bitfactor.data.pose import PoseData, evaluation_part, expect_loadable, instances_name
 from bitfactor.data.split import Holdout
 from bitfactor.errors import InputError
 from bitfactor.pose import LSP
-from bitfactor.pose.files import need, read_mat
 from bitfactor.pose.instances import Instances
-
-MARGIN = 1.5  # side of the crop / extent of the keypoints
-_HELD_OUT = 1000
 
 
 class Lsp(PoseData):
@@ -82,8 +78,7 @@ class Lsp(PoseData):
         if not 0 < margin < np.inf:
             raise InputError("--margin", expected="a number above 0", found=str(margin), fix="change it")
         instances = read_lsp(directory, margin)
-        kept = max(len(instances) - _HELD_OUT, len(instances) // 2)
-        parts = evaluation_part(instances.take(slice(kept)), instances.take(slice(kept, None)), holdout)
+        parts = evaluation_part(*lsp_parts(instances), holdout)
         train, test = (_boxed(part).take(slice(limit)).check(directory) for part in parts)
         return cls(
             train,
@@ -98,66 +93,6 @@ class Lsp(PoseData):
         )
 
 
-def read_lsp(directory: Path | None, margin: float = MARGIN) -> Instances:
-    """Read everybody in a directory of LSP or its extension, in the order of the images' numbers.
-
-    Where fewer than two keypoints are labelled, the side of the box is 0.
-
-    Raises
-    ------
-    InputError
-        If a file is missing or does not fit the others.
-    """
-    if directory is None:
-        raise InputError(
-            "--data",
-            expected="the directory of LSP or LSP extended, with joints.mat and images/",
-            found="none",
-            fix="see http://sam.johnson.io/research/lspet.html for the files",
-        )
-    path = directory / "joints.mat"
-    keypoints, labelled = _keypoints(path)
-    images = tuple(sorted((directory / "images").glob("im*.jpg")))
-    if len(images) != len(keypoints):
-        raise InputError(
-            directory / "images",
-            expected=f"{len(keypoints)} images im*.jpg, as joints.mat has instances",
-            found=str(len(images)),
-            fix="unpack the archive again",
-        )
-    low = keypoints.min(1, where=labelled[..., None], initial=np.inf)
-    high = keypoints.max(1, where=labelled[..., None], initial=-np.inf)
-    low[~labelled.any(1)] = high[~labelled.any(1)] = 0
-    shoulder, hip = LSP.keypoints.index("right_shoulder"), LSP.keypoints.index("left_hip")
-    torso = np.linalg.norm(keypoints[:, shoulder] - keypoints[:, hip], axis=1)
-    return Instances(
-        images,
-        centre=(low + high) / 2,
-        side=margin * (high - low).max(1),
-        keypoints=keypoints,
-        labelled=labelled,
-        norm=np.where(labelled[:, shoulder] & labelled[:, hip], torso, np.nan),
-    )
-
-
 def _boxed(instances: Instances) -> Instances:
     """Leave out those with fewer than two labelled keypoints, around whom there is no box."""
     return instances.take(np.flatnonzero(instances.side > 0))
-
-
-def _keypoints(path: Path) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return keypoints (N, 14, 2) and which are labelled, (N, 14)."""
-    (table,) = need(read_mat(path), ("joints",), path)
-    table = np.asarray(table)
-    if table.shape[:2] == (14, 3) and table.ndim == 3:  # the extension
-        rows = table.transpose(2, 0, 1).astype(np.float64)
-        return rows[..., :2], rows[..., 2] == 1
-    if table.shape[:2] == (3, 14) and table.ndim == 3:  # LSP
-        rows = table.transpose(2, 1, 0).astype(np.float64)
-        return rows[..., :2], np.ones(rows.shape[:2], bool)
-    raise InputError(
-        path,
-        expected="joints of shape (14, 3, N) or (3, 14, N)",
-        found=f"shape {table.shape}",
-        fix="give joints.mat as its authors distribute it",
-    )

@@ -1,0 +1,164 @@
+"""What there is in a directory of images and what is wrong with it; every image is decoded once."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.data.decoding import jpeg_frame
+from bitfactor.data.files import Store
+from bitfactor.data.workers import in_threads
+from bitfactor.errors import InputError
+from bitfactor.images import decode_image
+from bitfactor.result import Result, text_table
+
+_SHOWN = 10
+
+
+@dataclass
+class Findings(Result):
+    """What there is and what is wrong with it.
+
+    `problems` and `notes` map a kind to what is concerned: problems want repair before a run, notes are
+    good to know. `sizes` are least, median and greatest height and width in pixels. `classes` is 0 where
+    there are `instances` with keypoints instead.
+    """
+
+    layout: str
+    classes: int = 0
+    images: dict[str, int] = field(default_factory=dict)
+    instances: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    modes: dict[str, int] = field(default_factory=dict)
+    problems: dict[str, list[str]] = field(default_factory=dict)
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    directory: str = ""
+
+    def problem(self, kind: str, what: str) -> None:
+        """Add a problem."""
+        self.problems.setdefault(kind, []).append(what)
+
+    def note(self, kind: str, what: str) -> None:
+        """Add a note."""
+        self.notes.setdefault(kind, []).append(what)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        rows = [("layout", self.layout)] + [("classes", str(self.classes))] * bool(self.classes)
+        for kind, counts in (("images", self.images), ("instances", self.instances)):
+            rows += [(f"{kind}, {part}", f"{count:,}") for part, count in counts.items()]
+        rows += [
+            (side, f"{low} to {high}, median {middle}") for side, (low, middle, high) in self.sizes.items()
+        ]
+        rows += [(mode, f"{count:,}") for mode, count in self.modes.items()]
+        lines = [text_table((self.directory, ""), rows)]
+        for title, kinds in (("problem", self.problems), ("note", self.notes)):
+            for kind, concerned in kinds.items():
+                lines += ["", f"{title}: {kind} ({len(concerned)})"]
+                lines += [f"  {what}" for what in concerned[:_SHOWN]]
+                if len(concerned) > _SHOWN:
+                    lines.append(f"  ... and {len(concerned) - _SHOWN} more; --json lists all")
+        return "\n".join(lines if self.problems else [*lines, "", "no problems"])
+
+
+Advance = Callable[[int, int], None]
+"""Told how many images were looked at, and of how many."""
+
+_CHUNK = 32
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An image, or why it is none."""
+
+    name: str
+    label: int = 0
+    size: tuple[int, int] = (0, 0)
+    mode: str = ""
+    digest: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class _Look:
+    """Decodes the images of a chunk."""
+
+    store: Store
+
+    def __call__(self, number: int, out: NDArray[Any]) -> list[Seen]:
+        chunk = range(number * _CHUNK, min((number + 1) * _CHUNK, len(self.store)))
+        return [self._seen(index) for index in chunk]
+
+    def _seen(self, index: int) -> Seen:
+        name = self.store.name(index)
+        try:
+            data, label = self.store.read(index)
+            image = decode_image(data, 3, name)
+        except (OSError, InputError) as error:
+            return Seen(name, error=str(error))
+        digest = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
+        return Seen(name, label, image.shape[:2], _mode(data), digest)
+
+
+def _mode(data: bytes) -> str:
+    if (frame := jpeg_frame(data)) is not None:
+        return {1: "grey", 3: "RGB", 4: "CMYK"}.get(frame[2], f"{frame[2]} channels")
+    stored = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    if stored is None:
+        return "RGB"
+    channels = stored.shape[2] if stored.ndim == 3 else 1
+    mode = {1: "grey", 3: "RGB", 4: "RGB with transparency"}.get(channels, f"{channels} channels")
+    return mode if stored.dtype == np.uint8 else f"{mode}, {8 * stored.dtype.itemsize} bit"
+
+
+def inspect(
+    parts: Mapping[str, Store],
+    labels: tuple[str, ...],
+    findings: Findings,
+    advance: Advance,
+    looked: Callable[[Seen], None] = lambda seen: None,
+) -> None:
+    """Decode every image of every part and add what was found; `looked` is told of each that is sound."""
+    total, sizes, modes = sum(map(len, parts.values())), list[tuple[int, int]](), Counter[str]()
+    first: dict[int, tuple[str, Seen]] = {}  # by digest
+    done = 0
+    for part, store in parts.items():
+        findings.images[part] = len(store)
+        chunks = range(-(-len(store) // _CHUNK))
+        for _, chunk in in_threads(_Look(store), chunks, (0,), np.uint8):
+            for seen in chunk:
+                if seen.error:
+                    findings.problem("corrupt images", seen.error)
+                    continue
+                looked(seen)
+                sizes.append(seen.size)
+                modes[seen.mode] += 1
+                _compare(first.setdefault(seen.digest, (part, seen)), (part, seen), labels, findings)
+            done += len(chunk)
+            advance(done, total)
+    findings.modes = dict(modes.most_common())
+    if sizes:
+        lows, middles, highs = (f(sizes, axis=0).astype(int).tolist() for f in (np.min, np.median, np.max))
+        findings.sizes = dict(zip(("height", "width"), zip(lows, middles, highs, strict=True), strict=True))
+
+
+def _compare(
+    one: tuple[str, Seen], other: tuple[str, Seen], labels: tuple[str, ...], findings: Findings
+) -> None:
+    (part, a), (other_part, b) = one, other
+    if a is b:
+        return
+    if a.label != b.label:
+        where = f"{a.name} ({labels[a.label]}), {b.name} ({labels[b.label]})"
+        findings.problem("one image in two classes", where)
+    elif part != other_part:
+        findings.problem("training images in the test set", f"{a.name}, {b.name}")
+    else:
+        findings.note("images that are there twice", f"{a.name}, {b.name}")
