@@ -10,7 +10,9 @@ import time
 import pytest
 import torch
 
+from bitfactor.errors import InputError
 from bitfactor.training import Run
+from bitfactor.training.processes import expect_devices, visible
 
 STEPS, COMPARED = 40, 20
 FLAGS = ["--epochs", str(STEPS), "--limit", "32", "--batch-size", "32", "--batch-norm", "frozen"]
@@ -69,3 +71,40 @@ def test_two_processes_that_were_terminated_go_on_together(runs, tmp_path):
     assert errors.count("resuming from step") == 1
     whole, stopped = (Run(path).load()["model"] for path in (runs / "2", tmp_path))
     assert all(torch.equal(whole[name], stopped[name]) for name in whole)
+
+
+def test_a_training_of_a_study_takes_two_devices_and_is_stopped_and_resumed_there(runs, tmp_path):
+    """The study is told to stop; what it resumes is what torchrun trains."""
+    fixed = ["--latent", "holistic", "--scale", "learned", "--seeds", "1", "--devices", "cpu+cpu", *FLAGS]
+    command = [sys.executable, "-m", "bitfactor", "ablate", "digits", "--out", str(tmp_path), *fixed]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    run = Run(tmp_path / "cells" / "holistic-learned-seed0-lr0.001")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        deadline = time.monotonic() + 200
+        while not run.checkpoint.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=100)
+    assert 0 < run.load()["step"] < STEPS
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    losses = [[row["loss"] for row in one.history()] for one in (run, Run(runs / "2"))]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [
+        ("cpu+cuda:0", "one of 0 GPUs|different GPUs by their numbers, or cpu more than once"),
+        ("cpu+auto", "different GPUs by their numbers, or cpu more than once, found cpu[+]auto"),
+        ("cpu+", "auto, cpu, cuda or cuda:N"),
+    ],
+)
+def test_devices_that_cannot_train_together(devices, said):
+    with pytest.raises(InputError, match=said):
+        expect_devices(devices)
+
+
+@pytest.mark.parametrize(("seen", "numbers"), [("4,5,6", "6,4"), (None, "2,0"), ("", "2,0")])
+def test_gpus_are_passed_on_by_their_numbers_among_those_that_are_seen(seen, numbers):
+    assert visible(["cuda:2", "cuda:0"], seen) == numbers

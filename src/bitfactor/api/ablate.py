@@ -24,7 +24,7 @@ from bitfactor.result import Result, text_table
 from bitfactor.study import Cell, Grid, Job, Rates, StudyDirectory, Value, read_study, run_jobs
 from bitfactor.study.schedule import Progress
 from bitfactor.training import Recipe
-from bitfactor.training.processes import expect_device, noting_sigterm
+from bitfactor.training.processes import expect_devices, noting_sigterm
 
 LATENTS = ("none", "svd", "tucker", "holistic")
 SCALES: tuple[ScaleName, ...] = ("analytic", "learned")
@@ -128,7 +128,7 @@ def ablate(
         Trainings at a time on the CPU; as many as there are cores, with one thread each, if left out.
     devices
         Where to train, a training at a time on each: cuda:0, cuda:1, ...; all GPUs if left out, or else
-        the CPU.
+        the CPU. "cuda:0+cuda:1" is one training on both.
     options
         Of the recipe, the same in all trainings.
 
@@ -275,15 +275,14 @@ def run_study(study: Study, out: Path) -> Ablation:
 
 
 def _parts(jobs: int | None, devices: Sequence[str]) -> tuple[Sequence[str], int]:
-    """Return the devices, each as often as it trains at a time, and the threads of each training."""
+    """Return the devices, each as often as it trains at a time, and the threads of each process."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if devices and jobs is not None:
         raise InputError("jobs", expected="none beside devices", found=str(jobs), fix="name one of them")
-    for device in devices:
-        expect_device(device)
+    joined = [len(expect_devices(device)) for device in devices]
     usual = [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["cpu"] * cores
     asked = list(devices) or (usual if jobs is None else [usual[i % len(usual)] for i in range(jobs)])
-    return asked, max(1, cores // len(asked))
+    return asked, max(1, cores // (sum(joined) or len(asked)))
 
 
 def _job(study: StudyDirectory, asked: Study, cell: Cell, threads: int) -> Job:

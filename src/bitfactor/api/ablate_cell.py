@@ -16,7 +16,8 @@ from bitfactor.errors import InputError
 from bitfactor.own_file import run_file
 from bitfactor.recipes import recipe_of_settings
 from bitfactor.study import CellDirectory, finish
-from bitfactor.training import Recipe, TerminatedError
+from bitfactor.training import TerminatedError
+from bitfactor.training.processes import expect_devices, run_joined
 
 _TERMINATED = 143  # 128 + SIGTERM, as shells report it
 
@@ -31,26 +32,36 @@ def train_cell(
 ) -> int:
     """Run the files of `imports`, train in `path` on `device`, or resume, and write down what came out.
 
-    Returns the status of the process.
+    "cuda:0+cuda:1" are two processes of one training. Returns the status of this process.
     """
-    torch.set_num_threads(threads)
-    for file in imports:
-        run_file(file)
-    cell = CellDirectory(path)
+    cell, devices = CellDirectory(path), expect_devices(device)
+    kind = device if len(devices) == 1 else device.partition(":")[0].partition("+")[0]
+    arguments = (path, settings, imports, data, threads, kind)
     with _alone_in(path):
         if cell.finished:
             return 0
         resumed = cell.run.checkpoint.exists()
-        status = _train(recipe_of_settings(dict(settings), path), path, data, device)
+        status = _train(*arguments) if len(devices) == 1 else run_joined(devices, _train, *arguments)
         if status == 0:
             finish(cell, resumed=resumed)
-        return status
+        return _TERMINATED if status is None else status
 
 
-def _train(recipe: Recipe, out: Path, data: Path | None, device: str) -> int:
+def _train(
+    path: Path,
+    settings: Mapping[str, Any],
+    imports: Sequence[str],
+    data: Path | None,
+    threads: int,
+    device: str,
+) -> int:
+    torch.set_num_threads(threads)
+    for file in imports:
+        run_file(file)
     try:
         console = Console(stderr=True, highlight=False)
-        run_recipe(recipe, out, data=data, device=device, console=console)
+        recipe = recipe_of_settings(dict(settings), path)
+        run_recipe(recipe, path, data=data, device=device, console=console)
     except InputError as error:
         print(f"bitfactor: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -52,7 +52,7 @@ class Arguments:
     jobs: int | None = None
     """Trainings at a time on the CPU; as many as there are cores, with one thread each, if left out."""
     devices: tuple[str, ...] = ()
-    """Where to train, a training at a time on each: cuda:0 cuda:1 ...; all GPUs if left out."""
+    """Where to train, one at a time on each: cuda:0 cuda:1, or on both, cuda:0+cuda:1; all if left out."""
     keep_checkpoints: bool = False
     """Keep the checkpoints of finished trainings; the exported networks are kept in any case."""
     json: bool = False

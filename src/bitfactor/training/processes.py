@@ -1,14 +1,18 @@
 """The processes and devices of a run, one or as many as torchrun started, and how they are told to stop."""
 
 import os
+import re
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from uuid import uuid4
 
 import torch
 from lightning_fabric import Fabric
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from bitfactor.errors import InputError
 from bitfactor.training.optimization import Optimization
@@ -56,6 +60,53 @@ def expect_device(device: str) -> tuple[str, int | None]:
     if kind == "cuda" and available <= int(number or 0):
         raise InputError("--device", expected=f"one of {available} GPUs", found=device, fix="leave it out")
     return kind, int(number) if colon else None
+
+
+def expect_devices(joined: str) -> list[str]:
+    """Return the devices of one training, joined as in "cuda:0+cuda:1".
+
+    Raises
+    ------
+    InputError
+        If one is none of this machine's, or they cannot train together.
+    """
+    devices = joined.split("+")
+    for device in devices:
+        expect_device(device)
+    gpus = {device for device in devices if re.fullmatch(r"cuda:\d+", device)}
+    if len(devices) > 1 and len(gpus) < len(devices) and set(devices) != {"cpu"}:
+        expected = "different GPUs by their numbers, or cpu more than once"
+        raise InputError("--devices", expected=expected, found=joined, fix="change it")
+    return devices
+
+
+def run_joined(devices: list[str], part: Callable[..., int], *arguments: object) -> int | None:
+    """Call `part(*arguments)` in a process for each of `devices`, joined as torchrun joins them.
+
+    Returns the largest of what they return, or None if SIGTERM came; they are told, and waited for.
+    """
+    if "cpu" not in devices:  # each process takes the GPU of its own rank among those that it sees
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    config = LaunchConfig(
+        1, 1, len(devices), run_id=uuid4().hex, rdzv_backend="c10d", rdzv_endpoint="localhost:0"
+    )
+    try:
+        statuses: dict[int, int] = elastic_launch(config, part)(*arguments)
+    except SignalException:
+        return None
+    return max(statuses.values())
+
+
+def visible(devices: list[str], seen: str | None) -> str:
+    """Return what CUDA_VISIBLE_DEVICES has to be for `devices` alone, when it was `seen`.
+
+    Example
+    -------
+    >>> visible(["cuda:2", "cuda:0"], "4,5,6")
+    '6,4'
+    """
+    numbers = [int(device.removeprefix("cuda:")) for device in devices]
+    return ",".join(seen.split(",")[number] if seen else str(number) for number in numbers)
 
 
 def is_first() -> bool:
