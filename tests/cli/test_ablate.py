@@ -85,6 +85,17 @@ def test_one_that_fails_is_reported_and_the_others_go_on(tmp_path, capfd):
     assert cell["command"][-5:] == ["--real", "--seed", "0", "--out", "real-seed0"]
 
 
+def test_flags_without_a_value_are_on_and_off(tmp_path):
+    out = tmp_path / "study"
+    command = ["ablate", "digits", "--out", str(out), *TINY, *ONE_SCALE, "--epochs", "1", "--latent", "none"]
+    assert main([*command, "--vary", "weights", "on", "off", "--vary", "input_scale", "on", "off"]) == 0
+    for weights in ("on", "off"):
+        for scale in ("on", "off"):
+            name = f"none-learned-seed0-weights={weights}-input_scale={scale}"
+            chosen = Run(out / "cells" / name).settings()["binarization"]
+            assert (chosen["weights"], chosen["input_scale"]) == (weights == "on", scale == "on")
+
+
 def test_each_row_is_trained_at_its_best_rate_of_another_study(tmp_path, refused, capfd):
     search, out = tmp_path / "search", tmp_path / "study"
     command = ["ablate", "digits", *TINY, *ONE_SCALE, "--epochs", "1", "--latent", "none", "--json"]

@@ -38,12 +38,12 @@ def test_flags_are_those_of_train():
             "learning_rate": 3e-5,
             "widths": "8 16",
             "compile": "on",
-            "ema": "off",
+            "mirror": "off",
         },
         seed=2,
     )
     assert " ".join(cell.flags) == (
-        "--latent svd --scale learned --learning-rate 3e-05 --widths 8 16 --compile --seed 2"
+        "--latent svd --scale learned --learning-rate 3e-05 --widths 8 16 --compile --no-mirror --seed 2"
     )
 
 

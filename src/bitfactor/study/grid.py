@@ -118,11 +118,11 @@ def _part(name: str, value: Value) -> str:
 
 
 def _flag(name: str, value: Value) -> list[str]:
-    """Return an axis as a flag; one that takes no value is there with `on`, and not there with `off`."""
-    flag = f"--{name.replace('_', '-')}"
+    """Return an axis as a flag; one that takes no value is --name with `on`, and --no-name with `off`."""
+    flag = name.replace("_", "-")
     if value in ("on", "off"):
-        return [flag] * (value == "on")
-    return [flag, *_text(value).split()]
+        return [f"--{flag}" if value == "on" else f"--no-{flag}"]
+    return [f"--{flag}", *_text(value).split()]
 
 
 def _text(value: Value) -> str:
