@@ -81,6 +81,27 @@ def test_the_stated_trial(call, cifar, tmp_path):
     assert json.loads(call("train", "cifar10-resnet18", *flags)) == first
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--real"], "--diagnose: expected a binary network, found --real"),
+        (["--compile"], "--diagnose: expected 0 with --compile, found 4"),
+        (["--diagnose=-1"], "--diagnose: expected 0 or more, found -1"),
+    ],
+)
+def test_what_cannot_be_diagnosed(tmp_path, refused, flags, said):
+    assert said in refused("train", "digits", "--out", tmp_path / "run", "--diagnose", "4", *flags)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_page_of_a_diagnosed_run_shows_what_steps_did(call, tmp_path):
+    run = tmp_path / "run"
+    flags = "--epochs 1 --limit 64 --batch-size 32 --widths 8 16 --diagnose 1"
+    call("train", "digits", "--out", run, *flags.split())
+    call("report", run, "-o", tmp_path / "page.md", "--format", "markdown")
+    assert "What a step does to W" in (tmp_path / "page.md").read_text()
+
+
 @pytest.mark.parametrize("flags", [["--real"], ["--latent", "none", "--scale", "none"]])
 def test_the_baselines_are_rows_of_the_same_command(flags, call, cifar, tmp_path):
     call("train", "cifar10-resnet18", "--data", cifar, "--out", tmp_path, *SMALL, *flags)

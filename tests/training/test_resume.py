@@ -12,7 +12,7 @@ from bitfactor.cli import main
 from bitfactor.training import Run
 
 FLAGS = ["--epochs", "3", "--batch-size", "128", "--checkpoint-steps", "4", "--latent", "tucker"]
-FLAGS += ["--widths", "16", "32"]
+FLAGS += ["--widths", "16", "32", "--diagnose", "4"]
 STEPS = 33
 
 
@@ -52,6 +52,9 @@ def test_killed_twice_and_started_again_gives_the_same_bits(tmp_path):
     rows = [[{**row, "seconds": 0} for row in Run(out).history()] for out in (whole, broken)]
     assert rows[0] == rows[1]
     assert len(rows[0]) == 3
+    movement = Run(broken).movement()
+    assert movement == Run(whole).movement()
+    assert sorted({line["step"] for line in movement}) == list(range(4, STEPS, 4))
     assert {path.name for path in broken.iterdir()} == {path.name for path in whole.iterdir()}
 
 

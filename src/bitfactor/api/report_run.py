@@ -1,6 +1,7 @@
 """The page of one training."""
 
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer
 from bitfactor.recipes import recipe_of
 from bitfactor.report import Chapter, Document, Figure, Table, facts
-from bitfactor.report.figures import curves, gallery, histograms
+from bitfactor.report.figures import by_depth, curves, gallery, histograms
 from bitfactor.report.formats import Prose
 from bitfactor.training import Classification, Recipe, Run, restore
 
@@ -54,7 +55,8 @@ def run_document(path: Path, data: Path | None) -> Document:
     run = Run(path)
     recipe = recipe_of(run)
     model = restore(recipe, run)
-    chapters = [_sizes(model, recipe), _training(run, recipe), *_layers(model), _settings(recipe)]
+    inside = [*_steps(run), *_layers(model)]
+    chapters = [_sizes(model, recipe), _training(run, recipe), *inside, _settings(recipe)]
     if isinstance(recipe.task, Classification):
         chapters = _with_predictions(chapters, run, data)
     lead = say("lead", binarization=recipe.binarization, recipe=recipe.name)
@@ -116,6 +118,44 @@ def _training(run: Run, recipe: Recipe) -> Chapter:
     }
     drawn = curves(panels, [row["epoch"] for row in rows], "epoch")
     return Chapter("Training", figures=[Figure("training", drawn.encode())])
+
+
+_MEASURES = {
+    "flipped": "signs flipped",
+    "change": "change / rate",
+    "descent": "cosine",
+    "gradient": "gradient",
+    "outside": "beyond the clip",
+    "condition": "condition",
+}
+
+
+def _steps(run: Run) -> list[Chapter]:
+    rows = run.movement()
+    if not rows:
+        return []
+    steps = sorted({row["step"] for row in rows})
+    drawn = {
+        title: {
+            layer: [row[name] for row in rows if row["layer"] == layer]
+            for layer in dict.fromkeys(row["layer"] for row in rows)
+        }
+        for name, title in _MEASURES.items()
+    }
+    logarithmic = {_MEASURES[name] for name in ("flipped", "gradient", "condition")}
+    shown = [steps[0], steps[len(steps) // 2], steps[-1]]
+    means = [
+        [step, *(f"{mean(row[name] for row in rows if row['step'] == step):.3g}" for name in _MEASURES)]
+        for step in dict.fromkeys(shown)
+    ]
+    return [
+        Chapter(
+            "What a step does to W",
+            [say("steps")],
+            [Table(["step", *_MEASURES.values()], means)],
+            [Figure("steps", by_depth(drawn, steps, "step", logarithmic).encode())],
+        )
+    ]
 
 
 def _layers(model: nn.Module) -> list[Chapter]:

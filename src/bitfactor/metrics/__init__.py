@@ -11,6 +11,7 @@ from bitfactor.metrics.latents import (
     guard_latents,
     latent_statistics,
 )
+from bitfactor.metrics.movement import Moved, Movement
 from bitfactor.metrics.pck import PCK, KeypointMetric, PCKh
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "KeypointMetric",
     "LatentStatistics",
     "LatentsDivergeError",
+    "Moved",
+    "Movement",
     "PCKh",
     "alpha_histogram",
     "factor_statistics",

@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,6 +77,33 @@ def curves(series: Mapping[str, Mapping[str, Sequence[float]]], x: Sequence[floa
             if len(lines) > 1:
                 ax.legend(frameon=False)
             ax.grid(alpha=0.25)
+        return svg(figure)
+
+
+def by_depth(
+    measures: Mapping[str, Mapping[str, Sequence[float]]],
+    x: Sequence[float],
+    x_label: str,
+    log: Collection[str] = (),
+) -> str:
+    """Draw a panel for each measure, {title: {layer: values}}, three to a row.
+
+    Layers go from dark, the first, to light, the last; the titles in `log` have a logarithmic axis.
+    """
+    rows = math.ceil(len(measures) / 3)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(9, 2.5 * rows), layout="constrained")
+        axes = figure.subplots(rows, 3, squeeze=False).ravel()
+        for ax, (title, layers) in zip(axes, measures.items(), strict=False):
+            shades = matplotlib.colormaps["viridis"](np.linspace(0, 0.9, len(layers)))
+            for shade, values in zip(shades, layers.values(), strict=True):
+                ax.plot(x, values, color=shade, linewidth=1, marker="o" if len(x) == 1 else None)
+            ax.set_title(title, loc="left")
+            ax.set_xlabel(x_label)
+            if title in log:
+                ax.set_yscale("log", nonpositive="mask")
+            ax.grid(alpha=0.25)
+        _hide(axes[len(measures) :])
         return svg(figure)
 
 

@@ -10,7 +10,9 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ from torch import Tensor, nn
 from bitfactor.data import Target
 from bitfactor.data.identity import remembered
 from bitfactor.errors import InputError
+from bitfactor.metrics import FlipRatio, Movement
 from bitfactor.training.diagnosis import bad_parameter, origin
 from bitfactor.training.preparation import Experiment, prepare
 from bitfactor.training.processes import Request, TerminatedError, noting_sigterm
@@ -134,7 +137,8 @@ class _Loop:
     """A run in progress.
 
     `step` counts the steps done, `loss` sums over those of the current epoch, `rows` are the lines of the
-    log: together with parameters and optimizer, all that a checkpoint holds.
+    log, `movement` those of the diagnosis: together with parameters and optimizer, all that a checkpoint
+    holds.
     """
 
     def __init__(
@@ -150,6 +154,7 @@ class _Loop:
         self.plan, self.steps, self.run = self.recipe.optimization, experiment.steps, run
         self.total, self.request, self.stop = self.steps * self.plan.epochs, request, False
         self.step, self.loss, self.rows = 0, 0.0, list[dict[str, Any]]()
+        self.movement = list[dict[str, Any]]()
         self.stepper = Stepper(experiment, teacher, start_from)
         if run.checkpoint.exists():
             self._resume(console)
@@ -181,13 +186,21 @@ class _Loop:
 
     def _train_step(self, inputs: Tensor, target: Target) -> float:
         """Do a step; returns the fraction of weights that it flipped if it is an epoch's last, or else 0."""
+        diagnosed = self.plan.diagnose and (self.step + 1) % self.plan.diagnose == 0
+        movement = Movement(self.stepper.network) if diagnosed else None
         loss, self.stop = self._agreed(self.stepper.loss_of(inputs, target, self.step))
         if not math.isfinite(loss):
             raise self._diverged(f"{loss}, first in {origin(self.stepper.network, inputs)}")
         last = (self.step + 1) % self.steps == 0
-        flipped = self.stepper.flips_of_update() if last else 0.0
-        if not last:
+        flips = FlipRatio(self.stepper.network) if last else None
+        if movement is None:
             self.stepper.update()
+        else:
+            moved = movement(self.stepper.update, self.stepper.learning_rate(self.step))
+            self.movement += [
+                {"step": self.step + 1, "layer": name, **asdict(one)} for name, one in moved.items()
+            ]
+        flipped = fmean(flips().values() or [0.0]) if flips else 0.0
         self.step += 1
         self.loss += loss
         return flipped
@@ -226,6 +239,7 @@ class _Loop:
             raise self._diverged(f"no number in the parameter {bad} after it")
         if self.fabric.is_global_zero:
             state = {**self.stepper.state(), "step": self.step, "loss": self.loss, "rows": self.rows}
+            state |= {"movement": self.movement} if self.plan.diagnose else {}
             self.run.save(lambda path: torch.save(state, path), self.plan.keep_last)
         self.fabric.barrier()
 
@@ -233,7 +247,7 @@ class _Loop:
         """Bring the log and the best checkpoint up to the last one."""
         if not self.fabric.is_global_zero:
             return
-        self.run.write_history(self.rows)
+        self.run.write_history(self.rows, self.movement)
         *before, last = [row.get(self.recipe.task.headline, -math.inf) for row in self.rows] or [-math.inf]
         if self.step % self.steps == 0 and last > max(before, default=-math.inf):
             self.run.keep_best()
@@ -241,6 +255,7 @@ class _Loop:
     def _resume(self, console: Console) -> None:
         saved = self.run.load_into(self.stepper.network, self.stepper.optimizer, self.stepper.average)
         self.step, self.loss, self.rows = saved["step"], saved["loss"], saved["rows"]
+        self.movement = saved.get("movement", [])
         self._keep_records()
         finished = "" if self.step < self.total else ", where it finished"
         console.print(

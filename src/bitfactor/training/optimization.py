@@ -29,6 +29,7 @@ _NOT_NEGATIVE = (
     "max_grad_norm",
     "mixup",
     "real_weight_epochs",
+    "diagnose",
 )
 _FRACTIONS = ("ema", "label_smoothing", "teacher_weight")
 
@@ -93,6 +94,8 @@ class Optimization:
     """Lay images out with the channel last, which is faster for convolutions."""
     compile: bool = False
     """Compile the network with torch.compile."""
+    diagnose: int = 0
+    """Measure what every so many steps do to each layer's weight, see `bitfactor.metrics.Moved`; 0 is off."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -112,6 +115,7 @@ class Optimization:
             self._expect("min_lr", self.min_lr > 0, "a number above 0")
         else:
             self._expect("plateaus", self.plateaus == type(self).plateaus, "the schedule 'step'")
+        self._expect("diagnose", not (self.diagnose and self.compile), "0 with --compile")
         if self.teacher is None:
             self._expect("teacher_weight", self.teacher_weight == type(self).teacher_weight, "a --teacher")
 

@@ -5,6 +5,7 @@ checkpoint.ckpt     model, optimizer and position after the last checkpointed st
 checkpoint-1.ckpt   the one before, and so on, as many as are kept
 best.ckpt           the one after the epoch that did best on the test set
 log.jsonl           one line per epoch
+movement.jsonl      one line per layer and step that was diagnosed
 tensorboard/        the same for TensorBoard
 """
 
@@ -149,24 +150,38 @@ class Run:
             ) from error
         return values
 
+    @property
+    def diagnosis(self) -> Path:
+        """What steps did to the layers, one JSON object per layer and step."""
+        return self.path / "movement.jsonl"
+
     def history(self) -> list[dict[str, Any]]:
         """Return the lines of the log."""
-        if not self.log.exists():
+        return self._lines(self.log)
+
+    def movement(self) -> list[dict[str, Any]]:
+        """Return the lines of the diagnosis; none where nothing was diagnosed."""
+        return self._lines(self.diagnosis)
+
+    def _lines(self, path: Path) -> list[dict[str, Any]]:
+        if not path.exists():
             return []
         try:
-            return [json.loads(line) for line in self.log.read_text().splitlines()]
+            return [json.loads(line) for line in path.read_text().splitlines()]
         except ValueError as error:
             raise InputError(
-                self.log,
+                path,
                 expected="one JSON object per line",
                 found=str(error),
                 fix="start the training again: it rewrites the log from the checkpoint",
             ) from error
 
-    def write_history(self, rows: list[dict[str, Any]]) -> None:
-        """Replace the log."""
-        with replacing(self.log) as temporary:
-            temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    def write_history(self, rows: list[dict[str, Any]], movement: list[dict[str, Any]]) -> None:
+        """Replace the log, and the diagnosis if there is one."""
+        for path, lines in ((self.log, rows), (self.diagnosis, movement)):
+            if lines or path == self.log:
+                with replacing(path) as temporary:
+                    temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     def load(self, *, best: bool = False) -> dict[str, Any]:
         """Read the last checkpoint, or the best one.

@@ -11,7 +11,6 @@ from bitfactor.convert import binarize_
 from bitfactor.data import Target
 from bitfactor.decompositions import orthogonality_penalty
 from bitfactor.errors import InputError
-from bitfactor.metrics import FlipRatio
 from bitfactor.nn import BinaryLayer, anneal_
 from bitfactor.training.classification import Classification
 from bitfactor.training.ema import MovingAverage
@@ -155,13 +154,6 @@ class Stepper:
         if self.average:
             self.average.update(self.network)
 
-    def flips_of_update(self) -> float:
-        """Do as `update` does, and return the fraction of weights that changed sign, mean over layers."""
-        flips = FlipRatio(self.network)
-        self.update()
-        fractions = list(flips().values())
-        return sum(fractions) / len(fractions) if fractions else 0.0
-
     def _prepare(self, step: int) -> None:
         """Set all that depends on the step alone."""
         key = [self.plan.seed, step, self.fabric.global_rank]
@@ -216,6 +208,10 @@ class Stepper:
                     found=self.recipe.name,
                     fix="leave it out",
                 )
+        if self.plan.diagnose and self.recipe.real:
+            raise InputError(
+                "--diagnose", expected="a binary network", found="--real", fix="leave one of them out"
+            )
         if self.plan.teacher and self.teacher is None:
             raise InputError(
                 "train",
