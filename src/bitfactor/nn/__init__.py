@@ -2,7 +2,7 @@
 
 from bitfactor.nn.activation import PReLU, SignActivation, anneal_
 from bitfactor.nn.conv import BinaryConv, BinaryConv1d, BinaryConv2d, BinaryConv3d
-from bitfactor.nn.layer import BinaryLayer
+from bitfactor.nn.layer import BinaryLayer, merge_
 from bitfactor.nn.linear import BinaryLinear
 from bitfactor.nn.scale import AnalyticScale, LearnedMapScale, LearnedScale, NoScale, Scale, analytic_alpha
 from bitfactor.nn.sign import sign, straight_through
@@ -23,6 +23,7 @@ __all__ = [
     "SignActivation",
     "analytic_alpha",
     "anneal_",
+    "merge_",
     "sign",
     "straight_through",
 ]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.checks import expect, expect_one_of
-from bitfactor.decompositions import JOINT, LAYERWISE, Latent, Rank
+from bitfactor.decompositions import JOINT, LAYERWISE, Dense, Latent, Rank
 from bitfactor.errors import InputError
 from bitfactor.nn.activation import SignActivation
 from bitfactor.nn.scale import PER_CHANNEL, NoScale, Scale, analytic_alpha
@@ -148,3 +148,21 @@ class BinaryLayer(nn.Module, ABC):
             found=f"{int(x.isnan().sum())} of {x.numel()} values",
             fix="lower the learning rate, or look for the layer before it that made them",
         )
+
+
+@torch.no_grad()
+def merge_(model: nn.Module) -> nn.Module:
+    """Replace the latent of every binary layer by the free weight that it gives, and return the model.
+
+    The network computes what it did: sign(core x_1 U_1 x_2 ...) = sign(W). Its steps are other ones from then
+    on, of W itself, and cost what those of latent "none" cost. An optimizer has to be made anew; alphas stay.
+
+    Example
+    -------
+    >>> merge_(model)
+    >>> optimizer = torch.optim.Adam(bitfactor.parameter_groups(model))
+    """
+    expect("merge_", model, nn.Module)
+    for layer in [module for module in model.modules() if isinstance(module, BinaryLayer)]:
+        layer.latent = Dense.from_weight(layer.latent())
+    return model

@@ -163,6 +163,8 @@ class _Loop:
     def epoch(self) -> Iterator[int]:
         """Do the rest of the current epoch, yielding after each step; then evaluate, log and save."""
         started, number = time.perf_counter(), self.step // self.steps
+        if number == self.plan.merge_epoch > 0 and not self.stepper.merged:
+            self.stepper.merge()
         batches = self.data.train_batches(
             self.plan.batch_size,
             self.plan.seed,
@@ -253,7 +255,10 @@ class _Loop:
             self.run.keep_best()
 
     def _resume(self, console: Console) -> None:
-        saved = self.run.load_into(self.stepper.network, self.stepper.optimizer, self.stepper.average)
+        saved, stepper = self.run.load(), self.stepper
+        if saved.get("merged"):
+            stepper.merge()
+        self.run.put(saved, stepper.network, stepper.optimizer, stepper.average)
         self.step, self.loss, self.rows = saved["step"], saved["loss"], saved["rows"]
         self.movement = saved.get("movement", [])
         self._keep_records()

@@ -30,6 +30,7 @@ _NOT_NEGATIVE = (
     "mixup",
     "real_weight_epochs",
     "diagnose",
+    "merge_epoch",
 )
 _FRACTIONS = ("ema", "label_smoothing", "teacher_weight")
 
@@ -58,6 +59,9 @@ class Optimization:
     optimizer: Literal["adam", "rmsprop"] = "adam"
     factor_rate: float | Literal["1/rank"] = 1.0
     """Learning rate of the factors, as a fraction of the core's: a number, or one over each factor's rank."""
+    merge_epoch: int = 0
+    """Epochs after which decompositions become the free weights that they give, see `bitfactor.nn.merge_`;
+    0 is never."""
     weight_decay: float = 0.0
     """Decay of weights and factors, added to the gradient; never of alpha, biases and normalisations."""
     schedule: Literal["cosine", "step"] = "cosine"
@@ -110,6 +114,7 @@ class Optimization:
         )
         self._expect("limit", self.limit is None or self.limit > 0, "a number above 0")
         self._expect("real_weight_epochs", self.real_weight_epochs < self.epochs, f"fewer than {self.epochs}")
+        self._expect("merge_epoch", self.merge_epoch < self.epochs, f"fewer than {self.epochs}")
         if self.schedule == "step":
             self._expect("plateaus", self.plateaus > 1, "2 or more")
             self._expect("min_lr", self.min_lr > 0, "a number above 0")

@@ -27,6 +27,7 @@ import bitfactor
 from bitfactor.atomic import replacing
 from bitfactor.data.identity import KEY, Identity, remembered
 from bitfactor.errors import InputError
+from bitfactor.nn import merge_
 from bitfactor.own_file import files_run
 from bitfactor.training.ema import MovingAverage
 from bitfactor.training.task import Interface
@@ -214,29 +215,25 @@ class Run:
             )
         return state
 
-    def load_into(
+    def put(
         self,
+        state: dict[str, Any],
         model: nn.Module,
-        optimizer: Optimizer | None = None,
+        optimizer: Optimizer,
         average: MovingAverage | None = None,
-        *,
-        best: bool = False,
-    ) -> dict[str, Any]:
-        """Read a checkpoint into a network in training, and return it.
+    ) -> None:
+        """Put a checkpoint into a network in training, whose latents are merged if they were.
 
         Raises
         ------
         InputError
-            If there is none, it cannot be read, or it is of another network.
+            If it is of another network.
         """
-        state = self.load(best=best)
         with self._fitting():
             model.load_state_dict(state["model"])
-            if optimizer is not None:
-                optimizer.load_state_dict(state["optimizer"])
+            optimizer.load_state_dict(state["optimizer"])
             if average is not None:
                 average.network.load_state_dict(state["average"])
-        return state
 
     def load_outcome_into(self, model: nn.Module, *, best: bool = False) -> None:
         """Read what is to be evaluated into `model`: the moving average, if there is one, or else the
@@ -245,9 +242,11 @@ class Run:
         Raises
         ------
         InputError
-            As `load_into`.
+            If there is none, it cannot be read, or it is of another network.
         """
         state = self.load(best=best)
+        if state.get("merged"):
+            merge_(model)
         with self._fitting():
             model.load_state_dict(state["average"] or state["model"])
 

@@ -11,7 +11,7 @@ from bitfactor.convert import binarize_
 from bitfactor.data import Target
 from bitfactor.decompositions import orthogonality_penalty
 from bitfactor.errors import InputError
-from bitfactor.nn import BinaryLayer, anneal_
+from bitfactor.nn import BinaryLayer, anneal_, merge_
 from bitfactor.training.classification import Classification
 from bitfactor.training.ema import MovingAverage
 from bitfactor.training.mixup import soften
@@ -96,10 +96,28 @@ class Stepper:
         if self.plan.channels_last:
             self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.network.to(fabric.device)
-        self.optimizer = optimizer_of(self.network, self.plan)
         self.average = MovingAverage(self.network, self.plan.ema) if self.plan.ema else None
+        self.merged = False
+        self._set_up()
+
+    def _set_up(self) -> None:
+        self.optimizer = optimizer_of(self.network, self.plan)
         compiled: Any = torch.compile(self.network) if self.plan.compile else self.network
-        self._model, self._optimizer = fabric.setup(compiled, self.optimizer)
+        self._model, self._optimizer = self.fabric.setup(compiled, self.optimizer)
+
+    def merge(self) -> None:
+        """Turn all latents into free weights, whose moments start anew; those of other parameters stay."""
+        moments = self.optimizer.state
+        for network in self._copies():
+            merge_(network)
+        if self.average:
+            self.average.network.requires_grad_(False)
+        self._set_up()
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter in moments:
+                    self.optimizer.state[parameter] = moments[parameter]
+        self.merged = True
 
     @property
     def evaluated(self) -> nn.Module:
@@ -115,6 +133,7 @@ class Stepper:
             "model": self.network.state_dict(),
             "average": self.average.network.state_dict() if self.average else None,
             "optimizer": self.optimizer.state_dict(),
+            "merged": self.merged,
         }
 
     def share_statistics(self) -> None:
@@ -211,6 +230,11 @@ class Stepper:
         if self.plan.diagnose and self.recipe.real:
             raise InputError(
                 "--diagnose", expected="a binary network", found="--real", fix="leave one of them out"
+            )
+        if self.plan.merge_epoch and (self.recipe.real or self.recipe.binarization.latent == "none"):
+            latent = "--real" if self.recipe.real else "the latent none"
+            raise InputError(
+                "--merge-epoch", expected="a decomposition to merge", found=latent, fix="leave it out"
             )
         if self.plan.teacher and self.teacher is None:
             raise InputError(
