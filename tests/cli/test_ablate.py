@@ -11,6 +11,7 @@ import pytest
 
 from bitfactor.cli import main
 from bitfactor.runtime import Session
+from bitfactor.study import CellDirectory
 from bitfactor.training import Run
 
 TINY = ["--blocks", "1", "--widths", "8", "--batch-size", "8", "--limit", "64", "--checkpoint-steps", "1"]
@@ -24,8 +25,7 @@ def wait_for(condition, seconds=600):
         time.sleep(0.01)
 
 
-def is_free(directory):
-    """Whether no process trains there."""
+def nobody_trains_in(directory):
     lock = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -51,7 +51,7 @@ def test_a_killed_study_goes_on_and_repeats_nothing(tmp_path, capsys):
     finally:
         process.kill()
         process.wait()
-    wait_for(lambda: is_free(second))
+    wait_for(lambda: nobody_trains_in(second))
     before = stamps(first)
     steps = Run(second).load()["step"]
     assert "outcome.json" in before
@@ -68,6 +68,29 @@ def test_a_killed_study_goes_on_and_repeats_nothing(tmp_path, capsys):
         assert json.loads((cell / "layers.json").read_text()).keys() == {"layer1.0.conv1", "layer1.0.conv2"}
         assert not list(cell.glob("*.ckpt"))
         Session(cell / outcome["file"]).verify()
+
+
+def test_calls_on_one_folder_share_the_trainings_and_take_over_those_of_a_dead_one(tmp_path):
+    """Four of them, the first one killed while it trains."""
+    out = tmp_path / "study"
+    flags = ["--out", str(out), *TINY, "--scale", "learned", "--seeds", "2"]
+    flags += ["--latent", "none", "svd", "tucker"]
+    command = [sys.executable, "-m", "bitfactor", "ablate", "digits", *flags, "--epochs", "2", "--jobs", "1"]
+    held = out / "cells" / "none-learned-seed0"
+    first = subprocess.Popen(command)
+    wait_for((held / "checkpoint.ckpt").exists)
+    assert CellDirectory(held).claim() is None
+    first.kill()
+    others = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    said = [process.communicate(timeout=300)[1] for process in others]
+    assert [process.returncode for process in others] == [0, 0, 0], said
+    started = [line.split(":")[0] for text in said for line in text.splitlines() if ": running" in line]
+    cells = sorted(path.name for path in (out / "cells").iterdir())
+    assert len(cells) == 6
+    assert sorted(started) == cells  # each trained once
+    assert "resuming from step" in (held / "output.txt").read_text()
+    for cell in cells:
+        assert len(Run(out / "cells" / cell).history()) == 2
 
 
 def test_one_that_fails_is_reported_and_the_others_go_on(tmp_path, capfd):

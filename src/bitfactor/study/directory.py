@@ -8,15 +8,17 @@ cells/NAME/                a run's directory (see `bitfactor.training.run`), and
     layers.json            the `Layer`s of the trained network, by name
     net.safetensors        the exported network
     outcome.json           its `Outcome`; where it stands, the cell is finished
+    claim                  locked by the study that trains it
 """
 
+import fcntl
 import json
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import torch
 
@@ -70,6 +72,20 @@ class CellDirectory:
     def _layers(self) -> Path:
         return self.path / "layers.json"
 
+    def claim(self) -> IO[str] | None:
+        """Claim the cell for this process, until it closes the file or ends; None if another one has it.
+
+        Others are those of calls on the same folder, here or on a machine that shares it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        file = (self.path / "claim").open("a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        return file
+
     def describe(self, cell: Cell, command: Sequence[str]) -> None:
         """Write down what the cell is."""
         write_json(self._cell, {**asdict(cell), "command": list(command)})
@@ -111,7 +127,7 @@ class CellDirectory:
     def discard_checkpoints(self) -> None:
         """Delete what only a training that is resumed needs."""
         for checkpoint in self.path.glob("*.ckpt"):
-            checkpoint.unlink()
+            checkpoint.unlink(missing_ok=True)
 
     def tail(self, lines: int = 8) -> str:
         """Return the last lines that the training printed."""

@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from statistics import mean
 from types import TracebackType
-from typing import Literal, Self
+from typing import IO, Literal, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -24,7 +24,7 @@ from rich.table import Table
 from bitfactor.study.directory import CellDirectory
 from bitfactor.study.grid import Cell
 
-State = Literal["waiting", "running", "finished", "failed"]
+State = Literal["waiting", "running", "elsewhere", "finished", "failed"]
 
 _PAUSE = 1.0  # seconds between two looks, while no process ends
 _PATIENCE = 60.0  # seconds that a process has to write its checkpoint, when it is to stop
@@ -46,6 +46,23 @@ class Job:
     state: State = "waiting"
     process: BaseProcess | None = field(default=None, repr=False)
     device: str = ""
+    claim: IO[str] | None = field(default=None, repr=False)
+
+    def take(self) -> bool:
+        """Claim the cell if it is to be trained, and return whether that is for this process to do."""
+        self.claim = None if self.directory.finished else self.directory.claim()
+        if self.directory.finished:  # by another call on the same folder, maybe a moment ago
+            self.state = "finished"
+            self.release()
+        elif self.claim is None:
+            self.state = "elsewhere"
+        return self.claim is not None
+
+    def release(self) -> None:
+        """Let others have the cell."""
+        if self.claim is not None:
+            self.claim.close()
+            self.claim = None
 
     def start(self, device: str) -> None:
         """Start the process. It is told to stop when this one ends."""
@@ -63,6 +80,7 @@ class Job:
         if self.process.is_alive():
             return False
         self.state = "finished" if self.directory.finished else "failed"
+        self.release()
         return True
 
     def ask_to_stop(self) -> None:
@@ -96,7 +114,8 @@ def run_jobs(
 ) -> None:
     """Run the jobs that are waiting in their order, one at a time on each of `devices`.
 
-    A device that stands there twice takes two.
+    A device that stands there twice takes two. A cell that another call on the same folder has claimed is
+    waited for: until it is finished there, or free again.
 
     `notice` is told of each that has started or ended; `look` is called all the time, and stops the rest
     when it returns False. However this ends, no process is left running.
@@ -106,11 +125,13 @@ def run_jobs(
     free = list(devices)
     try:
         while (waiting or running) and look():
-            while waiting and free:
-                job = waiting.pop(0)
-                job.start(free.pop(0))
-                running.append(job)
-                notice(job)
+            for job in list(waiting):
+                if free and job.take():
+                    job.start(free.pop(0))
+                    running.append(job)
+                if job.state in ("running", "finished"):
+                    waiting.remove(job)
+                    notice(job)
             wait([job.process.sentinel for job in running if job.process], _PAUSE)
             for job in [job for job in running if job.look()]:
                 running.remove(job)
@@ -134,9 +155,11 @@ def _stop(running: Sequence[Job]) -> None:
         if process.is_alive():
             process.kill()
             process.join()
+    for job in running:
+        job.release()
 
 
-_COLOURS = {"waiting": "dim", "running": "cyan", "finished": "green", "failed": "red"}
+_COLOURS = {"waiting": "dim", "running": "cyan", "elsewhere": "blue", "finished": "green", "failed": "red"}
 
 
 class Progress:
@@ -198,7 +221,7 @@ class Progress:
 
 def _cells(job: Job, headline: str) -> tuple[str, str, str, str]:
     """Return state, epoch, last measurement and time left."""
-    rows = [] if job.state == "waiting" else job.directory.run.history()
+    rows = [] if job.state in ("waiting", "elsewhere") else job.directory.run.history()
     measured = [row[headline] for row in rows if headline in row]
     left = (job.epochs - len(rows)) * mean(row["seconds"] for row in rows) if rows else 0.0
     return (
