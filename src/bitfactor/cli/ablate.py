@@ -24,8 +24,8 @@ _TERMINATED = 143  # 128 + SIGTERM, as shells report it
 class Arguments:
     """Train a recipe for every combination of latent, scale, seed and what else varies.
 
-    All flags of `bitfactor train RECIPE` hold for each training. The same command resumes where an interrupted
-    one stopped, with more values or seeds it adds to the study, and several at once share the trainings.
+    All flags of `bitfactor train RECIPE` hold for each training. The same command resumes an interrupted
+    study, with more values or seeds it adds to it, and several at once share its trainings.
     """
 
     out: Path
