@@ -35,7 +35,7 @@ def train_cell(
     "cuda:0+cuda:1" are two processes of one training. Returns the status of this process.
     """
     cell, devices = CellDirectory(path), expect_devices(device)
-    kind = device if len(devices) == 1 else device.partition(":")[0].partition("+")[0]
+    kind = device if len(devices) == 1 else devices[0].partition(":")[0]
     arguments = (path, settings, imports, data, threads, kind)
     with _alone_in(path):
         if cell.finished:

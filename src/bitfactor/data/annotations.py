@@ -15,7 +15,7 @@ from bitfactor.pose.instances import Instances
 from bitfactor.pose.mpii import corrected, find, read_mpii_h5, read_mpii_json, read_mpii_mat, read_truth
 
 MARGIN = 1.5  # side of the crop / extent of the keypoints
-_HELD_OUT = 1000
+_TEST = 1000  # instances
 
 
 def read_lsp(directory: Path | None, margin: float = MARGIN) -> Instances:
@@ -62,7 +62,7 @@ def read_lsp(directory: Path | None, margin: float = MARGIN) -> Instances:
 
 def lsp_parts(instances: Instances) -> tuple[Instances, Instances]:
     """Return whom to train on, and the last 1,000, whom to test on; of a small directory the last half."""
-    kept = max(len(instances) - _HELD_OUT, len(instances) // 2)
+    kept = max(len(instances) - _TEST, len(instances) // 2)
     return instances.take(slice(kept)), instances.take(slice(kept, None))
 
 
