@@ -133,7 +133,12 @@ def read_mpii(directory: Path | None) -> tuple[Instances, Instances]:
 
 def has_mpii(directory: Path) -> bool:
     """Tell whether annotations of MPII lie in `directory`, those of one part at least."""
-    return any(_found(directory, name) for pair in (*_PAIRS, (_OFFICIAL,)) for name in pair)
+    return bool(_annotations(directory))
+
+
+def _annotations(directory: Path) -> list[str]:
+    names = [name for pair in (*_PAIRS, (_OFFICIAL,)) for name in pair]
+    return [path.name for name in names for path in _found(directory, name)]
 
 
 def _scored(found: Instances, expected: int, directory: Path) -> Instances:
@@ -157,10 +162,15 @@ def _found(directory: Path, pattern: str) -> list[Path]:
 
 def _missing(directory: Path | None) -> InputError:
     forms = "; ".join((*(" and ".join(pair) for pair in _PAIRS), f"{_OFFICIAL} and {_TRUTHS[0]}"))
+    if directory is None or directory.is_dir():
+        names = [] if directory is None else _annotations(directory)
+        found = f"{' and '.join(names)} alone" if names else "none"
+    else:
+        found = "no such directory"
     return InputError(
         directory or "--data",
         expected=f"images/ and the annotations of MPII, here or in annot/: {forms}",
-        found="none" if directory is None or directory.is_dir() else "no such directory",
+        found=found,
         fix="get images and annotations from http://human-pose.mpi-inf.mpg.de or the annotations from HRNet",
     )
 
