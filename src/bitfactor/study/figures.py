@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import mean
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -66,6 +67,28 @@ def intervals(panels: Mapping[str, Mapping[str, tuple[str, Difference]]], x_labe
             ax.set_title(title, loc="left")
             ax.set_xlabel(x_label)
             _name_rows(ax, list(panel))
+        return svg(figure)
+
+
+def against(rows: Mapping[str, tuple[str, Series]], x_label: str, y_label: str) -> str:
+    """Draw the points of each row, {name: (latent, points)}, small, and their mean, large.
+
+    Of rows with the same latent, the first one's marks are hollow.
+    """
+    with _drawing(7.2, 3.6) as figure:
+        ax = figure.subplots()
+        latents = [latent for latent, _ in rows.values()]
+        for number, (name, (latent, points)) in enumerate(rows.items()):
+            look, (xs, ys) = _look(latent), zip(*points, strict=True)
+            filled: Literal["none", "full"] = "none" if latent in latents[number + 1 :] else "full"
+            ax.plot(xs, ys, look.mark, color=look.colour, alpha=0.35, markersize=4, fillstyle=filled)
+            mark: dict[str, Any] = {"markersize": 8, "fillstyle": filled, "label": name}
+            ax.plot([mean(xs)], [mean(ys)], look.mark, color=look.colour, **mark)
+        ax.set_xlim(0, 1.1 * max(x for _, points in rows.values() for x, _ in points))
+        ax.set_xlabel(x_label)
+        ax.set_ylabel(y_label)
+        ax.grid(alpha=0.25)
+        figure.legend(loc="outside right center", frameon=False)
         return svg(figure)
 
 

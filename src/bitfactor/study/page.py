@@ -14,7 +14,7 @@ from bitfactor.study.comparison import (
     view_at,
     views,
 )
-from bitfactor.study.figures import Series, bands, dots, intervals
+from bitfactor.study.figures import Series, against, bands, dots, intervals
 from bitfactor.study.finding import by_rate, caution, finding, say
 from bitfactor.study.grid import REAL, Row
 from bitfactor.study.results import Study, Training
@@ -47,7 +47,7 @@ def document(study: Study, examples: Sequence[Figure] = ()) -> Document:
         inside.factor_spectra(first, study),
         Chapter("Poses", (say("poses"),), figures=examples) if examples else None,
         _networks(study),
-        Chapter("What a training takes", tables=[costs(first, study)]) if study.finished else None,
+        _taken(first, study) if study.finished else None,
         _commands(study),
     ]
     return Document(
@@ -179,6 +179,21 @@ def _rates(view: View, study: Study) -> Figure:
         log_x=True,
     )
     return Figure("learning-rates", figure.encode(), say("band", where=""))
+
+
+def _taken(view: View, study: Study) -> Chapter:
+    points = {
+        row: [
+            (one.outcome.cpu_seconds / 60, 100 * one.outcome.metrics[study.headline])
+            for one in found
+            if one.outcome and one.outcome.cpu_seconds
+        ]
+        for row, found in view.rows.items()
+    }
+    shown = {row_name(row): (row.latent, found) for row, found in points.items() if found}
+    drawn = against(shown, "CPU minutes of a training", f"{metric_name(study.headline)}, %")
+    figure = Figure("cost", drawn.encode(), say("against"))
+    return Chapter("What a training takes", tables=[costs(view, study)], figures=[figure] if shown else [])
 
 
 def _networks(study: Study) -> Chapter | None:
