@@ -1,6 +1,6 @@
 import json
 import math
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 
@@ -53,7 +53,8 @@ def add_cell(study, axes, seed, final, *, real=False, epochs=EPOCHS):
     """Write a training that reached `final`; with fewer epochs, one that is not finished."""
     kind = ["real"] if real else [axes["latent"], axes["scale"]]
     rate = [f"lr{axes['learning_rate']:g}"] if "learning_rate" in axes else []
-    path = study / "cells" / "-".join([*kind, f"seed{seed}", *rate])
+    budget = [f"epochs={axes['epochs']}"] if "epochs" in axes else []
+    path = study / "cells" / "-".join([*kind, f"seed{seed}", *rate, *budget])
     command = [
         "/usr/bin/python",
         "-m",
@@ -92,11 +93,12 @@ def add_cell(study, axes, seed, final, *, real=False, epochs=EPOCHS):
     return path
 
 
-def make_study(path, *, seeds=(0, 1, 2), rates=(), real=True, latents=LATENTS, scales=SCALES):
+def make_study(path, *, seeds=(0, 1, 2), rates=(), budgets=(), real=True, latents=LATENTS, scales=SCALES):
     """Write the directory of a finished study with made-up numbers."""
     axes = {"latent": list(latents), "scale": list(scales)} | (
         {"learning_rate": list(rates)} if rates else {}
     )
+    axes |= {"epochs": list(budgets)} if budgets else {}
     record = {
         "recipe": "digits",
         "arguments": {"epochs": str(EPOCHS)},
@@ -110,11 +112,13 @@ def make_study(path, *, seeds=(0, 1, 2), rates=(), real=True, latents=LATENTS, s
     }
     write(path / "study.json", record)
     for seed in seeds:
-        for rate in rates or (None,):
+        for rate, budget in product(rates or (None,), budgets or (None,)):
             at = {} if rate is None else {"learning_rate": rate}
+            at |= {} if budget is None else {"epochs": budget}
             for latent in latents:
                 for scale in scales:
                     final = accuracy(latent, scale, seed, rate or 0.001)
+                    final += 0 if budget is None else 0.1 * budgets.index(budget)
                     add_cell(path, {"latent": latent, "scale": scale, **at}, seed, final)
             if real:
                 add_cell(path, at, seed, 0.6 + 0.004 * seed, real=True)

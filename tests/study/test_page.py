@@ -173,3 +173,16 @@ def test_damaged_study_is_one_line(study, tmp_path, capsys):
     assert main(["report", str(study), "-o", str(tmp_path / "x.html")]) == 2
     assert "study.json: expected what `bitfactor ablate` writes" in capsys.readouterr().err
     assert not (tmp_path / "x.html").exists()
+
+
+def test_over_budgets_each_row_stands_at_its_best_rate(make_study, accuracy, tmp_path):
+    study = make_study(tmp_path / "s", seeds=(0, 1), rates=(0.001, 0.01), budgets=("3", "18"), real=False)
+    made = document(read_study(study))
+    (chapter,) = (chapter for chapter in made.chapters if chapter.title == "By epochs")
+    (figure,) = chapter.figures
+    assert (figure.name, b"<svg" in figure.image) == ("epochs", True)
+    rows = {row[0]: row[1:] for row in chapter.tables[0].rows}
+    best = [100 * max(accuracy("none", "learned", seed, rate) for rate in (0.001, 0.01)) for seed in (0, 1)]
+    assert rows["none, learned"][0].startswith(f"{sum(best) / 2:.2f}")
+    assert rows["none, learned"][2].startswith(f"{sum(best) / 2 + 10:.2f}")
+    assert [rows["none, learned"][i] for i in (1, 3)] == ["2", "2"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from bitfactor.study.grid import REAL, Row
+from bitfactor.study.grid import REAL, Row, Value
 from bitfactor.study.paper import published_for
 from bitfactor.study.results import Setting, Study, Training
 from bitfactor.study.statistics import Difference, Sample, paired, sample
@@ -81,6 +81,16 @@ def view_at(study: Study, setting: Setting) -> View:
     """Return the rows at exactly one setting; a baseline for which an axis means nothing is in each."""
     rows = {row: _at(study, row, setting) for row in (*study.rows, REAL)}
     return View(setting, rows, study.headline)
+
+
+def with_value(view: View, study: Study, axis: str, value: Value) -> View:
+    """Return the view at another value of an axis; of another axis than the learning rate, each row at its
+    best rate there.
+    """
+    if axis == RATE:
+        return view_at(study, (*view.setting, (axis, value)))
+    setting = tuple((name, value if name == axis else old) for name, old in view.setting)
+    return View(setting, _best(study, setting), study.headline)
 
 
 def claims(view: View, study: Study) -> list[Claim]:

@@ -11,12 +11,12 @@ from bitfactor.study.comparison import (
     axis_name,
     row_name,
     setting_name,
-    view_at,
     views,
+    with_value,
 )
 from bitfactor.study.figures import Series, against, bands, dots, intervals
 from bitfactor.study.finding import by_rate, caution, finding, say
-from bitfactor.study.grid import REAL, Row
+from bitfactor.study.grid import REAL, Row, Value
 from bitfactor.study.results import Study, Training
 from bitfactor.study.tables import (
     BASELINES,
@@ -157,28 +157,36 @@ def _along_axes(view: View, study: Study) -> list[Chapter]:
             f"By {axis_name(axis)}",
             (),
             [along(axis, view, study)],
-            [_rates(view, study)] if axis == RATE else [],
+            [_over(axis, view, study)] if _positive_numbers(study.axes[axis]) else [],
         )
         for axis in study.axes
     ]
 
 
-def _rates(view: View, study: Study) -> Figure:
-    at = {float(rate): view_at(study, (*view.setting, (RATE, rate))) for rate in sorted(study.axes[RATE])}
+def _positive_numbers(values: Sequence[Value]) -> bool:
+    try:
+        return len(values) > 1 and all(float(value) > 0 for value in values)
+    except ValueError:
+        return False
+
+
+def _over(axis: str, view: View, study: Study) -> Figure:
+    at = {float(value): with_value(view, study, axis, value) for value in sorted(study.axes[axis], key=float)}
 
     def series(row: Row) -> list[Series]:
-        found = {rate: one.values(row) for rate, one in at.items()}
+        found = {value: one.values(row) for value, one in at.items()}
         return [
-            [(rate, 100 * values[seed]) for rate, values in found.items() if seed in values]
+            [(value, 100 * metrics[seed]) for value, metrics in found.items() if seed in metrics]
             for seed in study.design.seeds
         ]
 
     figure = bands(
         {f"{metric_name(study.headline)}, %": inside.panels_by_scale(study, series)},
-        "learning rate",
+        axis_name(axis),
         log_x=True,
     )
-    return Figure("learning-rates", figure.encode(), say("band", where=""))
+    name = "learning-rates" if axis == RATE else axis.replace("_", "-")
+    return Figure(name, figure.encode(), say("band", where=""))
 
 
 def _taken(view: View, study: Study) -> Chapter:

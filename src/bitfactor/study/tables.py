@@ -12,7 +12,7 @@ from bitfactor.study.comparison import (
     row_name,
     setting_name,
     value_name,
-    view_at,
+    with_value,
 )
 from bitfactor.study.finding import say
 from bitfactor.study.grid import REAL, Cell, Row
@@ -109,7 +109,7 @@ def along(axis: str, view: View, study: Study) -> Table:
     """Return mean and deviation of each row over the values of an axis, at the view's other values."""
     others = tuple((name, value) for name, value in view.setting if name != axis)
     values = study.axes[axis]
-    at = [view_at(study, (*others, (axis, value))) for value in values]
+    at = [with_value(view, study, axis, value) for value in values]
     rows = [
         [row_name(row), *(cell for one in at for cell in _sample(one, row))] for row in _shown(view, study)
     ]
