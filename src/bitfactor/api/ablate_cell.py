@@ -34,30 +34,36 @@ def train_cell(
 
     "cuda:0+cuda:1" are two processes of one training. Returns the status of this process.
     """
+    _prepare(imports, threads)
     cell, devices = CellDirectory(path), expect_devices(device)
-    kind = device if len(devices) == 1 else devices[0].partition(":")[0]
-    arguments = (path, settings, imports, data, threads, kind)
     with _alone_in(path):
         if cell.finished:
             return 0
         resumed = cell.run.checkpoint.exists()
-        status = _train(*arguments) if len(devices) == 1 else run_joined(devices, _train, *arguments)
+        status: int | None
+        if len(devices) == 1:
+            status = _train(path, settings, data, device)
+        else:
+            kind = devices[0].partition(":")[0]
+            status = run_joined(devices, _part, imports, threads, path, settings, data, kind)
         if status == 0:
             finish(cell, resumed=resumed)
         return _TERMINATED if status is None else status
 
 
-def _train(
-    path: Path,
-    settings: Mapping[str, Any],
-    imports: Sequence[str],
-    data: Path | None,
-    threads: int,
-    device: str,
-) -> int:
+def _prepare(imports: Sequence[str], threads: int) -> None:
     torch.set_num_threads(threads)
     for file in imports:
         run_file(file)
+
+
+def _part(imports: Sequence[str], threads: int, *training: Any) -> int:
+    """Train in a process of its own, which knows nothing of the files of `imports` yet."""
+    _prepare(imports, threads)
+    return _train(*training)
+
+
+def _train(path: Path, settings: Mapping[str, Any], data: Path | None, device: str) -> int:
     try:
         console = Console(stderr=True, highlight=False)
         recipe = recipe_of_settings(dict(settings), path)
