@@ -93,6 +93,48 @@ def test_calls_on_one_folder_share_the_trainings_and_take_over_those_of_a_dead_o
         assert len(Run(out / "cells" / cell).history()) == 2
 
 
+def test_halving_gives_up_what_learns_nothing_and_the_call_without_it_goes_on(tmp_path, capfd):
+    """At the second rate it cannot learn; the epochs after the first are never finished in time."""
+    out = tmp_path / "study"
+    command = ["ablate", "digits", "--out", str(out), "--blocks", "1", "--widths", "8", *ONE_SCALE]
+    command += ["--latent", "none", "--jobs", "1", "--epochs", "9", "--json"]
+    rates = ["--learning-rate", "0.01", "1e-9"]
+    given_up = out / "cells" / "none-learned-seed0-lr1e-09"
+    assert main([*command, *rates, "--halving"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert (found["given_up"], found["failed"]) == ([given_up.name], [])
+    assert [one["axes"]["learning_rate"] for one in found["trainings"]] == [0.01]
+    assert not (given_up / "outcome.json").exists()
+
+    before = stamps(given_up)
+    assert main([*command, *rates, "--halving"]) == 0
+    assert stamps(given_up) == before
+    assert json.loads(capfd.readouterr().out)["given_up"] == [given_up.name]
+    assert main([*command, *rates]) == 0
+    assert "resuming from step" in (given_up / "output.txt").read_text()
+    assert len(json.loads(capfd.readouterr().out)["trainings"]) == 2
+
+
+def test_jobs_of_a_launcher_share_the_trainings(tmp_path, capfd):
+    out = tmp_path / "study"
+    command = ["ablate", "digits", "--out", str(out), *TINY, *ONE_SCALE, "--epochs", "1", "--jobs", "1"]
+    command += ["--latent", "none", "tucker", "--launcher", "local", "--tasks", "2", "--json"]
+    assert main(command) == 0
+    launched = json.loads(capfd.readouterr().out)
+    assert len(launched["jobs"]) == 2
+    cells = [out / "cells" / f"{latent}-learned-seed0" for latent in ("none", "tucker")]
+    wait_for(lambda: all((cell / "outcome.json").exists() for cell in cells))
+    logs = [out / "local" / f"{job}_0_log.out" for job in launched["jobs"]]
+    wait_for(lambda: all("completed successfully" in log.read_text() for log in logs if log.exists()))
+
+
+def test_what_a_launcher_does_not_take_is_refused_before_it_is_asked(refused, tmp_path):
+    command = ["ablate", "digits", "--out", tmp_path / "study", "--launcher", "local"]
+    line = refused(*command, "--launcher-option", "partitoin", "gpu")
+    assert "--launcher local: expected a job that it takes, found Unknown argument 'partitoin'" in line
+    assert "--tasks: expected 1 or more, found 0" in refused(*command, "--tasks", "0")
+
+
 def test_one_that_fails_is_reported_and_the_others_go_on(tmp_path, capfd):
     out = tmp_path / "study"
     command = ["ablate", "digits", "--out", str(out), *TINY, *ONE_SCALE, "--epochs", "1", "--rank", "1000"]
@@ -150,6 +192,10 @@ def test_each_row_is_trained_at_its_best_rate_of_another_study(tmp_path, refused
         (["--seeds", "0"], "seeds: expected 1 or more, found 0"),
         (["--jobs", "0"], "jobs: expected 1 or more, found 0"),
         (["--learning-rate", "-1"], "--learning-rate: expected a number above 0"),
+        (
+            ["--halving", "--eval-interval", "2", "--epochs", "3"],
+            "--halving: expected a search on validation",
+        ),
         (["--widths", "8", "16"], "--widths: expected 4 numbers above 0"),
     ],
 )

@@ -37,6 +37,16 @@ def test_each_row_has_the_rate_of_its_best_mean(search):
     assert (rates.searched, rates.seeds, rates.holdout) == ([0.001, 0.003], 2, "validation")
 
 
+def test_a_rate_whose_trainings_were_given_up_comes_after_the_others(search):
+    given_up = StudyDirectory(search.path).cell(next(iter(Grid(AXES, [0]))))
+    (given_up.path / "outcome.json").unlink()
+    given_up.give_up()
+    study = read_study(search.path)
+    assert Rates.best_of(study).chosen["none-learned"] == 0.003
+    (training,) = (one for one in study.trainings if one.given_up)
+    assert training.state == "given up, no epoch"
+
+
 def test_what_is_not_finished_chooses_nothing(search):
     (cell(search, "svd-learned-seed1-lr0.003") / "outcome.json").unlink()
     with pytest.raises(InputError, match=r"found svd-learned-seed1-lr0\.003, which is not"):

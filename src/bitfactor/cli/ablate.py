@@ -7,7 +7,17 @@ from typing import Annotated
 
 import tyro
 
-from bitfactor.api.ablate import LATENTS, SCALES, Study, expect_apart, grid_of, rates_of, run_study
+from bitfactor.api.ablate import (
+    LATENTS,
+    SCALES,
+    Study,
+    begin_study,
+    expect_apart,
+    grid_of,
+    rates_of,
+    run_study,
+)
+from bitfactor.api.launch import Launcher, launch
 from bitfactor.cli import train
 from bitfactor.cli.arguments import parse_known
 from bitfactor.cli.flags import expect_known, flags_of
@@ -53,6 +63,17 @@ class Arguments:
     """Trainings at a time on the CPU; as many as there are cores, with one thread each, if left out."""
     devices: tuple[str, ...] = ()
     """Where to train, one at a time on each: cuda:0 cuda:1, or on both, cuda:0+cuda:1; all if left out."""
+    halving: bool = False
+    """In a search (--holdout validation): give up what is not among the best third of its row after 1/9 and
+    1/3 of the epochs. Without it, the same command trains those to their end too."""
+    launcher: Launcher | None = None
+    """Train in jobs that go on by themselves: processes of this machine, or jobs of slurm."""
+    tasks: int = 1
+    """Jobs of the launcher, which share the trainings."""
+    launcher_option: Annotated[
+        tuple[tuple[str, str], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME VALUE")
+    ] = ()
+    """An option of the launcher by submitit's name, of sbatch say: partition gpu, time 600 (minutes)."""
     keep_checkpoints: bool = False
     """Keep the checkpoints of finished trainings; the exported networks are kept in any case."""
     json: bool = False
@@ -83,8 +104,16 @@ def main(arguments: Sequence[str]) -> int:
         options.data,
         options.jobs,
         options.devices,
+        options.halving,
         options.keep_checkpoints,
     )
+    if options.launcher is not None:
+        begin_study(study, options.out)
+        words = ["ablate", *arguments, "--launcher", "None"]
+        folder = options.out / options.launcher
+        jobs = launch(words, options.launcher, options.tasks, dict(options.launcher_option), folder)
+        print_result(jobs, as_json=options.json)
+        return 0
     outcome = run_study(study, options.out)
     print_result(outcome, as_json=options.json)
     if outcome.interrupted:

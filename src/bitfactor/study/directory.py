@@ -8,6 +8,7 @@ cells/NAME/                a run's directory (see `bitfactor.training.run`), and
     layers.json            the `Layer`s of the trained network, by name
     net.safetensors        the exported network
     outcome.json           its `Outcome`; where it stands, the cell is finished
+    given-up               where it stands without an outcome, the cell was given up (see `Halving`)
     claim                  locked by the study that trains it
 """
 
@@ -59,6 +60,19 @@ class CellDirectory:
     def finished(self) -> bool:
         """Whether all of it is there."""
         return self._outcome.exists()
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it was ended early, and nothing has trained it to its end since."""
+        return self._given_up.exists() and not self.finished
+
+    def give_up(self) -> None:
+        """Write down that it is ended early."""
+        self._given_up.touch()
+
+    @property
+    def _given_up(self) -> Path:
+        return self.path / "given-up"
 
     @property
     def _outcome(self) -> Path:
@@ -122,6 +136,7 @@ class CellDirectory:
             self.outcome() if self.finished else None,
             _read(self._layers, _layers) if self._layers.exists() else {},
             self.network if self.network.exists() else None,
+            self.given_up,
         )
 
     def discard_checkpoints(self) -> None:

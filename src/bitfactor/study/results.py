@@ -87,6 +87,7 @@ class Training:
     outcome: Outcome | None = None
     layers: Mapping[str, Layer] = field(default_factory=dict)
     network: Path | None = None
+    given_up: bool = False
 
     @property
     def rate(self) -> float | None:
@@ -98,7 +99,8 @@ class Training:
         """What has been done: finished, so many epochs, or nothing."""
         if self.outcome is not None:
             return "finished"
-        return f"not finished, epoch {self.log[-1]['epoch']}" if self.log else "not finished, no epoch"
+        kind = "given up" if self.given_up else "not finished"
+        return f"{kind}, epoch {self.log[-1]['epoch']}" if self.log else f"{kind}, no epoch"
 
     def metric(self, name: str) -> float | None:
         """Return a final metric, None where there is none."""
@@ -126,6 +128,8 @@ class Rates:
     def best_of(cls, study: "Study") -> "Rates":
         """Return, for each row of a study, the rate with the best mean over its seeds.
 
+        Where trainings were given up, of the rates with the most that were not.
+
         Raises
         ------
         InputError
@@ -141,19 +145,24 @@ class Rates:
         searched = [float(rate) for rate in design.axes.get("learning_rate", ())]
         if not searched or not study.axes.keys() <= {"learning_rate"}:
             raise _no_search(study, f"one over {', '.join(design.axes)}")
-        found: dict[str, dict[float, list[float]]] = {}
+        found: dict[str, dict[float, list[float | None]]] = {}
         for training in study.trainings:
             value = training.metric(study.headline)
-            if value is None:
+            if value is None and not training.given_up:
                 raise _no_search(study, f"{training.cell.name}, which is not")
             rates = found.setdefault(str(training.cell.row), {rate: [] for rate in searched})
             rates[float(training.cell.axes["learning_rate"])].append(value)
         for row, rates in found.items():
             if any(len(values) < len(design.seeds) for values in rates.values()):
                 raise _no_search(study, f"fewer trainings of {row}")
-        chosen = {row: max(rates, key=lambda rate: mean(rates[rate])) for row, rates in found.items()}
+        chosen = {row: max(rates, key=lambda rate: _rank(rates[rate])) for row, rates in found.items()}
         holdout = design.arguments.get("holdout")
         return cls(chosen, searched, len(design.seeds), None if holdout is None else str(holdout))
+
+
+def _rank(values: Sequence[float | None]) -> tuple[int, float]:
+    known = [value for value in values if value is not None]
+    return len(known), mean(known) if known else 0.0
 
 
 def _no_search(study: "Study", found: str) -> InputError:

@@ -24,7 +24,7 @@ from rich.table import Table
 from bitfactor.study.directory import CellDirectory
 from bitfactor.study.grid import Cell
 
-State = Literal["waiting", "running", "elsewhere", "finished", "failed"]
+State = Literal["waiting", "running", "elsewhere", "finished", "failed", "given up"]
 
 _PAUSE = 1.0  # seconds between two looks, while no process ends
 _PATIENCE = 60.0  # seconds that a process has to write its checkpoint, when it is to stop
@@ -35,7 +35,8 @@ class Job:
     """A cell and what has become of it: `call` trains it on a device, `command` is what a user would type.
 
     `call` takes the name of the device and returns the status of its process. The processes are forked from
-    one that has imported the module of `call`: a training starts at once.
+    one that has imported the module of `call`: a training starts at once. With `halving`, one that was given
+    up stays so.
     """
 
     cell: Cell
@@ -44,19 +45,26 @@ class Job:
     call: "partial[int]"
     epochs: int
     state: State = "waiting"
+    halving: bool = False
     process: BaseProcess | None = field(default=None, repr=False)
     device: str = ""
     claim: IO[str] | None = field(default=None, repr=False)
 
     def take(self) -> bool:
         """Claim the cell if it is to be trained, and return whether that is for this process to do."""
-        self.claim = None if self.directory.finished else self.directory.claim()
-        if self.directory.finished:  # by another call on the same folder, maybe a moment ago
-            self.state = "finished"
+        self.claim = None if self._ended else self.directory.claim()
+        if self._ended:  # by another call on the same folder, maybe a moment ago
+            self.state = self._ended
             self.release()
         elif self.claim is None:
             self.state = "elsewhere"
         return self.claim is not None
+
+    @property
+    def _ended(self) -> State | None:
+        if self.directory.finished:
+            return "finished"
+        return "given up" if self.halving and self.directory.given_up else None
 
     def release(self) -> None:
         """Let others have the cell."""
@@ -79,9 +87,15 @@ class Job:
         assert self.process is not None
         if self.process.is_alive():
             return False
-        self.state = "finished" if self.directory.finished else "failed"
+        self.state = self._ended or "failed"
         self.release()
         return True
+
+    def give_up(self) -> None:
+        """Let the process end before its training does."""
+        assert self.process is not None
+        self.directory.give_up()
+        self.process.terminate()
 
     def ask_to_stop(self) -> None:
         """Let the process write a checkpoint and end."""
@@ -129,7 +143,7 @@ def run_jobs(
                 if free and job.take():
                     job.start(free.pop(0))
                     running.append(job)
-                if job.state in ("running", "finished"):
+                if job.state not in ("waiting", "elsewhere"):
                     waiting.remove(job)
                     notice(job)
             wait([job.process.sentinel for job in running if job.process], _PAUSE)
@@ -159,7 +173,14 @@ def _stop(running: Sequence[Job]) -> None:
         job.release()
 
 
-_COLOURS = {"waiting": "dim", "running": "cyan", "elsewhere": "blue", "finished": "green", "failed": "red"}
+_COLOURS = {
+    "waiting": "dim",
+    "running": "cyan",
+    "elsewhere": "blue",
+    "finished": "green",
+    "failed": "red",
+    "given up": "dim",
+}
 
 
 class Progress:
@@ -213,7 +234,11 @@ class Progress:
     def _caption(self) -> str:
         rows = {job.cell.name: job.directory.run.history() for job in self._jobs}
         seconds = [row["seconds"] for history in rows.values() for row in history]
-        left = sum(job.epochs - len(rows[job.cell.name]) for job in self._jobs if job.state != "failed")
+        left = sum(
+            job.epochs - len(rows[job.cell.name])
+            for job in self._jobs
+            if job.state not in ("failed", "given up")
+        )
         done = sum(job.state == "finished" for job in self._jobs)
         estimate = f", {_duration(left * mean(seconds) / self._at_once)} left" if seconds and left else ""
         return f"{done} of {len(self._jobs)} finished{estimate}"

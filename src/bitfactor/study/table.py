@@ -79,6 +79,7 @@ def _row(training: Training) -> dict[str, Any]:
         "outcome": asdict(training.outcome) if training.outcome else None,
         "log": training.log,
         "layers": layers,
+        "given_up": training.given_up,
     }
 
 
@@ -92,6 +93,7 @@ def _training(row: Mapping[str, Any], design: Design) -> Training:
         row["log"],
         Outcome(**outcome) if outcome else None,
         {layer["layer"]: _layer(layer) for layer in row["layers"]},
+        given_up=row.get("given_up", False),
     )
 
 
