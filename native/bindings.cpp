@@ -11,6 +11,7 @@
 #include <string>
 
 #include "program.h"
+#include "training.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -84,6 +85,27 @@ void add(Program& program, const std::string& kind, const std::map<std::string, 
     program.add({kind, std::move(arguments)});
 }
 
+struct Maps {
+    int samples, pixels, groups, channels;
+    bool channels_last, bfloat16, closed;
+
+    Maps(int samples, int pixels, int groups, int channels, bool channels_last, bool bfloat16, bool closed)
+        : samples(samples),
+          pixels(pixels),
+          groups(groups),
+          channels(channels),
+          channels_last(channels_last),
+          bfloat16(bfloat16),
+          closed(closed) {}
+
+    SignMap of() const { return {pixels, groups, channels, channels_last, bfloat16, closed}; }
+};
+
+template <class T>
+T* pointer(size_t address) {
+    return reinterpret_cast<T*>(address);
+}
+
 }  // namespace
 }  // namespace bitfactor
 
@@ -104,4 +126,51 @@ NB_MODULE(_native, m) {
         .def("profile", &profile, "x"_a.noconvert(), "outs"_a.noconvert(), "ns"_a.noconvert())
         .def("phases", &Program::phases)
         .def("step_count", &Program::step_count);
+
+    // Tensors come as addresses: whoever calls has checked what lies there.
+    nb::class_<Trainer>(m, "Trainer")
+        .def(
+            "__init__",
+            [](Trainer* self, const std::string& isa, int threads) {
+                new (self) Trainer(kernel_set_named(isa), threads);
+            },
+            "isa"_a, "threads"_a)
+        .def(
+            "pack",
+            [](Trainer& self, const Maps& maps, size_t x, size_t signs, size_t inside) {
+                nb::gil_scoped_release released;
+                return self.pack(maps.of(), maps.samples, pointer<void>(x), pointer<uint32_t>(signs),
+                                 pointer<uint32_t>(inside));
+            },
+            "maps"_a, "x"_a, "signs"_a, "inside"_a)
+        .def(
+            "unpack",
+            [](Trainer& self, const Maps& maps, size_t signs, size_t out) {
+                nb::gil_scoped_release released;
+                self.unpack(maps.of(), maps.samples, pointer<uint32_t>(signs), pointer<void>(out));
+            },
+            "maps"_a, "signs"_a, "out"_a)
+        .def(
+            "mask",
+            [](Trainer& self, const Maps& maps, size_t inside, size_t gradient) {
+                nb::gil_scoped_release released;
+                self.mask(maps.of(), maps.samples, pointer<uint32_t>(inside), pointer<void>(gradient));
+            },
+            "maps"_a, "inside"_a, "gradient"_a)
+        .def(
+            "conv",
+            [](Trainer& self, const Maps& out, const std::vector<int>& window, int channels, size_t signs,
+               size_t weight, size_t scale, size_t y) {
+                expect(window.size() == 12, "a window has 12 numbers");
+                const int* w = window.data();
+                const Window sliding{w[0], w[1], w[2], w[3], w[4],  w[5],
+                                     w[6], w[7], w[8], w[9], w[10], w[11]};
+                nb::gil_scoped_release released;
+                self.conv(out.of(), out.samples, sliding, channels, pointer<uint32_t>(signs),
+                          pointer<uint32_t>(weight), pointer<float>(scale), pointer<void>(y));
+            },
+            "out"_a, "window"_a, "channels"_a, "signs"_a, "weight"_a, "scale"_a, "y"_a);
+    nb::class_<Maps>(m, "Maps").def(nb::init<int, int, int, int, bool, bool, bool>(), "samples"_a, "pixels"_a,
+                                    "groups"_a, "channels"_a, "channels_last"_a, "bfloat16"_a,
+                                    "closed"_a = false);
 }

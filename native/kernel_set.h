@@ -24,13 +24,15 @@
 #include "epilogue.h"
 #include "exponential.h"
 #include "pool.h"
+#include "signs.h"
 
 namespace bitfactor {
 namespace {
 
 constexpr KernelSet kernel_set(const char* name, bool (*supported)(), const TileKernels* tiles = nullptr) {
-    return {name,     supported,       Simd::lanes, Simd::tile, conv,      binary_conv, max_pool,
-            avg_pool, global_avg_pool, softmax,     all_finite, transpose, epilogue,    tiles};
+    return {name,        supported, Simd::lanes, Simd::tile,      conv,
+            binary_conv, max_pool,  avg_pool,    global_avg_pool, softmax,
+            all_finite,  transpose, epilogue,    sign_kernels,    tiles};
 }
 
 }  // namespace

@@ -114,6 +114,26 @@ struct TileKernels {
                          int first, int count, int channels, char* arena);
 };
 
+// A map of a framework that trains, one sample: `groups` times `channels`, in float or bfloat16, (pixels,
+// channels) or (channels, pixels). Its signs are (pixels, groups, words), each group at a 64-bit word.
+struct SignMap {
+    int pixels, groups, channels;
+    bool channels_last, bfloat16;
+    bool closed;  // whether -1 and +1 are inside
+};
+
+// What training needs of it.
+struct SignKernels {
+    // The signs, and where `inside` is not nullptr whether |x| < 1 (<= 1 if closed). Gives whether one of the
+    // numbers is none, whose sign means nothing.
+    bool (*pack)(const SignMap&, const void* x, uint32_t* signs, uint32_t* inside);
+    void (*unpack)(const SignMap&, const uint32_t* signs, void* out);
+    // Puts 0 where the bit is 0.
+    void (*mask)(const SignMap&, const uint32_t* inside, void* gradient);
+    // Writes rows (count, channels) times scale (channels) to pixels first ... first + count of the map.
+    void (*give)(const SignMap&, const float* rows, const float* scale, int first, int count, void* out);
+};
+
 struct KernelSet {
     const char* name;
     bool (*supported)();  // does this machine run it?
@@ -137,6 +157,7 @@ struct KernelSet {
     // Walks the stages over rows (count, channels) of pixels first ... first + count.
     void (*epilogue)(const Stage* stages, size_t stage_count, const float* rows, int first, int count,
                      int channels, char* arena);
+    SignKernels signs;
     const TileKernels* tiles;  // nullptr where the set has none
 };
 

@@ -1,5 +1,7 @@
 """The sign of a layer's input."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -7,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bitfactor.errors import InputError, near_matches
-from bitfactor.nn.sign import ACTIVATION_SLOPES, straight_through
+from bitfactor.nn.sign import ACTIVATION_SLOPES, sloped, straight_through
 
 
 class SignActivation(nn.Module):
@@ -37,11 +39,17 @@ class SignActivation(nn.Module):
             self.register_buffer("progress", torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
+        return straight_through(x, self._slope(x))
+
+    def sloped(self, x: Tensor) -> Tensor:
+        """Return x, with the gradient that `forward` gives it."""
+        return sloped(x, self._slope(x))
+
+    def _slope(self, x: Tensor) -> Callable[[Tensor], Tensor]:
         slope = ACTIVATION_SLOPES[self.estimator]
         if self.estimator == "annealed":
-            progress = self.progress.to(x.dtype)
-            return straight_through(x, lambda at: slope(at, progress))
-        return straight_through(x, slope)
+            return partial(slope, progress=self.progress.to(x.dtype))
+        return slope
 
     def extra_repr(self) -> str:
         return self.estimator

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from bitfactor.checks import checked
 from bitfactor.decompositions import Latent, Rank
 from bitfactor.nn.layer import BinaryLayer, Making, PaddingValue
+from bitfactor.nn.product import Geometry, Masks, binary_conv2d
 from bitfactor.nn.scale import Scale, window_magnitude
 
 _CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -135,6 +136,20 @@ class BinaryConv(BinaryLayer):
         else:
             x = F.pad(x, self.padding_of_sides(), mode=self.padding_mode)
         return convolve(x, B, **geometry)
+
+    def multiply(self, x: Tensor, V: Tensor, alpha: Tensor | None, masks: Masks) -> Tensor | None:
+        sides = self.padding_of_sides()
+        padding, after = sides[-2::-2], sides[::-2]
+        plain = self.padding_mode == "zeros" and self.padding_value == 0 and padding == after
+        if not plain or self.dimensions > 2 or x.dim() != V.dim():
+            return None
+        one = self.dimensions == 1
+        stride, dilation = ((1,) * one + each for each in (self.stride, self.dilation))
+        geometry = Geometry(stride, [0] * one + padding, dilation, self.groups)
+        if one:
+            y = binary_conv2d(x.unsqueeze(2), V.unsqueeze(2), alpha, masks, geometry)
+            return y.squeeze(2)
+        return binary_conv2d(x, V, alpha, masks, geometry)
 
     def magnitude(self, x: Tensor) -> Tensor:
         return window_magnitude(

@@ -11,8 +11,9 @@ from bitfactor.checks import expect, expect_one_of
 from bitfactor.decompositions import JOINT, LAYERWISE, Dense, Latent, Rank
 from bitfactor.errors import InputError
 from bitfactor.nn.activation import SignActivation
-from bitfactor.nn.scale import PER_CHANNEL, NoScale, Scale, analytic_alpha
-from bitfactor.nn.sign import WEIGHT_SIGNS
+from bitfactor.nn.product import Masks, takes
+from bitfactor.nn.scale import PER_CHANNEL, LearnedMapScale, NoScale, Scale, analytic_alpha
+from bitfactor.nn.sign import WEIGHT_FORMS, WEIGHT_SIGNS
 
 PaddingValue = Literal[-1, 0, 1]
 
@@ -102,6 +103,13 @@ class BinaryLayer(nn.Module, ABC):
     def apply_weight(self, x: Tensor, B: Tensor) -> Tensor:
         """Return the convolution or product of the signed input with the signed weight."""
 
+    def multiply(self, x: Tensor, V: Tensor, alpha: Tensor | None, masks: Masks) -> Tensor | None:
+        """Return alpha times `apply_weight` of the signs of x and V, in one (see `bitfactor.nn.product`).
+
+        None where the layer is none that the compiled core computes.
+        """
+        return None
+
     @abstractmethod
     def magnitude(self, x: Tensor) -> Tensor:
         """Return XNOR-Net's K of an input, shaped as the output."""
@@ -119,11 +127,24 @@ class BinaryLayer(nn.Module, ABC):
         if self.binary_activations:
             self._expect_no_nan(x, "input")
             K = self.magnitude(x) if self.input_scale else None
-            x = self.sign_input(x)
-        B = WEIGHT_SIGNS[self.weight_estimator](W) if self.binary_weights else self._unit_weight(W)
-        y: Tensor = self.scale(self.apply_weight(x, B.to(x.dtype)), W)
+        y = self._compiled(x, W)
+        if y is None:
+            x = self.sign_input(x) if self.binary_activations else x
+            B = WEIGHT_SIGNS[self.weight_estimator](W) if self.binary_weights else self._unit_weight(W)
+            y = self.scale(self.apply_weight(x, B.to(x.dtype)), W)
         y = y if K is None else y * K
         return y if self.bias is None else y + self._bias(y, W)
+
+    def _compiled(self, x: Tensor, W: Tensor) -> Tensor | None:
+        """Return alpha times the product as the compiled core gives it, None where it does not take them."""
+        form = WEIGHT_FORMS.get(self.weight_estimator)
+        if form is None or not (self.binary_activations and self.binary_weights) or not takes(x, W):
+            return None
+        positions = isinstance(self.scale, LearnedMapScale)
+        alpha = None if positions else self.scale.alpha_of(W)
+        masks = Masks(self.sign_input.estimator == "clipped", self.weight_estimator == "clipped")
+        y = self.multiply(x if masks.input else self.sign_input.sloped(x), form(W), alpha, masks)
+        return self.scale(y, W) if positions and y is not None else y
 
     def _weight(self) -> Tensor:
         W: Tensor = self.latent()

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from bitfactor.checks import checked
 from bitfactor.decompositions import Latent, Rank
 from bitfactor.nn.layer import BinaryLayer, Making
+from bitfactor.nn.product import Masks, binary_conv2d
 from bitfactor.nn.scale import Scale, feature_magnitude
 
 
@@ -50,6 +51,13 @@ class BinaryLinear(BinaryLayer):
 
     def apply_weight(self, x: Tensor, B: Tensor) -> Tensor:
         return F.linear(x, B)
+
+    def multiply(self, x: Tensor, V: Tensor, alpha: Tensor | None, masks: Masks) -> Tensor | None:
+        """As a convolution by one tap over a map of all rows, whose channels are the features."""
+        rows = x.reshape(-1, self.in_features)
+        maps = rows.t()[None, :, :, None]
+        y = binary_conv2d(maps, V[:, :, None, None], alpha, masks)
+        return y[0, :, :, 0].t().reshape(*x.shape[:-1], self.out_features)
 
     def magnitude(self, x: Tensor) -> Tensor:
         return feature_magnitude(x, self.out_features)

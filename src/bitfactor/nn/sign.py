@@ -34,6 +34,27 @@ class _StraightThrough(torch.autograd.Function):
         return gradient * slope, None
 
 
+class _Sloped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slope: Tensor) -> Tensor:
+        ctx.save_for_backward(slope)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (slope,) = ctx.saved_tensors
+        return gradient * slope, None
+
+
+def sloped(x: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return x, whose gradient is that of the output times slope(x)."""
+    if not (torch.is_grad_enabled() and x.requires_grad):
+        return x
+    with torch.no_grad():
+        at_x = slope(x)
+    return _Sloped.apply(x, at_x)  # type: ignore[no-any-return, no-untyped-call]
+
+
 def straight_through(x: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:
     """Return sign(x) whose gradient is that of the output times slope(x).
 
@@ -77,8 +98,13 @@ def sign_clipped(W: Tensor) -> Tensor:
 
 def sign_rms(W: Tensor) -> Tensor:
     """Return sign(W / rms(W)), one rms per filter, its gradient passed on whole: free of W's scale."""
+    return sign_identity(over_rms(W))
+
+
+def over_rms(W: Tensor) -> Tensor:
+    """Return W / rms(W), one rms per filter."""
     rms = W.flatten(1).square().mean(1).add(torch.finfo(W.dtype).tiny).sqrt()
-    return sign_identity(W / rms.view(-1, *(1,) * (W.dim() - 1)))
+    return W / rms.view(-1, *(1,) * (W.dim() - 1))
 
 
 def sign_identity(W: Tensor) -> Tensor:
@@ -90,6 +116,13 @@ ACTIVATION_SLOPES: dict[str, Callable[..., Tensor]] = {
     "clipped": clipped,
     "polynomial": polynomial,
     "annealed": annealed,
+}
+
+# V, of which an estimator takes the sign, for `bitfactor.nn.product`.
+WEIGHT_FORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "clipped": lambda W: W,
+    "rms": over_rms,
+    "identity": lambda W: W,
 }
 
 WEIGHT_SIGNS: dict[str, Callable[[Tensor], Tensor]] = {

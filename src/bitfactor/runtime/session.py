@@ -87,7 +87,7 @@ class Session:
             expected = f"1 to {MOST_THREADS}"
             raise InputError("threads", expected=expected, found=str(threads), fix="pass threads=1")
         self.precision: Precision = precision
-        self.isa = _choose(isa)
+        self.isa = chosen_isa(isa)
         self.model: ModelFile = load(path)
         self.threads = threads or default_threads(self.model.graph)
         self.input_shape = self.model.graph.input.shape
@@ -218,7 +218,14 @@ class Session:
                 )
 
 
-def _choose(isa: str | None) -> str:
+def chosen_isa(isa: str | None = None) -> str:
+    """Return the instruction set that is asked for: by name, by the environment, or else the best.
+
+    Raises
+    ------
+    InputError
+        If it is unknown, or this machine lacks it.
+    """
     where = "isa" if isa is not None else ISA_VARIABLE
     isa = isa if isa is not None else os.environ.get(ISA_VARIABLE)
     available = [*instruction_sets(), REFERENCE]

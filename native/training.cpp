@@ -1,0 +1,95 @@
+#include "training.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "border.h"
+#include "pack.h"
+
+namespace bitfactor {
+namespace {
+
+constexpr int strip_bytes = 32 << 10;  // of rows: they stay in the L1 cache
+
+size_t words_of(const SignMap& map) {
+    return static_cast<size_t>(map.groups) * ((map.channels + 63) / 64) * 2;
+}
+
+size_t sign_words(const SignMap& map) { return map.pixels * words_of(map); }
+
+size_t map_bytes(const SignMap& map) {
+    return static_cast<size_t>(map.pixels) * map.groups * map.channels * (map.bfloat16 ? 2 : 4);
+}
+
+// The i-th of many that lie side by side.
+const void* nth(const void* first, size_t i, size_t bytes) {
+    return static_cast<const char*>(first) + i * bytes;
+}
+void* nth(void* first, size_t i, size_t bytes) { return static_cast<char*>(first) + i * bytes; }
+
+}  // namespace
+
+bool Trainer::pack(const SignMap& map, int samples, const void* x, uint32_t* signs, uint32_t* inside) {
+    std::atomic<bool> none{false};
+    threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
+        const size_t at = i * sign_words(map);
+        uint32_t* in = inside ? inside + at : nullptr;
+        if (kernels_.signs.pack(map, nth(x, i, map_bytes(map)), signs + at, in)) none = true;
+    });
+    return none;
+}
+
+void Trainer::unpack(const SignMap& map, int samples, const uint32_t* signs, void* out) {
+    threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
+        kernels_.signs.unpack(map, signs + i * sign_words(map), nth(out, i, map_bytes(map)));
+    });
+}
+
+void Trainer::mask(const SignMap& map, int samples, const uint32_t* inside, void* gradient) {
+    threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
+        kernels_.signs.mask(map, inside + i * sign_words(map), nth(gradient, i, map_bytes(map)));
+    });
+}
+
+void Trainer::conv(const SignMap& out, int samples, const Window& window, int channels, const uint32_t* signs,
+                   const uint32_t* weight, const float* scale, void* y) {
+    const int taps = window.kernel_h * window.kernel_w, outputs = out.groups * out.channels;
+    const int words = (channels + 31) / 32, group_words = (channels + 63) / 64 * 2;
+    std::vector<uint32_t> tight(static_cast<size_t>(outputs) * taps * words);
+    for (size_t i = 0; i < static_cast<size_t>(outputs) * taps; ++i) {
+        std::copy_n(weight + i * group_words, words, tight.data() + i * words);
+    }
+    const auto packed =
+        pack_lanes(tight.data(), out.groups, out.channels, static_cast<size_t>(taps) * words, kernels_.lanes);
+    const Border border =
+        border_of(window, out.groups, out.channels, words, channels, tight.data(), 0, kernels_.lanes);
+    const std::vector<uint32_t> padding(words, 0);
+    const BinaryConv layer{window,
+                           out.groups,
+                           words,
+                           out.channels,
+                           group_words,
+                           out.groups * group_words,
+                           packed.data(),
+                           padding.data(),
+                           border.base.data(),
+                           border.row_class.data(),
+                           border.column_class.data()};
+    const int tile = kernels_.tile;
+    const int strip = std::max(1, strip_bytes / static_cast<int>(sizeof(float)) / outputs / tile) * tile;
+    const size_t strips = (static_cast<size_t>(out.pixels) + strip - 1) / strip;
+    const size_t map_words = static_cast<size_t>(window.in_h) * window.in_w * layer.pixel_stride;
+    threads_.for_each(samples * strips, [&](size_t item) {
+        thread_local std::vector<const void*> pointers;
+        thread_local AlignedVector<float> rows;
+        pointers.resize(std::max(pointers.size(), static_cast<size_t>(strip) * taps));
+        rows.resize(std::max(rows.size(), static_cast<size_t>(strip) * outputs));
+        const size_t sample = item / strips;
+        const int first = static_cast<int>(item % strips) * strip;
+        const int count = std::min(strip, out.pixels - first);
+        kernels_.binary_conv(layer, signs + sample * map_words, first, count, pointers.data(), rows.data());
+        kernels_.signs.give(out, rows.data(), scale, first, count, nth(y, sample, map_bytes(out)));
+    });
+}
+
+}  // namespace bitfactor

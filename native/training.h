@@ -1,0 +1,33 @@
+// A binary layer's forward pass, and what its backward pass needs, for a framework that trains.
+//
+// The signs of a batch stand (samples, pixels, groups, words), as SignMap says; those of a weight likewise,
+// its output channels being the samples and its taps the pixels.
+
+#pragma once
+
+#include <cstddef>
+
+#include "kernels.h"
+#include "thread_pool.h"
+
+namespace bitfactor {
+
+class Trainer {
+  public:
+    Trainer(const KernelSet& kernels, int threads) : kernels_(kernels), threads_(threads - 1) {}
+
+    // For each sample what the kernels of the same names do.
+    bool pack(const SignMap& map, int samples, const void* x, uint32_t* signs, uint32_t* inside);
+    void unpack(const SignMap& map, int samples, const uint32_t* signs, void* out);
+    void mask(const SignMap& map, int samples, const uint32_t* inside, void* gradient);
+    // y = scale * (signs (*) weight), exact sums but for the scale; padding is 0. `out` is y's map, and
+    // `channels` those of a group of the input.
+    void conv(const SignMap& out, int samples, const Window& window, int channels, const uint32_t* signs,
+              const uint32_t* weight, const float* scale, void* y);
+
+  private:
+    const KernelSet& kernels_;
+    ThreadPool threads_;
+};
+
+}  // namespace bitfactor

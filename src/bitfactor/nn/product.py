@@ -1,0 +1,267 @@
+"""The product of signs on a CPU by the compiled core: exact sums, and one bit kept of what backward needs.
+
+y = alpha (sign(x) (*) sign(V)), with gradients straight through both signs. Backward needs the two signs and
+the masks of the estimators, all bits; and since y = alpha s with s linear in sign(V),
+
+    dL/dalpha_o = <dL/ds_o, s_o> = <dL/dB_o, B_o>,    B = sign(V),    dL/dV = alpha dL/dB,
+
+where dL/dB is the weight's gradient for alpha = 1: neither y nor s is kept. The sums are integers, the same
+as those of a convolution of real numbers and as those of the exported file. The two products of backward are
+torch's own, in the type of y.
+"""
+
+import warnings
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+try:
+    from bitfactor.runtime import _native
+    from bitfactor.runtime.session import chosen_isa
+except ImportError as error:
+    _native = None  # type: ignore[assignment]
+    warnings.warn(f"binary layers run without the compiled core, slower: {error}", stacklevel=2)
+
+
+class Masks(NamedTuple):
+    """Where gradients are 0: that of x where abs(x) >= 1, that of V where abs(V) > 1."""
+
+    input: bool
+    weight: bool
+
+
+class Geometry(NamedTuple):
+    """Of a convolution over (H, W)."""
+
+    stride: Sequence[int] = (1, 1)
+    padding: Sequence[int] = (0, 0)
+    dilation: Sequence[int] = (1, 1)
+    groups: int = 1
+
+
+_NO_PADDING = Geometry()
+
+
+@lru_cache(maxsize=4)
+def _trainer(isa: str, threads: int) -> Any:
+    sets = _native.instruction_sets()
+    return _native.Trainer(isa if isa in sets else sets[-1], threads)
+
+
+def _threads() -> Any:
+    return _trainer(chosen_isa(), torch.get_num_threads())
+
+
+def takes(x: Tensor, V: Tensor) -> bool:
+    """Return whether the compiled core multiplies these: on a CPU, float32 or bfloat16, V float32."""
+    return (
+        _native is not None
+        and isinstance(x, Tensor)
+        and x.device.type == "cpu"
+        and V.dtype == torch.float32
+        and _type_of_product(x) in (torch.float32, torch.bfloat16)
+        and x.dtype in (torch.float32, torch.bfloat16)
+        and x.numel() > 0
+        and not torch.compiler.is_exporting()
+    )
+
+
+def _type_of_product(x: Tensor) -> torch.dtype:
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+
+
+def binary_conv2d(
+    x: Tensor, V: Tensor, alpha: Tensor | None, masks: Masks, geometry: Geometry = _NO_PADDING
+) -> Tensor:
+    """Return alpha (sign(x) (*) sign(V)), (N, C, H, W) and (O, C / groups, kh, kw) to (N, O, H', W').
+
+    Padding adds nothing to a sum. With a NaN in x or V all of y is NaN.
+
+    Example
+    -------
+    >>> y = binary_conv2d(x, V, None, Masks(input=True, weight=True), Geometry(padding=(1, 1)))
+    """
+    scale = V.new_ones(V.shape[0]) if alpha is None else alpha.float().contiguous()
+    bfloat16 = _type_of_product(x) == torch.bfloat16
+    y: Tensor = _forward(x, V.contiguous(), scale, *geometry, [*masks, bfloat16])[0]
+    return y
+
+
+@torch.library.custom_op("bitfactor::binary_conv2d", mutates_args=())
+def _forward(
+    x: Tensor,
+    V: Tensor,
+    alpha: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    masks: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    x = x if _channels_last(x) else x.contiguous()
+    y, x_bits, V_bits = _results(x, V, stride, padding, dilation, groups, masks)
+    trainer = _threads()
+    none = _pack(trainer, _maps(x, groups), x, x_bits)
+    none |= _pack(trainer, _maps(V, 1, closed=True), V, V_bits)
+    window = [*x.shape[2:], *y.shape[2:], *V.shape[2:], *stride, *padding, *dilation]
+    addresses = (x_bits.data_ptr(), V_bits.data_ptr(), alpha.data_ptr(), y.data_ptr())
+    if none:
+        y.fill_(torch.nan)
+    elif y.numel():
+        trainer.conv(_maps(y, groups), window, V.shape[1], *addresses)
+    return y, x_bits, V_bits
+
+
+def _results(
+    x: Tensor,
+    V: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    masks: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return y and the bits, without values: signs, and behind them the mask where there is one."""
+    size = [
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, k, s, p, d in zip(x.shape[2:], V.shape[2:], stride, padding, dilation, strict=True)
+    ]
+    words = 2 * ((V.shape[1] + 63) // 64)
+    clip_input, clip_weight, bfloat16 = masks
+    y = _empty((x.shape[0], V.shape[0], *size), _type(bfloat16), x)
+    pixels, taps = x.shape[2] * x.shape[3], V.shape[2] * V.shape[3]
+    x_bits = x.new_empty((1 + clip_input, x.shape[0], pixels, groups * words), dtype=torch.int32)
+    V_bits = V.new_empty((1 + clip_weight, V.shape[0], taps, words), dtype=torch.int32)
+    return y, x_bits, V_bits
+
+
+_forward.register_fake(
+    lambda x, V, alpha, stride, padding, dilation, groups, masks: _results(
+        x, V, stride, padding, dilation, groups, masks
+    )
+)
+
+
+@torch.library.custom_op("bitfactor::binary_conv2d_backward", mutates_args=())
+def _backward(
+    gradient: Tensor,
+    x_bits: Tensor,
+    V_bits: Tensor,
+    alpha: Tensor,
+    x_shape: Sequence[int],
+    V_shape: Sequence[int],
+    x_bfloat16: bool,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    needed: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    trainer = _threads()
+    S = _empty(x_shape, gradient.dtype, gradient)
+    trainer.unpack(_maps(S, groups), x_bits.data_ptr(), S.data_ptr())
+    B = alpha.new_empty(V_shape)
+    V_maps = _maps(B, 1)
+    trainer.unpack(V_maps, V_bits.data_ptr(), B.data_ptr())
+    scaled = (B * alpha.view(-1, 1, 1, 1)).to(gradient.dtype)
+    of_x, of_B, _ = torch.ops.aten.convolution_backward(
+        gradient,
+        S,
+        scaled,
+        None,
+        stride,
+        padding,
+        dilation,
+        False,
+        [0, 0],
+        groups,
+        [needed[0], needed[1], False],
+    )
+    if needed[0]:
+        of_x = of_x if _channels_last(of_x) else of_x.contiguous()
+        if len(x_bits) > 1:
+            trainer.mask(_maps(of_x, groups), x_bits[1].data_ptr(), of_x.data_ptr())
+        of_x = of_x.to(_type(x_bfloat16))
+    else:
+        of_x = gradient.new_empty(0)
+    if not needed[1]:
+        return of_x, alpha.new_empty(0), alpha.new_empty(0)
+    of_V = of_B.float().contiguous()
+    of_alpha = (of_V * B).flatten(1).sum(1)
+    of_V *= alpha.view(-1, 1, 1, 1)
+    if len(V_bits) > 1:
+        trainer.mask(V_maps, V_bits[1].data_ptr(), of_V.data_ptr())
+    return of_x, of_V, of_alpha
+
+
+@_backward.register_fake
+def _(
+    gradient: Tensor,
+    x_bits: Tensor,
+    V_bits: Tensor,
+    alpha: Tensor,
+    x_shape: Sequence[int],
+    V_shape: Sequence[int],
+    x_bfloat16: bool,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    needed: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    of_x = _empty(x_shape, _type(x_bfloat16), gradient) if needed[0] else gradient.new_empty(0)
+    return of_x, alpha.new_empty(V_shape if needed[1] else 0), alpha.new_empty(len(alpha) if needed[1] else 0)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, V, alpha, *geometry, _masks = inputs
+    _, x_bits, V_bits = output
+    ctx.save_for_backward(x_bits, V_bits, alpha)
+    ctx.mark_non_differentiable(x_bits, V_bits)
+    ctx.shapes, ctx.geometry, ctx.x_bfloat16 = (
+        (list(x.shape), list(V.shape)),
+        geometry,
+        x.dtype == torch.bfloat16,
+    )
+
+
+def _gradients(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    x_bits, V_bits, alpha = ctx.saved_tensors
+    of_x, of_V, of_alpha = ctx.needs_input_grad[:3]
+    needed = [of_x, of_V or of_alpha]
+    found = _backward(gradient, x_bits, V_bits, alpha, *ctx.shapes, ctx.x_bfloat16, *ctx.geometry, needed)
+    kept = [value if wanted else None for value, wanted in zip(found, (of_x, of_V, of_alpha), strict=True)]
+    return (*kept, None, None, None, None, None)
+
+
+_forward.register_autograd(_gradients, setup_context=_keep)
+
+
+def _type(bfloat16: bool) -> torch.dtype:
+    return torch.bfloat16 if bfloat16 else torch.float32
+
+
+def _empty(shape: Sequence[int], dtype: torch.dtype, like: Tensor) -> Tensor:
+    """Return a map in the memory format of another."""
+    last = torch.channels_last if _channels_last(like) else torch.contiguous_format
+    return torch.empty(shape, dtype=dtype, device=like.device, memory_format=last)
+
+
+def _channels_last(x: Tensor) -> bool:
+    return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+
+
+def _maps(x: Tensor, groups: int, *, closed: bool = False) -> Any:
+    samples, channels, height, width = x.shape
+    bfloat16 = x.dtype == torch.bfloat16
+    return _native.Maps(
+        samples, height * width, groups, channels // groups, _channels_last(x), bfloat16, closed
+    )
+
+
+def _pack(trainer: Any, maps: Any, x: Tensor, bits: Tensor) -> bool:
+    inside = bits[1].data_ptr() if len(bits) > 1 else 0
+    return bool(trainer.pack(maps, x.data_ptr(), bits.data_ptr(), inside))
