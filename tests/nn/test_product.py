@@ -1,0 +1,226 @@
+"""The compiled core's product against that of convolutions of real numbers, which torch differentiates."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from bitfactor.nn import BinaryConv1d, BinaryConv2d, BinaryConv3d, BinaryLinear
+from bitfactor.nn.sign import ACTIVATION_SLOPES, WEIGHT_SIGNS
+from bitfactor.runtime import instruction_sets
+
+
+@pytest.fixture
+def plainly(monkeypatch):
+    """Return what a function gives where the compiled core takes nothing."""
+
+    def plainly(run):
+        with monkeypatch.context() as patch:
+            patch.setattr("bitfactor.nn.layer.takes", lambda x, V: False)
+            return run()
+
+    return plainly
+
+
+def run(layer, x, gradient=None):
+    """Return output and gradients, of the input first; `gradient` is the output's, ones if left out."""
+    x = x.clone(memory_format=torch.preserve_format).requires_grad_()
+    y = layer(x)
+    gradient = torch.ones_like(y) if gradient is None else gradient
+    gradients = torch.autograd.grad(y, [x, *layer.parameters()], gradient)
+    return y.detach(), gradients
+
+
+def integers(shape, largest=3):
+    return torch.randint(-largest, largest + 1, shape).float()
+
+
+class Took:
+    """Counts what the compiled core has multiplied."""
+
+    def __init__(self, monkeypatch):
+        from bitfactor.nn import conv, linear, product
+
+        self.calls = 0
+        for module in (conv, linear):
+            monkeypatch.setattr(module, "binary_conv2d", self)
+        self.real = product.binary_conv2d
+
+    def __call__(self, *arguments):
+        self.calls += 1
+        return self.real(*arguments)
+
+
+@pytest.fixture
+def took(monkeypatch):
+    return Took(monkeypatch)
+
+
+@st.composite
+def convolutions(draw):
+    """Draw a layer, its input, and whether that is channels-last."""
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    per_group, outputs = (
+        draw(st.sampled_from([1, 3, 20, 32, 33, 64, 70])),
+        draw(st.sampled_from([1, 5, 16, 40])),
+    )
+    kernel = tuple(draw(st.sampled_from([1, 2, 3, 5])) for _ in range(2))
+    layer = BinaryConv2d(
+        per_group * groups,
+        outputs * groups,
+        kernel,
+        stride=draw(st.sampled_from([1, 2, (1, 3)])),
+        padding=tuple(draw(st.integers(0, k // 2)) for k in kernel),
+        dilation=draw(st.sampled_from([1, 1, 2])),
+        groups=groups,
+        bias=draw(st.booleans()),
+        latent="none",
+    )
+    size = [draw(st.integers(2 * k, 12)) for k in kernel]
+    return layer, torch.randn(draw(st.integers(1, 3)), per_group * groups, *size), draw(st.booleans())
+
+
+@given(convolutions())
+def test_sums_and_gradients_of_integers_are_the_same_bits(drawn):
+    layer, x, last = drawn
+    with torch.no_grad():
+        layer.scale.alpha.copy_(2.0 ** integers(layer.scale.alpha.shape, 2))
+        layer.scale.alpha[::3].neg_()
+    x = x.contiguous(memory_format=torch.channels_last) if last else x
+    gradient = integers(layer(x).shape)
+    y, gradients = run(layer, x, gradient)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bitfactor.nn.layer.takes", lambda x, V: False)
+        expected, of_plain = run(layer, x, gradient)
+    assert torch.equal(y, expected)
+    assert y.stride() == expected.stride()
+    for found, wanted in zip(gradients, of_plain, strict=True):
+        assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("activation", ACTIVATION_SLOPES)
+@pytest.mark.parametrize("weight", WEIGHT_SIGNS)
+@pytest.mark.parametrize("scale", ["none", "analytic", "learned"])
+def test_every_estimator_and_scale(plainly, took, activation, weight, scale):
+    estimators = {"weight_estimator": weight, "activation_estimator": activation}
+    layer = BinaryConv2d(40, 24, 3, padding=1, scale=scale, input_scale=True, **estimators)
+    x, gradient = torch.randn(2, 40, 7, 6), torch.randn(2, 24, 7, 6)
+    found, expected = run(layer, x, gradient), plainly(lambda: run(layer, x, gradient))
+    assert took.calls == 1
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert torch.equal(layer(x), plainly(lambda: layer(x)))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (BinaryConv1d(24, 16, 5, stride=2, padding=2), (3, 24, 30)),
+        (BinaryLinear(70, 33), (4, 5, 70)),
+        (BinaryLinear(70, 33), (70,)),
+        (BinaryConv2d(8, 16, 3, padding="same"), (2, 8, 5, 5)),
+    ],
+)
+def test_other_layers_that_it_takes(plainly, took, layer, shape):
+    x = torch.randn(shape)
+    found, expected = run(layer, x), plainly(lambda: run(layer, x))
+    assert took.calls == 1
+    assert torch.equal(found[0], expected[0])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("layer", "x"),
+    [
+        (BinaryConv3d(4, 8, 3), torch.randn(1, 4, 5, 5, 5)),
+        (BinaryConv2d(4, 8, 3, padding=1, padding_value=1), torch.randn(1, 4, 5, 5)),
+        (BinaryConv2d(4, 8, 3, padding=1, padding_mode="reflect"), torch.randn(1, 4, 5, 5)),
+        (BinaryConv2d(4, 8, 2, padding="same"), torch.randn(1, 4, 5, 5)),
+        (BinaryConv2d(4, 8, 3), torch.randn(4, 5, 5)),
+        (BinaryConv2d(4, 8, 3).double(), torch.randn(1, 4, 5, 5).double()),
+    ],
+)
+def test_what_it_does_not_take_torch_multiplies(took, layer, x):
+    assert run(layer, x)[0].isfinite().all()
+    assert took.calls == 0
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_bfloat16_is_the_exact_sum_rounded_once(last):
+    layer = BinaryConv2d(300, 64, 3, padding=1, latent="none", bias=False)
+    x = torch.randn(2, 300, 9, 9)
+    x = x.contiguous(memory_format=torch.channels_last) if last else x
+    exact, (of_x, *_) = run(layer, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        y, (also_of_x, *_) = run(layer, x)
+    assert torch.equal(y, exact.bfloat16())
+    assert also_of_x.dtype == torch.float32
+    torch.testing.assert_close(also_of_x, of_x, rtol=0.05, atol=0.05)
+
+
+def test_the_bits_do_not_depend_on_threads_or_instruction_set(monkeypatch):
+    layer, x = BinaryConv2d(70, 40, 3, padding=1), torch.randn(5, 70, 9, 9)
+    expected = run(layer, x)
+    threads = torch.get_num_threads()
+    for isa in instruction_sets():
+        monkeypatch.setenv("BITFACTOR_ISA", isa)
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            try:
+                assert torch.equal(run(layer, x)[0], expected[0])
+            finally:
+                torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("where", ["input", "weight"])
+def test_no_number_reaches_the_output(where):
+    layer, x = BinaryConv2d(8, 8, 3, latent="none"), torch.randn(1, 8, 5, 5)
+    with torch.no_grad():
+        (x if where == "input" else layer.latent.weight)[0, 3, 1, 1] = torch.nan
+    assert layer(x).isnan().all()
+
+
+def test_signs_of_zeros_denormals_and_infinities(plainly):
+    values = torch.tensor([0.0, -0.0, 1e-45, -1e-45, torch.inf, -torch.inf, 1.0, -1.0])
+    layer = BinaryLinear(8, 4, latent="none", scale="none", bias=False)
+    with torch.no_grad():
+        layer.latent.weight.copy_(torch.stack([values, values.flip(0), 2 * values, values.roll(1)]))
+    assert torch.equal(layer(values), plainly(lambda: layer(values)))
+    found, expected = run(layer, values)[1], plainly(lambda: run(layer, values))[1]
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_a_bit_is_kept_where_an_activation_was():
+    model = nn.Sequential(*(BinaryConv2d(64, 64, 3, padding=1, latent="none", bias=False) for _ in range(3)))
+    kept = {}
+
+    def keep(tensor):
+        kept[tensor.data_ptr()] = tensor.nbytes
+        return tensor
+
+    x = torch.randn(8, 64, 16, 16, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(x)
+    weights = 3 * 64 * 64 * 9
+    assert sum(kept.values()) <= 3 * 2 * x.numel() / 8 + weights / 4 + 3 * 4 * 64
+
+
+def test_without_the_core_a_line_says_so_and_torch_multiplies():
+    code = """
+import sys, torch
+sys.modules["bitfactor.runtime._native"] = None
+from bitfactor.nn import BinaryConv2d
+torch.manual_seed(0)
+layer = BinaryConv2d(3, 4, 3)
+print(layer(torch.randn(1, 3, 4, 4)).sum().item())
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ))
+    torch.manual_seed(0)
+    layer = BinaryConv2d(3, 4, 3)
+    assert found.returncode == 0, found.stderr
+    assert float(found.stdout) == layer(torch.randn(1, 3, 4, 4)).sum().item()
+    assert found.stderr.count("binary layers run without the compiled core, slower") == 1
