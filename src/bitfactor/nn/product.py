@@ -10,6 +10,7 @@ as those of a convolution of real numbers and as those of the exported file. The
 torch's own, in the type of y.
 """
 
+import atexit
 import warnings
 from collections.abc import Sequence
 from functools import lru_cache
@@ -51,6 +52,9 @@ def _trainer(isa: str, threads: int) -> Any:
     return _native.Trainer(isa if isa in sets else sets[-1], threads)
 
 
+atexit.register(_trainer.cache_clear)  # or nanobind reports them as leaked
+
+
 def _threads() -> Any:
     return _trainer(chosen_isa(), torch.get_num_threads())
 
@@ -90,7 +94,7 @@ def binary_conv2d(
     return y
 
 
-@torch.library.custom_op("bitfactor::binary_conv2d", mutates_args=())
+@torch.library.custom_op("bitfactor::sign_product", mutates_args=())
 def _forward(
     x: Tensor,
     V: Tensor,
@@ -145,7 +149,7 @@ _forward.register_fake(
 )
 
 
-@torch.library.custom_op("bitfactor::binary_conv2d_backward", mutates_args=())
+@torch.library.custom_op("bitfactor::sign_product_backward", mutates_args=())
 def _backward(
     gradient: Tensor,
     x_bits: Tensor,
