@@ -30,7 +30,7 @@ from torch.profiler import ProfilerActivity, profile
 import bitfactor
 from bitfactor.machine import cpu_name
 from bitfactor.models import hourglass, resnet18
-from bitfactor.nn import BinaryLayer
+from bitfactor.nn import BinaryLayer, ReLU
 
 LATENTS = ("none", "svd", "tucker", "holistic")
 SHARES = {
@@ -73,9 +73,19 @@ def network(name: str) -> nn.Module:
     return resnet18(num_classes=10, stem="cifar") if name == "resnet18" else hourglass(stacks=1, channels=128)
 
 
+def of_torch(name: str) -> nn.Module:
+    """Return the network with layers of torch alone."""
+    model = network(name)
+    for module in list(model.modules()):
+        for child_name, child in module.named_children():
+            if isinstance(child, ReLU):
+                setattr(module, child_name, nn.ReLU())
+    return model
+
+
 def networks(arguments: argparse.Namespace) -> dict[str, nn.Module]:
     """Return the networks to compare, each from the same draw."""
-    found = {"float": network(arguments.model), "compiled": torch.compile(network(arguments.model))}
+    found = {"float": of_torch(arguments.model), "compiled": torch.compile(of_torch(arguments.model))}
     for latent in LATENTS:
         for scale in ("learned", "analytic"):
             model = network(arguments.model)
@@ -84,7 +94,7 @@ def networks(arguments: argparse.Namespace) -> dict[str, nn.Module]:
             bitfactor.binarize_(model, latent=latent, scale=scale, groups=groups, input_shape=size)
             found[latent if scale == "learned" else f"{latent}, analytic"] = model
     try:
-        found["bnn"] = of_bnn(network(arguments.model), found["none"])
+        found["bnn"] = of_bnn(of_torch(arguments.model), found["none"])
     except ImportError as error:
         print(f"bnn is left out: {error}")
     if arguments.only:

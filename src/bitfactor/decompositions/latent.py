@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 Rank = int | float | Sequence[int | float] | None
 Initialisation = Literal["factorised", "identity"]
@@ -56,9 +57,17 @@ class Latent(Unlaid, ABC):
     def forward(self) -> Tensor:
         device = self._device()
         if not torch.is_autocast_enabled(device):
-            return self.reconstruct().reshape(-1).view(self.shape)
+            return self._weight()
         with torch.autocast(device, enabled=False):
-            return self.reconstruct().reshape(-1).view(self.shape)
+            return self._weight()
+
+    def _weight(self) -> Tensor:
+        """Return W; what backward needs of its making is made again there, and not kept."""
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            W = self.reconstruct()
+        else:
+            W = checkpoint(self.reconstruct, use_reentrant=False, preserve_rng_state=False)
+        return W.reshape(-1).view(self.shape)
 
 
 def orthogonality_penalty(model: nn.Module) -> Tensor:

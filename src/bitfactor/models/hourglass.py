@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from bitfactor.errors import InputError, near_matches
 from bitfactor.models.hierarchical import HierarchicalBlock
 from bitfactor.models.resnet import Activation, BasicBlock, Shortcuts
+from bitfactor.nn import ReLU
 
 Block = Literal["basic", "hierarchical"]
 Stem = Literal["halving", "quartering"]
@@ -55,7 +56,7 @@ class Stack(nn.Module):
             hourglass = Level(skip, path(), hourglass, path())
         self.hourglass = hourglass
         self.top = block()
-        self.features = nn.Sequential(nn.Conv2d(channels, channels, 1), nn.BatchNorm2d(channels), nn.ReLU())
+        self.features = nn.Sequential(nn.Conv2d(channels, channels, 1), nn.BatchNorm2d(channels), ReLU())
         self.maps = nn.Conv2d(channels, keypoints, 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,7 +69,7 @@ def _halving(channels: int, block: Callable[[int, int], nn.Module]) -> nn.Sequen
     return nn.Sequential(
         nn.Conv2d(3, start, 7, 2, 3, bias=False),
         nn.BatchNorm2d(start),
-        nn.ReLU(),
+        ReLU(),
         block(start, 2 * start),
         nn.MaxPool2d(2, 2),
         block(2 * start, 2 * start),
@@ -81,10 +82,10 @@ def _quartering(channels: int, block: Callable[[int, int], nn.Module]) -> nn.Seq
     return nn.Sequential(
         nn.Conv2d(3, start, 4, 2, 1, bias=False),
         nn.BatchNorm2d(start),
-        nn.ReLU(),
+        ReLU(),
         nn.Conv2d(start, channels, 4, 2, 1, bias=False),
         nn.BatchNorm2d(channels),
-        nn.ReLU(),
+        ReLU(),
         block(channels, channels),
     )
 

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from bitfactor.nn import PReLU
+from bitfactor.nn import PReLU, ReLU
 
 Stem = Literal["imagenet", "cifar", "halving"]
 Activation = Literal["relu", "prelu", "norm", "none"]
@@ -62,7 +62,7 @@ class BasicBlock(nn.Module):
 def activation_of(name: Activation, channels: int) -> nn.Module:
     """Return the activation of this name for maps of so many channels."""
     made: dict[Activation, Callable[[], nn.Module]] = {
-        "relu": nn.ReLU,
+        "relu": ReLU,
         "prelu": lambda: PReLU(channels),
         "norm": lambda: nn.BatchNorm2d(channels),
         "none": nn.Identity,
@@ -125,7 +125,7 @@ class ResNet(nn.Module):
         self.binary_shortcuts = binary_shortcuts
         self.conv1 = nn.Conv2d(in_channels, widths[0], kernel, stride, padding, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
-        self.relu = nn.ReLU() if large else nn.Identity()
+        self.relu = ReLU() if large else nn.Identity()
         self.maxpool = nn.MaxPool2d(3, 2, 1) if large else nn.Identity()
         self.stages = len(blocks)
         channels = widths[0]

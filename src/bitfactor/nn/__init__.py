@@ -1,6 +1,6 @@
 """Binary layers: sign of the input, sign of a latent weight, scale."""
 
-from bitfactor.nn.activation import PReLU, SignActivation, anneal_
+from bitfactor.nn.activation import PReLU, ReLU, SignActivation, anneal_
 from bitfactor.nn.conv import BinaryConv, BinaryConv1d, BinaryConv2d, BinaryConv3d
 from bitfactor.nn.layer import BinaryLayer, merge_
 from bitfactor.nn.linear import BinaryLinear
@@ -19,6 +19,7 @@ __all__ = [
     "LearnedScale",
     "NoScale",
     "PReLU",
+    "ReLU",
     "Scale",
     "SignActivation",
     "analytic_alpha",

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from bitfactor.errors import InputError, near_matches
+from bitfactor.nn.product import pack_positive, packs, where_positive
 from bitfactor.nn.sign import ACTIVATION_SLOPES, sloped, straight_through
 
 
@@ -65,6 +67,35 @@ def anneal_(model: nn.Module, progress: float) -> None:
     for module in model.modules():
         if isinstance(module, SignActivation) and module.estimator == "annealed":
             module.progress.fill_(progress)
+
+
+class ReLU(nn.ReLU):
+    """`torch.nn.ReLU`: the same values and gradients; on a CPU it keeps a bit of each output for backward.
+
+    Example
+    -------
+    >>> ReLU()(torch.tensor([4.0, -4.0]))
+    tensor([4., 0.])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        tracing = torch.compiler.is_compiling() or not (torch.is_grad_enabled() and x.requires_grad)
+        if self.inplace or tracing or not packs(x):
+            return super().forward(x)
+        return _ReLU.apply(x)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _ReLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(pack_positive(x))
+        return F.relu(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (positive,) = ctx.saved_tensors
+        return where_positive(gradient, positive)
 
 
 class PReLU(nn.PReLU):

@@ -94,6 +94,39 @@ def binary_conv2d(
     return y
 
 
+def packs(x: Tensor) -> bool:
+    """Return whether `pack_positive` takes x: (N, C, H, W) in one piece on a CPU, float32 or bfloat16."""
+    return (
+        _native is not None
+        and x.dim() == 4
+        and x.device.type == "cpu"
+        and x.dtype in (torch.float32, torch.bfloat16)
+        and x.numel() > 0
+        and (x.is_contiguous() or _channels_last(x))
+    )
+
+
+def pack_positive(x: Tensor) -> Tensor:
+    """Return a bit for each number of a map, whether it is above 0.
+
+    Example
+    -------
+    >>> pack_positive(torch.ones(2, 64, 8, 8)).nbytes
+    1024
+    """
+    bits = x.new_empty((1, x.shape[0], *_words(x.shape[1:], 1)), dtype=torch.int32)
+    _pack(_threads(), _maps(x, 1), x, bits)
+    return bits
+
+
+def where_positive(gradient: Tensor, bits: Tensor) -> Tensor:
+    """Return a gradient, shaped as the map whose bits these are, with 0 where the bit is 0."""
+    last = torch.channels_last if _channels_last(gradient) else torch.contiguous_format
+    masked = gradient.clone(memory_format=last)
+    _threads().mask(_maps(masked, 1), bits.data_ptr(), masked.data_ptr())
+    return masked
+
+
 @torch.library.custom_op("bitfactor::sign_product", mutates_args=())
 def _forward(
     x: Tensor,
@@ -133,13 +166,17 @@ def _results(
         (n + 2 * p - d * (k - 1) - 1) // s + 1
         for n, k, s, p, d in zip(x.shape[2:], V.shape[2:], stride, padding, dilation, strict=True)
     ]
-    words = 2 * ((V.shape[1] + 63) // 64)
     clip_input, clip_weight, bfloat16 = masks
     y = _empty((x.shape[0], V.shape[0], *size), _type(bfloat16), x)
-    pixels, taps = x.shape[2] * x.shape[3], V.shape[2] * V.shape[3]
-    x_bits = x.new_empty((1 + clip_input, x.shape[0], pixels, groups * words), dtype=torch.int32)
-    V_bits = V.new_empty((1 + clip_weight, V.shape[0], taps, words), dtype=torch.int32)
+    x_bits = x.new_empty((1 + clip_input, x.shape[0], *_words(x.shape[1:], groups)), dtype=torch.int32)
+    V_bits = V.new_empty((1 + clip_weight, V.shape[0], *_words(V.shape[1:], 1)), dtype=torch.int32)
     return y, x_bits, V_bits
+
+
+def _words(shape: Sequence[int], groups: int) -> tuple[int, int]:
+    """Return pixels and words of the bits of one map (C, H, W)."""
+    channels, height, width = shape
+    return height * width, groups * 2 * ((channels // groups + 63) // 64)
 
 
 _forward.register_fake(
