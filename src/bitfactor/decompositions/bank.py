@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from bitfactor.decompositions.latent import Initialisation, Latent, Rank
 from bitfactor.decompositions.multilinear import hosvd, kronecker, tucker_weight
-from bitfactor.decompositions.precision import matmul, working
+from bitfactor.decompositions.precision import working
 from bitfactor.decompositions.rank import resolve_rank
 from bitfactor.decompositions.shared import Shared
 
@@ -35,8 +35,7 @@ class Bank(Shared):
         row = kronecker(
             [factor.index_select(0, i) for factor, i in zip(factors, torch.split(place, 1), strict=False)]
         )
-        mixed = matmul(row, core.flatten(order).flatten(0, order - 1))
-        return tucker_weight(mixed.view(core.shape[order:]), factors[order:])
+        return tucker_weight(core.flatten(0, order - 1), factors[order:], row)
 
     def extra_repr(self) -> str:
         return f"grid={self.grid}, core={tuple(self.core.shape)}"

@@ -45,6 +45,3 @@ class Dense(Latent):
 
     def reconstruct(self) -> Tensor:
         return working(self.weight)
-
-    def _weight(self) -> Tensor:
-        return self.reconstruct().reshape(-1).view(self.shape)

@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+
+from bitfactor.decompositions.precision import bfloat16_training
 
 Rank = int | float | Sequence[int | float] | None
 Initialisation = Literal["factorised", "identity"]
@@ -58,16 +60,13 @@ class Latent(Unlaid, ABC):
         device = self._device()
         if not torch.is_autocast_enabled(device):
             return self._weight()
-        with torch.autocast(device, enabled=False):
+        bfloat16 = torch.get_autocast_dtype(device) == torch.bfloat16
+        rough = bfloat16 and not torch.compiler.is_compiling()
+        with torch.autocast(device, enabled=False), bfloat16_training(device) if rough else nullcontext():
             return self._weight()
 
     def _weight(self) -> Tensor:
-        """Return W; what backward needs of its making is made again there, and not kept."""
-        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
-            W = self.reconstruct()
-        else:
-            W = checkpoint(self.reconstruct, use_reentrant=False, preserve_rng_state=False)
-        return W.reshape(-1).view(self.shape)
+        return self.reconstruct().reshape(-1).view(self.shape)
 
 
 def orthogonality_penalty(model: nn.Module) -> Tensor:

@@ -4,10 +4,15 @@ Reconstructed in bfloat16, about one weight in a thousand changes its sign, and 
 would no longer be the one that is exported.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def working(parameter: Tensor) -> Tensor:
@@ -15,9 +20,54 @@ def working(parameter: Tensor) -> Tensor:
     return parameter.float() if parameter.dtype in (torch.float16, torch.bfloat16) else parameter
 
 
+_rough: ContextVar[bool] = ContextVar("rough", default=False)
+
+
+@contextmanager
+def bfloat16_training(device: str) -> Iterator[None]:
+    """Let gradients that are formed of what is computed here be rough, if bfloat16 is quick on the device.
+
+    They come from products of bfloat16 anyway; what is computed, W above all, stays exact.
+    """
+    token = _rough.set(device != "cpu" or _cpu_multiplies_bfloat16())
+    try:
+        yield
+    finally:
+        _rough.reset(token)
+
+
+def gradients_are_rough() -> bool:
+    """Return whether products of gradients may be of bfloat16."""
+    return _rough.get()
+
+
+@cache
+def _cpu_multiplies_bfloat16() -> bool:
+    return any(torch.cpu.get_capabilities().get(name) for name in ("avx512_bf16", "amx_bf16"))
+
+
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return a @ b with products and sums in the tensors' own type, whatever `torch.backends` allows."""
-    return _matmul_in_full(a, b) if _precision_is_reduced() else a @ b
+    if gradients_are_rough() and torch.is_grad_enabled():
+        return _RoughlyDifferentiated.apply(a, b)  # type: ignore[no-any-return, no-untyped-call]
+    product: Tensor = _matmul_in_full(a, b) if _precision_is_reduced() else a @ b
+    return product
+
+
+class _RoughlyDifferentiated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return _matmul_in_full(a, b)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        a, b = ctx.saved_tensors
+        of_y, (needs_a, needs_b) = gradient.bfloat16(), ctx.needs_input_grad
+        of_a = (of_y @ b.mT.bfloat16()).to(a.dtype) if needs_a else None
+        of_b = (a.mT.bfloat16() @ of_y).to(b.dtype) if needs_b else None
+        return of_a, of_b
 
 
 # Read once per trace: torch.compile guards on these settings and traces again when they change.
