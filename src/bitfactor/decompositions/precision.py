@@ -38,7 +38,7 @@ def bfloat16_training(device: str) -> Iterator[None]:
 
 def gradients_are_rough() -> bool:
     """Return whether products of gradients may be of bfloat16."""
-    return _rough.get()
+    return not torch.compiler.is_compiling() and _rough.get()
 
 
 @cache
