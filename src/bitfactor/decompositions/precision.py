@@ -58,7 +58,8 @@ class _RoughlyDifferentiated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
         ctx.save_for_backward(a, b)
-        return _matmul_in_full(a, b)
+        product: Tensor = _matmul_in_full(a, b)
+        return product
 
     @staticmethod
     @once_differentiable
