@@ -45,7 +45,7 @@ class Step:
 
     def __init__(self, model: nn.Module, batch: tuple[Tensor, Tensor], precision: str) -> None:
         self.model, (self.x, self.target) = model.train(), batch
-        self.optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+        self.optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
         self.autocast = precision == "bfloat16"
 
     def loss(self) -> Tensor:
