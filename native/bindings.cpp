@@ -158,6 +158,15 @@ NB_MODULE(_native, m) {
             },
             "maps"_a, "inside"_a, "gradient"_a)
         .def(
+            "prelu",
+            [](Trainer& self, const Maps& maps, size_t x, size_t gradient, size_t slope, size_t of_x,
+               size_t of_slope) {
+                nb::gil_scoped_release released;
+                self.prelu(maps.of(), maps.samples, pointer<void>(x), pointer<void>(gradient),
+                           pointer<float>(slope), pointer<void>(of_x), pointer<float>(of_slope));
+            },
+            "maps"_a, "x"_a, "gradient"_a, "slope"_a, "of_x"_a, "of_slope"_a)
+        .def(
             "conv",
             [](Trainer& self, const Maps& out, const std::vector<int>& window, int channels, size_t signs,
                size_t weight, size_t scale, size_t y) {

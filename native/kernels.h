@@ -132,6 +132,10 @@ struct SignKernels {
     void (*mask)(const SignMap&, const uint32_t* inside, void* gradient);
     // Writes rows (count, channels) times scale (channels) to pixels first ... first + count of the map.
     void (*give)(const SignMap&, const float* rows, const float* scale, int first, int count, void* out);
+    // The gradients of prelu, x > 0 ? x : slope * x with a slope for each channel of one group: of_x, shaped
+    // as x, and of_slope (channels).
+    void (*prelu)(const SignMap&, const void* x, const void* gradient, const float* slope, void* of_x,
+                  float* of_slope);
 };
 
 struct KernelSet {

@@ -28,6 +28,14 @@ inline int32_t float_bits(float x) {
 }
 inline int32_t float_bits(Bfloat16 x) { return static_cast<int32_t>(static_cast<uint32_t>(x.bits) << 16); }
 
+inline float real_of(float x) { return x; }
+inline float real_of(Bfloat16 x) {
+    const int32_t bits = float_bits(x);
+    float real;
+    std::memcpy(&real, &bits, sizeof real);
+    return real;
+}
+
 constexpr int32_t magnitude = 0x7fffffff, one = 0x3f800000, infinity = 0x7f800000;
 
 inline void set(float& to, float x) { to = x; }
@@ -228,7 +236,54 @@ void give(const SignMap& map, const float* rows, const float* scale, int first, 
     }
 }
 
-constexpr SignKernels sign_kernels = {pack, unpack, mask, give};
+// The gradient of one number, and what it adds to the slope's.
+template <class T>
+[[gnu::always_inline]] inline void prelu_of(T x, T gradient, float slope, T& of_x, float& of_slope) {
+    const float value = real_of(x), upon = real_of(gradient);
+    set(of_x, value > 0 ? upon : slope * upon);
+    of_slope += value > 0 ? 0.0f : upon * value;
+}
+
+template <class T>
+void prelu_gradients(const SignMap& map, const T* __restrict x, const T* __restrict gradient,
+                     const float* __restrict slope, T* __restrict of_x, float* __restrict of_slope) {
+    std::fill(of_slope, of_slope + map.channels, 0.0f);
+    if (map.channels_last) {
+        for (int p = 0; p < map.pixels;
+             ++p, x += map.channels, gradient += map.channels, of_x += map.channels) {
+            for (int c = 0; c < map.channels; ++c)
+                prelu_of(x[c], gradient[c], slope[c], of_x[c], of_slope[c]);
+        }
+        return;
+    }
+    constexpr int lanes = 16;  // sums side by side: one alone would have to be in order
+    for (int c = 0; c < map.channels; ++c, x += map.pixels, gradient += map.pixels, of_x += map.pixels) {
+        float sums[lanes] = {};
+        int p = 0;
+        for (; p + lanes <= map.pixels; p += lanes) {
+            for (int i = 0; i < lanes; ++i)
+                prelu_of(x[p + i], gradient[p + i], slope[c], of_x[p + i], sums[i]);
+        }
+        for (; p < map.pixels; ++p) prelu_of(x[p], gradient[p], slope[c], of_x[p], sums[0]);
+        for (const float sum : sums) of_slope[c] += sum;
+    }
+}
+
+void prelu(const SignMap& map, const void* x, const void* gradient, const float* slope, void* of_x,
+           float* of_slope) {
+    const auto run = [&](auto type) {
+        using T = decltype(type);
+        prelu_gradients(map, static_cast<const T*>(x), static_cast<const T*>(gradient), slope,
+                        static_cast<T*>(of_x), of_slope);
+    };
+    if (map.bfloat16) {
+        run(Bfloat16{});
+    } else {
+        run(0.0f);
+    }
+}
+
+constexpr SignKernels sign_kernels = {pack, unpack, mask, give, prelu};
 
 }  // namespace
 }  // namespace bitfactor

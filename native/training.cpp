@@ -51,6 +51,15 @@ void Trainer::mask(const SignMap& map, int samples, const uint32_t* inside, void
     });
 }
 
+void Trainer::prelu(const SignMap& map, int samples, const void* x, const void* gradient, const float* slope,
+                    void* of_x, float* of_slope) {
+    const size_t bytes = map_bytes(map);
+    threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
+        kernels_.signs.prelu(map, nth(x, i, bytes), nth(gradient, i, bytes), slope, nth(of_x, i, bytes),
+                             of_slope + i * map.channels);
+    });
+}
+
 void Trainer::conv(const SignMap& out, int samples, const Window& window, int channels, const uint32_t* signs,
                    const uint32_t* weight, const float* scale, void* y) {
     const int taps = window.kernel_h * window.kernel_w, outputs = out.groups * out.channels;

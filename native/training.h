@@ -20,6 +20,9 @@ class Trainer {
     bool pack(const SignMap& map, int samples, const void* x, uint32_t* signs, uint32_t* inside);
     void unpack(const SignMap& map, int samples, const uint32_t* signs, void* out);
     void mask(const SignMap& map, int samples, const uint32_t* inside, void* gradient);
+    // of_slope is (samples, channels).
+    void prelu(const SignMap& map, int samples, const void* x, const void* gradient, const float* slope,
+               void* of_x, float* of_slope);
     // y = scale * (signs (*) weight), exact sums but for the scale; padding is 0. `out` is y's map, and
     // `channels` those of a group of the input.
     void conv(const SignMap& out, int samples, const Window& window, int channels, const uint32_t* signs,

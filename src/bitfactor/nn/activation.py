@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from bitfactor.errors import InputError, near_matches
-from bitfactor.nn.product import pack_positive, packs, where_positive
+from bitfactor.nn.product import pack_positive, packs, prelu_gradients, where_positive
 from bitfactor.nn.sign import ACTIVATION_SLOPES, sloped, straight_through
 
 
@@ -126,6 +126,9 @@ class _PReLU(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         x, slope = ctx.saved_tensors
+        if packs(x) and len(slope) == x.shape[1]:
+            of_x, of_slope = prelu_gradients(x, gradient, slope)
+            return of_x, of_slope.to(slope.dtype)
         channels = slope.to(x.dtype).view(-1, *(1,) * (x.dim() - 2))
         of_x = torch.ops.aten.threshold_backward(gradient, x, 0).lerp_(gradient, channels)
         of_slope = (gradient * x.clamp_max(0)).sum_to_size(channels.shape)

@@ -119,6 +119,17 @@ def pack_positive(x: Tensor) -> Tensor:
     return bits
 
 
+def prelu_gradients(x: Tensor, gradient: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of a map (N, C, H, W) and of the slopes (C,) that a PReLU applied to it."""
+    last = torch.channels_last if _channels_last(x) else torch.contiguous_format
+    gradient = gradient.to(x.dtype).contiguous(memory_format=last)
+    of_x, of_slope = torch.empty_like(x), x.new_empty(x.shape[:2], dtype=torch.float32)
+    slope = slope.float().contiguous()
+    addresses = (tensor.data_ptr() for tensor in (x, gradient, slope, of_x, of_slope))
+    _threads().prelu(_maps(x, 1), *addresses)
+    return of_x, of_slope.sum(0)
+
+
 def where_positive(gradient: Tensor, bits: Tensor) -> Tensor:
     """Return a gradient, shaped as the map whose bits these are, with 0 where the bit is 0."""
     last = torch.channels_last if _channels_last(gradient) else torch.contiguous_format
