@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -30,11 +31,21 @@ class Bank(Shared):
 
     def weight(self, place: Tensor) -> Tensor:
         """Return W'(place, :, :, ...), of the layer at this place (modes of the grid,)."""
+        if self.held is not None and torch.is_grad_enabled():
+            if not self.held:
+                self.held.append(self._weights().unbind())
+            W: Tensor = self.held[0][int(np.ravel_multi_index(place.tolist(), self.grid))]
+            return W
+        return self._weights(place)[0]
+
+    def _weights(self, place: Tensor | None = None) -> Tensor:
+        """Return W' with the modes of the grid as one, of one place or of all."""
         core, order = working(self.core), len(self.grid)
         factors = [working(factor) for factor in self.factors]
-        row = kronecker(
-            [factor.index_select(0, i) for factor, i in zip(factors, torch.split(place, 1), strict=False)]
-        )
+        rows = factors[:order]
+        if place is not None:
+            rows = [factor.index_select(0, i) for factor, i in zip(rows, torch.split(place, 1), strict=True)]
+        row = kronecker(rows)
         return tucker_weight(core.flatten(0, order - 1), factors[order:], row)
 
     def extra_repr(self) -> str:

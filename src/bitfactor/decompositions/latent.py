@@ -1,9 +1,9 @@
 """What every latent is: a module that gives the real-valued weight W of one layer."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import Literal, Self
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,14 @@ class Unlaid(nn.Module):
     """A module whose parameters are no operands of a convolution: memory formats pass them by.
 
     So `model.to(memory_format=torch.channels_last)` leaves a core of five modes alone; torch would fail.
+
+    Attributes
+    ----------
+    held
+        What was made of the parameters within `once`, in a list that is empty before; None outside.
     """
+
+    held: list[Any] | None = None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # Of one mode, as `fn` sees a parameter, it has no format to change.
@@ -57,6 +64,14 @@ class Latent(Unlaid, ABC):
         return next(self.parameters()).device.type
 
     def forward(self) -> Tensor:
+        if self.held is None:
+            return self._made()
+        if not self.held:
+            self.held.append(self._made())
+        W: Tensor = self.held[0]
+        return W
+
+    def _made(self) -> Tensor:
         device = self._device()
         if not torch.is_autocast_enabled(device):
             return self._weight()
@@ -67,6 +82,30 @@ class Latent(Unlaid, ABC):
 
     def _weight(self) -> Tensor:
         return self.reconstruct().reshape(-1).view(self.shape)
+
+
+@contextmanager
+def once(model: nn.Module) -> Iterator[None]:
+    """Let each latent of a model make its weight once, and hold it until the end of the block.
+
+    That is around one forward pass, or around an evaluation; no parameter may change within. In training the
+    weights of a bank are made together, in one product for each mode; where gradients are off each is made by
+    itself, the same bits as an exported one.
+
+    Example
+    -------
+    >>> with once(model):
+    ...     loss = criterion(model(x), y)
+    >>> loss.backward()
+    """
+    makers = [module for module in model.modules() if isinstance(module, Unlaid)]
+    for maker in makers:
+        maker.held = []
+    try:
+        yield
+    finally:
+        for maker in makers:
+            maker.held = None
 
 
 def orthogonality_penalty(model: nn.Module) -> Tensor:

@@ -18,7 +18,7 @@ def mode_product(x: Tensor, matrix: Tensor, mode: int) -> Tensor:
     return product.movedim(0, mode)
 
 
-def tucker_weight(core: Tensor, factors: Sequence[Tensor], row: Tensor | None = None) -> Tensor:
+def tucker_weight(core: Tensor, factors: Sequence[Tensor], rows: Tensor | None = None) -> Tensor:
     """Return core x_0 U0 x_1 U1 ... (equation 7) for a weight whose first two modes are channels.
 
     The spatial modes are one: their factors' Kronecker product is a small matrix over all taps. Applying it
@@ -26,45 +26,49 @@ def tucker_weight(core: Tensor, factors: Sequence[Tensor], row: Tensor | None = 
     is reduced it comes last instead, so that the channel modes have fewer taps to go through.
 
     core (R0, R1, *taps), factors (O, R0), (C, R1), then one per tap mode; gives (O, C, *kernel), contiguous.
-    With `row` (1, G) the core is the sum of G cores (G, R0, R1, *taps), weighted by it.
+    With `rows` (P, G) there are G cores (G, R0, R1, *taps) and P weights (P, O, C, *kernel): the first of
+    `rows` times the cores, and so on.
 
     For backward one tensor of W's size is kept, which would cost a product of channels to make again; it
     needs twice as many of these as forward, at least, whatever the order.
     """
     output, channel, *spatial = factors
+    several = core[None] if rows is None else core
     if not spatial:
-        return matmul(matmul(output, _mixed(core, row)), channel.mT)
-    taps = kronecker(spatial)  # (T, t)
-    flat = core.flatten(2 if row is None else 3)
+        W = matmul(matmul(output, _mixed(several, rows)), channel.mT)
+        return W[0] if rows is None else W
+    taps, several = kronecker(spatial), several.flatten(3)  # (T, t), (G, R0, R1, t)
     if taps.shape[0] > taps.shape[1]:
-        x = _mixed(flat, row).mT  # (R0, t, R1)
-        x = matmul(output, x.flatten(1)).view(-1, channel.shape[1])  # (O t, R1)
-        x = matmul(x, channel.mT).view(output.shape[0], taps.shape[1], channel.shape[0])
-        x = _expand_taps(taps, x).mT.contiguous()  # (O, C, T)
+        x = _mixed(several, rows).mT.flatten(2)  # (P, R0, t R1)
+        x = matmul(output, x).view(-1, channel.shape[1])
+        x = matmul(x, channel.mT).view(-1, taps.shape[1], channel.shape[0])  # (P O, t, C)
+        W = _expand_taps(taps, x).mT.contiguous()
     elif torch.compiler.is_compiling():
-        x = _full_taps_weight(_tapped(flat, row, taps), output, channel)[0]
+        W = _full_taps_weight(_tapped(several, rows, taps), output, channel)[0]
     else:
-        x = _FullTaps.apply(flat, row, taps, output, channel)  # type: ignore[no-untyped-call]
-    return x.view(*x.shape[:2], *(factor.shape[0] for factor in spatial))
+        W = _FullTaps.apply(several, rows, taps, output, channel)  # type: ignore[no-untyped-call]
+    shape = (output.shape[0], channel.shape[0], *(factor.shape[0] for factor in spatial))
+    return W.view(shape if rows is None else (-1, *shape))
 
 
 def _expand_taps(taps: Tensor, x: Tensor) -> Tensor:
     return matmul(taps.expand(x.shape[0], -1, -1), x)
 
 
-def _mixed(core: Tensor, row: Tensor | None) -> Tensor:
-    return core if row is None else matmul(row, core.flatten(1)).view(core.shape[1:])
+def _mixed(cores: Tensor, rows: Tensor | None) -> Tensor:
+    return cores if rows is None else matmul(rows, cores.flatten(1)).view(-1, *cores.shape[1:])
 
 
-def _tapped(core: Tensor, row: Tensor | None, taps: Tensor) -> Tensor:
-    """Return a core (R0, R1, t), or the sum of several, over all taps: (R0, T, R1)."""
-    return _expand_taps(taps, _mixed(core, row).mT)
+def _tapped(cores: Tensor, rows: Tensor | None, taps: Tensor) -> Tensor:
+    """Return the cores of P weights over all taps, (P, R0, T R1)."""
+    mixed = _mixed(cores, rows)
+    return _expand_taps(taps, mixed.flatten(0, 1).mT).view(*mixed.shape[:2], -1)
 
 
 def _full_taps_weight(x: Tensor, output: Tensor, channel: Tensor) -> tuple[Tensor, Tensor]:
-    """Return W (O, C, T) of what `_tapped` gives, and the product before the last one, (O T, R1)."""
-    half = matmul(output, x.flatten(1)).view(-1, channel.shape[1])
-    W = matmul(half, channel.mT).view(output.shape[0], -1, channel.shape[0])
+    """Return W (P O, C, T) of what `_tapped` gives, and the product before the last one, (P O T, R1)."""
+    half = matmul(output.expand(x.shape[0], -1, -1), x).view(-1, channel.shape[1])
+    W = matmul(half, channel.mT).view(x.shape[0] * output.shape[0], -1, channel.shape[0])
     return W.mT.contiguous(), half
 
 
@@ -73,35 +77,37 @@ class _FullTaps(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, core: Tensor, row: Tensor | None, taps: Tensor, output: Tensor, channel: Tensor
+        ctx: Any, cores: Tensor, rows: Tensor | None, taps: Tensor, output: Tensor, channel: Tensor
     ) -> Tensor:
-        W, half = _full_taps_weight(_tapped(core, row, taps), output, channel)
+        W, half = _full_taps_weight(_tapped(cores, rows, taps), output, channel)
         half = half.bfloat16() if gradients_are_rough() else half
-        ctx.save_for_backward(core, row, taps, output, channel, half)
+        ctx.save_for_backward(cores, rows, taps, output, channel, half)
         return W
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        core, row, taps, output, channel, half = ctx.saved_tensors
-        of_core = of_row = of_taps = of_output = of_channel = None
-        of_W = gradient.mT.to(half.dtype).reshape(-1, channel.shape[0])  # (O T, C)
-        needs_core, needs_row, needs_taps, needs_output, needs_channel = ctx.needs_input_grad
+        cores, rows, taps, output, channel, half = ctx.saved_tensors
+        of_cores = of_rows = of_taps = of_output = of_channel = None
+        of_W = gradient.mT.to(half.dtype).reshape(-1, channel.shape[0])  # (P O T, C)
+        needs_cores, needs_rows, needs_taps, needs_output, needs_channel = ctx.needs_input_grad
         if needs_channel:
             of_channel = matmul(of_W.mT, half).to(channel.dtype)
-        of_half = matmul(of_W, channel.to(half.dtype)).view(output.shape[0], -1)  # (O, T R1)
+        of_half = matmul(of_W, channel.to(half.dtype)).view(
+            -1, output.shape[0], taps.shape[0] * channel.shape[1]
+        )
         if needs_output:
-            x = _tapped(core, row, taps).flatten(1).to(half.dtype)
-            of_output = matmul(of_half, x.mT).to(output.dtype)
-        if needs_core or needs_row or needs_taps:
-            of_x = matmul(output.mT.to(half.dtype), of_half).to(core.dtype)
-            of_x = of_x.view(output.shape[1], -1, channel.shape[1])  # (R0, T, R1)
-            of_taps = matmul(of_x, _mixed(core, row)).sum(0)
-            of_core = _expand_taps(taps.mT, of_x).mT
-            if row is not None:
-                of_row = matmul(core.flatten(1), of_core.reshape(-1, 1)).mT
-                of_core = row.view(-1, 1, 1, 1) * of_core
-        return of_core, of_row, of_taps, of_output, of_channel
+            x = _tapped(cores, rows, taps).to(half.dtype)
+            of_output = matmul(of_half, x.mT).sum(0).to(output.dtype)
+        if needs_cores or needs_rows or needs_taps:
+            of_x = matmul(output.mT.to(half.dtype).expand(len(of_half), -1, -1), of_half).to(cores.dtype)
+            of_x = of_x.view(-1, taps.shape[0], channel.shape[1])  # (P R0, T, R1)
+            of_taps = matmul(of_x, _mixed(cores, rows).flatten(0, 1)).sum(0)
+            of_cores = _expand_taps(taps.mT, of_x).mT.reshape(-1, *cores.shape[1:])
+            if rows is not None:
+                of_rows = matmul(of_cores.flatten(1), cores.flatten(1).mT)
+                of_cores = matmul(rows.mT, of_cores.flatten(1)).view(cores.shape)
+        return of_cores, of_rows, of_taps, of_output, of_channel
 
 
 def kronecker(matrices: Sequence[Tensor]) -> Tensor:

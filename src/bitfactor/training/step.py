@@ -1,6 +1,7 @@
 """One step of training: what is computed from one batch, and what it changes."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from bitfactor.convert import binarize_
 from bitfactor.data import Target
-from bitfactor.decompositions import orthogonality_penalty
+from bitfactor.decompositions import once, orthogonality_penalty
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer, anneal_, merge_
 from bitfactor.training.classification import Classification
@@ -199,7 +200,8 @@ class Stepper:
     def _loss(self, inputs: Tensor, target: Target) -> Tensor:
         if self.plan.channels_last and inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        task, outputs = self.recipe.task, self._model(inputs)
+        with nullcontext() if self.plan.compile else once(self.network):
+            task, outputs = self.recipe.task, self._model(inputs)
         loss = task.loss(outputs, target)
         if self.teacher is not None and isinstance(task, Teachable):
             with torch.no_grad(), self.fabric.autocast():

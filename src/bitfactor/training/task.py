@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from bitfactor.data import Batch, DataSet, Target
+from bitfactor.decompositions import once
 from bitfactor.format import InputSpec, Skeleton
 
 
@@ -86,7 +87,8 @@ def evaluate(fabric: Fabric, model: nn.Module, task: Task, batches: Iterable[Bat
     """
     model.eval()
     metrics = task.metrics().to(fabric.device)
-    for batch in batches:
-        inputs, target = fabric.to_device(batch)
-        metrics.update(model(inputs), target)
+    with once(model):
+        for batch in batches:
+            inputs, target = fabric.to_device(batch)
+            metrics.update(model(inputs), target)
     return {name: float(value) for name, value in metrics.compute().items()}
