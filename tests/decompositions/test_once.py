@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bitfactor.convert import Binarization, binarize_
-from bitfactor.decompositions import JOINT, LAYERWISE, once
+from bitfactor.decompositions import JOINT, LAYERWISE, once, once_for_all
 from bitfactor.decompositions.bank import Bank
 from bitfactor.models import ResNet
 from bitfactor.nn import BinaryLayer
@@ -65,3 +65,26 @@ def test_nothing_is_held_after_an_error():
     with pytest.raises(RuntimeError), once(model):
         model(torch.randn(2, 5, 8, 8).double())
     assert all(module.held is None for module in model.modules() if hasattr(module, "held"))
+
+
+@pytest.mark.parametrize("latent", ["none", "tucker", "holistic"])
+def test_gradients_of_several_passes_reach_the_parameters_once(monkeypatch, latent):
+    model, parts = made(latent), [torch.randn(2, 3, 8, 8).double() for _ in range(3)]
+    expected = [sum(terms) for terms in zip(*(gradients(model, x) for x in parts), strict=True)]
+    model.zero_grad()
+    with once_for_all(model):
+        for x in parts:
+            model(x).square().sum().backward()
+        early = [p.grad for name, p in model.named_parameters() if "latent" in name]
+        assert early == [None] * len(early)
+    torch.testing.assert_close([parameter.grad for parameter in model.parameters()], expected)
+
+
+def test_frozen_latents_stay_so():
+    model = made("tucker")
+    for module in model.modules():
+        if isinstance(module, BinaryLayer):
+            module.latent.requires_grad_(False)
+    with once_for_all(model):
+        model(torch.randn(2, 3, 8, 8).double()).sum().backward()
+    assert all(p.grad is None for name, p in model.named_parameters() if "latent" in name)

@@ -10,7 +10,14 @@ from bitfactor.checks import expect, shown
 from bitfactor.decompositions.bank import Bank, BankSlice, build_bank
 from bitfactor.decompositions.cp import CP
 from bitfactor.decompositions.dense import Dense
-from bitfactor.decompositions.latent import Initialisation, Latent, Rank, once, orthogonality_penalty
+from bitfactor.decompositions.latent import (
+    Initialisation,
+    Latent,
+    Rank,
+    once,
+    once_for_all,
+    orthogonality_penalty,
+)
 from bitfactor.decompositions.product import Product
 from bitfactor.decompositions.shared import SharedTucker, build_shared
 from bitfactor.decompositions.svd import SVD
@@ -103,6 +110,7 @@ __all__ = [
     "build_bank",
     "build_shared",
     "once",
+    "once_for_all",
     "orthogonality_penalty",
     "register",
 ]

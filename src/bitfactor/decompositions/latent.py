@@ -108,6 +108,30 @@ def once(model: nn.Module) -> Iterator[None]:
             maker.held = None
 
 
+@contextmanager
+def once_for_all(model: nn.Module) -> Iterator[None]:
+    """As `once`, around several forward and backward passes whose gradients add up to those of one step.
+
+    They stop at the weights; what has come together there passes on to the parameters once, at the end of the
+    block, unless that ends in an error.
+
+    Example
+    -------
+    >>> with once_for_all(model):
+    ...     for x, y in parts:
+    ...         criterion(model(x), y).backward()
+    """
+    latents = [module for module in model.modules() if isinstance(module, Latent)]
+    with once(model):
+        made = [latent() for latent in latents]
+        for latent, W in zip(latents, made, strict=True):
+            latent.held = [W.detach().requires_grad_(W.requires_grad)]
+        yield
+        reached = [(W, latent.held[0].grad) for latent, W in zip(latents, made, strict=True) if latent.held]
+        pairs = [(W, gradient) for W, gradient in reached if gradient is not None]
+        torch.autograd.backward([W for W, _ in pairs], [gradient for _, gradient in pairs])
+
+
 def orthogonality_penalty(model: nn.Module) -> Tensor:
     """Return the sum over all factors F (D, R) of the squared Frobenius norm of F^T F - I.
 

@@ -1,7 +1,7 @@
 """One step of training: what is computed from one batch, and what it changes."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bitfactor.convert import binarize_
 from bitfactor.data import Target
-from bitfactor.decompositions import once, orthogonality_penalty
+from bitfactor.decompositions import once, once_for_all, orthogonality_penalty
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer, anneal_, merge_
 from bitfactor.training.classification import Classification
@@ -157,12 +157,19 @@ class Stepper:
         inputs, target = self._softened(inputs, target, step)
         parts = list(_parts(inputs, target, self.plan.grad_accum_steps))
         total = torch.zeros((), device=inputs.device)
-        for i, part in enumerate(parts):
-            with self.fabric.no_backward_sync(self._model, enabled=i < len(parts) - 1):
-                loss = self._loss(*part) / len(parts)
-                self.fabric.backward(loss)
-            total += loss.detach()
+        with self._holding(len(parts)):
+            for i, part in enumerate(parts):
+                with self.fabric.no_backward_sync(self._model, enabled=i < len(parts) - 1):
+                    loss = self._loss(*part) / len(parts)
+                    self.fabric.backward(loss)
+                total += loss.detach()
         return total
+
+    def _holding(self, parts: int) -> AbstractContextManager[None]:
+        """Return what lets each weight be made once in a step, where that can be."""
+        if self.plan.compile or (parts > 1 and self.fabric.world_size > 1):
+            return nullcontext()
+        return once(self.network) if parts == 1 else once_for_all(self.network)
 
     def update(self) -> None:
         """Change the parameters by the gradient that they hold."""
@@ -200,8 +207,7 @@ class Stepper:
     def _loss(self, inputs: Tensor, target: Target) -> Tensor:
         if self.plan.channels_last and inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        with nullcontext() if self.plan.compile else once(self.network):
-            task, outputs = self.recipe.task, self._model(inputs)
+        task, outputs = self.recipe.task, self._model(inputs)
         loss = task.loss(outputs, target)
         if self.teacher is not None and isinstance(task, Teachable):
             with torch.no_grad(), self.fabric.autocast():
