@@ -6,9 +6,10 @@ Generated images of 500x375 pixels at quality 90, with the spectrum of photograp
 as ImageNet's, lie in class directories. `decode` is `cv2.imdecode` over their bytes in memory. The pipeline
 goes from the files to batches of 64 at 224x224 with one worker process, with either preset: once up to
 normalised float32 on the CPU, once up to the uint8 batch that goes to another device and is normalised
-there. The process and its worker keep to one core. All take turns, over all batches and over the last alone:
-the difference is the time of those between, without starting the worker. Reported are medians over the rounds
-of images per second of CPU time, and of the ratio to `decode` in a round.
+there. The process and its worker keep to one core. All take turns, over all batches and over the last four:
+the difference is the time of those before, without starting the worker and without the first use of its
+memory, four batches. Reported are medians over the rounds of images per second of CPU time, and of the ratio
+to `decode` in a round.
 """
 
 import argparse
@@ -89,7 +90,7 @@ def rates(runs: dict[str, Callable[[int], int]], batches: int, rounds: int) -> d
             begin = cpu_seconds()
             images = run(0)
             middle = cpu_seconds()
-            images -= run(batches - 1)
+            images -= run(batches - 4)
             measured[name].append(images / (2 * middle - begin - cpu_seconds()))
     return {name: values[1:] for name, values in measured.items()}
 

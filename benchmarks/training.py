@@ -9,15 +9,18 @@ one forward pass, parameters apart; `peak` is what a step needs beyond what stoo
 the share of a step in which the latents give their weights and take their gradients, measured alone; the
 other shares are of the profiler: forward products of convolutions, backward products, BatchNorm, optimizer.
 
-`compiled` is the float network under torch.compile; `bnn` a peer from PyPI, where it is installed
-(`pip install --no-deps bnn==0.1.2`).
+`NAME-compiled` is a network under torch.compile; `bnn` a peer from PyPI, where it is installed
+(`pip install --no-deps bnn==0.1.2`). Binary networks make the weights of a bank together, as
+`bitfactor train` does (`bitfactor.decompositions.once`); compiled ones each by itself.
 """
 
 import argparse
+import copy
 import json
 import platform
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,6 +31,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import bitfactor
+from bitfactor.decompositions import once
 from bitfactor.machine import cpu_name
 from bitfactor.models import hourglass, resnet18
 from bitfactor.nn import BinaryLayer, ReLU
@@ -47,6 +51,7 @@ class Step:
         self.model, (self.x, self.target) = model.train(), batch
         self.optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
         self.autocast = precision == "bfloat16"
+        self.compiled = hasattr(model, "_orig_mod")
 
     def loss(self) -> Tensor:
         with torch.autocast(self.x.device.type, torch.bfloat16, enabled=self.autocast):
@@ -57,7 +62,8 @@ class Step:
             return F.cross_entropy(y.float(), self.target) if classes else F.mse_loss(y.float(), self.target)
 
     def __call__(self) -> None:
-        self.loss().backward()
+        with nullcontext() if self.compiled else once(self.model):
+            self.loss().backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
         wait(self.x.device)
@@ -85,14 +91,16 @@ def of_torch(name: str) -> nn.Module:
 
 def networks(arguments: argparse.Namespace) -> dict[str, nn.Module]:
     """Return the networks to compare, each from the same draw."""
-    found = {"float": of_torch(arguments.model), "compiled": torch.compile(of_torch(arguments.model))}
+    found = {"float": of_torch(arguments.model), "float-compiled": torch.compile(of_torch(arguments.model))}
     for latent in LATENTS:
         for scale in ("learned", "analytic"):
             model = network(arguments.model)
             size = (1, 3, arguments.size, arguments.size)
             groups = "auto" if latent == "holistic" else None
             bitfactor.binarize_(model, latent=latent, scale=scale, groups=groups, input_shape=size)
-            found[latent if scale == "learned" else f"{latent}, analytic"] = model
+            found[latent if scale == "learned" else f"{latent}-analytic"] = model
+            if scale == "learned":
+                found[f"{latent}-compiled"] = torch.compile(copy.deepcopy(model))
     try:
         found["bnn"] = of_bnn(of_torch(arguments.model), found["none"])
     except ImportError as error:
@@ -167,7 +175,8 @@ def reconstruction(step: Step) -> float:
     gradients = [torch.randn(latent.shape, device=step.x.device) for latent in latents]
 
     def run() -> None:
-        torch.autograd.backward([latent() for latent in latents], gradients)
+        with once(step.model):
+            torch.autograd.backward([latent() for latent in latents], gradients)
         step.optimizer.zero_grad()
         wait(step.x.device)
 
@@ -207,7 +216,7 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for name, step in steps.items():
         own = median(turn[name] for turn in turns)
-        parts = {"reconstruct": reconstruction(step), **shares(step)} if name != "compiled" else {}
+        parts = {} if step.compiled else {"reconstruct": reconstruction(step), **shares(step)}
         rows.append(
             {
                 "network": name,

@@ -25,8 +25,8 @@ Preset = Literal["paper", "standard"]
 Other sizes than 224 are in proportion."""
 
 Image = NDArray[np.uint8]
-View = Callable[[Image, InputSpec, NDArray[np.float64]], Image]
-"""An image of any size, (H, W, 3), and DRAWS random numbers in [0, 1) -> what is seen of it, (*size, 3)."""
+View = Callable[[Image, InputSpec, NDArray[np.float64], Image], None]
+"""Of an image of any size, (H, W, 3), writes what DRAWS random numbers in [0, 1) choose, (*size, 3)."""
 
 DRAWS = 23
 _TRIES = (DRAWS - 3) // 2
@@ -42,32 +42,32 @@ def input_spec(size: int, preset: Preset) -> InputSpec:
     return InputSpec((size, size), (resize, resize), _MEAN, _STD, keep_aspect=preset == "standard")
 
 
-def _paper(image: Image, spec: InputSpec, draws: NDArray[np.float64]) -> Image:
+def _paper(image: Image, spec: InputSpec, draws: NDArray[np.float64], out: Image) -> None:
     # The part is cut out first, at its place to the nearest pixel: there is less to resize.
     rows, columns = (
         _scaled(int(draw * (whole - part + 1)), part, length / whole)
         for draw, whole, part, length in zip(draws[:2], spec.resize, spec.size, image.shape[:2], strict=True)
     )
-    return _resized(image[rows, columns], spec.size)
+    _resize(image[rows, columns], out)
 
 
 def _scaled(start: int, length: int, scale: float) -> slice:
     return slice(round(start * scale), max(round((start + length) * scale), round(start * scale) + 1))
 
 
-def _standard(image: Image, spec: InputSpec, draws: NDArray[np.float64], mirror: bool = True) -> Image:
+def _standard(
+    image: Image, spec: InputSpec, draws: NDArray[np.float64], out: Image, mirror: bool = True
+) -> None:
     rows, columns = _random_part(image.shape[0], image.shape[1], draws[1:])
-    view = _resized(image[rows, columns], spec.size)
-    return _mirrored(view) if mirror and draws[0] < 0.5 else view
+    _resize(image[rows, columns], out)
+    if mirror and draws[0] < 0.5:
+        cv2.flip(out, 1, out)
 
 
-def _centre(image: Image, spec: InputSpec, draws: NDArray[np.float64], mirror: bool) -> Image:
-    view = resized(image, spec)
-    return _mirrored(view) if mirror and draws[0] < 0.5 else view
-
-
-def _mirrored(view: Image) -> Image:
-    return np.asarray(cv2.flip(view, 1), np.uint8)
+def _centre(image: Image, spec: InputSpec, draws: NDArray[np.float64], out: Image, mirror: bool) -> None:
+    out[:] = resized(image, spec)
+    if mirror and draws[0] < 0.5:
+        cv2.flip(out, 1, out)
 
 
 def _random_part(height: int, width: int, draws: NDArray[np.float64]) -> tuple[slice, slice]:
@@ -86,17 +86,19 @@ def _random_part(height: int, width: int, draws: NDArray[np.float64]) -> tuple[s
     return slice(top, top + h), slice(left, left + w)
 
 
-def _resized(image: Image, size: tuple[int, int]) -> Image:
+def _resize(image: Image, out: Image) -> None:
     """(H, W, 3) -> (*size, 3), no pixel left out.
 
     Bilinear interpolation takes in every pixel as long as the sides shrink to no less than a half. Beyond
     that, each pixel becomes a mean of those that it covers; torch does it five times faster than OpenCV.
     """
-    if image.shape[0] < 2 * size[0] and image.shape[1] < 2 * size[1]:
-        return np.asarray(cv2.resize(image, size[::-1], interpolation=cv2.INTER_LINEAR), np.uint8)
+    height, width, _ = out.shape
+    if image.shape[0] < 2 * height and image.shape[1] < 2 * width:
+        cv2.resize(image, (width, height), out, interpolation=cv2.INTER_LINEAR)
+        return
     batch = torch.from_numpy(image)[None].permute(0, 3, 1, 2)
-    resized: Image = interpolate(batch, size, mode="bilinear", antialias=True)[0].permute(1, 2, 0).numpy()
-    return resized
+    view = interpolate(batch, (height, width), mode="bilinear", antialias=True)[0]
+    out[:] = view.permute(1, 2, 0).numpy()
 
 
 VIEWS: dict[str, View] = {"paper": _paper, "standard": _standard}

@@ -163,7 +163,7 @@ class _TrainBatch:
         draws = np.random.default_rng((*self.key, number + 1)).random((self.batch_size, DRAWS))
         for slot, i in enumerate(range(self.rank, self.batch_size, self.world)):
             image, label = self._image(first + i, corrupt)
-            out[slot] = self.view(image, self.spec, draws[i])
+            self.view(image, self.spec, draws[i], out[slot])
             labels.append(label)
         return labels, corrupt
 
