@@ -34,7 +34,7 @@ import bitfactor
 from bitfactor.decompositions import once
 from bitfactor.machine import cpu_name
 from bitfactor.models import hourglass, resnet18
-from bitfactor.nn import BinaryLayer, ReLU
+from bitfactor.nn import BinaryLayer, MaxPool2d, ReLU
 
 LATENTS = ("none", "svd", "tucker", "holistic")
 SHARES = {
@@ -86,6 +86,8 @@ def of_torch(name: str) -> nn.Module:
         for child_name, child in module.named_children():
             if isinstance(child, ReLU):
                 setattr(module, child_name, nn.ReLU())
+            elif isinstance(child, MaxPool2d):
+                setattr(module, child_name, nn.MaxPool2d(child.kernel_size, child.stride, child.padding))
     return model
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from bitfactor.errors import InputError, near_matches
 from bitfactor.models.hierarchical import HierarchicalBlock
 from bitfactor.models.resnet import Activation, BasicBlock, Shortcuts
-from bitfactor.nn import ReLU
+from bitfactor.nn import MaxPool2d, ReLU
 
 Block = Literal["basic", "hierarchical"]
 Stem = Literal["halving", "quartering"]
@@ -30,12 +30,13 @@ class Level(nn.Module):
     def __init__(self, skip: nn.Module, down: nn.Module, inner: nn.Module, up: nn.Module) -> None:
         super().__init__()
         self.skip = skip
+        self.pool = MaxPool2d(2)
         self.down = down
         self.inner = inner
         self.up = up
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.up(self.inner(self.down(F.max_pool2d(x, 2))))
+        y = self.up(self.inner(self.down(self.pool(x))))
         return self.skip(x) + F.interpolate(y, scale_factor=2.0, mode="nearest")  # type: ignore[no-any-return]
 
 
@@ -71,7 +72,7 @@ def _halving(channels: int, block: Callable[[int, int], nn.Module]) -> nn.Sequen
         nn.BatchNorm2d(start),
         ReLU(),
         block(start, 2 * start),
-        nn.MaxPool2d(2, 2),
+        MaxPool2d(2),
         block(2 * start, 2 * start),
         block(2 * start, channels),
     )

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from bitfactor.nn import PReLU, ReLU
+from bitfactor.nn import MaxPool2d, PReLU, ReLU
 
 Stem = Literal["imagenet", "cifar", "halving"]
 Activation = Literal["relu", "prelu", "norm", "none"]
@@ -126,7 +126,7 @@ class ResNet(nn.Module):
         self.conv1 = nn.Conv2d(in_channels, widths[0], kernel, stride, padding, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
         self.relu = ReLU() if large else nn.Identity()
-        self.maxpool = nn.MaxPool2d(3, 2, 1) if large else nn.Identity()
+        self.maxpool = MaxPool2d(3, 2, 1) if large else nn.Identity()
         self.stages = len(blocks)
         channels = widths[0]
         for i, (depth, width) in enumerate(zip(blocks, widths, strict=True), start=1):

@@ -4,6 +4,7 @@ from bitfactor.nn.activation import PReLU, ReLU, SignActivation, anneal_
 from bitfactor.nn.conv import BinaryConv, BinaryConv1d, BinaryConv2d, BinaryConv3d
 from bitfactor.nn.layer import BinaryLayer, merge_
 from bitfactor.nn.linear import BinaryLinear
+from bitfactor.nn.pooling import MaxPool2d
 from bitfactor.nn.scale import AnalyticScale, LearnedMapScale, LearnedScale, NoScale, Scale, analytic_alpha
 from bitfactor.nn.sign import sign, straight_through
 
@@ -17,6 +18,7 @@ __all__ = [
     "BinaryLinear",
     "LearnedMapScale",
     "LearnedScale",
+    "MaxPool2d",
     "NoScale",
     "PReLU",
     "ReLU",
