@@ -1,6 +1,6 @@
 """A step of training: time, bytes kept for backward and peak memory of binary networks, over the float one's.
 
-    python benchmarks/training.py [--model hourglass] [--batch 128] [--size 32] [--precision bfloat16]
+    python benchmarks/training.py [--model hourglass|zoo] [--batch 128] [--size 32] [--precision bfloat16]
                                   [--device cuda] [--repeats 3] [--only none holistic ...] [--json]
 
 One process, one thread on a CPU unless --threads says more. All networks take turns, so that a busy machine
@@ -33,7 +33,7 @@ from torch.profiler import ProfilerActivity, profile
 import bitfactor
 from bitfactor.decompositions import once
 from bitfactor.machine import cpu_name
-from bitfactor.models import hourglass, resnet18
+from bitfactor.models import ResNet, hourglass, resnet18
 from bitfactor.nn import BinaryLayer, MaxPool2d, ReLU
 
 LATENTS = ("none", "svd", "tucker", "holistic")
@@ -76,6 +76,8 @@ def wait(device: torch.device) -> None:
 
 def network(name: str) -> nn.Module:
     torch.manual_seed(0)
+    if name == "zoo":
+        return ResNet((2, 2, 2), (32, 64, 128), 10, stem="halving")
     return resnet18(num_classes=10, stem="cifar") if name == "resnet18" else hourglass(stacks=1, channels=128)
 
 
@@ -203,7 +205,7 @@ def shares(step: Step) -> dict[str, float]:
 def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     device, size = torch.device(arguments.device), arguments.size
     x = torch.randn(arguments.batch, 3, size, size, device=device)
-    if arguments.model == "resnet18":
+    if arguments.model != "hourglass":
         target = torch.randint(0, 10, (arguments.batch,), device=device)
     else:
         target = torch.rand(arguments.batch, 16, size // 4, size // 4, device=device)
@@ -259,7 +261,12 @@ def text(value: object, column: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", choices=("resnet18", "hourglass"), default="resnet18")
+    parser.add_argument(
+        "--model",
+        choices=("resnet18", "hourglass", "zoo"),
+        default="resnet18",
+        help="zoo: its CIFAR-10 network",
+    )
     parser.add_argument("--batch", type=int, help="128, or 4 of the hourglass")
     parser.add_argument("--size", type=int, help="32, or 256 of the hourglass")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")

@@ -44,7 +44,7 @@ def tucker_weight(core: Tensor, factors: Sequence[Tensor], rows: Tensor | None =
         x = matmul(x, channel.mT).view(-1, taps.shape[1], channel.shape[0])  # (P O, t, C)
         W = _expand_taps(taps, x).mT.contiguous()
     elif torch.compiler.is_compiling():
-        W = _full_taps_weight(_tapped(several, rows, taps), output, channel)[0]
+        W = _full_taps_weight(_tapped(_mixed(several, rows), taps), output, channel)[0]
     else:
         W = _FullTaps.apply(several, rows, taps, output, channel)  # type: ignore[no-untyped-call]
     shape = (output.shape[0], channel.shape[0], *(factor.shape[0] for factor in spatial))
@@ -59,9 +59,8 @@ def _mixed(cores: Tensor, rows: Tensor | None) -> Tensor:
     return cores if rows is None else matmul(rows, cores.flatten(1)).view(-1, *cores.shape[1:])
 
 
-def _tapped(cores: Tensor, rows: Tensor | None, taps: Tensor) -> Tensor:
+def _tapped(mixed: Tensor, taps: Tensor) -> Tensor:
     """Return the cores of P weights over all taps, (P, R0, T R1)."""
-    mixed = _mixed(cores, rows)
     return _expand_taps(taps, mixed.flatten(0, 1).mT).view(*mixed.shape[:2], -1)
 
 
@@ -79,7 +78,7 @@ class _FullTaps(torch.autograd.Function):
     def forward(
         ctx: Any, cores: Tensor, rows: Tensor | None, taps: Tensor, output: Tensor, channel: Tensor
     ) -> Tensor:
-        W, half = _full_taps_weight(_tapped(cores, rows, taps), output, channel)
+        W, half = _full_taps_weight(_tapped(_mixed(cores, rows), taps), output, channel)
         half = half.bfloat16() if gradients_are_rough() else half
         ctx.save_for_backward(cores, rows, taps, output, channel, half)
         return W
@@ -91,18 +90,19 @@ class _FullTaps(torch.autograd.Function):
         of_cores = of_rows = of_taps = of_output = of_channel = None
         of_W = gradient.mT.to(half.dtype).reshape(-1, channel.shape[0])  # (P O T, C)
         needs_cores, needs_rows, needs_taps, needs_output, needs_channel = ctx.needs_input_grad
+        mixed = _mixed(cores, rows)
         if needs_channel:
             of_channel = matmul(of_W.mT, half).to(channel.dtype)
         of_half = matmul(of_W, channel.to(half.dtype)).view(
             -1, output.shape[0], taps.shape[0] * channel.shape[1]
         )
         if needs_output:
-            x = _tapped(cores, rows, taps).to(half.dtype)
+            x = _tapped(mixed, taps).to(half.dtype)
             of_output = matmul(of_half, x.mT).sum(0).to(output.dtype)
         if needs_cores or needs_rows or needs_taps:
             of_x = matmul(output.mT.to(half.dtype).expand(len(of_half), -1, -1), of_half).to(cores.dtype)
             of_x = of_x.view(-1, taps.shape[0], channel.shape[1])  # (P R0, T, R1)
-            of_taps = matmul(of_x, _mixed(cores, rows).flatten(0, 1)).sum(0)
+            of_taps = matmul(of_x, mixed.flatten(0, 1)).sum(0)
             of_cores = _expand_taps(taps.mT, of_x).mT.reshape(-1, *cores.shape[1:])
             if rows is not None:
                 of_rows = matmul(of_cores.flatten(1), cores.flatten(1).mT)
