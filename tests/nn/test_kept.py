@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bitfactor.nn import MaxPool2d, ReLU
+from bitfactor.nn import MaxPool2d, ReLU, analytic_alpha
 
 FORMATS = [torch.contiguous_format, torch.channels_last]
 
@@ -74,3 +74,16 @@ def test_relus_of_other_inputs_are_torch_s_too() -> None:
         ours, theirs = (results_and_bytes_kept(kind(), x) for kind in (ReLU, nn.ReLU))
         assert torch.equal(ours[0], theirs[0])
         assert torch.equal(ours[1], theirs[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(4, 3), (8, 3, 3, 3), (1, 70, 1, 1)])
+def test_the_mean_magnitude_keeps_a_byte_of_each_weight(shape, dtype) -> None:
+    W = torch.randn(shape).to(dtype)
+    W[0, 0] = 0
+    ours, theirs = (
+        results_and_bytes_kept(mean, W) for mean in (analytic_alpha, lambda W: W.abs().flatten(1).mean(1))
+    )
+    assert torch.equal(ours[0], theirs[0])
+    assert torch.equal(ours[1], theirs[1])
+    assert ours[2] == W.numel()

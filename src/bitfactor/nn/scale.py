@@ -7,13 +7,32 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from bitfactor.errors import InputError
 
 
 def analytic_alpha(W: Tensor) -> Tensor:
     """Return mean abs(W) of every filter, (O, ...) -> (O,): the alpha of XNOR-Net."""
-    return W.abs().flatten(1).mean(1)
+    if torch.compiler.is_compiling() or not (torch.is_grad_enabled() and W.requires_grad):
+        return W.abs().flatten(1).mean(1)
+    return _MeanMagnitude.apply(W)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _MeanMagnitude(torch.autograd.Function):
+    """Keeps a byte of each weight for backward, not the weight."""
+
+    @staticmethod
+    def forward(ctx: Any, W: Tensor) -> Tensor:
+        ctx.save_for_backward(W.sign().to(torch.int8))
+        return W.abs().flatten(1).mean(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (sign,) = ctx.saved_tensors
+        share = gradient / sign[0].numel()
+        return sign * share.view(-1, *(1,) * (sign.dim() - 1))
 
 
 def over_channels(alpha: Tensor, W: Tensor) -> Tensor:
