@@ -32,7 +32,8 @@ class _MeanMagnitude(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (sign,) = ctx.saved_tensors
         share = gradient / sign[0].numel()
-        return sign * share.view(-1, *(1,) * (sign.dim() - 1))
+        of_W: Tensor = sign * share.view(-1, *(1,) * (sign.dim() - 1))
+        return of_W
 
 
 def over_channels(alpha: Tensor, W: Tensor) -> Tensor:
