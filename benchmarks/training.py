@@ -3,7 +3,8 @@
     python benchmarks/training.py [--model hourglass|zoo] [--batch 128] [--size 32] [--precision bfloat16]
                                   [--device cuda] [--repeats 3] [--only none holistic ...] [--json]
 
-One process, one thread on a CPU unless --threads says more. All networks take turns, so that a busy machine
+One process, one thread on a CPU unless --threads says more, which keeps the memory that it frees, as
+`bitfactor train` does. All networks take turns, so that a busy machine
 slows each alike; a ratio is the median of those within a turn. `kept` are the bytes that autograd keeps of
 one forward pass, parameters apart; `peak` is what a step needs beyond what stood before it. `reconstruct` is
 the share of a step in which the latents give their weights and take their gradients, measured alone; the
@@ -32,7 +33,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import bitfactor
 from bitfactor.decompositions import once
-from bitfactor.machine import cpu_name
+from bitfactor.machine import cpu_name, keep_freed_memory
 from bitfactor.models import ResNet, hourglass, resnet18
 from bitfactor.nn import BinaryLayer, MaxPool2d, ReLU
 
@@ -281,6 +282,7 @@ def main() -> None:
     arguments.batch = arguments.batch or (4 if pose else 128)
     arguments.size = arguments.size or (256 if pose else 32)
     torch.set_num_threads(arguments.threads)
+    keep_freed_memory()
     rows = measure(arguments)
     gpu = [torch.cuda.get_device_name()] if arguments.device.startswith("cuda") else []
     machine = {

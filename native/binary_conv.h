@@ -47,16 +47,17 @@ void count_tile(const uint32_t* const* rows, Runs runs, const uint32_t* weight, 
     }
 }
 
-// The classes say which taps of a pixel are padded, see BinaryConv.
-inline const int32_t* base_of(const BinaryConv& conv, Pixel pixel) {
+// The classes say which taps of a pixel are padded, see SignConv.
+template <int lanes = Simd::lanes, class T>
+const int32_t* base_of(const SignConv<T>& conv, Pixel pixel) {
     const ptrdiff_t per_class =
-        static_cast<ptrdiff_t>(conv.groups) * vectors_for(conv.out_channels) * Simd::lanes;
+        static_cast<ptrdiff_t>(conv.groups) * vectors_for(conv.out_channels, lanes) * lanes;
     return conv.base + per_class * (conv.row_class[pixel.y] + conv.column_class[pixel.x]);
 }
 
 struct BinaryConvBlock {
     template <int P, int V>
-    static void run(const BinaryConv& conv, Runs runs, const uint32_t* const* rows, int first, int group,
+    static void run(const BinaryConv& conv, Runs runs, const uint32_t* const* rows, Pixel pixel, int group,
                     int first_vector, int count, float* out) {
         const ptrdiff_t vector_stride = static_cast<ptrdiff_t>(runs.count) * runs.numbers * Simd::lanes;
         const ptrdiff_t vector =
@@ -64,7 +65,6 @@ struct BinaryConvBlock {
         Simd::Int count_of[P][V];
         count_tile<P, V>(rows, runs, conv.weight + vector * vector_stride, vector_stride, count_of);
         Simd::Float sum[P][V];
-        Pixel pixel = pixel_at(conv.window, first);
         UNROLL for (int p = 0; p < P; ++p) {
             const int32_t* base = base_of(conv, pixel) + vector * Simd::lanes;
             UNROLL for (int v = 0; v < V; ++v) {

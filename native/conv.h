@@ -34,7 +34,7 @@ void conv_tile(const float* const* rows, Runs runs, const float* weight, ptrdiff
 
 struct ConvBlock {
     template <int P, int V>
-    static void run(const Conv& conv, Runs runs, const float* const* rows, int, int group, int first_vector,
+    static void run(const Conv& conv, Runs runs, const float* const* rows, Pixel, int group, int first_vector,
                     int count, float* out) {
         const ptrdiff_t vector_stride = static_cast<ptrdiff_t>(runs.count) * runs.numbers * Simd::lanes;
         const ptrdiff_t vector =

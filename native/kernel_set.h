@@ -29,10 +29,11 @@
 namespace bitfactor {
 namespace {
 
-constexpr KernelSet kernel_set(const char* name, bool (*supported)(), const TileKernels* tiles = nullptr) {
-    return {name,        supported, Simd::lanes, Simd::tile,      conv,
-            binary_conv, max_pool,  avg_pool,    global_avg_pool, softmax,
-            all_finite,  transpose, epilogue,    sign_kernels,    tiles};
+constexpr KernelSet kernel_set(const char* name, bool (*supported)(), const TileKernels* tiles = nullptr,
+                               const LookupKernels* lookups = nullptr) {
+    return {name,     supported,    Simd::lanes,     Simd::tile, conv,       binary_conv,
+            max_pool, avg_pool,     global_avg_pool, softmax,    all_finite, transpose,
+            epilogue, sign_kernels, tiles,           lookups};
 }
 
 }  // namespace

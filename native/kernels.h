@@ -35,17 +35,22 @@ struct Conv {
     const float* padding;                   // (in_channels): zeros, read where a tap falls outside the map
 };
 
-// A convolution of signs by signs; its results are the exact sums.
-struct BinaryConv {
+// A convolution of signs by signs; its results are the exact sums. T holds 32 signs as a word, or 4 as a
+// byte, see LookupKernels.
+template <class T>
+struct SignConv {
     Window window;
-    int groups, words, out_channels;  // `words`: 32-bit words of one group that hold signs
+    int groups, words, out_channels;  // `words`: those of one group that hold signs
     int group_stride, pixel_stride;   // words from group to group and from pixel to pixel of the input
-    const uint32_t* weight;           // (groups, vectors, taps * words, lanes), see pack.h
-    const uint32_t* padding;          // (words): what a tap reads outside the map
+    const T* weight;                  // (groups, vectors, taps * words, lanes), see pack.h
+    const T* padding;                 // (words): what a tap reads outside the map
     const int32_t* base;              // (classes, groups, vectors, lanes): sum = base - 2 * popcount
     const int* row_class;             // (out_h): the class of a pixel is row_class[y] + column_class[x]
     const int* column_class;          // (out_w)
 };
+
+using BinaryConv = SignConv<uint32_t>;
+using LookupConv = SignConv<uint8_t>;
 
 // Maximum or mean over a window.
 struct Pool {
@@ -114,6 +119,17 @@ struct TileKernels {
                          int first, int count, int channels, char* arena);
 };
 
+// What a set without a population count of 32 bits adds: it looks up how many of 4 signs differ. Four signs
+// of the map are a byte, 16 times their value, which is where the table of their 16 counts lies; four of a
+// weight are their value.
+struct LookupKernels {
+    int lanes;  // output channels in a vector
+    // (count, words) of 32 signs -> (count, nibbles).
+    void (*expand)(const uint32_t* signs, int words, int nibbles, int count, uint8_t* bytes);
+    void (*conv)(const LookupConv&, const uint8_t* map, int first, int count, const void** pointers,
+                 float* rows);
+};
+
 // A map of a framework that trains, one sample: `groups` times `channels`, in float or bfloat16, (pixels,
 // channels) or (channels, pixels). Its signs are (pixels, groups, words), each group at a 64-bit word.
 struct SignMap {
@@ -162,7 +178,8 @@ struct KernelSet {
     void (*epilogue)(const Stage* stages, size_t stage_count, const float* rows, int first, int count,
                      int channels, char* arena);
     SignKernels signs;
-    const TileKernels* tiles;  // nullptr where the set has none
+    const TileKernels* tiles;      // nullptr where the set has none
+    const LookupKernels* lookups;  // likewise
 };
 
 // The sets compiled in that this machine runs, best first. Ends with nullptr.

@@ -64,6 +64,16 @@ AlignedVector<T> pack_lanes(const T* weight, int groups, int channels, size_t de
     return packed;
 }
 
+// Words of 32 signs (rows, words) -> (rows, nibbles), four signs a byte.
+inline std::vector<uint8_t> nibbles_of(const uint32_t* signs, size_t rows, int words, int nibbles) {
+    std::vector<uint8_t> bytes;
+    bytes.reserve(rows * nibbles);
+    for (size_t row = 0; row < rows; ++row, signs += words) {
+        for (int n = 0; n < nibbles; ++n) bytes.push_back(signs[n / 8] >> n % 8 * 4 & 15);
+    }
+    return bytes;
+}
+
 constexpr int tile_rows = 16, tiles_ahead = 4;
 
 // Words of 32 signs (channels, taps, words) -> (vectors, steps, tile_rows): the weights of 16 output

@@ -20,6 +20,13 @@ inline Pixel next(const Window& window, Pixel pixel) {
     return pixel.x + 1 < window.out_w ? Pixel{pixel.y, pixel.x + 1} : Pixel{pixel.y + 1, 0};
 }
 
+// The pixel `count` further on: as `next`, and as `pixel_at`, but without a division.
+inline Pixel after(const Window& window, Pixel pixel, int count) {
+    pixel.x += count;
+    while (pixel.x >= window.out_w) pixel = {pixel.y + 1, pixel.x - window.out_w};
+    return pixel;
+}
+
 inline bool inside(int index, int size) { return static_cast<unsigned>(index) < static_cast<unsigned>(size); }
 
 // Where the window of one pixel lies in the map: the place of its first tap.
@@ -52,13 +59,12 @@ bool is_interior(const Window& w, Pixel pixel) {
     return all_inside(w, corner_of(w, pixel)) && all_inside(w, corner_of(w, {pixel.y, pixel.x + tile - 1}));
 }
 
-// rows[tap * tile + i] = what the tap reads at pixel first + i. Pixels from `count` to `tile` repeat the last
-// one: a tile is always computed whole, and its surplus is dropped.
+// rows[tap * tile + i] = what the tap reads at the i-th pixel from `pixel` on. Pixels from `count` to `tile`
+// repeat the last one: a tile is always computed whole, and its surplus is dropped.
 template <int tile, class T>
-void gather_rows(const Window& w, const T* map, const T* padding, ptrdiff_t pixel_stride, int first,
+void gather_rows(const Window& w, const T* map, const T* padding, ptrdiff_t pixel_stride, Pixel pixel,
                  int count, const T** rows) {
     const auto offset = [&](int y, int x) { return (static_cast<ptrdiff_t>(y) * w.in_w + x) * pixel_stride; };
-    Pixel pixel = pixel_at(w, first);
     if (is_interior<tile>(w, pixel) && count >= tile) {
         const Corner at = corner_of(w, pixel);
         const ptrdiff_t step = w.stride_w * pixel_stride;

@@ -10,7 +10,7 @@
 namespace bitfactor {
 namespace {
 
-inline int vectors_for(int channels) { return (channels + Simd::lanes - 1) / Simd::lanes; }
+inline int vectors_for(int channels, int lanes = Simd::lanes) { return (channels + lanes - 1) / lanes; }
 
 // The tile that starts at `done`: a single pixel has its own, as linear layers have no other; any other
 // remainder is computed as a whole tile.
@@ -33,23 +33,23 @@ struct Reading {
         : window(w), rows_of_window(w), pixel_stride(stride), depth(tap_numbers) {
         rows_of_window.kernel_w = 1;
     }
-    bool by_rows(int first, int count) const {
+    bool by_rows(Pixel pixel, int count) const {
         return window.dilation_w == 1 && pixel_stride == depth && count >= Simd::tile &&
-               is_interior<Simd::tile>(window, pixel_at(window, first));
+               is_interior<Simd::tile>(window, pixel);
     }
-    Runs runs(int first, int count) const {
-        if (by_rows(first, count)) return {window.kernel_h, window.kernel_w * depth};
+    Runs runs(Pixel pixel, int count) const {
+        if (by_rows(pixel, count)) return {window.kernel_h, window.kernel_w * depth};
         return {window.kernel_h * window.kernel_w, depth};
     }
 };
 
 template <class T>
-void gather_strip(const Reading& reading, const T* map, const T* padding, int first, int count,
+void gather_strip(const Reading& reading, const T* map, const T* padding, Pixel at, int count,
                   const T** rows) {
     const int taps = reading.window.kernel_h * reading.window.kernel_w;
-    for (int done = 0; done < count; done += Simd::tile) {
+    for (int done = 0; done < count; done += Simd::tile, at = after(reading.window, at, Simd::tile)) {
         const T** tile_rows = rows + static_cast<ptrdiff_t>(done) * taps;
-        const int at = first + done, left = count - done;
+        const int left = count - done;
         if (tile_at(done, count) == 1) {
             gather_rows<1>(reading.window, map, padding, reading.pixel_stride, at, 1, tile_rows);
         } else {
@@ -81,12 +81,12 @@ void store_tile(const Simd::Float (&tile)[P][V], const Layer& layer, int group, 
 
 template <class Block, int V, class Layer, class T>
 void sweep_strip(const Layer& layer, const Reading& reading, const T* const* rows, int group, int vector,
-                 int first, int count, float* out) {
+                 Pixel at, int count, float* out) {
     const int taps = layer.window.kernel_h * layer.window.kernel_w;
     const ptrdiff_t stride = static_cast<ptrdiff_t>(layer.groups) * layer.out_channels;
-    for (int done = 0; done < count; done += Simd::tile) {
+    for (int done = 0; done < count; done += Simd::tile, at = after(layer.window, at, Simd::tile)) {
         const T* const* tile_rows = rows + static_cast<ptrdiff_t>(done) * taps;
-        const int at = first + done, left = count - done;
+        const int left = count - done;
         const Runs runs = reading.runs(at, left);
         if (tile_at(done, count) == 1) {
             Block::template run<1, V>(layer, runs, tile_rows, at, group, vector, 1, out + done * stride);
@@ -97,18 +97,19 @@ void sweep_strip(const Layer& layer, const Reading& reading, const T* const* row
     }
 }
 
-// Runs Block over all tiles, `V` registers of output channels at a time, the rest with fewer.
-template <class Block, int V, class Layer, class T>
+// Runs Block over all tiles, `V` vectors of `lanes` output channels at a time, the rest with fewer.
+template <class Block, int V, int lanes = Simd::lanes, class Layer, class T>
 void sweep(const Layer& layer, const Reading& reading, const T* map, int group, int first, int count,
            const T** rows, float* out) {
-    gather_strip(reading, map, layer.padding, first, count, rows);
-    const int vectors = vectors_for(layer.out_channels);
+    const Pixel pixel = pixel_at(layer.window, first);
+    gather_strip(reading, map, layer.padding, pixel, count, rows);
+    const int vectors = vectors_for(layer.out_channels, lanes);
     int vector = 0;
     for (; vector + V <= vectors; vector += V) {
-        sweep_strip<Block, V>(layer, reading, rows, group, vector, first, count, out);
+        sweep_strip<Block, V>(layer, reading, rows, group, vector, pixel, count, out);
     }
     for (; vector < vectors; ++vector) {
-        sweep_strip<Block, 1>(layer, reading, rows, group, vector, first, count, out);
+        sweep_strip<Block, 1>(layer, reading, rows, group, vector, pixel, count, out);
     }
 }
 

@@ -1,9 +1,10 @@
 // AVX2 and FMA: x86 since 2013 (Intel Haswell, AMD Zen).
 //
-// There is no vector population count: a nibble is looked up with vpshufb, which counts bytes. The counts of
-// up to 31 steps (31 * 8 = 248) stay bytes; flushing adds the 4 bytes of a 32-bit lane, that is of one output
-// channel. Eight instructions for 256 products; 16 registers hold a tile of 4 pixels by 2 registers of
-// counts, two of weights, the table, the mask and the temporaries.
+// There is no vector population count: convolutions of signs look up counts (lookup_conv.h), four products of
+// 32 output channels with two instructions. For layers that this does not suit, a nibble is looked up with
+// vpshufb, which counts bytes. The counts of up to 31 steps (31 * 8 = 248) stay bytes; flushing adds the 4
+// bytes of a 32-bit lane, that is of one output channel. Eight instructions for 256 products; 16 registers
+// hold a tile of 4 pixels by 2 registers of counts, two of weights, the table, the mask and the temporaries.
 
 #include <immintrin.h>
 
@@ -80,10 +81,50 @@ struct Simd {
     }
 };
 
+struct Lookup {
+    static constexpr int lanes = 32, vectors = 2;
+    using Bytes = __m256i;
+    struct Sums {
+        __m256i low, high;  // bytes 0 to 7 of each half of a register, and 8 to 15
+    };
+
+    static Bytes zero() { return _mm256_setzero_si256(); }
+    static Bytes load(const uint8_t* from) {
+        return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    }
+    static Bytes table_row(const uint8_t* from) {
+        return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(from)));
+    }
+    static Bytes choose(Bytes row, Bytes indices) { return _mm256_shuffle_epi8(row, indices); }
+    static Bytes add(Bytes a, Bytes b) {
+        Bytes sum = _mm256_add_epi8(a, b);
+        asm("" : "+x"(sum));  // else GCC adds up several first, for which registers are too few
+        return sum;
+    }
+    static Sums no_sums() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+    static void widen(Sums& sums, Bytes counts) {
+        const __m256i zero = _mm256_setzero_si256();
+        sums.low = _mm256_add_epi16(sums.low, _mm256_unpacklo_epi8(counts, zero));
+        sums.high = _mm256_add_epi16(sums.high, _mm256_unpackhi_epi8(counts, zero));
+    }
+    static Simd::Int part(const Sums& sums, int k) {
+        const __m256i pair = k % 2 ? sums.high : sums.low;
+        return _mm256_cvtepu16_epi32(k < 2 ? _mm256_castsi256_si128(pair)
+                                           : _mm256_extracti128_si256(pair, 1));
+    }
+    static void expand(const uint32_t* signs, uint8_t* bytes) {
+        const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(signs));
+        const __m128i low = _mm_and_si128(_mm_slli_epi16(eight, 4), _mm_set1_epi8(-16));
+        const __m128i high = _mm_and_si128(eight, _mm_set1_epi8(-16));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes), _mm_unpacklo_epi8(low, high));
+    }
+};
+
 }  // namespace
 }  // namespace bitfactor
 
 #include "../kernel_set.h"
+#include "../lookup_conv.h"
 
 namespace bitfactor {
 namespace {
@@ -91,6 +132,6 @@ bool supported() { return __builtin_cpu_supports("avx2") && __builtin_cpu_suppor
 }  // namespace
 
 extern const KernelSet avx2;
-const KernelSet avx2 = kernel_set("avx2", supported);
+const KernelSet avx2 = kernel_set("avx2", supported, nullptr, &lookup_kernels);
 
 }  // namespace bitfactor

@@ -1,4 +1,4 @@
-// Convolutions of signs: by popcounts, or by tiles of bytes.
+// Convolutions of signs: by popcounts, by lookups, or by tiles of bytes.
 
 #include <algorithm>
 
@@ -8,6 +8,8 @@
 
 namespace bitfactor {
 namespace {
+
+constexpr int most_lookups = 65535;  // signs of an output: what sums of 16 bits hold
 
 // Copies `count` bits from bit `first` of `from` to the start of `to`, with zeros behind them.
 void copy_bits(const uint64_t* from, size_t first, size_t count, uint64_t* to) {
@@ -76,52 +78,114 @@ void add_by_tiles(Program& program, size_t source, const Window& window, const B
     program.by_tiles(window.out_w, own->map.pitch, true);
 }
 
-// `words` 32-bit words of weight hold the `in_channels` signs of a group; unused bits are 0.
-void add(Program& program, const Instruction& i) {
-    const Window window = i.window();
-    const int groups = i.number("groups"), in_channels = i.number("in_channels");
-    const int out_channels = i.length("weight", 0) / groups, words = i.length("weight", 3);
-    const int pad_value = i.number("pad_value");
-    const uint32_t* weight = i.array<uint32_t>("weight");
-    size_t source = i.source();
-    if (groups == 1 && program.kernels().tiles) {
-        const ByteMap map(window, in_channels, pad_value);
-        if (tiles_are_faster(*program.kernels().tiles, map, window, words, out_channels)) {
-            return add_by_tiles(program, source, window, map, out_channels, words, weight);
-        }
+// A layer as the file has it; `words` 32-bit words of weight hold the `in_channels` signs of a group.
+struct Layer {
+    Window window;
+    int groups, in_channels, out_channels, words, pad_value;
+    const uint32_t* weight;
+
+    int group_words() const { return static_cast<int>(2 * words_for(in_channels)); }
+    int signs_of_output() const { return taps_of(window) * in_channels; }
+};
+
+// What a step reads beside the map; words of T hold signs as SignConv says.
+template <class T>
+struct Constants {
+    AlignedVector<T> weight, padding;
+    Border border;
+
+    Constants(const Layer& l, const T* signs, int words, int lanes)
+        : weight(pack_lanes(signs, l.groups, l.out_channels, static_cast<size_t>(taps_of(l.window)) * words,
+                            lanes)),
+          padding(words, T{0}),
+          border(border_of(l.window, l.groups, l.out_channels, l.words, l.in_channels, l.weight, l.pad_value,
+                           lanes)) {}
+
+    // `stride` is from group to group of the map.
+    SignConv<T> conv(const Layer& l, int stride) const {
+        return {l.window,
+                l.groups,
+                static_cast<int>(padding.size()),
+                l.out_channels,
+                stride,
+                l.groups * stride,
+                weight.data(),
+                padding.data(),
+                border.base.data(),
+                border.row_class.data(),
+                border.column_class.data()};
     }
-    struct Constants {
-        AlignedVector<uint32_t> weight, padding;
-        Border border;
-    };
-    const int lanes = program.kernels().lanes;
-    const size_t depth = static_cast<size_t>(taps_of(window)) * words;
-    auto own = std::make_shared<Constants>(
-        Constants{pack_lanes(weight, groups, out_channels, depth, lanes), AlignedVector<uint32_t>(words, 0u),
-                  border_of(window, groups, out_channels, words, in_channels, weight, pad_value, lanes)});
-    if (pad_value == 1) {
-        for (int c = 0; c < in_channels; ++c) own->padding[c / 32] |= 1u << (c % 32);
-    }
-    if (groups > 1 && in_channels % 64)
-        source = regroup(program, source, window.in_h * window.in_w, groups, in_channels);
-    const int group_words = static_cast<int>(2 * words_for(in_channels));
-    const BinaryConv layer{window,
-                           groups,
-                           words,
-                           out_channels,
-                           group_words,
-                           groups * group_words,
-                           own->weight.data(),
-                           own->padding.data(),
-                           own->border.base.data(),
-                           own->border.row_class.data(),
-                           own->border.column_class.data()};
-    program.add_step("binary_conv", pixels_of(window), groups * out_channels, taps_of(window), depth,
-                     [&program, own, layer, source](Program::Workspace& w, int first, int count) {
-                         program.kernels().binary_conv(layer, at<uint32_t>(w.arena, source), first, count,
+};
+
+void add_by_popcounts(Program& program, const Layer& l, size_t source) {
+    auto own = std::make_shared<Constants<uint32_t>>(l, l.weight, l.words, program.kernels().lanes);
+    for (int c = 0; c < l.in_channels * l.pad_value; ++c) own->padding[c / 32] |= 1u << (c % 32);
+    const BinaryConv conv = own->conv(l, l.group_words());
+    const int taps = taps_of(l.window);
+    program.add_step("binary_conv", pixels_of(l.window), l.groups * l.out_channels, taps, taps * l.words,
+                     [&program, own, conv, source](Program::Workspace& w, int first, int count) {
+                         program.kernels().binary_conv(conv, at<uint32_t>(w.arena, source), first, count,
                                                        w.pointers.data(), w.rows.data());
                          return w.rows.data();
                      });
+}
+
+// A byte holds 4 signs for a lookup, 8 for a popcount, which takes twice as long for as many. A single pixel
+// waits for its weights.
+bool lookups_are_faster(const KernelSet& kernels, const Layer& l) {
+    if (!kernels.lookups || pixels_of(l.window) == 1 || l.signs_of_output() > most_lookups) return false;
+    const int outputs = round_up(l.out_channels, kernels.lookups->lanes);
+    return outputs * round_up(l.in_channels, 4) < 2 * round_up(l.out_channels, kernels.lanes) * l.words * 32;
+}
+
+// The signs become bytes in a step of their own, in the memory that all layers use in turn.
+void add_by_lookups(Program& program, const Layer& l, size_t source) {
+    const LookupKernels& lookups = *program.kernels().lookups;
+    const int nibbles = (l.in_channels + 3) / 4, group_words = l.group_words(), taps = taps_of(l.window);
+    const size_t rows = static_cast<size_t>(l.groups) * l.out_channels * taps;
+    auto own = std::make_shared<Constants<uint8_t>>(l, nibbles_of(l.weight, rows, l.words, nibbles).data(),
+                                                    nibbles, lookups.lanes);
+    for (int c = 0; c < l.in_channels * l.pad_value; ++c) own->padding[c / 4] |= 16u << (c % 4);
+    const size_t count = static_cast<size_t>(l.window.in_h) * l.window.in_w * l.groups;
+    program.need_scratch(count * nibbles);
+    program.add_parts("expand", static_cast<int>(count), layout_work(count * nibbles / 8),
+                      [=, &program, &lookups](Program::Workspace& w, int first, int count) {
+                          const size_t pixel = static_cast<size_t>(first);
+                          lookups.expand(at<uint32_t>(w.arena, source) + pixel * group_words, group_words,
+                                         nibbles, count,
+                                         at<uint8_t>(w.arena, program.scratch()) + pixel * nibbles);
+                          return w.rows.data();
+                      });
+    const LookupConv conv = own->conv(l, nibbles);
+    program.add_step("binary_conv by lookups", pixels_of(l.window), l.groups * l.out_channels, taps,
+                     taps * l.words,
+                     [&program, &lookups, own, conv](Program::Workspace& w, int first, int count) {
+                         lookups.conv(conv, at<uint8_t>(w.arena, program.scratch()), first, count,
+                                      w.pointers.data(), w.rows.data());
+                         return w.rows.data();
+                     });
+}
+
+void add(Program& program, const Instruction& i) {
+    const int groups = i.number("groups");
+    const Layer l{i.window(),
+                  groups,
+                  i.number("in_channels"),
+                  i.length("weight", 0) / groups,
+                  i.length("weight", 3),
+                  i.number("pad_value"),
+                  i.array<uint32_t>("weight")};
+    size_t source = i.source();
+    if (groups == 1 && program.kernels().tiles) {
+        const ByteMap map(l.window, l.in_channels, l.pad_value);
+        if (tiles_are_faster(*program.kernels().tiles, map, l.window, l.words, l.out_channels)) {
+            return add_by_tiles(program, source, l.window, map, l.out_channels, l.words, l.weight);
+        }
+    }
+    if (groups > 1 && l.in_channels % 64)
+        source = regroup(program, source, l.window.in_h * l.window.in_w, groups, l.in_channels);
+    if (lookups_are_faster(program.kernels(), l)) return add_by_lookups(program, l, source);
+    add_by_popcounts(program, l, source);
 }
 
 const Kind kind("binary_conv", add);

@@ -95,6 +95,31 @@ def test_binary_conv2d_of_many_channels(
 
 
 @every_set
+@pytest.mark.parametrize("pad_value", [-1, 0, 1])
+@pytest.mark.parametrize("depth", [4, 60, 64, 244, 512, 7300])  # the last are more signs than 16 bits count
+def test_sums_of_signs_that_all_differ_or_agree(isa, depth, pad_value):
+    size, outputs = 4, 40
+    weight = np.ones((outputs, 3, 3, depth), np.int8)
+    weight[::2] = -1
+    x = np.ones((2, depth, size, size), np.float32)
+    x[1] = -1
+    node = Node(
+        "y",
+        "binary_conv2d",
+        ("bits",),
+        {"stride": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1, "pad_value": pad_value},
+        {"weight": pack_signs(weight)},
+    )
+    tensors = {"threshold": np.zeros(depth, np.float32), "direction": np.ones(depth, np.int8)}
+    graph = Graph(
+        Value("x", x.shape[1:], "float32"), (Node("bits", "threshold", ("x",), {}, tensors), node), ("y",)
+    )
+    (sums,) = runner(graph, isa)(x)
+    np.testing.assert_array_equal(sums, run(graph, x)[0])
+    assert abs(sums).max() == 9 * depth
+
+
+@every_set
 @given(layer=convolutions(), seed=seeds)
 @drawn
 def test_conv2d(isa, layer, seed):

@@ -1,12 +1,10 @@
 """Numbered pieces of work, done ahead of time by other processes, or by threads where there is no torch."""
 
-import ctypes
 import mmap
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from math import prod
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from bitfactor.errors import InputError
+from bitfactor.machine import keep_freed_memory
 
 T = TypeVar("T")
 Work = Callable[[int, NDArray[Any]], T]
@@ -134,8 +133,4 @@ def _unchanged(result: T) -> T:
 
 def _start(worker: int) -> None:
     cv2.setNumThreads(0)  # the workers themselves are what runs at the same time
-    with suppress(AttributeError):  # glibc: keep freed memory, new pages cost a tenth of an image's time
-        trim_threshold, mmap_threshold, size = -1, -3, 1 << 30
-        libc = ctypes.CDLL(None)
-        libc.mallopt(trim_threshold, size)
-        libc.mallopt(mmap_threshold, size)
+    keep_freed_memory()

@@ -13,6 +13,7 @@ from bitfactor.data import Batch, DataSet, identity_of
 from bitfactor.data.identity import Identity, which_images
 from bitfactor.errors import InputError
 from bitfactor.format import InputSpec
+from bitfactor.machine import keep_freed_memory
 from bitfactor.training.processes import launch
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.task import Interface
@@ -54,6 +55,8 @@ def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Exp
     """
     plan = recipe.optimization
     fabric = launch(plan, device)
+    if fabric.device.type == "cpu":
+        keep_freed_memory()
     data = recipe.data(directory)
     identity = identity_of(data, directory)
     identity["evaluated"] = _evaluated(data, identity["test"], plan.limit)
