@@ -47,11 +47,10 @@ void count_tile(const uint32_t* const* rows, Runs runs, const uint32_t* weight, 
     }
 }
 
-// The classes say which taps of a pixel are padded, see SignConv.
-template <int lanes = Simd::lanes, class T>
-const int32_t* base_of(const SignConv<T>& conv, Pixel pixel) {
+// The classes say which taps of a pixel are padded, see BinaryConv.
+inline const int32_t* base_of(const BinaryConv& conv, Pixel pixel) {
     const ptrdiff_t per_class =
-        static_cast<ptrdiff_t>(conv.groups) * vectors_for(conv.out_channels, lanes) * lanes;
+        static_cast<ptrdiff_t>(conv.groups) * vectors_for(conv.out_channels) * Simd::lanes;
     return conv.base + per_class * (conv.row_class[pixel.y] + conv.column_class[pixel.x]);
 }
 

@@ -35,22 +35,17 @@ struct Conv {
     const float* padding;                   // (in_channels): zeros, read where a tap falls outside the map
 };
 
-// A convolution of signs by signs; its results are the exact sums. T holds 32 signs as a word, or 4 as a
-// byte, see LookupKernels.
-template <class T>
-struct SignConv {
+// A convolution of signs by signs; its results are the exact sums.
+struct BinaryConv {
     Window window;
-    int groups, words, out_channels;  // `words`: those of one group that hold signs
+    int groups, words, out_channels;  // `words`: 32-bit words of one group that hold signs
     int group_stride, pixel_stride;   // words from group to group and from pixel to pixel of the input
-    const T* weight;                  // (groups, vectors, taps * words, lanes), see pack.h
-    const T* padding;                 // (words): what a tap reads outside the map
+    const uint32_t* weight;           // (groups, vectors, taps * words, lanes), see pack.h
+    const uint32_t* padding;          // (words): what a tap reads outside the map
     const int32_t* base;              // (classes, groups, vectors, lanes): sum = base - 2 * popcount
     const int* row_class;             // (out_h): the class of a pixel is row_class[y] + column_class[x]
     const int* column_class;          // (out_w)
 };
-
-using BinaryConv = SignConv<uint32_t>;
-using LookupConv = SignConv<uint8_t>;
 
 // Maximum or mean over a window.
 struct Pool {
@@ -119,15 +114,35 @@ struct TileKernels {
                          int first, int count, int channels, char* arena);
 };
 
-// What a set without a population count of 32 bits adds: it looks up how many of 4 signs differ. Four signs
-// of the map are a byte, 16 times their value, which is where the table of their 16 counts lies; four of a
-// weight are their value.
+// A map of signs for lookups, four signs of a group a byte, (lines, pitch, groups, nibbles), padding and all:
+// the corner of the window of the result's pixel (y, x) is position (y * stride_h, x * stride_w). The upper
+// four bits are the signs of the position `stride_w` further on, so that two pixels are looked up at once.
+struct LookupMap {
+    Window window;
+    int groups, channels, nibbles;  // `channels` and `nibbles` of one group
+    int pad_value, lines, pitch;
+
+    ptrdiff_t position_bytes() const { return static_cast<ptrdiff_t>(groups) * nibbles; }
+};
+
+// A convolution over it.
+struct LookupConv {
+    LookupMap map;
+    int out_channels;          // of one group
+    int runs, run_nibbles;     // what lies side by side of a window, in the order of the weights
+    const ptrdiff_t* offsets;  // (runs): bytes from the corner
+    const uint8_t* weight;     // (groups, vectors, taps * nibbles, lanes), four signs a byte
+    const int32_t* base;       // these as in BinaryConv
+    const int* row_class;
+    const int* column_class;
+};
+
+// What a set whose registers have no population count adds: a shuffle that looks it up.
 struct LookupKernels {
     int lanes;  // output channels in a vector
-    // (count, words) of 32 signs -> (count, nibbles).
-    void (*expand)(const uint32_t* signs, int words, int nibbles, int count, uint8_t* bytes);
-    void (*conv)(const LookupConv&, const uint8_t* map, int first, int count, const void** pointers,
-                 float* rows);
+    // Lines first ... first + count of the map.
+    void (*expand)(const LookupMap&, const uint32_t* signs, int first, int count, uint8_t* bytes);
+    void (*conv)(const LookupConv&, const uint8_t* map, int first, int count, float* rows);
 };
 
 // A map of a framework that trains, one sample: `groups` times `channels`, in float or bfloat16, (pixels,

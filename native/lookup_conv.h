@@ -1,142 +1,213 @@
 // Convolution of signs by signs where there is no population count: a table of the counts.
 //
-// Four signs of a pixel choose one of 16 rows, how many of them differ from each of the 16 values that four
-// signs of a weight may have. The row is a table for a shuffle whose indices are the weights of as many
-// output channels as a register has bytes: one shuffle and one addition for four products of each. The counts
-// stay bytes for `steps` steps (63 * 4 = 252), and are widened then to 16 bits.
+// A byte of the map holds four signs of a pixel and four of the next one, and chooses one of 256 rows: for
+// each of the 16 values that four signs of a weight may have, how many differ, from the first pixel's in the
+// lower and from the second's in the upper four bits. The row is the table of a shuffle whose indices are the
+// weights of as many output channels as a register has bytes. Three such counts are added as they are (12 at
+// most), then the pixels part into sums of bytes, and these, after 60 steps (240 at most), into sums of 16
+// bits.
 //
 // The vocabulary of `Lookup`:
 //   lanes, vectors   bytes of a register; registers of output channels of a tile
-//   Bytes            zero, load, add, choose(row, indices), with the row that table_row(address) repeats
+//   Bytes            zero, load, add, row (16 bytes, repeated), choose(row, indices), lower and upper (four
+//                    bits of each)
 //   Sums             sums of 16 bits: no_sums, widen(sums, bytes), part(sums, k), the k-th Simd::lanes of
 //   them
 //                    as Simd::Int
+//   expand           the 16 bytes of 64 signs
+//   add_upper        bytes[i] |= next[i] << 4 for a register
 
 #pragma once
 
-#include "tiles.h"
+#include <algorithm>
+
+#include "rows.h"
 
 namespace bitfactor {
 namespace {
 
-constexpr int lookup_steps = 60;
+constexpr int lookup_steps = 60, lookup_group = 3;
 
 struct CountTable {
-    alignas(64) uint8_t counts[256];
+    alignas(64) uint8_t counts[256][16];
 
     constexpr CountTable() : counts() {
-        for (int i = 0; i < 256; ++i) {
-            const int differing = (i >> 4) ^ (i & 15);
-            counts[i] = static_cast<uint8_t>((differing & 1) + (differing >> 1 & 1) + (differing >> 2 & 1) +
-                                             (differing >> 3));
+        for (int x = 0; x < 256; ++x) {
+            for (int w = 0; w < 16; ++w) counts[x][w] = bits(x % 16 ^ w) | bits(x / 16 ^ w) << 4;
         }
     }
+    static constexpr uint8_t bits(int x) { return x ? x % 2 + bits(x / 2) : 0; }
 };
 
 constexpr CountTable count_table;
 
-template <int P, int V>
-void look_up_tile(const uint8_t* const* rows, Runs runs, const uint8_t* weight, ptrdiff_t vector_stride,
-                  Lookup::Sums (&sums)[P][V]) {
-    Lookup::Bytes count[P][V];
-    UNROLL for (int p = 0; p < P; ++p) {
-        UNROLL for (int v = 0; v < V; ++v) {
-            count[p][v] = Lookup::zero();
-            sums[p][v] = Lookup::no_sums();
-        }
-    }
-    const auto widen = [&] {
-        UNROLL for (int p = 0; p < P; ++p) {
-            UNROLL for (int v = 0; v < V; ++v) {
-                Lookup::widen(sums[p][v], count[p][v]);
-                count[p][v] = Lookup::zero();
-            }
-        }
-    };
-    const uint8_t* at[P];
-    const auto look_up = [&](int i) {
-        Lookup::Bytes w[V];
-        UNROLL for (int v = 0; v < V; ++v) w[v] = Lookup::load(weight + v * vector_stride);
-        weight += Lookup::lanes;
-        UNROLL for (int p = 0; p < P; ++p) {
-            const Lookup::Bytes row = Lookup::table_row(count_table.counts + at[p][i]);
-            UNROLL for (int v = 0; v < V; ++v) {
-                count[p][v] = Lookup::add(count[p][v], Lookup::choose(row, w[v]));
-            }
-        }
-    };
-    int room = lookup_steps;
-    for (int run = 0; run < runs.count; ++run, rows += P) {
-        UNROLL for (int p = 0; p < P; ++p) at[p] = rows[p];
-        for (int i = 0; i < runs.numbers;) {
-            const int end = runs.numbers - i < room ? runs.numbers : i + room;
-            room -= end - i;
-            for (; i + 4 <= end; i += 4) {
-                UNROLL for (int k = 0; k < 4; ++k) look_up(i + k);
-            }
-            for (; i < end; ++i) look_up(i);
-            if (room == 0) {
-                widen();
-                room = lookup_steps;
-            }
-        }
-    }
-    widen();
-}
+// Two sums for each pair of pixels.
+template <int pairs, int V>
+struct LookupTile {
+    Lookup::Bytes counts[2 * pairs][V];
+    Lookup::Sums sums[2 * pairs][V];
+    const uint8_t* at[pairs];
+    const uint8_t* weight;
+    ptrdiff_t vector_stride;
 
-struct LookupBlock {
-    static constexpr int parts = Lookup::lanes / Simd::lanes;
-
-    template <int P, int V>
-    static void run(const LookupConv& conv, Runs runs, const uint8_t* const* rows, Pixel pixel, int group,
-                    int first_vector, int count, float* out) {
-        const ptrdiff_t vector_stride = static_cast<ptrdiff_t>(runs.count) * runs.numbers * Lookup::lanes;
-        const ptrdiff_t vector =
-            static_cast<ptrdiff_t>(group) * vectors_for(conv.out_channels, Lookup::lanes) + first_vector;
-        Lookup::Sums sums[P][V];
-        look_up_tile<P, V>(rows, runs, conv.weight + vector * vector_stride, vector_stride, sums);
-        const int channels = conv.out_channels - first_vector * Lookup::lanes;
-        const ptrdiff_t stride = static_cast<ptrdiff_t>(conv.groups) * conv.out_channels;
-        out += group * conv.out_channels + first_vector * Lookup::lanes;
-        for (int p = 0; p < P && p < count; ++p, out += stride) {
-            const int32_t* base = base_of<Lookup::lanes>(conv, pixel) + vector * Lookup::lanes;
-            UNROLL for (int i = 0; i < V * parts; ++i) {
-                const int c = i * Simd::lanes;
-                const Simd::Float sum =
-                    Simd::minus_twice(base + c, Lookup::part(sums[p][i / parts], i % parts));
-                if (channels >= V * Lookup::lanes) {
-                    Simd::store(out + c, sum);
-                } else {
-                    Simd::store_first(out + c, sum, channels - c);
+    // `steps` of the map's bytes from i on.
+    template <int steps>
+    [[gnu::always_inline]] inline void look_up(int i) {
+        Lookup::Bytes both[pairs][V];
+        UNROLL for (int k = 0; k < steps; ++k, weight += Lookup::lanes) {
+            UNROLL for (int p = 0; p < pairs; ++p) {
+                const Lookup::Bytes row = Lookup::row(count_table.counts[at[p][i + k]]);
+                UNROLL for (int v = 0; v < V; ++v) {
+                    const Lookup::Bytes found = Lookup::choose(row, Lookup::load(weight + v * vector_stride));
+                    both[p][v] = k ? Lookup::add(both[p][v], found) : found;
                 }
             }
-            if (p + 1 < count) pixel = next(conv.window, pixel);
         }
+        UNROLL for (int p = 0; p < pairs; ++p) {
+            UNROLL for (int v = 0; v < V; ++v) {
+                counts[2 * p][v] = Lookup::add(counts[2 * p][v], Lookup::lower(both[p][v]));
+                counts[2 * p + 1][v] = Lookup::add(counts[2 * p + 1][v], Lookup::upper(both[p][v]));
+            }
+        }
+    }
+
+    void widen() {
+        UNROLL for (int p = 0; p < 2 * pairs; ++p) {
+            UNROLL for (int v = 0; v < V; ++v) {
+                Lookup::widen(sums[p][v], counts[p][v]);
+                counts[p][v] = Lookup::zero();
+            }
+        }
+    }
+
+    // Over the windows that start at `corner` and, for each further pair, `pair_bytes` further on.
+    void run(const LookupConv& conv, const uint8_t* corner, ptrdiff_t pair_bytes) {
+        UNROLL for (int p = 0; p < 2 * pairs; ++p) {
+            UNROLL for (int v = 0; v < V; ++v) {
+                counts[p][v] = Lookup::zero();
+                sums[p][v] = Lookup::no_sums();
+            }
+        }
+        int room = lookup_steps;
+        for (int run = 0; run < conv.runs; ++run) {
+            UNROLL for (int p = 0; p < pairs; ++p) at[p] = corner + conv.offsets[run] + p * pair_bytes;
+            for (int i = 0; i < conv.run_nibbles;) {
+                const int end = std::min(conv.run_nibbles, i + room);
+                room -= end - i;
+                for (; i + lookup_group <= end; i += lookup_group) look_up<lookup_group>(i);
+                for (; i < end; ++i) look_up<1>(i);
+                if (room == 0) {
+                    widen();
+                    room = lookup_steps;
+                }
+            }
+        }
+        widen();
     }
 };
 
-void lookup_conv(const LookupConv& conv, const uint8_t* map, int first, int count, const void** pointers,
-                 float* rows) {
-    const Reading reading(conv.window, conv.pixel_stride, conv.words);
-    for (int group = 0; group < conv.groups; ++group) {
-        sweep<LookupBlock, Lookup::vectors, Lookup::lanes>(
-            conv, reading, map + static_cast<ptrdiff_t>(group) * conv.group_stride, group, first, count,
-            reinterpret_cast<const uint8_t**>(pointers), rows);
+// The pixels from `pixel` on, 2 * pairs at most, of the output channels from `vector` on.
+template <int pairs, int V>
+void look_up_tile(const LookupConv& conv, const uint8_t* map, Pixel pixel, int group, int vector, int count,
+                  float* out) {
+    constexpr int parts = Lookup::lanes / Simd::lanes;
+    const Window& w = conv.map.window;
+    const int vectors = (conv.out_channels + Lookup::lanes - 1) / Lookup::lanes;
+    const ptrdiff_t bytes = conv.map.position_bytes(), position = pixel.y * w.stride_h * conv.map.pitch;
+    LookupTile<pairs, V> tile;
+    tile.vector_stride = static_cast<ptrdiff_t>(conv.runs) * conv.run_nibbles * Lookup::lanes;
+    tile.weight = conv.weight + (static_cast<ptrdiff_t>(group) * vectors + vector) * tile.vector_stride;
+    tile.run(conv, map + (position + pixel.x * w.stride_w) * bytes + group * conv.map.nibbles,
+             2 * w.stride_w * bytes);
+    const int channels = conv.out_channels - vector * Lookup::lanes;
+    const ptrdiff_t stride = static_cast<ptrdiff_t>(conv.map.groups) * conv.out_channels;
+    const ptrdiff_t per_class = static_cast<ptrdiff_t>(conv.map.groups) * vectors * Lookup::lanes;
+    const int32_t* bases = conv.base + (static_cast<ptrdiff_t>(group) * vectors + vector) * Lookup::lanes;
+    out += group * conv.out_channels + vector * Lookup::lanes;
+    for (int p = 0; p < count; ++p, out += stride) {
+        const int32_t* base = bases + per_class * (conv.row_class[pixel.y] + conv.column_class[pixel.x + p]);
+        UNROLL for (int i = 0; i < V * parts; ++i) {
+            const int c = i * Simd::lanes;
+            const Simd::Int differing = Lookup::part(tile.sums[p][i / parts], i % parts);
+            const Simd::Float sum = Simd::minus_twice(base + c, differing);
+            if (channels >= V * Lookup::lanes) {
+                Simd::store(out + c, sum);
+            } else {
+                Simd::store_first(out + c, sum, channels - c);
+            }
+        }
     }
 }
 
-void expand_nibbles(const uint32_t* signs, int words, int nibbles, int count, uint8_t* bytes) {
-    for (int pixel = 0; pixel < count; ++pixel, signs += words) {
-        int n = 0;
-        for (; n + 16 <= nibbles; n += 16, bytes += 16) Lookup::expand(signs + n / 8, bytes);
-        if (n == nibbles) continue;
-        uint8_t last[16];
-        Lookup::expand(signs + n / 8, last);
-        for (; n < nibbles; ++n) *bytes++ = last[n % 16];
+template <int V>
+void sweep_lookups(const LookupConv& conv, const uint8_t* map, int first, int count, int group, int vector,
+                   float* rows) {
+    const ptrdiff_t stride = static_cast<ptrdiff_t>(conv.map.groups) * conv.out_channels;
+    Pixel pixel = pixel_at(conv.map.window, first);
+    for (int done = 0; done < count;) {
+        const int left = std::min(conv.map.window.out_w - pixel.x, count - done), tile = std::min(left, 4);
+        const auto look_up = tile > 2 ? look_up_tile<2, V> : look_up_tile<1, V>;
+        look_up(conv, map, pixel, group, vector, tile, rows + done * stride);
+        done += tile;
+        pixel = left > tile ? Pixel{pixel.y, pixel.x + tile} : Pixel{pixel.y + 1, 0};
     }
 }
 
-constexpr LookupKernels lookup_kernels = {Lookup::lanes, expand_nibbles, lookup_conv};
+void lookup_conv(const LookupConv& conv, const uint8_t* map, int first, int count, float* rows) {
+    const int vectors = (conv.out_channels + Lookup::lanes - 1) / Lookup::lanes;
+    for (int group = 0; group < conv.map.groups; ++group) {
+        int vector = 0;
+        for (; vector + Lookup::vectors <= vectors; vector += Lookup::vectors) {
+            sweep_lookups<Lookup::vectors>(conv, map, first, count, group, vector, rows);
+        }
+        for (; vector < vectors; ++vector) sweep_lookups<1>(conv, map, first, count, group, vector, rows);
+    }
+}
+
+inline void expand_group(const uint32_t* signs, int nibbles, uint8_t* bytes) {
+    int n = 0;
+    for (; n + 16 <= nibbles; n += 16) Lookup::expand(signs + n / 8, bytes + n);
+    if (n == nibbles) return;
+    uint8_t last[16];
+    Lookup::expand(signs + n / 8, last);
+    std::copy_n(last, nibbles - n, bytes + n);
+}
+
+// Writes one position of padding.
+inline void pad(const LookupMap& map, uint8_t* bytes) {
+    for (int i = 0; i < map.groups * map.nibbles; ++i) {
+        const int signs = std::min(4, map.channels - i % map.nibbles * 4);
+        bytes[i] = map.pad_value == 1 ? (1 << signs) - 1 : 0;
+    }
+}
+
+void expand_lookups(const LookupMap& map, const uint32_t* signs, int first, int count, uint8_t* bytes) {
+    const Window& w = map.window;
+    const int words = (map.channels + 63) / 64 * 2;
+    const ptrdiff_t position = map.position_bytes();
+    for (int line = first; line < first + count; ++line) {
+        uint8_t* start = bytes + line * map.pitch * position;
+        uint8_t* to = start;
+        const int y = line - w.pad_top;
+        for (int x = -w.pad_left; x < map.pitch - w.pad_left; ++x, to += position) {
+            if (!inside(y, w.in_h) || !inside(x, w.in_w)) {
+                pad(map, to);
+                continue;
+            }
+            const uint32_t* from = signs + (static_cast<ptrdiff_t>(y) * w.in_w + x) * map.groups * words;
+            for (int group = 0; group < map.groups; ++group) {
+                expand_group(from + group * words, map.nibbles, to + group * map.nibbles);
+            }
+        }
+        const ptrdiff_t next = w.stride_w * position, paired = map.pitch * position - next;
+        ptrdiff_t i = 0;
+        for (; i + Lookup::lanes <= paired; i += Lookup::lanes)
+            Lookup::add_upper(start + i, start + i + next);
+        for (; i < paired; ++i) start[i] |= start[i + next] << 4;
+    }
+}
+
+constexpr LookupKernels lookup_kernels = {Lookup::lanes, expand_lookups, lookup_conv};
 
 }  // namespace
 }  // namespace bitfactor

@@ -10,7 +10,7 @@
 namespace bitfactor {
 namespace {
 
-inline int vectors_for(int channels, int lanes = Simd::lanes) { return (channels + lanes - 1) / lanes; }
+inline int vectors_for(int channels) { return (channels + Simd::lanes - 1) / Simd::lanes; }
 
 // The tile that starts at `done`: a single pixel has its own, as linear layers have no other; any other
 // remainder is computed as a whole tile.
@@ -97,13 +97,13 @@ void sweep_strip(const Layer& layer, const Reading& reading, const T* const* row
     }
 }
 
-// Runs Block over all tiles, `V` vectors of `lanes` output channels at a time, the rest with fewer.
-template <class Block, int V, int lanes = Simd::lanes, class Layer, class T>
+// Runs Block over all tiles, `V` registers of output channels at a time, the rest with fewer.
+template <class Block, int V, class Layer, class T>
 void sweep(const Layer& layer, const Reading& reading, const T* map, int group, int first, int count,
            const T** rows, float* out) {
     const Pixel pixel = pixel_at(layer.window, first);
     gather_strip(reading, map, layer.padding, pixel, count, rows);
-    const int vectors = vectors_for(layer.out_channels, lanes);
+    const int vectors = vectors_for(layer.out_channels);
     int vector = 0;
     for (; vector + V <= vectors; vector += V) {
         sweep_strip<Block, V>(layer, reading, rows, group, vector, pixel, count, out);

@@ -1,7 +1,7 @@
 // AVX2 and FMA: x86 since 2013 (Intel Haswell, AMD Zen).
 //
-// There is no vector population count: convolutions of signs look up counts (lookup_conv.h), four products of
-// 32 output channels with two instructions. For layers that this does not suit, a nibble is looked up with
+// There is no vector population count: convolutions of signs look up counts (lookup_conv.h), two pixels' and
+// 32 output channels' at a time. For layers that this does not suit, a nibble is looked up with
 // vpshufb, which counts bytes. The counts of up to 31 steps (31 * 8 = 248) stay bytes; flushing adds the 4
 // bytes of a 32-bit lane, that is of one output channel. Eight instructions for 256 products; 16 registers
 // hold a tile of 4 pixels by 2 registers of counts, two of weights, the table, the mask and the temporaries.
@@ -92,7 +92,7 @@ struct Lookup {
     static Bytes load(const uint8_t* from) {
         return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     }
-    static Bytes table_row(const uint8_t* from) {
+    static Bytes row(const uint8_t* from) {
         return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(from)));
     }
     static Bytes choose(Bytes row, Bytes indices) { return _mm256_shuffle_epi8(row, indices); }
@@ -101,6 +101,8 @@ struct Lookup {
         asm("" : "+x"(sum));  // else GCC adds up several first, for which registers are too few
         return sum;
     }
+    static Bytes lower(Bytes x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }
+    static Bytes upper(Bytes x) { return lower(_mm256_srli_epi16(x, 4)); }
     static Sums no_sums() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
     static void widen(Sums& sums, Bytes counts) {
         const __m256i zero = _mm256_setzero_si256();
@@ -114,9 +116,13 @@ struct Lookup {
     }
     static void expand(const uint32_t* signs, uint8_t* bytes) {
         const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(signs));
-        const __m128i low = _mm_and_si128(_mm_slli_epi16(eight, 4), _mm_set1_epi8(-16));
-        const __m128i high = _mm_and_si128(eight, _mm_set1_epi8(-16));
+        const __m128i low = _mm_and_si128(eight, _mm_set1_epi8(15));
+        const __m128i high = _mm_and_si128(_mm_srli_epi16(eight, 4), _mm_set1_epi8(15));
         _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes), _mm_unpacklo_epi8(low, high));
+    }
+    static void add_upper(uint8_t* bytes, const uint8_t* next) {
+        const __m256i both = _mm256_or_si256(load(bytes), _mm256_slli_epi16(load(next), 4));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes), both);
     }
 };
 

@@ -84,45 +84,36 @@ struct Layer {
     int groups, in_channels, out_channels, words, pad_value;
     const uint32_t* weight;
 
-    int group_words() const { return static_cast<int>(2 * words_for(in_channels)); }
-    int signs_of_output() const { return taps_of(window) * in_channels; }
-};
-
-// What a step reads beside the map; words of T hold signs as SignConv says.
-template <class T>
-struct Constants {
-    AlignedVector<T> weight, padding;
-    Border border;
-
-    Constants(const Layer& l, const T* signs, int words, int lanes)
-        : weight(pack_lanes(signs, l.groups, l.out_channels, static_cast<size_t>(taps_of(l.window)) * words,
-                            lanes)),
-          padding(words, T{0}),
-          border(border_of(l.window, l.groups, l.out_channels, l.words, l.in_channels, l.weight, l.pad_value,
-                           lanes)) {}
-
-    // `stride` is from group to group of the map.
-    SignConv<T> conv(const Layer& l, int stride) const {
-        return {l.window,
-                l.groups,
-                static_cast<int>(padding.size()),
-                l.out_channels,
-                stride,
-                l.groups * stride,
-                weight.data(),
-                padding.data(),
-                border.base.data(),
-                border.row_class.data(),
-                border.column_class.data()};
+    Border border(int lanes) const {
+        return border_of(window, groups, out_channels, words, in_channels, weight, pad_value, lanes);
     }
 };
 
 void add_by_popcounts(Program& program, const Layer& l, size_t source) {
-    auto own = std::make_shared<Constants<uint32_t>>(l, l.weight, l.words, program.kernels().lanes);
-    for (int c = 0; c < l.in_channels * l.pad_value; ++c) own->padding[c / 32] |= 1u << (c % 32);
-    const BinaryConv conv = own->conv(l, l.group_words());
-    const int taps = taps_of(l.window);
-    program.add_step("binary_conv", pixels_of(l.window), l.groups * l.out_channels, taps, taps * l.words,
+    struct Constants {
+        AlignedVector<uint32_t> weight, padding;
+        Border border;
+    };
+    const int lanes = program.kernels().lanes, taps = taps_of(l.window), depth = taps * l.words;
+    auto own =
+        std::make_shared<Constants>(Constants{pack_lanes(l.weight, l.groups, l.out_channels, depth, lanes),
+                                              AlignedVector<uint32_t>(l.words, 0u), l.border(lanes)});
+    if (l.pad_value == 1) {
+        for (int c = 0; c < l.in_channels; ++c) own->padding[c / 32] |= 1u << (c % 32);
+    }
+    const int group_words = static_cast<int>(2 * words_for(l.in_channels));
+    const BinaryConv conv{l.window,
+                          l.groups,
+                          l.words,
+                          l.out_channels,
+                          group_words,
+                          l.groups * group_words,
+                          own->weight.data(),
+                          own->padding.data(),
+                          own->border.base.data(),
+                          own->border.row_class.data(),
+                          own->border.column_class.data()};
+    program.add_step("binary_conv", pixels_of(l.window), l.groups * l.out_channels, taps, depth,
                      [&program, own, conv, source](Program::Workspace& w, int first, int count) {
                          program.kernels().binary_conv(conv, at<uint32_t>(w.arena, source), first, count,
                                                        w.pointers.data(), w.rows.data());
@@ -133,35 +124,67 @@ void add_by_popcounts(Program& program, const Layer& l, size_t source) {
 // A byte holds 4 signs for a lookup, 8 for a popcount, which takes twice as long for as many. A single pixel
 // waits for its weights.
 bool lookups_are_faster(const KernelSet& kernels, const Layer& l) {
-    if (!kernels.lookups || pixels_of(l.window) == 1 || l.signs_of_output() > most_lookups) return false;
+    const bool fit = taps_of(l.window) * l.in_channels <= most_lookups;
+    if (!kernels.lookups || !fit || pixels_of(l.window) == 1) return false;
     const int outputs = round_up(l.out_channels, kernels.lookups->lanes);
     return outputs * round_up(l.in_channels, 4) < 2 * round_up(l.out_channels, kernels.lanes) * l.words * 32;
 }
 
 // The signs become bytes in a step of their own, in the memory that all layers use in turn.
 void add_by_lookups(Program& program, const Layer& l, size_t source) {
+    struct Constants {
+        AlignedVector<uint8_t> weight;
+        Border border;
+        std::vector<ptrdiff_t> offsets;
+    };
     const LookupKernels& lookups = *program.kernels().lookups;
-    const int nibbles = (l.in_channels + 3) / 4, group_words = l.group_words(), taps = taps_of(l.window);
+    const Window& w = l.window;
+    const int nibbles = (l.in_channels + 3) / 4, taps = taps_of(w);
+    const auto span = [](int out, int stride, int kernel, int dilation) {
+        return (out - 1) * stride + (kernel - 1) * dilation + 1;
+    };
+    const LookupMap map{w,
+                        l.groups,
+                        l.in_channels,
+                        nibbles,
+                        l.pad_value,
+                        span(w.out_h, w.stride_h, w.kernel_h, w.dilation_h),
+                        span(w.out_w, w.stride_w, w.kernel_w, w.dilation_w)};
     const size_t rows = static_cast<size_t>(l.groups) * l.out_channels * taps;
-    auto own = std::make_shared<Constants<uint8_t>>(l, nibbles_of(l.weight, rows, l.words, nibbles).data(),
-                                                    nibbles, lookups.lanes);
-    for (int c = 0; c < l.in_channels * l.pad_value; ++c) own->padding[c / 4] |= 16u << (c % 4);
-    const size_t count = static_cast<size_t>(l.window.in_h) * l.window.in_w * l.groups;
-    program.need_scratch(count * nibbles);
-    program.add_parts("expand", static_cast<int>(count), layout_work(count * nibbles / 8),
-                      [=, &program, &lookups](Program::Workspace& w, int first, int count) {
-                          const size_t pixel = static_cast<size_t>(first);
-                          lookups.expand(at<uint32_t>(w.arena, source) + pixel * group_words, group_words,
-                                         nibbles, count,
-                                         at<uint8_t>(w.arena, program.scratch()) + pixel * nibbles);
+    auto own = std::make_shared<Constants>(
+        Constants{pack_lanes(nibbles_of(l.weight, rows, l.words, nibbles).data(), l.groups, l.out_channels,
+                             static_cast<size_t>(taps) * nibbles, lookups.lanes),
+                  l.border(lookups.lanes),
+                  {}});
+    const bool by_rows = l.groups == 1 && w.dilation_w == 1;
+    for (int kh = 0; kh < w.kernel_h; ++kh) {
+        for (int kw = 0; kw < (by_rows ? 1 : w.kernel_w); ++kw) {
+            const ptrdiff_t position = kh * w.dilation_h * map.pitch + kw * w.dilation_w;
+            own->offsets.push_back(position * map.position_bytes());
+        }
+    }
+    const LookupConv conv{map,
+                          l.out_channels,
+                          static_cast<int>(own->offsets.size()),
+                          (by_rows ? w.kernel_w : 1) * nibbles,
+                          own->offsets.data(),
+                          own->weight.data(),
+                          own->border.base.data(),
+                          own->border.row_class.data(),
+                          own->border.column_class.data()};
+    // A tile may have three pixels more than the last line; what is counted of them is dropped.
+    const size_t positions = static_cast<size_t>(map.lines) * map.pitch + 3 * w.stride_w;
+    program.need_scratch(positions * map.position_bytes());
+    program.add_parts("expand", map.lines, layout_work(positions * map.position_bytes() / 8),
+                      [map, source, &program](Program::Workspace& w, int first, int count) {
+                          program.kernels().lookups->expand(map, at<uint32_t>(w.arena, source), first, count,
+                                                            at<uint8_t>(w.arena, program.scratch()));
                           return w.rows.data();
                       });
-    const LookupConv conv = own->conv(l, nibbles);
-    program.add_step("binary_conv by lookups", pixels_of(l.window), l.groups * l.out_channels, taps,
-                     taps * l.words,
-                     [&program, &lookups, own, conv](Program::Workspace& w, int first, int count) {
-                         lookups.conv(conv, at<uint8_t>(w.arena, program.scratch()), first, count,
-                                      w.pointers.data(), w.rows.data());
+    program.add_step("binary_conv by lookups", pixels_of(w), l.groups * l.out_channels, 0, taps * l.words,
+                     [conv, own, &program](Program::Workspace& w, int first, int count) {
+                         program.kernels().lookups->conv(conv, at<uint8_t>(w.arena, program.scratch()), first,
+                                                         count, w.rows.data());
                          return w.rows.data();
                      });
 }
