@@ -22,7 +22,7 @@ import platform
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
+from itertools import accumulate
 from statistics import median
 from typing import Any
 
@@ -155,15 +155,11 @@ def peak_bytes(step: Step) -> int:
         before = torch.cuda.memory_allocated()
         step()
         return torch.cuda.max_memory_allocated() - before
-    Path("/proc/self/clear_refs").write_text("5")  # the highest mark is what is there now
-    before = _status("VmRSS")
-    step()
-    return _status("VmHWM") - before
-
-
-def _status(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name))
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        step()
+    results = profiled.profiler.kineto_results.events()
+    changes = sorted((event.start_ns(), event.nbytes()) for event in results if event.name() == "[memory]")
+    return max(accumulate((bytes_ for _, bytes_ in changes), initial=0))
 
 
 def seconds(run: Callable[[], object]) -> float:

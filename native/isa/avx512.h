@@ -1,8 +1,9 @@
-// The registers of AVX-512 F, BW, VL, DQ and VPOPCNTDQ: what avx512.cpp and amx.cpp share.
+// The registers of AVX-512 F, BW, VL and DQ: what avx512.cpp, avx512bw.cpp and amx.cpp share.
 //
-// vpopcntd counts the bits of each 32-bit lane, that is of one output channel: three instructions (vpxord
-// with the broadcast word, vpopcntd, vpaddd) for 512 products. Of the 32 registers a tile of 6 pixels by 4
-// takes 24 for sums and 4 for weights; the same tile serves the fused multiply-adds of the real convolution.
+// Where VPOPCNTDQ is, vpopcntd counts the bits of each 32-bit lane, that is of one output channel: three
+// instructions (vpxord with the broadcast word, vpopcntd, vpaddd) for 512 products. Of the 32 registers a
+// tile of 6 pixels by 4 takes 24 for sums and 4 for weights; the same tile serves the fused multiply-adds of
+// the real convolution.
 
 #pragma once
 
@@ -45,22 +46,47 @@ struct Simd {
 
     static Bits load_bits(const uint32_t* from) { return _mm512_loadu_si512(from); }
     static Bits broadcast_bits(const uint32_t* from) { return _mm512_set1_epi32(static_cast<int>(*from)); }
-    static constexpr bool counts_are_sums = true;
     static Count no_count() { return _mm512_setzero_si512(); }
+#if defined(__AVX512VPOPCNTDQ__)
+    static constexpr bool counts_are_sums = true;
     static Count add_differing(Count count, Bits a, Bits b) {
         return _mm512_add_epi32(count, _mm512_popcnt_epi32(_mm512_xor_si512(a, b)));
     }
     static void finish(Int& sum, Count count) { sum = count; }
+#else
+    // As in avx2.cpp.
+    static constexpr bool counts_are_sums = false;
+    static constexpr int count_steps = 31;
+    static Count add_differing(Count count, Bits a, Bits b) {
+        const __m512i table =
+            _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
+        const __m512i nibble = _mm512_set1_epi8(15);
+        const __m512i bits = _mm512_xor_si512(a, b);
+        const __m512i low = _mm512_shuffle_epi8(table, _mm512_and_si512(bits, nibble));
+        const __m512i high = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi32(bits, 4), nibble));
+        return _mm512_add_epi8(count, _mm512_add_epi8(low, high));
+    }
+    static Int zero_int() { return _mm512_setzero_si512(); }
+    static void flush(Int& sum, Count& count) {
+        finish(sum, count);
+        count = no_count();
+    }
+    static void finish(Int& sum, Count count) {
+        const __m512i pairs = _mm512_maddubs_epi16(count, _mm512_set1_epi8(1));
+        sum = _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+    }
+#endif
     static Float minus_twice(const int32_t* base, Int sum) {
         return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(base), _mm512_slli_epi32(sum, 1)));
     }
 };
 
-inline bool avx512_supported() {
+inline bool avx512bw_supported() {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vpopcntdq");
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
+
+inline bool avx512_supported() { return avx512bw_supported() && __builtin_cpu_supports("avx512vpopcntdq"); }
 
 }  // namespace
 }  // namespace bitfactor
