@@ -90,19 +90,21 @@ class _FullTaps(torch.autograd.Function):
         of_cores = of_rows = of_taps = of_output = of_channel = None
         of_W = gradient.mT.to(half.dtype).reshape(-1, channel.shape[0])  # (P O T, C)
         needs_cores, needs_rows, needs_taps, needs_output, needs_channel = ctx.needs_input_grad
-        mixed = _mixed(cores, rows)
         if needs_channel:
             of_channel = matmul(of_W.mT, half).to(channel.dtype)
         of_half = matmul(of_W, channel.to(half.dtype)).view(
             -1, output.shape[0], taps.shape[0] * channel.shape[1]
         )
+        del of_W, half  # as soon as they are not needed: each is as large as W
         if needs_output:
-            x = _tapped(mixed, taps).to(half.dtype)
+            x = _tapped(_mixed(cores, rows), taps).to(of_half.dtype)
             of_output = matmul(of_half, x.mT).sum(0).to(output.dtype)
+            del x
         if needs_cores or needs_rows or needs_taps:
-            of_x = matmul(output.mT.to(half.dtype).expand(len(of_half), -1, -1), of_half).to(cores.dtype)
+            of_x = matmul(output.mT.to(of_half.dtype).expand(len(of_half), -1, -1), of_half).to(cores.dtype)
+            del of_half
             of_x = of_x.view(-1, taps.shape[0], channel.shape[1])  # (P R0, T, R1)
-            of_taps = matmul(of_x, mixed.flatten(0, 1)).sum(0)
+            of_taps = matmul(of_x, _mixed(cores, rows).flatten(0, 1)).sum(0)
             of_cores = _expand_taps(taps.mT, of_x).mT.reshape(-1, *cores.shape[1:])
             if rows is not None:
                 of_rows = matmul(of_cores.flatten(1), cores.flatten(1).mT)
