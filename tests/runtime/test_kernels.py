@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from bitfactor.format import Graph, Node, Value, pack_signs
 from bitfactor.format.graph import run
 from bitfactor.runtime import instruction_sets
+from bitfactor.runtime.program import program_of
 from bitfactor.runtime.session import runner
 
 sizes = st.integers(1, 9)
@@ -92,6 +93,30 @@ def test_binary_conv2d_of_many_channels(
     attributes = {"stride": stride, "padding": padding, "dilation": dilation, "groups": 1}
     node = Node("y", "binary_conv2d", ("bits",), {**attributes, "pad_value": pad_value}, {"weight": weight})
     check([to_bits(depth, rng), node], floats(rng, 2, depth, *size), isa)
+
+
+@pytest.mark.skipif("avx2" not in instruction_sets(), reason="lookups are those of AVX2 and AVX-512")
+@pytest.mark.parametrize(
+    ("depth", "outputs", "size", "expected"),
+    [
+        (64, 64, 8, "binary_conv by lookups"),
+        (64, 4, 8, "binary_conv"),  # a register of 32 channels would be empty but for four
+        (64, 64, 1, "binary_conv"),  # a single pixel waits for its weights, which lookups double
+        (7300, 32, 4, "binary_conv"),  # more signs of an output than 16 bits count
+    ],
+)
+def test_a_layer_is_looked_up_where_that_is_faster(depth, outputs, size, expected):
+    padding = (1, 1, 1, 1) if size > 1 else (0, 0, 0, 0)
+    attributes = {"stride": (1, 1), "padding": padding, "dilation": (1, 1), "groups": 1, "pad_value": 0}
+    kernel = 3 if size > 1 else 1
+    weight = pack_signs(np.ones((outputs, kernel, kernel, depth), np.int8))
+    nodes = (
+        to_bits(depth, np.random.default_rng(0)),
+        Node("y", "binary_conv2d", ("bits",), attributes, {"weight": weight}),
+    )
+    graph = Graph(Value("x", (depth, size, size), "float32"), nodes, ("y",))
+    core, _ = program_of(graph).compile("avx2", 1)
+    assert core.phases()[-2] == expected
 
 
 @every_set
