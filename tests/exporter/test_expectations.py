@@ -183,12 +183,26 @@ WRITTEN = {
     "dropout of channels": lambda n, y: F.dropout2d(y, 0.5, n.training),
     "hard swish": lambda n, y: F.hardswish(y) + F.hardsigmoid(y),
     "in place": lambda n, y: F.relu6(y.sub_(0.5).div_(2), inplace=True),
+    "in place, smooth": lambda n, y: F.silu(F.hardswish(y, inplace=True), inplace=True).tanh_(),
+    "hard sigmoid in place": lambda n, y: F.hardsigmoid(y, inplace=True),
+    "tanh": lambda n, y: torch.tanh(3 * y),
+    "gelu": lambda n, y: F.gelu(y, approximate="tanh"),
+    "powers": lambda n, y: y**2 + y**3 - torch.square(y),
+    "stack": lambda n, y: torch.stack([y, 2 * y], 2).flatten(1, 2)[:, 4:12],
+    "stack at the end": lambda n, y: torch.stack([y, y.relu()], -1).flatten(3),
+    "pixel shuffle": lambda n, y: torch.cat([F.pixel_shuffle(y, 2)] * 4, 1),
+    "sum over all pixels": lambda n, y: y.sum((2, 3), keepdim=True) + y.sum((2, 3))[:, :, None, None],
 }
 
 
 @pytest.mark.parametrize("ending", WRITTEN.values(), ids=WRITTEN)
 def test_what_people_write(ending, tmp_path):
     expect_torch(Network(ending), tmp_path / "net.safetensors")
+
+
+def test_gelu_by_the_error_function_is_refused(tmp_path):
+    with pytest.raises(InputError, match="expected gelu with approximate='tanh', found approximate='none'"):
+        export(Network(lambda n, y: F.gelu(y)), tmp_path / "net.safetensors", X)
 
 
 def test_squeeze_and_excitation(tmp_path):

@@ -11,8 +11,9 @@ from typing import Any
 from bitfactor.exporter.operators import layers, pointwise, pooling, shapes
 
 FAMILIES = (
-    "convolutions, linear layers, BatchNorm, ReLU and its kin, clamp, sigmoid, softmax over channels, sums, "
-    "products, cat, pooling, nearest upsampling, reshape, permute, slices"
+    "convolutions, linear layers, BatchNorm, ReLU and its kin, clamp, sigmoid, tanh, silu, "
+    "gelu(approximate='tanh'), softmax over channels, sums, products, powers, cat, stack, pooling, nearest "
+    "upsampling, pixel_shuffle, reshape, permute, slices"
 )
 
 LOWERING: dict[str, Callable[..., Any]] = {
@@ -39,9 +40,17 @@ LOWERING: dict[str, Callable[..., Any]] = {
     "aten.relu6_.default": lambda b, x: pointwise.clip(b, x, 0, 6),
     "aten.sigmoid.default": pointwise.sigmoid,
     "aten.sigmoid_.default": pointwise.sigmoid,
-    "aten.silu.default": lambda b, x: pointwise.mul(b, x, pointwise.sigmoid(b, x)),
+    "aten.silu.default": pointwise.silu,
+    "aten.silu_.default": pointwise.silu,
     "aten.hardsigmoid.default": pointwise.hardsigmoid,
-    "aten.hardswish.default": lambda b, x: pointwise.mul(b, x, pointwise.hardsigmoid(b, x)),
+    "aten.hardsigmoid_.default": pointwise.hardsigmoid,
+    "aten.hardswish.default": pointwise.hardswish,
+    "aten.hardswish_.default": pointwise.hardswish,
+    "aten.tanh.default": pointwise.tanh,
+    "aten.tanh_.default": pointwise.tanh,
+    "aten.gelu.default": pointwise.gelu,
+    "aten.pow.Tensor_Scalar": pointwise.power,
+    "aten.square.default": lambda b, x: pointwise.power(b, x, 2),
     "aten.softmax.int": pointwise.softmax,
     "aten.neg.default": lambda b, x: pointwise.mul(b, x, -1.0),
     "aten.add.Tensor": pointwise.add,
@@ -62,9 +71,12 @@ LOWERING: dict[str, Callable[..., Any]] = {
     "aten.adaptive_max_pool1d.default": pooling.adaptive_max_pool,
     "aten.adaptive_max_pool2d.default": pooling.adaptive_max_pool,
     "aten.mean.dim": pooling.mean,
+    "aten.sum.dim_IntList": pooling.total,
     "aten.upsample_nearest1d.vec": pooling.upsample_nearest,
     "aten.upsample_nearest2d.vec": pooling.upsample_nearest,
     "aten.cat.default": shapes.cat,
+    "aten.stack.default": shapes.stack,
+    "aten.pixel_shuffle.default": shapes.pixel_shuffle,
     "aten.flatten.using_ints": shapes.reshape,
     "aten.view.default": shapes.reshape,
     "aten.reshape.default": shapes.reshape,

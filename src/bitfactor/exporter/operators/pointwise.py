@@ -1,5 +1,7 @@
 """Operators that look at one number at a time, alone or with its partner in another value."""
 
+import math
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -41,6 +43,36 @@ def sigmoid(b: Builder, x: str) -> str:
 
 def hardsigmoid(b: Builder, x: str) -> str:
     return clip(b, add(b, mul(b, x, 1 / 6), 0.5), 0, 1)
+
+
+def hardswish(b: Builder, x: str) -> str:
+    return mul(b, x, hardsigmoid(b, x))
+
+
+def silu(b: Builder, x: str) -> str:
+    return mul(b, x, sigmoid(b, x))
+
+
+def tanh(b: Builder, x: str) -> str:
+    """2 sigmoid(2 x) - 1."""
+    return sub(b, mul(b, sigmoid(b, mul(b, x, 2.0)), 2.0), 1.0)
+
+
+def gelu(b: Builder, x: str, approximate: str = "none") -> str:
+    """X (1 + tanh(z)) / 2 = x sigmoid(2 z)."""
+    if approximate != "tanh":
+        raise b.refused("gelu with approximate='tanh'", f"approximate={approximate!r}", "train with that")
+    z = mul(b, add(b, x, mul(b, power(b, x, 3), 0.044715)), math.sqrt(2 / math.pi))
+    return mul(b, x, sigmoid(b, mul(b, z, 2.0)))
+
+
+def power(b: Builder, x: str, exponent: float) -> str:
+    if exponent not in (1, 2, 3, 4):
+        raise b.refused("a power of 1, 2, 3 or 4", str(exponent), "write it with these")
+    result = x
+    for _ in range(int(exponent) - 1):
+        result = mul(b, result, x)
+    return result
 
 
 def softmax(b: Builder, x: str, dim: int, dtype: torch.dtype | None = None) -> str:

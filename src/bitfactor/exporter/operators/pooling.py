@@ -1,10 +1,12 @@
 """Operators that change the size of a map."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from bitfactor.exporter.builder import Builder
 from bitfactor.exporter.operators.layers import sizes_of
+from bitfactor.exporter.operators.pointwise import mul
 
 
 def _window(b: Builder, x: str, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:
@@ -81,6 +83,10 @@ def mean(b: Builder, x: str, dims: Sequence[int], keepdim: bool = False, dtype: 
         raise b.refused("a mean over all pixels", f"over dimensions {list(dims)}", "use average pooling")
     y = b.emit("global_avg_pool", [b.real(b.as_map(x))])
     return y if keepdim else b.emit("flatten", [y])
+
+
+def total(b: Builder, x: str, dims: Sequence[int], keepdim: bool = False, dtype: Any = None) -> str:
+    return mul(b, mean(b, x, dims, keepdim), float(math.prod(b.torch_shape(x)[1:])))
 
 
 def upsample_nearest(b: Builder, x: str, size: Any = None, factors: Any = None) -> str:

@@ -30,6 +30,26 @@ def cat(b: Builder, values: Sequence[str], dim: int = 0) -> str:
     return _swapped(b, b.emit("concat", swapped), 0, b.axis(values[0], dim))
 
 
+def stack(b: Builder, values: Sequence[str], dim: int = 0) -> str:
+    dim %= len(b.torch_shape(values[0])) + 2
+    if dim == 0:
+        raise b.refused(
+            "operations on each sample by itself", "a stack over the batch", "use another dimension"
+        )
+    whole = [b.as_torch(x) for x in values]
+    shape = b.shape(whole[0])
+    single = {"shape": (*shape[: dim - 1], 1, *shape[dim - 1 :])}
+    return cat(b, [b.emit("reshape", [x], single) for x in whole], dim)
+
+
+def pixel_shuffle(b: Builder, x: str, factor: int) -> str:
+    x = b.as_torch(x)
+    channels, height, width = b.shape(x)
+    parts = b.emit("reshape", [x], {"shape": (channels // factor**2, factor, factor, height, width)})
+    apart = b.emit("permute", [parts], {"order": (0, 3, 1, 4, 2)})
+    return b.emit("reshape", [apart], {"shape": b.result_shape()})
+
+
 def permute(b: Builder, x: str, dims: Sequence[int]) -> str:
     if dims[0] != 0:
         raise b.refused("dimension 0, the batch, to stay first", f"permute{tuple(dims)}", "leave it there")
