@@ -11,9 +11,8 @@
 //   lanes, vectors   bytes of a register; registers of output channels of a tile
 //   Bytes            zero, load, add, row (16 bytes, repeated), choose(row, indices), lower and upper (four
 //                    bits of each)
-//   Sums             sums of 16 bits: no_sums, widen(sums, bytes), part(sums, k), the k-th Simd::lanes of
-//   them
-//                    as Simd::Int
+//   Sums             sums of 16 bits: no_sums, widen(sums, bytes), part(sums, k): the k-th Simd::lanes of
+//                    them, as Simd::Int
 //   expand           the 16 bytes of 64 signs
 //   add_upper        bytes[i] |= next[i] << 4 for a register
 

@@ -172,10 +172,9 @@ void add_by_lookups(Program& program, const Layer& l, size_t source) {
                           own->border.base.data(),
                           own->border.row_class.data(),
                           own->border.column_class.data()};
-    // A tile may have three pixels more than the last line; what is counted of them is dropped.
-    const size_t positions = static_cast<size_t>(map.lines) * map.pitch + 3 * w.stride_w;
-    program.need_scratch(positions * map.position_bytes());
-    program.add_parts("expand", map.lines, layout_work(positions * map.position_bytes() / 8),
+    const size_t bytes = static_cast<size_t>(map.lines) * map.pitch * map.position_bytes();
+    program.need_scratch(bytes);
+    program.add_parts("expand", map.lines, layout_work(bytes / 8),
                       [map, source, &program](Program::Workspace& w, int first, int count) {
                           program.kernels().lookups->expand(map, at<uint32_t>(w.arena, source), first, count,
                                                             at<uint8_t>(w.arena, program.scratch()));
