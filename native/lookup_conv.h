@@ -1,4 +1,4 @@
-// Convolution of signs by signs where there is no population count: a table of the counts.
+// Convolution of signs by signs on x86 where there is no population count: a table of the counts.
 //
 // A byte of the map holds four signs of a pixel and four of the next one, and chooses one of 256 rows: for
 // each of the 16 values that four signs of a weight may have, how many differ, from the first pixel's in the
@@ -13,10 +13,11 @@
 //                    bits of each)
 //   Sums             sums of 16 bits: no_sums, widen(sums, bytes), part(sums, k): the k-th Simd::lanes of
 //                    them, as Simd::Int
-//   expand           the 16 bytes of 64 signs
 //   add_upper        bytes[i] |= next[i] << 4 for a register
 
 #pragma once
+
+#include <immintrin.h>
 
 #include <algorithm>
 
@@ -163,12 +164,20 @@ void lookup_conv(const LookupConv& conv, const uint8_t* map, int first, int coun
     }
 }
 
+// 64 signs -> 16 bytes.
+inline void expand_word(const uint32_t* signs, uint8_t* bytes) {
+    const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(signs));
+    const __m128i low = _mm_and_si128(eight, _mm_set1_epi8(15));
+    const __m128i high = _mm_and_si128(_mm_srli_epi16(eight, 4), _mm_set1_epi8(15));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes), _mm_unpacklo_epi8(low, high));
+}
+
 inline void expand_group(const uint32_t* signs, int nibbles, uint8_t* bytes) {
     int n = 0;
-    for (; n + 16 <= nibbles; n += 16) Lookup::expand(signs + n / 8, bytes + n);
+    for (; n + 16 <= nibbles; n += 16) expand_word(signs + n / 8, bytes + n);
     if (n == nibbles) return;
     uint8_t last[16];
-    Lookup::expand(signs + n / 8, last);
+    expand_word(signs + n / 8, last);
     std::copy_n(last, nibbles - n, bytes + n);
 }
 

@@ -114,12 +114,6 @@ struct Lookup {
         return _mm256_cvtepu16_epi32(k < 2 ? _mm256_castsi256_si128(pair)
                                            : _mm256_extracti128_si256(pair, 1));
     }
-    static void expand(const uint32_t* signs, uint8_t* bytes) {
-        const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(signs));
-        const __m128i low = _mm_and_si128(eight, _mm_set1_epi8(15));
-        const __m128i high = _mm_and_si128(_mm_srli_epi16(eight, 4), _mm_set1_epi8(15));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes), _mm_unpacklo_epi8(low, high));
-    }
     static void add_upper(uint8_t* bytes, const uint8_t* next) {
         const __m256i both = _mm256_or_si256(load(bytes), _mm256_slli_epi16(load(next), 4));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes), both);

@@ -32,12 +32,6 @@ struct Lookup {
         const __m256i both = _mm256_set_m128i(quarter(sums.high, k), quarter(sums.low, k));
         return _mm512_cvtepu16_epi32(both);
     }
-    static void expand(const uint32_t* signs, uint8_t* bytes) {
-        const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(signs));
-        const __m128i low = _mm_and_si128(eight, _mm_set1_epi8(15));
-        const __m128i high = _mm_and_si128(_mm_srli_epi16(eight, 4), _mm_set1_epi8(15));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes), _mm_unpacklo_epi8(low, high));
-    }
     static void add_upper(uint8_t* bytes, const uint8_t* next) {
         _mm512_storeu_si512(bytes, _mm512_or_si512(load(bytes), _mm512_slli_epi16(load(next), 4)));
     }
