@@ -12,7 +12,7 @@ from torch.nn.modules.utils import _pair
 class MaxPool2d(nn.MaxPool2d):
     """`torch.nn.MaxPool2d`: the same values and gradients, from less that is kept for backward.
 
-    torch keeps its input and eight bytes of each output, of where in the picture its value stood. This one
+    torch keeps its input and eight bytes of each output, of where in the map its value stood. This one
     keeps two, of where in the window.
 
     Example
@@ -30,7 +30,7 @@ class MaxPool2d(nn.MaxPool2d):
         return _MaxPool.apply(x, *window, self.ceil_mode)  # type: ignore[no-any-return, no-untyped-call]
 
     def _reach(self, x: Tensor) -> int:
-        """Return how far the last place of a window lies behind its first, in a picture's pixels."""
+        """Return how far the last place of a window lies behind its first, in pixels of the map."""
         down, right = (
             (size - 1) * step
             for size, step in zip(_pair(self.kernel_size), _pair(self.dilation), strict=True)
