@@ -82,6 +82,11 @@ def plan(graph: Graph) -> tuple[Step, ...]:
     return tuple(planner.bands(planner.shortcuts([*planner.steps()])))
 
 
+def steps_apart(graph: Graph) -> tuple[Step, ...]:
+    """Return the steps of `graph` as `plan` does, but each as one that ends before the next begins."""
+    return tuple(_Planner(graph).steps())
+
+
 class _Planner:
     """Goes over the nodes in order; `done` are the nodes in a step so far, `stored` the values in memory."""
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from bitfactor.format.bits import words_for
+from bitfactor.format.bits import WORD_BITS
 from bitfactor.format.graph import Graph, Value
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.format.operations.operation import Place
@@ -14,6 +14,7 @@ from bitfactor.runtime import _native
 from bitfactor.runtime.plan import Stage, Step, plan
 
 ALIGNMENT = 64  # a cache line, and the widest register
+WORD_BYTES = WORD_BITS // 8
 
 
 @dataclass(frozen=True)
@@ -126,16 +127,18 @@ class Program:
         return core, tuple(phases)
 
 
-def program_of(graph: Graph) -> Program:
-    """Return the program that runs `graph`.
+def program_of(graph: Graph, steps: Sequence[Step] | None = None, sign_word: int = WORD_BYTES) -> Program:
+    """Return the program that runs `graph`, in the steps of `plan` or in others.
+
+    Signs of a map lie in words of so many bytes; the core takes those of 8.
 
     Raises
     ------
     InputError
         If a binary layer sums 2^24 signs or more.
     """
-    steps = plan(graph)
-    offsets, size = _place(graph, steps)
+    steps = plan(graph) if steps is None else steps
+    offsets, size = _place(graph, steps, sign_word)
     buffers = {name: _buffer(graph.values[name], offset) for name, offset in offsets.items()}
     layers = [_ends("input", (graph.input.name,), buffers)]
     within = False
@@ -156,7 +159,7 @@ def _ends(kind: str, names: tuple[str, ...], buffers: _Buffers) -> Layer:
     return Layer(names, (), tuple(Instruction.of(kind, buffer=buffers[name]) for name in names))
 
 
-def _place(graph: Graph, steps: Sequence[Step]) -> tuple[dict[str, int], int]:
+def _place(graph: Graph, steps: Sequence[Step], sign_word: int) -> tuple[dict[str, int], int]:
     """Return the byte offset of each value that is in memory, and the bytes of the arena.
 
     A step and one `of_last` run at the same time; what passes between them has no place of its own. So do one
@@ -182,7 +185,8 @@ def _place(graph: Graph, steps: Sequence[Step]) -> tuple[dict[str, int], int]:
                 home[value] = home[addend]
                 last[home[value]] = last[value]
     lifetimes = {
-        name: Lifetime(_bytes(graph.values[name]), first[name], last[name]) for name in home.values()
+        name: Lifetime(_bytes(graph.values[name], sign_word), first[name], last[name])
+        for name in home.values()
     }
     offsets, size = place(lifetimes)
     return {name: offsets[home[name]] for name in home} | dict.fromkeys(passed, 0), size
@@ -200,9 +204,9 @@ def _in_place(step: Step) -> list[tuple[str, str]]:
     return [(step.stages[-1].value, addends[-1])] if addends else []
 
 
-def _bytes(value: Value) -> int:
+def _bytes(value: Value, sign_word: int) -> int:
     channels, pixels = _layout(value)
-    return pixels * (8 * words_for(channels) if value.dtype == "bit" else 4 * channels)
+    return pixels * (sign_word * -(-channels // (8 * sign_word)) if value.dtype == "bit" else 4 * channels)
 
 
 def _layout(value: Value) -> tuple[int, int]:

@@ -1,0 +1,241 @@
+"""What each instruction of a program is in C: calls of the functions in `kernels.c`."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.format.program import Instruction
+
+CELL = 4  # bytes of an entry of a map, or of 32 of its signs
+_SIGNS = 32
+_MOST = 1 << 24  # beyond all sums of signs
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """An instruction's arguments, and what defines a constant by a name for it, and tells its name in C."""
+
+    instruction: Instruction
+    define: Callable[[str, NDArray[Any]], str]
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.instruction.arguments[name]
+
+    def number(self, name: str) -> int:
+        return int(self[name].item())
+
+    def constant(self, name: str) -> str:
+        """Return the name of an argument as a constant."""
+        return self.define(name, self[name])
+
+
+@dataclass(frozen=True)
+class Row:
+    """What gives a pixel of a layer: how many there are, of how many channels, and how one is made.
+
+    With `sums` they are integers. A window of signs takes `taps` cells of room.
+    """
+
+    pixels: int
+    channels: int
+    statement: str
+    declarations: tuple[str, ...] = ()
+    sums: bool = False
+    taps: int = 0
+
+
+@dataclass(frozen=True)
+class Map:
+    """A map in the arena, as C finds it."""
+
+    start: str
+    pixels: int
+    channels: int
+    signs: bool
+
+    @classmethod
+    def of(cls, buffer: NDArray[Any]) -> "Map":
+        offset, pixels, channels, signs = buffer.tolist()
+        return cls(at(offset), pixels, channels, bool(signs))
+
+    @property
+    def pixel(self) -> str:
+        """Where the pixel that is made lies."""
+        return f"{self.start} + pixel * {-(-self.channels // _SIGNS) if self.signs else self.channels}"
+
+
+def at(offset: int) -> str:
+    """Return where a map begins that lies so many bytes behind the first.
+
+    >>> at(64)
+    'maps + 16'
+    """
+    return f"maps + {offset // CELL}"
+
+
+def _braces(*parts: object) -> str:
+    return f"{{{', '.join(map(str, parts))}}}"
+
+
+def _window(a: Arguments) -> str:
+    return _braces(*a["window"].tolist())
+
+
+def _out_pixels(a: Arguments) -> int:
+    return math.prod(a["window"][2:4].tolist())
+
+
+def _binary_conv(a: Arguments) -> Row:
+    outputs, *taps = a["weight"].shape
+    groups, pad = a.number("groups"), a.number("pad_value")
+    layer = _braces(_window(a), groups, a.number("in_channels"), outputs // groups, taps[-1], pad)
+    source, weight = at(a.number("source")), a.constant("weight")
+    return Row(
+        _out_pixels(a),
+        outputs,
+        f"binary_conv(row, taps, {source}, &layer, {weight}, pixel);",
+        (f"static const binary_layer layer = {layer};",),
+        sums=True,
+        taps=math.prod(taps),
+    )
+
+
+def _conv(a: Arguments) -> Row:
+    outputs, _, _, depth = a["weight"].shape
+    groups = a.number("groups")
+    layer = _braces(_window(a), groups, depth, outputs // groups)
+    source, weight, bias = at(a.number("source")), a.constant("weight"), a.constant("bias")
+    return Row(
+        _out_pixels(a),
+        outputs,
+        f"real_conv(row, {source}, &layer, {weight}, {bias}, pixel);",
+        (f"static const real_layer layer = {layer};",),
+    )
+
+
+def _pool(a: Arguments) -> Row:
+    kind, channels, source = a.instruction.kind, a.number("channels"), at(a.number("source"))
+    counted = f", {a.number('count_include_pad')}" if kind == "avg_pool" else ""
+    statement = f"{kind}(row, {source}, &at, {channels}{counted}, pixel);"
+    return Row(_out_pixels(a), channels, statement, (f"static const window at = {_window(a)};",))
+
+
+def _global_avg_pool(a: Arguments) -> Row:
+    source = Map.of(a["source"])
+    statement = f"global_avg_pool(row, {source.start}, {source.channels}, {source.pixels});"
+    return Row(1, source.channels, statement)
+
+
+def _flatten(a: Arguments) -> Row:
+    source = Map.of(a["source"])
+    statement = f"flatten(row, {source.start}, {source.channels}, {source.pixels});"
+    return Row(1, source.pixels * source.channels, statement)
+
+
+def _pointwise(a: Arguments) -> Row:
+    source = Map.of(a["source"])
+    return Row(source.pixels, source.channels, f"copy(row, {source.pixel}, {source.channels});")
+
+
+def _softmax(a: Arguments) -> Row:
+    source = Map.of(a["source"])
+    return Row(source.pixels, source.channels, f"softmax(row, {source.pixel}, {source.channels});")
+
+
+def _concat(a: Arguments) -> Row:
+    sources = [Map.of(buffer) for buffer in a["sources"].reshape(-1, 4)]
+    starts = np.cumsum([0, *(source.channels for source in sources)]).tolist()
+    copies = [f"copy(row + {start}, {s.pixel}, {s.channels});" for start, s in zip(starts, sources, strict=False)]
+    return Row(sources[0].pixels, starts[-1], " ".join(copies))
+
+
+def _upsample_nearest(a: Arguments) -> Row:
+    (height, width), (scale_y, scale_x) = a["in_size"].tolist(), a["scale"].tolist()
+    channels, source = a.number("channels"), at(a.number("source"))
+    statement = f"upsample_nearest(row, {source}, {width}, {scale_y}, {scale_x}, {channels}, pixel);"
+    return Row(height * scale_y * width * scale_x, channels, statement)
+
+
+def _gather(a: Arguments) -> Row:
+    pixels, channels = a["indices"].shape
+    places = a.constant("indices")
+    statement = f"gather(row, {at(a.number('source'))}, {places} + pixel * {channels}, {channels});"
+    return Row(pixels, channels, statement)
+
+
+ROWS: dict[str, Callable[[Arguments], Row]] = {
+    "binary_conv": _binary_conv,
+    "conv": _conv,
+    "max_pool": _pool,
+    "avg_pool": _pool,
+    "global_avg_pool": _global_avg_pool,
+    "softmax": _softmax,
+    "pointwise": _pointwise,
+    "concat": _concat,
+    "upsample_nearest": _upsample_nearest,
+    "flatten": _flatten,
+    "gather": _gather,
+}
+
+
+def _signs(a: Arguments, channels: int) -> str:
+    names = f"{a.define('threshold', a['threshold'] * a['direction'])}, {_falling(a)}"
+    return f"signs({Map.of(a['buffer']).pixel}, row, {names}, {channels});"
+
+
+def _signs_of_sums(a: Arguments, channels: int) -> str:
+    """A sum is above t where it is above floor(t), and below t where it is not above ceil(t) - 1."""
+    threshold, falls = a["threshold"] * a["direction"], a["direction"] < 0
+    whole = np.clip(np.where(falls, np.ceil(threshold) - 1, np.floor(threshold)), -_MOST, _MOST)
+    names = f"{a.define('threshold', whole.astype(np.int32))}, {_falling(a)}"
+    return f"signs_of_sums({Map.of(a['buffer']).pixel}, row, {names}, {channels});"
+
+
+def _falling(a: Arguments) -> str:
+    falls = a["direction"] < 0
+    padded = np.pad(falls, (0, -len(falls) % _SIGNS))
+    return a.define("falling", np.packbits(padded, bitorder="little").view("<u4").astype(np.uint32))
+
+
+def _scale(kind: str) -> Callable[[Arguments, int], str]:
+    def stage(a: Arguments, channels: int) -> str:
+        place = f" + pixel * {channels}" if len(a["alpha"]) > 1 else ""  # (pixels, C)
+        return f"{kind}(row, {a.constant('alpha')}{place}, {channels});"
+
+    return stage
+
+
+def _store(kind: str) -> Callable[[Arguments, int], str]:
+    return lambda a, channels: f"{kind}({Map.of(a['buffer']).pixel}, row, {channels});"
+
+
+def _paired(a: Arguments, channels: int) -> str:
+    other = Map.of(a["buffer"])
+    return f"{a.instruction.kind}(row, {other.pixel if other.pixels > 1 else other.start}, {channels});"
+
+
+def _alone(a: Arguments, channels: int) -> str:
+    parameters = [a.constant(name) for name in a.instruction.arguments]
+    return f"{a.instruction.kind}({', '.join(['row', *parameters, str(channels)])});"
+
+
+STAGES: dict[str, Callable[[Arguments, int], str]] = {
+    "signs": _signs,
+    "signs_of_sums": _signs_of_sums,
+    "scale": _scale("scale"),
+    "scale_sums": _scale("scale_sums"),
+    "store": _store("copy"),
+    "store_sums": _store("store_sums"),
+    "add": _paired,
+    "multiply": _paired,
+    "affine": _alone,
+    "relu": _alone,
+    "prelu": _alone,
+    "clip": _alone,
+    "sigmoid": _alone,
+}
+ON_SUMS = {"signs": "signs_of_sums", "scale": "scale_sums", "store": "store_sums"}
