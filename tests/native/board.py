@@ -1,0 +1,64 @@
+"""Networks as C, compiled for a Cortex-M and run on the emulated board in `cortex_m`."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.c99.layers import real
+
+BOARD = Path(__file__).parent / "cortex_m"
+CORES = {
+    "cortex-m3": ("mps2-an385", ["-mcpu=cortex-m3"]),
+    "cortex-m4": ("mps2-an386", ["-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]),
+}
+_TICK = 40  # instructions
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The outputs (N, size) for N inputs, the instructions of each (N, laps), and the bytes of the program."""
+
+    outputs: NDArray[np.float32]
+    instructions: NDArray[np.int64]
+    flash: int
+    ram: int
+
+
+def run(source: Path, prefix: str, inputs: NDArray[np.generic], core: str = "cortex-m3", laps: int = 1) -> Ran:
+    """Run the network `source` on inputs (N, size): float32 as `run` takes them, or uint8 as `run_image` does.
+
+    Each of the `laps` ends in the source with a call of `lap`, the last one behind it.
+    """
+    folder = source.parent
+    entry = f"{prefix}_run_image" if inputs.dtype == np.uint8 else f"{prefix}_run"
+    kind, write = ("uint8_t", str) if inputs.dtype == np.uint8 else ("float", real)
+    rows = ",\n".join(f"{{{', '.join(map(write, row.ravel().tolist()))}}}" for row in inputs)
+    (folder / "inputs.h").write_text(
+        f'#include "{source.stem}.h"\n#define INPUTS {len(inputs)}\n#define LAPS {laps}\n#define RUN {entry}\n'
+        f"#define OUTPUT_SIZE {prefix.upper()}_OUTPUT_SIZE\n"
+        f"static const {kind} inputs[INPUTS][{inputs[0].size}] = {{\n{rows}}};\n"
+    )
+    machine, flags = CORES[core]
+    program = folder / f"{source.stem}.elf"
+    command = ["arm-none-eabi-gcc", *flags, "-mthumb", "-std=c99", "-Wall", "-Werror", "-O2", "-ffreestanding"]
+    command += ["-nostdlib", "-T", str(BOARD / "link.ld"), f"-I{folder}", f"-I{BOARD}", str(source)]
+    command += [str(BOARD / "board.c"), str(BOARD / "main.c"), "-lgcc", "-o", str(program)]
+    subprocess.run(command, check=True)
+    emulator = ["qemu-system-arm", "-M", machine, "-icount", "shift=0", "-nographic", "-monitor", "none"]
+    emulator += ["-serial", "none", "-semihosting-config", "enable=on,target=native", "-kernel", str(program)]
+    done = subprocess.run(emulator, check=True, capture_output=True, text=True, timeout=300)
+    words = [[int(word, 16) for word in line.split()] for line in (done.stdout + done.stderr).splitlines()]
+    table = np.array(words, np.uint32)
+    assert len(table) == len(inputs)
+    instructions = np.diff(table[:, :laps].astype(np.int64), axis=1, prepend=0) * _TICK
+    return Ran(table[:, laps:].copy().view(np.float32), instructions, *_sizes(program, inputs.nbytes))
+
+
+def _sizes(program: Path, inputs: int) -> tuple[int, int]:
+    """Return the bytes in flash, without the inputs, and in RAM, without the stack."""
+    listed = subprocess.run(["arm-none-eabi-size", str(program)], check=True, capture_output=True, text=True)
+    text, data, bss = map(int, listed.stdout.splitlines()[1].split()[:3])
+    return text + data - inputs, data + bss
