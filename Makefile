@@ -14,7 +14,7 @@ NATIVE_TESTS := $(wildcard tests/native/*.cpp)
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: help demo test test-all test-random test-isa test-neon test-sanitize check lint format clean
+.PHONY: help demo test test-all test-random test-isa test-neon test-sanitize test-cortex-m check lint format clean
 
 demo: .venv/installed ## train on handwritten digits, export, run at 1 bit, write a page
 	$(BIN)/python examples/digits.py runs/demo
@@ -53,6 +53,10 @@ test-sanitize: $(RECORDED) ## the core under AddressSanitizer, UndefinedBehavior
 	    build/$$kind/tests/native/thread_pool && \
 	    build/$$kind/tests/native/replay $(RECORDED) || exit 1; \
 	done
+
+test-cortex-m: .venv/installed ## networks exported as C, on emulated microcontrollers
+	tests/native/install arm-none-eabi-gcc=gcc-arm-none-eabi qemu-system-arm=qemu-system-arm
+	$(BIN)/python -m pytest tests/native/cortex_m.py
 
 $(RECORDED): .venv/installed $(wildcard tests/runtime/*.py tests/native/record.py src/bitfactor/runtime/*.py)
 	mkdir -p build

@@ -1,9 +1,9 @@
 """What the zoo's networks take on a microcontroller, as C: flash, RAM, and instructions beside float's.
 
-Each network is exported as C99 twice: as it is, and in float, with each binary convolution as a real one of the
-same size that reads the real numbers in front of the sign. Both are compiled for a Cortex-M3, which computes
-float in software, and for a Cortex-M4 with its floating-point unit, and run on the emulated board of
-`make test-cortex-m`, where an instruction counts as one whatever it takes on a chip. A binary layer is the
+Each network is exported as C99 twice: as it is, and in float, with each binary convolution as a real one of
+the same size that reads the real numbers in front of the sign. Both are compiled for a Cortex-M3, which
+computes float in software, and for a Cortex-M4 with its floating-point unit, and run on the emulated board
+of `make test-cortex-m`, where an instruction counts as one whatever it takes on a chip. A binary layer is the
 convolution with all that follows it in the same pass.
 
     python -m benchmarks.microcontroller [digits ...] [--json]
@@ -18,12 +18,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from tests.native.board import CORES, Ran, run
 
 from bitfactor.c99 import CReport, export_c
 from bitfactor.format import Graph, ModelFile, Node, load, unpack_signs
 from bitfactor.format.file import golden_input
 from bitfactor.zoo import file_of
-from tests.native.board import CORES, Ran, run
 
 _CALL = re.compile(r"^    (run_\w+)\(\);$", re.MULTILINE)
 
@@ -86,7 +86,9 @@ def measured(model: ModelFile, core: str, folder: Path) -> tuple[CReport, Ran, l
 def row(network: str, core: str, folder: Path) -> Row:
     model = load(file_of(network))
     _, bits, layers = measured(model, core, folder)
-    binary = {f"run_{re.sub('[^0-9a-zA-Z_]', '_', n.name)}" for n in model.graph.nodes if n.op == "binary_conv2d"}
+    binary = {
+        f"run_{re.sub('[^0-9a-zA-Z_]', '_', n.name)}" for n in model.graph.nodes if n.op == "binary_conv2d"
+    }
     _, real, real_layers = measured(in_float(model), core, folder)
     return Row(
         network,
@@ -116,11 +118,13 @@ def main() -> None:
     if options.json:
         print(json.dumps([asdict(one) for one in rows]))
         return
-    print("network           core       flash    (float)    RAM   (float)  instructions  of float  binary layers")
+    print(
+        "network           core       flash    (float)    RAM   (float)  instructions   float  binary layers"
+    )
     for one in rows:
         print(
-            f"{one.network:17} {one.core:9} {one.flash:8,} {one.flash_float:10,} {one.ram:7,} {one.ram_float:8,}"
-            f" {one.instructions:13,} {one.ratio:8.1f}x {one.binary_ratio:13.1f}x"
+            f"{one.network:17} {one.core:9} {one.flash:8,} {one.flash_float:10,} {one.ram:7,}"
+            f" {one.ram_float:8,} {one.instructions:13,} {one.ratio:6.1f}x {one.binary_ratio:13.1f}x"
         )
 
 

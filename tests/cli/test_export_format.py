@@ -14,8 +14,10 @@ import pytest
         ),
         (["-o", "x.safetensors", "--format", "onnx"], "expected a name in .onnx with --format onnx"),
         (["-o", "x.safetensors", "--format", "qonnx"], "expected a name in .onnx with --format qonnx"),
-        (["-o", "x"], "expected a name in .safetensors or .onnx, found no ending"),
-        (["-o", "x.pt"], "expected a name in .safetensors or .onnx, found .pt"),
+        (["-o", "x.c", "--format", "onnx"], "expected a name in .onnx with --format onnx"),
+        (["-o", "x.onnx", "--format", "c"], "expected a name in .c with --format c"),
+        (["-o", "x"], "expected a name in .safetensors, .onnx or .c, found no ending"),
+        (["-o", "x.pt"], "expected a name in .safetensors, .onnx or .c, found .pt"),
     ],
 )
 def test_a_contradiction_is_refused(run, refused, tmp_path, monkeypatch, flags, said):
@@ -30,3 +32,14 @@ def test_the_ending_chooses_the_format(exported, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["export", str(exported), "-o", "net.onnx"]) == 0
     onnx.checker.check_model(onnx.load("net.onnx"))
+
+
+@pytest.mark.parametrize("source", ["the run", "the file", "digits"])
+def test_c_of_a_run_of_a_file_or_of_the_zoo(run, exported, source, tmp_path, monkeypatch, capsys):
+    from bitfactor.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    network = {"the run": str(run), "the file": str(exported)}.get(source, source)
+    assert main(["export", network, "--format", "c", "-o", "net.c"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.c", "net.h"]
+    assert "bytes of constants (flash)" in capsys.readouterr().out

@@ -19,7 +19,7 @@ _TICK = 40  # instructions
 
 @dataclass(frozen=True)
 class Ran:
-    """The outputs (N, size) for N inputs, the instructions of each (N, laps), and the bytes of the program."""
+    """The outputs (N, size) for N inputs, instructions of each (N, laps), and the bytes of the program."""
 
     outputs: NDArray[np.float32]
     instructions: NDArray[np.int64]
@@ -27,8 +27,10 @@ class Ran:
     ram: int
 
 
-def run(source: Path, prefix: str, inputs: NDArray[np.generic], core: str = "cortex-m3", laps: int = 1) -> Ran:
-    """Run the network `source` on inputs (N, size): float32 as `run` takes them, or uint8 as `run_image` does.
+def run(
+    source: Path, prefix: str, inputs: NDArray[np.generic], core: str = "cortex-m3", laps: int = 1
+) -> Ran:
+    """Run the network `source` on inputs (N, size): float32 as `run` takes, or uint8 as `run_image` does.
 
     Each of the `laps` ends in the source with a call of `lap`, the last one behind it.
     """
@@ -37,13 +39,23 @@ def run(source: Path, prefix: str, inputs: NDArray[np.generic], core: str = "cor
     kind, write = ("uint8_t", str) if inputs.dtype == np.uint8 else ("float", real)
     rows = ",\n".join(f"{{{', '.join(map(write, row.ravel().tolist()))}}}" for row in inputs)
     (folder / "inputs.h").write_text(
-        f'#include "{source.stem}.h"\n#define INPUTS {len(inputs)}\n#define LAPS {laps}\n#define RUN {entry}\n'
+        f'#include "{source.stem}.h"\n#define INPUTS {len(inputs)}\n'
+        f"#define LAPS {laps}\n#define RUN {entry}\n"
         f"#define OUTPUT_SIZE {prefix.upper()}_OUTPUT_SIZE\n"
         f"static const {kind} inputs[INPUTS][{inputs[0].size}] = {{\n{rows}}};\n"
     )
     machine, flags = CORES[core]
     program = folder / f"{source.stem}.elf"
-    command = ["arm-none-eabi-gcc", *flags, "-mthumb", "-std=c99", "-Wall", "-Werror", "-O2", "-ffreestanding"]
+    command = [
+        "arm-none-eabi-gcc",
+        *flags,
+        "-mthumb",
+        "-std=c99",
+        "-Wall",
+        "-Werror",
+        "-O2",
+        "-ffreestanding",
+    ]
     command += ["-nostdlib", "-T", str(BOARD / "link.ld"), f"-I{folder}", f"-I{BOARD}", str(source)]
     command += [str(BOARD / "board.c"), str(BOARD / "main.c"), "-lgcc", "-o", str(program)]
     subprocess.run(command, check=True)

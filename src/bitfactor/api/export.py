@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
+from bitfactor.c99 import CReport, export_c
 from bitfactor.errors import InputError, imported
 from bitfactor.exporter import ExportReport, Real
 from bitfactor.format import ModelFile, load
@@ -15,21 +16,22 @@ from bitfactor.training import Run
 if TYPE_CHECKING:
     from bitfactor.exporter.onnx import OnnxReport
 
-Format = Literal["bitfactor", "onnx", "qonnx"]
+Format = Literal["bitfactor", "onnx", "qonnx", "c"]
 
-_FORMATS: dict[str, Format] = {".safetensors": "bitfactor", ".onnx": "onnx"}
+_FORMATS: dict[str, Format] = {".safetensors": "bitfactor", ".onnx": "onnx", ".c": "c"}
+_ENDINGS: dict[Format, str] = {"bitfactor": ".safetensors", "onnx": ".onnx", "qonnx": ".onnx", "c": ".c"}
 
 
 def write_network(
     run: Path, output: Path, *, format: Format | None = None, best: bool = False, real: Real = "float32"
-) -> "ExportReport | OnnxReport":
-    """Write the network of a run as a file, checked before it appears; for ONNX, that of a file as well.
+) -> "ExportReport | OnnxReport | CReport":
+    """Write the network of a run as a file, checked before it appears; for ONNX and C, also that of a file.
 
     Parameters
     ----------
     format
-        A model file of bitfactor; standard ONNX; ONNX whose signs are QONNX's BipolarQuant. Left out, what
-        the name's ending says.
+        A model file of bitfactor; standard ONNX; ONNX whose signs are QONNX's BipolarQuant; C99 for
+        microcontrollers. Left out, what the name's ending says.
     best
         Take the checkpoint of the best epoch in place of the last.
     real
@@ -46,6 +48,8 @@ def write_network(
     export = partial(export_run, Run(run), best=best, real=real)
     if form == "bitfactor":
         return export(output)
+    if form == "c":
+        return export_c(_model(run, export), output)
     onnx = imported("bitfactor.exporter.onnx", f"bitfactor export --format {form}", "onnx")
     report: OnnxReport = onnx.export_onnx(
         _model(run, export), output, "standard" if form == "onnx" else "qonnx"
@@ -70,13 +74,12 @@ def _expect_possible(source: Path, output: Path, format: Format | None, *, chang
     if suffix not in _FORMATS:
         found = suffix or "no ending"
         raise InputError(
-            f"--output {output}", expected="a name in .safetensors or .onnx", found=found, fix="rename it"
+            f"--output {output}", expected="a name in .safetensors, .onnx or .c", found=found, fix="rename it"
         )
-    if format and (format == "bitfactor") != (_FORMATS[suffix] == "bitfactor"):
-        ending = ".safetensors" if format == "bitfactor" else ".onnx"
+    if format and suffix != _ENDINGS[format]:
         raise InputError(
             f"--output {output}",
-            expected=f"a name in {ending} with --format {format}",
+            expected=f"a name in {_ENDINGS[format]} with --format {format}",
             found=suffix,
             fix="rename it, or leave out --format",
         )

@@ -149,7 +149,9 @@ def _softmax(a: Arguments) -> Row:
 def _concat(a: Arguments) -> Row:
     sources = [Map.of(buffer) for buffer in a["sources"].reshape(-1, 4)]
     starts = np.cumsum([0, *(source.channels for source in sources)]).tolist()
-    copies = [f"copy(row + {start}, {s.pixel}, {s.channels});" for start, s in zip(starts, sources, strict=False)]
+    copies = [
+        f"copy(row + {start}, {s.pixel}, {s.channels});" for start, s in zip(starts, sources, strict=False)
+    ]
     return Row(sources[0].pixels, starts[-1], " ".join(copies))
 
 

@@ -1,4 +1,4 @@
-"""A model file as C99: one source and one header, without dependencies, malloc or global state but the arena."""
+"""A model file as C99: one source and one header, without dependencies or malloc, and with one arena."""
 
 import os
 import re
@@ -26,8 +26,8 @@ _NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 class CReport(Result):
     """What `export_c` wrote: two files, functions that begin with `prefix`, and the memory that it takes.
 
-    `constant_bytes` are the weights and thresholds, in flash beside the code; `arena_bytes` the RAM, beside the
-    stack.
+    `constant_bytes` are the weights and thresholds, in flash beside the code; `arena_bytes` the RAM, beside
+    the stack.
     """
 
     source: str
@@ -47,9 +47,9 @@ class CReport(Result):
 def export_c(model: ModelFile, path: str | os.PathLike[str]) -> CReport:
     """Write `model` as C99 to `path`, a name in .c, and beside it the header of the same name.
 
-    The functions carry the name of the file. Signs and their sums are computed exactly, in integers; real numbers
-    by single operations in float, where the runtime has fused ones: they differ in the last digits, and a sign
-    behind one that is next to its threshold may be another.
+    The functions carry the name of the file. Signs and their sums are computed exactly, in integers; real
+    numbers by single operations in float, where the runtime has fused ones: they differ in the last digits,
+    and a sign behind one that is next to its threshold may be another.
 
     Raises
     ------
@@ -70,9 +70,7 @@ def export_c(model: ModelFile, path: str | os.PathLike[str]) -> CReport:
     with replacing(path.with_suffix(".h")) as one, replacing(path) as other:
         one.write_text(header)
         other.write_text(source)
-    return CReport(
-        str(path), str(path.with_suffix(".h")), prefix, layers.constant_bytes, arena_cells * CELL
-    )
+    return CReport(str(path), str(path.with_suffix(".h")), prefix, layers.constant_bytes, arena_cells * CELL)
 
 
 def _prefix(path: Path) -> str:
@@ -99,7 +97,9 @@ def _header(model: ModelFile, prefix: str, arena_bytes: int) -> str:
     if model.input_spec:
         height, width = model.input_spec.size
         colours = "red, green and blue of each together" if len(model.input_spec.mean) == 3 else "grey"
-        image = _IMAGE.format(prefix=prefix, outputs=_outputs(model), size=f"{height} x {width}", colours=colours)
+        image = _IMAGE.format(
+            prefix=prefix, outputs=_outputs(model), size=f"{height} x {width}", colours=colours
+        )
     if names := _labels(model):
         labels = _LABELS.format(prefix=prefix, count=len(names))
     return _HEADER.format(
@@ -115,7 +115,9 @@ def _header(model: ModelFile, prefix: str, arena_bytes: int) -> str:
 
 def _source(model: ModelFile, path: Path, prefix: str, layers: Layers) -> str:
     after_row = layers.row_cells
-    taps = f"static cell *const taps = arena + {after_row}; /* signs under a window */\n" * (layers.taps_cells > 0)
+    taps = f"static cell *const taps = arena + {after_row}; /* signs under a window */\n" * (
+        layers.taps_cells > 0
+    )
     memory = (
         f"static cell arena[{prefix.upper()}_ARENA_BYTES / {CELL}];\n"
         f"static cell *const row = arena; /* the channels of the pixel that is made */\n{taps}"
@@ -151,7 +153,8 @@ def _entries(model: ModelFile, prefix: str, layers: Layers) -> Iterator[str]:
         yield (
             f"void {prefix}_run_image(const uint8_t *pixels, {_outputs(model)})\n{{\n"
             f"    static const float mean[] = {{{mean}}}, deviation[] = {{{deviation}}};\n"
-            f"    lay_out_image({x.start}, pixels, mean, deviation, {size});\n    run({', '.join(names)});\n}}"
+            f"    lay_out_image({x.start}, pixels, mean, deviation, {size});\n"
+            f"    run({', '.join(names)});\n}}"
         )
     if labels := _labels(model):
         quoted = textwrap.fill(", ".join(map(_quoted, labels)), 118, break_long_words=False)

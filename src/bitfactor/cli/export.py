@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import tyro
 
 from bitfactor.api.export import Format, write_network
-from bitfactor.cli.arguments import Output, parse
+from bitfactor.cli.arguments import Network, Output, parse
 from bitfactor.cli.output import call_and_print
 from bitfactor.exporter import Real
 
@@ -16,15 +15,15 @@ from bitfactor.exporter import Real
 class Arguments:
     """Write a run's network as one file of 1-bit weights, checked against torch before it appears."""
 
-    run: tyro.conf.Positional[Path]
-    """Directory of a run; for ONNX, an exported file as well."""
+    run: tyro.conf.Positional[Network]
+    """Directory of a run; for ONNX and C, an exported file, or a network of `bitfactor zoo`, as well."""
     output: Output
     """File to write."""
     best: bool = False
     """Take the checkpoint of its best epoch in place of the last."""
     format: Format | None = None
-    """A model file of bitfactor; standard ONNX; ONNX whose signs are QONNX's BipolarQuant. Left out, what
-    the name's ending says."""
+    """A model file of bitfactor; standard ONNX; ONNX whose signs are QONNX's BipolarQuant; C99 for
+    microcontrollers, with a header beside it. Left out, what the name's ending says."""
     real: Real = "float32"
     """How weights of real-valued layers are stored."""
     json: bool = False
