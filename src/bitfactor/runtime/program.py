@@ -159,9 +159,7 @@ def _ends(kind: str, names: tuple[str, ...], buffers: _Buffers) -> Layer:
     return Layer(names, (), tuple(Instruction.of(kind, buffer=buffers[name]) for name in names))
 
 
-def _place(
-    graph: Graph, steps: Sequence[Step], sign_word: int = WORD_BYTES
-) -> tuple[dict[str, int], int]:
+def _place(graph: Graph, steps: Sequence[Step], sign_word: int = WORD_BYTES) -> tuple[dict[str, int], int]:
     """Return the byte offset of each value that is in memory, and the bytes of the arena.
 
     A step and one `of_last` run at the same time; what passes between them has no place of its own. So do one
