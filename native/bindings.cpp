@@ -56,7 +56,7 @@ bool run(Program& program, const Samples& x, const std::vector<Results>& outs) {
     expect(x.shape(1) == program.input().size(), "x must be (samples, input size)");
     const std::vector<float*> pointers = pointers_to(outs, program, x.shape(0));
     nb::gil_scoped_release released;
-    return program.run(x.data(), x.shape(0), pointers);
+    return program.run(x.data(), x.shape(0), pointers.data());
 }
 
 void profile(Program& program, const Samples& x, const std::vector<Results>& outs, const Times& ns) {
@@ -64,7 +64,7 @@ void profile(Program& program, const Samples& x, const std::vector<Results>& out
     expect(ns.shape(1) == program.step_count() + 2, "ns must be (runs, phases)");
     const std::vector<float*> pointers = pointers_to(outs, program, 1);
     nb::gil_scoped_release released;
-    for (size_t i = 0; i < ns.shape(0); ++i) program.profile(x.data(), pointers, &ns(i, 0));
+    for (size_t i = 0; i < ns.shape(0); ++i) program.profile(x.data(), pointers.data(), &ns(i, 0));
 }
 
 Argument::Type type_of(const Array& array) {
@@ -73,7 +73,8 @@ Argument::Type type_of(const Array& array) {
     if (type == nb::dtype<int32_t>()) return Argument::int32;
     if (type == nb::dtype<uint32_t>()) return Argument::uint32;
     if (type == nb::dtype<float>()) return Argument::float32;
-    throw std::invalid_argument("an argument must be int64, int32, uint32 or float32");
+    if (type == nb::dtype<uint8_t>()) return Argument::uint8;
+    throw std::invalid_argument("an argument must be int64, int32, uint32, float32 or uint8");
 }
 
 void add(Program& program, const std::string& kind, const std::map<std::string, Array>& arrays) {

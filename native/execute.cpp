@@ -68,7 +68,7 @@ class Program::Loan {
 // (channels, pixels).
 class Program::Sample final : public Work {
   public:
-    Sample(const Program& program, Team& team, const float* x, const std::vector<float*>& outs, size_t index,
+    Sample(const Program& program, Team& team, const float* x, float* const* outs, size_t index,
            bool alone)
         : program_(program), team_(team), x_(x), outs_(outs), index_(index), alone_(alone) {}
 
@@ -76,7 +76,7 @@ class Program::Sample final : public Work {
 
     size_t items(size_t phase) const override {
         if (phase == 0) return input_pieces();
-        if (phase > program_.steps_.size()) return outs_.size();
+        if (phase > program_.steps_.size()) return program_.outputs_.size();
         const Step& step = program_.steps_[phase - 1];
         return is_shared(step) ? pieces(step.pixels, step.piece) : 1;
     }
@@ -133,14 +133,14 @@ class Program::Sample final : public Work {
     const Program& program_;
     Team& team_;
     const float* x_;
-    const std::vector<float*>& outs_;
+    float* const* outs_;
     const size_t index_;
     const bool alone_;
     std::atomic<bool> finite_{true};
     Time* ends_ = nullptr;
 };
 
-bool Program::run(const float* x, size_t samples, const std::vector<float*>& outs) {
+bool Program::run(const float* x, size_t samples, float* const* outs) {
     std::atomic<bool> finite{true};
     const size_t workers = threads_.workers();
     const bool shares = std::any_of(steps_.begin(), steps_.end(),
@@ -158,7 +158,7 @@ bool Program::run(const float* x, size_t samples, const std::vector<float*>& out
     return finite;
 }
 
-void Program::profile(const float* x, const std::vector<float*>& outs, double* ns) {
+void Program::profile(const float* x, float* const* outs, double* ns) {
     Loan team(*this);
     Sample sample(*this, *team, x, outs, 0, false);
     std::vector<Sample::Time> ends(sample.phases());

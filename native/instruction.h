@@ -24,8 +24,15 @@ struct Buffer {
     size_t size() const { return static_cast<size_t>(pixels) * channels; }
 };
 
+// What a program takes or gives, and what it is called.
+struct Port : Buffer {
+    std::string name;
+    std::vector<int64_t> shape;  // of a sample, as in torch
+    std::string dtype;           // float32; int32 and bit are given as float all the same
+};
+
 struct Argument {
-    enum Type { int64, int32, uint32, float32 } type;
+    enum Type { int64, int32, uint32, float32, uint8 } type;  // as files have it: new ones at the end
     std::vector<int64_t> shape;
     const void* data;
 
@@ -53,6 +60,10 @@ constexpr Argument::Type type_of<uint32_t>() {
 template <>
 constexpr Argument::Type type_of<float>() {
     return Argument::float32;
+}
+template <>
+constexpr Argument::Type type_of<uint8_t>() {
+    return Argument::uint8;
 }
 
 // What is asked for throws std::invalid_argument where it is not there, or is something else.
@@ -86,7 +97,13 @@ class Instruction {
     int number(const char* name, size_t index = 0) const { return static_cast<int>(integer(name, index)); }
 
     // Where it is not given, it is false.
-    bool flag(const char* name) const { return arguments_.count(name) && integer(name); }
+    bool flag(const char* name) const { return has(name) && integer(name); }
+
+    bool has(const char* name) const { return arguments_.count(name) != 0; }
+
+    std::string text(const char* name) const {
+        return {reinterpret_cast<const char*>(array<uint8_t>(name)), size(name)};
+    }
 
     size_t source() const { return static_cast<size_t>(integer("source")); }
 

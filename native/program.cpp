@@ -22,8 +22,13 @@ std::map<std::string, Kind::Add>& kinds() {
     return known;
 }
 
-const Kind input("input", [](Program& p, const Instruction& i) { p.set_input(i.buffer("buffer")); });
-const Kind output("output", [](Program& p, const Instruction& i) { p.add_output(i.buffer("buffer")); });
+Port port(const Instruction& i) {
+    const int64_t* shape = i.array<int64_t>("shape");
+    return {i.buffer("buffer"), i.text("name"), {shape, shape + i.size("shape")}, i.text("dtype")};
+}
+
+const Kind input("input", [](Program& p, const Instruction& i) { p.set_input(port(i)); });
+const Kind output("output", [](Program& p, const Instruction& i) { p.add_output(port(i)); });
 const Kind end_shortcut("end_shortcut", [](Program& p, const Instruction&) { p.end_shortcut(); });
 const Kind run_shortcut("run_shortcut_within_last",
                         [](Program& p, const Instruction&) { p.run_shortcut_within_last(); });

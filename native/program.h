@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "description.h"
 #include "instruction.h"
 #include "kernels.h"
 #include "pack.h"
@@ -39,15 +40,17 @@ class Program {
 
     // x (samples, input) -> outs[i] (samples, output i). False, and the outputs mean nothing, if x holds NaN
     // or infinity. May be called from several threads at once.
-    bool run(const float* x, size_t samples, const std::vector<float*>& outs);
+    bool run(const float* x, size_t samples, float* const* outs);
     // Runs one sample; ns (phases) gets the time that each phase took: the input, the steps, the outputs.
-    void profile(const float* x, const std::vector<float*>& outs, double* ns);
+    void profile(const float* x, float* const* outs, double* ns);
     // What runs in each phase: a kernel of the set, or a step of its own.
     std::vector<std::string> phases() const;
     size_t step_count() const { return steps_.size(); }
 
-    const Buffer& input() const { return input_; }
-    const std::vector<Buffer>& outputs() const { return outputs_; }
+    const Port& input() const { return input_; }
+    const std::vector<Port>& outputs() const { return outputs_; }
+    const Description& description() const { return description_; }
+    Description& description() { return description_; }
 
     // What follows is for the kinds of step.
 
@@ -119,8 +122,8 @@ class Program {
     void end_shortcut() { shortcut_ = steps_.size() - 1; }
     void run_shortcut_within_last();
 
-    void set_input(const Buffer& buffer) { input_ = buffer; }
-    void add_output(const Buffer& buffer) { outputs_.push_back(buffer); }
+    void set_input(const Port& port) { input_ = port; }
+    void add_output(const Port& port) { outputs_.push_back(port); }
 
   private:
     // The memory of one sample on its way through the program.
@@ -141,8 +144,9 @@ class Program {
     const KernelSet& kernels_;
     size_t arena_bytes_, pointer_count_ = 0, row_floats_ = 0, band_floats_ = 0, scratch_bytes_ = 0;
     int bfloat16_parts_ = 0;
-    Buffer input_{};
-    std::vector<Buffer> outputs_;
+    Port input_{};
+    std::vector<Port> outputs_;
+    Description description_;
     std::vector<Step> steps_;
     size_t shortcut_ = 0;
     std::deque<AlignedVector<float>> parameters_;

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bitfactor.api.ablate import ablate as ablate
     from bitfactor.api.check import check as check
     from bitfactor.api.evaluate import evaluate as evaluate
+    from bitfactor.api.freeze import freeze as freeze
     from bitfactor.api.inspect import inspect as inspect
     from bitfactor.api.predict import predict as predict
     from bitfactor.api.report import report as report
@@ -54,6 +55,7 @@ _WITHOUT_TORCH = {
     "check_data": "data.check",
     "evaluate": "api.evaluate",
     "format": "",
+    "freeze": "api.freeze",
     "inspect": "api.inspect",
     "predict": "api.predict",
     "runtime": "",

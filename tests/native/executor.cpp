@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <stdexcept>
 #include <thread>
@@ -42,6 +43,9 @@ constexpr int side = 24, channels = 64, pixels = side * side, numbers = pixels *
 Argument integers(const std::vector<int64_t>& values) {
     return {Argument::int64, {static_cast<int64_t>(values.size())}, values.data()};
 }
+Argument text(const char* characters) {
+    return {Argument::uint8, {static_cast<int64_t>(std::strlen(characters))}, characters};
+}
 Argument floats(const std::vector<float>& values) {
     return {Argument::float32, {static_cast<int64_t>(values.size())}, values.data()};
 }
@@ -51,18 +55,26 @@ void build(Program& program) {
     const int64_t bits = numbers * sizeof(float), sums = bits + pixels * 8, mean = sums + bits;
     const std::vector<int64_t> input{0, pixels, channels, 0}, signs{bits, pixels, channels, 1};
     const std::vector<int64_t> out{sums, pixels, channels, 0}, means{mean, 1, channels, 0};
-    const std::vector<int64_t> source{bits}, groups{1}, in_channels{channels}, pad_value{0};
+    const std::vector<int64_t> map{channels, side, side}, single{channels, 1, 1}, groups{1}, in_channels{channels}, pad_value{0};
     const std::vector<int64_t> window{side, side, side, side, 3, 3, 1, 1, 1, 1, 1, 1};
     const std::vector<float> ones(channels, 1.0f), zeros(channels, 0.0f);
     std::vector<uint32_t> weight(channels * 9 * 2);
     for (size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<uint32_t>(i * 2654435761u);
     const Argument packed{Argument::uint32, {channels, 3, 3, 2}, weight.data()};
-    program.add({"input", {{"buffer", integers(input)}}});
+    const auto port = [&](const char* kind, const std::vector<int64_t>& buffer,
+                          const std::vector<int64_t>& shape) {
+        program.add({kind,
+                     {{"buffer", integers(buffer)},
+                      {"name", text(kind)},
+                      {"shape", integers(shape)},
+                      {"dtype", text("float32")}}});
+    };
+    port("input", input, map);
     program.add({"pointwise", {{"source", integers(input)}}});
     program.add(
         {"signs", {{"buffer", integers(signs)}, {"direction", floats(ones)}, {"threshold", floats(zeros)}}});
     program.add({"binary_conv",
-                 {{"source", integers(source)},
+                 {{"source", integers(signs)},
                   {"window", integers(window)},
                   {"groups", integers(groups)},
                   {"in_channels", integers(in_channels)},
@@ -71,8 +83,8 @@ void build(Program& program) {
     program.add({"store", {{"buffer", integers(out)}}});
     program.add({"global_avg_pool", {{"source", integers(out)}}});
     program.add({"store", {{"buffer", integers(means)}}});
-    program.add({"output", {{"buffer", integers(out)}}});
-    program.add({"output", {{"buffer", integers(means)}}});
+    port("output", out, map);
+    port("output", means, single);
 }
 
 struct Batch {
@@ -88,7 +100,7 @@ struct Batch {
           outs{sums.data(), means.data()} {
         for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 7919 % 1009) - 504.0f;
     }
-    void run(Program& program) { program.run(x.data(), samples, outs); }
+    void run(Program& program) { program.run(x.data(), samples, outs.data()); }
 };
 
 void later_runs_allocate_nothing_and_give_the_same(int threads) {

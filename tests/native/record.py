@@ -23,7 +23,7 @@ import pytest
 
 from bitfactor.runtime import _native, program
 
-TYPES = (np.int64, np.int32, np.uint32, np.float32)  # Argument::Type in native/instruction.h
+TYPES = (np.int64, np.int32, np.uint32, np.float32, np.uint8)  # Argument::Type in native/instruction.h
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

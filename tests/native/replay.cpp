@@ -138,7 +138,7 @@ Outputs run(Program& program, const Case& recorded) {
     std::vector<float*> pointers;
     for (const Array& out : recorded.outs) outs.emplace_back(out.size<float>());
     for (auto& out : outs) pointers.push_back(out.data());
-    program.run(recorded.x.as<float>(), recorded.samples(), pointers);
+    program.run(recorded.x.as<float>(), recorded.samples(), pointers.data());
     return outs;
 }
 

@@ -122,7 +122,8 @@ def test_allocations_exceptions_and_callers_at_once(tmp_path):
         *(native / "steps").glob("*.cpp"),
         native / "isa/scalar.cpp",
     ]
-    flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-pthread", f"-I{native}", f"-I{tmp_path}"]
+    flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-pthread", f"-I{native}"]
+    flags += [f"-I{native / 'include'}", f"-I{tmp_path}"]
     driver = ROOT / "tests" / "native" / "executor.cpp"
     subprocess.run([compiler, *flags, driver, *sources, "-o", program], check=True)
     done = subprocess.run([program], capture_output=True, text=True, timeout=120, check=False)

@@ -21,6 +21,7 @@ COMMANDS = {
     "ablate": "train a recipe for every combination of latent, scale and seed; resumable",
     "evaluate": "tell the accuracy of a run or of an exported file",
     "export": "write a run's network as one file of 1-bit weights",
+    "freeze": "write an exported file as one flat program, for the C library",
     "inspect": "show what an exported file holds, and draw its network",
     "predict": "classify images with an exported file, or find and draw poses",
     "zoo": "list the trained networks that come with the package",
@@ -99,6 +100,7 @@ def _command(name: str):  # type: ignore[no-untyped-def]
     without_torch = {
         "check-data": "cli",
         "evaluate": "cli",
+        "freeze": "cli",
         "inspect": "cli",
         "predict": "cli",
         "bench": "cli",

@@ -47,7 +47,7 @@ class Instruction:
 
     @classmethod
     def of(cls, kind: str, **arguments: object) -> Self:
-        """Return the instruction; integers, also those of tuples and records, become int64."""
+        """Return the instruction; integers, also those of tuples and records, become int64, text UTF-8."""
         return cls(kind, {name: _array(value) for name, value in arguments.items()})
 
     def but(self, **arguments: object) -> "Instruction":
@@ -60,6 +60,8 @@ def _array(value: object) -> NDArray[Any]:
         return np.ascontiguousarray(value)
     if isinstance(value, float):
         return np.array(value, np.float32)
+    if isinstance(value, str):
+        return np.frombuffer(value.encode(), np.uint8)
     return np.array([*_integers(value)], np.int64)
 
 

@@ -140,7 +140,7 @@ def program_of(graph: Graph, steps: Sequence[Step] | None = None, sign_word: int
     steps = plan(graph) if steps is None else steps
     offsets, size = _place(graph, steps, sign_word)
     buffers = {name: _buffer(graph.values[name], offset) for name, offset in offsets.items()}
-    layers = [_ends("input", (graph.input.name,), buffers)]
+    layers = [_ends("input", (graph.input.name,), graph, buffers)]
     within = False
     for step in steps:
         names = tuple(node.name for node in step.nodes)
@@ -152,11 +152,15 @@ def program_of(graph: Graph, steps: Sequence[Step] | None = None, sign_word: int
             layer = layer.with_shortcut(layers.pop())
         layers.append(layers.pop().and_then(layer) if step.of_last else layer)
         within = step.within_next
-    return Program((*layers, _ends("output", graph.outputs, buffers)), size)
+    return Program((*layers, _ends("output", graph.outputs, graph, buffers)), size)
 
 
-def _ends(kind: str, names: tuple[str, ...], buffers: _Buffers) -> Layer:
-    return Layer(names, (), tuple(Instruction.of(kind, buffer=buffers[name]) for name in names))
+def _ends(kind: str, names: tuple[str, ...], graph: Graph, buffers: _Buffers) -> Layer:
+    instructions = []
+    for name in names:
+        shape, dtype = graph.values[name].shape, graph.values[name].dtype
+        instructions.append(Instruction.of(kind, buffer=buffers[name], name=name, shape=shape, dtype=dtype))
+    return Layer(names, (), tuple(instructions))
 
 
 def _place(graph: Graph, steps: Sequence[Step], sign_word: int = WORD_BYTES) -> tuple[dict[str, int], int]:

@@ -138,7 +138,7 @@ def _conv2d_rows(node: Node, place: Place) -> Instruction:
     weight = real_weight(node)
     return Instruction.of(
         "conv",
-        source=place.sources[0].offset,
+        source=place.sources[0],
         window=place.window(node, weight.shape[1:3]),
         groups=node.attributes["groups"],
         weight=weight,
@@ -201,7 +201,7 @@ def _binary_conv2d_rows(node: Node, place: Place) -> Instruction:
     channels = place.shapes[0][0] // node.attributes["groups"]
     return Instruction.of(
         "binary_conv",
-        source=place.sources[0].offset,
+        source=place.sources[0],
         window=place.window(node, node.tensors["weight"].shape[1:3]),
         groups=node.attributes["groups"],
         in_channels=channels,
@@ -247,7 +247,7 @@ def _onnx_linear(b: Onnx, node: Node, x: str) -> None:
 def _linear_rows(node: Node, place: Place) -> Instruction:
     """A convolution over a map of one pixel."""
     weight = real_weight(node).reshape(*place.shape, 1, 1, -1)
-    source, bias = place.sources[0].offset, node.tensors["bias"]
+    source, bias = place.sources[0], node.tensors["bias"]
     return Instruction.of("conv", source=source, window=_ONE_PIXEL, groups=1, weight=weight, bias=bias)
 
 
@@ -285,7 +285,7 @@ def _binary_linear_rows(node: Node, place: Place) -> Instruction:
     features = place.shapes[0][0]
     return Instruction.of(
         "binary_conv",
-        source=place.sources[0].offset,
+        source=place.sources[0],
         window=_ONE_PIXEL,
         groups=1,
         in_channels=features,

@@ -32,7 +32,7 @@ def gathered(move: Callable[[Node, Array], Array]) -> Callable[[Node, Place], In
         x, y = place.shapes[0], place.shape
         places = np.arange(prod(x), dtype=np.int32).reshape(-1, x[0]).T.reshape(1, *x)
         indices = move(node, places).reshape(y[0], -1).T
-        return Instruction.of("gather", source=place.sources[0].offset, indices=indices)
+        return Instruction.of("gather", source=place.sources[0], indices=indices)
 
     return rows
 
@@ -82,7 +82,7 @@ def _onnx_upsample_nearest(b: Onnx, node: Node, x: str) -> None:
 def _upsample_nearest_rows(node: Node, place: Place) -> Instruction:
     return Instruction.of(
         "upsample_nearest",
-        source=place.sources[0].offset,
+        source=place.sources[0],
         in_size=place.shapes[0][1:],
         channels=place.shape[0],
         scale=node.attributes["scale"],

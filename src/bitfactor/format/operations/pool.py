@@ -39,7 +39,7 @@ def _infer_pool(node: Node, x: Shape) -> Shape:
 def _instruction(kind: str, node: Node, place: Place, **more: object) -> Instruction:
     return Instruction.of(
         kind,
-        source=place.sources[0].offset,
+        source=place.sources[0],
         window=place.window(node, node.attributes["kernel"]),
         channels=place.shape[0],
         **more,

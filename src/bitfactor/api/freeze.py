@@ -1,0 +1,129 @@
+"""`bitfactor.freeze`: an exported file as one flat program, for the C library. Needs no torch."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bitfactor.atomic import replacing
+from bitfactor.checks import checked
+from bitfactor.errors import InputError
+from bitfactor.format import ModelFile, load
+from bitfactor.format.file import golden_input
+from bitfactor.format.frozen import frozen
+from bitfactor.format.operations.operation import Shape
+from bitfactor.format.program import Instruction
+from bitfactor.result import Result
+from bitfactor.runtime.program import program_of
+from bitfactor.runtime.session import MOST_THREADS, chosen_isa, runner
+from bitfactor.zoo import locate
+
+SUFFIX = ".bfp"
+
+
+@dataclass(frozen=True)
+class Frozen(Result):
+    """A program that was written; `arena_bytes` is the memory for values that a sample takes as it runs."""
+
+    path: Path
+    bytes: int
+    input_shape: tuple[int, ...]
+    instructions: int
+    arena_bytes: int
+    threads: int
+
+    def __str__(self) -> str:
+        shape = "x".join(map(str, self.input_shape))
+        return (
+            f"{self.path}: {self.bytes:,} bytes, {self.instructions} instructions for an input of {shape}, "
+            f"{self.arena_bytes:,} bytes of memory a sample, threads {self.threads}"
+        )
+
+
+@checked
+def freeze(
+    model: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    size: tuple[int, int] | None = None,
+    threads: int = 1,
+) -> Frozen:
+    """Write the program of an exported file, as the C library loads it (see native/include/bitfactor.h).
+
+    Parameters
+    ----------
+    model
+        An exported file, or the name of a network of the zoo.
+    output
+        The file to write, NAME.bfp.
+    size
+        Height and width of the input, where the network takes others than its own.
+    threads
+        How many run it, unless the program that loads it says otherwise.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, the network does not run at that size, or `output` cannot be written.
+
+    Example
+    -------
+    >>> bitfactor.freeze("digits", "digits.bfp").instructions
+    25
+    """
+    output = Path(output)
+    if output.suffix.lower() != SUFFIX:
+        found = output.suffix or "no ending"
+        raise InputError(output, expected=f"a name in {SUFFIX}", found=found, fix="rename it")
+    if not 1 <= threads <= MOST_THREADS:
+        raise InputError("threads", expected=f"1 to {MOST_THREADS}", found=str(threads), fix="pass threads=1")
+    loaded = load(locate(model))
+    shape = _shape(loaded.graph.input.shape, size)
+    program = program_of(loaded.graph_for(shape))
+    instructions = [i for layer in program.layers for i in layer.instructions]
+    content = frozen([*instructions, *_description(loaded, shape)], program.arena_bytes, threads)
+    with replacing(output) as temporary:
+        temporary.write_bytes(content)
+    return Frozen(output, len(content), shape, len(instructions), program.arena_bytes, threads)
+
+
+def _shape(own: Shape, size: tuple[int, int] | None) -> Shape:
+    if size is None:
+        return own
+    if len(own) != 3 or min(size) < 1:
+        found = f"{size} for an input of {own}"
+        raise InputError("size", expected="height and width of a map", found=found, fix="leave it out")
+    return (own[0], *size)
+
+
+def _description(model: ModelFile, shape: Shape) -> Iterator[Instruction]:
+    """Yield what is known beside the program; the golden input is not stored, as it is made."""
+    spec, skeleton = model.input_spec, model.skeleton
+    if spec is not None:
+        # At another size, it is the same part of an image.
+        size = shape[1:]
+        resize = [-(-whole * n // part) for whole, part, n in zip(spec.resize, spec.size, size, strict=True)]
+        yield Instruction.of(
+            "image",
+            size=size,
+            resize=resize,
+            keep_aspect=spec.keep_aspect,
+            mean=np.array(spec.mean, np.float32),
+            std=np.array(spec.std, np.float32),
+        )
+    labels = model.labels or (skeleton.keypoints if skeleton else ())
+    if labels:
+        yield Instruction.of("labels", names="".join(f"{label}\0" for label in labels))
+    if skeleton is not None:
+        yield Instruction.of("skeleton", edges=_pairs(skeleton.edges), flip_pairs=_pairs(skeleton.flip_pairs))
+    outputs = model.golden_outputs
+    if shape != model.graph.input.shape:
+        outputs = runner(model.graph_for(shape), chosen_isa())(golden_input(shape))
+    for output in outputs:
+        yield Instruction.of("golden_output", values=output.reshape(1, -1).astype(np.float32))
+
+
+def _pairs(pairs: tuple[tuple[int, int], ...]) -> np.ndarray:
+    return np.array(pairs, np.int64).reshape(-1, 2)

@@ -1,0 +1,76 @@
+"""A program as one flat file, .bfp: what the C library, a web page and the tests of the core load.
+
+A header, a table of instructions, a table of their arrays, and the arrays' data, in place: whoever has the
+bytes in memory reads them there. native/frozen.h states the layout.
+"""
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.format.program import Instruction
+
+VERSION = 1
+MAGIC = b"\x89BFP\r\n\x1a\n"
+_HEADER = np.dtype(
+    [
+        ("magic", "S8"),
+        ("version", "<u4"),
+        ("byte_order", "<u4"),
+        ("bytes", "<u8"),
+        ("checksum", "<u4"),
+        ("records", "<u4"),
+        ("arena_bytes", "<u8"),
+        ("threads", "<u4"),
+        ("arrays", "<u4"),
+        ("reserved", "<u8", 2),
+    ]
+)
+_RECORD = np.dtype([("kind", "S32"), ("first", "<u4"), ("count", "<u4")])
+_ARRAY = np.dtype(
+    [("name", "S32"), ("type", "<u4"), ("dimensions", "<u4"), ("shape", "<i8", 6), ("offset", "<u8")]
+)
+_TYPES = (np.int64, np.int32, np.uint32, np.float32, np.uint8)  # Argument::Type in native/instruction.h
+_BYTE_ORDER = 0x01020304
+_CHECKED = _HEADER.fields["records"][1]  # type: ignore[index]  # where what the checksum is of begins
+_LINE = 64
+
+
+def frozen(instructions: Sequence[Instruction], arena_bytes: int, threads: int = 1) -> bytes:
+    """Return the bytes of a file with these instructions.
+
+    Example
+    -------
+    >>> frozen([Instruction.of("relu")], 64)[1:4]
+    b'BFP'
+    """
+    arrays = [item for instruction in instructions for item in instruction.arguments.items()]
+    records = np.zeros(len(instructions), _RECORD)
+    entries = np.zeros(len(arrays), _ARRAY)
+    counts = [len(instruction.arguments) for instruction in instructions]
+    records["kind"] = [instruction.kind.encode() for instruction in instructions]
+    records["count"] = counts
+    records["first"] = np.cumsum([0, *counts])[:-1]
+    entries["shape"] = 1
+    end = _HEADER.itemsize + records.nbytes + entries.nbytes
+    data = bytearray()
+    for entry, (name, array) in zip(entries, arrays, strict=True):
+        data.extend(bytes(-(end + len(data)) % (_LINE if array.nbytes >= _LINE else 8)))
+        entry["name"], entry["type"], entry["dimensions"] = name.encode(), _type(array), array.ndim
+        entry["shape"][: array.ndim] = array.shape
+        entry["offset"] = end + len(data)
+        data.extend(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+    header = np.zeros((), _HEADER)
+    header["magic"], header["version"], header["byte_order"] = MAGIC, VERSION, _BYTE_ORDER
+    header["records"], header["arrays"] = len(records), len(entries)
+    header["arena_bytes"], header["threads"] = arena_bytes, threads
+    header["bytes"] = end + len(data)
+    body = records.tobytes() + entries.tobytes() + bytes(data)
+    header["checksum"] = zlib.crc32(header.tobytes()[_CHECKED:] + body)
+    return header.tobytes() + body
+
+
+def _type(array: NDArray[np.generic]) -> int:
+    return _TYPES.index(array.dtype.type)

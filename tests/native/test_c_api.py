@@ -1,0 +1,264 @@
+"""The C library, by ctypes: the Python module carries it too. What it loads are files that `freeze` wrote."""
+
+import ctypes
+import zlib
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int32, c_size_t, c_void_p
+
+import numpy as np
+import pytest
+
+import bitfactor
+from bitfactor.errors import InputError
+from bitfactor.format.file import golden_input
+from bitfactor.runtime import Session, _native, instruction_sets
+from bitfactor.zoo import file_of, names
+
+OK, BAD_ARGUMENT, BAD_FILE, NOT_FOUND, NOT_FINITE, DIFFERENT = range(6)
+
+
+class Error(ctypes.Structure):
+    _fields_ = (("status", c_int), ("bytes", ctypes.c_char * 508))
+
+    @property
+    def text(self) -> str:
+        return self.bytes.decode()
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = (
+        ("name", c_char_p),
+        ("values", c_int),
+        ("dimensions", c_size_t),
+        ("lengths", c_size_t * 6),
+        ("size", c_size_t),
+    )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.lengths[: self.dimensions])
+
+
+class Image(ctypes.Structure):
+    _fields_ = (
+        ("size", c_int * 2),
+        ("resize", c_int * 2),
+        ("keep_aspect", c_int),
+        ("channels", c_int),
+        ("mean", c_float * 3),
+        ("std", c_float * 3),
+    )
+
+
+LIBRARY = ctypes.CDLL(_native.__file__)
+for name, result, arguments in (
+    ("bf_load", c_void_p, (c_void_p, c_size_t, POINTER(Error))),
+    ("bf_open", c_void_p, (c_char_p, POINTER(Error))),
+    ("bf_free", None, (c_void_p,)),
+    ("bf_set_threads", c_int, (c_void_p, c_int, POINTER(Error))),
+    ("bf_set_instruction_set", c_int, (c_void_p, c_char_p, POINTER(Error))),
+    ("bf_instruction_set", c_char_p, (c_void_p,)),
+    ("bf_instruction_sets", c_char_p, (c_size_t,)),
+    ("bf_input_count", c_size_t, (c_void_p,)),
+    ("bf_output_count", c_size_t, (c_void_p,)),
+    ("bf_input", c_int, (c_void_p, c_size_t, POINTER(Tensor), POINTER(Error))),
+    ("bf_output", c_int, (c_void_p, c_size_t, POINTER(Tensor), POINTER(Error))),
+    ("bf_label_count", c_size_t, (c_void_p,)),
+    ("bf_label", c_char_p, (c_void_p, c_size_t)),
+    ("bf_edge_count", c_size_t, (c_void_p,)),
+    ("bf_edge", c_int, (c_void_p, c_size_t, POINTER(c_int32 * 2), POINTER(Error))),
+    ("bf_image_of", c_int, (c_void_p, POINTER(Image), POINTER(Error))),
+    ("bf_run", c_int, (c_void_p, c_size_t, POINTER(c_void_p), POINTER(c_void_p), POINTER(Error))),
+    ("bf_verify", c_int, (c_void_p, POINTER(c_float), POINTER(Error))),
+):
+    function = getattr(LIBRARY, name)
+    function.restype, function.argtypes = result, arguments
+
+
+def aligned(content: bytes) -> np.ndarray:
+    """The bytes at a multiple of 8, in memory of their size."""
+    memory = np.zeros(-(-len(content) // 8) or 1, np.uint64).view(np.uint8)[: len(content)]
+    memory[:] = np.frombuffer(content, np.uint8)
+    return memory
+
+
+def refusal(content: bytes) -> str:
+    """What bf_load says of them; it must not load them."""
+    error, memory = Error(), aligned(content)
+    assert LIBRARY.bf_load(memory.ctypes.data, len(content), error) is None
+    assert error.status == BAD_FILE
+    return error.text
+
+
+def with_checksum(content: bytes) -> bytes:
+    return content[:24] + zlib.crc32(content[28:]).to_bytes(4, "little") + content[28:]
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory):
+    """The files of the zoo's networks, by name."""
+    folder = tmp_path_factory.mktemp("frozen")
+    paths = {name: folder / f"{name}.bfp" for name in names()}
+    for name, path in paths.items():
+        bitfactor.freeze(name, path)
+    return paths
+
+
+@pytest.fixture
+def network(frozen, request):
+    """A network of the zoo, by default the small classifier of digits."""
+    opened = LIBRARY.bf_open(str(frozen[getattr(request, "param", "digits")]).encode(), None)
+    assert opened
+    yield opened
+    LIBRARY.bf_free(opened)
+
+
+every_network = pytest.mark.parametrize("network", names(), indirect=True)
+
+
+def run(network, x: np.ndarray, error: Error | None = None) -> tuple[int, list[np.ndarray]]:
+    """Run the samples x; the status, and the outputs."""
+    tensor, outs = Tensor(), []
+    for i in range(LIBRARY.bf_output_count(network)):
+        LIBRARY.bf_output(network, i, tensor, None)
+        outs.append(np.full((len(x), *tensor.shape), np.nan, np.float32))
+    ins = (c_void_p * 1)(x.ctypes.data)
+    pointers = (c_void_p * len(outs))(*(out.ctypes.data for out in outs))
+    return LIBRARY.bf_run(network, len(x), ins, pointers, error), outs
+
+
+@every_network
+@pytest.mark.parametrize("isa", instruction_sets())
+def test_golden_output_on_every_instruction_set(network, isa):
+    error, difference = Error(), c_float(1)
+    assert LIBRARY.bf_set_instruction_set(network, isa.encode(), error) == OK, error.text
+    assert LIBRARY.bf_instruction_set(network) == isa.encode()
+    assert LIBRARY.bf_verify(network, byref(difference), error) == OK, error.text
+    assert difference.value == 0
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_several_samples_equal_a_session(network, threads):
+    session = Session(file_of("digits"))
+    x = np.random.default_rng(0).standard_normal((5, *session.input_shape), np.float32)
+    assert LIBRARY.bf_set_threads(network, threads, None) == OK
+    status, (found,) = run(network, x)
+    assert status == OK
+    np.testing.assert_array_equal(found, session(x))
+
+
+def test_description(network):
+    tensor, session = Tensor(), Session(file_of("digits"))
+    assert LIBRARY.bf_input_count(network) == 1
+    assert LIBRARY.bf_input(network, 0, tensor, None) == OK
+    assert tensor.name.decode() == session.model.graph.input.name
+    assert (tensor.shape, tensor.size) == ((1, 8, 8), 64)
+    assert LIBRARY.bf_output(network, 0, tensor, None) == OK
+    assert (tensor.shape, tensor.values) == ((10,), 0)
+    labels = [LIBRARY.bf_label(network, i).decode() for i in range(LIBRARY.bf_label_count(network))]
+    assert tuple(labels) == session.labels
+    image, spec = Image(), session.model.input_spec
+    assert LIBRARY.bf_image_of(network, image, None) == OK
+    assert (tuple(image.size), tuple(image.resize)) == (spec.size, spec.resize)
+    np.testing.assert_array_equal(image.mean[:1], np.float32(spec.mean))
+    np.testing.assert_array_equal(image.std[:1], np.float32(spec.std))
+
+
+@pytest.mark.parametrize("network", ["lsp-hourglass"], indirect=True)
+def test_keypoints_and_edges(network):
+    skeleton, pair = Session(file_of("lsp-hourglass")).model.skeleton, (c_int32 * 2)()
+    edges = []
+    for i in range(LIBRARY.bf_edge_count(network)):
+        assert LIBRARY.bf_edge(network, i, pair, None) == OK
+        edges.append(tuple(pair))
+    assert tuple(edges) == skeleton.edges
+    labels = [LIBRARY.bf_label(network, i).decode() for i in range(LIBRARY.bf_label_count(network))]
+    assert tuple(labels) == skeleton.keypoints
+
+
+def test_another_size(tmp_path):
+    path = tmp_path / "net.bfp"
+    assert bitfactor.freeze("cifar10-resnet18", path, size=(40, 24), threads=2).input_shape == (3, 40, 24)
+    network = LIBRARY.bf_open(str(path).encode(), None)
+    assert LIBRARY.bf_verify(network, None, None) == OK
+    image = Image()
+    assert LIBRARY.bf_image_of(network, image, None) == OK
+    assert tuple(image.size) == (40, 24)
+    LIBRARY.bf_free(network)
+
+
+def test_numbers_that_are_none(network):
+    error, x = Error(), golden_input((1, 8, 8))
+    x[0, 0, 3, 3] = np.nan
+    assert run(network, x, error)[0] == NOT_FINITE == error.status
+    assert "NaN" in error.text
+    assert run(network, golden_input((1, 8, 8)), error)[0] == OK
+    assert error.text == ""
+
+
+def test_what_is_missing_or_unknown(network):
+    error, tensor = Error(), Tensor()
+    assert LIBRARY.bf_set_threads(network, 0, error) == BAD_ARGUMENT
+    assert LIBRARY.bf_set_instruction_set(network, b"avx3", error) == BAD_ARGUMENT
+    assert "scalar" in error.text
+    assert LIBRARY.bf_output(network, 1, tensor, error) == NOT_FOUND
+    assert "one of 1 outputs" in error.text
+    assert LIBRARY.bf_label(network, 10) is None
+    assert LIBRARY.bf_instruction_sets(len(instruction_sets())) is None
+    assert LIBRARY.bf_edge(network, 0, (c_int32 * 2)(), error) == NOT_FOUND
+    assert LIBRARY.bf_run(network, 1, None, None, error) == BAD_ARGUMENT
+    assert LIBRARY.bf_run(None, 1, None, None, error) == BAD_ARGUMENT
+    assert LIBRARY.bf_input_count(None) == 0
+    LIBRARY.bf_free(None)
+
+
+def test_a_file_that_is_none(tmp_path):
+    error = Error()
+    assert LIBRARY.bf_open(str(tmp_path / "no.bfp").encode(), error) is None
+    assert error.status == NOT_FOUND
+    assert LIBRARY.bf_open(None, error) is None
+    assert LIBRARY.bf_load(None, 64, error) is None
+    assert "null pointer" in error.text
+    for content, found in ((b"", "something else"), (b"PK\3\4" * 40, "something else")):
+        assert found in refusal(content)
+
+
+def test_memory_at_an_odd_place(frozen):
+    error, content = Error(), frozen["digits"].read_bytes()
+    memory = aligned(b"-" * 4 + content)
+    assert LIBRARY.bf_load(memory[4:].ctypes.data, len(content), error) is None
+    assert "multiple of 8" in error.text
+
+
+def test_truncated_altered_or_of_another_version(frozen):
+    content = frozen["digits"].read_bytes()
+    for length in (*range(1, 64), *range(64, len(content), 997), len(content) - 1):
+        refusal(content[:length])
+    for place in (*range(64), *range(64, len(content), 997)):
+        refusal(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    assert "version 2" in refusal(with_checksum(content[:8] + b"\2\0\0\0" + content[12:]))
+    assert "byte order" in refusal(content[:12] + content[15:11:-1] + content[16:])
+    assert "not match their checksum" in refusal(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+def test_golden_output_that_differs(frozen):
+    content = bytearray(frozen["digits"].read_bytes())
+    content[-1] ^= 1
+    memory = aligned(with_checksum(bytes(content)))
+    network = LIBRARY.bf_load(memory.ctypes.data, len(content), None)
+    assert LIBRARY.bf_verify(network, None, None) == DIFFERENT
+    LIBRARY.bf_free(network)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"output": "net.safetensors"}, "a name in .bfp"),
+        ({"output": "net.bfp", "size": (0, 8)}, "height and width"),
+        ({"output": "net.bfp", "model": "lsp-hourglass", "size": (90, 90)}, "export the model again"),
+        ({"output": "net.bfp", "threads": 0}, "1 to 1024"),
+    ],
+)
+def test_what_cannot_be_frozen(arguments, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        bitfactor.freeze(**{"model": "digits", **arguments, "output": tmp_path / arguments["output"]})
+    assert not list(tmp_path.iterdir())
