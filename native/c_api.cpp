@@ -126,8 +126,8 @@ void expect(const void* pointer, const char* name) {
 
 void expect(size_t i, size_t count, const char* what) {
     if (i >= count)
-        fail(BF_NOT_FOUND, "expected one of " + std::to_string(count) + " " + what + ", found number " +
-                               std::to_string(i));
+        fail(BF_NOT_FOUND,
+             "expected one of " + std::to_string(count) + " " + what + ", found number " + std::to_string(i));
 }
 
 template <class Make>
@@ -198,8 +198,7 @@ bf_status bf_set_instruction_set(bf_network* network, const char* name, bf_error
             if (!std::strcmp(name, (*set)->name)) return network->build(**set, network->threads);
             known += (known.empty() ? "" : ", ") + std::string((*set)->name);
         }
-        fail(BF_BAD_ARGUMENT,
-             "expected an instruction set of this machine (" + known + "), found " + name);
+        fail(BF_BAD_ARGUMENT, "expected an instruction set of this machine (" + known + "), found " + name);
     });
 }
 
@@ -235,7 +234,9 @@ bf_status bf_output(const bf_network* network, size_t i, bf_tensor* tensor, bf_e
     });
 }
 
-size_t bf_label_count(const bf_network* network) { return network ? network->description().labels.size() : 0; }
+size_t bf_label_count(const bf_network* network) {
+    return network ? network->description().labels.size() : 0;
+}
 
 const char* bf_label(const bf_network* network, size_t i) {
     return i < bf_label_count(network) ? network->description().labels[i].c_str() : nullptr;
@@ -261,8 +262,14 @@ bf_status bf_image_of(const bf_network* network, bf_image* image, bf_error* erro
         if (network->description().image.empty())
             fail(BF_NOT_FOUND, "the file does not say how an image becomes its input");
         const ImageRule& rule = network->description().image[0];
-        *image = {rule.height,      rule.width, rule.resize_height, rule.resize_width,
-                  rule.keep_aspect, static_cast<int>(rule.mean.size()), {}, {}};
+        *image = {rule.height,
+                  rule.width,
+                  rule.resize_height,
+                  rule.resize_width,
+                  rule.keep_aspect,
+                  static_cast<int>(rule.mean.size()),
+                  {},
+                  {}};
         std::copy(rule.mean.begin(), rule.mean.end(), image->mean);
         std::copy(rule.std.begin(), rule.std.end(), image->std);
     });
@@ -283,7 +290,7 @@ bf_status bf_verify(bf_network* network, float* difference, bf_error* error) {
         const float most = difference_of(*network, same);
         if (difference) *difference = most;
         if (!same)
-            fail(BF_DIFFERENT, "expected the golden outputs of the file, found a difference of " +
-                                   std::to_string(most));
+            fail(BF_DIFFERENT,
+                 "expected the golden outputs of the file, found a difference of " + std::to_string(most));
     });
 }

@@ -13,7 +13,7 @@ namespace bitfactor {
 // An image is resized, cropped in the centre, and then each channel is (x / 255 - mean) / std.
 struct ImageRule {
     int height, width, resize_height, resize_width;
-    bool keep_aspect;  // it is resized until it just covers the size, in its own proportions
+    bool keep_aspect;              // it is resized until it just covers the size, in its own proportions
     std::vector<float> mean, std;  // (channels): one is grey, three are RGB
 };
 
@@ -24,8 +24,8 @@ struct Golden {
 };
 
 struct Description {
-    std::vector<ImageRule> image;  // one, or none
-    std::vector<std::string> labels;  // of classes, or of keypoints where there are edges
+    std::vector<ImageRule> image;            // one, or none
+    std::vector<std::string> labels;         // of classes, or of keypoints where there are edges
     std::vector<int32_t> edges, flip_pairs;  // (pairs, 2), indices of labels
     std::vector<Golden> golden_inputs, golden_outputs;
 };

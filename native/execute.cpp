@@ -68,8 +68,7 @@ class Program::Loan {
 // (channels, pixels).
 class Program::Sample final : public Work {
   public:
-    Sample(const Program& program, Team& team, const float* x, float* const* outs, size_t index,
-           bool alone)
+    Sample(const Program& program, Team& team, const float* x, float* const* outs, size_t index, bool alone)
         : program_(program), team_(team), x_(x), outs_(outs), index_(index), alone_(alone) {}
 
     size_t phases() const override { return program_.steps_.size() + 2; }

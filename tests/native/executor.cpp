@@ -55,7 +55,8 @@ void build(Program& program) {
     const int64_t bits = numbers * sizeof(float), sums = bits + pixels * 8, mean = sums + bits;
     const std::vector<int64_t> input{0, pixels, channels, 0}, signs{bits, pixels, channels, 1};
     const std::vector<int64_t> out{sums, pixels, channels, 0}, means{mean, 1, channels, 0};
-    const std::vector<int64_t> map{channels, side, side}, single{channels, 1, 1}, groups{1}, in_channels{channels}, pad_value{0};
+    const std::vector<int64_t> map{channels, side, side}, single{channels, 1, 1}, groups{1},
+        in_channels{channels}, pad_value{0};
     const std::vector<int64_t> window{side, side, side, side, 3, 3, 1, 1, 1, 1, 1, 1};
     const std::vector<float> ones(channels, 1.0f), zeros(channels, 0.0f);
     std::vector<uint32_t> weight(channels * 9 * 2);
