@@ -93,7 +93,7 @@ def _binary_conv(a: Arguments) -> Row:
     outputs, *taps = a["weight"].shape
     groups, pad = a.number("groups"), a.number("pad_value")
     layer = _braces(_window(a), groups, a.number("in_channels"), outputs // groups, taps[-1], pad)
-    source, weight = at(a.number("source")), a.constant("weight")
+    source, weight = Map.of(a["source"]).start, a.constant("weight")
     return Row(
         _out_pixels(a),
         outputs,
@@ -108,7 +108,7 @@ def _conv(a: Arguments) -> Row:
     outputs, _, _, depth = a["weight"].shape
     groups = a.number("groups")
     layer = _braces(_window(a), groups, depth, outputs // groups)
-    source, weight, bias = at(a.number("source")), a.constant("weight"), a.constant("bias")
+    source, weight, bias = Map.of(a["source"]).start, a.constant("weight"), a.constant("bias")
     return Row(
         _out_pixels(a),
         outputs,
@@ -118,7 +118,7 @@ def _conv(a: Arguments) -> Row:
 
 
 def _pool(a: Arguments) -> Row:
-    kind, channels, source = a.instruction.kind, a.number("channels"), at(a.number("source"))
+    kind, channels, source = a.instruction.kind, a.number("channels"), Map.of(a["source"]).start
     counted = f", {a.number('count_include_pad')}" if kind == "avg_pool" else ""
     statement = f"{kind}(row, {source}, &at, {channels}{counted}, pixel);"
     return Row(_out_pixels(a), channels, statement, (f"static const window at = {_window(a)};",))
@@ -157,7 +157,7 @@ def _concat(a: Arguments) -> Row:
 
 def _upsample_nearest(a: Arguments) -> Row:
     (height, width), (scale_y, scale_x) = a["in_size"].tolist(), a["scale"].tolist()
-    channels, source = a.number("channels"), at(a.number("source"))
+    channels, source = a.number("channels"), Map.of(a["source"]).start
     statement = f"upsample_nearest(row, {source}, {width}, {scale_y}, {scale_x}, {channels}, pixel);"
     return Row(height * scale_y * width * scale_x, channels, statement)
 
@@ -165,7 +165,7 @@ def _upsample_nearest(a: Arguments) -> Row:
 def _gather(a: Arguments) -> Row:
     pixels, channels = a["indices"].shape
     places = a.constant("indices")
-    statement = f"gather(row, {at(a.number('source'))}, {places} + pixel * {channels}, {channels});"
+    statement = f"gather(row, {Map.of(a['source']).start}, {places} + pixel * {channels}, {channels});"
     return Row(pixels, channels, statement)
 
 
