@@ -13,6 +13,10 @@
 //                    false they overflow after count_steps steps: flush(sum, count) moves them to a sum
 //   Int              lanes 32-bit integers: zero_int, finish(sum, count) completes a sum,
 //                    minus_twice(base, sum) = base - 2 * sum as real numbers
+//   Level            how a level of an 8-bit integer layer is stored: less `level_zero`, and two or four in a
+//                    word. store_levels(to, x, n): the first n of x, rounded
+//   LevelSum         sums of their products, `level_vectors` registers of output channels of a tile:
+//                    level_sum(base), add_products(sum, levels, weights) of Bits, real_of(sum)
 //
 // Everything is in an unnamed namespace: were an inline function shared between files that are compiled for
 // different instruction sets, the linker might keep the one that this machine cannot run.
@@ -24,6 +28,7 @@
 #include "epilogue.h"
 #include "exponential.h"
 #include "pool.h"
+#include "quantised_conv.h"
 #include "signs.h"
 
 namespace bitfactor {
@@ -31,9 +36,9 @@ namespace {
 
 constexpr KernelSet kernel_set(const char* name, bool (*supported)(), const TileKernels* tiles = nullptr,
                                const LookupKernels* lookups = nullptr) {
-    return {name,     supported,    Simd::lanes,     Simd::tile, conv,       binary_conv,
-            max_pool, avg_pool,     global_avg_pool, softmax,    all_finite, transpose,
-            epilogue, sign_kernels, tiles,           lookups};
+    return {name,     supported,    Simd::lanes,       Simd::tile, conv,       binary_conv,
+            max_pool, avg_pool,     global_avg_pool,   softmax,    all_finite, transpose,
+            epilogue, sign_kernels, quantised_kernels, tiles,      lookups};
 }
 
 }  // namespace

@@ -145,6 +145,38 @@ struct LookupKernels {
     void (*conv)(const LookupConv&, const uint8_t* map, int first, int count, float* rows);
 };
 
+// A map of real numbers as levels from 0 to 255, (lines, pitch, channels), padding and all: the corner of the
+// window of the result's pixel (y, x) is position (y * stride_h, x * stride_w). A level is rint((x + shift) *
+// inverse), cut; where `skip` is not 1, only the pixels that a 1x1 kernel reads are there.
+struct QuantisedMap {
+    Window window;  // over the map
+    int in_h, in_w, skip_h, skip_w;
+    int channels, lines, pitch;
+    int period;                    // of the constants, whole registers
+    const float *shift, *inverse;  // (period)
+
+    size_t levels() const { return static_cast<size_t>(lines) * pitch * channels; }
+};
+
+// A convolution of levels by integers of 8 bits: y = fma(sum, scale, bias).
+struct QuantisedConv {
+    QuantisedMap map;
+    int groups, in_channels, out_channels;  // channels of one group
+    int runs, run_words;                    // what lies side by side of a window, in words of 32 bits
+    const ptrdiff_t* offsets;               // (runs): levels from the corner
+    const uint32_t* weight;                 // (groups, vectors, runs * run_words, lanes)
+    const int32_t* base;                    // (groups, vectors, lanes): what a sum begins at
+    const float *scale, *bias;              // (groups, vectors, lanes)
+};
+
+struct QuantisedKernels {
+    int level_bytes;
+    int zero;  // what a level that is stored as 0 is
+    // Lines first ... first + count of the map.
+    void (*quantise)(const QuantisedMap&, const float* map, int first, int count, void* levels);
+    void (*conv)(const QuantisedConv&, const void* levels, int first, int count, float* rows);
+};
+
 // A map of a framework that trains, one sample: `groups` times `channels`, in float or bfloat16, (pixels,
 // channels) or (channels, pixels). Its signs are (pixels, groups, words), each group at a 64-bit word.
 struct SignMap {
@@ -193,6 +225,7 @@ struct KernelSet {
     void (*epilogue)(const Stage* stages, size_t stage_count, const float* rows, int first, int count,
                      int channels, char* arena);
     SignKernels signs;
+    QuantisedKernels quantised;
     const TileKernels* tiles;      // nullptr where the set has none
     const LookupKernels* lookups;  // likewise
 };

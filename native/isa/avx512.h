@@ -1,4 +1,4 @@
-// The registers of AVX-512 F, BW, VL and DQ: what avx512.cpp, avx512bw.cpp and amx.cpp share.
+// The registers of AVX-512 F, BW, VL and DQ: what avx512.cpp, avx512vnni.cpp, avx512bw.cpp and amx.cpp share.
 //
 // Where VPOPCNTDQ is, vpopcntd counts the bits of each 32-bit lane, that is of one output channel: three
 // instructions (vpxord with the broadcast word, vpopcntd, vpaddd) for 512 products. Of the 32 registers a
@@ -76,6 +76,36 @@ struct Simd {
         sum = _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
     }
 #endif
+
+    static constexpr int level_zero = 0, level_vectors = conv_vectors;
+    using LevelSum = __m512i;
+    static LevelSum level_sum(const int32_t* base) { return _mm512_loadu_si512(base); }
+    static Float real_of(LevelSum sum) { return _mm512_cvtepi32_ps(sum); }
+#if defined(__AVX512VNNI__)
+    using Level = uint8_t;
+    static void store_levels(Level* to, Float x, int n) {
+        const __m128i levels = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x));
+        if (n >= lanes) return _mm_storeu_si128(reinterpret_cast<__m128i*>(to), levels);
+        _mm_mask_storeu_epi8(to, first(n), levels);
+    }
+    static LevelSum add_products(LevelSum sum, Bits levels, Bits weights) {
+        // The intrinsic is the same, but GCC would keep each sum in memory besides.
+        asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(levels), "v"(weights));
+        return sum;
+    }
+#else
+    // vpmaddubsw, which multiplies bytes, would cut their sums to 16 bits.
+    using Level = int16_t;
+    static void store_levels(Level* to, Float x, int n) {
+        const __m256i levels = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(x));
+        if (n >= lanes) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), levels);
+        _mm256_mask_storeu_epi16(to, first(n), levels);
+    }
+    static LevelSum add_products(LevelSum sum, Bits levels, Bits weights) {
+        return _mm512_add_epi32(sum, _mm512_madd_epi16(levels, weights));
+    }
+#endif
+
     static Float minus_twice(const int32_t* base, Int sum) {
         return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(base), _mm512_slli_epi32(sum, 1)));
     }
@@ -86,7 +116,9 @@ inline bool avx512bw_supported() {
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
-inline bool avx512_supported() { return avx512bw_supported() && __builtin_cpu_supports("avx512vpopcntdq"); }
+inline bool avx512vnni_supported() { return avx512bw_supported() && __builtin_cpu_supports("avx512vnni"); }
+
+inline bool avx512_supported() { return avx512vnni_supported() && __builtin_cpu_supports("avx512vpopcntdq"); }
 
 }  // namespace
 }  // namespace bitfactor

@@ -48,6 +48,22 @@ struct Simd {
     static Count no_count() { return 0; }
     static Count add_differing(Count count, Bits a, Bits b) { return count + __builtin_popcount(a ^ b); }
     static void finish(Int& sum, Count count) { sum = count; }
+
+    using Level = uint8_t;
+    using LevelSum = int32_t;
+    static constexpr int level_zero = 0, level_vectors = conv_vectors;
+    static void store_levels(Level* to, Float x, int n) {
+        if (n > 0) *to = static_cast<Level>(std::nearbyint(x));
+    }
+    static LevelSum level_sum(const int32_t* base) { return *base; }
+    static LevelSum add_products(LevelSum sum, Bits levels, Bits weights) {
+        for (int i = 0; i < 32; i += 8) {
+            sum += static_cast<int32_t>(levels >> i & 255) * static_cast<int8_t>(weights >> i & 255);
+        }
+        return sum;
+    }
+    static Float real_of(LevelSum sum) { return static_cast<float>(sum); }
+
     static Float minus_twice(const int32_t* base, Int sum) { return static_cast<float>(*base - 2 * sum); }
 };
 

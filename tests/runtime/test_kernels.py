@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from bitfactor.format import Graph, Node, Value, pack_signs
 from bitfactor.format.graph import run
+from bitfactor.format.operations.quantised import MOST_TERMS
 from bitfactor.runtime import instruction_sets
 from bitfactor.runtime.program import program_of
 from bitfactor.runtime.session import runner
@@ -218,6 +219,48 @@ def test_memory_of_tiles_is_used_again(isa):
     x = floats(rng, 1, 64, 30, 5)
     (found,), (expected,) = runner(graph, isa, precision="high")(x), run(graph, x)
     np.testing.assert_allclose(found, expected, atol=1e-2)
+
+
+def quantised(op: str, attributes: dict, weight: np.ndarray, rng: np.random.Generator, ranges: int) -> Node:
+    """A layer by int8, whose input has so many ranges."""
+    tensors = {
+        "weight": weight.astype(np.int8),
+        "scale": floats(rng, len(weight)) / np.float32(1000),
+        "bias": floats(rng, len(weight)),
+        "lowest": -abs(floats(rng, ranges)) * np.float32(2),
+        "inverse": np.float32(60) + floats(rng, ranges),
+    }
+    return Node("y", op, ("x",), attributes, tensors)
+
+
+@every_set
+@given(layer=convolutions(), by_channel=st.booleans(), seed=seeds)
+@drawn
+def test_quantised_conv2d(isa, layer, by_channel, seed):
+    attributes, kernel, shape, outputs = layer
+    rng = np.random.default_rng(seed)
+    weight = rng.integers(-128, 128, (outputs, *kernel, shape[1] // attributes["groups"]))
+    ranges = shape[1] if by_channel else 1
+    check([quantised("quantised_conv2d", attributes, weight, rng, ranges)], floats(rng, *shape), isa)
+
+
+@every_set
+@given(n=st.integers(1, 3), features=st.integers(1, 300), outputs=st.integers(1, 150), seed=seeds)
+@drawn
+def test_quantised_linear(isa, n, features, outputs, seed):
+    rng = np.random.default_rng(seed)
+    weight = rng.integers(-128, 128, (outputs, features))
+    check([quantised("quantised_linear", {}, weight, rng, 1)], floats(rng, n, features), isa)
+
+
+@every_set
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_sums_of_8_bit_integers(isa, sign):
+    """As many products as may be added, each the largest: 16 bits hold not even two."""
+    weight = np.full((3, MOST_TERMS), 127 if sign > 0 else -128)
+    node = quantised("quantised_linear", {}, weight, np.random.default_rng(0), 1)
+    node.tensors["scale"][:] = 1
+    check([node], np.full((1, MOST_TERMS), 1e9, np.float32), isa)
 
 
 @every_set

@@ -144,7 +144,7 @@ class _Planner:
         node = step.node
         return (
             node is not None
-            and node.op == "conv2d"
+            and node.op in ("conv2d", "quantised_conv2d")
             and node.tensors["weight"].shape[1:3] == (1, 1)
             and not any(node.attributes["padding"])
         )
@@ -189,7 +189,7 @@ class _Planner:
 
 
 def _is_convolution(step: Step) -> bool:
-    return step.node is not None and step.node.op in ("conv2d", "binary_conv2d")
+    return step.node is not None and step.node.op in ("conv2d", "quantised_conv2d", "binary_conv2d")
 
 
 def _adds(step: Step, value: str) -> bool:

@@ -13,6 +13,7 @@ from bitfactor.checks import checked, shown
 from bitfactor.errors import InputError, near_matches
 from bitfactor.format.file import ModelFile, golden_input, load
 from bitfactor.format.graph import Graph, run
+from bitfactor.format.low_precision import low_precision
 from bitfactor.runtime import _native
 from bitfactor.runtime.cores import default_threads
 from bitfactor.runtime.prediction import (
@@ -31,7 +32,7 @@ MOST_THREADS = 1024
 REFERENCE = "reference"
 _Outputs = tuple[NDArray[Any], ...]
 Runner = Callable[[NDArray[np.float32]], _Outputs]
-Precision = Literal["highest", "high", "medium"]
+Precision = Literal["highest", "high", "medium", "low"]
 
 
 def instruction_sets() -> list[str]:
@@ -51,7 +52,9 @@ class Session:
     `precision` is that of real-valued convolutions and linear layers, as of
     torch.set_float32_matmul_precision: "highest" is float32; with "high" a number may be the sum of two
     bfloat16, where that is faster (amx), and with "medium" a single one. Sums then are within 2^-16, or
-    2^-7, of the sum of the products' magnitudes, and some of the signs behind them are others.
+    2^-7, of the sum of the products' magnitudes, and some of the signs behind them are others. "low" is 8-bit
+    integers, for files that were exported with calibration samples; it gives the same bits on every instruction
+    set, "reference" included.
 
     Attributes
     ----------
@@ -65,7 +68,7 @@ class Session:
     ------
     InputError
         If the file is no model file, `isa` is not known or this machine lacks it, `threads` is below 1, or
-        `precision` is not known.
+        `precision` is not known, or "low" for a file without ranges.
 
     Example
     -------
@@ -239,6 +242,8 @@ def chosen_isa(isa: str | None = None) -> str:
 
 def runner(graph: Graph, isa: str, threads: int = 1, precision: Precision = "highest") -> Runner:
     """Return a function from x (N, *shape of the input) to the outputs of `graph`, one array each."""
+    if precision == "low":
+        graph = low_precision(graph)
     if isa == REFERENCE:
         return lambda x: run(graph, _finite(x))
     return NativeRunner(graph, isa, threads, precision)
@@ -280,7 +285,7 @@ class NativeRunner:
         return [np.empty((samples, math.prod(value.shape)), np.float32) for value in self._values]
 
 
-_PARTS: dict[Precision, int] = {"highest": 0, "high": 2, "medium": 1}  # of a number, in bfloat16
+_PARTS: dict[Precision, int] = {"highest": 0, "high": 2, "medium": 1, "low": 0}  # of a number, in bfloat16
 _WARM_UP = 3
 _LOOKS = 10  # the first input may be zeros that warm up
 _DTYPES = {"float32": np.float32, "int32": np.int32, "bit": np.int8}

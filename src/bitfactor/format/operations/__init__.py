@@ -1,6 +1,6 @@
 """The vocabulary of the model file: an entry says all there is to know of an operation."""
 
-from bitfactor.format.operations import convolution, move, pointwise, pool
+from bitfactor.format.operations import convolution, move, pointwise, pool, quantised
 from bitfactor.format.operations.operation import Node, Operation
 
 OPERATIONS: dict[str, Operation] = {
@@ -8,6 +8,8 @@ OPERATIONS: dict[str, Operation] = {
     "binary_conv2d": convolution.BINARY_CONV2D,
     "linear": convolution.LINEAR,
     "binary_linear": convolution.BINARY_LINEAR,
+    "quantised_conv2d": quantised.QUANTISED_CONV2D,
+    "quantised_linear": quantised.QUANTISED_LINEAR,
     "threshold": pointwise.THRESHOLD,
     "scale": pointwise.SCALE,
     "affine": pointwise.AFFINE,

@@ -32,10 +32,10 @@ from bitfactor.format.operations.operation import (
 )
 from bitfactor.format.program import Instruction, Window
 
-_SLIDING = ("stride", "padding", "dilation", "groups")
+SLIDING = ("stride", "padding", "dilation", "groups")
 _REAL: dict[str, DTypes] = {"weight": (np.float32, np.float16, np.int8), "bias": FLOATS}
 _SIGNS: dict[str, DTypes] = {"weight": (np.uint64,)}
-_ONE_PIXEL = Window((1, 1), (1, 1), (1, 1), (1, 1), (0, 0), (1, 1))
+ONE_PIXEL = Window((1, 1), (1, 1), (1, 1), (1, 1), (0, 0), (1, 1))
 _ONNX_FLOAT = 1  # onnx.TensorProto.FLOAT
 
 
@@ -50,13 +50,13 @@ def real_weight(node: Node) -> Float:
     return weight
 
 
-def _macs(node: Node, x: Shape, y: Shape) -> int:
+def convolved_macs(node: Node, x: Shape, y: Shape) -> int:
     """Outputs times the taps of each; a tap on the padding counts as any other."""
     taps = prod(node.tensors["weight"].shape[1:-1])
     return prod(y) * taps * (x[0] // int(node.attributes.get("groups", 1)))
 
 
-def _convolved(node: Node, x: Shape, depth: int) -> Shape:
+def convolved(node: Node, x: Shape, depth: int) -> Shape:
     """Return the shape of a convolution whose weight is (O, kh, kw, depth)."""
     weight = node.tensors["weight"].shape
     if len(weight) != 4 or weight[3] != depth or weight[0] % node.attributes["groups"]:
@@ -65,14 +65,15 @@ def _convolved(node: Node, x: Shape, depth: int) -> Shape:
     return (weight[0], *window_size(node, x, (weight[1], weight[2]), integers(node, "dilation", 2, 1)))
 
 
-def _channels_of_group(node: Node, x: Shape) -> int:
+def channels_of_group(node: Node, x: Shape) -> int:
+    """Return the channels of the input that one group reads."""
     groups = node.attributes["groups"]
     if not isinstance(groups, int) or groups < 1 or x[0] % groups:
         raise bad(node, f"groups that divide {x[0]} channels", repr(groups))
     return x[0] // groups
 
 
-def _taps(x: Array, node: Node, weight: Array) -> Iterator[tuple[Array, Array]]:
+def taps_of(x: Array, node: Node, weight: Array) -> Iterator[tuple[Array, Array]]:
     """Yield x (N, G, C/G, H', W') and weight (G, O/G, C/G) of each tap, for x padded and G groups."""
     groups: Any = node.attributes["groups"]
     outputs, height, width, depth = weight.shape
@@ -82,12 +83,13 @@ def _taps(x: Array, node: Node, weight: Array) -> Iterator[tuple[Array, Array]]:
         yield window.reshape(len(x), groups, depth, *window.shape[2:]), tap
 
 
-def _channels_second(weight: Array) -> Array:
+def channels_second(weight: Array) -> Array:
     """(O, kh, kw, C) -> (O, C, kh, kw)."""
     return weight.transpose(0, 3, 1, 2)
 
 
-def _onnx_convolution(node: Node) -> dict[str, Any]:
+def onnx_convolution(node: Node) -> dict[str, Any]:
+    """Return the window of a convolution as ONNX has it."""
     window = onnx_window(node, node.tensors["weight"].shape[1:3])
     return window | {"dilations": node.attributes["dilation"], "group": node.attributes["groups"]}
 
@@ -112,15 +114,23 @@ def _words(weight: NDArray[np.uint64], channels: int) -> NDArray[np.uint32]:
     return np.ascontiguousarray(weight).view(np.uint32)[..., : -(-channels // 32)]
 
 
+def _expect_range(node: Node, x: Shape) -> None:
+    """Raise InputError unless a range, if there is one, is of the whole input or of each channel."""
+    if "range" in node.tensors:
+        by_channel = [] if node.attributes.get("groups", 1) > 1 else [(2, x[0])]
+        expect_tensor(node, "range", (2,), *by_channel)
+
+
 def _infer_conv2d(node: Node, x: Shape) -> Shape:
-    shape = _convolved(node, x, _channels_of_group(node, x))
+    shape = convolved(node, x, channels_of_group(node, x))
     expect_tensor(node, "bias", shape[:1])
+    _expect_range(node, x)
     return shape
 
 
 def _conv2d(node: Node, x: Float) -> Float:
     total: Array = node.tensors["bias"][:, None, None]
-    for window, weight in _taps(pad(x, node, 0), node, real_weight(node)):
+    for window, weight in taps_of(pad(x, node, 0), node, real_weight(node)):
         n, groups, depth, *size = window.shape
         total = np.broadcast_to(total, (n, len(node.tensors["bias"]), *size)).reshape(n, groups, -1, *size)
         for c in range(depth):
@@ -130,8 +140,8 @@ def _conv2d(node: Node, x: Float) -> Float:
 
 
 def _onnx_conv2d(b: Onnx, node: Node, x: str) -> None:
-    weight = _onnx_weight(b, node, _channels_second(node.tensors["weight"]))
-    b.emit("Conv", [x, weight, _onnx_bias(b, node)], node.name, _onnx_convolution(node))
+    weight = _onnx_weight(b, node, channels_second(node.tensors["weight"]))
+    b.emit("Conv", [x, weight, _onnx_bias(b, node)], node.name, onnx_convolution(node))
 
 
 def _conv2d_rows(node: Node, place: Place) -> Instruction:
@@ -150,12 +160,12 @@ CONV2D = Operation(
     inputs=(FLOAT,),
     dtype="float32",
     tensors=_REAL,
-    attributes=_SLIDING,
+    attributes=SLIDING,
     infer=_infer_conv2d,
     reference=_conv2d,
     onnx=_onnx_conv2d,
     rows=_conv2d_rows,
-    macs=_macs,
+    macs=convolved_macs,
 )
 
 
@@ -168,8 +178,8 @@ def _expect_empty_tail(node: Node, channels: int) -> None:
 def _infer_binary_conv2d(node: Node, x: Shape) -> Shape:
     if node.attributes["pad_value"] not in (-1, 0, 1):
         raise bad(node, "pad_value -1, 0 or 1", repr(node.attributes["pad_value"]))
-    channels = _channels_of_group(node, x)
-    shape = _convolved(node, x, words_for(channels))
+    channels = channels_of_group(node, x)
+    shape = convolved(node, x, words_for(channels))
     _expect_empty_tail(node, channels)
     return shape
 
@@ -177,7 +187,7 @@ def _infer_binary_conv2d(node: Node, x: Shape) -> Shape:
 def _binary_conv2d(node: Node, x: NDArray[np.int8]) -> NDArray[np.int32]:
     weights = unpack_signs(node.tensors["weight"], x.shape[1] // node.attributes["groups"])
     total: Any = 0
-    for window, weight in _taps(pad(x, node, node.attributes["pad_value"]), node, weights):
+    for window, weight in taps_of(pad(x, node, node.attributes["pad_value"]), node, weights):
         n, groups, depth, *size = window.shape
         # Sums of fewer than 2^24 signs are exact in float32, whose product is the fast one.
         signs = window.reshape(n, groups, depth, -1).astype(np.float32)
@@ -187,8 +197,8 @@ def _binary_conv2d(node: Node, x: NDArray[np.int8]) -> NDArray[np.int32]:
 
 def _onnx_binary_conv2d(b: Onnx, node: Node, x: str) -> None:
     depth = b.shape(x)[0] // node.attributes["groups"]
-    signs = _channels_second(unpack_signs(node.tensors["weight"], depth))
-    attributes = _onnx_convolution(node)
+    signs = channels_second(unpack_signs(node.tensors["weight"], depth))
+    attributes = onnx_convolution(node)
     if node.attributes["pad_value"]:
         top, left, bottom, right = attributes["pads"]
         pads = b.constant(np.array([0, 0, top, left, 0, 0, bottom, right]), f"{node.name}:pads")
@@ -214,21 +224,28 @@ BINARY_CONV2D = Operation(
     inputs=(BIT,),
     dtype="int32",
     tensors=_SIGNS,
-    attributes=(*_SLIDING, "pad_value"),
+    attributes=(*SLIDING, "pad_value"),
     infer=_infer_binary_conv2d,
     reference=_binary_conv2d,
     onnx=_onnx_binary_conv2d,
     rows=_binary_conv2d_rows,
-    macs=_macs,
+    macs=convolved_macs,
 )
 
 
-def _infer_linear(node: Node, x: Shape) -> Shape:
+def linear_shape(node: Node, x: Shape) -> Shape:
+    """Return the shape of a linear layer whose weight is (O, F)."""
     weight = node.tensors["weight"].shape
     if len(x) != 1 or len(weight) != 2 or weight[1] != x[0]:
         raise bad(node, "an input shaped (F,) and a weight shaped (O, F)", f"{x} and {weight}")
-    expect_tensor(node, "bias", weight[:1])
     return weight[:1]
+
+
+def _infer_linear(node: Node, x: Shape) -> Shape:
+    shape = linear_shape(node, x)
+    expect_tensor(node, "bias", shape)
+    _expect_range(node, x)
+    return shape
 
 
 def _linear(node: Node, x: Float) -> Float:
@@ -248,7 +265,7 @@ def _linear_rows(node: Node, place: Place) -> Instruction:
     """A convolution over a map of one pixel."""
     weight = real_weight(node).reshape(*place.shape, 1, 1, -1)
     source, bias = place.sources[0], node.tensors["bias"]
-    return Instruction.of("conv", source=source, window=_ONE_PIXEL, groups=1, weight=weight, bias=bias)
+    return Instruction.of("conv", source=source, window=ONE_PIXEL, groups=1, weight=weight, bias=bias)
 
 
 LINEAR = Operation(
@@ -259,7 +276,7 @@ LINEAR = Operation(
     reference=_linear,
     onnx=_onnx_linear,
     rows=_linear_rows,
-    macs=_macs,
+    macs=convolved_macs,
 )
 
 
@@ -286,7 +303,7 @@ def _binary_linear_rows(node: Node, place: Place) -> Instruction:
     return Instruction.of(
         "binary_conv",
         source=place.sources[0],
-        window=_ONE_PIXEL,
+        window=ONE_PIXEL,
         groups=1,
         in_channels=features,
         weight=_words(node.tensors["weight"], features).reshape(*place.shape, 1, 1, -1),
@@ -302,5 +319,5 @@ BINARY_LINEAR = Operation(
     reference=_binary_linear,
     onnx=_onnx_binary_linear,
     rows=_binary_linear_rows,
-    macs=_macs,
+    macs=convolved_macs,
 )

@@ -107,8 +107,9 @@ class Operation:
     """All that there is to know of an operation, but for its kernels and how torch's become it.
 
     `inputs` is a tuple of the dtypes that each input may have; with `variadic`, the last may come any number
-    of times. `tensors` (with the types that each may have) and `attributes` name what a node must carry; a
-    weight of int8 comes with its `step`.
+    of times. `tensors` (with the types that each may have) and `attributes` name what a node must carry; where
+    the weight may be float32, one of int8 comes with its `step`, and there may be the `range` of the input, see
+    `bitfactor.format.low_precision`.
 
     - `infer(node, *shapes)` returns the shape of the result, of `dtype`, and raises `InputError` where things
       do not fit.
@@ -135,9 +136,13 @@ class Operation:
 
     def tensors_of(self, node: Node) -> dict[str, DTypes]:
         """Return the tensors that `node` must carry, with their types."""
-        weight = node.tensors.get("weight")
-        quantised = weight is not None and weight.dtype == np.int8
-        return {**self.tensors, "step": (np.float32,)} if quantised else {**self.tensors}
+        tensors = {**self.tensors}
+        if np.float32 in tensors.get("weight", ()):
+            if "weight" in node.tensors and node.tensors["weight"].dtype == np.int8:
+                tensors["step"] = FLOATS
+            if "range" in node.tensors:
+                tensors["range"] = FLOATS
+        return tensors
 
 
 def bad(node: Node, expected: str, found: str) -> InputError:

@@ -1,0 +1,28 @@
+// NEON with products of bytes (sdot): ARM since 2018 (Cortex-A76, Graviton2, Apple's M1).
+
+#if defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+#include "neon.h"
+
+namespace bitfactor {
+namespace {
+
+bool supported() {
+#if defined(__linux__)
+    constexpr unsigned long dot_products = 1ul << 20;  // HWCAP_ASIMDDP
+    return getauxval(AT_HWCAP) & dot_products;
+#elif defined(__APPLE__)
+    return true;
+#else
+    return false;
+#endif
+}
+
+}  // namespace
+
+extern const KernelSet neondot;
+const KernelSet neondot = kernel_set("neondot", supported);
+
+}  // namespace bitfactor

@@ -1,0 +1,90 @@
+"""Real-valued layers in 8-bit integers, by the ranges of their inputs that a file holds.
+
+A layer's `range` is the lowest and the highest input, (2,), or those of each channel, (2, C). An input becomes
+one of 256 levels, x = lowest + level * step with step = (highest - lowest) / 255. The weight times that step is
+rounded to int8 with a scale per output channel, its largest magnitude becoming 127. What `lowest` adds to an
+output is the same everywhere but for padded taps, and goes into the bias; where 0 is a level, padding is exact,
+and where levels are those of an 8-bit image, the input is.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.errors import InputError
+from bitfactor.format.graph import Graph
+from bitfactor.format.operations import Node
+from bitfactor.format.operations.convolution import real_weight
+from bitfactor.format.operations.operation import spread
+from bitfactor.format.operations.quantised import LARGEST, LEVELS
+
+QUANTISED = {"conv2d": "quantised_conv2d", "linear": "quantised_linear"}
+
+
+def low_precision(graph: Graph) -> Graph:
+    """Return `graph` with its real-valued convolutions and linear layers in 8-bit integers.
+
+    Raises
+    ------
+    InputError
+        If one of them has no range, its range is empty or not finite, or its sums might not fit 32 bits.
+
+    Example
+    -------
+    >>> {node.op for node in low_precision(load("net.safetensors").graph).nodes}
+    {'quantised_conv2d', 'threshold', 'binary_conv2d', ...}
+    """
+    return replace(
+        graph, nodes=tuple(_quantised(node) if node.op in QUANTISED else node for node in graph.nodes)
+    )
+
+
+def _quantised(node: Node) -> Node:
+    lowest, step = _levels(node)
+    weight = real_weight(node) * step  # the last axis is that of the channels
+    scale = np.abs(weight).reshape(len(weight), -1).max(1) / np.float32(LARGEST)
+    scale = np.where(scale >= np.finfo(np.float32).tiny, scale, np.float32(1))
+    levels = np.rint(weight / spread(scale, weight.ndim)).astype(np.int8)
+    tensors = {
+        "weight": levels,
+        "scale": scale,
+        "bias": _bias(node, levels, scale, lowest.astype(np.float64) / step),
+        "lowest": lowest,
+        "inverse": np.float32(1) / step,
+    }
+    return Node(node.name, QUANTISED[node.op], node.inputs, node.attributes, tensors)
+
+
+def _levels(node: Node) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the lowest level and the distance of levels, (1,) or (C,)."""
+    if "range" not in node.tensors:
+        raise _bad(node, "none")
+    lowest, highest = node.tensors["range"].reshape(2, -1)
+    step = (highest - lowest) / np.float32(LEVELS)
+    usable = np.isfinite(lowest) & np.isfinite(highest) & (step >= np.finfo(np.float32).tiny)
+    if not usable.all():
+        i = int(np.argmin(usable))
+        raise _bad(node, f"{lowest[i]} to {highest[i]}")
+    return lowest, step
+
+
+def _bias(
+    node: Node, levels: NDArray[np.int8], scale: NDArray[np.float32], offset: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Return the bias with what the lowest level, `offset` in steps, adds; summed in the channels' order."""
+    by_channel = levels.astype(np.int64).reshape(len(levels), -1, levels.shape[-1]).sum(1)
+    sums = by_channel if len(offset) > 1 else by_channel.sum(1, keepdims=True)
+    shift = np.zeros(len(levels))
+    for channel, lowest in enumerate(offset):
+        shift += sums[:, channel] * lowest
+    return (node.tensors["bias"] + shift * scale).astype(np.float32)
+
+
+def _bad(node: Node, found: str) -> InputError:
+    return InputError(
+        f"node {node.name!r} ({node.op})",
+        expected="a finite range of its input, for precision 'low'",
+        found=found,
+        fix="export the model with calibration=samples",
+    )

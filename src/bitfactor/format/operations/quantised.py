@@ -1,0 +1,180 @@
+"""Convolutions and linear layers of real numbers in 8-bit integers; `bitfactor.format.low_precision` makes them.
+
+A number of the input becomes one of 256 levels, rint((x - lowest) * inverse), cut to 0 ... 255; `lowest` and
+`inverse`, levels per unit, are of the whole input or of each of its channels. The sum of levels times int8
+weights is an exact integer, and y = fma(sum, scale, bias). A tap outside the map has the level of 0.
+"""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.format.operations.arithmetic import cut, fma
+from bitfactor.format.operations.convolution import (
+    ONE_PIXEL,
+    SLIDING,
+    channels_of_group,
+    channels_second,
+    convolved,
+    convolved_macs,
+    linear_shape,
+    onnx_convolution,
+    taps_of,
+)
+from bitfactor.format.operations.operation import (
+    FLOAT,
+    FLOATS,
+    DTypes,
+    Float,
+    Node,
+    Onnx,
+    Operation,
+    Place,
+    Shape,
+    bad,
+    expect_tensor,
+    pad,
+    spread,
+)
+from bitfactor.format.program import Instruction, Window
+
+LEVELS, LARGEST = 255, 127  # the highest level; the largest magnitude of a weight
+MOST_TERMS = (2**31 - 1) // (LEVELS * (LARGEST + 1))  # of a sum in 32 bits
+_TENSORS: dict[str, DTypes] = {
+    "weight": (np.int8,),
+    "scale": FLOATS,
+    "bias": FLOATS,
+    "lowest": FLOATS,
+    "inverse": FLOATS,
+}
+
+
+def expect_terms(node: Node) -> None:
+    """Raise InputError where sums of an output might not fit 32 bits."""
+    terms = prod(node.tensors["weight"].shape[1:])
+    if terms > MOST_TERMS:
+        raise bad(node, f"at most {MOST_TERMS} products of an output in 8-bit integers", str(terms))
+
+
+def _expect(node: Node, channels: int, outputs: int) -> None:
+    expect_tensor(node, "scale", (outputs,))
+    expect_tensor(node, "bias", (outputs,))
+    expect_tensor(node, "lowest", (1,), (channels,))
+    expect_tensor(node, "inverse", node.tensors["lowest"].shape)
+    expect_terms(node)
+
+
+def _levels(x: Float, node: Node) -> Float:
+    lowest, inverse = (spread(node.tensors[role], x.ndim - 1) for role in ("lowest", "inverse"))
+    return np.rint(cut((x - lowest) * inverse, 0, LEVELS))
+
+
+def _finished(node: Node, sums: NDArray[np.float64]) -> Float:
+    scale, bias = (spread(node.tensors[role], sums.ndim - 1) for role in ("scale", "bias"))
+    return fma(sums.astype(np.float32), scale, bias)
+
+
+def _onnx_levels(b: Onnx, node: Node, x: str) -> str:
+    dimensions = len(b.shape(x))
+    lowest, inverse = (
+        b.constant(spread(node.tensors[role], dimensions), f"{node.name}:{role}")
+        for role in ("lowest", "inverse")
+    )
+    scaled = b.emit("Mul", [b.emit("Sub", [x, lowest]), inverse])
+    return b.emit("Round", [b.emit("Clip", [scaled, b.number(0), b.number(LEVELS)])])
+
+
+def _onnx_finished(b: Onnx, node: Node, sums: str, dimensions: int) -> None:
+    scale, bias = (
+        b.constant(spread(node.tensors[role], dimensions), f"{node.name}:{role}") for role in ("scale", "bias")
+    )
+    b.emit("Add", [b.emit("Mul", [sums, scale]), bias], node.name)
+
+
+def _instruction(node: Node, place: Place, window: Window, groups: int, weight: NDArray[Any]) -> Instruction:
+    tensors = {role: node.tensors[role] for role in ("scale", "bias", "lowest", "inverse")}
+    weight = weight.astype(np.int32)
+    source = place.sources[0].offset
+    return Instruction.of("quantised_conv", source=source, window=window, groups=groups, weight=weight, **tensors)
+
+
+def _infer_conv2d(node: Node, x: Shape) -> Shape:
+    shape = convolved(node, x, channels_of_group(node, x))
+    _expect(node, x[0], shape[0])
+    return shape
+
+
+def _conv2d(node: Node, x: Float) -> Float:
+    levels = _levels(pad(x, node, 0), node).astype(np.float64)
+    total: Any = 0
+    for window, weight in taps_of(levels, node, node.tensors["weight"]):
+        n, groups, depth, *size = window.shape
+        # Sums below 2^31 are exact in float64, whose product is the fast one.
+        sums = weight.astype(np.float64) @ window.reshape(n, groups, depth, -1)
+        total = total + sums.reshape(n, -1, *size)
+    return _finished(node, np.asarray(total))
+
+
+def _onnx_conv2d(b: Onnx, node: Node, x: str) -> None:
+    window = onnx_convolution(node)
+    top, left, bottom, right = window["pads"]
+    pads = b.constant(np.array([0, 0, top, left, 0, 0, bottom, right]), f"{node.name}:pads")
+    padded = b.emit("Pad", [x, pads, b.number(0)])
+    weight = b.constant(channels_second(node.tensors["weight"]).astype(np.float32), f"{node.name}:weight")
+    sums = b.emit("Conv", [_onnx_levels(b, node, padded), weight], attributes={**window, "pads": [0] * 4})
+    _onnx_finished(b, node, sums, 3)
+
+
+def _conv2d_rows(node: Node, place: Place) -> Instruction:
+    weight = node.tensors["weight"]
+    window = place.window(node, weight.shape[1:3])
+    return _instruction(node, place, window, node.attributes["groups"], weight)
+
+
+QUANTISED_CONV2D = Operation(
+    inputs=(FLOAT,),
+    dtype="float32",
+    tensors=_TENSORS,
+    attributes=SLIDING,
+    infer=_infer_conv2d,
+    reference=_conv2d,
+    onnx=_onnx_conv2d,
+    rows=_conv2d_rows,
+    macs=convolved_macs,
+)
+
+
+def _infer_linear(node: Node, x: Shape) -> Shape:
+    shape = linear_shape(node, x)
+    _expect(node, x[0], shape[0])
+    return shape
+
+
+def _linear(node: Node, x: Float) -> Float:
+    sums = _levels(x, node).astype(np.float64) @ node.tensors["weight"].T.astype(np.float64)
+    return _finished(node, sums)
+
+
+def _onnx_linear(b: Onnx, node: Node, x: str) -> None:
+    weight = b.constant(node.tensors["weight"].T.astype(np.float32), f"{node.name}:weight")
+    _onnx_finished(b, node, b.emit("MatMul", [_onnx_levels(b, node, x), weight]), 1)
+
+
+def _linear_rows(node: Node, place: Place) -> Instruction:
+    """A convolution over a map of one pixel."""
+    weight = node.tensors["weight"].reshape(*place.shape, 1, 1, -1)
+    return _instruction(node, place, ONE_PIXEL, 1, weight)
+
+
+QUANTISED_LINEAR = Operation(
+    inputs=(FLOAT,),
+    dtype="float32",
+    tensors=_TENSORS,
+    infer=_infer_linear,
+    reference=_linear,
+    onnx=_onnx_linear,
+    rows=_linear_rows,
+    macs=convolved_macs,
+)
