@@ -7,6 +7,8 @@ import pytest
 
 from bitfactor.cli import main
 from bitfactor.errors import InputError
+from bitfactor.format import load
+from bitfactor.recipes import recipe_of_file
 from bitfactor.runtime import Session
 from bitfactor.zoo import Card, file_of, locate, names
 
@@ -33,6 +35,13 @@ def test_a_file_is_the_one_of_its_card_and_runs_as_it_did(name):
     assert (len(content), hashlib.sha256(content).hexdigest()) == (card.bytes, card.sha256)
     assert len(content) < LARGEST
     Session(path).verify()
+
+
+@pytest.mark.parametrize("name", names())
+def test_its_recipe_is_known_though_an_earlier_version_wrote_the_file(name):
+    path = file_of(name)
+    recipe = recipe_of_file(load(path), path)
+    assert recipe.input_shape == Session(path).input_shape
 
 
 @pytest.mark.parametrize("name", names())

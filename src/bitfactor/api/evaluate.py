@@ -10,6 +10,7 @@ from bitfactor.api.network import Network, RunDirectory, network_at
 from bitfactor.checks import checked
 from bitfactor.data.split import expect_some
 from bitfactor.errors import InputError, imported
+from bitfactor.runtime import Precision
 
 
 @checked
@@ -23,6 +24,7 @@ def evaluate(
     confusion: str | os.PathLike[str] | None = None,
     page: str | os.PathLike[str] | None = None,
     device: str = "auto",
+    precision: Precision = "highest",
 ) -> Evaluation:
     """Evaluate a run in torch, or an exported file without: which classes are right, which keypoints are
     found.
@@ -47,6 +49,8 @@ def evaluate(
         Poses: also write a page with the instances found best and worst, an HTML file.
     device
         Of a run: where torch computes.
+    precision
+        Of a file: that of its real-valued layers, see `bitfactor.runtime.Session`.
 
     Returns
     -------
@@ -66,7 +70,7 @@ def evaluate(
     """
     if limit is not None:
         expect_some("--limit", limit)
-    network = network_at(subject, best=best, device=device)
+    network = network_at(subject, best=best, device=device, precision=precision)
     if network.finds_keypoints:
         _expect_unset(network, "a network that classifies", confusion=confusion)
         poses = imported("bitfactor.api.poses", f"evaluating the poses of {network.path}", "train")

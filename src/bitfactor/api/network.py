@@ -14,7 +14,7 @@ from bitfactor.data.identity import Identity, identity_in
 from bitfactor.data.split import Holdout
 from bitfactor.errors import InputError, imported
 from bitfactor.format import InputSpec
-from bitfactor.runtime import Session
+from bitfactor.runtime import Precision, Session
 from bitfactor.zoo import locate
 
 if TYPE_CHECKING:
@@ -72,7 +72,11 @@ class Network:
 
 
 def network_at(
-    subject: str | os.PathLike[str] | RunDirectory, *, best: bool = False, device: str = "auto"
+    subject: str | os.PathLike[str] | RunDirectory,
+    *,
+    best: bool = False,
+    device: str = "auto",
+    precision: Precision = "highest",
 ) -> Network:
     """Return the network of a run, of an exported file, or of the zoo, by its name.
 
@@ -82,6 +86,8 @@ def network_at(
         Of a run, take the checkpoint of its best epoch.
     device
         Of a run, where torch computes: auto, cpu, cuda, cuda:1, ...
+    precision
+        Of a file, that of its real-valued layers.
 
     Raises
     ------
@@ -91,6 +97,13 @@ def network_at(
     place = subject if isinstance(subject, str | os.PathLike) else subject.path
     path = locate(os.fspath(place))
     if path.is_dir():
+        if precision != "highest":
+            raise InputError(
+                f"--precision {precision}",
+                expected="an exported file, for any but the highest",
+                found=f"the run {path}, which torch computes",
+                fix="export it first, or leave it out",
+            )
         network: Network = imported("bitfactor.api.run_network", path, "train").network_of(path, best, device)
         return network
     for flag, given in (("--best", best), (f"--device {device}", device not in ("auto", "cpu"))):
@@ -101,11 +114,11 @@ def network_at(
                 found=f"the file {path}, which runs on the CPU as it is",
                 fix="leave it out",
             )
-    return _of_file(path)
+    return _of_file(path, precision)
 
 
-def _of_file(path: Path) -> Network:
-    session = Session(path)
+def _of_file(path: Path, precision: Precision) -> Network:
+    session = Session(path, precision=precision)
     model = session.model
     settings = json.loads(model.provenance.get("settings", "{}"))
 

@@ -9,6 +9,7 @@ import tyro
 from bitfactor.api.evaluate import evaluate
 from bitfactor.cli.arguments import Network, parse
 from bitfactor.cli.output import call_and_print
+from bitfactor.runtime import Precision
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Arguments:
     """Poses: average the heatmaps with those of the mirrored image."""
     device: str = "auto"
     """Of a run: where torch computes, as auto, cpu, cuda or cuda:1."""
+    precision: Precision = "highest"
+    """Of a file: that of its full-precision layers, see `Session`."""
     json: bool = False
     """Print JSON."""
 

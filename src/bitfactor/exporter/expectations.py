@@ -66,6 +66,31 @@ def expect_examples(examples: Sequence[object]) -> list[Tensor]:
     return [example for example in examples if isinstance(example, Tensor)]
 
 
+def expect_calibration(calibration: object, example: Tensor) -> Tensor | None:
+    """Return the calibration samples as one batch, or raise InputError unless they fit the example and vary."""
+    if calibration is None:
+        return None
+    batches = [calibration] if isinstance(calibration, Tensor) else calibration
+    if not isinstance(batches, Sequence) or not batches:
+        found = "none" if batches in ([], ()) else type(calibration).__name__
+        raise _bad_samples("a tensor of samples, (N, ...), or several", found)
+    for batch in batches:
+        if not isinstance(batch, Tensor) or batch.shape[1:] != example.shape[1:] or not len(batch):
+            found = f"shape {tuple(batch.shape)}" if isinstance(batch, Tensor) else type(batch).__name__
+            raise _bad_samples(f"samples shaped (N, {', '.join(map(str, example.shape[1:]))})", found)
+        _expect_numbers("calibration", batch, "look at how the samples are made")
+    samples = torch.cat([batch.detach().cpu() for batch in batches])
+    if samples.min() == samples.max():
+        raise _bad_samples("samples that vary", f"{float(samples.min()):g} everywhere")
+    return samples
+
+
+def _bad_samples(expected: str, found: str) -> InputError:
+    return InputError(
+        "calibration", expected=expected, found=found, fix="pass images as the network will see them"
+    )
+
+
 def expect_real(real: str) -> None:
     """Raise InputError unless `real` names how real-valued layers are stored."""
     if real not in get_args(Real):

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from bitfactor.atomic import replacing
 from bitfactor.checks import checked
+from bitfactor.exporter.calibrate import calibration_of, with_ranges
 from bitfactor.exporter.expectations import (
     expect_binary,
+    expect_calibration,
     expect_description,
     expect_examples,
     expect_model,
@@ -48,6 +50,7 @@ def export(
     example_input: Tensor | Sequence[Tensor],
     *,
     real: Real = "float32",
+    calibration: Tensor | Sequence[Tensor] | None = None,
     input_spec: InputSpec | None = None,
     labels: Sequence[str] = (),
     skeleton: Skeleton | None = None,
@@ -70,6 +73,10 @@ def export(
     real
         How the weights of real-valued layers are stored: float32, float16 or int8 (a step per output
         channel). The report says what that costs.
+    calibration
+        Real samples, (N, ...) or several batches of the first example's size, a hundred or more: the file then
+        holds the range of each real-valued layer's input, with which `Session(precision="low")` computes these
+        layers in 8-bit integers. The report says what that costs on the samples. Other precisions stay the same.
     input_spec, labels, skeleton, provenance
         Stored with the model: how an image becomes an input, names of the classes or the keypoints that it
         finds, where it comes from.
@@ -91,6 +98,7 @@ def export(
     expect_model(model)
     expect_real(real)
     examples = expect_examples([example_input] if isinstance(example_input, Tensor) else list(example_input))
+    samples = expect_calibration(calibration, examples[0])
     model = copy.deepcopy(model).cpu()
     first, *others = (_checked_graph(model, example[:CHECKED].detach().cpu(), real) for example in examples)
     for other in others:
@@ -99,6 +107,9 @@ def export(
     expect_binary(graph, model)
     expect_description(graph, input_spec, labels, skeleton, provenance or {})
     report = _report(model, (first, *others), real)
+    if samples is not None:
+        graph = with_ranges(graph, _numpy(samples), input_spec)
+        report = replace(report, calibration=calibration_of(graph, _numpy(samples)))
     file = ModelFile(
         graph,
         run(graph, golden_input(graph.input.shape)),

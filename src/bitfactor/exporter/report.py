@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from bitfactor.exporter.calibrate import Calibration
 from bitfactor.format import Graph, Node
 from bitfactor.nn import BinaryLayer
 from bitfactor.nn.observation import dead_layers
@@ -48,6 +49,7 @@ class ExportReport:
     the first output) for `same_class` of `checked_inputs`, and differ by `max_difference` of the largest
     output. That they differ at all is rounding, which may turn a value next to zero: each operation by
     itself was checked, see `bitfactor.exporter.parity`. The file itself holds the report as well.
+    `calibration` says what precision `low` costs, where there were samples for it.
     """
 
     layers: tuple[LayerReport, ...]
@@ -59,6 +61,7 @@ class ExportReport:
     checked_inputs: int
     same_class: int
     max_difference: float
+    calibration: Calibration | None = None
     path: str = ""
     file_bytes: int = 0
 
@@ -68,9 +71,8 @@ class ExportReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain types; path and size of the file only where it has been written."""
-        return {
-            name: value for name, value in asdict(self).items() if value or name not in ("path", "file_bytes")
-        }
+        optional = ("calibration", "path", "file_bytes")
+        return {name: value for name, value in asdict(self).items() if value or name not in optional}
 
     def __str__(self) -> str:
         head = ["layer", "kind", "weight (O, kh, kw, C)", "MACs", "float bytes", "file bytes", "ratio", "why"]
@@ -91,6 +93,7 @@ class ExportReport:
                 f"end to end: the same class for {self.same_class} of {self.checked_inputs} inputs, half of"
                 " them examples and half noise,"
                 f" largest difference {self.max_difference:.1e} of the largest output",
+                *([str(self.calibration)] if self.calibration else []),
                 *(f"warning: {warning}" for warning in self.warnings),
             ]
         )

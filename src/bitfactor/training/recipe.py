@@ -77,11 +77,14 @@ def _options(part: object) -> dict[str, Any]:
     return plain
 
 
+_RENAMED = {"joints": "keypoints"}  # options that files of an earlier version hold, and the zoo's among them
+
+
 def _with_options(part: Any, options: dict[str, Any]) -> Any:
     """Return `part` with these options; one that did not exist yet when they were stored has its default."""
     if not options:
         return part
-    return type(part)(**{name: _frozen(value) for name, value in options.items()})
+    return type(part)(**{_RENAMED.get(name, name): _frozen(value) for name, value in options.items()})
 
 
 def _frozen(value: Any) -> Any:
