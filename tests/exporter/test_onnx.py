@@ -49,6 +49,11 @@ def layer(op, weight, attributes=None, **tensors):
     return [Node("y", op, ("x",), attributes or {}, {"weight": weight, "bias": floats(outputs), **tensors})]
 
 
+def quantised(op, weight, attributes=None, ranges=1):
+    tensors = {"lowest": -abs(floats(ranges)), "inverse": 50 + floats(ranges), "scale": floats(len(weight))}
+    return layer(op, weight, attributes, **tensors)
+
+
 def pointwise(op, *inputs, attributes=None, **tensors):
     return [Node("y", op, inputs or ("x",), attributes or {}, tensors)]
 
@@ -79,6 +84,9 @@ CASES = {
     "conv2d": (layer("conv2d", floats(6, 3, 2, 4), SLIDING), (8, 9, 10)),
     "conv2d of float16": (layer("conv2d", floats(6, 3, 2, 4).astype(np.float16), SLIDING), (8, 9, 10)),
     "conv2d of int8": (layer("conv2d", int8(6, 3, 2, 4), SLIDING, step=floats(6)), (8, 9, 10)),
+    "quantised_conv2d": (quantised("quantised_conv2d", int8(6, 3, 2, 4), SLIDING), (8, 9, 10)),
+    "quantised_conv2d by channel": (quantised("quantised_conv2d", int8(6, 3, 2, 4), SLIDING, 8), (8, 9, 10)),
+    "quantised_linear": (quantised("quantised_linear", int8(5, 12)), (12,)),
     "binary_conv2d": (binary_conv(6, 4), (6, 9, 10)),
     "binary_conv2d, signs fill no byte": (binary_conv(3, 5, groups=1), (3, 9, 10)),
     "binary_conv2d padded with +1": (binary_conv(70, 4, pad_value=1), (70, 9, 10)),

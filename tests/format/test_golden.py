@@ -31,10 +31,10 @@ class Recorded:
 
 RECORDED = {
     1: Recorded(
-        "876771cbf12b050494f894b4ac20803e012c6c93462c4a26373bed45a2120abc",
+        "3eb39cfbd65c29ea2699e44f7afdfc50eaec54105f1b214e904e385a531ef5d1",
         (
-            "fd7ddb872f35c1f20dd9a25f252da89536df2baed83257768ed64d3cb6e86ad4",
-            "8d9339523d97a2d28fcaf8f1057baf105d0983175e5d4a46702eb1bcb03cd0ff",
+            "7dd70461a210d8174dd80831f63cb43ba5d9c901dedfdea4867112dbf510bcb0",
+            "acc3a12c73d548a99650be15c9fd1201247e5205d311cac66d2a46b084c3e1a3",
         ),
     ),
 }
@@ -69,7 +69,16 @@ def golden_model():
     def sign(name, source, channels):
         add(name, "threshold", source, threshold=draw.floats(channels) / 4, direction=draw.signs(channels))
 
-    add("stem", "conv2d", "x", attributes=sliding, weight=draw.floats(8, 3, 3, 3), bias=draw.floats(8))
+    ranges = np.float32([[-2, -2, -2], [2, 2, 2]])
+    add(
+        "stem",
+        "conv2d",
+        "x",
+        attributes=sliding,
+        weight=draw.floats(8, 3, 3, 3),
+        bias=draw.floats(8),
+        range=ranges,
+    )
     add("norm", "affine", "stem", scale=draw.floats(8), shift=draw.floats(8))
     sign("bits", "norm", 8)
     packed = pack_signs(draw.signs(8, 3, 3, 8))
@@ -107,7 +116,14 @@ def golden_model():
     add("alpha3", "scale", "binary3", alpha=draw.floats(5))
     add("logits", "add", "alpha3", "real")
     add("classes", "softmax", "logits")
-    graph = Graph(Value("x", SHAPE, "float32"), tuple(nodes), ("classes", "maps"))
+    levels = {"lowest": np.float32([-1.0]), "inverse": np.float32([100.0])}
+    whole = (draw.floats(4, 1, 1, 4) * 60).astype(np.int8)
+    fewer = {**levels, "scale": draw.floats(4) / 64, "bias": draw.floats(4)}
+    add("fewer", "quantised_conv2d", "maps", attributes=plain, weight=whole, **fewer)
+    whole = (draw.floats(5, 6) * 60).astype(np.int8)
+    fewer = {**levels, "scale": draw.floats(5) / 64, "bias": draw.floats(5)}
+    add("fewer2", "quantised_linear", "flat", weight=whole, **fewer)
+    graph = Graph(Value("x", SHAPE, "float32"), tuple(nodes), ("classes", "maps", "fewer", "fewer2"))
     return ModelFile(
         graph,
         run(graph, golden_input(SHAPE)),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bitfactor.format import Graph, Node, Value, pack_signs
 from bitfactor.format.graph import run
+from bitfactor.format.low_precision import low_precision
 from bitfactor.runtime import instruction_sets, program
 from bitfactor.runtime.plan import plan
 from bitfactor.runtime.session import runner
@@ -30,6 +31,17 @@ class Builder:
     def signs(self, *shape: int) -> np.ndarray:
         return self.rng.choice(np.array([-1, 1], np.int8), shape)
 
+    def quantised(self) -> tuple[dict[str, np.ndarray], dict[str, object]]:
+        k = int(self.rng.choice([1, 3]))
+        tensors = {
+            "weight": self.rng.integers(-127, 128, (self.c, k, k, self.c)).astype(np.int8),
+            "scale": self.floats(self.c) / 2**13,
+            "bias": self.floats(self.c),
+            "lowest": -abs(self.floats(1)),
+            "inverse": np.full(1, 80, np.float32),
+        }
+        return tensors, {**SAME, "padding": 4 * (k // 2,)}
+
     def window(self, k: int) -> tuple[dict[str, np.ndarray], dict[str, object]]:
         weight = self.floats(self.c, k, k, self.c) / (3 * self.c)
         return {"weight": weight, "bias": self.floats(self.c)}, {**SAME, "padding": 4 * (k // 2,)}
@@ -43,6 +55,7 @@ class Builder:
                 {**SAME, "pad_value": int(self.rng.integers(-1, 2))},
             ),
             "conv2d": lambda: self.rng.choice([self.window(3), self.window(1)]),
+            "quantised_conv2d": self.quantised,
             "scale": lambda: ({"alpha": self.floats(c) / c}, {}),
             "affine": lambda: ({"scale": self.floats(c), "shift": self.floats(c)}, {}),
             "prelu": lambda: ({"slope": self.floats(c)}, {}),
@@ -86,7 +99,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     takes = {"threshold": ("float32", "int32"), "scale": ("float32", "int32"), "binary_conv2d": ("bit",)}
     gives = {"threshold": "bit", "binary_conv2d": "int32"}
     names = ["threshold", "binary_conv2d", "conv2d", "scale", "affine", "prelu", "relu", "max_pool2d"]
-    names += ["add", "multiply", "clip", "sigmoid", "softmax", "concat", "shortcut"]
+    names += ["add", "multiply", "clip", "sigmoid", "softmax", "concat", "shortcut", "quantised_conv2d"]
     for _ in range(draw(st.integers(1, 14))):
         op = draw(st.sampled_from(names))
         inputs = [name for kind in takes.get(op, ("float32",)) for name in known[kind]]
@@ -95,7 +108,8 @@ def graphs(draw: st.DrawFn) -> Graph:
         paired = op in ("add", "multiply", "concat", "shortcut")
         chosen = [draw(st.sampled_from(inputs)) for _ in range(2 if paired else 1)]
         if op == "shortcut":
-            op, chosen = "add", [builder.add("conv2d", name) for name in chosen]
+            of = draw(st.sampled_from(["conv2d", "quantised_conv2d"]))
+            op, chosen = "add", [builder.add(of, name) for name in chosen]
         name = builder.add(op, *chosen)
         if op == "concat":  # twice the channels: every other one goes on
             name = builder.add("slice", name)
@@ -180,6 +194,17 @@ def test_concurrent_calls(threads):
 
 @every_set
 @pytest.mark.parametrize("threads", [1, 3])
+def test_a_pool_takes_the_map_of_8_bit_integers_in_bands(isa, threads):
+    builder = Builder(np.random.default_rng(0), 33)
+    last = builder.add("relu", builder.add("quantised_conv2d", "x"))
+    graph = builder.graph([builder.add("max_pool2d", last)], 112, 112)
+    assert [step.of_last for step in plan(graph)] == [False, True]
+    x = samples(graph, 2)
+    expect_equal(runner(graph, isa, threads)(x), run(graph, x))
+
+
+@every_set
+@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
     ("height", "width", "kernel", "stride", "padding"),
     [
@@ -206,6 +231,7 @@ def with_a_shortcut(channels: int, side: int, stride: int, *outputs: str, pool: 
     builder = Builder(np.random.default_rng(0), channels)
     window = {**SAME, "stride": (stride, stride)}
     point = {"weight": builder.floats(channels, 1, 1, 12), "bias": builder.floats(channels)}
+    point["range"] = np.float32([-3, 3])
     border = {"threshold": builder.floats(12), "direction": builder.signs(12)}
     bits = {"weight": pack_signs(builder.signs(channels, 3, 3, 12))}
     builder.nodes = [
@@ -231,6 +257,8 @@ def test_a_shortcut_is_made_where_it_is_added(isa, threads, pool, channels, side
     assert [step.of_last for step in plan(graph)][3:] == [True] * pool
     x = samples(graph, 4)
     expect_equal(runner(graph, isa, threads)(x), run(graph, x))
+    low = low_precision(graph)
+    expect_equal(runner(low, isa, threads)(x), run(low, x))
     for precision in ("high", "medium"):
         one, several = (runner(graph, isa, n, precision)(x) for n in (1, threads))
         whole = runner(with_a_shortcut(channels, side, stride, "shortcut", pool=pool), isa, 1, precision)(x)

@@ -23,7 +23,13 @@ _ENDINGS: dict[Format, str] = {"bitfactor": ".safetensors", "onnx": ".onnx", "qo
 
 
 def write_network(
-    run: Path, output: Path, *, format: Format | None = None, best: bool = False, real: Real = "float32"
+    run: Path,
+    output: Path,
+    *,
+    format: Format | None = None,
+    best: bool = False,
+    real: Real = "float32",
+    calibration: int = 0,
 ) -> "ExportReport | OnnxReport | CReport":
     """Write the network of a run as a file, checked before it appears; for ONNX and C, also that of a file.
 
@@ -36,6 +42,8 @@ def write_network(
         Take the checkpoint of the best epoch in place of the last.
     real
         How weights of real-valued layers are stored.
+    calibration
+        Take ranges for precision `low` from so many training images.
 
     Raises
     ------
@@ -43,9 +51,9 @@ def write_network(
         If the name contradicts the format, a package is not installed, or torch or ONNX Runtime does not give
         the same.
     """
-    _expect_possible(run, output, format, changed=best or real != "float32")
+    _expect_possible(run, output, format, changed=best or calibration != 0 or real != "float32")
     form = format or _FORMATS[output.suffix.lower()]
-    export = partial(export_run, Run(run), best=best, real=real)
+    export = partial(export_run, Run(run), best=best, real=real, calibration=calibration)
     if form == "bitfactor":
         return export(output)
     if form == "c":
@@ -86,7 +94,7 @@ def _expect_possible(source: Path, output: Path, format: Format | None, *, chang
     if source.is_file() and changed:
         raise InputError(
             source,
-            expected="the directory of a run, with --best or --real",
+            expected="the directory of a run, with --best, --real or --calibration",
             found="an exported file, whose weights are what they are",
             fix="name the run, or leave these flags out",
         )

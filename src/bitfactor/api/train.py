@@ -53,9 +53,14 @@ class TrainedRun(Result):
         """See `bitfactor.evaluate`."""
         return evaluate(self.path, **options)
 
-    def export(self, path: _Path, *, best: bool = False, real: Real = "float32") -> ExportReport:
-        """Write the network as one file of 1-bit weights, see `bitfactor.export`."""
-        return export_run(Run(self.path), Path(path), best=best, real=real)
+    def export(
+        self, path: _Path, *, best: bool = False, real: Real = "float32", calibration: int = 0
+    ) -> ExportReport:
+        """Write the network as one file of 1-bit weights, see `bitfactor.export`.
+
+        `calibration` is how many training images give the ranges for precision `low`.
+        """
+        return export_run(Run(self.path), Path(path), best=best, real=real, calibration=calibration)
 
     def report(self, output: _Path | None = None, **options: Any) -> Report:
         """Write the page of the run, see `bitfactor.report`."""

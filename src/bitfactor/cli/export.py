@@ -26,6 +26,8 @@ class Arguments:
     microcontrollers, with a header beside it. Left out, what the name's ending says."""
     real: Real = "float32"
     """How weights of real-valued layers are stored."""
+    calibration: int = 0
+    """Take ranges for precision `low` from so many training images."""
     json: bool = False
     """Print JSON."""
 

@@ -1,8 +1,8 @@
 """Ranges of the inputs of real-valued layers, from samples, and what 8-bit integers then cost.
 
-A layer that reads the network's own input has the range of an 8-bit image, channel by channel, where the input
-specification says what that is and the samples are within: each level is then a value of the image. Any other
-range is that of all values seen, widened to 0, which becomes a level.
+A layer that reads the network's own input has the range of an 8-bit image, channel by channel, where the
+input specification says what that is and the samples are within: each level is then a value of the image.
+Any other range is that of all values seen, widened to 0, which becomes a level.
 """
 
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ class Calibration:
     """What precision `low` costs, over `samples`: beside float32, on the samples that gave the ranges.
 
     `max_difference` is the largest of the first output, as a fraction of that output's largest magnitude;
-    `agreement` the fraction of `decisions` that stay the same: the class of a sample, or where in its map each
-    joint is.
+    `agreement` the fraction of `decisions` that stay the same: the class of a sample, or where in its map
+    each joint is.
     """
 
     samples: int
@@ -39,7 +39,8 @@ class Calibration:
 
     def __str__(self) -> str:
         return (
-            f"precision low, over {self.samples} samples: {self.agreement:.2%} of {self.decisions} as in float32,"
+            f"precision low, over {self.samples} samples: {self.agreement:.2%} of {self.decisions}"
+            f" {'the same' if self.decisions == 'classes' else 'in the same place'} as in float32,"
             f" largest difference {self.max_difference:.1e} of the largest output"
         )
 
@@ -53,7 +54,9 @@ def with_ranges(graph: Graph, samples: Floats, spec: InputSpec | None) -> Graph:
         If an input is the same number in all samples.
     """
     read = dict.fromkeys(node.inputs[0] for node in graph.nodes if is_real_layer(node))
-    ranges = {name: _range(graph, name, *bounds) for name, bounds in _bounds(graph, tuple(read), samples).items()}
+    ranges = {
+        name: _range(graph, name, *bounds) for name, bounds in _bounds(graph, tuple(read), samples).items()
+    }
     image = _image_range(samples, spec)
     if image is not None:
         ranges |= {graph.input.name: image}
@@ -84,8 +87,9 @@ def calibration_of(graph: Graph, samples: Floats) -> Calibration:
 
 def _decisions(scores: NDArray[Any]) -> NDArray[np.intp]:
     """(N, K, H, W) -> (N, K), the peak of each map; (N, K) -> (N,), the class."""
-    n = len(scores)
-    return (scores.reshape(n, scores.shape[1], -1) if scores.ndim == 4 else scores.reshape(n, -1)).argmax(-1)
+    kept = scores.shape[: 2 if scores.ndim == 4 else 1]
+    found: NDArray[np.intp] = scores.reshape(*kept, -1).argmax(-1)
+    return found
 
 
 def _outputs(graph: Graph, samples: Floats, precision: Precision) -> Iterator[tuple[NDArray[Any], ...]]:

@@ -66,18 +66,17 @@ def expect_examples(examples: Sequence[object]) -> list[Tensor]:
     return [example for example in examples if isinstance(example, Tensor)]
 
 
-def expect_calibration(calibration: object, example: Tensor) -> Tensor | None:
-    """Return the calibration samples as one batch, or raise InputError unless they fit the example and vary."""
+def expect_calibration(calibration: Tensor | Sequence[Tensor] | None, example: Tensor) -> Tensor | None:
+    """Return the samples as one batch, or raise InputError unless they fit the example and vary."""
     if calibration is None:
         return None
-    batches = [calibration] if isinstance(calibration, Tensor) else calibration
-    if not isinstance(batches, Sequence) or not batches:
-        found = "none" if batches in ([], ()) else type(calibration).__name__
-        raise _bad_samples("a tensor of samples, (N, ...), or several", found)
+    batches = [calibration] if isinstance(calibration, Tensor) else list(calibration)
+    if not batches:
+        raise _bad_samples("a tensor of samples, (N, ...), or several", "no batch")
     for batch in batches:
-        if not isinstance(batch, Tensor) or batch.shape[1:] != example.shape[1:] or not len(batch):
-            found = f"shape {tuple(batch.shape)}" if isinstance(batch, Tensor) else type(batch).__name__
-            raise _bad_samples(f"samples shaped (N, {', '.join(map(str, example.shape[1:]))})", found)
+        if batch.shape[1:] != example.shape[1:] or not len(batch):
+            expected = f"samples shaped (N, {', '.join(map(str, example.shape[1:]))})"
+            raise _bad_samples(expected, f"shape {tuple(batch.shape)}")
         _expect_numbers("calibration", batch, "look at how the samples are made")
     samples = torch.cat([batch.detach().cpu() for batch in batches])
     if samples.min() == samples.max():

@@ -74,9 +74,10 @@ def export(
         How the weights of real-valued layers are stored: float32, float16 or int8 (a step per output
         channel). The report says what that costs.
     calibration
-        Real samples, (N, ...) or several batches of the first example's size, a hundred or more: the file then
-        holds the range of each real-valued layer's input, with which `Session(precision="low")` computes these
-        layers in 8-bit integers. The report says what that costs on the samples. Other precisions stay the same.
+        Real samples, (N, ...) or several batches of the first example's size, a hundred or more: the file
+        then holds the range of each real-valued layer's input, with which `Session(precision="low")` computes
+        these layers in 8-bit integers. The report says what that costs on the samples. Other precisions stay
+        the same.
     input_spec, labels, skeleton, provenance
         Stored with the model: how an image becomes an input, names of the classes or the keypoints that it
         finds, where it comes from.

@@ -1,10 +1,10 @@
 """Real-valued layers in 8-bit integers, by the ranges of their inputs that a file holds.
 
-A layer's `range` is the lowest and the highest input, (2,), or those of each channel, (2, C). An input becomes
-one of 256 levels, x = lowest + level * step with step = (highest - lowest) / 255. The weight times that step is
-rounded to int8 with a scale per output channel, its largest magnitude becoming 127. What `lowest` adds to an
-output is the same everywhere but for padded taps, and goes into the bias; where 0 is a level, padding is exact,
-and where levels are those of an 8-bit image, the input is.
+A layer's `range` is the lowest and the highest input, (2,), or those of each channel, (2, C). An input
+becomes one of 256 levels, x = lowest + level * step with step = (highest - lowest) / 255. The weight times
+that step is rounded to int8 with a scale per output channel, its largest magnitude becoming 127. What
+`lowest` adds to an output goes into the bias. Where 0 is a level, padding is exact; where levels are those of
+an 8-bit image, the input is.
 """
 
 from dataclasses import replace

@@ -1,12 +1,15 @@
 """A run's network as a file."""
 
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 import bitfactor
 from bitfactor.data.identity import published, remembered
+from bitfactor.errors import InputError
 from bitfactor.exporter import ExportReport, Real, export
 from bitfactor.recipes import provenance_of, recipe_of
 from bitfactor.training import Recipe, Run, restore
@@ -14,13 +17,17 @@ from bitfactor.training import Recipe, Run, restore
 _EXAMPLES = 2
 
 
-def export_run(run: Run, path: Path, *, best: bool = False, real: Real = "float32") -> ExportReport:
+def export_run(
+    run: Run, path: Path, *, best: bool = False, real: Real = "float32", calibration: int = 0
+) -> ExportReport:
     """Write the network of `run` to `path` with all that its run knows of it; see `bitfactor.export`.
+
+    `calibration` is how many training images give the ranges for precision `low`.
 
     Raises
     ------
     InputError
-        If `run` is no run, or as `bitfactor.export`.
+        If `run` is no run, it has fewer training images, or as `bitfactor.export`.
     """
     recipe, interface = recipe_of(run), run.interface()
     progress = progress_of(run, recipe, best=best)
@@ -30,6 +37,7 @@ def export_run(run: Run, path: Path, *, best: bool = False, real: Real = "float3
         path,
         examples,
         real=real,
+        calibration=_training_images(recipe, run, calibration) if calibration else None,
         input_spec=interface.input_spec,
         labels=interface.labels,
         skeleton=interface.skeleton,
@@ -44,6 +52,22 @@ def export_run(run: Run, path: Path, *, best: bool = False, real: Real = "float3
         half = f"trained {progress['epoch']} of {progress['epochs']} epochs: the run is not finished"
         report = replace(report, warnings=(*report.warnings, half))
     return report
+
+
+def _training_images(recipe: Recipe, run: Run, count: int) -> Tensor:
+    """Return training images as the network saw them, augmented."""
+    directory = (remembered(run.path) or {}).get("path")
+    data = recipe.data(directory and Path(directory))
+    most = data.steps(1)
+    if not 1 <= count <= most:
+        raise InputError(
+            "calibration",
+            expected=f"1 to {most:,} images, as there are to train with",
+            found=str(count),
+            fix="a few hundred are enough",
+        )
+    batches = islice(data.train_batches(1, seed=0, epoch=0), count)
+    return torch.cat([images for images, _ in batches])
 
 
 def progress_of(run: Run, recipe: Recipe, *, best: bool = False) -> dict[str, str]:

@@ -107,9 +107,9 @@ class Operation:
     """All that there is to know of an operation, but for its kernels and how torch's become it.
 
     `inputs` is a tuple of the dtypes that each input may have; with `variadic`, the last may come any number
-    of times. `tensors` (with the types that each may have) and `attributes` name what a node must carry; where
-    the weight may be float32, one of int8 comes with its `step`, and there may be the `range` of the input, see
-    `bitfactor.format.low_precision`.
+    of times. `tensors` (with the types that each may have) and `attributes` name what a node must carry.
+    Where the weight may be float32, one of int8 comes with its `step`, and there may be the `range` of the
+    input, see `bitfactor.format.low_precision`.
 
     - `infer(node, *shapes)` returns the shape of the result, of `dtype`, and raises `InputError` where things
       do not fit.

@@ -1,4 +1,4 @@
-"""Convolutions and linear layers of real numbers in 8-bit integers; `bitfactor.format.low_precision` makes them.
+"""Convolutions and linear layers in 8-bit integers; `bitfactor.format.low_precision` makes them.
 
 A number of the input becomes one of 256 levels, rint((x - lowest) * inverse), cut to 0 ... 255; `lowest` and
 `inverse`, levels per unit, are of the whole input or of each of its channels. The sum of levels times int8
@@ -76,8 +76,7 @@ def _finished(node: Node, sums: NDArray[np.float64]) -> Float:
     return fma(sums.astype(np.float32), scale, bias)
 
 
-def _onnx_levels(b: Onnx, node: Node, x: str) -> str:
-    dimensions = len(b.shape(x))
+def _onnx_levels(b: Onnx, node: Node, x: str, dimensions: int) -> str:
     lowest, inverse = (
         b.constant(spread(node.tensors[role], dimensions), f"{node.name}:{role}")
         for role in ("lowest", "inverse")
@@ -88,7 +87,8 @@ def _onnx_levels(b: Onnx, node: Node, x: str) -> str:
 
 def _onnx_finished(b: Onnx, node: Node, sums: str, dimensions: int) -> None:
     scale, bias = (
-        b.constant(spread(node.tensors[role], dimensions), f"{node.name}:{role}") for role in ("scale", "bias")
+        b.constant(spread(node.tensors[role], dimensions), f"{node.name}:{role}")
+        for role in ("scale", "bias")
     )
     b.emit("Add", [b.emit("Mul", [sums, scale]), bias], node.name)
 
@@ -97,7 +97,9 @@ def _instruction(node: Node, place: Place, window: Window, groups: int, weight: 
     tensors = {role: node.tensors[role] for role in ("scale", "bias", "lowest", "inverse")}
     weight = weight.astype(np.int32)
     source = place.sources[0].offset
-    return Instruction.of("quantised_conv", source=source, window=window, groups=groups, weight=weight, **tensors)
+    return Instruction.of(
+        "quantised_conv", source=source, window=window, groups=groups, weight=weight, **tensors
+    )
 
 
 def _infer_conv2d(node: Node, x: Shape) -> Shape:
@@ -123,7 +125,7 @@ def _onnx_conv2d(b: Onnx, node: Node, x: str) -> None:
     pads = b.constant(np.array([0, 0, top, left, 0, 0, bottom, right]), f"{node.name}:pads")
     padded = b.emit("Pad", [x, pads, b.number(0)])
     weight = b.constant(channels_second(node.tensors["weight"]).astype(np.float32), f"{node.name}:weight")
-    sums = b.emit("Conv", [_onnx_levels(b, node, padded), weight], attributes={**window, "pads": [0] * 4})
+    sums = b.emit("Conv", [_onnx_levels(b, node, padded, 3), weight], attributes={**window, "pads": [0] * 4})
     _onnx_finished(b, node, sums, 3)
 
 
@@ -159,7 +161,7 @@ def _linear(node: Node, x: Float) -> Float:
 
 def _onnx_linear(b: Onnx, node: Node, x: str) -> None:
     weight = b.constant(node.tensors["weight"].T.astype(np.float32), f"{node.name}:weight")
-    _onnx_finished(b, node, b.emit("MatMul", [_onnx_levels(b, node, x), weight]), 1)
+    _onnx_finished(b, node, b.emit("MatMul", [_onnx_levels(b, node, x, 1), weight]), 1)
 
 
 def _linear_rows(node: Node, place: Place) -> Instruction:
