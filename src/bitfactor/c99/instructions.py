@@ -37,7 +37,7 @@ class Arguments:
 class Row:
     """What gives a pixel of a layer: how many there are, of how many channels, and how one is made.
 
-    With `sums` they are integers. A window of signs takes `taps` cells of room.
+    With `sums` they are integers. A window of signs, or of levels, takes `taps` cells of room.
     """
 
     pixels: int
@@ -117,6 +117,22 @@ def _conv(a: Arguments) -> Row:
     )
 
 
+def _quantised_conv(a: Arguments) -> Row:
+    outputs, *taps = a["weight"].shape
+    groups = a.number("groups")
+    layer = _braces(_window(a), groups, taps[-1], outputs // groups)
+    weight = a.define("weight", a["weight"].astype(np.int8))
+    constants = ", ".join(a.constant(name) for name in ("scale", "bias", "lowest", "inverse"))
+    source, ranges = at(a.number("source")), a["lowest"].size
+    return Row(
+        _out_pixels(a),
+        outputs,
+        f"quantised_conv(row, taps, {source}, &layer, {weight}, {constants}, {ranges}, pixel);",
+        (f"static const real_layer layer = {layer};",),
+        taps=math.prod(taps),
+    )
+
+
 def _pool(a: Arguments) -> Row:
     kind, channels, source = a.instruction.kind, a.number("channels"), Map.of(a["source"]).start
     counted = f", {a.number('count_include_pad')}" if kind == "avg_pool" else ""
@@ -172,6 +188,7 @@ def _gather(a: Arguments) -> Row:
 ROWS: dict[str, Callable[[Arguments], Row]] = {
     "binary_conv": _binary_conv,
     "conv": _conv,
+    "quantised_conv": _quantised_conv,
     "max_pool": _pool,
     "avg_pool": _pool,
     "global_avg_pool": _global_avg_pool,

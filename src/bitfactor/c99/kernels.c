@@ -150,6 +150,48 @@ static void real_conv(cell *row, const cell *map, const real_layer *layer, const
 }
 
 
+/* One of 256 levels, the nearest. */
+static int32_t level_of(float x, float lowest, float inverse)
+{
+    const float scaled = (x - lowest) * inverse;
+    if (!(scaled > 0.0f)) return 0;
+    if (scaled >= 255.0f) return 255;
+    const int32_t below = (int32_t)scaled;
+    const float rest = scaled - (float)below;
+    return below + (rest > 0.5f || (rest == 0.5f && below % 2));
+}
+
+
+/* A layer in 8-bit integers; `taps` has room for a window of a group. Ranges are of all channels, or of each. */
+static void quantised_conv(cell *row, cell *taps, const cell *map, const real_layer *layer, const int8_t *weight,
+                           const float *scale, const float *bias, const float *lowest, const float *inverse,
+                           int32_t ranges, int32_t pixel)
+{
+    const window *at = &layer->at;
+    const int32_t y = pixel / at->out_width * at->stride_y - at->top;
+    const int32_t x = pixel % at->out_width * at->stride_x - at->left;
+    const int32_t pixel_cells = layer->groups * layer->channels;
+    const int32_t size = at->kernel_height * at->kernel_width * layer->channels;
+    for (int32_t group = 0; group < layer->groups; group++) {
+        const int32_t first = group * layer->channels;
+        for (int32_t k = 0; k < size; k++) {
+            const int32_t tap = k / layer->channels, c = first + k % layer->channels;
+            const int32_t line = y + tap / at->kernel_width * at->dilation_y;
+            const int32_t column = x + tap % at->kernel_width * at->dilation_x;
+            const int within = line >= 0 && line < at->in_height && column >= 0 && column < at->in_width;
+            const float number = within ? map[(line * at->in_width + column) * pixel_cells + c].f : 0.0f;
+            const int32_t range = ranges > 1 ? c : 0;
+            taps[k].i = level_of(number, lowest[range], inverse[range]);
+        }
+        for (int32_t output = 0; output < layer->outputs; output++, weight += size) {
+            int32_t sum = 0;
+            for (int32_t k = 0; k < size; k++) sum += taps[k].i * weight[k];
+            (row++)->f = (float)sum * *scale++ + *bias++;
+        }
+    }
+}
+
+
 static void max_pool(cell *row, const cell *map, const window *at, int32_t channels, int32_t pixel)
 {
     const int32_t y = pixel / at->out_width * at->stride_y - at->top;

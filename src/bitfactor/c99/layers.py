@@ -25,7 +25,7 @@ _WITHOUT_NODE = ("pointwise", "store")
 class Layers:
     """The C of a program's layers: `functions`, their `calls`, and the `constants` that they read.
 
-    `row_cells` and `taps_cells` are the room for a row, and for the signs under a window.
+    `row_cells` and `taps_cells` are the room for a row, and for the signs or levels under a window.
     """
 
     program: Program
@@ -106,6 +106,7 @@ def real(value: float) -> str:
 
 _TYPES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "float32": ("float", real),
+    "int8": ("int8_t", str),
     "int32": ("int32_t", str),
     "uint32": ("uint32_t", lambda word: f"0x{word:08x}"),
 }
