@@ -12,7 +12,7 @@ struct Layer {
     size_t source;
     Window window;
     int groups, in_channels, out_channels;
-    const int32_t* weight;
+    const int8_t* weight;
     const float *scale, *bias, *lowest, *inverse;
     bool by_channel;  // lowest and inverse
     bool apart;       // what is laid out is still there when the next layer runs
@@ -32,7 +32,7 @@ Layer layer_of(const Instruction& i) {
             groups,
             i.length("weight", 3),
             i.length("weight", 0) / groups,
-            i.array<int32_t>("weight"),
+            reinterpret_cast<const int8_t*>(i.array<uint8_t>("weight")),
             i.array<float>("scale"),
             i.array<float>("bias"),
             i.array<float>("lowest"),
@@ -45,7 +45,7 @@ Layer layer_of(const Instruction& i) {
 std::vector<uint32_t> words_of(const Layer& layer, int in_word) {
     const int bits = 32 / in_word, words = round_up(layer.run_levels(), in_word) / in_word;
     const uint32_t mask = bits == 8 ? 0xffu : 0xffffu;
-    const int32_t* weight = layer.weight;
+    const int8_t* weight = layer.weight;
     std::vector<uint32_t> packed(static_cast<size_t>(layer.outputs()) * layer.runs() * words, 0);
     uint32_t* to = packed.data();
     for (int run = 0; run < layer.outputs() * layer.runs(); ++run, to += words) {
@@ -61,7 +61,7 @@ std::vector<int32_t> base_of(const Layer& layer, int zero) {
     const ptrdiff_t depth = static_cast<ptrdiff_t>(layer.runs()) * layer.run_levels();
     std::vector<int32_t> base;
     for (int output = 0; output < layer.outputs(); ++output) {
-        const int32_t* weight = layer.weight + output * depth;
+        const int8_t* weight = layer.weight + output * depth;
         int32_t sum = 0;
         for (ptrdiff_t i = 0; i < depth; ++i) sum += weight[i];
         base.push_back(zero * sum);

@@ -121,9 +121,9 @@ def _quantised_conv(a: Arguments) -> Row:
     outputs, *taps = a["weight"].shape
     groups = a.number("groups")
     layer = _braces(_window(a), groups, taps[-1], outputs // groups)
-    weight = a.define("weight", a["weight"].astype(np.int8))
+    weight = a.define("weight", a["weight"].view(np.int8))
     constants = ", ".join(a.constant(name) for name in ("scale", "bias", "lowest", "inverse"))
-    source, ranges = at(a.number("source")), a["lowest"].size
+    source, ranges = Map.of(a["source"]).start, a["lowest"].size
     return Row(
         _out_pixels(a),
         outputs,

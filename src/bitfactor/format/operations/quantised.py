@@ -95,11 +95,8 @@ def _onnx_finished(b: Onnx, node: Node, sums: str, dimensions: int) -> None:
 
 def _instruction(node: Node, place: Place, window: Window, groups: int, weight: NDArray[Any]) -> Instruction:
     tensors = {role: node.tensors[role] for role in ("scale", "bias", "lowest", "inverse")}
-    weight = weight.astype(np.int32)
-    source = place.sources[0].offset
-    return Instruction.of(
-        "quantised_conv", source=source, window=window, groups=groups, weight=weight, **tensors
-    )
+    tensors["weight"] = np.ascontiguousarray(weight).view(np.uint8)
+    return Instruction.of("quantised_conv", source=place.sources[0], window=window, groups=groups, **tensors)
 
 
 def _infer_conv2d(node: Node, x: Shape) -> Shape:
