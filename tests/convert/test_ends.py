@@ -61,23 +61,42 @@ def test_a_model_that_cannot_be_guessed_is_taken_in_the_order_of_its_modules() -
     assert "example" in found["heads.u"]
 
 
+def encoder(attention: type[nn.Module] = nn.MultiheadAttention) -> nn.Sequential:
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    layer.self_attn = attention(16, 4, batch_first=True)
+    stack = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    return nn.Sequential(nn.Linear(16, 16), stack, nn.Linear(16, 16))
+
+
+@pytest.mark.parametrize("example", [None, torch.randn(2, 5, 16)])
+def test_an_encoder_of_torch_turns_binary_and_calls_its_layers(example) -> None:
+    model = encoder()
+    before = [*model.parameters()]
+    assert binarize_(model, latent="tucker", example=example, dry_run=True).binary
+    assert all(a is b for a, b in zip(before, model.parameters(), strict=True))
+    found = reasons(binarize_(model, latent="tucker", example=example))
+    inner = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj", "linear1", "linear2")
+    assert {name for name, why in found.items() if not why} == {
+        f"1.layers.{i}.{name}" for i in range(2) for name in inner
+    }
+    x = torch.randn(2, 5, 16)
+    learning = model(x)
+    learning.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    with torch.no_grad():
+        torch.testing.assert_close(model.eval()(x), model(x.clone().requires_grad_()))
+
+
 @pytest.mark.parametrize("example", [None, torch.randn(2, 5, 16)])
 def test_what_a_fused_path_bypasses_stays_real(example) -> None:
-    layers = [nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16)]
-    model = nn.Sequential(
-        layers[0], layers[1], nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), layers[2]
-    )
-    found = reasons(binarize_(model, latent="tucker", example=example))
-    assert "does not call it" in found["2.linear1"]
-    assert "does not call it" in found["2.linear2"]
-    assert found["2.self_attn.out_proj"]
-    assert found["1"] == ""
-    model.eval()
-    x = torch.randn(2, 5, 16)
-    fused, plain = model(x).detach(), None
-    with torch.no_grad():
-        plain = model(x)
-    torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-4)
+    class Own(nn.MultiheadAttention):
+        pass
+
+    found = reasons(binarize_(encoder(Own), latent="tucker", example=example, real_ends=False))
+    assert "does not call it" in found["1.layers.0.linear1"]
+    assert "does not call it" in found["1.layers.0.linear2"]
+    assert "does not call it" in found["1.layers.1.self_attn.out_proj"]
+    assert found["0"] == ""
 
 
 def test_tied_weights_stay_real_and_a_layer_that_is_called_twice_stays_one() -> None:
@@ -88,6 +107,21 @@ def test_tied_weights_stay_real_and_a_layer_that_is_called_twice_stays_one() -> 
     assert "tied to words.weight" in found["head"]
     assert found["twice"] == ""
     assert model.head.weight is model.words.weight
+
+
+def test_a_layer_that_is_called_and_also_read_stays_real() -> None:
+    class Half(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            x = self[1](self[0](x))
+            return self[3](self[2](x) + nn.functional.linear(x, self[2].weight))
+
+    model = Half(*(nn.Linear(8, 8) for _ in range(4)))
+    assert reasons(binarize_(model, latent="svd", example=torch.randn(2, 8))) == {
+        "0": "first layer",
+        "1": "",
+        "2": "other code reads its weight and does not call it",
+        "3": "last layer",
+    }
 
 
 def test_a_weight_that_is_computed_stays_real() -> None:

@@ -1,5 +1,6 @@
 """Turn the layers of a model binary, in place."""
 
+import copy
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from bitfactor.convert.groups import Grid
 from bitfactor.convert.outputs import output_sizes
 from bitfactor.convert.plan import Plan, make_plan
 from bitfactor.errors import InputError
-from bitfactor.nn import BinaryConv, BinaryLayer, SignActivation
+from bitfactor.nn import BinaryConv, BinaryLayer, SignActivation, open_attention_
 from bitfactor.nn.scale import MAPS
 
 _LARGE = 2**25  # bytes of a latent that are worth a warning before it is made
@@ -39,7 +40,8 @@ def binarize_(
     Layers that read the input or give the output stay real, so do those that `model.keep_real()` names, if it
     has that method, depthwise ones, and those whose weight other code reads. A second call changes only what
     differs: latents, scales and their parameters that the new choices keep are the same objects as before,
-    and BatchNorm is never touched.
+    and BatchNorm is never touched. Of a `torch.nn.MultiheadAttention` the projections become layers, see
+    `bitfactor.nn.MultiheadAttention`, which turn binary as others do.
 
     Make the optimizer afterwards: one that was made before holds parameters that are gone, and raises
     InputError when it steps.
@@ -84,19 +86,20 @@ def binarize_(
             fix="leave groups out",
         )
     inputs = [example] if isinstance(example, Tensor) else example
-    plan = make_plan(model, binarization, _names(model, keep_real), groups, inputs)
+    plan = make_plan(_opened(model), binarization, _names(model, keep_real), groups, inputs)
     if dry_run:
         return plan
     if binarization.weight_estimator == "identity" and binarization.latent != "none":
         warnings.warn(
             "weight_estimator 'identity' lets factors grow without bound", UserWarning, stacklevel=3
         )
-    for planned in plan.layers:
-        if not planned.binary:
-            model.get_submodule(planned.name).kept_real = planned.reason  # type: ignore[assignment]
     if any((one.latent_bytes or 0) > max(2 * one.weight_bytes, _LARGE) for one in plan.layers):
         warnings.warn(plan.warnings[-1], UserWarning, stacklevel=3)
     before = {id(parameter): parameter for parameter in model.parameters()}
+    open_attention_(model)
+    for planned in plan.layers:
+        if not planned.binary:
+            model.get_submodule(planned.name).kept_real = planned.reason  # type: ignore[assignment]
     sizes = _sizes(model, binarization, input_shape)
     latents = latents_of(model, plan, binarization)
     for planned in plan.binary:
@@ -127,6 +130,15 @@ def _chosen(binarization: Binarization | None, options: Mapping[str, Any]) -> Bi
             fix="use dataclasses.replace on the Binarization",
         )
     return binarization
+
+
+def _opened(model: nn.Module) -> nn.Module:
+    """Return the model, or a copy of it where its attention has to be opened first."""
+    if not any(type(module) is nn.MultiheadAttention for module in model.modules()):
+        return model
+    model = copy.deepcopy(model)
+    open_attention_(model)
+    return model
 
 
 def _names(model: nn.Module, keep_real: str | nn.Module | Sequence[str | nn.Module]) -> list[str]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from bitfactor.nn import BinaryLayer
+from bitfactor.nn import BinaryLayer, MultiheadAttention
 
 _GUESSES = 4
 _SIDE = {1: (256,), 2: (64, 64), 3: (16, 32, 32)}
@@ -23,7 +23,7 @@ class Ends:
     last
         Layers whose output reaches the model's without another layer behind them.
     bypassed
-        Layers whose weight takes part though they are not called: their parent reads it.
+        Layers whose weight takes part without their being called: other code reads it.
     """
 
     def __init__(self, model: nn.Module, layers: Mapping[str, nn.Module], inputs: Sequence[Tensor]) -> None:
@@ -38,15 +38,12 @@ class Ends:
             name for name in called if any(id(leaf) in starts for leaf in _leaves(entries[name], grads))
         }
         self.last = {grads[id(node)] for node in _walk(_nodes(outputs), grads) if id(node) in grads}
-        used = {id(leaf) for leaf in _leaves(_nodes(outputs), {})}
+        outside = [*_nodes(outputs), *(node for nodes in entries.values() for node in nodes)]
+        used = {id(leaf) for leaf in _leaves(outside, grads)}
         with torch.no_grad():
             fused = called - set(_run(model, own, [x.detach() for x in inputs])[1])
-        unseen = {
-            name
-            for name, layer in own.items()
-            if name not in called and any(id(p) in used for p in layer.parameters())
-        }
-        self.bypassed = fused | unseen
+        read = {name for name, layer in own.items() if any(id(p) in used for p in layer.parameters())}
+        self.bypassed = fused | read
 
 
 def ends_of(
@@ -129,12 +126,13 @@ def _leaves(starts: Sequence[Any], stops: Mapping[int, str]) -> list[Tensor]:
 def bypassed(model: nn.Module, layers: Mapping[str, nn.Module], ends: Ends | None) -> dict[str, str]:
     """Return the layers whose weight others read, with the reason why they stay real."""
     found = dict.fromkeys(
-        ends.bypassed if ends is not None else (), "its parent reads its weight and does not call it"
+        ends.bypassed if ends is not None else (), "other code reads its weight and does not call it"
     )
     for parent_name, parent in model.named_modules():
-        if isinstance(
-            parent, nn.TransformerEncoderLayer
-        ):  # its fused path, in evaluation, calls none of them
+        if isinstance(parent, nn.MultiheadAttention) and not isinstance(parent, MultiheadAttention):
+            found[f"{parent_name}.out_proj".lstrip(".")] = "its parent reads its weight and does not call it"
+        if isinstance(parent, nn.TransformerEncoderLayer) and parent.self_attn.in_proj_bias is not None:
+            # Its fused path, in evaluation, calls none of them.
             fused = {f"{parent_name}.{name}".lstrip(".") for name in ("linear1", "linear2")}
             found |= dict.fromkeys(fused & layers.keys(), "its parent's fused path does not call it")
     holders: dict[int, list[str]] = {}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bitfactor.errors import InputError
-from bitfactor.nn import BinaryConv, BinaryLayer, BinaryLinear, LearnedMapScale, sign
+from bitfactor.nn import BinaryConv, BinaryLayer, BinaryLinear, LearnedMapScale, open_attention_, sign
 from bitfactor.nn.scale import feature_magnitude, over_channels, window_magnitude
 
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d}
@@ -143,6 +143,7 @@ def bake(model: nn.Module) -> nn.Module:
     if isinstance(model, BinaryLayer):
         return _baked("", model).eval()
     baked = copy.deepcopy(model).eval()
+    open_attention_(baked)
     made: dict[nn.Module, _BakedLayer] = {}
     for name, layer in model.named_modules(remove_duplicate=False):
         if isinstance(layer, BinaryLayer):

@@ -1,6 +1,7 @@
 """Binary layers: sign of the input, sign of a latent weight, scale."""
 
 from bitfactor.nn.activation import PReLU, ReLU, SignActivation, anneal_
+from bitfactor.nn.attention import MultiheadAttention, open_attention_
 from bitfactor.nn.conv import BinaryConv, BinaryConv1d, BinaryConv2d, BinaryConv3d
 from bitfactor.nn.layer import BinaryLayer, merge_
 from bitfactor.nn.linear import BinaryLinear
@@ -19,6 +20,7 @@ __all__ = [
     "LearnedMapScale",
     "LearnedScale",
     "MaxPool2d",
+    "MultiheadAttention",
     "NoScale",
     "PReLU",
     "ReLU",
@@ -27,6 +29,7 @@ __all__ = [
     "analytic_alpha",
     "anneal_",
     "merge_",
+    "open_attention_",
     "sign",
     "straight_through",
 ]
