@@ -28,7 +28,7 @@ def test_a_network_that_can_be_exported_and_is_left_as_it_is() -> None:
     model = network(nn.BatchNorm2d(16))
     before = copy.deepcopy(model.state_dict())
     found = bitfactor.check(model, torch.randn(2, 3, 16, 16), latent="tucker", scale="analytic")
-    assert found.obstacle == ""
+    assert found.obstacles == ()
     assert [layer.name for layer in found.plan.binary] == ["2"]
     assert "can be exported" in str(found)
     assert json.loads(found.to_json())["plan"]["layers"][1]["latent"] == "tucker"
@@ -39,7 +39,9 @@ def test_a_network_that_can_be_exported_and_is_left_as_it_is() -> None:
 
 def test_what_cannot_be_exported_and_what_is_dead() -> None:
     found = bitfactor.check(network(nn.Sigmoid(), nn.ELU()), torch.randn(2, 3, 16, 16))
-    assert "elu" in found.obstacle
+    (obstacle,) = found.obstacles
+    assert (obstacle.layer, obstacle.found) == ("2", "aten.elu.default")
+    assert "aten.elu.default" in str(found)
     (warning,) = found.plan.warnings
     assert warning.startswith("3: 100%")
 
@@ -51,7 +53,7 @@ def test_every_latent_and_scale_can_be_asked_about() -> None:
         {"scale": "none"},
         {"scale": "learned_map"},
     ):
-        assert not bitfactor.check(network(), torch.randn(2, 3, 12, 12), **choices).obstacle
+        assert not bitfactor.check(network(), torch.randn(2, 3, 12, 12), **choices).obstacles
 
 
 def test_a_model_that_does_not_run_on_the_example() -> None:
@@ -68,7 +70,7 @@ def test_the_command(tmp_path, capsys, monkeypatch) -> None:
     assert "can be exported" in text
     assert "100% of its input channels" in text
     assert main([*command, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["obstacle"] == ""
+    assert json.loads(capsys.readouterr().out)["obstacles"] == []
 
 
 def test_a_typo() -> None:

@@ -75,9 +75,9 @@ def test_an_encoder_of_torch_turns_binary_and_calls_its_layers(example) -> None:
     assert binarize_(model, latent="tucker", example=example, dry_run=True).binary
     assert all(a is b for a, b in zip(before, model.parameters(), strict=True))
     found = reasons(binarize_(model, latent="tucker", example=example))
-    inner = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj", "linear1", "linear2")
+    projections = [f"self_attn.{name}_proj" for name in ("q", "k", "v", "out")]
     assert {name for name, why in found.items() if not why} == {
-        f"1.layers.{i}.{name}" for i in range(2) for name in inner
+        f"1.layers.{i}.{name}" for i in range(2) for name in (*projections, "linear1", "linear2")
     }
     x = torch.randn(2, 5, 16)
     learning = model(x)

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from bitfactor.checks import checked
 from bitfactor.convert import Plan, Summary, binarize_, summary
-from bitfactor.errors import InputError
 from bitfactor.exporter.lower import lower
+from bitfactor.exporter.obstacles import Obstacle, UnsupportedError, grouped
 from bitfactor.result import Result
 
 
@@ -18,17 +18,18 @@ from bitfactor.result import Result
 class Check(Result):
     """What `check` found.
 
-    `plan` says what becomes of each layer, `sizes` what it costs; `obstacle` is the first reason why the
-    binary network could not be exported, and nothing if it could.
+    `plan` says what becomes of each layer, `sizes` what it costs; `obstacles` are all places because of which
+    the binary network could not be exported: none if it could.
     """
 
     plan: Plan
     sizes: Summary
-    obstacle: str
+    obstacles: tuple[Obstacle, ...]
 
     def __str__(self) -> str:
         sizes = self.sizes
-        verdict = f"cannot be exported: {self.obstacle}" if self.obstacle else "can be exported"
+        places = "\n".join(["cannot be exported:", *grouped(self.obstacles)])
+        verdict = places if self.obstacles else "can be exported"
         return (
             f"{self.plan}\n\n{sizes.binary_fraction:.1%} of the multiply-adds are binary, the file is about "
             f"{sizes.compression:.1f} times smaller\n{verdict}"
@@ -70,9 +71,9 @@ def check(
     sizes = summary(binary, tuple(example.shape))
     try:
         lower(binary, example)
-    except InputError as error:
-        return Check(plan, sizes, str(error))
-    return Check(plan, sizes, "")
+    except UnsupportedError as error:
+        return Check(plan, sizes, error.obstacles)
+    return Check(plan, sizes, ())
 
 
 _OF_LATENTS = ("latent", "rank", "initialisation", "groups")

@@ -1,7 +1,8 @@
 """From a trained torch model to one file of signs, checked against torch before it is written."""
 
 from bitfactor.exporter.export import export
+from bitfactor.exporter.obstacles import Obstacle, UnsupportedError
 from bitfactor.exporter.quantise import Real
 from bitfactor.exporter.report import ExportReport, LayerReport
 
-__all__ = ["ExportReport", "LayerReport", "Real", "export"]
+__all__ = ["ExportReport", "LayerReport", "Obstacle", "Real", "UnsupportedError", "export"]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bitfactor.errors import InputError
+from bitfactor.exporter.obstacles import Obstacle
 from bitfactor.nn import BinaryConv, BinaryLayer, BinaryLinear, LearnedMapScale, open_attention_, sign
 from bitfactor.nn.scale import feature_magnitude, over_channels, window_magnitude
 
@@ -135,16 +135,13 @@ class _BakedLinear(_BakedLayer):
 def bake(model: nn.Module) -> nn.Module:
     """Return a copy of `model`, in evaluation mode, whose binary layers are signs and scales alone.
 
-    Raises
-    ------
-    InputError
-        If a binary layer is of a kind that the file has no operation for.
+    Those of a kind that the file has no operation for are `Refused`.
     """
     if isinstance(model, BinaryLayer):
         return _baked("", model).eval()
     baked = copy.deepcopy(model).eval()
     open_attention_(baked)
-    made: dict[nn.Module, _BakedLayer] = {}
+    made: dict[nn.Module, nn.Module] = {}
     for name, layer in model.named_modules(remove_duplicate=False):
         if isinstance(layer, BinaryLayer):
             made[layer] = made.get(layer) or _baked(name, layer)
@@ -152,23 +149,27 @@ def bake(model: nn.Module) -> nn.Module:
     return baked
 
 
-def _baked(name: str, layer: BinaryLayer) -> _BakedLayer:
+class Refused(nn.Module):
+    """A binary layer as it was, that the file has no operation for."""
+
+    def __init__(self, name: str, layer: BinaryLayer, found: str, fix: str) -> None:
+        super().__init__()
+        expected = "a binary linear, 1-d or 2-d layer, padded with a constant"
+        self.obstacle = Obstacle(name, "", expected, found, fix)
+        self.layer = copy.deepcopy(layer).eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y
+
+
+def _baked(name: str, layer: BinaryLayer) -> nn.Module:
     if not (layer.binary_activations and layer.binary_weights):
-        raise _unsupported(
-            name, "a layer whose weights or inputs are still real", "finish the stage that turns them binary"
-        )
+        found = "a layer whose weights or inputs are still real"
+        return Refused(name, layer, found, "finish the stage that turns them binary")
     if isinstance(layer, BinaryConv) and layer.dimensions in binary_conv and layer.padding_mode == "zeros":
         return _BakedConv(layer)
     if isinstance(layer, BinaryLinear):
         return _BakedLinear(layer)
     found = f"{type(layer).__name__} with padding mode {getattr(layer, 'padding_mode', 'zeros')}"
-    raise _unsupported(name, found, "keep this layer real")
-
-
-def _unsupported(name: str, found: str, fix: str) -> InputError:
-    return InputError(
-        f"layer {name}",
-        expected="a binary linear, 1-d or 2-d layer, padded with a constant",
-        found=found,
-        fix=fix,
-    )
+    return Refused(name, layer, found, "keep this layer real")

@@ -16,6 +16,10 @@ _SUFFIX = {"threshold": "sign", "scale": "alpha"}
 _SUFFIX |= {op: op for op in ("add", "multiply", "concat", "flatten", "reshape", "permute", "slice")}
 
 
+class Unknown:
+    """Stands for what the graph has no value for."""
+
+
 class Builder:
     """Collects nodes while the operators of the model are visited in order.
 
@@ -50,6 +54,19 @@ class Builder:
         self.nodes.append(node)
         self.modules[node.name] = self.module
         return node.name
+
+    def stand_in(self, val: object) -> Any:
+        """Return a value for what torch gives where it cannot be lowered, as another input of the graph."""
+        if isinstance(val, tuple | list):
+            return [self.stand_in(part) for part in val]
+        if not isinstance(val, Tensor) or not val.is_floating_point():
+            return Unknown()
+        batch, *shape = val.shape if val.dim() > 1 else (0,)
+        if batch != self.batch or min(shape) < 1:
+            return Unknown()
+        value = Value(self._name("missing"), tuple(shape), "float32")
+        self.values[value.name] = value
+        return value.name
 
     def graph(self, outputs: Sequence[str]) -> Graph:
         """Return the nodes so far as a Graph."""

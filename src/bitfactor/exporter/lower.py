@@ -2,7 +2,8 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
@@ -13,8 +14,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from bitfactor.errors import InputError
-from bitfactor.exporter.bake import bake
-from bitfactor.exporter.builder import Builder
+from bitfactor.exporter.bake import Refused, bake
+from bitfactor.exporter.builder import Builder, Unknown
+from bitfactor.exporter.obstacles import Obstacle, UnsupportedError
 from bitfactor.exporter.operators import FAMILIES, LOWERING
 from bitfactor.format import Graph, Value
 
@@ -38,24 +40,37 @@ def lower(model: nn.Module, example_input: Tensor) -> Lowered:
 
     Raises
     ------
-    InputError
-        If the model cannot be traced, or holds an operator that is not in `LOWERING`. The message names the
-        operator and the module it stands in. An error of the model's own code passes through.
+    UnsupportedError
+        If the model cannot be traced, or holds what is not in `LOWERING`: it names all places, by layer and
+        line. An error of the model's own code passes through.
     """
     baked = bake(model)
     _expect_tensors(model, example_input)
+    refused = [module.obstacle for module in baked.modules() if isinstance(module, Refused)]
     try:
         with torch.no_grad(), _quiet():
-            program = torch.export.export(baked, (example_input,))
+            trace = torch.export.export(baked, (example_input,)).module()
     except Exception as error:
-        raise InputError(
-            type(model).__name__,
-            expected="a model that torch.export can trace",
-            found=_first_line(error),
-            fix="remove control flow that depends on values, and see the torch.export documentation",
-        ) from error
+        raise UnsupportedError(type(model).__name__, [*refused, _untraceable(model, error)]) from error
     builder = Builder(Value("input", tuple(example_input.shape[1:]), "float32"), len(example_input))
-    return _visit(program.module(), builder)
+    visit = _Visit(trace, builder, refused)
+    outputs = visit.outputs()
+    if visit.obstacles:
+        raise UnsupportedError(type(model).__name__, visit.obstacles)
+    environment = reversed(visit.environment.items())
+    origins = {value: node.name for node, value in environment if isinstance(value, str)}
+    return Lowered(builder.graph(outputs), trace, origins, builder.modules)
+
+
+def _untraceable(model: nn.Module, error: Exception) -> Obstacle:
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    return Obstacle(
+        type(model).__name__,
+        _own_line(frames),
+        "a model that torch.export can trace",
+        f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}",
+        "remove control flow that depends on values, and see the torch.export documentation",
+    )
 
 
 def _expect_tensors(model: nn.Module, example: Tensor) -> None:
@@ -77,10 +92,6 @@ def _expect_tensors(model: nn.Module, example: Tensor) -> None:
         )
 
 
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep what torch prints of a failing trace, dozens of lines, off the screen; the error is one."""
@@ -93,25 +104,47 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _visit(module: fx.GraphModule, builder: Builder) -> Lowered:
-    environment: dict[fx.Node, Any] = {}
-    outputs: tuple[str, ...] = ()
-    for node in module.graph.nodes:
-        if node.op == "placeholder":
-            environment[node] = builder.input.name
-        elif node.op == "get_attr":
-            environment[node] = _attribute(module, node.target)
-        elif node.op == "output":
-            found = fx.map_arg(node.args[0], environment.__getitem__)
-            outputs = tuple(found) if isinstance(found, tuple | list) else (found,)
-        elif node.op == "call_function":
-            environment[node] = _call(node, environment, builder)
-    if not all(isinstance(name, str) for name in outputs):
-        builder.where = "the model"
-        raise builder.refused("outputs that depend on the input", "a constant", "leave it out")
-    graph = builder.graph([builder.as_torch(name) for name in outputs])
-    origins = {value: node.name for node, value in reversed(environment.items()) if isinstance(value, str)}
-    return Lowered(graph, module, origins, builder.modules)
+class _Visit:
+    """Goes over the nodes of a trace. What cannot be lowered is an obstacle, and a value of its own from
+    there on, so that those behind it are found too; `refused` are the obstacles that are known already.
+    """
+
+    def __init__(self, trace: fx.GraphModule, builder: Builder, refused: Sequence[Obstacle]) -> None:
+        self.trace, self.builder = trace, builder
+        self.refused = [one.layer for one in refused]
+        self.obstacles = [*refused]
+        self.environment: dict[fx.Node, Any] = {}
+        for node in trace.graph.nodes:
+            if node.op == "placeholder":
+                self.environment[node] = builder.input.name
+            elif node.op == "get_attr":
+                self.environment[node] = _attribute(trace, node.target)
+            elif node.op == "call_function":
+                self.environment[node] = self._call(node)
+
+    def outputs(self) -> list[str]:
+        """Return the values that the outputs are, as torch has them."""
+        (output,) = (node for node in self.trace.graph.nodes if node.op == "output")
+        found = fx.map_arg(output.args[0], self.environment.__getitem__)
+        values = tuple(found) if isinstance(found, tuple | list) else (found,)
+        if not all(isinstance(value, str | Unknown) for value in values):
+            self.obstacles.append(
+                Obstacle("", "", "outputs that depend on the input", "a constant", "leave it out")
+            )
+        return [] if self.obstacles else [self.builder.as_torch(name) for name in values]
+
+    def _call(self, node: fx.Node) -> Any:
+        builder, operands = self.builder, [self.environment[operand] for operand in node.all_input_nodes]
+        builder.module, line = _module_path(node), _line(node)
+        builder.where = ", ".join(part for part in (builder.module, line) if part)
+        builder.result = _shape(node.meta.get("val"))
+        inside = any(f"{builder.module}.".startswith(f"{layer}.") for layer in self.refused)
+        try:
+            if not (inside or any(isinstance(value, Unknown) for value in operands)):
+                return _lowered(node, self.environment, builder)
+        except InputError as error:
+            self.obstacles.append(Obstacle(builder.module, line, error.expected, error.found, error.fix))
+        return builder.stand_in(node.meta.get("val"))
 
 
 def _attribute(module: nn.Module, path: str) -> Any:
@@ -121,18 +154,16 @@ def _attribute(module: nn.Module, path: str) -> Any:
     return value.detach() if isinstance(value, Tensor) else value
 
 
-def _call(node: fx.Node, environment: dict[fx.Node, Any], builder: Builder) -> Any:
+def _lowered(node: fx.Node, environment: Mapping[fx.Node, Any], builder: Builder) -> Any:
+    """Return what a node gives: a value of the graph or several, or a constant."""
     args = fx.map_arg(node.args, environment.__getitem__)
     kwargs = fx.map_arg(node.kwargs, environment.__getitem__)
-    builder.module = _module_path(node)
-    builder.where = ", ".join(part for part in (builder.module, _line(node)) if part)
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and "dropout" not in str(
         node.target
     ):
         raise builder.refused("operators that give the same each time", str(node.target), "leave it out")
     if all(isinstance(environment[operand], Tensor | torch.Size | int) for operand in node.all_input_nodes):
         return node.target(*args, **kwargs)  # type: ignore[operator]
-    builder.result = _shape(node.meta.get("val"))
     if any(environment[operand] is None for operand in node.all_input_nodes):
         raise builder.refused("values that the file holds", "places of maxima", "use the maxima alone")
     rule = LOWERING.get(str(node.target))
@@ -168,9 +199,14 @@ def _module_path(node: fx.Node) -> str:
 
 def _line(node: fx.Node) -> str:
     """Return the innermost line of code outside of torch, as file:line."""
-    lines = re.findall(r'File "(.+)", line (\d+)', node.meta.get("stack_trace") or "")
-    own = [(file, number) for file, number in lines if not Path(file).is_relative_to(_TORCH)]
+    return _own_line(re.findall(r'File "(.+)", line (\d+)', node.meta.get("stack_trace") or ""))
+
+
+def _own_line(frames: Sequence[tuple[str, Any]]) -> str:
+    """Return the innermost of places in files that is neither torch's nor of a binary layer, as file:line."""
+    own = [(file, n) for file, n in frames if not any(Path(file).is_relative_to(room) for room in _OTHERS)]
     return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
 
 
-_TORCH = Path(torch.__file__).parent
+_HERE = Path(__file__).parent
+_OTHERS = (Path(torch.__file__).parent, _HERE, _HERE.parent / "nn")

@@ -15,9 +15,8 @@ _PACKED = ("in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "
 class MultiheadAttention(nn.MultiheadAttention):
     """`torch.nn.MultiheadAttention` with `q_proj`, `k_proj`, `v_proj` and `out_proj` as layers that it calls.
 
-    Arguments, call and results are those of torch's, but for `add_bias_kv` and `add_zero_attn`. It never takes
-    a fused path that would read the weights and bypass the layers, nor does a torch.nn.TransformerEncoderLayer
-    around it.
+    Arguments, call and results are torch's, but for `add_bias_kv` and `add_zero_attn`. It never takes
+    a fused path that reads weights and bypasses layers, nor does a torch.nn.TransformerEncoderLayer with it.
 
     Example
     -------
@@ -46,15 +45,25 @@ class MultiheadAttention(nn.MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         if is_causal and attn_mask is None:
             raise InputError(
-                "is_causal", expected="a mask, of which it is a hint", found="no attn_mask", fix="pass the mask"
+                "is_causal",
+                expected="a mask, of which it is a hint",
+                found="no attn_mask",
+                fix="pass the mask",
             )
         if query.dim() == 2:
-            alone = [x.unsqueeze(0 if self.batch_first else 1) for x in (query, key, value)]
+            batch = 0 if self.batch_first else 1
             padding = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
             y, weights = self.forward(
-                *alone, padding, need_weights, attn_mask, average_attn_weights, is_causal
+                query.unsqueeze(batch),
+                key.unsqueeze(batch),
+                value.unsqueeze(batch),
+                padding,
+                need_weights,
+                attn_mask,
+                average_attn_weights,
+                is_causal,
             )
-            return y.squeeze(0 if self.batch_first else 1), None if weights is None else weights.squeeze(0)
+            return y.squeeze(batch), None if weights is None else weights.squeeze(0)
         if not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         q, k, v = (
@@ -76,7 +85,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     def _heads(self, x: Tensor) -> Tensor:
         """(N, L, E) -> (N, heads, L, E / heads)."""
-        return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+        return x.reshape(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
 
     def _mask(self, q: Tensor, k: Tensor, of_pairs: Tensor | None, of_keys: Tensor | None) -> Tensor | None:
         """Return what is added to the scores (N, heads, L, S): both masks, true places as -infinity."""
