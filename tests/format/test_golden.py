@@ -11,8 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, Value, load, pack_signs, save
-from bitfactor.format.file import FORMAT_VERSION, golden_input
+from bitfactor.format import (
+    Graph,
+    InputSpec,
+    ModelFile,
+    Node,
+    Signature,
+    Skeleton,
+    Value,
+    load,
+    pack_signs,
+    save,
+)
+from bitfactor.format.file import FORMAT_VERSION, golden_input, golden_inputs
 from bitfactor.format.graph import run
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.runtime import Session, instruction_sets
@@ -31,10 +42,17 @@ class Recorded:
 
 RECORDED = {
     1: Recorded(
-        "3eb39cfbd65c29ea2699e44f7afdfc50eaec54105f1b214e904e385a531ef5d1",
+        "876771cbf12b050494f894b4ac20803e012c6c93462c4a26373bed45a2120abc",
         (
-            "7dd70461a210d8174dd80831f63cb43ba5d9c901dedfdea4867112dbf510bcb0",
-            "acc3a12c73d548a99650be15c9fd1201247e5205d311cac66d2a46b084c3e1a3",
+            "fd7ddb872f35c1f20dd9a25f252da89536df2baed83257768ed64d3cb6e86ad4",
+            "8d9339523d97a2d28fcaf8f1057baf105d0983175e5d4a46702eb1bcb03cd0ff",
+        ),
+    ),
+    2: Recorded(
+        "072feea9a1c63fb39f0f5c4ea93344ca25dfb45d1194badeecdb5e9598576261",
+        (
+            "2e22206dc464bac9a0bb2e1191c7a885625f492f666883f348d570186fc48669",
+            "db1f057ec2eb85654dbbe52a8fdbba1f8ed24bc2129e5e0b52041081b9eddb1c",
         ),
     ),
 }
@@ -115,7 +133,9 @@ def golden_model():
     add("binary3", "binary_linear", "bits3", weight=pack_signs(draw.signs(5, 6)))
     add("alpha3", "scale", "binary3", alpha=draw.floats(5))
     add("logits", "add", "alpha3", "real")
-    add("classes", "softmax", "logits")
+    add("weighted", "multiply", "logits", "weights")
+    add("chosen", "multiply", "weighted", "on")
+    add("classes", "softmax", "chosen")
     levels = {"lowest": np.float32([-1.0]), "inverse": np.float32([100.0])}
     whole = (draw.floats(4, 1, 1, 4) * 60).astype(np.int8)
     fewer = {**levels, "scale": draw.floats(4) / 64, "bias": draw.floats(4)}
@@ -123,25 +143,35 @@ def golden_model():
     whole = (draw.floats(5, 6) * 60).astype(np.int8)
     fewer = {**levels, "scale": draw.floats(5) / 64, "bias": draw.floats(5)}
     add("fewer2", "quantised_linear", "flat", weight=whole, **fewer)
-    graph = Graph(Value("x", SHAPE, "float32"), tuple(nodes), ("classes", "maps", "fewer", "fewer2"))
+    others = (Value("weights", (5,), "float32"), Value("on", (5,), "float32"))
+    outputs = ("classes", "maps", "fewer", "fewer2")
+    graph = Graph(Value("x", SHAPE, "float32"), tuple(nodes), outputs, others)
+    given = {2: np.array([[1, 0, 1, 1, 0]], np.float32)}
     return ModelFile(
         graph,
-        run(graph, golden_input(SHAPE)),
+        run(graph, *golden_inputs(graph, given)),
         InputSpec((8, 6), (10, 8), (0.5, 0.4, 0.3), (0.25, 0.2, 0.2)),
         ("circle", "square", "star", "line", "point"),
         Skeleton(("head", "left_hand", "right_hand", "hip"), ((1, 2),), ((0, 1), (0, 2), (0, 3))),
         {"recipe": "golden", "bitfactor": "0.1.0"},
         (OTHER_SHAPE,),
         {"warnings": ["a network for tests"]},
+        Signature(("float32", "float32", "bool"), {"classes": 0, "maps": ([1], None), "fewer": [2, 3]}),
+        given,
     )
 
 
-def inputs():
+def inputs(version):
     """Two samples of each shape that the file takes."""
-    return [-golden_input((2, *shape))[0] for shape in (SHAPE, OTHER_SHAPE)]
+    maps = [-golden_input((2, *shape))[0] for shape in (SHAPE, OTHER_SHAPE)]
+    if version == 1:
+        return [(x,) for x in maps]
+    return [(x, golden_input((2, 5))[0], golden_input((2, 5))[0] > 0) for x in maps]
 
 
 def digest(outputs):
+    if isinstance(outputs, dict):
+        outputs = outputs["classes"], outputs["maps"][0][0], *outputs["fewer"]
     joined = b"".join(np.ascontiguousarray(output).tobytes() for output in outputs)
     return hashlib.sha256(joined).hexdigest()
 
@@ -168,7 +198,7 @@ def test_the_file_is_the_recorded_one(version):
 def test_it_does_what_it_did(version, isa):
     session = Session(path_of(version), isa=isa)
     session.verify()
-    assert tuple(digest(session(x)) for x in inputs()) == RECORDED[version].outputs
+    assert tuple(digest(session(*xs)) for xs in inputs(version)) == RECORDED[version].outputs
 
 
 def test_the_newest_holds_every_operation_and_all_that_a_file_can_hold():
@@ -176,7 +206,7 @@ def test_the_newest_holds_every_operation_and_all_that_a_file_can_hold():
     assert {node.op for node in model.graph.nodes} == OPERATIONS.keys()
     types = {node.tensors["weight"].dtype for node in model.graph.nodes if "weight" in node.tensors}
     assert types == {np.dtype(name) for name in ("float32", "float16", "int8", "uint64")}
-    for part in ("input_spec", "labels", "skeleton", "provenance", "other_shapes", "report"):
+    for part in ("input_spec", "labels", "skeleton", "provenance", "other_shapes", "report", "signature"):
         assert getattr(model, part) == getattr(golden_model(), part)
         assert getattr(model, part)
 
@@ -189,5 +219,5 @@ def test_it_is_written_the_same_today(tmp_path):
 if __name__ == "__main__":
     newest = path_of(FORMAT_VERSION)
     save(newest, golden_model())
-    outputs = tuple(digest(Session(newest)(x)) for x in inputs())
+    outputs = tuple(digest(Session(newest)(*xs)) for xs in inputs(FORMAT_VERSION))
     print(FORMAT_VERSION, Recorded(hashlib.sha256(newest.read_bytes()).hexdigest(), outputs))

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from bitfactor.nn.example import Call
 from bitfactor.nn.observation import dead_layers
 
 
@@ -19,6 +20,6 @@ class Twice(nn.Module):
 
 def test_a_layer_that_is_called_twice_is_dead_only_if_both_calls_are():
     x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
-    assert not dead_layers(Twice(), ["layer"], [x], training=False)
-    (sentence,) = dead_layers(Twice(), ["layer"], [x.abs() + 1], training=False)
+    assert not dead_layers(Twice(), ["layer"], Call((x,)), training=False)
+    (sentence,) = dead_layers(Twice(), ["layer"], Call((x.abs() + 1,)), training=False)
     assert sentence.startswith("layer: 100% of its input channels have one sign")

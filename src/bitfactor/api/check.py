@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from bitfactor.checks import checked
 from bitfactor.convert import Plan, Summary, binarize_, summary
 from bitfactor.exporter.lower import lower
 from bitfactor.exporter.obstacles import Obstacle, UnsupportedError, grouped
+from bitfactor.nn.example import Example
 from bitfactor.result import Result
 
 
@@ -39,7 +40,7 @@ class Check(Result):
 @checked
 def check(
     model: nn.Module,
-    example: Tensor,
+    example: Example,
     *,
     keep_real: str | nn.Module | Sequence[str | nn.Module] = (),
     **options: Any,
@@ -49,7 +50,7 @@ def check(
     Parameters
     ----------
     example
-        A batch as the model takes it, (N, ...), of two samples or more.
+        A batch as the model takes it, (N, ...), of two samples or more; a tuple of several inputs, or a dict.
     keep_real, options
         As of `binarize_`.
 
@@ -67,8 +68,8 @@ def check(
     # A free weight is made in no time, and what can be exported does not depend on the decomposition.
     free = {name: value for name, value in options.items() if name not in _OF_LATENTS}
     binary = copy.deepcopy(model).eval()
-    binarize_(binary, latent="none", keep_real=real, input_shape=tuple(example.shape), **free)
-    sizes = summary(binary, tuple(example.shape))
+    binarize_(binary, latent="none", keep_real=real, example=example, **free)
+    sizes = summary(binary, example)
     try:
         lower(binary, example)
     except UnsupportedError as error:

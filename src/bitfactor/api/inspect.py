@@ -69,6 +69,9 @@ def _describe(path: Path, model: ModelFile) -> dict[str, Any]:
         "sha256": hashlib.sha256(content).hexdigest(),
         "content_sha256": document["sha256"],
         "input": asdict(model.graph.input),
+        "other_inputs": [asdict(value) for value in model.graph.others],
+        "types": model.called.types,
+        "returns": model.called.described()["outputs"],
         "other_shapes": model.other_shapes,
         "outputs": [asdict(model.graph.values[name]) for name in model.graph.outputs],
         "input_spec": asdict(model.input_spec) if model.input_spec else None,
@@ -126,7 +129,8 @@ def _header(description: Mapping[str, Any], model: ModelFile) -> dict[str, str]:
     shapes = (graph.input.shape, *model.other_shapes)
     found = {
         "sha256": description["sha256"],
-        "input": " or ".join(_shape(shape) for shape in shapes) + f" {graph.input.dtype}",
+        "input": " or ".join(_shape(shape) for shape in shapes) + f" {model.called.types[0]}",
+        **({"input": _inputs(model)} if graph.others else {}),
         "images": _images(model.input_spec) if model.input_spec else "",
         "outputs": ", ".join(f"{name} shaped {_shape(graph.values[name].shape)}" for name in graph.outputs),
         "labels": _listed(model.labels),
@@ -140,6 +144,11 @@ def _header(description: Mapping[str, Any], model: ModelFile) -> dict[str, str]:
         **{name.replace("_", " "): rule for name, rule in description["rules"].items()},
     }
     return {name: text for name, text in found.items() if text}
+
+
+def _inputs(model: ModelFile) -> str:
+    pairs = zip(model.graph.inputs, model.called.types, strict=True)
+    return ", ".join(f"{value.name} shaped {_shape(value.shape)} {kind}" for value, kind in pairs)
 
 
 def _trained(provenance: Mapping[str, str]) -> str:

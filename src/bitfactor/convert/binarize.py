@@ -14,10 +14,11 @@ from bitfactor.checks import checked, options_from
 from bitfactor.convert.binarization import Binarization
 from bitfactor.convert.build import binary_form, latent_key, latents_of, scale_key, scale_of
 from bitfactor.convert.groups import Grid
-from bitfactor.convert.outputs import output_sizes
+from bitfactor.convert.outputs import output_sizes, zeros
 from bitfactor.convert.plan import Plan, make_plan
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryConv, BinaryLayer, SignActivation, open_attention_
+from bitfactor.nn.example import Call, Example
 from bitfactor.nn.scale import MAPS
 
 _LARGE = 2**25  # bytes of a latent that are worth a warning before it is made
@@ -31,7 +32,7 @@ def binarize_(
     *,
     groups: Mapping[str, Grid] | Literal["paper", "auto"] | None = None,
     input_shape: Sequence[int] | None = None,
-    example: Tensor | Sequence[Tensor] | None = None,
+    example: Example | None = None,
     dry_run: bool = False,
     **options: Any,
 ) -> Plan:
@@ -57,10 +58,11 @@ def binarize_(
         For holistic: bank name -> names of layers, nested one list deep per mode of the grid; instead of
         the model's `holistic_groups()` or the grouping by shape. Or one of these two, as in `Binarization`.
     input_shape
-        The shape of a batch; only a scale per position needs it.
+        The shape of a batch; only a scale per position needs it, where no example is given.
     example
-        A batch, or the model's several inputs. With it the plan says which layers read the input and give
-        the output, which are bypassed and which would see one sign alone; without it a batch is guessed.
+        A batch, or the model's several inputs in their order, or by name. With it the plan says which layers
+        read the input and give the output, which are bypassed and which would see one sign alone; without it
+        a batch is guessed.
         `bitfactor.check` also says what cannot be exported.
     dry_run
         Return the plan and change nothing.
@@ -85,8 +87,8 @@ def binarize_(
             found=f"latent {binarization.latent!r}",
             fix="leave groups out",
         )
-    inputs = [example] if isinstance(example, Tensor) else example
-    plan = make_plan(_opened(model), binarization, _names(model, keep_real), groups, inputs)
+    call = None if example is None else Call.of(example)
+    plan = make_plan(_opened(model), binarization, _names(model, keep_real), groups, call)
     if dry_run:
         return plan
     if binarization.weight_estimator == "identity" and binarization.latent != "none":
@@ -100,7 +102,7 @@ def binarize_(
     for planned in plan.layers:
         if not planned.binary:
             model.get_submodule(planned.name).kept_real = planned.reason  # type: ignore[assignment]
-    sizes = _sizes(model, binarization, input_shape)
+    sizes = _sizes(model, binarization, input_shape, call)
     latents = latents_of(model, plan, binarization)
     for planned in plan.binary:
         latent, layer = latents[planned.name], model.get_submodule(planned.name)
@@ -154,18 +156,23 @@ def _names(model: nn.Module, keep_real: str | nn.Module | Sequence[str | nn.Modu
 
 
 def _sizes(
-    model: nn.Module, binarization: Binarization, input_shape: Sequence[int] | None
+    model: nn.Module,
+    binarization: Binarization,
+    input_shape: Sequence[int] | None,
+    call: Call | None,
 ) -> dict[str, tuple[int, ...]]:
     if binarization.scale not in MAPS:
         return {}
-    if input_shape is None:
+    if input_shape is not None:
+        call = zeros(model, input_shape)
+    if call is None:
         raise InputError(
             f"scale {binarization.scale!r}",
-            expected="input_shape, for the size of each layer's output",
+            expected="input_shape or example, for the size of each layer's output",
             found="none",
             fix="call binarize_(..., input_shape=(1, 3, 224, 224))",
         )
-    return output_sizes(model, input_shape)
+    return output_sizes(model, call)
 
 
 def _set_signs(layer: BinaryLayer, binarization: Binarization) -> None:

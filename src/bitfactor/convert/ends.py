@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from bitfactor.nn import BinaryLayer, MultiheadAttention
+from bitfactor.nn.example import Call
 
 _GUESSES = 4
 _SIDE = {1: (256,), 2: (64, 64), 3: (16, 32, 32)}
@@ -26,14 +27,14 @@ class Ends:
         Layers whose weight takes part without their being called: other code reads it.
     """
 
-    def __init__(self, model: nn.Module, layers: Mapping[str, nn.Module], inputs: Sequence[Tensor]) -> None:
+    def __init__(self, model: nn.Module, layers: Mapping[str, nn.Module], call: Call) -> None:
         model = copy.deepcopy(model).eval()
         own = {name: model.get_submodule(name) for name in layers}
-        inputs = [x.detach().clone().requires_grad_(x.is_floating_point()) for x in inputs]
-        entries, exits, outputs = _run(model, own, inputs)
+        watched = call.mapped(lambda x: x.detach().clone().requires_grad_(x.is_floating_point()))
+        entries, exits, outputs = _run(model, own, watched)
         called = set(exits)
         grads = {id(node): name for name, nodes in exits.items() for node in nodes}
-        starts = {id(x) for x in inputs}
+        starts = {id(x) for x in watched.tensors}
         self.first = {
             name for name in called if any(id(leaf) in starts for leaf in _leaves(entries[name], grads))
         }
@@ -41,14 +42,12 @@ class Ends:
         outside = [*_nodes(outputs), *(node for nodes in entries.values() for node in nodes)]
         used = {id(leaf) for leaf in _leaves(outside, grads)}
         with torch.no_grad():
-            fused = called - set(_run(model, own, [x.detach() for x in inputs])[1])
+            fused = called - set(_run(model, own, watched.mapped(Tensor.detach))[1])
         read = {name for name, layer in own.items() if any(id(p) in used for p in layer.parameters())}
         self.bypassed = fused | read
 
 
-def ends_of(
-    model: nn.Module, layers: Mapping[str, nn.Module], example: Sequence[Tensor] | None
-) -> Ends | None:
+def ends_of(model: nn.Module, layers: Mapping[str, nn.Module], example: Call | None) -> Ends | None:
     """Return what a run of the model tells; None where no example is given and none can be guessed."""
     if not layers:
         return None
@@ -57,7 +56,7 @@ def ends_of(
     for guess in _guesses(layers.values()):
         try:
             with torch.random.fork_rng(devices=[]), warnings.catch_warnings(action="ignore"):
-                ends = Ends(model, layers, [guess])
+                ends = Ends(model, layers, Call((guess,)))
         except Exception:  # whatever the model's own code says of a batch it was not made for
             continue
         if ends.first and ends.last:
@@ -78,25 +77,25 @@ def _guesses(layers: Iterable[nn.Module]) -> list[Tensor]:
 
 
 def _run(
-    model: nn.Module, layers: Mapping[str, nn.Module], inputs: Sequence[Tensor]
+    model: nn.Module, layers: Mapping[str, nn.Module], call: Call
 ) -> tuple[dict[str, list[Any]], dict[str, list[Any]], Any]:
     """Return layer -> nodes of autograd that its inputs, and its outputs, come from; and the outputs."""
     entries: dict[str, list[Any]] = {}
     exits: dict[str, list[Any]] = {}
 
     def noting(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def noted(*args: Any, **kwargs: Any) -> Any:
             output = forward(*args, **kwargs)
             entries.setdefault(name, []).extend(_nodes((args, kwargs)))
             exits.setdefault(name, []).extend(_nodes(output))
             return output
 
-        return call
+        return noted
 
     # No hooks: a parent that sees hooks may leave its usual way.
     for name, layer in layers.items():
         vars(layer)["forward"] = noting(name, type(layer).forward.__get__(layer))
-    return entries, exits, model(*inputs)
+    return entries, exits, call(model)
 
 
 def _nodes(values: object) -> list[Any]:

@@ -10,27 +10,32 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.nn import BinaryLayer
+from bitfactor.nn.example import Call
 
 
-class Call(NamedTuple):
+class Shapes(NamedTuple):
     """The shapes of a module's first input and of its output in one call."""
 
     input: tuple[int, ...]
     output: tuple[int, ...]
 
 
-def record_calls(model: nn.Module, input_shape: Sequence[int]) -> dict[str, list[Call]]:
-    """Run a batch of zeros through the model in eval mode; return module -> the shapes of each call.
+def zeros(model: nn.Module, input_shape: Sequence[int]) -> Call:
+    """Return the call of a model with a batch of zeros."""
+    reference = next(model.parameters())
+    return Call((torch.zeros(tuple(input_shape), dtype=reference.dtype, device=reference.device),))
+
+
+def record_calls(model: nn.Module, call: Call) -> dict[str, list[Shapes]]:
+    """Run a batch through the model in eval mode; return module -> the shapes of each call.
 
     Listed are modules without children, and binary layers as a whole.
     """
-    calls: dict[str, list[Call]] = defaultdict(list)
+    calls: dict[str, list[Shapes]] = defaultdict(list)
     hooks = [module.register_forward_hook(partial(_record, calls[name])) for name, module in leaves(model)]
-    reference = next(model.parameters())
-    x = torch.zeros(tuple(input_shape), dtype=reference.dtype, device=reference.device)
     try:
         with _evaluating(model), torch.no_grad():
-            model(x)
+            call(model)
     finally:
         for hook in hooks:
             hook.remove()
@@ -50,9 +55,9 @@ def leaves(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield name, module
 
 
-def _record(calls: list[Call], module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
+def _record(calls: list[Shapes], module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
     if isinstance(output, Tensor) and inputs and isinstance(inputs[0], Tensor):
-        calls.append(Call(tuple(inputs[0].shape), tuple(output.shape)))
+        calls.append(Shapes(tuple(inputs[0].shape), tuple(output.shape)))
 
 
 @contextmanager
@@ -66,6 +71,6 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def output_sizes(model: nn.Module, input_shape: Sequence[int]) -> dict[str, tuple[int, ...]]:
+def output_sizes(model: nn.Module, call: Call) -> dict[str, tuple[int, ...]]:
     """Return layer -> size of its output without batch and channels, of the layer's last call."""
-    return {name: calls[-1].output[2:] for name, calls in record_calls(model, input_shape).items() if calls}
+    return {name: calls[-1].output[2:] for name, calls in record_calls(model, call).items() if calls}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from torch import Tensor, nn
+from torch import nn
 
 from bitfactor.convert.binarization import Binarization
 from bitfactor.convert.ends import bypassed, ends_of
@@ -20,6 +20,7 @@ from bitfactor.convert.layers import (
 from bitfactor.convert.sizes import grows, size_warnings, with_sizes
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer
+from bitfactor.nn.example import Call
 from bitfactor.nn.observation import dead_layers
 from bitfactor.result import Result, text_table
 
@@ -58,7 +59,7 @@ def make_plan(
     binarization: Binarization,
     keep_real: Sequence[str] = (),
     groups: Mapping[str, Grid] | None = None,
-    example: Sequence[Tensor] | None = None,
+    example: Call | None = None,
 ) -> Plan:
     """Decide every layer of a model; see `binarize_` for the arguments."""
     layers = weight_layers(model)
@@ -83,7 +84,7 @@ def _real_layers(
     layers: Mapping[str, nn.Module],
     binarization: Binarization,
     keep_real: Sequence[str],
-    example: Sequence[Tensor] | None,
+    example: Call | None,
 ) -> dict[str, str]:
     """Return the layers that stay real, with the reason."""
     candidates = {name: layer for name, layer in layers.items() if can_turn_binary(layer)}

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from bitfactor.checks import checked
 from bitfactor.convert.layers import weight_shape
-from bitfactor.convert.outputs import Call, leaves, record_calls
+from bitfactor.convert.outputs import Shapes, leaves, record_calls, zeros
 from bitfactor.convert.sizes import packed_bytes
 from bitfactor.nn import BinaryLayer, LearnedMapScale
+from bitfactor.nn.example import Call, Example
 from bitfactor.result import text_table
 
 FLOAT_BYTES = 4
@@ -107,8 +108,10 @@ def _counts(row: SummaryRow | Summary) -> list[str]:
 
 
 @checked
-def summary(model: nn.Module, input_shape: Sequence[int]) -> Summary:
+def summary(model: nn.Module, input_shape: Sequence[int] | Example) -> Summary:
     """Count what a forward pass of this input costs, module by module; those that hold nothing are left out.
+
+    In place of a shape, an example may be given: a batch, a tuple of several inputs, or a dict by name.
 
     Exported bytes: a binary weight takes one bit, its channels padded to 64-bit words; scales, biases and
     real weights 4 bytes a number; a BatchNorm is two numbers per channel.
@@ -118,13 +121,15 @@ def summary(model: nn.Module, input_shape: Sequence[int]) -> Summary:
     >>> summary(resnet18(num_classes=10), (1, 3, 32, 32)).compression
     1.0
     """
-    calls = record_calls(model, input_shape)
+    shape = isinstance(input_shape, Sequence) and all(isinstance(n, int) for n in input_shape)
+    call = zeros(model, input_shape) if shape else Call.of(input_shape)  # type: ignore[arg-type]
+    calls = record_calls(model, call)
     seen: set[int] = set()
     rows = (_row(name, module, calls[name], seen) for name, module in leaves(model))
     return Summary(tuple(row for row in rows if row.float_bytes or row.real_macs or row.binary_macs))
 
 
-def _row(name: str, module: nn.Module, calls: list[Call], seen: set[int]) -> SummaryRow:
+def _row(name: str, module: nn.Module, calls: list[Shapes], seen: set[int]) -> SummaryRow:
     shape = (
         weight_shape(module) if isinstance(module, BinaryLayer | nn.modules.conv._ConvNd | nn.Linear) else ()
     )
@@ -147,7 +152,7 @@ def _kind(module: nn.Module) -> str:
     return type(module).__name__.lower().removeprefix("binary")
 
 
-def _macs(module: nn.Module, weight: tuple[int, ...], call: Call) -> int:
+def _macs(module: nn.Module, weight: tuple[int, ...], call: Shapes) -> int:
     if not weight:
         return 0
     # A transposed convolution spreads every input value over its kernel.

@@ -29,11 +29,11 @@ class Builder:
     with the batch of `batch` samples; `modules` tells of each node in which module it stands.
     """
 
-    def __init__(self, input: Value, batch: int) -> None:
-        self.input, self.batch = input, batch
+    def __init__(self, inputs: Sequence[Value], batch: int) -> None:
+        self.inputs, self.batch = inputs, batch
         self.nodes: list[Node] = []
-        self.values: dict[str, Value] = {input.name: input}
-        self.torch_shapes: dict[str, Shape] = {input.name: input.shape}
+        self.values: dict[str, Value] = {value.name: value for value in inputs}
+        self.torch_shapes: dict[str, Shape] = {value.name: value.shape for value in inputs}
         self.modules: dict[str, str] = {}
         self.module, self.where = "", ""
         self.result: Shape = ()
@@ -70,7 +70,8 @@ class Builder:
 
     def graph(self, outputs: Sequence[str]) -> Graph:
         """Return the nodes so far as a Graph."""
-        return Graph(self.input, tuple(self.nodes), tuple(outputs))
+        first, *others = self.inputs
+        return Graph(first, tuple(self.nodes), tuple(outputs), tuple(others))
 
     def shape(self, name: str) -> Shape:
         """Return the shape that a value has in the graph."""

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from bitfactor.errors import InputError
 from bitfactor.exporter.quantise import Real
 from bitfactor.format import Graph, InputSpec, Node, Skeleton
 from bitfactor.nn import BinaryLayer
+from bitfactor.nn.example import Call
 
 
 def expect_model(model: object) -> None:
@@ -49,27 +50,46 @@ def _expect_numbers(where: str, tensor: Tensor, fix: str) -> None:
         raise InputError(where, expected="finite values", found="NaN or infinity", fix=fix)
 
 
-def expect_examples(examples: Sequence[object]) -> list[Tensor]:
-    """Return the example inputs, or raise InputError unless each is a batch of finite float32 numbers."""
+def expect_examples(examples: Sequence[Any]) -> list[Call]:
+    """Return the calls of the examples, or raise InputError unless each is batches of finite numbers."""
     if not examples:
         raise InputError("example_input", expected="a batch", found="none", fix="pass what the model takes")
-    for example in examples:
-        if not isinstance(example, Tensor) or example.ndim < 2 or not len(example):
-            found = f"shape {tuple(example.shape)}" if isinstance(example, Tensor) else type(example).__name__
-            raise InputError(
-                "example_input",
-                expected="a tensor of one or more samples, (N, ...), or several of different sizes",
-                found=found,
-                fix="pass what the model takes; the file takes one input",
-            )
-        _expect_numbers("example_input", example, "look at how the example is made")
-    return [example for example in examples if isinstance(example, Tensor)]
+    calls = [Call.of(example) for example in examples]
+    for call in calls:
+        for value in call.values():
+            if isinstance(value, Tensor):
+                _expect_batch(value, call)
+            elif not isinstance(value, bool | int | float | str | None):
+                raise _no_example(type(value).__name__)
+        if not call.tensors:
+            raise _no_example("no tensor")
+    return calls
 
 
-def expect_calibration(calibration: Tensor | Sequence[Tensor] | None, example: Tensor) -> Tensor | None:
+def _expect_batch(x: Tensor, call: Call) -> None:
+    if x.ndim < 2 or not len(x):
+        raise _no_example(f"shape {tuple(x.shape)}")
+    if len(x) != len(call.tensors[0]):
+        raise _no_example(f"inputs of {len(call.tensors[0])} and {len(x)} samples")
+    _expect_numbers("example_input", x, "look at how the example is made")
+
+
+def _no_example(found: str) -> InputError:
+    return InputError(
+        "example_input",
+        expected="a tensor of samples, (N, ...); a tuple or a dict of several; or a list of examples",
+        found=found,
+        fix="pass what the model takes",
+    )
+
+
+def expect_calibration(calibration: Tensor | Sequence[Tensor] | None, call: Call) -> Tensor | None:
     """Return the samples as one batch, or raise InputError unless they fit the example and vary."""
     if calibration is None:
         return None
+    example, *others = call.tensors
+    if others or not example.is_floating_point():
+        raise _bad_samples("none, of a network whose input is not one of real numbers", "samples")
     batches = [calibration] if isinstance(calibration, Tensor) else list(calibration)
     if not batches:
         raise _bad_samples("a tensor of samples, (N, ...), or several", "no batch")

@@ -25,7 +25,7 @@ from bitfactor.exporter.expectations import (
 )
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.lower import Lowered, lower
-from bitfactor.exporter.parity import as_tuple, check, check_trace, relative_difference, torch_values
+from bitfactor.exporter.parity import check, check_trace, relative_difference, tensors_of, torch_values
 from bitfactor.exporter.quantise import Real, quantise
 from bitfactor.exporter.report import (
     ExportReport,
@@ -34,9 +34,11 @@ from bitfactor.exporter.report import (
     layer_reports,
     warnings_about,
 )
-from bitfactor.format import Graph, InputSpec, ModelFile, Skeleton, save
-from bitfactor.format.file import golden_input
+from bitfactor.format import Graph, InputSpec, ModelFile, Signature, Skeleton, save
+from bitfactor.format.file import golden_inputs
 from bitfactor.format.graph import run
+from bitfactor.format.signature import plain
+from bitfactor.nn.example import Call, Example, noise_like
 from bitfactor.runtime import Session, instruction_sets
 from bitfactor.runtime.session import runner
 
@@ -47,7 +49,7 @@ CHECKED = 2
 def export(
     model: nn.Module,
     path: str | os.PathLike[str],
-    example_input: Tensor | Sequence[Tensor],
+    example_input: Example | list[Example],
     *,
     real: Real = "float32",
     calibration: Tensor | Sequence[Tensor] | None = None,
@@ -68,8 +70,9 @@ def export(
         evaluation mode. It is left as it is.
     example_input
         (N, ...), one batch as the model takes it, to trace and check the model with; the first two samples
-        are enough. N does not bind the file: it runs batches of any size. Several batches, of images of
-        different sizes, make a file that takes each of these sizes.
+        are enough. N does not bind the file: it runs batches of any size. Of a model with several inputs, a
+        tuple of its arguments, or a dict of them by name: tensors are inputs of the file, all else is fixed.
+        A list of several batches, of images of different sizes, makes a file that takes each of these sizes.
     real
         How the weights of real-valued layers are stored: float32, float16 or int8 (a step per output
         channel). The report says what that costs.
@@ -98,10 +101,11 @@ def export(
     expect_name(path, onnx=False)
     expect_model(model)
     expect_real(real)
-    examples = expect_examples([example_input] if isinstance(example_input, Tensor) else list(example_input))
+    examples = expect_examples(example_input if isinstance(example_input, list) else [example_input])
     samples = expect_calibration(calibration, examples[0])
     model = copy.deepcopy(model).cpu()
-    first, *others = (_checked_graph(model, example[:CHECKED].detach().cpu(), real) for example in examples)
+    short = (call.mapped(lambda x: x[:CHECKED].detach().cpu()) for call in examples)
+    first, *others = (_checked_graph(model, call, real) for call in short)
     for other in others:
         expect_same_operations(first.graph, other.graph, "size of the input")
     graph = first.graph
@@ -111,15 +115,18 @@ def export(
     if samples is not None:
         graph = with_ranges(graph, _numpy(samples), input_spec)
         report = replace(report, calibration=calibration_of(graph, _numpy(samples)))
+    signature, integers = _call_of(first)
     file = ModelFile(
         graph,
-        run(graph, golden_input(graph.input.shape)),
+        run(graph, *golden_inputs(graph, integers)),
         input_spec,
         tuple(labels),
         skeleton,
         provenance or {},
         tuple(other.graph.input.shape for other in others),
         report.to_dict(),
+        signature,
+        integers,
     )
     with replacing(path) as temporary:
         save(temporary, file)
@@ -134,29 +141,39 @@ class _Checked:
 
     graph: Graph
     lowered: Lowered
-    inputs: tuple[Tensor, ...]
+    inputs: tuple[Call, ...]
     real_error: float
 
 
-def _checked_graph(model: nn.Module, example: Tensor, real: Real) -> _Checked:
+def _call_of(checked: _Checked) -> tuple[Signature | None, dict[int, NDArray[np.float32]]]:
+    """Return the signature, if it is one that the file must state, and the golden inputs of integers."""
+    signature, graph = checked.lowered.signature, checked.graph
+    integers = {
+        i: _numpy(x[:1]) for i, x in enumerate(checked.inputs[0].tensors) if not x.is_floating_point()
+    }
+    stated = signature != plain(len(graph.inputs), len(graph.outputs))
+    return (signature if stated else None), integers
+
+
+def _checked_graph(model: nn.Module, example: Call, real: Real) -> _Checked:
     lowered = lower(model, example)
     # The batch must not matter: traced with another number of samples, the operations are the same.
-    other = lower(model, example[:1] if len(example) > 1 else example.repeat_interleave(2, 0))
+    other = lower(model, example.mapped(lambda x: x[:1] if len(x) > 1 else x.repeat_interleave(2, 0)))
     expect_same_operations(lowered.graph, other.graph, "number of samples")
     graph, stands_for = fold(lowered.graph)
     graph = quantise(graph, real)
-    inputs = (example, _random_like(example))
+    inputs = (example, example.mapped(noise_like))
     error = 0.0
-    for x in inputs:
-        check_trace(model, lowered, x)
-        error = max(error, check(graph, torch_values(lowered, x), stands_for, real))
+    for call in inputs:
+        check_trace(model, lowered, call)
+        error = max(error, check(graph, torch_values(lowered, call), stands_for, real))
     return _Checked(graph, lowered, inputs, error)
 
 
 def _report(model: nn.Module, checked: Sequence[_Checked], real: Real) -> ExportReport:
     graph = checked[0].graph
     layers = layer_reports(graph, model, checked[0].lowered.modules)
-    outcomes = [_end_to_end(model, each.graph, x) for each in checked for x in each.inputs]
+    outcomes = [_end_to_end(model, each.graph, call) for each in checked for call in each.inputs]
     return ExportReport(
         layers=layers,
         folded=folded_away(checked[0].lowered.graph, graph),
@@ -164,26 +181,22 @@ def _report(model: nn.Module, checked: Sequence[_Checked], real: Real) -> Export
         real=real,
         real_error=max(each.real_error for each in checked),
         float_bytes=float_bytes(model),
-        checked_inputs=sum(len(x) for each in checked for x in each.inputs),
+        checked_inputs=sum(len(call.tensors[0]) for each in checked for call in each.inputs),
         same_class=sum(same for _, same in outcomes),
         max_difference=max(difference for difference, _ in outcomes),
     )
-
-
-def _random_like(x: Tensor) -> Tensor:
-    return torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
 
 
 def _numpy(tensor: Tensor) -> NDArray[np.float32]:
     return np.ascontiguousarray(tensor.detach().cpu().float().numpy())
 
 
-def _end_to_end(model: nn.Module, graph: Graph, x: Tensor) -> tuple[float, int]:
+def _end_to_end(model: nn.Module, graph: Graph, call: Call) -> tuple[float, int]:
     """Compare the whole model with the runtime: largest relative difference, inputs with the same class."""
     with torch.inference_mode():
-        expected = as_tuple(model(x))
-    found = runner(graph, instruction_sets()[0])(_numpy(x))
+        expected = tensors_of(call(model))
+    found = runner(graph, instruction_sets()[0])(*map(_numpy, call.tensors))
     difference = max(relative_difference(z, _numpy(y)) for y, z in zip(expected, found, strict=True))
     classes = [_numpy(expected[0]), found[0]]
-    first, second = (scores.reshape(len(x), -1).argmax(1) for scores in classes)
+    first, second = (scores.reshape(len(scores), -1).argmax(1) for scores in classes)
     return difference, int((first == second).sum())

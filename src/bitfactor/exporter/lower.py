@@ -1,24 +1,28 @@
 """A torch model becomes a Graph: `torch.export`, then operator by operator."""
 
+import itertools
 import logging
 import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils._pytree import TreeSpec, tree_leaves, tree_unflatten
 
 from bitfactor.errors import InputError
 from bitfactor.exporter.bake import Refused, bake
 from bitfactor.exporter.builder import Builder, Unknown
 from bitfactor.exporter.obstacles import Obstacle, UnsupportedError
 from bitfactor.exporter.operators import FAMILIES, LOWERING
-from bitfactor.format import Graph, Value
+from bitfactor.format import Graph, Signature, Value
+from bitfactor.format.signature import Structure
+from bitfactor.nn.example import Call, Example
 
 
 @dataclass(frozen=True)
@@ -26,16 +30,17 @@ class Lowered:
     """A graph and the trace that it comes from.
 
     `origins` maps values of the graph to nodes of the trace, `modules` nodes of the graph to modules of the
-    model.
+    model. `signature` says how the model is called and what it returns.
     """
 
     graph: Graph
     trace: fx.GraphModule
+    signature: Signature
     origins: Mapping[str, str]
     modules: Mapping[str, str]
 
 
-def lower(model: nn.Module, example_input: Tensor) -> Lowered:
+def lower(model: nn.Module, example: Example | Call) -> Lowered:
     """Turn `model` into a Graph, operator by operator, without any folding.
 
     Raises
@@ -44,22 +49,71 @@ def lower(model: nn.Module, example_input: Tensor) -> Lowered:
         If the model cannot be traced, or holds what is not in `LOWERING`: it names all places, by layer and
         line. An error of the model's own code passes through.
     """
-    baked = bake(model)
-    _expect_tensors(model, example_input)
+    baked, call = bake(model), Call.of(example)
+    _expect_tensors(model, call)
     refused = [module.obstacle for module in baked.modules() if isinstance(module, Refused)]
     try:
         with torch.no_grad(), _quiet():
-            trace = torch.export.export(baked, (example_input,)).module()
+            program = torch.export.export(baked, call.args, dict(call.kwargs))
+            trace = program.module()
     except Exception as error:
         raise UnsupportedError(type(model).__name__, [*refused, _untraceable(model, error)]) from error
-    builder = Builder(Value("input", tuple(example_input.shape[1:]), "float32"), len(example_input))
-    visit = _Visit(trace, builder, refused)
+    names, types = input_names(model, call), [_type(x) for x in call.tensors]
+    inputs = [Value(name, tuple(x.shape[1:]), "float32") for name, x in zip(names, call.tensors, strict=True)]
+    builder = Builder(inputs, len(call.tensors[0]))
+    visit = _Visit(trace, builder, refused, dict(zip(_placeholders(trace), _given(call, names), strict=True)))
     outputs = visit.outputs()
     if visit.obstacles:
         raise UnsupportedError(type(model).__name__, visit.obstacles)
     environment = reversed(visit.environment.items())
     origins = {value: node.name for node, value in environment if isinstance(value, str)}
-    return Lowered(builder.graph(outputs), trace, origins, builder.modules)
+    signature = Signature(tuple(types), _structure(program.call_spec.out_spec, trace))
+    return Lowered(builder.graph(outputs), trace, signature, origins, builder.modules)
+
+
+def input_names(model: nn.Module, call: Call) -> list[str]:
+    """Return the names of a model's inputs in the file: a single one of real numbers is "input"."""
+    if len(call.tensors) == 1 and call.tensors[0].is_floating_point():
+        return ["input"]
+    return call.names(model)
+
+
+def _type(x: Tensor) -> str:
+    if x.is_floating_point():
+        return "float32"
+    return "bool" if x.dtype == torch.bool else "int64"
+
+
+def _given(call: Call, names: Sequence[str]) -> list[Any]:
+    """Return what each placeholder of the trace stands for: the name of an input, or a constant."""
+    left = iter(names)
+    return [next(left) if isinstance(value, Tensor) else value for value in call.values()]
+
+
+def _placeholders(trace: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in trace.graph.nodes if node.op == "placeholder"]
+
+
+def _leaves(trace: fx.GraphModule) -> tuple[Any, ...]:
+    """Return what a trace gives, one behind the other."""
+    (output,) = (node for node in trace.graph.nodes if node.op == "output")
+    return tuple(output.args[0]) if isinstance(output.args[0], tuple | list) else (output.args[0],)
+
+
+def _structure(spec: TreeSpec, trace: fx.GraphModule) -> Structure:
+    """Return in what the outputs come, with the number of each in its place."""
+    count = itertools.count()
+    return _plain(tree_unflatten([None if leaf is None else next(count) for leaf in _leaves(trace)], spec))
+
+
+def _plain(structure: Any) -> Structure:
+    if is_dataclass(structure) and not isinstance(structure, Mapping):
+        structure = vars(structure)
+    if isinstance(structure, Mapping):
+        return {str(name): _plain(part) for name, part in structure.items()}
+    if isinstance(structure, list):
+        return [_plain(part) for part in structure]
+    return tuple(map(_plain, structure)) if isinstance(structure, tuple) else structure
 
 
 def _untraceable(model: nn.Module, error: Exception) -> Obstacle:
@@ -73,18 +127,19 @@ def _untraceable(model: nn.Module, error: Exception) -> Obstacle:
     )
 
 
-def _expect_tensors(model: nn.Module, example: Tensor) -> None:
+def _expect_tensors(model: nn.Module, call: Call) -> None:
     try:
         with torch.no_grad():
-            outputs = model(example)
+            outputs = call(model)
     except Exception as error:
-        error.add_note(f"in {type(model).__name__}, run on the example of shape {tuple(example.shape)}")
+        shapes = ", ".join(str(tuple(x.shape)) for x in call.tensors)
+        error.add_note(f"in {type(model).__name__}, run on the example of shape {shapes}")
         raise
-    found = outputs if isinstance(outputs, tuple | list) else [outputs]
+    found = [leaf for leaf in tree_leaves(outputs) if leaf is not None]
     if not found or not all(isinstance(output, Tensor) for output in found):
         raise InputError(
             type(model).__name__,
-            expected="a tensor as output, or several in a tuple",
+            expected="a tensor as output, or several in a tuple, list or dict",
             found=type(
                 next((output for output in found if not isinstance(output, Tensor)), outputs)
             ).__name__,
@@ -106,17 +161,24 @@ def _quiet() -> Iterator[None]:
 
 class _Visit:
     """Goes over the nodes of a trace. What cannot be lowered is an obstacle, and a value of its own from
-    there on, so that those behind it are found too; `refused` are the obstacles that are known already.
+    there on, so that those behind it are found too; `refused` are the obstacles that are known already, and
+    `given` is what placeholders stand for.
     """
 
-    def __init__(self, trace: fx.GraphModule, builder: Builder, refused: Sequence[Obstacle]) -> None:
+    def __init__(
+        self,
+        trace: fx.GraphModule,
+        builder: Builder,
+        refused: Sequence[Obstacle],
+        given: Mapping[fx.Node, Any],
+    ) -> None:
         self.trace, self.builder = trace, builder
         self.refused = [one.layer for one in refused]
         self.obstacles = [*refused]
         self.environment: dict[fx.Node, Any] = {}
         for node in trace.graph.nodes:
             if node.op == "placeholder":
-                self.environment[node] = builder.input.name
+                self.environment[node] = given[node]
             elif node.op == "get_attr":
                 self.environment[node] = _attribute(trace, node.target)
             elif node.op == "call_function":
@@ -124,9 +186,8 @@ class _Visit:
 
     def outputs(self) -> list[str]:
         """Return the values that the outputs are, as torch has them."""
-        (output,) = (node for node in self.trace.graph.nodes if node.op == "output")
-        found = fx.map_arg(output.args[0], self.environment.__getitem__)
-        values = tuple(found) if isinstance(found, tuple | list) else (found,)
+        leaves = [leaf for leaf in _leaves(self.trace) if leaf is not None]
+        values = [self.environment[leaf] if isinstance(leaf, fx.Node) else leaf for leaf in leaves]
         if not all(isinstance(value, str | Unknown) for value in values):
             self.obstacles.append(
                 Obstacle("", "", "outputs that depend on the input", "a constant", "leave it out")

@@ -14,12 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
 
 from bitfactor.errors import InputError
 from bitfactor.exporter.lower import Lowered
 from bitfactor.exporter.quantise import TOLERANCE, Real, is_real_layer
 from bitfactor.format import Graph, Node
 from bitfactor.format.operations import OPERATIONS
+from bitfactor.nn.example import Call
 
 Values = dict[str, NDArray[Any]]
 
@@ -39,7 +41,7 @@ class _Recorder(fx.Interpreter):
         return result
 
 
-def check_trace(model: nn.Module, lowered: Lowered, x: Tensor) -> None:
+def check_trace(model: nn.Module, lowered: Lowered, call: Call) -> None:
     """Compare the model's outputs with those of its trace, where binary layers are signs and scales alone.
 
     Raises
@@ -48,7 +50,7 @@ def check_trace(model: nn.Module, lowered: Lowered, x: Tensor) -> None:
         If they differ.
     """
     with torch.no_grad():
-        expected, found = as_tuple(model(x)), as_tuple(lowered.trace(x))
+        expected, found = tensors_of(call(model)), tensors_of(call(lowered.trace))
     for y, z in zip(expected, found, strict=True):
         difference = relative_difference(z.numpy(), y.numpy())
         if difference > TOLERANCE["float32"]:
@@ -60,19 +62,19 @@ def check_trace(model: nn.Module, lowered: Lowered, x: Tensor) -> None:
             )
 
 
-def torch_values(lowered: Lowered, x: Tensor) -> Values:
-    """Return what torch gives for the values of the lowered graph, on a batch x.
+def torch_values(lowered: Lowered, call: Call) -> Values:
+    """Return what torch gives for the values of the lowered graph, on a batch.
 
     The signs before a binary layer, and casts, which torch has no node for, come from their definition.
     """
-    recorder = _Recorder(lowered.trace)
+    recorder, samples = _Recorder(lowered.trace), len(call.tensors[0])
     with torch.no_grad():
-        recorder.run(x)
+        recorder.run(*call.values(), enable_io_processing=False)
     values: Values = {}
     for name, value in lowered.graph.values.items():
         if name in lowered.origins:
             result = recorder.results[lowered.origins[name]].detach().numpy()
-            result = np.ascontiguousarray(result).reshape(len(x), *value.shape)
+            result = np.ascontiguousarray(result).reshape(samples, *value.shape)
             values[name] = result.astype(_KINDS[value.dtype])
         else:
             node = next(node for node in lowered.graph.nodes if node.name == name)
@@ -117,9 +119,9 @@ def relative_difference(found: NDArray[Any], expected: NDArray[Any]) -> float:
     return float(np.abs(found - expected).max(initial=0)) / largest
 
 
-def as_tuple(result: Any) -> tuple[Any, ...]:
-    """Return the outputs of a model as a tuple, also where there is one."""
-    return tuple(result) if isinstance(result, tuple | list) else (result,)
+def tensors_of(result: Any) -> list[Tensor]:
+    """Return the outputs of a model, whatever it returns them in."""
+    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
 
 
 def _run(node: Node, values: Values) -> NDArray[Any]:

@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from bitfactor.exporter.calibrate import Calibration
 from bitfactor.format import Graph, Node
 from bitfactor.nn import BinaryLayer
+from bitfactor.nn.example import Call
 from bitfactor.nn.observation import dead_layers
 from bitfactor.result import text_table
 
@@ -143,10 +144,10 @@ def _why_real(module: nn.Module | None) -> str:
     return getattr(module, "kept_real", "never went through binarize_")
 
 
-def warnings_about(layers: tuple[LayerReport, ...], model: nn.Module, example: Tensor) -> tuple[str, ...]:
+def warnings_about(layers: tuple[LayerReport, ...], model: nn.Module, example: Call) -> tuple[str, ...]:
     """Return what a user should know of a model that exports, but may not do what was hoped."""
     binary = [name for name, module in model.named_modules() if isinstance(module, BinaryLayer)]
-    dead = dead_layers(model, [name for name in binary if name], [example], training=False)
+    dead = dead_layers(model, [name for name in binary if name], example, training=False)
     return (*_small_layers(layers), *_never_binarized(layers), *_unused_latents(model), *dead)
 
 

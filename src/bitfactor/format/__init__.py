@@ -4,6 +4,7 @@ from bitfactor.format.bits import pack_signs, sign, unpack_signs
 from bitfactor.format.file import InputSpec, ModelFile, load, save
 from bitfactor.format.graph import Graph, Value
 from bitfactor.format.operations import Node
+from bitfactor.format.signature import Signature
 from bitfactor.format.skeleton import Skeleton
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "InputSpec",
     "ModelFile",
     "Node",
+    "Signature",
     "Skeleton",
     "Value",
     "load",

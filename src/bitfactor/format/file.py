@@ -10,7 +10,7 @@ and of the tensors. The outputs for a golden input, which is made and not stored
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ from bitfactor.checks import check_fields, checked, expect
 from bitfactor.errors import InputError
 from bitfactor.format.graph import Graph, Value
 from bitfactor.format.operations.operation import Node, Shape
+from bitfactor.format.signature import Signature, plain
 from bitfactor.format.skeleton import Skeleton
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1 has one input of float32, and outputs by themselves or in a tuple
 _RULES = {
     "sign": "-1 for x <= 0, +1 for x > 0",
     "padding": "after the sign; pad_value 0 adds nothing to the sum",
@@ -81,7 +82,9 @@ class ModelFile:
 
     `golden_outputs`, one (1, ...) per graph output, were computed at export from `golden_input`. A classifier
     has `labels`, a pose network a `skeleton`. `other_shapes` are shapes of the input, beside the graph's own,
-    that the network also takes; `report` is what export said of its layers and checks.
+    that the network also takes; `report` is what export said of its layers and checks. `signature` says how
+    the network is called, where it is not with float32 and does not return one output or a tuple of them;
+    `golden_integers` are the golden inputs of integers, by the number of the input, which no rule can make.
 
     Raises
     ------
@@ -97,26 +100,38 @@ class ModelFile:
     provenance: Mapping[str, str] = field(default_factory=dict)
     other_shapes: tuple[Shape, ...] = ()
     report: Mapping[str, Any] = field(default_factory=dict)
+    signature: Signature | None = None
+    golden_integers: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_fields(self, "model file: ")
         for name, text in self.provenance.items():
             expect(f"model file: provenance {name!r}", text, str)
 
-    def graph_for(self, shape: Shape) -> Graph:
-        """Return the graph for an input of another shape.
+    def graph_for(self, *shapes: Shape) -> Graph:
+        """Return the graph for inputs of other shapes.
 
         Raises
         ------
         InputError
-            If its operations cannot run on that shape.
+            If its operations cannot run on them.
         """
-        return replace(self.graph, input=replace(self.graph.input, shape=shape))
+        return self.graph.with_shapes(*shapes)
+
+    @property
+    def called(self) -> Signature:
+        """How the network is called."""
+        return self.signature or plain(len(self.graph.inputs), len(self.graph.outputs))
 
     @property
     def golden_input(self) -> NDArray[np.float32]:
-        """The input that `golden_outputs` belong to, (1, *shape of the input)."""
-        return golden_input(self.graph.input.shape)
+        """The first of `golden_inputs`."""
+        return self.golden_inputs[0]
+
+    @property
+    def golden_inputs(self) -> tuple[NDArray[np.float32], ...]:
+        """The inputs that `golden_outputs` belong to, each (1, *shape of the input)."""
+        return golden_inputs(self.graph, self.golden_integers)
 
     def tensor_bytes(self) -> dict[str, int]:
         """Return the bytes of the weights: {"binary": packed signs, "real": everything else}."""
@@ -125,6 +140,13 @@ class ModelFile:
             for tensor in node.tensors.values():
                 total["binary" if tensor.dtype == np.uint64 else "real"] += tensor.nbytes
         return total
+
+
+def golden_inputs(
+    graph: Graph, integers: Mapping[int, NDArray[np.float32]]
+) -> tuple[NDArray[np.float32], ...]:
+    """Return the golden inputs of a graph; those of integers are given."""
+    return tuple(integers.get(i, golden_input(value.shape)) for i, value in enumerate(graph.inputs))
 
 
 def golden_input(shape: Shape) -> NDArray[np.float32]:
@@ -160,6 +182,8 @@ def save(path: str | os.PathLike[str], model: ModelFile) -> None:
     tensors = {f"{n.name}.{role}": array for n in model.graph.nodes for role, array in n.tensors.items()}
     for i, output in enumerate(model.golden_outputs):
         tensors[f"golden/output/{i}"] = output
+    for i, given in model.golden_integers.items():
+        tensors[f"golden/input/{i}"] = given
     tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     document = _describe(model)
     document["sha256"] = _digest(document, tensors)
@@ -208,7 +232,7 @@ def load(path: str | os.PathLike[str]) -> ModelFile:
 def _describe(model: ModelFile) -> dict[str, Any]:
     graph = model.graph
     return {
-        "format_version": FORMAT_VERSION,
+        "format_version": _version(model),
         "rules": _RULES,
         "input": {"name": graph.input.name, "shape": graph.input.shape, "kind": graph.input.dtype},
         "other_shapes": model.other_shapes,
@@ -231,14 +255,28 @@ def _describe(model: ModelFile) -> dict[str, Any]:
         "bytes": model.tensor_bytes(),
         "provenance": dict(model.provenance),
         "report": dict(model.report),
-    }
+    } | _described_call(model)
+
+
+def _described_call(model: ModelFile) -> dict[str, Any]:
+    """Return what only files of version 2 have."""
+    if _version(model) == 1:
+        return {}
+    others = [{"name": value.name, "shape": value.shape} for value in model.graph.others]
+    signature = model.signature.described() if model.signature else None
+    return {"other_inputs": others, "signature": signature, "golden_inputs": sorted(model.golden_integers)}
+
+
+def _version(model: ModelFile) -> int:
+    """Return the oldest version of the format that has all that a model needs."""
+    return FORMAT_VERSION if model.graph.others or model.signature else 1
 
 
 def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> ModelFile:
-    if document["format_version"] != FORMAT_VERSION:
+    if document["format_version"] not in range(1, FORMAT_VERSION + 1):
         raise InputError(
             "format version",
-            expected=str(FORMAT_VERSION),
+            expected=f"1 to {FORMAT_VERSION}",
             found=str(document["format_version"]),
             fix="update bitfactor",
         )
@@ -253,8 +291,11 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Mode
         for entry in document["nodes"]
     )
     entry = document["input"]
+    others = tuple(
+        Value(other["name"], tuple(other["shape"]), "float32") for other in document.get("other_inputs", ())
+    )
     graph = Graph(
-        Value(entry["name"], tuple(entry["shape"]), entry["kind"]), nodes, tuple(document["outputs"])
+        Value(entry["name"], tuple(entry["shape"]), entry["kind"]), nodes, tuple(document["outputs"]), others
     )
     for entry in document["nodes"]:
         value = graph.values[entry["name"]]
@@ -263,6 +304,7 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Mode
                 f"{entry['name']} is stated as {entry['kind']} {entry['shape']}, computed as {value}"
             )
     spec, skeleton = document["input_spec"], document.get("skeleton")
+    signature = document.get("signature")
     return ModelFile(
         graph,
         tuple(tensors[f"golden/output/{i}"] for i in range(len(graph.outputs))),
@@ -272,6 +314,8 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Mode
         document["provenance"],
         _as_tuple(document.get("other_shapes", ())),
         document.get("report", {}),
+        Signature.restored(signature) if signature else None,
+        {i: tensors[f"golden/input/{i}"] for i in document.get("golden_inputs", ())},
     )
 
 

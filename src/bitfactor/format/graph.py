@@ -11,7 +11,7 @@ Every value has a batch dimension before them, of any size. A value has one of t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -54,7 +54,9 @@ class Value:
 
 @dataclass(frozen=True)
 class Graph:
-    """A network: one input, nodes in an order in which they can run, the names of the outputs.
+    """A network: its input, nodes in an order in which they can run, the names of the outputs.
+
+    `others` are further inputs, behind the first.
 
     Raises
     ------
@@ -66,17 +68,22 @@ class Graph:
     input: Value
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
+    others: tuple[Value, ...] = ()
     values: Mapping[str, Value] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         expect("Graph(input)", self.input, Value)
         expect("Graph(nodes)", self.nodes, tuple[Node, ...])
         expect("Graph(outputs)", self.outputs, tuple[str, ...])
-        if self.input.dtype != "float32":
-            raise InputError(
-                "graph input", expected="dtype float32", found=self.input.dtype, fix="export the model again"
-            )
-        values = {self.input.name: self.input}
+        expect("Graph(others)", self.others, tuple[Value, ...])
+        values: dict[str, Value] = {}
+        for value in self.inputs:
+            fix = "export the model again"
+            if value.dtype != "float32":
+                raise InputError("graph input", expected="dtype float32", found=value.dtype, fix=fix)
+            if value.name in values:
+                raise InputError("graph input", expected="names that differ", found=value.name, fix=fix)
+            values[value.name] = value
         for node in self.nodes:
             if node.name in values:
                 raise bad(node, "a name that is used once", f"a second value named {node.name!r}")
@@ -90,6 +97,24 @@ class Graph:
                     fix=near_matches(name, values),
                 )
         object.__setattr__(self, "values", values)
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """All inputs, in the order in which a call gives them."""
+        return (self.input, *self.others)
+
+    def with_shapes(self, *shapes: Shape) -> "Graph":
+        """Return the graph for inputs of other shapes.
+
+        Raises
+        ------
+        InputError
+            If its operations cannot run on them.
+        """
+        first, *others = (
+            replace(value, shape=shape) for value, shape in zip(self.inputs, shapes, strict=True)
+        )
+        return replace(self, input=first, others=tuple(others))
 
 
 def infer(node: Node, values: Mapping[str, Value]) -> Value:
@@ -125,12 +150,12 @@ def infer(node: Node, values: Mapping[str, Value]) -> Value:
     return Value(node.name, shape, op.dtype)
 
 
-def run(graph: Graph, x: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
+def run(graph: Graph, *xs: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
     """Return the outputs of `graph` by the reference, operation by operation, in numpy.
 
-    x is (N, *shape of the input); an output float32, int32 or, for signs, int8.
+    Each of xs is (N, *shape of the input); an output float32, int32 or, for signs, int8.
     """
-    values: dict[str, NDArray[Any]] = {graph.input.name: x}
+    values: dict[str, NDArray[Any]] = {value.name: x for value, x in zip(graph.inputs, xs, strict=True)}
     for node in graph.nodes:
         inputs = (values[name] for name in node.inputs)
         values[node.name] = OPERATIONS[node.op].reference(node, *inputs)

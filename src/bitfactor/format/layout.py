@@ -138,7 +138,7 @@ def _cards(graph: Graph) -> list[Card]:
         chain_of[node.name] = chain
     middle = (Card(tuple(rows), of, _prefix(rows)) for rows, of in zip(chains, reads, strict=True))
     ends = (Card((), (name,), "output") for name in graph.outputs)
-    return [Card((graph.input.name,), (), ""), *middle, *ends]
+    return [*(Card((value.name,), (), "") for value in graph.inputs), *middle, *ends]
 
 
 def _prefix(names: Sequence[str]) -> str:

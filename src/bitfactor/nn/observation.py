@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bitfactor.nn.example import Call
+
 _NEARLY_ALL = 0.9  # of a layer's channels
 
 
-def dead_layers(
-    model: nn.Module, layers: Iterable[str], inputs: Sequence[Tensor], *, training: bool
-) -> list[str]:
+def dead_layers(model: nn.Module, layers: Iterable[str], call: Call, *, training: bool) -> list[str]:
     """Return a sentence for each layer whose input signs, or whose outputs, do not vary over a batch.
 
     What follows a sigmoid or a square is positive throughout: a binary layer sees +1 alone, gives the same
@@ -27,7 +27,7 @@ def dead_layers(
         hook = partial(_note, signs.setdefault(name, []), outputs.setdefault(name, []))
         copied.get_submodule(name).register_forward_hook(hook)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        copied(*inputs)
+        call(copied)
     sentences = []
     for name in signs:
         of_input, of_output = (_fraction(found[name]) for found in (signs, outputs))

@@ -9,13 +9,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.checks import checked, shown
+from bitfactor.checks import checked
 from bitfactor.errors import InputError, near_matches
-from bitfactor.format.file import ModelFile, golden_input, load
+from bitfactor.format.file import ModelFile, load
 from bitfactor.format.graph import Graph, run
 from bitfactor.format.low_precision import low_precision
 from bitfactor.runtime import _native
 from bitfactor.runtime.cores import default_threads
+from bitfactor.runtime.inputs import array_of, by_name, checked_inputs, expect_finite, not_finite, packed
 from bitfactor.runtime.prediction import (
     Classification,
     Image,
@@ -31,7 +32,8 @@ ISA_VARIABLE = "BITFACTOR_ISA"
 MOST_THREADS = 1024
 REFERENCE = "reference"
 _Outputs = tuple[NDArray[Any], ...]
-Runner = Callable[[NDArray[np.float32]], _Outputs]
+Runner = Callable[..., _Outputs]
+Shapes = tuple[tuple[int, ...], ...]
 Precision = Literal["highest", "high", "medium", "low"]
 
 
@@ -59,8 +61,9 @@ class Session:
     Attributes
     ----------
     model : the ModelFile: graph, input specification, golden values
-    input_shape : shape of one sample, (C, H, W)
-    input_shapes : all shapes that a sample may have; most files take one
+    input_names : names of the inputs, in the order in which a call gives them
+    input_shape : shape of one sample of the first, (C, H, W)
+    input_shapes : all shapes that a sample of it may have; most files take one
     labels : names of the output's entries
     isa, threads, precision : as in use
 
@@ -93,27 +96,29 @@ class Session:
         self.isa = chosen_isa(isa)
         self.model: ModelFile = load(path)
         self.threads = threads or default_threads(self.model.graph)
+        inputs = self.model.graph.inputs
+        self.input_names = tuple(value.name for value in inputs)
         self.input_shape = self.model.graph.input.shape
         self.input_shapes = (self.input_shape, *self.model.other_shapes)
         self.labels = self.model.labels
         self._looks_left = _LOOKS
-        self._runners: dict[tuple[int, ...], Runner] = {}
-        self._runner(self.input_shape)
+        self._runners: dict[Shapes, Runner] = {}
+        self._runner(tuple(value.shape for value in inputs))
 
-    def __call__(self, x: NDArray[Any]) -> NDArray[Any] | _Outputs:
-        """Return the output for x (N, *input_shape), or a tuple where the network has several.
+    def __call__(self, *args: NDArray[Any], **kwargs: NDArray[Any]) -> Any:
+        """Return what the model returns for inputs (N, ...), in their order or by name: arrays for tensors.
 
-        x is float32, or of a type that float32 holds exactly. Outputs are (N, ...), shaped as in torch;
-        float32, or int32 and int8 where an output is a sum or signs. N may be 0.
+        That is one output, or a tuple, list or dict of several. An input is float32, or of a type that
+        float32 holds exactly; where the model takes integers or bool, it is that. Outputs are (N, ...), as in
+        torch; float32, or int32 and int8 where an output is a sum or signs. N may be 0.
 
         Raises
         ------
         InputError
-            If x has another shape or type, or holds NaN or infinity.
+            If an input is missing or not known, has another shape or type, or holds NaN or infinity.
         """
-        self._warn_of_unprepared(x)
-        outputs = self._run(x)
-        return outputs if len(outputs) > 1 else outputs[0]
+        self._warn_of_unprepared(args)
+        return self.model.called.arrange(self._run(*args, **kwargs))
 
     @checked
     def predict(
@@ -149,12 +154,12 @@ class Session:
         several = as_list(images)
         return of_one(images) if several is None else [of_one(image) for image in several]  # type: ignore[arg-type]
 
-    def _warn_of_unprepared(self, x: NDArray[Any]) -> None:
+    def _warn_of_unprepared(self, args: Sequence[Any]) -> None:
         """Warn, once, if one of the first inputs cannot have been prepared as the file states."""
-        if not self._looks_left or self.model.input_spec is None:
+        if not args or not self._looks_left or self.model.input_spec is None:
             return
         self._looks_left -= 1
-        array = _array(x)
+        array = array_of(args[0], "x")
         if array.ndim == 4 and array.dtype.kind in "fui":
             what = looks_unprepared(array, self.model.input_spec)
             if what:
@@ -166,18 +171,23 @@ class Session:
                     stacklevel=3,
                 )
 
-    def _run(self, x: NDArray[Any]) -> _Outputs:
-        x = _checked(x, self.input_shapes)
-        return self._runner(x.shape[1:])(x)
+    def _run(self, *args: Any, **kwargs: Any) -> _Outputs:
+        given = by_name(self.input_names, args, kwargs)
+        shapes = [self.input_shapes, *([value.shape] for value in self.model.graph.others)]
+        xs = checked_inputs(given, self.model.called.types, shapes)
+        return self._runner(tuple(x.shape[1:] for x in xs))(*xs)
 
-    def _runner(self, shape: tuple[int, ...]) -> Runner:
-        if shape not in self._runners:
-            self._runners[shape] = runner(self.model.graph_for(shape), self.isa, self.threads, self.precision)
-        return self._runners[shape]
+    def _runner(self, shapes: Shapes) -> Runner:
+        if shapes not in self._runners:
+            graph = self.model.graph_for(*shapes)
+            self._runners[shapes] = runner(graph, self.isa, self.threads, self.precision)
+        return self._runners[shapes]
 
     @checked
     def profile(self, x: NDArray[Any] | None = None, runs: int = 100) -> Profile:
-        """Return the time of each layer, over `runs` runs of a sample x (1, *input_shape); noise by default.
+        """Return the time of each layer, over `runs` runs of a sample; noise by default.
+
+        x, (1, *input_shape), is the first input; others are the golden ones of the file.
 
         Raises
         ------
@@ -188,15 +198,20 @@ class Session:
         -------
         >>> print(Session("net.safetensors", threads=1).profile())
         """
-        x = _checked(golden_input(self.input_shape)[:1] if x is None else x, self.input_shapes)
-        if len(x) != 1:
-            raise InputError("x", expected="one sample", found=str(len(x)), fix="pass x[:1]")
+        if x is None:
+            xs = list(self.model.golden_inputs)
+        else:
+            given = by_name(self.input_names[:1], [x], {})
+            xs = checked_inputs(given, self.model.called.types[:1], [self.input_shapes])
+            xs += self.model.golden_inputs[1:]
+        if len(xs[0]) != 1:
+            raise InputError("x", expected="one sample", found=str(len(xs[0])), fix="pass x[:1]")
         if runs < 1:
             raise InputError("runs", expected="1 or more", found=str(runs), fix="change it")
-        native = self._runner(x.shape[1:])
+        native = self._runner(tuple(x.shape[1:] for x in xs))
         if not isinstance(native, NativeRunner):
             raise InputError("isa", expected="an instruction set", found=self.isa, fix="pass another isa")
-        return native.profile(_finite(x), runs)
+        return native.profile(*xs, runs=runs)
 
     def verify(self) -> None:
         """Run the golden input of the file; the outputs must equal the golden outputs, bit for bit.
@@ -208,9 +223,10 @@ class Session:
         InputError
             If one does not.
         """
+        shapes = tuple(value.shape for value in self.model.graph.inputs)
         exact = self.precision == "highest"
-        run = self._run if exact else runner(self.model.graph, self.isa, self.threads)
-        outputs = run(self.model.golden_input)
+        run = self._runner(shapes) if exact else runner(self.model.graph, self.isa, self.threads)
+        outputs = run(*self.model.golden_inputs)
         for i, (found, expected) in enumerate(zip(outputs, self.model.golden_outputs, strict=True)):
             if not np.array_equal(found, expected):
                 raise InputError(
@@ -241,11 +257,16 @@ def chosen_isa(isa: str | None = None) -> str:
 
 
 def runner(graph: Graph, isa: str, threads: int = 1, precision: Precision = "highest") -> Runner:
-    """Return a function from x (N, *shape of the input) to the outputs of `graph`, one array each."""
+    """Return a function from the inputs (N, ...) to the outputs of `graph`, one array each."""
     if precision == "low":
         graph = low_precision(graph)
     if isa == REFERENCE:
-        return lambda x: run(graph, _finite(x))
+
+        def reference(*xs: NDArray[np.float32]) -> _Outputs:
+            expect_finite(xs, names_of(graph))
+            return run(graph, *xs)
+
+        return reference
     return NativeRunner(graph, isa, threads, precision)
 
 
@@ -254,32 +275,33 @@ class NativeRunner:
 
     def __init__(self, graph: Graph, isa: str, threads: int, precision: Precision = "highest") -> None:
         self.graph, self.isa, self.threads = graph, isa, threads
-        program = program_of(graph)
+        self._packed = packed(graph)
+        program = program_of(self._packed)
         self._layers = program.layers
         self._program, self._phases = program.compile(isa, threads, bfloat16_parts=_PARTS[precision])
         self._values = [graph.values[name] for name in graph.outputs]
 
-    def __call__(self, x: NDArray[np.float32]) -> _Outputs:
-        outs = self._outputs(len(x))
-        if not self._program.run(x=self._flat(x), outs=outs):
-            raise _not_finite(x)
+    def __call__(self, *xs: NDArray[np.float32]) -> _Outputs:
+        samples = len(xs[0])
+        outs = self._outputs(samples)
+        if not self._program.run(x=_flat(xs), outs=outs):
+            expect_finite(xs, names_of(self.graph))
+            raise not_finite(xs[0], "x")  # changed since
         return tuple(
-            out.reshape(len(x), *value.shape).astype(_DTYPES[value.dtype], copy=False)
+            out.reshape(samples, *value.shape).astype(_DTYPES[value.dtype], copy=False)
             for out, value in zip(outs, self._values, strict=True)
         )
 
-    def profile(self, x: NDArray[np.float32], runs: int) -> Profile:
+    def profile(self, *xs: NDArray[np.float32], runs: int) -> Profile:
         """Time the layers over `runs` runs of one sample, after a few that warm up."""
+        expect_finite(xs, names_of(self.graph))
         kernels, outs = self._program.phases(), self._outputs(1)
         for count in (_WARM_UP, runs):
             ns = np.empty((count, len(kernels)))
-            self._program.profile(x=self._flat(x), outs=outs, ns=ns)
+            self._program.profile(x=_flat(xs), outs=outs, ns=ns)
         return profile_of(
-            self.graph, self._layers, self._phases, kernels, ns, isa=self.isa, threads=self.threads
+            self._packed, self._layers, self._phases, kernels, ns, isa=self.isa, threads=self.threads
         )
-
-    def _flat(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        return x.reshape(len(x), math.prod(self.graph.input.shape))
 
     def _outputs(self, samples: int) -> list[NDArray[np.float32]]:
         return [np.empty((samples, math.prod(value.shape)), np.float32) for value in self._values]
@@ -291,54 +313,15 @@ _LOOKS = 10  # the first input may be zeros that warm up
 _DTYPES = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
 
 
-def _checked(x: NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> NDArray[np.float32]:
-    x = _array(x)
-    if x.ndim < 1 or x.shape[1:] not in shapes:
-        expected = "shape " + " or ".join(f"(N, {', '.join(map(str, shape))})" for shape in shapes)
-        raise InputError("x", expected=expected, found=str(x.shape), fix=_fix_of_shape(x.shape, shapes))
-    if not np.can_cast(x.dtype, np.float32):
-        expected = "float32, or a type it holds exactly"
-        raise InputError("x", expected=expected, found=str(x.dtype), fix="use x.astype(numpy.float32)")
-    return np.ascontiguousarray(x, np.float32)
+def names_of(graph: Graph) -> list[str]:
+    """Return how messages call the inputs: by name, and a single one x."""
+    return [value.name for value in graph.inputs] if graph.others else ["x"]
 
 
-def _array(x: object) -> NDArray[Any]:
-    """Return what is like an array of values as one."""
-    try:
-        array = np.asarray(x)
-    except (TypeError, ValueError, RuntimeError) as error:  # rows that differ, or a tensor that must stay
-        found = f"a {type(x).__name__} that is none ({' '.join(str(error).split())[:120]})"
-        raise InputError(
-            "x", expected="an array", found=found, fix="make one, as numpy.asarray does"
-        ) from error
-    if array.dtype.kind in "biufc":
-        return array
-    path = isinstance(x, str | os.PathLike)
-    raise InputError(
-        "x",
-        expected="an array of values",
-        found=shown(x),
-        fix="session.predict(image) takes a path" if path else "pass a batch, as session.input_shape says",
-    )
-
-
-def _fix_of_shape(found: tuple[int, ...], shapes: Sequence[tuple[int, ...]]) -> str:
-    channels = {shape[0] for shape in shapes}
-    if len(found) > 2 and found[-1] in channels and found[-3] not in channels:
-        return "put the channels first, as in x.transpose(0, 3, 1, 2); session.predict(image) takes them last"
-    return "add the batch dimension, x[None]" if found in shapes else "resize, and add the batch dimension"
-
-
-def _finite(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    if not np.isfinite(x).all():
-        raise _not_finite(x)
-    return x
-
-
-def _not_finite(x: NDArray[np.float32]) -> InputError:
-    places = np.argwhere(~np.isfinite(x)).tolist()
-    found = f"{x[tuple(places[0])]} at {places[0]}" if places else "one that was changed during the run"
-    return InputError("x", expected="finite numbers", found=found, fix="clean the input")
+def _flat(xs: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Return the samples of all inputs, the values of a sample behind each other: (N, values)."""
+    rows = [x.reshape(len(x), math.prod(x.shape[1:])) for x in xs]
+    return rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
 
 
 def _difference(found: NDArray[Any], expected: NDArray[Any]) -> str:

@@ -30,7 +30,8 @@ def full_precision(graph: Graph) -> Graph:
             nodes.append(_real(node, inputs, graph))
         else:
             nodes.append(replace(node, inputs=inputs))
-    return Graph(graph.input, tuple(nodes), tuple(renamed.get(name, name) for name in graph.outputs))
+    outputs = tuple(renamed.get(name, name) for name in graph.outputs)
+    return Graph(graph.input, tuple(nodes), outputs, graph.others)
 
 
 def _real(node: Node, inputs: tuple[str, ...], graph: Graph) -> Node:

@@ -55,6 +55,8 @@ class OnnxReport:
         )
 
 
+Float = NDArray[np.float32]
+
 _FORMS = {"standard": "standard ONNX", "qonnx": "QONNX"}
 
 
@@ -76,10 +78,9 @@ def export_onnx(model: ModelFile, path: str | os.PathLike[str], form: Form = "st
     proto = to_onnx(model, form)
     for shape in model.other_shapes:
         check(model.graph_for(shape), proto, golden_input(shape))
-    golden = model.golden_input
-    x = np.concatenate([golden, np.random.default_rng(0).standard_normal(golden.shape, np.float32)])
-    check(model.graph, proto, x)
-    found, expected = list(run(proto, x).values()), runner(model.graph, instruction_sets()[0])(x)
+    xs = [_samples(x, i in model.golden_integers) for i, x in enumerate(model.golden_inputs)]
+    check(model.graph, proto, *xs)
+    found, expected = list(run(proto, *xs).values()), runner(model.graph, instruction_sets()[0])(*xs)
     with replacing(path) as temporary:
         temporary.write_bytes(proto.SerializeToString(deterministic=True))
         file_bytes = temporary.stat().st_size
@@ -88,10 +89,16 @@ def export_onnx(model: ModelFile, path: str | os.PathLike[str], form: Form = "st
         form=form,
         opset=OPSET,
         file_bytes=file_bytes,
-        checked_inputs=len(x),
+        checked_inputs=len(xs[0]),
         same_class=_same_class(found[0], expected[0]),
         max_difference=max(relative_difference(y, z) for y, z in zip(found, expected, strict=True)),
     )
+
+
+def _samples(golden: Float, integers: bool) -> Float:
+    """Return the golden sample of an input, and a second one: noise, unless it is of integers."""
+    noise = np.random.default_rng(0).standard_normal(golden.shape, np.float32)
+    return np.concatenate([golden, golden if integers else noise])
 
 
 def _same_class(found: NDArray[Any], expected: NDArray[Any]) -> int:
@@ -99,13 +106,11 @@ def _same_class(found: NDArray[Any], expected: NDArray[Any]) -> int:
     return int((first == second).sum())
 
 
-Float = NDArray[np.float32]
-
 TOLERANCE = 1e-5
 
 
-def run(proto: onnx.ModelProto, x: Float) -> dict[str, Float]:
-    """Run an ONNX model that has one input; return its outputs by name.
+def run(proto: onnx.ModelProto, *xs: Float) -> dict[str, Float]:
+    """Run an ONNX model; return its outputs by name.
 
     Raises
     ------
@@ -119,14 +124,15 @@ def run(proto: onnx.ModelProto, x: Float) -> dict[str, Float]:
         session = onnxruntime.InferenceSession(
             proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-        outputs = session.run(names, {proto.graph.input[0].name: x})
+        inputs = {value.name: x for value, x in zip(proto.graph.input, xs, strict=True)}
+        outputs = session.run(names, inputs)
     except Exception as error:  # its errors have no other base
         raise _unlike("the ONNX model", "one that ONNX Runtime takes", str(error)) from error
     return dict(zip(names, outputs, strict=True))
 
 
-def check(graph: Graph, proto: onnx.ModelProto, x: Float) -> None:
-    """Compare each operation of `graph` on the values that ONNX Runtime has there for a batch x.
+def check(graph: Graph, proto: onnx.ModelProto, *xs: Float) -> None:
+    """Compare each operation of `graph` on the values that ONNX Runtime has there for a batch.
 
     Raises
     ------
@@ -137,7 +143,8 @@ def check(graph: Graph, proto: onnx.ModelProto, x: Float) -> None:
         onnx.checker.check_model(proto, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise _unlike("the ONNX model", "one that the ONNX checker takes", str(error)) from error
-    values = {graph.input.name: x} | run(_giving_every_value(graph, proto), x)
+    given = {value.name: x for value, x in zip(graph.inputs, xs, strict=True)}
+    values = given | run(_giving_every_value(graph, proto), *xs)
     for node in graph.nodes:
         inputs = (values[name].astype(_TYPES[graph.values[name].dtype]) for name in node.inputs)
         expected = OPERATIONS[node.op].reference(node, *inputs)

@@ -139,7 +139,7 @@ def to_onnx(model: ModelFile, form: Form = "standard") -> onnx.ModelProto:
         helper.make_graph(
             builder.nodes,
             "bitfactor",
-            [_value(graph.input.name, dimensions[graph.input.name])],
+            [_value(value.name, dimensions[value.name]) for value in graph.inputs],
             [_value(name, dimensions[value]) for name, value in outputs.items()],
             list(builder.constants.values()),
             value_info=[_value(name, dimensions[name]) for name in inner],
@@ -157,7 +157,7 @@ def _outputs(builder: OnnxBuilder) -> dict[str, str]:
     """Return name -> value of the graph; an output that is the input, or named twice, is copied."""
     outputs: dict[str, str] = {}
     for name in builder.graph.outputs:
-        copied = name in outputs or name == builder.graph.input.name
+        copied = name in outputs or name in [value.name for value in builder.graph.inputs]
         outputs[builder.emit("Identity", [name]) if copied else name] = name
     return outputs
 
