@@ -15,7 +15,7 @@ from bitfactor.runtime import Session, instruction_sets
 
 
 class Towers(nn.Module):
-    """Two stems, one shared body that is called three times, what is known beside the images, nested outputs."""
+    """Two stems, one body that is called three times, what is known beside the images, nested outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,13 @@ class Towers(nn.Module):
         self.known, self.last = nn.Linear(5, 16), nn.Conv2d(16, 4, 1)
 
     def forward(
-        self, image: Tensor, depth: Tensor, *, known: Tensor | None = None, times: float = 1.0, **masks: Tensor
+        self,
+        image: Tensor,
+        depth: Tensor,
+        *,
+        known: Tensor | None = None,
+        times: float = 1.0,
+        **masks: Tensor,
     ) -> dict[str, object]:
         a, b = (self.norm(self.body(stem)) for stem in (self.left(image), self.right(depth)))
         y = self.body(a + b)
