@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import bitfactor
+from bitfactor.c99 import export_c
 from bitfactor.errors import InputError
 from bitfactor.exporter import export
 from bitfactor.format import load
@@ -122,6 +123,18 @@ def test_its_profile_drawing_and_description(towers) -> None:
 def test_a_check_and_a_summary_take_the_same_example() -> None:
     assert bitfactor.check(Towers(), example()).obstacles == ()
     assert bitfactor.summary(Towers(), example()).real_macs > 0
+
+
+def test_what_takes_images_alone_says_so(towers, tmp_path) -> None:
+    for call in (
+        lambda: bitfactor.freeze(towers[1], tmp_path / "net.bfp"),
+        lambda: bitfactor.bench(towers[1], runs=1),
+        lambda: Session(towers[1]).predict("photo.jpg"),
+        lambda: export_c(load(towers[1]), tmp_path / "net.c"),
+    ):
+        with pytest.raises(InputError, match=r"a network with one input, .* found depth \(float32\)"):
+            call()
+    assert list(tmp_path.iterdir()) == []
 
 
 class Pair(NamedTuple):

@@ -80,6 +80,7 @@ def freeze(
     if not 1 <= threads <= MOST_THREADS:
         raise InputError("threads", expected=f"1 to {MOST_THREADS}", found=str(threads), fix="pass threads=1")
     loaded = load(locate(model))
+    loaded.expect_one_input(output)
     shape = _shape(loaded.graph.input.shape, size)
     program = program_of(loaded.graph_for(shape))
     instructions = [i for layer in program.layers for i in layer.instructions]

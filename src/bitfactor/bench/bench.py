@@ -117,6 +117,7 @@ def bench(
         expect_one_of("against", name, ENGINES)
     sessions = _sessions(model, threads, isa, precision)
     first = sessions[0]
+    first.model.expect_one_input("bench")
     x = np.random.default_rng(0).standard_normal((1, *first.input_shape), np.float32)
     engines: dict[str, Run] = {_name(session): partial(session, x) for session in sessions}
     for name in dict.fromkeys(names):

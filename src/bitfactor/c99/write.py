@@ -63,6 +63,7 @@ def export_c(model: ModelFile, path: str | os.PathLike[str]) -> CReport:
     """
     path = Path(path)
     prefix = _prefix(path)
+    model.expect_one_input(path)
     layers = Layers(program_of(model.graph, steps_apart(model.graph), sign_word=CELL))
     arena_cells = layers.row_cells + layers.taps_cells + layers.program.arena_bytes // CELL
     header = _header(model, prefix, arena_cells * CELL)

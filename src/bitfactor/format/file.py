@@ -123,6 +123,18 @@ class ModelFile:
         """How the network is called."""
         return self.signature or plain(len(self.graph.inputs), len(self.graph.outputs))
 
+    def expect_one_input(self, where: object) -> None:
+        """Raise InputError unless the network has one input, of real numbers."""
+        names = [value.name for value in self.graph.inputs]
+        if self.called.types != ("float32",):
+            found = ", ".join(f"{name} ({kind})" for name, kind in zip(names, self.called.types, strict=True))
+            raise InputError(
+                where,
+                expected="a network with one input, of real numbers",
+                found=found,
+                fix="call it with a Session, which takes any inputs",
+            )
+
     @property
     def golden_input(self) -> NDArray[np.float32]:
         """The first of `golden_inputs`."""

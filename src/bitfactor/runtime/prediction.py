@@ -76,6 +76,7 @@ def predictor(
     """
     if top < 1:
         raise InputError("top", expected="1 or more", found=str(top), fix="name how many classes to tell")
+    model.expect_one_input("predict")
     spec = model.input_spec
     if spec is None:
         raise InputError(
