@@ -377,7 +377,7 @@ def test_one_wrong_weight_bit_is_caught_before_the_file_appears(tmp_path, monkey
 
 
 def test_a_wrong_sign_in_a_baked_layer_is_caught(tmp_path, monkeypatch):
-    module = importlib.import_module("bitfactor.exporter.lower")
+    module = importlib.import_module("bitfactor.exporter.trace")
     bake = module.bake
 
     def broken(model):

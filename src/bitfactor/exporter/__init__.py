@@ -4,5 +4,15 @@ from bitfactor.exporter.export import export
 from bitfactor.exporter.obstacles import Obstacle, UnsupportedError
 from bitfactor.exporter.quantise import Real
 from bitfactor.exporter.report import ExportReport, LayerReport
+from bitfactor.exporter.split import Split, SplitReport
 
-__all__ = ["ExportReport", "LayerReport", "Obstacle", "Real", "UnsupportedError", "export"]
+__all__ = [
+    "ExportReport",
+    "LayerReport",
+    "Obstacle",
+    "Real",
+    "Split",
+    "SplitReport",
+    "UnsupportedError",
+    "export",
+]

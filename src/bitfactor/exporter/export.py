@@ -4,6 +4,7 @@ import copy
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from bitfactor.exporter.expectations import (
 )
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.lower import Lowered, lower
+from bitfactor.exporter.obstacles import UnsupportedError
 from bitfactor.exporter.parity import check, check_trace, relative_difference, tensors_of, torch_values
 from bitfactor.exporter.quantise import Real, quantise
 from bitfactor.exporter.report import (
@@ -34,6 +36,7 @@ from bitfactor.exporter.report import (
     layer_reports,
     warnings_about,
 )
+from bitfactor.exporter.split import SplitReport, split
 from bitfactor.format import Graph, InputSpec, ModelFile, Signature, Skeleton, save
 from bitfactor.format.file import golden_inputs
 from bitfactor.format.graph import run
@@ -53,11 +56,12 @@ def export(
     *,
     real: Real = "float32",
     calibration: Tensor | Sequence[Tensor] | None = None,
+    on_unsupported: Literal["error", "split"] = "error",
     input_spec: InputSpec | None = None,
     labels: Sequence[str] = (),
     skeleton: Skeleton | None = None,
     provenance: Mapping[str, str] | None = None,
-) -> ExportReport:
+) -> ExportReport | SplitReport:
     """Write `model` to `path` as signs: 1 bit per binary weight, no decomposition, checked against torch.
 
     The file appears only after each of its operations has given what torch gives, on the examples and on
@@ -81,6 +85,10 @@ def export(
         then holds the range of each real-valued layer's input, with which `Session(precision="low")` computes
         these layers in 8-bit integers. The report says what that costs on the samples. Other precisions stay
         the same.
+    on_unsupported
+        What to do where the file cannot hold all of the model: raise an error that names all places, or write
+        the parts that the runtime runs, and what torch runs between them, into one zip file, which
+        `bitfactor.exporter.Split` runs; the report, a `SplitReport`, lists them.
     input_spec, labels, skeleton, provenance
         Stored with the model: how an image becomes an input, names of the classes or the keypoints that it
         finds, where it comes from.
@@ -104,6 +112,10 @@ def export(
     examples = expect_examples(example_input if isinstance(example_input, list) else [example_input])
     samples = expect_calibration(calibration, examples[0])
     model = copy.deepcopy(model).cpu()
+    if on_unsupported == "split":
+        obstacles = _obstacles(model, examples[0])
+        if obstacles is not None:
+            return split(model, path, examples[0].mapped(lambda x: x.detach().cpu()), obstacles, real)
     short = (call.mapped(lambda x: x[:CHECKED].detach().cpu()) for call in examples)
     first, *others = (_checked_graph(model, call, real) for call in short)
     for other in others:
@@ -143,6 +155,15 @@ class _Checked:
     lowered: Lowered
     inputs: tuple[Call, ...]
     real_error: float
+
+
+def _obstacles(model: nn.Module, call: Call) -> UnsupportedError | None:
+    """Return what the file cannot hold of a model, or None."""
+    try:
+        lower(model, call.mapped(lambda x: x[:CHECKED].detach().cpu()))
+    except UnsupportedError as error:
+        return error
+    return None
 
 
 def _call_of(checked: _Checked) -> tuple[Signature | None, dict[int, NDArray[np.float32]]]:

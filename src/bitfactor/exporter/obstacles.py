@@ -39,7 +39,7 @@ class UnsupportedError(InputError):
         if others:
             where, expected = model, "what the file can hold"
             found = f"{len(obstacles)} places that it cannot"
-            fix = "\n".join(["change all of these:", *grouped(obstacles)])
+            fix = "\n".join(["change these, or pass on_unsupported='split':", *grouped(obstacles)])
         super().__init__(where, expected=expected, found=found, fix=fix)
 
 

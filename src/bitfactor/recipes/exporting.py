@@ -48,6 +48,7 @@ def export_run(
             **progress,
         },
     )
+    assert isinstance(report, ExportReport)
     if not best and progress["epoch"] != progress["epochs"]:
         half = f"trained {progress['epoch']} of {progress['epochs']} epochs: the run is not finished"
         report = replace(report, warnings=(*report.warnings, half))

@@ -1,0 +1,163 @@
+"""What torch.export makes of a model whose binary layers are baked, and how the model is called."""
+
+import itertools
+import logging
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass, is_dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils._pytree import TreeSpec, tree_leaves, tree_unflatten
+
+from bitfactor.errors import InputError
+from bitfactor.exporter.bake import Refused, bake
+from bitfactor.exporter.obstacles import Obstacle, UnsupportedError
+from bitfactor.format import Signature, Value
+from bitfactor.format.signature import Structure
+from bitfactor.nn.example import Call
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A model as `module`, one operator behind the other, traced with a batch of `samples`.
+
+    `inputs` are those of the graph, `given` what each placeholder of the module stands for: the name of an
+    input, or a constant. `refused` are the binary layers that the file has no operation for.
+    """
+
+    module: fx.GraphModule
+    inputs: tuple[Value, ...]
+    samples: int
+    given: Mapping[fx.Node, Any]
+    signature: Signature
+    refused: tuple[Obstacle, ...] = ()
+
+
+def traced(model: nn.Module, call: Call) -> Trace:
+    """Trace a model.
+
+    Raises
+    ------
+    UnsupportedError
+        If torch.export does not take it. An error of the model's own code passes through.
+    """
+    baked = bake(model)
+    _expect_tensors(model, call)
+    refused = tuple(module.obstacle for module in baked.modules() if isinstance(module, Refused))
+    try:
+        with torch.no_grad(), _quiet():
+            program = torch.export.export(baked, call.args, dict(call.kwargs))
+            module = program.module()
+    except Exception as error:
+        raise UnsupportedError(type(model).__name__, [*refused, _untraceable(model, error)]) from error
+    names, types = input_names(model, call), [type_of(x) for x in call.tensors]
+    inputs = [Value(name, tuple(x.shape[1:]), "float32") for name, x in zip(names, call.tensors, strict=True)]
+    left = iter(names)
+    given = [next(left) if isinstance(value, Tensor) else value for value in call.values()]
+    return Trace(
+        module,
+        tuple(inputs),
+        len(call.tensors[0]),
+        dict(zip(placeholders(module), given, strict=True)),
+        Signature(tuple(types), _structure(program.call_spec.out_spec, module)),
+        refused,
+    )
+
+
+def placeholders(module: fx.GraphModule) -> list[fx.Node]:
+    """Return the nodes that stand for what the module takes."""
+    return [node for node in module.graph.nodes if node.op == "placeholder"]
+
+
+def leaves(module: fx.GraphModule) -> tuple[Any, ...]:
+    """Return what a module gives, one behind the other: nodes, or constants."""
+    (output,) = (node for node in module.graph.nodes if node.op == "output")
+    return tuple(output.args[0]) if isinstance(output.args[0], tuple | list) else (output.args[0],)
+
+
+def input_names(model: nn.Module, call: Call) -> list[str]:
+    """Return the names of a model's inputs in the file: a single one of real numbers is "input"."""
+    if len(call.tensors) == 1 and call.tensors[0].is_floating_point():
+        return ["input"]
+    return call.names(model)
+
+
+def type_of(x: Tensor) -> str:
+    """Return the type of an input as a signature has it."""
+    if x.is_floating_point():
+        return "float32"
+    return "bool" if x.dtype == torch.bool else "int64"
+
+
+def _structure(spec: TreeSpec, module: fx.GraphModule) -> Structure:
+    """Return in what the outputs come, with the number of each in its place."""
+    count = itertools.count()
+    return _plain(tree_unflatten([None if leaf is None else next(count) for leaf in leaves(module)], spec))
+
+
+def _plain(structure: Any) -> Structure:
+    if is_dataclass(structure) and not isinstance(structure, Mapping):
+        structure = vars(structure)
+    if isinstance(structure, Mapping):
+        return {str(name): _plain(part) for name, part in structure.items()}
+    if isinstance(structure, list):
+        return [_plain(part) for part in structure]
+    return tuple(map(_plain, structure)) if isinstance(structure, tuple) else structure
+
+
+def _untraceable(model: nn.Module, error: Exception) -> Obstacle:
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    return Obstacle(
+        type(model).__name__,
+        own_line(frames),
+        "a model that torch.export can trace",
+        f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}",
+        "remove control flow that depends on values, and see the torch.export documentation",
+    )
+
+
+def _expect_tensors(model: nn.Module, call: Call) -> None:
+    try:
+        with torch.no_grad():
+            outputs = call(model)
+    except Exception as error:
+        shapes = ", ".join(str(tuple(x.shape)) for x in call.tensors)
+        error.add_note(f"in {type(model).__name__}, run on the example of shape {shapes}")
+        raise
+    found = [leaf for leaf in tree_leaves(outputs) if leaf is not None]
+    if not found or not all(isinstance(output, Tensor) for output in found):
+        raise InputError(
+            type(model).__name__,
+            expected="a tensor as output, or several in a tuple, list or dict",
+            found=type(
+                next((output for output in found if not isinstance(output, Tensor)), outputs)
+            ).__name__,
+            fix="export a model that returns tensors",
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what torch prints of a failing trace, dozens of lines, off the screen; the error is one."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with redirect_stderr(StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def own_line(frames: Sequence[tuple[str, Any]]) -> str:
+    """Return the innermost of places in files that is neither torch's nor of a binary layer, as file:line."""
+    own = [(file, n) for file, n in frames if not any(Path(file).is_relative_to(room) for room in _OTHERS)]
+    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
+
+
+_HERE = Path(__file__).parent
+_OTHERS = (Path(torch.__file__).parent, _HERE, _HERE.parent / "nn")

@@ -1,0 +1,104 @@
+"""A network that the file cannot hold as a whole: in parts, which together do what it does."""
+
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bitfactor
+from bitfactor.errors import InputError
+from bitfactor.exporter import ExportReport, Split, SplitReport, UnsupportedError, export
+
+
+class Odd(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.erfinv(x.clamp(-0.5, 0.5))
+
+
+class Net(nn.Module):
+    """An operator, a binary layer and places of maxima that the file has not; a value that skips a part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.last, self.odd = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 4, 1), Odd()
+        self.a, self.c = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3)
+        self.mirrored = nn.Conv2d(8, 8, 3, padding=1, padding_mode="circular")
+
+    def forward(self, x: Tensor, on: Tensor) -> dict[str, Tensor]:
+        x = self.stem(x)
+        y = self.mirrored(self.odd(self.a(x)) * on) + x
+        places = torch.cummax(y, 3).indices
+        return {"y": self.last(self.c(y + places.float())), "x": x}
+
+
+def net() -> tuple[Net, tuple[Tensor, ...]]:
+    torch.manual_seed(0)
+    model, example = Net(), (torch.randn(3, 3, 6, 6), torch.rand(3, 8, 6, 6) > 0.5)
+    bitfactor.binarize_(model, latent="none", example=example, keep_real=["stem"])
+    return model.eval(), example
+
+
+def test_the_parts_together_do_what_the_model_does(tmp_path) -> None:
+    model, example = net()
+    report = export(model, tmp_path / "net.safetensors", example, on_unsupported="split")
+    assert isinstance(report, SplitReport)
+    assert report.max_difference < 1e-5
+    assert [part.runs for part in report.parts] == ["bitfactor", "torch", "bitfactor"]
+    assert report.parts[0].binary_macs > 0
+    found = {(one.layer, one.found) for one in report.rest}
+    assert ("odd", "aten.erfinv.default") in found
+    assert ("mirrored", "BinaryConv2d with padding mode circular") in found
+    assert "odd, test_split.py" in str(report)
+    assert [file.name for file in tmp_path.iterdir()] == ["net.zip"]
+    whole, expected = Split(tmp_path / "net.zip"), model(*example)
+    arrays = [x.numpy() for x in example]
+    for y in (whole(*arrays), whole(on=arrays[1], x=arrays[0])):
+        assert list(y) == ["y", "x"]
+        for name in y:
+            np.testing.assert_allclose(y[name], expected[name].detach().numpy(), atol=1e-5)
+    with pytest.raises(InputError, match="on: expected bool"):
+        whole(arrays[0], arrays[0])
+
+
+def test_what_fits_is_written_as_ever(tmp_path) -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4))
+    bitfactor.binarize_(model, latent="none")
+    report = export(model.eval(), tmp_path / "net.safetensors", torch.randn(2, 8), on_unsupported="split")
+    assert isinstance(report, ExportReport)
+    assert [file.name for file in tmp_path.iterdir()] == ["net.safetensors"]
+
+
+def test_where_no_layer_is_left_the_error_is_the_same(tmp_path) -> None:
+    class Loop(Net):
+        def forward(self, x: Tensor, on: Tensor) -> dict[str, Tensor]:
+            return super().forward(x if x.sum() > 0 else -x, on)
+
+    model, (x, on) = Loop(), net()[1]
+    bitfactor.binarize_(model, latent="none", example=(x, on))
+    with pytest.raises(UnsupportedError, match=r"torch\.export can trace"):
+        export(model.eval(), tmp_path / "net.safetensors", (x, on), on_unsupported="split")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_samples_that_are_not_kept_apart_are_found(tmp_path) -> None:
+    class Mixed(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            x = self[1](self[0](x))
+            return self[2](torch.cumsum(x, 0) * 3)
+
+    model = Mixed(nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4))
+    bitfactor.binarize_(model, latent="none")
+    with pytest.raises(InputError, match="keep the samples of a batch apart"):
+        export(model.eval(), tmp_path / "net.safetensors", torch.randn(2, 8), on_unsupported="split")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_network_in_parts(tmp_path) -> None:
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("readme", "nothing")
+    (tmp_path / "text.zip").write_text("text")
+    for name in ("other.zip", "text.zip", "missing.zip"):
+        with pytest.raises(InputError, match="expected a network in parts"):
+            Split(tmp_path / name)
