@@ -49,10 +49,10 @@ RECORDED = {
         ),
     ),
     2: Recorded(
-        "072feea9a1c63fb39f0f5c4ea93344ca25dfb45d1194badeecdb5e9598576261",
+        "02f93828dc825de2d2760421b0857e0e1a63c9af45075c37992be0ffc1d041ac",
         (
-            "2e22206dc464bac9a0bb2e1191c7a885625f492f666883f348d570186fc48669",
-            "db1f057ec2eb85654dbbe52a8fdbba1f8ed24bc2129e5e0b52041081b9eddb1c",
+            "d856fcffa06abfc5eac5aa3c7e1ec66933b3cd7e8cd68b5a913cfe30307eb52f",
+            "0c0abf07c7e5c60a69ed7605325f897a498c73efa5b0ec4933bcf7d864d10838",
         ),
     ),
 }
