@@ -14,7 +14,8 @@
 //   Int              lanes 32-bit integers: zero_int, finish(sum, count) completes a sum,
 //                    minus_twice(base, sum) = base - 2 * sum as real numbers
 //   Level            how a level of an 8-bit integer layer is stored: less `level_zero`, and two or four in a
-//                    word. store_levels(to, x, n): the first n of x, rounded
+//                    word. store_levels(to, x, n): the first n of x, rounded, which are cut to 0 to 255 where
+//                    `levels_are_cut`
 //   LevelSum         sums of their products, `level_vectors` registers of output channels of a tile:
 //                    level_sum(base), add_products(sum, levels, weights) of Bits, real_of(sum)
 //
@@ -34,11 +35,15 @@
 namespace bitfactor {
 namespace {
 
+inline const QuantisedKernels* no_bfloat16() { return nullptr; }
+
 constexpr KernelSet kernel_set(const char* name, bool (*supported)(), const TileKernels* tiles = nullptr,
-                               const LookupKernels* lookups = nullptr) {
-    return {name,     supported,    Simd::lanes,       Simd::tile, conv,       binary_conv,
-            max_pool, avg_pool,     global_avg_pool,   softmax,    all_finite, transpose,
-            epilogue, sign_kernels, quantised_kernels, tiles,      lookups};
+                               const LookupKernels* lookups = nullptr,
+                               const QuantisedKernels* (*bfloat16)() = no_bfloat16) {
+    return {name,        supported, Simd::lanes, Simd::tile,      conv,
+            binary_conv, max_pool,  avg_pool,    global_avg_pool, softmax,
+            all_finite,  transpose, epilogue,    sign_kernels,    quantised_kernels<Simd>,
+            bfloat16,    tiles,     lookups};
 }
 
 }  // namespace

@@ -226,6 +226,8 @@ struct KernelSet {
                      int channels, char* arena);
     SignKernels signs;
     QuantisedKernels quantised;
+    // The same of numbers in bfloat16 in place of levels, or nullptr where this machine has none.
+    const QuantisedKernels* (*bfloat16)();
     const TileKernels* tiles;      // nullptr where the set has none
     const LookupKernels* lookups;  // likewise
 };

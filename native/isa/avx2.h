@@ -78,6 +78,7 @@ struct Simd {
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
     }
 
+    static constexpr bool levels_are_cut = true;
     static constexpr int level_zero = 0, level_vectors = conv_vectors;
     using LevelSum = __m256i;
     static LevelSum level_sum(const int32_t* base) {

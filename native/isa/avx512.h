@@ -77,6 +77,7 @@ struct Simd {
     }
 #endif
 
+    static constexpr bool levels_are_cut = true;
     static constexpr int level_zero = 0, level_vectors = conv_vectors;
     using LevelSum = __m512i;
     static LevelSum level_sum(const int32_t* base) { return _mm512_loadu_si512(base); }
@@ -109,6 +110,28 @@ struct Simd {
     static Float minus_twice(const int32_t* base, Int sum) {
         return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(base), _mm512_slli_epi32(sum, 1)));
     }
+};
+
+// Numbers as bfloat16, by two at a time, in the place of levels.
+struct Bfloat16Dots {
+    static constexpr bool levels_are_cut = false;
+    static constexpr int level_zero = 0, level_vectors = Simd::conv_vectors;
+    using Level = uint16_t;
+    using LevelSum = __m512;
+    static void store_levels(Level* to, __m512 x, int n) {
+        __m256i rounded;
+        asm("vcvtneps2bf16 %1, %0" : "=v"(rounded) : "v"(x));
+        if (n >= Simd::lanes) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), rounded);
+        _mm256_mask_storeu_epi16(to, Simd::first(n), rounded);
+    }
+    static LevelSum level_sum(const int32_t*) { return _mm512_setzero_ps(); }
+    static LevelSum add_products(LevelSum sum, __m512i numbers, __m512i weights) {
+        asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(numbers), "v"(weights));
+        return sum;
+    }
+    static __m512 real_of(LevelSum sum) { return sum; }
+
+    static bool supported() { return __builtin_cpu_supports("avx512bf16"); }
 };
 
 inline bool avx512bw_supported() {

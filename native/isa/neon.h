@@ -69,6 +69,7 @@ struct Simd {
 #if defined(__ARM_FEATURE_DOTPROD)
     using Level = int8_t;
     using LevelSum = int32x4_t;
+    static constexpr bool levels_are_cut = true;
     static constexpr int level_zero = 128, level_vectors = conv_vectors;
     static LevelSum level_sum(const int32_t* base) { return vld1q_s32(base); }
     static LevelSum add_products(LevelSum sum, Bits levels, Bits weights) {
@@ -81,6 +82,7 @@ struct Simd {
     struct LevelSum {
         int32x4_t low, high;
     };
+    static constexpr bool levels_are_cut = true;
     static constexpr int level_zero = 0, level_vectors = conv_vectors / 2;
     static LevelSum level_sum(const int32_t* base) {
         const int32x4_t from = vld1q_s32(base), zero = vdupq_n_s32(0);

@@ -51,6 +51,7 @@ struct Simd {
 
     using Level = uint8_t;
     using LevelSum = int32_t;
+    static constexpr bool levels_are_cut = true;
     static constexpr int level_zero = 0, level_vectors = conv_vectors;
     static void store_levels(Level* to, Float x, int n) {
         if (n > 0) *to = static_cast<Level>(std::nearbyint(x));

@@ -1,10 +1,10 @@
-// Convolutions of real numbers: by fused multiply-adds, or by tiles of bfloat16.
+// Convolutions of real numbers: by fused multiply-adds, by tiles of bfloat16, or by dot products of two.
 
 #include <algorithm>
 #include <utility>
 
 #include "run_map.h"
-#include "steps/step.h"
+#include "steps/quantised_conv.h"
 
 namespace bitfactor {
 namespace {
@@ -93,6 +93,32 @@ void add_by_tiles(Program& program, const Given& conv) {
     program.by_tiles(window.out_w, map.pitch, false);
 }
 
+void add_by_dots(Program& program, const Given& conv) {
+    const size_t depth = static_cast<size_t>(taps_of(conv.window)) * conv.in_channels;
+    const int outputs = conv.groups * conv.out_channels;
+    std::vector<int32_t> weight;
+    for (size_t i = 0; i < outputs * depth; ++i) weight.push_back(bfloat16_of(conv.weight[i]));
+    add_quantised(program, "conv by dots",
+                  {program.kernels().bfloat16(),
+                   conv.source,
+                   conv.window,
+                   conv.groups,
+                   conv.in_channels,
+                   conv.out_channels,
+                   std::move(weight),
+                   std::vector<float>(outputs, 1.0f),
+                   {conv.bias, conv.bias + outputs},
+                   {0.0f},
+                   {1.0f},
+                   conv.apart});
+}
+
+// Where groups are single channels, half of each word would be empty.
+bool dots_are_faster(const Program& program, const Given& conv) {
+    const bool fill = conv.groups == 1 || conv.in_channels > 1;
+    return program.bfloat16_parts() == 1 && program.kernels().bfloat16() && fill;
+}
+
 void add(Program& program, const Instruction& instruction) {
     const Given conv = given(instruction);
     const size_t source = conv.source;
@@ -102,6 +128,7 @@ void add(Program& program, const Instruction& instruction) {
         (pixels_of(window) >= least_pixels || program.bfloat16_parts() == 1)) {
         return add_by_tiles(program, conv);
     }
+    if (dots_are_faster(program, conv)) return add_by_dots(program, conv);
     struct Constants {
         AlignedVector<float> weight, bias, padding;
     };

@@ -1,73 +1,41 @@
-// Convolutions of real numbers by 8-bit integers.
+// Convolutions of real numbers by 8-bit integers, and how they are laid out in words.
+
+#include "steps/quantised_conv.h"
 
 #include <algorithm>
-
-#include "steps/step.h"
 
 namespace bitfactor {
 namespace {
 
-// A layer as the file has it; weights are (groups * out_channels, kh, kw, in_channels).
-struct Layer {
-    size_t source;
-    Window window;
-    int groups, in_channels, out_channels;
-    const int8_t* weight;
-    const float *scale, *bias, *lowest, *inverse;
-    bool by_channel;  // lowest and inverse
-    bool apart;       // what is laid out is still there when the next layer runs
-
-    int channels() const { return groups * in_channels; }
-    int outputs() const { return groups * out_channels; }
-    // Whether the levels that a row of the window reads lie side by side.
-    bool by_rows() const { return groups == 1 && window.dilation_w == 1; }
-    int runs() const { return window.kernel_h * (by_rows() ? 1 : window.kernel_w); }
-    int run_levels() const { return in_channels * (by_rows() ? window.kernel_w : 1); }
-};
-
-Layer layer_of(const Instruction& i) {
-    const int groups = i.number("groups");
-    return {i.source(),
-            i.window(),
-            groups,
-            i.length("weight", 3),
-            i.length("weight", 0) / groups,
-            reinterpret_cast<const int8_t*>(i.array<uint8_t>("weight")),
-            i.array<float>("scale"),
-            i.array<float>("bias"),
-            i.array<float>("lowest"),
-            i.array<float>("inverse"),
-            i.size("lowest") > 1,
-            i.flag("apart")};
-}
-
 // (outputs, runs, run_levels) -> (outputs, runs * words): two or four weights in a word, zeros behind a run.
-std::vector<uint32_t> words_of(const Layer& layer, int in_word) {
-    const int bits = 32 / in_word, words = round_up(layer.run_levels(), in_word) / in_word;
+std::vector<uint32_t> words_of(const QuantisedLayer& layer) {
+    const int bits = 32 / layer.in_word(), words = layer.run_words();
     const uint32_t mask = bits == 8 ? 0xffu : 0xffffu;
-    const int8_t* weight = layer.weight;
+    const int32_t* weight = layer.weight.data();
     std::vector<uint32_t> packed(static_cast<size_t>(layer.outputs()) * layer.runs() * words, 0);
     uint32_t* to = packed.data();
     for (int run = 0; run < layer.outputs() * layer.runs(); ++run, to += words) {
         for (int i = 0; i < layer.run_levels(); ++i, ++weight) {
-            to[i / in_word] |= (static_cast<uint32_t>(*weight) & mask) << i % in_word * bits;
+            to[i / layer.in_word()] |= (static_cast<uint32_t>(*weight) & mask) << i % layer.in_word() * bits;
         }
     }
     return packed;
 }
 
 // What is missing of each sum, where a level is stored less `zero`.
-std::vector<int32_t> base_of(const Layer& layer, int zero) {
+std::vector<int32_t> base_of(const QuantisedLayer& layer) {
     const ptrdiff_t depth = static_cast<ptrdiff_t>(layer.runs()) * layer.run_levels();
-    std::vector<int32_t> base;
-    for (int output = 0; output < layer.outputs(); ++output) {
-        const int8_t* weight = layer.weight + output * depth;
-        int32_t sum = 0;
-        for (ptrdiff_t i = 0; i < depth; ++i) sum += weight[i];
-        base.push_back(zero * sum);
+    std::vector<int32_t> base(layer.outputs(), 0);
+    if (!layer.kernels->zero) return base;
+    const int32_t* weight = layer.weight.data();
+    for (int32_t& sum : base) {
+        for (ptrdiff_t i = 0; i < depth; ++i) sum += *weight++;
+        sum *= layer.kernels->zero;
     }
     return base;
 }
+
+using Place = std::function<size_t()>;  // of the levels, known once all layers are there
 
 struct Constants {
     AlignedVector<uint32_t> weight;
@@ -77,18 +45,15 @@ struct Constants {
 };
 
 // As many copies of what is there for each channel as fill whole registers.
-AlignedVector<float> repeated(const float* values, int count, int channels, int lanes, float factor) {
-    int period = lanes;
-    if (count > 1) {
-        period = channels;
-        while (period % lanes) period += channels;
-    }
+AlignedVector<float> repeated(const std::vector<float>& values, int lanes, float factor) {
+    size_t period = values.size();
+    while (period % lanes) period += values.size();
     AlignedVector<float> all;
-    for (int i = 0; i < period; ++i) all.push_back(factor * values[count > 1 ? i % channels : 0]);
+    for (size_t i = 0; i < period; ++i) all.push_back(factor * values[i % values.size()]);
     return all;
 }
 
-QuantisedMap map_of(const Layer& layer, const Constants& own) {
+QuantisedMap map_of(const QuantisedLayer& layer, const Constants& own) {
     Window w = layer.window;
     const bool skips = taps_of(w) == 1 && w.pad_top == 0 && w.pad_left == 0 &&
                        w.in_h > (w.out_h - 1) * w.stride_h && w.in_w > (w.out_w - 1) * w.stride_w;
@@ -115,24 +80,21 @@ QuantisedMap map_of(const Layer& layer, const Constants& own) {
             own.inverse.data()};
 }
 
-std::shared_ptr<Constants> constants_of(const Layer& layer, const KernelSet& kernels) {
-    const int lanes = kernels.lanes, in_word = 4 / kernels.quantised.level_bytes;
-    const auto packed = [&](const auto* values, size_t depth) {
-        return pack_lanes(values, layer.groups, layer.out_channels, depth, lanes);
+std::shared_ptr<Constants> constants_of(const QuantisedLayer& layer, int lanes) {
+    const auto packed = [&](const auto& values, size_t depth) {
+        return pack_lanes(values.data(), layer.groups, layer.out_channels, depth, lanes);
     };
-    const std::vector<uint32_t> words = words_of(layer, in_word);
-    const int count = layer.by_channel ? layer.channels() : 1;
-    return std::make_shared<Constants>(
-        Constants{packed(words.data(), words.size() / layer.outputs()),
-                  packed(base_of(layer, kernels.quantised.zero).data(), 1),
-                  packed(layer.scale, 1),
-                  packed(layer.bias, 1),
-                  repeated(layer.lowest, count, layer.channels(), lanes, -1.0f),
-                  repeated(layer.inverse, count, layer.channels(), lanes, 1.0f),
-                  {}});
+    const size_t depth = static_cast<size_t>(layer.runs()) * layer.run_words();
+    return std::make_shared<Constants>(Constants{packed(words_of(layer), depth),
+                                                 packed(base_of(layer), 1),
+                                                 packed(layer.scale, 1),
+                                                 packed(layer.bias, 1),
+                                                 repeated(layer.lowest, lanes, -1.0f),
+                                                 repeated(layer.inverse, lanes, 1.0f),
+                                                 {}});
 }
 
-QuantisedConv conv_of(const Layer& layer, const QuantisedMap& map, Constants& own, int in_word) {
+QuantisedConv conv_of(const QuantisedLayer& layer, const QuantisedMap& map, Constants& own) {
     const Window& w = map.window;
     for (int kh = 0; kh < w.kernel_h; ++kh) {
         for (int kw = 0; kw < (layer.by_rows() ? 1 : w.kernel_w); ++kw) {
@@ -145,7 +107,7 @@ QuantisedConv conv_of(const Layer& layer, const QuantisedMap& map, Constants& ow
             layer.in_channels,
             layer.out_channels,
             layer.runs(),
-            round_up(layer.run_levels(), in_word) / in_word,
+            layer.run_words(),
             own.offsets.data(),
             own.weight.data(),
             own.base.data(),
@@ -153,14 +115,12 @@ QuantisedConv conv_of(const Layer& layer, const QuantisedMap& map, Constants& ow
             own.bias.data()};
 }
 
-using Place = std::function<size_t()>;  // of the levels, known once all layers are there
-
 // A single pixel: its output channels are shared out.
-void add_row(Program& program, const QuantisedConv& conv, const std::shared_ptr<Constants>& own,
-             const Place& place, double operands) {
+void add_row(Program& program, const char* kernel, const QuantisedKernels& kernels, const QuantisedConv& conv,
+             const std::shared_ptr<Constants>& own, const Place& place, double operands) {
     const int lanes = program.kernels().lanes;
-    program.add_row("quantised_conv", conv.out_channels, lanes, operands,
-                    [&program, own, conv, place, lanes](Workspace& w, int first, int count, float* row) {
+    program.add_row(kernel, conv.out_channels, lanes, operands,
+                    [&kernels, own, conv, place, lanes](Workspace& w, int first, int count, float* row) {
                         const ptrdiff_t channel = static_cast<ptrdiff_t>(first) * lanes;
                         QuantisedConv part = conv;
                         part.weight += channel * conv.runs * conv.run_words;
@@ -168,17 +128,41 @@ void add_row(Program& program, const QuantisedConv& conv, const std::shared_ptr<
                         part.scale += channel;
                         part.bias += channel;
                         part.out_channels = std::min(count * lanes, conv.out_channels - first * lanes);
-                        program.kernels().quantised.conv(part, at<char>(w.arena, place()), 0, 1, row);
+                        kernels.conv(part, at<char>(w.arena, place()), 0, 1, row);
                     });
 }
 
+void add(Program& program, const Instruction& i) {
+    const auto values = [&](const char* name) {
+        return std::vector<float>(i.array<float>(name), i.array<float>(name) + i.size(name));
+    };
+    const auto* weight = reinterpret_cast<const int8_t*>(i.array<uint8_t>("weight"));
+    const int groups = i.number("groups");
+    add_quantised(program, "quantised_conv",
+                  {&program.kernels().quantised,
+                   i.source(),
+                   i.window(),
+                   groups,
+                   i.length("weight", 3),
+                   i.length("weight", 0) / groups,
+                   {weight, weight + i.size("weight")},
+                   values("scale"),
+                   values("bias"),
+                   values("lowest"),
+                   values("inverse"),
+                   i.flag("apart")});
+}
+
+const Kind kind("quantised_conv", add);
+
+}  // namespace
+
 // The levels are laid out in a step of their own.
-void add(Program& program, const Instruction& instruction) {
-    const Layer layer = layer_of(instruction);
-    const QuantisedKernels& kernels = program.kernels().quantised;
-    const auto own = constants_of(layer, program.kernels());
+void add_quantised(Program& program, const char* kernel, const QuantisedLayer& layer) {
+    const QuantisedKernels& kernels = *layer.kernels;
+    const auto own = constants_of(layer, program.kernels().lanes);
     const QuantisedMap map = map_of(layer, *own);
-    const QuantisedConv conv = conv_of(layer, map, *own, 4 / kernels.level_bytes);
+    const QuantisedConv conv = conv_of(layer, map, *own);
     const size_t bytes = map.levels() * kernels.level_bytes + 4;  // a run's last word may reach further
     const size_t reserved = layer.apart ? program.reserve(bytes) : 0;
     if (!layer.apart) program.need_scratch(bytes);
@@ -186,23 +170,20 @@ void add(Program& program, const Instruction& instruction) {
         return apart ? reserved : program.scratch();
     };
     program.add_parts("quantise", map.lines, layout_work(map.levels()),
-                      [&program, own, map, place, source = layer.source](Workspace& w, int first, int count) {
-                          program.kernels().quantised.quantise(map, at<float>(w.arena, source), first, count,
-                                                               at<char>(w.arena, place()));
+                      [&kernels, own, map, place, source = layer.source](Workspace& w, int first, int count) {
+                          kernels.quantise(map, at<float>(w.arena, source), first, count,
+                                           at<char>(w.arena, place()));
                           return w.rows.data();
                       });
     const double operands = conv.runs * conv.run_words;
-    if (pixels_of(layer.window) == 1 && layer.groups == 1)
-        return add_row(program, conv, own, place, operands);
-    program.add_step("quantised_conv", pixels_of(layer.window), layer.outputs(), 0, operands,
-                     [&program, own, conv, place](Workspace& w, int first, int count) {
-                         program.kernels().quantised.conv(conv, at<char>(w.arena, place()), first, count,
-                                                          w.rows.data());
+    if (pixels_of(layer.window) == 1 && layer.groups == 1) {
+        return add_row(program, kernel, kernels, conv, own, place, operands);
+    }
+    program.add_step(kernel, pixels_of(layer.window), layer.outputs(), 0, operands,
+                     [&kernels, own, conv, place](Workspace& w, int first, int count) {
+                         kernels.conv(conv, at<char>(w.arena, place()), first, count, w.rows.data());
                          return w.rows.data();
                      });
 }
 
-const Kind kind("quantised_conv", add);
-
-}  // namespace
 }  // namespace bitfactor
