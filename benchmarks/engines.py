@@ -2,9 +2,10 @@
 
 Untrained networks: time does not depend on what the weights are. ResNet-18 at 224 pixels (real-valued stem,
 shortcuts and head) and the hourglass of the paper at 256 (128 channels, one stack, depth 4). Ours with the
-best instruction set of this machine, with the real-valued layers in float32 and in bfloat16 (`medium`), and
-with smaller sets forced; other engines as in `bitfactor.bench.engines`. All run in turns, pinned to one
-core. Where there are two, ours with one and with two threads follow.
+best instruction set of this machine at each precision of the real-valued layers, float32, bfloat16
+(`medium`) and 8-bit integers (`low`), and with each smaller set forced; other engines as in
+`bitfactor.bench.engines`. All run in turns, pinned to one core. Where there are two, ours with one and with
+two threads follow.
 
     python benchmarks/engines.py [--core 1] [--runs 50] [--json FILE]
 
@@ -26,26 +27,27 @@ from bitfactor.bench.bench import interleaved
 from bitfactor.bench.engines import engines_of
 from bitfactor.machine import cpu_name
 from bitfactor.recipes import recipe_named
-from bitfactor.runtime import Session, instruction_sets
+from bitfactor.runtime import Precision, Session, instruction_sets
 from bitfactor.training import build
 
 NETWORKS = {"ResNet-18 at 224": "imagenet-resnet18", "hourglass at 256": "mpii-hourglass"}
 ENGINES = ("torch", "onnxruntime", "openvino")
-FORCED = ("avx512", "avx2")
 TWO_THREADS = 1.7  # times as fast as one, on two cores
 # By network: words of the name of one of ours, of another engine's, and how many times as fast ours is to be.
 GOALS = {
     "ResNet-18 at 224": [
-        ("amx medium", "OpenVINO int8", 1.3),
-        ("medium", "ONNX Runtime int8", 2.5),
-        ("medium", "ONNX Runtime float32", 13.0),
-        ("avx512", "OpenVINO BinaryConvolution", 1.0),
+        ("amx low", "OpenVINO int8", 1.8),
+        ("avx512 low", "OpenVINO int8", 2.6),
+        ("avx512 low", "OpenVINO BinaryConvolution", 1.5),
+        ("amx medium", "ONNX Runtime int8", 2.5),
+        ("amx medium", "ONNX Runtime float32", 13.0),
+        ("avx512 highest", "OpenVINO BinaryConvolution", 1.0),
     ],
     "hourglass at 256": [
-        ("amx medium", "OpenVINO int8", 1.3),
-        ("medium", "ONNX Runtime int8", 6.0),
-        ("medium", "ONNX Runtime float32", 17.0),
-        ("avx512", "OpenVINO BinaryConvolution", 1.0),
+        ("amx low", "OpenVINO int8", 1.3),
+        ("amx medium", "ONNX Runtime int8", 6.0),
+        ("amx medium", "ONNX Runtime float32", 17.0),
+        ("avx512 highest", "OpenVINO BinaryConvolution", 1.0),
     ],
 }
 
@@ -56,16 +58,19 @@ def exported(recipe_name: str, folder: Path) -> Path:
     model, x = build(recipe), torch.randn(2, *recipe.input_shape)
     model.train()(x)
     path = folder / f"{recipe_name}.safetensors"
-    bitfactor.export(model.eval(), path, x)
+    bitfactor.export(model.eval(), path, x, calibration=x)
     return path
 
 
 def measured(path: Path, runs: int) -> list[dict]:
-    best = instruction_sets()[0]
-    sets = [best, *(isa for isa in FORCED if isa in instruction_sets() and isa != best)]
-    session = Session(path, threads=1, isa=best, precision="medium")
-    sessions = {f"bitfactor {best} medium": session}
-    sessions |= {f"bitfactor {isa}": Session(path, threads=1, isa=isa) for isa in sets}
+    best, *smaller = (isa for isa in instruction_sets() if isa != "scalar")
+    chosen: list[tuple[str, Precision]] = [(best, precision) for precision in ("low", "medium", "highest")]
+    chosen += [(isa, precision) for isa in smaller for precision in ("low", "highest")]
+    sessions = {
+        f"bitfactor {isa} {precision}": Session(path, threads=1, isa=isa, precision=precision)
+        for isa, precision in chosen
+    }
+    session = next(iter(sessions.values()))
     x = np.random.default_rng(0).standard_normal((1, *session.input_shape), np.float32)
     engines = {name: lambda session=session: session(x) for name, session in sessions.items()}
     for engine in ENGINES:
@@ -74,7 +79,7 @@ def measured(path: Path, runs: int) -> list[dict]:
 
 
 def measured_threads(path: Path, runs: int) -> list[dict]:
-    two, one = (Session(path, threads, precision="medium") for threads in (2, 1))
+    two, one = (Session(path, threads, precision="low") for threads in (2, 1))
     x = np.random.default_rng(0).standard_normal((1, *one.input_shape), np.float32)
     return interleaved({"two threads": lambda: two(x), "one thread": lambda: one(x)}, 10 * runs)
 

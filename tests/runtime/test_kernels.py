@@ -1,5 +1,7 @@
 """Every instruction set of this machine gives the bits of the reference, operation by operation."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -118,6 +120,20 @@ def test_a_layer_is_looked_up_where_that_is_faster(depth, outputs, size, expecte
     graph = Graph(Value("x", (depth, size, size), "float32"), nodes, ("y",))
     core, _ = program_of(graph).compile("avx2", 1)
     assert core.phases()[-2] == expected
+
+
+def test_medium_is_bfloat16_where_the_cpu_multiplies_it():
+    rng = np.random.default_rng(0)
+    attributes = {"stride": (1, 1), "padding": (1,) * 4, "dilation": (1, 1), "groups": 1}
+    tensors = {"weight": floats(rng, 8, 3, 3, 4), "bias": floats(rng, 8)}
+    nodes = (Node("y", "conv2d", ("x",), attributes, tensors),)
+    program = program_of(Graph(Value("x", (4, 8, 8), "float32"), nodes, ("y",)))
+    flags = Path("/proc/cpuinfo").read_text()
+    for isa in instruction_sets():
+        dots = isa == "avx512" and "avx512_bf16" in flags
+        expected = "conv by tiles" if isa == "amx" else "conv by dots" if dots else "conv"
+        core, _ = program.compile(isa, 1, bfloat16_parts=1)
+        assert core.phases()[-2] == expected
 
 
 @every_set
