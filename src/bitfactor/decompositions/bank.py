@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.decompositions.latent import Initialisation, Latent, Rank
-from bitfactor.decompositions.multilinear import hosvd, kronecker, tucker_weight
+from bitfactor.decompositions.multilinear import hosvd, kronecker, tucker_weights
 from bitfactor.decompositions.precision import working
 from bitfactor.decompositions.rank import resolve_rank
 from bitfactor.decompositions.shared import Shared
@@ -33,20 +33,19 @@ class Bank(Shared):
         """Return W'(place, :, :, ...), of the layer at this place (modes of the grid,)."""
         if self.held is not None and torch.is_grad_enabled():
             if not self.held:
-                self.held.append(self._weights().unbind())
+                self.held.append(self._weights())
             W: Tensor = self.held[0][int(np.ravel_multi_index(place.tolist(), self.grid))]
             return W
         return self._weights(place)[0]
 
-    def _weights(self, place: Tensor | None = None) -> Tensor:
-        """Return W' with the modes of the grid as one, of one place or of all."""
+    def _weights(self, place: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Return the weight of one place, or of all in order."""
         core, order = working(self.core), len(self.grid)
         factors = [working(factor) for factor in self.factors]
         rows = factors[:order]
         if place is not None:
             rows = [factor.index_select(0, i) for factor, i in zip(rows, torch.split(place, 1), strict=True)]
-        row = kronecker(rows)
-        return tucker_weight(core.flatten(0, order - 1), factors[order:], row)
+        return tucker_weights(core.flatten(0, order - 1), kronecker(rows), factors[order:])
 
     def extra_repr(self) -> str:
         return f"grid={self.grid}, core={tuple(self.core.shape)}"

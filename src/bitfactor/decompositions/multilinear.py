@@ -1,6 +1,6 @@
 """The algebra that the decompositions share: mode products, HOSVD, and the split of a matrix in two."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,98 +18,102 @@ def mode_product(x: Tensor, matrix: Tensor, mode: int) -> Tensor:
     return product.movedim(0, mode)
 
 
-def tucker_weight(core: Tensor, factors: Sequence[Tensor], rows: Tensor | None = None) -> Tensor:
+def tucker_weight(core: Tensor, factors: Sequence[Tensor]) -> Tensor:
     """Return core x_0 U0 x_1 U1 ... (equation 7) for a weight whose first two modes are channels.
 
-    The spatial modes are one: their factors' Kronecker product is a small matrix over all taps. Applying it
-    also puts the channels last, and then each channel mode is one matrix product of full size. Where its rank
-    is reduced it comes last instead, so that the channel modes have fewer taps to go through.
-
     core (R0, R1, *taps), factors (O, R0), (C, R1), then one per tap mode; gives (O, C, *kernel), contiguous.
-    With `rows` (P, G) there are G cores (G, R0, R1, *taps) and P weights (P, O, C, *kernel): the first of
-    `rows` times the cores, and so on.
+    """
+    return tucker_weights(core[None], core.new_ones(1, 1), factors)[0]
 
-    For backward one tensor of W's size is kept, which would cost a product of channels to make again; it
-    needs twice as many of these as forward, at least, whatever the order.
+
+def tucker_weights(cores: Tensor, rows: Tensor, factors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return P weights (O, C, *kernel) of G cores: the first of `rows` (P, G) times the cores, and so on.
+
+    cores (G, R0, R1, *taps), factors (O, R0), (C, R1), then one per tap mode. All modes but the channels' are
+    one: the Kronecker product of rows and taps is a small matrix. Then each channel mode is one matrix
+    product of full size for each weight, in an order that leaves W as it is to be. Where the rank of the taps
+    is reduced they come last instead, so that the channel modes have fewer of them to go through.
+
+    For backward one tensor of each weight's size is kept, which would cost a product of channels to make
+    again; it needs twice as many of these as forward, at least, whatever the order.
     """
     output, channel, *spatial = factors
-    several = core[None] if rows is None else core
-    if not spatial:
-        W = matmul(matmul(output, _mixed(several, rows)), channel.mT)
-        return W[0] if rows is None else W
-    taps, several = kronecker(spatial), several.flatten(3)  # (T, t), (G, R0, R1, t)
-    if taps.shape[0] > taps.shape[1]:
-        x = _mixed(several, rows).mT.flatten(2)  # (P, R0, t R1)
-        x = matmul(output, x).view(-1, channel.shape[1])
-        x = matmul(x, channel.mT).view(-1, taps.shape[1], channel.shape[0])  # (P O, t, C)
-        W = _expand_taps(taps, x).mT.contiguous()
+    mixing = kronecker([rows, *spatial])  # (P T, G t)
+    cores = cores.flatten(3) if spatial else cores[..., None]  # (G, R0, R1, t)
+    shape = (len(output), len(channel), *(factor.shape[0] for factor in spatial))
+    if mixing.shape[0] > mixing.shape[1]:
+        x = _inner(cores, cores.dtype).view(-1, *cores.shape[1:3])
+        y = torch.cat([W for _, W in _channel_products(x, output, channel, cores.shape[3])], dim=2)
+        W = matmul(y.flatten(0, 1), mixing.mT).view(len(output), len(channel), len(rows), -1).unbind(2)
     elif torch.compiler.is_compiling():
-        W = _full_taps_weight(_tapped(_mixed(several, rows), taps), output, channel)[0]
+        W = tuple(W for _, W in _mixed_weights(cores, mixing, output, channel, len(rows)))
     else:
-        W = _FullTaps.apply(several, rows, taps, output, channel)  # type: ignore[no-untyped-call]
-    shape = (output.shape[0], channel.shape[0], *(factor.shape[0] for factor in spatial))
-    return W.view(shape if rows is None else (-1, *shape))
+        W = _MixedWeights.apply(cores, mixing, output, channel, len(rows))  # type: ignore[no-untyped-call]
+    return tuple(one.reshape(shape) for one in W)
 
 
-def _expand_taps(taps: Tensor, x: Tensor) -> Tensor:
-    return matmul(taps.expand(x.shape[0], -1, -1), x)
+def _inner(cores: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return cores (G, R0, R1, t) as (G t, R0 R1)."""
+    return _in_order(cores.flatten(1, 2).mT, dtype).flatten(0, 1)
 
 
-def _mixed(cores: Tensor, rows: Tensor | None) -> Tensor:
-    return cores if rows is None else matmul(rows, cores.flatten(1)).view(-1, *cores.shape[1:])
+def _in_order(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return x of a type and contiguous, in one pass over memory."""
+    return x.to(dtype, memory_format=torch.contiguous_format).contiguous()
 
 
-def _tapped(mixed: Tensor, taps: Tensor) -> Tensor:
-    """Return the cores of P weights over all taps, (P, R0, T R1)."""
-    return _expand_taps(taps, mixed.flatten(0, 1).mT).view(*mixed.shape[:2], -1)
+def _channel_products(
+    x: Tensor, output: Tensor, channel: Tensor, taps: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield, of each `taps` of x (n, R0, R1), the products along one channel mode, (C T, R0), and both."""
+    for one in torch.split(x, taps):
+        half = matmul(channel, one.flatten(0, 1).mT).view(-1, output.shape[1])
+        yield half, matmul(output, half.mT).view(len(output), len(channel), taps)
 
 
-def _full_taps_weight(x: Tensor, output: Tensor, channel: Tensor) -> tuple[Tensor, Tensor]:
-    """Return W (P O, C, T) of what `_tapped` gives, and the product before the last one, (P O T, R1)."""
-    half = matmul(output.expand(x.shape[0], -1, -1), x).view(-1, channel.shape[1])
-    W = matmul(half, channel.mT).view(x.shape[0] * output.shape[0], -1, channel.shape[0])
-    return W.mT.contiguous(), half
+def _mixed_weights(
+    cores: Tensor, mixing: Tensor, output: Tensor, channel: Tensor, count: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    x = matmul(mixing, _inner(cores, cores.dtype)).view(-1, *cores.shape[1:3])
+    return _channel_products(x, output, channel, len(mixing) // count)
 
 
-class _FullTaps(torch.autograd.Function):
-    """W = core x_taps x_0 output x_1 channel; gradients that may be rough are products of bfloat16."""
+class _MixedWeights(torch.autograd.Function):
+    """`_mixed_weights`, with gradients of bfloat16 products where they may be rough."""
 
     @staticmethod
     def forward(
-        ctx: Any, cores: Tensor, rows: Tensor | None, taps: Tensor, output: Tensor, channel: Tensor
-    ) -> Tensor:
-        W, half = _full_taps_weight(_tapped(_mixed(cores, rows), taps), output, channel)
-        half = half.bfloat16() if gradients_are_rough() else half
-        ctx.save_for_backward(cores, rows, taps, output, channel, half)
-        return W
+        ctx: Any, cores: Tensor, mixing: Tensor, output: Tensor, channel: Tensor, count: int
+    ) -> tuple[Tensor, ...]:
+        halves, weights = zip(*_mixed_weights(cores, mixing, output, channel, count), strict=True)
+        halves = tuple(half.bfloat16() for half in halves) if gradients_are_rough() else halves
+        ctx.save_for_backward(cores, mixing, output, channel, *halves)
+        return tuple(weights)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        cores, rows, taps, output, channel, half = ctx.saved_tensors
-        of_cores = of_rows = of_taps = of_output = of_channel = None
-        of_W = gradient.mT.to(half.dtype).reshape(-1, channel.shape[0])  # (P O T, C)
-        needs_cores, needs_rows, needs_taps, needs_output, needs_channel = ctx.needs_input_grad
-        if needs_channel:
-            of_channel = matmul(of_W.mT, half).to(channel.dtype)
-        of_half = matmul(of_W, channel.to(half.dtype)).view(
-            -1, output.shape[0], taps.shape[0] * channel.shape[1]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        cores, *matrices, half = ctx.saved_tensors[:5]
+        mixing, output, channel = (matrix.to(half.dtype) for matrix in matrices)
+        inner = _inner(cores, half.dtype)
+        x = matmul(mixing, inner).view(len(gradients), -1, channel.shape[1])  # (P, T R0, R1)
+        of_output, of_channel = [], []
+        for gradient, half, mixed in zip(gradients, ctx.saved_tensors[4:], x, strict=True):
+            of_W = gradient.to(half.dtype).flatten(1)  # (O, C T)
+            of_output.append(matmul(of_W, half))
+            of_half = matmul(of_W.mT, output).view(len(channel), -1)  # (C, T R0)
+            of_channel.append(matmul(of_half, mixed))
+            mixed.copy_(matmul(of_half.mT, channel))  # the gradient takes its place
+        of_mixed = x.view(len(mixing), -1)
+        of_inner = matmul(mixing.mT, of_mixed).view(len(cores), -1, *inner.shape[1:])  # (G, t, R0 R1)
+        of_operands = (
+            _in_order(of_inner.mT, cores.dtype).view(cores.shape),
+            matmul(of_mixed, inner.mT).to(cores.dtype),
+            torch.stack(of_output).sum(0, dtype=cores.dtype),
+            torch.stack(of_channel).sum(0, dtype=cores.dtype),
         )
-        del of_W, half  # as soon as they are not needed: each is as large as W
-        if needs_output:
-            x = _tapped(_mixed(cores, rows), taps).to(of_half.dtype)
-            of_output = matmul(of_half, x.mT).sum(0).to(output.dtype)
-            del x
-        if needs_cores or needs_rows or needs_taps:
-            of_x = matmul(output.mT.to(of_half.dtype).expand(len(of_half), -1, -1), of_half).to(cores.dtype)
-            del of_half
-            of_x = of_x.view(-1, taps.shape[0], channel.shape[1])  # (P R0, T, R1)
-            of_taps = matmul(of_x, _mixed(cores, rows).flatten(0, 1)).sum(0)
-            of_cores = _expand_taps(taps.mT, of_x).mT.reshape(-1, *cores.shape[1:])
-            if rows is not None:
-                of_rows = matmul(of_cores.flatten(1), cores.flatten(1).mT)
-                of_cores = matmul(rows.mT, of_cores.flatten(1)).view(cores.shape)
-        return of_cores, of_rows, of_taps, of_output, of_channel
+        wanted = zip(of_operands, ctx.needs_input_grad[:4], strict=True)
+        return *(gradient if needed else None for gradient, needed in wanted), None
 
 
 def kronecker(matrices: Sequence[Tensor]) -> Tensor:

@@ -48,27 +48,54 @@ def _cpu_multiplies_bfloat16() -> bool:
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return a @ b with products and sums in the tensors' own type, whatever `torch.backends` allows."""
-    if gradients_are_rough() and torch.is_grad_enabled():
-        return _RoughlyDifferentiated.apply(a, b)  # type: ignore[no-any-return, no-untyped-call]
-    product: Tensor = _matmul_in_full(a, b) if _precision_is_reduced() else a @ b
+    if torch.is_grad_enabled() and (gradients_are_rough() or _onednn_takes(a, b)):
+        return _Product.apply(a, b)  # type: ignore[no-any-return, no-untyped-call]
+    return _product(a, b)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    product: Tensor = _matmul_in_full(a, b) if _precision_is_reduced() else _matmul(a, b)
     return product
 
 
-class _RoughlyDifferentiated(torch.autograd.Function):
+class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
         ctx.save_for_backward(a, b)
-        product: Tensor = _matmul_in_full(a, b)
-        return product
+        ctx.rough = gradients_are_rough()
+        return _product(a, b)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
         a, b = ctx.saved_tensors
-        of_y, (needs_a, needs_b) = gradient.bfloat16(), ctx.needs_input_grad
-        of_a = (of_y @ b.mT.bfloat16()).to(a.dtype) if needs_a else None
-        of_b = (a.mT.bfloat16() @ of_y).to(b.dtype) if needs_b else None
+        dtype = torch.bfloat16 if ctx.rough else gradient.dtype
+        of_y, (needs_a, needs_b) = gradient.to(dtype), ctx.needs_input_grad
+        of_a = _product(of_y, b.mT.to(dtype)).to(a.dtype) if needs_a else None
+        of_b = _product(a.mT.to(dtype), of_y).to(b.dtype) if needs_b else None
         return of_a, of_b
+
+
+def _matmul(a: Tensor, b: Tensor) -> Tensor:
+    if _onednn_takes(a, b):
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.mT, None, "none", [], None)
+        return product
+    return a @ b
+
+
+def _onednn_takes(a: Tensor, b: Tensor) -> bool:
+    """Return whether oneDNN is to multiply these, float32 matrices on a CPU.
+
+    torch gives them to MKL, which uses registers half as wide on AMD's CPUs with AVX-512 as on Intel's.
+    """
+    return (
+        a.dtype == b.dtype == torch.float32
+        and a.dim() == b.dim() == 2
+        and min(*a.shape, *b.shape) > 0
+        and a.device.type == b.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
 
 
 # Read once per trace: torch.compile guards on these settings and traces again when they change.
@@ -88,7 +115,7 @@ def _matmul_in_full(a: Tensor, b: Tensor) -> Tensor:
     before = cuda.fp32_precision, cpu.fp32_precision
     cuda.fp32_precision = cpu.fp32_precision = "ieee"
     try:
-        return a @ b
+        return _matmul(a, b)
     finally:
         cuda.fp32_precision, cpu.fp32_precision = before
 
