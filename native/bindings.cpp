@@ -107,6 +107,18 @@ T* pointer(size_t address) {
     return reinterpret_cast<T*>(address);
 }
 
+Mixing mixing_of(const std::vector<int>& sizes, bool bfloat16, size_t rows, size_t tap_factor) {
+    expect(sizes.size() == 5, "sizes are those of weights, cores, taps, inner taps and pairs");
+    return {sizes[0],
+            sizes[1],
+            sizes[2],
+            sizes[3],
+            sizes[4],
+            bfloat16,
+            pointer<float>(rows),
+            pointer<float>(tap_factor)};
+}
+
 }  // namespace
 }  // namespace bitfactor
 
@@ -167,6 +179,26 @@ NB_MODULE(_native, m) {
                            pointer<float>(slope), pointer<void>(of_x), pointer<float>(of_slope));
             },
             "maps"_a, "x"_a, "gradient"_a, "slope"_a, "of_x"_a, "of_slope"_a)
+        .def(
+            "mix",
+            [](Trainer& self, const std::vector<int>& sizes, bool bfloat16, size_t rows, size_t tap_factor,
+               size_t cores, size_t x) {
+                const Mixing mixing = mixing_of(sizes, bfloat16, rows, tap_factor);
+                nb::gil_scoped_release released;
+                self.mix(mixing, pointer<float>(cores), pointer<void>(x));
+            },
+            "sizes"_a, "bfloat16"_a, "rows"_a, "tap_factor"_a, "cores"_a, "x"_a)
+        .def(
+            "unmix",
+            [](Trainer& self, const std::vector<int>& sizes, bool bfloat16, size_t rows, size_t tap_factor,
+               size_t cores, size_t of_x, size_t of_cores, size_t of_rows, size_t of_taps) {
+                const Mixing mixing = mixing_of(sizes, bfloat16, rows, tap_factor);
+                nb::gil_scoped_release released;
+                self.unmix(mixing, pointer<float>(cores), pointer<void>(of_x), pointer<float>(of_cores),
+                           pointer<float>(of_rows), pointer<float>(of_taps));
+            },
+            "sizes"_a, "bfloat16"_a, "rows"_a, "tap_factor"_a, "cores"_a, "of_x"_a, "of_cores"_a, "of_rows"_a,
+            "of_taps"_a)
         .def(
             "conv",
             [](Trainer& self, const Maps& out, const std::vector<int>& window, int channels, size_t signs,

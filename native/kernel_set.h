@@ -28,6 +28,7 @@
 #include "conv.h"
 #include "epilogue.h"
 #include "exponential.h"
+#include "mixing.h"
 #include "pool.h"
 #include "quantised_conv.h"
 #include "signs.h"
@@ -40,10 +41,25 @@ inline const QuantisedKernels* no_bfloat16() { return nullptr; }
 constexpr KernelSet kernel_set(const char* name, bool (*supported)(), const TileKernels* tiles = nullptr,
                                const LookupKernels* lookups = nullptr,
                                const QuantisedKernels* (*bfloat16)() = no_bfloat16) {
-    return {name,        supported, Simd::lanes, Simd::tile,      conv,
-            binary_conv, max_pool,  avg_pool,    global_avg_pool, softmax,
-            all_finite,  transpose, epilogue,    sign_kernels,    quantised_kernels<Simd>,
-            bfloat16,    tiles,     lookups};
+    return {name,
+            supported,
+            Simd::lanes,
+            Simd::tile,
+            conv,
+            binary_conv,
+            max_pool,
+            avg_pool,
+            global_avg_pool,
+            softmax,
+            all_finite,
+            transpose,
+            epilogue,
+            sign_kernels,
+            mixing_kernels,
+            quantised_kernels<Simd>,
+            bfloat16,
+            tiles,
+            lookups};
 }
 
 }  // namespace

@@ -201,6 +201,31 @@ struct SignKernels {
                   float* of_slope);
 };
 
+// How core slices become those of weights (see mixing.h): x_p = sum_g rows[p, g] tap_factor core_g, with
+// cores (cores, pairs, inner taps) and x (weights, taps, pairs), in float or bfloat16. A pair is one of each
+// channel mode.
+struct Mixing {
+    int weights, cores, taps, inner_taps, pairs;
+    bool bfloat16;
+    const float* rows;        // (weights, cores)
+    const float* tap_factor;  // (taps, inner taps)
+};
+
+// Floats of scratch that the kernels need: a block of 64 pairs of all slices, and 16 lanes of sums.
+static inline size_t mixing_floats(const Mixing& m) {
+    const size_t slices =
+        static_cast<size_t>(m.cores) * (m.inner_taps + m.taps) + static_cast<size_t>(m.weights + 1) * m.taps;
+    return slices * 64 + (static_cast<size_t>(m.weights) * m.cores + m.taps * m.inner_taps) * 16;
+}
+
+struct MixingKernels {
+    // Of the pairs first ... first + count.
+    void (*mix)(const Mixing&, const float* cores, int first, int count, float* scratch, void* x);
+    // The gradients: of_cores, and what these pairs add to of_rows and of_taps, shaped as the factors.
+    void (*unmix)(const Mixing&, const float* cores, int first, int count, const void* of_x, float* scratch,
+                  float* of_cores, float* of_rows, float* of_taps);
+};
+
 struct KernelSet {
     const char* name;
     bool (*supported)();  // does this machine run it?
@@ -225,6 +250,7 @@ struct KernelSet {
     void (*epilogue)(const Stage* stages, size_t stage_count, const float* rows, int first, int count,
                      int channels, char* arena);
     SignKernels signs;
+    MixingKernels mixing;
     QuantisedKernels quantised;
     // The same of numbers in bfloat16 in place of levels, or nullptr where this machine has none.
     const QuantisedKernels* (*bfloat16)();

@@ -9,6 +9,7 @@
 namespace bitfactor {
 namespace {
 
+constexpr int mixing_strip = 4096;     // pairs; what they add to a factor's gradient is one term of its sum
 constexpr int strip_bytes = 32 << 10;  // of rows: they stay in the L1 cache
 
 size_t words_of(const SignMap& map) {
@@ -99,6 +100,40 @@ void Trainer::conv(const SignMap& out, int samples, const Window& window, int ch
         kernels_.binary_conv(layer, signs + sample * map_words, first, count, pointers.data(), rows.data());
         kernels_.signs.give(out, rows.data(), scale, first, count, nth(y, sample, map_bytes(out)));
     });
+}
+
+void Trainer::mix(const Mixing& mixing, const float* cores, void* x) {
+    const size_t strips = (static_cast<size_t>(mixing.pairs) + mixing_strip - 1) / mixing_strip;
+    threads_.for_each(strips, [&](size_t i) {
+        thread_local AlignedVector<float> scratch;
+        scratch.resize(std::max(scratch.size(), mixing_floats(mixing)));
+        const int first = static_cast<int>(i) * mixing_strip;
+        const int count = std::min(mixing_strip, mixing.pairs - first);
+        kernels_.mixing.mix(mixing, cores, first, count, scratch.data(), x);
+    });
+}
+
+void Trainer::unmix(const Mixing& mixing, const float* cores, const void* of_x, float* of_cores,
+                    float* of_rows, float* of_taps) {
+    const size_t strips = (static_cast<size_t>(mixing.pairs) + mixing_strip - 1) / mixing_strip;
+    const size_t rows = static_cast<size_t>(mixing.weights) * mixing.cores;
+    const size_t taps = static_cast<size_t>(mixing.taps) * mixing.inner_taps;
+    std::vector<float> terms(strips * (rows + taps));  // added up in order, whatever the number of threads
+    threads_.for_each(strips, [&](size_t i) {
+        thread_local AlignedVector<float> scratch;
+        scratch.resize(std::max(scratch.size(), mixing_floats(mixing)));
+        const int first = static_cast<int>(i) * mixing_strip;
+        const int count = std::min(mixing_strip, mixing.pairs - first);
+        float* term = terms.data() + i * (rows + taps);
+        kernels_.mixing.unmix(mixing, cores, first, count, of_x, scratch.data(), of_cores, term, term + rows);
+    });
+    std::fill_n(of_rows, rows, 0.0f);
+    std::fill_n(of_taps, taps, 0.0f);
+    for (size_t i = 0; i < strips; ++i) {
+        const float* term = terms.data() + i * (rows + taps);
+        for (size_t j = 0; j < rows; ++j) of_rows[j] += term[j];
+        for (size_t j = 0; j < taps; ++j) of_taps[j] += term[rows + j];
+    }
 }
 
 }  // namespace bitfactor

@@ -27,6 +27,11 @@ class Trainer {
     // `channels` those of a group of the input.
     void conv(const SignMap& out, int samples, const Window& window, int channels, const uint32_t* signs,
               const uint32_t* weight, const float* scale, void* y);
+    // x (weights, taps, pairs) of cores (cores, pairs, inner taps).
+    void mix(const Mixing& mixing, const float* cores, void* x);
+    // The gradients of cores, rows and tap factor.
+    void unmix(const Mixing& mixing, const float* cores, const void* of_x, float* of_cores, float* of_rows,
+               float* of_taps);
 
   private:
     const KernelSet& kernels_;

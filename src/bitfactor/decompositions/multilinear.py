@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bitfactor.decompositions.latent import Initialisation
+from bitfactor.decompositions.mixing import mix, unmix
 from bitfactor.decompositions.precision import gradients_are_rough, matmul
 from bitfactor.decompositions.rank import expect_full
 
@@ -38,82 +39,60 @@ def tucker_weights(cores: Tensor, rows: Tensor, factors: Sequence[Tensor]) -> tu
     again; it needs twice as many of these as forward, at least, whatever the order.
     """
     output, channel, *spatial = factors
-    mixing = kronecker([rows, *spatial])  # (P T, G t)
+    taps = kronecker(spatial) if spatial else cores.new_ones(1, 1)  # (T, t)
     cores = cores.flatten(3) if spatial else cores[..., None]  # (G, R0, R1, t)
     shape = (len(output), len(channel), *(factor.shape[0] for factor in spatial))
-    if mixing.shape[0] > mixing.shape[1]:
-        x = _inner(cores, cores.dtype).view(-1, *cores.shape[1:3])
-        y = torch.cat([W for _, W in _channel_products(x, output, channel, cores.shape[3])], dim=2)
-        W = matmul(y.flatten(0, 1), mixing.mT).view(len(output), len(channel), len(rows), -1).unbind(2)
-    elif torch.compiler.is_compiling():
-        W = tuple(W for _, W in _mixed_weights(cores, mixing, output, channel, len(rows)))
+    if len(rows) * len(taps) > rows.shape[1] * taps.shape[1]:
+        x = cores.permute(0, 3, 1, 2)
+        y = torch.stack([W for _, W in _channel_products(x, output, channel)], dim=2)  # (O, C, G, t)
+        W = matmul(y.flatten(2).flatten(0, 1), kronecker([rows, taps]).mT).view(*y.shape[:2], len(rows), -1)
+        return tuple(one.reshape(shape) for one in W.unbind(2))
+    if torch.compiler.is_compiling():
+        x = matmul(kronecker([rows, taps]), cores.flatten(1, 2).mT.flatten(0, 1))
+        x = x.view(len(rows), len(taps), *cores.shape[1:3])
+        weights = tuple(W for _, W in _channel_products(x, output, channel))
     else:
-        W = _MixedWeights.apply(cores, mixing, output, channel, len(rows))  # type: ignore[no-untyped-call]
-    return tuple(one.reshape(shape) for one in W)
+        weights = _MixedWeights.apply(cores, rows, taps, output, channel)  # type: ignore[no-untyped-call]
+    return tuple(W.view(shape) for W in weights)
 
 
-def _inner(cores: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return cores (G, R0, R1, t) as (G t, R0 R1)."""
-    return _in_order(cores.flatten(1, 2).mT, dtype).flatten(0, 1)
-
-
-def _in_order(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return x of a type and contiguous, in one pass over memory."""
-    return x.to(dtype, memory_format=torch.contiguous_format).contiguous()
-
-
-def _channel_products(
-    x: Tensor, output: Tensor, channel: Tensor, taps: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield, of each `taps` of x (n, R0, R1), the products along one channel mode, (C T, R0), and both."""
-    for one in torch.split(x, taps):
+def _channel_products(x: Tensor, output: Tensor, channel: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield, of each x (T, R0, R1), the products along one channel mode, (C T, R0), and both, (O, C, T)."""
+    for one in x:
         half = matmul(channel, one.flatten(0, 1).mT).view(-1, output.shape[1])
-        yield half, matmul(output, half.mT).view(len(output), len(channel), taps)
-
-
-def _mixed_weights(
-    cores: Tensor, mixing: Tensor, output: Tensor, channel: Tensor, count: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    x = matmul(mixing, _inner(cores, cores.dtype)).view(-1, *cores.shape[1:3])
-    return _channel_products(x, output, channel, len(mixing) // count)
+        yield half, matmul(output, half.mT).view(len(output), len(channel), -1)
 
 
 class _MixedWeights(torch.autograd.Function):
-    """`_mixed_weights`, with gradients of bfloat16 products where they may be rough."""
+    """The weights (O, C, T) of `mix` and `_channel_products`; gradients that may be rough are of bfloat16."""
 
     @staticmethod
     def forward(
-        ctx: Any, cores: Tensor, mixing: Tensor, output: Tensor, channel: Tensor, count: int
+        ctx: Any, cores: Tensor, rows: Tensor, taps: Tensor, output: Tensor, channel: Tensor
     ) -> tuple[Tensor, ...]:
-        halves, weights = zip(*_mixed_weights(cores, mixing, output, channel, count), strict=True)
+        x = mix(cores, rows, taps, cores.dtype)
+        halves, weights = zip(*_channel_products(x, output, channel), strict=True)
         halves = tuple(half.bfloat16() for half in halves) if gradients_are_rough() else halves
-        ctx.save_for_backward(cores, mixing, output, channel, *halves)
+        ctx.save_for_backward(cores, rows, taps, output, channel, *halves)
         return tuple(weights)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        cores, *matrices, half = ctx.saved_tensors[:5]
-        mixing, output, channel = (matrix.to(half.dtype) for matrix in matrices)
-        inner = _inner(cores, half.dtype)
-        x = matmul(mixing, inner).view(len(gradients), -1, channel.shape[1])  # (P, T R0, R1)
+        cores, rows, taps, output, channel, *halves = ctx.saved_tensors
+        dtype = halves[0].dtype
+        output, channel = output.to(dtype), channel.to(dtype)
+        x = mix(cores, rows, taps, dtype)  # (P, T, R0, R1)
         of_output, of_channel = [], []
-        for gradient, half, mixed in zip(gradients, ctx.saved_tensors[4:], x, strict=True):
-            of_W = gradient.to(half.dtype).flatten(1)  # (O, C T)
+        for gradient, half, one in zip(gradients, halves, x.flatten(1, 2), strict=True):
+            of_W = gradient.to(dtype).flatten(1)  # (O, C T)
             of_output.append(matmul(of_W, half))
             of_half = matmul(of_W.mT, output).view(len(channel), -1)  # (C, T R0)
-            of_channel.append(matmul(of_half, mixed))
-            mixed.copy_(matmul(of_half.mT, channel))  # the gradient takes its place
-        of_mixed = x.view(len(mixing), -1)
-        of_inner = matmul(mixing.mT, of_mixed).view(len(cores), -1, *inner.shape[1:])  # (G, t, R0 R1)
-        of_operands = (
-            _in_order(of_inner.mT, cores.dtype).view(cores.shape),
-            matmul(of_mixed, inner.mT).to(cores.dtype),
-            torch.stack(of_output).sum(0, dtype=cores.dtype),
-            torch.stack(of_channel).sum(0, dtype=cores.dtype),
-        )
-        wanted = zip(of_operands, ctx.needs_input_grad[:4], strict=True)
-        return *(gradient if needed else None for gradient, needed in wanted), None
+            of_channel.append(matmul(of_half, one))
+            one.copy_(matmul(of_half.mT, channel))  # the gradient takes its place
+        of_factors = [torch.stack(terms).sum(0, dtype=cores.dtype) for terms in (of_output, of_channel)]
+        wanted = zip((*unmix(x, cores, rows, taps), *of_factors), ctx.needs_input_grad, strict=True)
+        return tuple(gradient if needed else None for gradient, needed in wanted)
 
 
 def kronecker(matrices: Sequence[Tensor]) -> Tensor:

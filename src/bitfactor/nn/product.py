@@ -10,21 +10,13 @@ as those of a convolution of real numbers and as those of the exported file. The
 torch's own, in the type of y.
 """
 
-import atexit
-import warnings
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-try:
-    from bitfactor.runtime import _native
-    from bitfactor.runtime.session import chosen_isa
-except ImportError as error:
-    _native = None  # type: ignore[assignment]
-    warnings.warn(f"binary layers run without the compiled core, slower: {error}", stacklevel=2)
+from bitfactor.decompositions import compiled
 
 
 class Masks(NamedTuple):
@@ -46,23 +38,10 @@ class Geometry(NamedTuple):
 _NO_PADDING = Geometry()
 
 
-@lru_cache(maxsize=4)
-def _trainer(isa: str, threads: int) -> Any:
-    sets = _native.instruction_sets()
-    return _native.Trainer(isa if isa in sets else sets[-1], threads)
-
-
-atexit.register(_trainer.cache_clear)  # or nanobind reports them as leaked
-
-
-def _threads() -> Any:
-    return _trainer(chosen_isa(), torch.get_num_threads())
-
-
 def takes(x: Tensor, V: Tensor) -> bool:
     """Return whether the compiled core multiplies these: on a CPU, float32 or bfloat16, V float32."""
     return (
-        _native is not None
+        compiled.available()
         and isinstance(x, Tensor)
         and x.device.type == "cpu"
         and V.dtype == torch.float32
@@ -97,7 +76,7 @@ def binary_conv2d(
 def packs(x: Tensor) -> bool:
     """Return whether `pack_positive` takes x: (N, C, H, W) in one piece on a CPU, float32 or bfloat16."""
     return (
-        _native is not None
+        compiled.available()
         and x.dim() == 4
         and x.device.type == "cpu"
         and x.dtype in (torch.float32, torch.bfloat16)
@@ -115,7 +94,7 @@ def pack_positive(x: Tensor) -> Tensor:
     1024
     """
     bits = x.new_empty((1, x.shape[0], *_words(x.shape[1:], 1)), dtype=torch.int32)
-    _pack(_threads(), _maps(x, 1), x, bits)
+    _pack(compiled.trainer(), _maps(x, 1), x, bits)
     return bits
 
 
@@ -126,7 +105,7 @@ def prelu_gradients(x: Tensor, gradient: Tensor, slope: Tensor) -> tuple[Tensor,
     of_x, of_slope = torch.empty_like(x), x.new_empty(x.shape[:2], dtype=torch.float32)
     slope = slope.float().contiguous()
     addresses = (tensor.data_ptr() for tensor in (x, gradient, slope, of_x, of_slope))
-    _threads().prelu(_maps(x, 1), *addresses)
+    compiled.trainer().prelu(_maps(x, 1), *addresses)
     return of_x, of_slope.sum(0)
 
 
@@ -134,7 +113,7 @@ def where_positive(gradient: Tensor, bits: Tensor) -> Tensor:
     """Return a gradient, shaped as the map whose bits these are, with 0 where the bit is 0."""
     last = torch.channels_last if _channels_last(gradient) else torch.contiguous_format
     masked = gradient.clone(memory_format=last)
-    _threads().mask(_maps(masked, 1), bits.data_ptr(), masked.data_ptr())
+    compiled.trainer().mask(_maps(masked, 1), bits.data_ptr(), masked.data_ptr())
     return masked
 
 
@@ -151,7 +130,7 @@ def _forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     x = x if _channels_last(x) else x.contiguous()
     y, x_bits, V_bits = _results(x, V, stride, padding, dilation, groups, masks)
-    trainer = _threads()
+    trainer = compiled.trainer()
     none = _pack(trainer, _maps(x, groups), x, x_bits)
     none |= _pack(trainer, _maps(V, 1, closed=True), V, V_bits)
     window = [*x.shape[2:], *y.shape[2:], *V.shape[2:], *stride, *padding, *dilation]
@@ -212,7 +191,7 @@ def _backward(
     groups: int,
     needed: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    trainer = _threads()
+    trainer = compiled.trainer()
     S = _empty(x_shape, gradient.dtype, gradient)
     trainer.unpack(_maps(S, groups), x_bits.data_ptr(), S.data_ptr())
     B = alpha.new_empty(V_shape)
@@ -309,7 +288,7 @@ def _channels_last(x: Tensor) -> bool:
 def _maps(x: Tensor, groups: int, *, closed: bool = False) -> Any:
     samples, channels, height, width = x.shape
     bfloat16 = x.dtype == torch.bfloat16
-    return _native.Maps(
+    return compiled.Maps(
         samples, height * width, groups, channels // groups, _channels_last(x), bfloat16, closed
     )
 

@@ -37,6 +37,21 @@ class Trainer:
     def unpack(self, maps: Maps, signs: int, out: int) -> None: ...
     def mask(self, maps: Maps, inside: int, gradient: int) -> None: ...
     def prelu(self, maps: Maps, x: int, gradient: int, slope: int, of_x: int, of_slope: int) -> None: ...
+    def mix(
+        self, sizes: list[int], bfloat16: bool, rows: int, tap_factor: int, cores: int, x: int
+    ) -> None: ...
+    def unmix(
+        self,
+        sizes: list[int],
+        bfloat16: bool,
+        rows: int,
+        tap_factor: int,
+        cores: int,
+        of_x: int,
+        of_cores: int,
+        of_rows: int,
+        of_taps: int,
+    ) -> None: ...
     def conv(
         self, out: Maps, window: list[int], channels: int, signs: int, weight: int, scale: int, y: int
     ) -> None: ...

@@ -1,0 +1,186 @@
+// Grid and tap modes of a Tucker weight, which are small: core slices are mixed and led from the layout of a
+// weight, taps innermost, to the layout of products, taps outermost, in one pass over memory; and gradients
+// back.
+//
+// A block is 64 of the pairs of channels, which are all alike. Its slices stay in the L1 or L2 cache.
+
+#pragma once
+
+#include <algorithm>
+
+#include "signs.h"
+
+namespace bitfactor {
+namespace {
+
+constexpr int mixing_block = 64, mixing_vectors = mixing_block / Simd::lanes;
+
+// y (rows, block) = a x with x (inner, block), or y + a x. The strides of a are in numbers, those of x and y
+// likewise, from one row of a block to the next.
+struct Factor {
+    const float* a;
+    int rows, inner;
+    ptrdiff_t row_stride, inner_stride;
+};
+
+template <bool add>
+void multiply(const Factor& factor, const float* x, ptrdiff_t x_stride, float* y, ptrdiff_t y_stride) {
+    constexpr int at_once = mixing_vectors > 8 ? 8 : mixing_vectors;
+    for (int row = 0; row < factor.rows; ++row) {
+        for (int first = 0; first < mixing_block; first += at_once * Simd::lanes) {
+            Simd::Float sum[at_once];
+            float* to = y + row * y_stride + first;
+            UNROLL for (int v = 0; v < at_once; ++v) {
+                sum[v] = add ? Simd::load(to + v * Simd::lanes) : Simd::broadcast(0.0f);
+            }
+            for (int i = 0; i < factor.inner; ++i) {
+                const Simd::Float a =
+                    Simd::broadcast(factor.a[row * factor.row_stride + i * factor.inner_stride]);
+                const float* from = x + i * x_stride + first;
+                UNROLL for (int v = 0; v < at_once; ++v) {
+                    sum[v] = Simd::fma(a, Simd::load(from + v * Simd::lanes), sum[v]);
+                }
+            }
+            UNROLL for (int v = 0; v < at_once; ++v) Simd::store(to + v * Simd::lanes, sum[v]);
+        }
+    }
+}
+
+// sums (rows, inner, lanes) += y x^T, lane by lane: y (rows, block), x (inner, block).
+inline void add_products(const float* y, int rows, ptrdiff_t y_stride, const float* x, int inner,
+                         ptrdiff_t x_stride, float* sums) {
+    for (int row = 0; row < rows; ++row) {
+        for (int i = 0; i < inner; ++i, sums += Simd::lanes) {
+            Simd::Float sum = Simd::load(sums);
+            UNROLL for (int v = 0; v < mixing_vectors; ++v) {
+                sum = Simd::fma(Simd::load(y + row * y_stride + v * Simd::lanes),
+                                Simd::load(x + i * x_stride + v * Simd::lanes), sum);
+            }
+            Simd::store(sums, sum);
+        }
+    }
+}
+
+// Slices (pairs, taps) of `count` pairs from `first` on as (taps, block), the rest of the block 0.
+inline void gather_taps(const float* slices, int taps, int first, int count, float* block) {
+    if (count < mixing_block) std::fill_n(block, taps * mixing_block, 0.0f);
+    const float* from = slices + static_cast<ptrdiff_t>(first) * taps;
+    for (int tap = 0; tap < taps; ++tap) {
+        for (int i = 0; i < count; ++i) block[tap * mixing_block + i] = from[i * taps + tap];
+    }
+}
+
+inline void scatter_taps(const float* block, int taps, int first, int count, float* slices) {
+    float* to = slices + static_cast<ptrdiff_t>(first) * taps;
+    for (int i = 0; i < count; ++i) {
+        for (int tap = 0; tap < taps; ++tap) to[i * taps + tap] = block[tap * mixing_block + i];
+    }
+}
+
+// scratch: (cores, inner taps + taps, block), what was gathered and then its product with the taps' factor.
+inline void taps_of_cores(const Mixing& m, const float* cores, int first, int count, float* scratch) {
+    for (int g = 0; g < m.cores; ++g) {
+        float* gathered = scratch + static_cast<ptrdiff_t>(g) * (m.inner_taps + m.taps) * mixing_block;
+        gather_taps(cores + static_cast<ptrdiff_t>(g) * m.pairs * m.inner_taps, m.inner_taps, first, count,
+                    gathered);
+        multiply<false>({m.tap_factor, m.taps, m.inner_taps, m.inner_taps, 1}, gathered, mixing_block,
+                        gathered + m.inner_taps * mixing_block, mixing_block);
+    }
+}
+
+template <class T>
+void mix_block(const Mixing& m, const float* cores, int first, int count, float* scratch, T* x) {
+    taps_of_cores(m, cores, first, count, scratch);
+    const ptrdiff_t step = static_cast<ptrdiff_t>(m.inner_taps + m.taps) * mixing_block;
+    float row[mixing_block];
+    for (int p = 0; p < m.weights; ++p) {
+        for (int tap = 0; tap < m.taps; ++tap) {
+            multiply<false>({m.rows + p * m.cores, 1, m.cores, 0, 1},
+                            scratch + (m.inner_taps + tap) * mixing_block, step, row, 0);
+            T* to = x + static_cast<ptrdiff_t>(p * m.taps + tap) * m.pairs + first;
+            for (int i = 0; i < count; ++i) set(to[i], row[i]);
+        }
+    }
+}
+
+// With `of_x`, the gradient of x: of_cores is written, and what the block adds to those of rows and taps
+// comes to of_rows (weights, cores, lanes) and of_taps (taps, inner taps, lanes).
+template <class T>
+void unmix_block(const Mixing& m, const float* cores, int first, int count, const T* of_x, float* scratch,
+                 float* of_cores, float* of_rows, float* of_taps) {
+    taps_of_cores(m, cores, first, count, scratch);
+    const ptrdiff_t step = static_cast<ptrdiff_t>(m.inner_taps + m.taps) * mixing_block;
+    float* given = scratch + m.cores * step;  // (taps, weights, block): the gradient of x
+    float* of_y = given + static_cast<ptrdiff_t>(m.weights) * m.taps * mixing_block;  // (taps, block)
+    for (int tap = 0; tap < m.taps; ++tap) {
+        float* of_tap = given + static_cast<ptrdiff_t>(tap) * m.weights * mixing_block;
+        for (int p = 0; p < m.weights; ++p) {
+            const T* from = of_x + static_cast<ptrdiff_t>(p * m.taps + tap) * m.pairs + first;
+            float* to = of_tap + p * mixing_block;
+            for (int i = 0; i < count; ++i) to[i] = real_of(from[i]);
+            std::fill(to + count, to + mixing_block, 0.0f);
+        }
+        add_products(of_tap, m.weights, mixing_block, scratch + (m.inner_taps + tap) * mixing_block, m.cores,
+                     step, of_rows);
+    }
+    for (int g = 0; g < m.cores; ++g) {
+        for (int tap = 0; tap < m.taps; ++tap) {
+            multiply<false>({m.rows + g, 1, m.weights, 0, m.cores},
+                            given + static_cast<ptrdiff_t>(tap) * m.weights * mixing_block, mixing_block,
+                            of_y + tap * mixing_block, 0);
+        }
+        float* gathered = scratch + g * step;
+        add_products(of_y, m.taps, mixing_block, gathered, m.inner_taps, mixing_block, of_taps);
+        multiply<false>({m.tap_factor, m.inner_taps, m.taps, 1, m.inner_taps}, of_y, mixing_block, gathered,
+                        mixing_block);
+        scatter_taps(gathered, m.inner_taps, first, count,
+                     of_cores + static_cast<ptrdiff_t>(g) * m.pairs * m.inner_taps);
+    }
+}
+
+template <class F>
+void for_each_block(int first, int count, F f) {
+    for (int done = 0; done < count; done += mixing_block) {
+        f(first + done, std::min(mixing_block, count - done));
+    }
+}
+
+void mix(const Mixing& m, const float* cores, int first, int count, float* scratch, void* x) {
+    for_each_block(first, count, [&](int at, int pairs) {
+        if (m.bfloat16) {
+            mix_block(m, cores, at, pairs, scratch, static_cast<Bfloat16*>(x));
+        } else {
+            mix_block(m, cores, at, pairs, scratch, static_cast<float*>(x));
+        }
+    });
+}
+
+void unmix(const Mixing& m, const float* cores, int first, int count, const void* of_x, float* scratch,
+           float* of_cores, float* of_rows, float* of_taps) {
+    const int of_factors = m.weights * m.cores + m.taps * m.inner_taps;
+    float* sums = scratch + mixing_floats(m) - of_factors * Simd::lanes;
+    float* of_tap_sums = sums + m.weights * m.cores * Simd::lanes;
+    std::fill_n(sums, of_factors * Simd::lanes, 0.0f);
+    for_each_block(first, count, [&](int at, int pairs) {
+        if (m.bfloat16) {
+            unmix_block(m, cores, at, pairs, static_cast<const Bfloat16*>(of_x), scratch, of_cores, sums,
+                        of_tap_sums);
+        } else {
+            unmix_block(m, cores, at, pairs, static_cast<const float*>(of_x), scratch, of_cores, sums,
+                        of_tap_sums);
+        }
+    });
+    const auto reduce = [](const float* lanes, int values, float* out) {
+        for (int i = 0; i < values; ++i, lanes += Simd::lanes) {
+            out[i] = 0.0f;
+            for (int lane = 0; lane < Simd::lanes; ++lane) out[i] += lanes[lane];
+        }
+    };
+    reduce(sums, m.weights * m.cores, of_rows);
+    reduce(of_tap_sums, m.taps * m.inner_taps, of_taps);
+}
+
+constexpr MixingKernels mixing_kernels = {mix, unmix};
+
+}  // namespace
+}  // namespace bitfactor
