@@ -73,6 +73,7 @@ def _describe(path: Path, model: ModelFile) -> dict[str, Any]:
         "types": model.called.types,
         "returns": model.called.described()["outputs"],
         "other_shapes": model.other_shapes,
+        "free_axes": model.free.axes if model.free else (),
         "outputs": [asdict(model.graph.values[name]) for name in model.graph.outputs],
         "input_spec": asdict(model.input_spec) if model.input_spec else None,
         "labels": model.labels,
@@ -130,7 +131,7 @@ def _header(description: Mapping[str, Any], model: ModelFile) -> dict[str, str]:
     found = {
         "sha256": description["sha256"],
         "input": " or ".join(_shape(shape) for shape in shapes) + f" {model.called.types[0]}",
-        **({"input": _inputs(model)} if graph.others else {}),
+        **({"input": _inputs(model)} if graph.others or model.free else {}),
         "images": _images(model.input_spec) if model.input_spec else "",
         "outputs": ", ".join(f"{name} shaped {_shape(graph.values[name].shape)}" for name in graph.outputs),
         "labels": _listed(model.labels),
@@ -147,8 +148,11 @@ def _header(description: Mapping[str, Any], model: ModelFile) -> dict[str, str]:
 
 
 def _inputs(model: ModelFile) -> str:
-    pairs = zip(model.graph.inputs, model.called.types, strict=True)
-    return ", ".join(f"{value.name} shaped {_shape(value.shape)} {kind}" for value, kind in pairs)
+    own = enumerate(zip(model.graph.inputs, model.called.types, strict=True))
+    return ", ".join(
+        f"{value.name} {kind} shaped {model.free.shown(i, value.shape) if model.free else _shape(value.shape)}"
+        for i, (value, kind) in own
+    )
 
 
 def _trained(provenance: Mapping[str, str]) -> str:

@@ -25,6 +25,7 @@ from bitfactor.exporter.expectations import (
     expect_same_operations,
 )
 from bitfactor.exporter.fold import fold
+from bitfactor.exporter.free import Free, free_axes, other_sizes
 from bitfactor.exporter.lower import Lowered, lower
 from bitfactor.exporter.obstacles import UnsupportedError
 from bitfactor.exporter.parity import check, check_trace, relative_difference, tensors_of, torch_values
@@ -39,6 +40,7 @@ from bitfactor.exporter.report import (
 from bitfactor.exporter.split import SplitReport, split
 from bitfactor.format import Graph, InputSpec, ModelFile, Signature, Skeleton, save
 from bitfactor.format.file import golden_inputs
+from bitfactor.format.free import FreeSizes, free_sizes
 from bitfactor.format.graph import run
 from bitfactor.format.signature import plain
 from bitfactor.nn.example import Call, Example, noise_like
@@ -57,6 +59,7 @@ def export(
     real: Real = "float32",
     calibration: Tensor | Sequence[Tensor] | None = None,
     on_unsupported: Literal["error", "split"] = "error",
+    dynamic_size: bool = False,
     input_spec: InputSpec | None = None,
     labels: Sequence[str] = (),
     skeleton: Skeleton | None = None,
@@ -89,6 +92,10 @@ def export(
         What to do where the file cannot hold all of the model: raise an error that names all places, or write
         the parts that the runtime runs, and what torch runs between them, into one zip file, which
         `bitfactor.exporter.Split` runs; the report, a `SplitReport`, lists them.
+    dynamic_size
+        Make a file that takes other sizes than the example's: any height and width where the model is
+        convolutional throughout, any length of a sequence. Which lengths may differ, and by how much, is
+        found by running the model; the operations must be the same at all sizes, and are checked at three.
     input_spec, labels, skeleton, provenance
         Stored with the model: how an image becomes an input, names of the classes or the keypoints that it
         finds, where it comes from.
@@ -116,10 +123,15 @@ def export(
         obstacles = _obstacles(model, examples[0])
         if obstacles is not None:
             return split(model, path, examples[0].mapped(lambda x: x.detach().cpu()), obstacles, real)
-    short = (call.mapped(lambda x: x[:CHECKED].detach().cpu()) for call in examples)
-    first, *others = (_checked_graph(model, call, real) for call in short)
-    for other in others:
-        expect_same_operations(first.graph, other.graph, "size of the input")
+    short = [call.mapped(lambda x: x[:CHECKED].detach().cpu()) for call in examples]
+    axes = free_axes(model, short[0]) if dynamic_size else []
+    first, *others = (
+        _checked_graph(model, call, real) for call in (*short, *(other_sizes(short[0], axes) if axes else ()))
+    )
+    free = _free_sizes(axes, [first.graph, *(other.graph for other in others)]) if axes else None
+    if free is None:
+        for other in others:
+            expect_same_operations(first.graph, other.graph, "size of the input")
     graph = first.graph
     expect_binary(graph, model)
     expect_description(graph, input_spec, labels, skeleton, provenance or {})
@@ -135,10 +147,11 @@ def export(
         tuple(labels),
         skeleton,
         provenance or {},
-        tuple(other.graph.input.shape for other in others),
+        () if free else tuple(other.graph.input.shape for other in others),
         report.to_dict(),
         signature,
         integers,
+        free,
     )
     with replacing(path) as temporary:
         save(temporary, file)
@@ -155,6 +168,11 @@ class _Checked:
     lowered: Lowered
     inputs: tuple[Call, ...]
     real_error: float
+
+
+def _free_sizes(axes: Sequence[Free], graphs: Sequence[Graph]) -> FreeSizes:
+    steps = sorted((i, axis, free.step) for free in axes for i, axis in free.axes)
+    return free_sizes(graphs, steps)
 
 
 def _obstacles(model: nn.Module, call: Call) -> UnsupportedError | None:

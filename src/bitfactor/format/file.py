@@ -22,6 +22,7 @@ from safetensors.numpy import save_file
 from bitfactor.atomic import replacing
 from bitfactor.checks import check_fields, checked, expect
 from bitfactor.errors import InputError
+from bitfactor.format.free import FreeSizes
 from bitfactor.format.graph import Graph, Value
 from bitfactor.format.operations.operation import Node, Shape
 from bitfactor.format.signature import Signature, plain
@@ -84,7 +85,8 @@ class ModelFile:
     has `labels`, a pose network a `skeleton`. `other_shapes` are shapes of the input, beside the graph's own,
     that the network also takes; `report` is what export said of its layers and checks. `signature` says how
     the network is called, where it is not with float32 and does not return one output or a tuple of them;
-    `golden_integers` are the golden inputs of integers, by the number of the input, which no rule can make.
+    `golden_integers` are the golden inputs of integers, by the number of the input, which no rule can make;
+    `free` says which sizes of the inputs may be others.
 
     Raises
     ------
@@ -102,6 +104,7 @@ class ModelFile:
     report: Mapping[str, Any] = field(default_factory=dict)
     signature: Signature | None = None
     golden_integers: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    free: FreeSizes | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, "model file: ")
@@ -116,6 +119,8 @@ class ModelFile:
         InputError
             If its operations cannot run on them.
         """
+        if self.free is not None:
+            return self.free.graph_for(self.graph, shapes)
         return self.graph.with_shapes(*shapes)
 
     @property
@@ -196,6 +201,8 @@ def save(path: str | os.PathLike[str], model: ModelFile) -> None:
         tensors[f"golden/output/{i}"] = output
     for i, given in model.golden_integers.items():
         tensors[f"golden/input/{i}"] = given
+    for name, arrays in (model.free.tensors if model.free else {}).items():
+        tensors |= {f"free/{name}.{role}": array for role, array in arrays.items()}
     tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     document = _describe(model)
     document["sha256"] = _digest(document, tensors)
@@ -276,12 +283,18 @@ def _described_call(model: ModelFile) -> dict[str, Any]:
         return {}
     others = [{"name": value.name, "shape": value.shape} for value in model.graph.others]
     signature = model.signature.described() if model.signature else None
-    return {"other_inputs": others, "signature": signature, "golden_inputs": sorted(model.golden_integers)}
+    free = {"free": model.free.described()} if model.free else {}
+    return {
+        "other_inputs": others,
+        "signature": signature,
+        "golden_inputs": sorted(model.golden_integers),
+        **free,
+    }
 
 
 def _version(model: ModelFile) -> int:
     """Return the oldest version of the format that has all that a model needs."""
-    return FORMAT_VERSION if model.graph.others or model.signature else 1
+    return FORMAT_VERSION if model.graph.others or model.signature or model.free else 1
 
 
 def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> ModelFile:
@@ -316,7 +329,7 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Mode
                 f"{entry['name']} is stated as {entry['kind']} {entry['shape']}, computed as {value}"
             )
     spec, skeleton = document["input_spec"], document.get("skeleton")
-    signature = document.get("signature")
+    signature, free = document.get("signature"), document.get("free")
     return ModelFile(
         graph,
         tuple(tensors[f"golden/output/{i}"] for i in range(len(graph.outputs))),
@@ -328,7 +341,19 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Mode
         document.get("report", {}),
         Signature.restored(signature) if signature else None,
         {i: tensors[f"golden/input/{i}"] for i in document.get("golden_inputs", ())},
+        FreeSizes.restored(free, _free_tensors(free, tensors)) if free else None,
     )
+
+
+def _free_tensors(
+    free: dict[str, Any], tensors: dict[str, NDArray[Any]]
+) -> dict[str, dict[str, NDArray[Any]]]:
+    found: dict[str, dict[str, NDArray[Any]]] = {}
+    for node, entries in free["lengths"].items():
+        for name in entries:
+            if f"free/{node}.{name}" in tensors:
+                found.setdefault(node, {})[name] = tensors[f"free/{node}.{name}"]
+    return found
 
 
 def _described(skeleton: Skeleton) -> dict[str, Any]:

@@ -63,7 +63,8 @@ class Session:
     model : the ModelFile: graph, input specification, golden values
     input_names : names of the inputs, in the order in which a call gives them
     input_shape : shape of one sample of the first, (C, H, W)
-    input_shapes : all shapes that a sample of it may have; most files take one
+    input_shapes : all shapes that a sample of it may have; most files take one. A file whose sizes are free
+        (`export(..., dynamic_size=True)`) takes others too: each is planned at its first call, and kept
     labels : names of the output's entries
     isa, threads, precision : as in use
 
@@ -173,15 +174,35 @@ class Session:
 
     def _run(self, *args: Any, **kwargs: Any) -> _Outputs:
         given = by_name(self.input_names, args, kwargs)
-        shapes = [self.input_shapes, *([value.shape] for value in self.model.graph.others)]
-        xs = checked_inputs(given, self.model.called.types, shapes)
+        xs = checked_inputs(given, self.model.called.types, self._shapes(given))
         return self._runner(tuple(x.shape[1:] for x in xs))(*xs)
+
+    def _shapes(self, given: Sequence[tuple[str, NDArray[Any]]]) -> list[Sequence[tuple[int, ...]]]:
+        """Return the shapes that each of the given inputs may have."""
+        free, own = self.model.free, [value.shape for value in self.model.graph.inputs]
+        if free is None:
+            return [self.input_shapes, *([shape] for shape in own[1:])][: len(given)]
+        for i, (where, x) in enumerate(given):
+            if not free.allows(i, own[i], x.shape[1:]):
+                expected, found = f"shape {free.shown(i, own[i])}", str(x.shape)
+                raise InputError(where, expected=expected, found=found, fix="resize, or pad")
+        return [[x.shape[1:]] for _, x in given]
 
     def _runner(self, shapes: Shapes) -> Runner:
         if shapes not in self._runners:
-            graph = self.model.graph_for(*shapes)
+            graph = self._graph(shapes)
             self._runners[shapes] = runner(graph, self.isa, self.threads, self.precision)
         return self._runners[shapes]
+
+    def _graph(self, shapes: Shapes) -> Graph:
+        try:
+            return self.model.graph_for(*shapes)
+        except InputError as error:
+            found = " and ".join(f"(N, {', '.join(map(str, shape))})" for shape in shapes)
+            expected = "a size that the network can take"
+            raise InputError(
+                names_of(self.model.graph)[0], expected=expected, found=found, fix=str(error)
+            ) from error
 
     @checked
     def profile(self, x: NDArray[Any] | None = None, runs: int = 100) -> Profile:
@@ -202,7 +223,7 @@ class Session:
             xs = list(self.model.golden_inputs)
         else:
             given = by_name(self.input_names[:1], [x], {})
-            xs = checked_inputs(given, self.model.called.types[:1], [self.input_shapes])
+            xs = checked_inputs(given, self.model.called.types[:1], self._shapes(given))
             xs += self.model.golden_inputs[1:]
         if len(xs[0]) != 1:
             raise InputError("x", expected="one sample", found=str(len(xs[0])), fix="pass x[:1]")

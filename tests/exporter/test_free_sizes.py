@@ -1,0 +1,154 @@
+"""Files that take other sizes than the example's: each is planned at its first call, and kept."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import bitfactor
+from bitfactor.errors import InputError
+from bitfactor.exporter import export
+from bitfactor.format import load
+from bitfactor.runtime import Session, instruction_sets
+
+
+class UNet(nn.Module):
+    """Halved twice, so that sizes are multiples of four."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.last = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(16, 2, 1)
+        self.down, self.deep = nn.Conv2d(8, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+        self.up, self.norm = nn.Conv2d(32, 8, 3, padding=1), nn.BatchNorm2d(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a = self.stem(x)
+        b = self.down(self.norm(F.max_pool2d(a, 2)))
+        c = F.interpolate(self.deep(F.max_pool2d(b, 2)), scale_factor=2)
+        y = F.interpolate(self.up(torch.cat([c, b], 1)), scale_factor=2)
+        return self.last(torch.cat([y, a], 1))
+
+
+class Sequence(nn.Module):
+    """Reshapes and slices whose numbers follow from the length, positions, and a mask as long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv1d(8, 32, 3, padding=1), nn.Conv1d(32, 4, 1)
+        self.body, self.strided = nn.Conv1d(32, 32, 3, padding=1), nn.Conv1d(32, 32, 3, stride=2, padding=1)
+        self.register_buffer("places", torch.randn(32, 40))
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.first(x * mask)
+        y = self.strided(self.body(x * self.places[:, : x.shape[2]]))
+        z = torch.relu(y).transpose(1, 2).flatten(1).reshape(len(x), -1, 32).transpose(1, 2)
+        return self.last(z)[:, :, 1:], z.mean(2)
+
+
+def exported(model: nn.Module, example, path, **options):
+    torch.manual_seed(0)
+    bitfactor.binarize_(model, latent="none", example=example[-1] if isinstance(example, list) else example)
+    return export(model.eval(), path, example, dynamic_size=True, **options)
+
+
+def expect_same(session: Session, model: nn.Module, *given: Tensor) -> None:
+    with torch.no_grad():
+        expected = model(*given)
+    found = session(*(x.numpy() for x in given))
+    pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+    for y, z in pairs:
+        np.testing.assert_allclose(y, z.numpy(), atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def unet(tmp_path_factory):
+    model, path = UNet(), tmp_path_factory.mktemp("unet") / "net.safetensors"
+    assert exported(model, torch.randn(2, 3, 16, 24), path).max_difference < 1e-5
+    return model, path
+
+
+@pytest.mark.parametrize("isa", [*instruction_sets(), "reference"])
+def test_any_height_and_width(unet, isa) -> None:
+    model, path = unet
+    session = Session(path, isa=isa)
+    session.verify()
+    for height, width in ((16, 24), (20, 44), (4, 8), (32, 32)):
+        expect_same(session, model, torch.randn(2, 3, height, width))
+
+
+def test_sizes_that_it_does_not_take(unet) -> None:
+    session = Session(unet[1])
+    expected = r"x: expected shape \(N, 3, 16 \+ 4 k, 24 \+ 4 k\), found"
+    for shape in ((1, 3, 18, 24), (1, 4, 16, 24), (1, 3, 16)):
+        with pytest.raises(InputError, match=expected):
+            session(np.zeros(shape, np.float32))
+
+
+def test_a_plan_is_kept(unet, monkeypatch) -> None:
+    session, x = Session(unet[1]), np.zeros((1, 3, 8, 8), np.float32)
+    session(x)
+    monkeypatch.setattr("bitfactor.runtime.session.runner", None)
+    session(x)
+
+
+def test_its_description(unet) -> None:
+    found = bitfactor.inspect(unet[1])
+    assert "input float32 shaped (N, 3, 16 + 4 k, 24 + 4 k)" in str(found)
+    assert found.to_dict()["free_axes"] == ((0, 1, 4), (0, 2, 4))
+
+
+def test_a_frozen_program_of_another_size(unet, tmp_path) -> None:
+    assert bitfactor.freeze(unet[1], tmp_path / "net.bfp", size=(32, 8)).input_shape == (3, 32, 8)
+
+
+def test_a_length_with_what_follows_from_it(tmp_path) -> None:
+    model, path = Sequence(), tmp_path / "net.safetensors"
+    examples = [(torch.randn(2, 8, n), torch.rand(2, 8, n) > 0.3) for n in (10, 30)]
+    exported(model, examples, path)
+    session = Session(path)
+    session.verify()
+    for n in (3, 9, 10, 17, 30):
+        expect_same(session, model, torch.randn(2, 8, n), torch.rand(2, 8, n) > 0.3)
+    assert load(path).free.axes == ((0, 1, 1), (1, 1, 1))
+    for n, message in ((1, "x: expected a size that the network can take"), (31, "at most 30 along an axis")):
+        with pytest.raises(InputError, match=message):
+            session(np.zeros((1, 8, n), np.float32), np.ones((1, 8, n), bool))
+
+
+class Flat(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(128, 4))
+
+
+class Weighted(nn.Sequential):
+    """A constant that is another at each size, no part of a larger one."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 4, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self[1](self[0](x))
+        return self[2](x * torch.linspace(0, 1, x.shape[-1]))
+
+
+class Branches(Weighted):
+    """Other operations for large images."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self[1](self[0](x))
+        return self[2](y.relu() if x.shape[-1] > 12 else y)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Flat, "dynamic_size: expected a model that takes inputs of other sizes"),
+        (Weighted, r"\(scale\): expected the same operations at every size, found a alpha of other values"),
+        (Branches, "the operations: expected the same operations at every size"),
+    ],
+)
+def test_what_is_not_free(model, message, tmp_path) -> None:
+    with pytest.raises(InputError, match=message):
+        exported(model(), torch.randn(2, 3, 8, 8 if model is Flat else 12), tmp_path / "net.safetensors")
+    assert list(tmp_path.iterdir()) == []
