@@ -94,7 +94,7 @@ def test_a_plan_is_kept(unet, monkeypatch) -> None:
 
 def test_its_description(unet) -> None:
     found = bitfactor.inspect(unet[1])
-    assert "input float32 shaped (N, 3, 16 + 4 k, 24 + 4 k)" in str(found)
+    assert "float32 shaped (N, 3, 16 + 4 k, 24 + 4 k)" in str(found)
     assert found.to_dict()["free_axes"] == ((0, 1, 4), (0, 2, 4))
 
 

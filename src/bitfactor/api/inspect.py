@@ -13,6 +13,7 @@ from safetensors import safe_open
 from bitfactor.checks import checked
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, load
 from bitfactor.format.cost import Cost, cost, total
+from bitfactor.format.free import FreeSizes
 from bitfactor.result import Result, text_table
 from bitfactor.zoo import locate
 
@@ -148,10 +149,10 @@ def _header(description: Mapping[str, Any], model: ModelFile) -> dict[str, str]:
 
 
 def _inputs(model: ModelFile) -> str:
-    own = enumerate(zip(model.graph.inputs, model.called.types, strict=True))
+    free = model.free or FreeSizes(())
     return ", ".join(
-        f"{value.name} {kind} shaped {model.free.shown(i, value.shape) if model.free else _shape(value.shape)}"
-        for i, (value, kind) in own
+        f"{value.name} {kind} shaped {free.shown(i, value.shape)}"
+        for i, (value, kind) in enumerate(zip(model.graph.inputs, model.called.types, strict=True))
     )
 
 
