@@ -6,7 +6,7 @@
 
 #pragma once
 
-#include "exponential.h"
+#include "functions.h"
 #include "kernels.h"
 
 namespace bitfactor {
@@ -71,6 +71,7 @@ template <bool whole>
                                          int c, int channels, char* arena) {
     const int count = channels - c;
     const float* a = stage.a + pixel * stage.a_step + c;
+    const float* b = stage.b + pixel * stage.b_step + c;
     const ptrdiff_t buffer_pixel = stage.spread ? 0 : pixel;
     float* buffer = reinterpret_cast<float*>(arena + stage.buffer) + buffer_pixel * channels + c;
     switch (kind) {
@@ -79,7 +80,7 @@ template <bool whole>
                                        [](auto x, auto a, int) { return Simd::multiply(x, a); });
         case Stage::affine:
             return with_operand<whole>(block, a, count, [&](auto x, auto a, int first) {
-                return Simd::fma(x, a, load_lanes<whole>(stage.b + c + first, count - first));
+                return Simd::fma(x, a, load_lanes<whole>(b + first, count - first));
             });
         case Stage::relu:
             UNROLL for (auto& x : block.x) x = Simd::max(x, Simd::broadcast(0.0f));
@@ -90,10 +91,20 @@ template <bool whole>
             });
         case Stage::clip:
             return with_operand<whole>(block, a, count, [&](auto x, auto a, int first) {
-                return Simd::min(Simd::max(x, a), load_lanes<whole>(stage.b + c + first, count - first));
+                return Simd::min(Simd::max(x, a), load_lanes<whole>(b + first, count - first));
             });
         case Stage::sigmoid:
             return each_lane(block, sigmoid_of);
+        case Stage::exp:
+            return each_lane(block, exponential);
+        case Stage::log:
+            return each_lane(block, logarithm);
+        case Stage::sqrt:
+            return each_lane(block, square_root);
+        case Stage::reciprocal:
+            return each_lane(block, [](float x) { return 1.0f / x; });
+        case Stage::gelu:
+            return each_lane(block, gelu_of);
         case Stage::add:
             return with_operand<whole>(block, buffer, count,
                                        [](auto x, auto a, int) { return Simd::add(x, a); });
@@ -109,7 +120,7 @@ template <bool whole>
         case Stage::signs: {
             const ptrdiff_t words = (channels + block_channels - 1) / block_channels;
             reinterpret_cast<uint64_t*>(arena + stage.buffer)[pixel * words + c / block_channels] =
-                signs_of<whole>(block, a, stage.b + c, count);
+                signs_of<whole>(block, a, b, count);
             return;
         }
     }

@@ -26,11 +26,13 @@
 
 #include "binary_conv.h"
 #include "conv.h"
+#include "depthwise.h"
 #include "epilogue.h"
-#include "exponential.h"
+#include "functions.h"
 #include "mixing.h"
 #include "pool.h"
 #include "quantised_conv.h"
+#include "reduce.h"
 #include "signs.h"
 
 namespace bitfactor {
@@ -46,11 +48,16 @@ constexpr KernelSet kernel_set(const char* name, bool (*supported)(), const Tile
             Simd::lanes,
             Simd::tile,
             conv,
+            depthwise,
             binary_conv,
             max_pool,
             avg_pool,
             global_avg_pool,
             softmax,
+            layer_norm,
+            reduce_channels,
+            reduce_pixels,
+            resize,
             all_finite,
             transpose,
             epilogue,

@@ -56,25 +56,41 @@ struct Pool {
     int pad_bottom, pad_right;
 };
 
+// What many numbers become; the order is that of bitfactor.format.operations.pool.
+enum class Reduction { mean, sum, max, min };
+
+// A map whose rows and columns lie between two of another's, `down` and `along` of the way to the second.
+struct Resize {
+    int in_h, in_w, out_h, out_w, channels;
+    const int32_t *top, *bottom, *left, *right;
+    const float *down, *along;
+};
+
 // One thing that `epilogue` does to a row; x is the row's value so far.
 struct Stage {
     enum Kind {
-        scale,     // x = x * a
-        affine,    // x = fma(x, a, b)
-        relu,      // x = x > 0 ? x : 0
-        prelu,     // x = x > 0 ? x : a * x
-        clip,      // x = min(max(x, a), b)
-        sigmoid,   // x = 1 / (1 + exp(-x))
-        add,       // x = x + buffer[pixel]
-        multiply,  // x = x * buffer[pixel], or of the buffer's only pixel where spread is true
+        scale,    // x = x * a
+        affine,   // x = fma(x, a, b)
+        relu,     // x = x > 0 ? x : 0
+        prelu,    // x = x > 0 ? x : a * x
+        clip,     // x = min(max(x, a), b)
+        sigmoid,  // x = 1 / (1 + exp(-x))
+        exp,
+        log,
+        sqrt,
+        reciprocal,
+        gelu,      // functions of x, see functions.h
+        add,       // x = x + buffer[pixel], or of the buffer's only pixel where spread is true
+        multiply,  // x = x * buffer[pixel], likewise
         store,     // buffer[pixel] = x
         signs,     // bits of buffer[pixel] = a * x > b; a is -1 or +1
     } kind;
     const float* a;    // (channels), or (pixels, channels) where a_step is not 0
-    const float* b;    // (channels)
+    const float* b;    // likewise, with b_step
     ptrdiff_t a_step;  // floats from pixel to pixel of a
-    size_t buffer;     // byte offset in the arena
-    bool spread;       // the buffer has one pixel, used for all
+    ptrdiff_t b_step;
+    size_t buffer;  // byte offset in the arena
+    bool spread;    // the buffer has one pixel, used for all
 };
 
 struct ByteMap;
@@ -235,6 +251,8 @@ struct KernelSet {
     // Pixels first ... first + count of the result, (count, groups * out_channels). `pointers` is scratch for
     // (count rounded up to tile) * taps pointers.
     void (*conv)(const Conv&, const float* map, int first, int count, const void** pointers, float* rows);
+    // Of single channels, `groups` of them; the weights are (taps, groups).
+    void (*depthwise)(const Conv&, const float* map, int first, int count, float* rows);
     void (*binary_conv)(const BinaryConv&, const uint32_t* map, int first, int count, const void** pointers,
                         float* rows);
     void (*max_pool)(const Pool&, const float* map, int first, int count, float* rows);
@@ -243,6 +261,13 @@ struct KernelSet {
     void (*global_avg_pool)(const float* map, int pixels, int channels, float* row);
     // softmax over the channels of `count` pixels; map and rows are (count, channels).
     void (*softmax)(const float* map, int count, int channels, float* rows);
+    // (x - mean) / sqrt(variance + eps) over the channels of `count` pixels.
+    void (*layer_norm)(const float* map, int count, int channels, float eps, float* rows);
+    // A number for each of `count` pixels; a row (channels) for all pixels.
+    void (*reduce_channels)(Reduction, const float* map, int count, int channels, float* rows);
+    void (*reduce_pixels)(Reduction, const float* map, int pixels, int channels, float* row);
+    // Pixels first ... first + count of a map between the pixels of another.
+    void (*resize)(const Resize&, const float* map, int first, int count, float* rows);
     bool (*all_finite)(const float* numbers, ptrdiff_t count);
     // (height, width) -> (width, height); the rows of map are `stride` floats apart.
     void (*transpose)(const float* map, int height, int width, ptrdiff_t stride, float* out);

@@ -109,22 +109,24 @@ int Program::piece_of(int pixels, int multiple) const {
 }
 
 void Program::stage(Stage::Kind kind) {
-    steps_.back().stages.push_back({kind, nullptr, nullptr, 0, 0, false});
+    steps_.back().stages.push_back({kind, nullptr, nullptr, 0, 0, 0, false});
 }
 
 void Program::stage(Stage::Kind kind, const Buffer& buffer) {
     const bool spread = buffer.pixels == 1 && steps_.back().pixels > 1;
-    steps_.back().stages.push_back({kind, nullptr, nullptr, 0, buffer.offset, spread});
+    steps_.back().stages.push_back({kind, nullptr, nullptr, 0, 0, buffer.offset, spread});
 }
 
-void Program::stage(Stage::Kind kind, size_t buffer, const float* a, size_t a_size, const float* b) {
+void Program::stage(Stage::Kind kind, size_t buffer, const float* a, size_t a_size, const float* b,
+                    size_t b_size) {
     Step& step = steps_.back();
     const size_t channels = static_cast<size_t>(step.channels);
     const auto keep = [this](const float* values, size_t size) -> const float* {
         return values ? parameters_.emplace_back(values, values + size).data() : nullptr;
     };
-    const ptrdiff_t a_step = a_size > channels ? step.channels : 0;
-    step.stages.push_back({kind, keep(a, a_size), keep(b, channels), a_step, buffer, false});
+    const auto step_of = [&](size_t size) { return size > channels ? ptrdiff_t{step.channels} : 0; };
+    step.stages.push_back(
+        {kind, keep(a, a_size), keep(b, b_size), step_of(a_size), step_of(b_size), buffer, false});
 }
 
 }  // namespace bitfactor

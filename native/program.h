@@ -94,7 +94,7 @@ class Program {
     // A stage of the last step; parameters are copied.
     void stage(Stage::Kind kind);
     void stage(Stage::Kind kind, const Buffer& buffer);
-    void stage(Stage::Kind kind, size_t buffer, const float* a, size_t a_size, const float* b);
+    void stage(Stage::Kind kind, size_t buffer, const float* a, size_t a_size, const float* b, size_t b_size);
 
     Step& last() { return steps_.back(); }
     // The last step, for one that runs it.

@@ -81,7 +81,7 @@ void add_by_tiles(Program& program, size_t source, const Window& window, const B
 // A layer as the file has it; `words` 32-bit words of weight hold the `in_channels` signs of a group.
 struct Layer {
     Window window;
-    int groups, in_channels, out_channels, words, pad_value;
+    int maps, groups, in_channels, out_channels, words, pad_value;
     const uint32_t* weight;
 
     Border border(int lanes) const {
@@ -113,10 +113,16 @@ void add_by_popcounts(Program& program, const Layer& l, size_t source) {
                           own->border.base.data(),
                           own->border.row_class.data(),
                           own->border.column_class.data()};
-    program.add_step("binary_conv", pixels_of(l.window), l.groups * l.out_channels, taps, depth,
-                     [&program, own, conv, source](Program::Workspace& w, int first, int count) {
-                         program.kernels().binary_conv(conv, at<uint32_t>(w.arena, source), first, count,
-                                                       w.pointers.data(), w.rows.data());
+    const int pixels = pixels_of(l.window), channels = l.groups * l.out_channels;
+    const ptrdiff_t map_words = static_cast<ptrdiff_t>(l.window.in_h) * l.window.in_w * conv.pixel_stride;
+    program.add_step("binary_conv", l.maps * pixels, channels, taps, depth,
+                     [=, &program](Workspace& w, int first, int count) {
+                         for_each_map(pixels, first, count, [&](int map, int from, int part, int done) {
+                             program.kernels().binary_conv(
+                                 conv, at<uint32_t>(w.arena, source) + map * map_words, from, part,
+                                 w.pointers.data(), w.rows.data() + static_cast<ptrdiff_t>(done) * channels);
+                         });
+                         (void)own;
                          return w.rows.data();
                      });
 }
@@ -125,7 +131,7 @@ void add_by_popcounts(Program& program, const Layer& l, size_t source) {
 // waits for its weights.
 bool lookups_are_faster(const KernelSet& kernels, const Layer& l) {
     const bool fit = taps_of(l.window) * l.in_channels <= most_lookups;
-    if (!kernels.lookups || !fit || pixels_of(l.window) == 1) return false;
+    if (!kernels.lookups || !fit || l.maps > 1 || pixels_of(l.window) == 1) return false;
     const int outputs = round_up(l.out_channels, kernels.lookups->lanes);
     return outputs * round_up(l.in_channels, 4) < 2 * round_up(l.out_channels, kernels.lanes) * l.words * 32;
 }
@@ -191,6 +197,7 @@ void add_by_lookups(Program& program, const Layer& l, size_t source) {
 void add(Program& program, const Instruction& i) {
     const int groups = i.number("groups");
     const Layer l{i.window(),
+                  i.number("maps"),
                   groups,
                   i.number("in_channels"),
                   i.length("weight", 0) / groups,
@@ -198,14 +205,14 @@ void add(Program& program, const Instruction& i) {
                   i.number("pad_value"),
                   i.array<uint32_t>("weight")};
     size_t source = i.source();
-    if (groups == 1 && program.kernels().tiles) {
+    if (l.maps == 1 && groups == 1 && program.kernels().tiles) {
         const ByteMap map(l.window, l.in_channels, l.pad_value);
         if (tiles_are_faster(*program.kernels().tiles, map, l.window, l.words, l.out_channels)) {
             return add_by_tiles(program, source, l.window, map, l.out_channels, l.words, l.weight);
         }
     }
     if (groups > 1 && l.in_channels % 64)
-        source = regroup(program, source, l.window.in_h * l.window.in_w, groups, l.in_channels);
+        source = regroup(program, source, l.maps * l.window.in_h * l.window.in_w, groups, l.in_channels);
     if (lookups_are_faster(program.kernels(), l)) return add_by_lookups(program, l, source);
     add_by_popcounts(program, l, source);
 }

@@ -17,7 +17,7 @@ constexpr int least_pixels = 9;
 struct Given {
     size_t source;
     Window window;
-    int groups, in_channels, out_channels;
+    int maps, groups, in_channels, out_channels;
     const float *weight, *bias;
     bool apart;  // what is laid out is still there when the next layer runs
 };
@@ -26,6 +26,7 @@ Given given(const Instruction& i) {
     const int groups = i.number("groups");
     return {i.source(),
             i.window(),
+            i.number("maps"),
             groups,
             i.length("weight", 3),
             i.length("weight", 0) / groups,
@@ -116,16 +117,63 @@ void add_by_dots(Program& program, const Given& conv) {
 // Where groups are single channels, half of each word would be empty.
 bool dots_are_faster(const Program& program, const Given& conv) {
     const bool fill = conv.groups == 1 || conv.in_channels > 1;
+    if (conv.maps > 1) return false;
     return program.bfloat16_parts() == 1 && program.kernels().bfloat16() && fill;
+}
+
+// `layer_of` gives the layer and the map of each of several.
+template <class LayerOf>
+void add_by_multiply_adds(Program& program, const Conv& layer, int maps, LayerOf layer_of) {
+    const int pixels = pixels_of(layer.window), channels = layer.groups * layer.out_channels;
+    const int taps = taps_of(layer.window);
+    program.need_pointers(static_cast<size_t>(program.kernels().tile) * taps);
+    program.add_step("conv", maps * pixels, channels, taps, taps * layer.in_channels,
+                     [=, &program](Workspace& w, int first, int count) {
+                         for_each_map(pixels, first, count, [&](int map, int from, int part, int done) {
+                             const auto [of_map, numbers] = layer_of(w, map);
+                             program.kernels().conv(of_map, numbers, from, part, w.pointers.data(),
+                                                    w.rows.data() + static_cast<ptrdiff_t>(done) * channels);
+                         });
+                         return w.rows.data();
+                     });
+}
+
+// Each channel by itself: the weights become (taps, channels).
+void add_depthwise(Program& program, const Given& conv) {
+    const int channels = conv.groups, taps = taps_of(conv.window), pixels = pixels_of(conv.window);
+    struct Constants {
+        AlignedVector<float> weight, bias;
+    };
+    auto own =
+        std::make_shared<Constants>(Constants{AlignedVector<float>(static_cast<size_t>(taps) * channels),
+                                              AlignedVector<float>(conv.bias, conv.bias + channels)});
+    for (int c = 0; c < channels; ++c) {
+        for (int tap = 0; tap < taps; ++tap) own->weight[tap * channels + c] = conv.weight[c * taps + tap];
+    }
+    const Conv layer{conv.window, channels, 1, 1, own->weight.data(), own->bias.data(), nullptr};
+    const size_t source = conv.source;
+    const ptrdiff_t map_size = static_cast<ptrdiff_t>(conv.window.in_h) * conv.window.in_w * channels;
+    program.add_step("depthwise", conv.maps * pixels, channels, 0, taps,
+                     [=, &program](Workspace& w, int first, int count) {
+                         for_each_map(pixels, first, count, [&](int map, int from, int part, int done) {
+                             program.kernels().depthwise(
+                                 layer, at<float>(w.arena, source) + map * map_size, from, part,
+                                 w.rows.data() + static_cast<ptrdiff_t>(done) * channels);
+                         });
+                         (void)own;
+                         return w.rows.data();
+                     });
 }
 
 void add(Program& program, const Instruction& instruction) {
     const Given conv = given(instruction);
+    if (conv.groups > 1 && conv.in_channels == 1 && conv.out_channels == 1)
+        return add_depthwise(program, conv);
     const size_t source = conv.source;
     const Window& window = conv.window;
     const int groups = conv.groups, in_channels = conv.in_channels, out_channels = conv.out_channels;
-    if (program.bfloat16_parts() && program.kernels().tiles && groups == 1 && RunMap::fits(window) &&
-        (pixels_of(window) >= least_pixels || program.bfloat16_parts() == 1)) {
+    if (program.bfloat16_parts() && program.kernels().tiles && conv.maps == 1 && groups == 1 &&
+        RunMap::fits(window) && (pixels_of(window) >= least_pixels || program.bfloat16_parts() == 1)) {
         return add_by_tiles(program, conv);
     }
     if (dots_are_faster(program, conv)) return add_by_dots(program, conv);
@@ -139,7 +187,7 @@ void add(Program& program, const Instruction& instruction) {
                   AlignedVector<float>(in_channels, 0.0f)});
     const Conv layer{
         window, groups, in_channels, out_channels, own->weight.data(), own->bias.data(), own->padding.data()};
-    if (pixels_of(window) == 1 && groups == 1) {
+    if (conv.maps * pixels_of(window) == 1 && groups == 1) {
         const int lanes = program.kernels().lanes;
         program.need_pointers(static_cast<size_t>(program.kernels().tile * taps_of(window)));
         return program.add_row("conv", out_channels, lanes, depth,
@@ -153,15 +201,66 @@ void add(Program& program, const Instruction& instruction) {
                                                           w.pointers.data(), row);
                                });
     }
-    program.add_step("conv", pixels_of(window), groups * out_channels, taps_of(window), depth,
-                     [&program, own, layer, source](Program::Workspace& w, int first, int count) {
-                         program.kernels().conv(layer, at<float>(w.arena, source), first, count,
-                                                w.pointers.data(), w.rows.data());
-                         return w.rows.data();
-                     });
+    add_by_multiply_adds(program, layer, conv.maps, [own, layer, source](Workspace& w, int map) {
+        const ptrdiff_t size =
+            static_cast<ptrdiff_t>(layer.window.in_h) * layer.window.in_w * layer.groups * layer.in_channels;
+        return std::make_pair(layer, at<float>(w.arena, source) + map * size);
+    });
 }
 
-const Kind kind("conv", add);
+// The columns of each group, as the weights of a convolution, in the memory that all layers use in turn.
+void add_columns(Program& program, const Instruction& i, const Conv& layer, int maps) {
+    const size_t other = static_cast<size_t>(i.integer("other"));
+    const bool transposed = i.flag("transposed");
+    const int lanes = program.kernels().lanes, depth = layer.in_channels, columns = layer.out_channels;
+    const int groups = layer.groups, vectors = (columns + lanes - 1) / lanes;
+    const ptrdiff_t panel = static_cast<ptrdiff_t>(depth) * lanes;
+    const ptrdiff_t map_size = static_cast<ptrdiff_t>(groups) * depth * columns;
+    // From column to column, and from summed number to number.
+    const ptrdiff_t along = transposed ? groups * depth : 1, down = transposed ? 1 : groups * columns;
+    const ptrdiff_t group_step = transposed ? depth : columns;
+    program.need_scratch(static_cast<size_t>(maps) * groups * vectors * panel * sizeof(float));
+    program.add_parts("columns", maps * groups * vectors, layout_work(static_cast<size_t>(maps * map_size)),
+                      [=, &program](Workspace& w, int first, int count) {
+                          for (int part = first; part < first + count; ++part) {
+                              const int vector = part % vectors * lanes, group = part / vectors % groups;
+                              const float* from = at<float>(w.arena, other) +
+                                                  part / vectors / groups * map_size + group * group_step +
+                                                  vector * along;
+                              float* to = at<float>(w.arena, program.scratch()) + part * panel;
+                              const int full = std::min(lanes, columns - vector);
+                              for (int k = 0; k < depth; ++k, to += lanes, from += down) {
+                                  for (int n = 0; n < full; ++n) to[n] = from[n * along];
+                                  std::fill(to + full, to + lanes, 0.0f);
+                              }
+                          }
+                          return w.rows.data();
+                      });
+}
+
+// A product of two computed values: a convolution over single pixels, whose weights are the second value.
+void add_matmul(Program& program, const Instruction& i) {
+    const size_t source = i.source();
+    const int maps = i.number("maps"), rows = i.number("rows"), lanes = program.kernels().lanes;
+    const int groups = i.number("groups"), depth = i.number("depth"), columns = i.number("columns");
+    const Window line{1, rows, 1, rows, 1, 1, 1, 1, 0, 0, 1, 1};
+    const int vectors = (columns + lanes - 1) / lanes;
+    auto zeros = std::make_shared<const AlignedVector<float>>(
+        static_cast<size_t>(std::max(groups * vectors * lanes, depth)), 0.0f);
+    const Conv layer{line, groups, depth, columns, nullptr, zeros->data(), zeros->data()};
+    add_columns(program, i, layer, maps);
+    const ptrdiff_t map_size = static_cast<ptrdiff_t>(rows) * groups * depth;
+    const ptrdiff_t map_weights = static_cast<ptrdiff_t>(groups) * vectors * depth * lanes;
+    add_by_multiply_adds(program, layer, maps, [=, &program](Workspace& w, int map) {
+        Conv of_map = layer;
+        of_map.weight = at<float>(w.arena, program.scratch()) + map * map_weights;
+        of_map.bias = zeros->data();
+        return std::make_pair(of_map, at<float>(w.arena, source) + map * map_size);
+    });
+}
+
+const Kind conv("conv", add);
+const Kind matmul("matmul", add_matmul);
 
 }  // namespace
 }  // namespace bitfactor

@@ -34,19 +34,58 @@ void add_flatten(Program& program, const Instruction& i) {
                      });
 }
 
-// The result's element i, in the order (pixels, channels), is element indices[i] of the source.
+// The result, in the order (pixels, channels), is runs of numbers, each of which begins at number indices[i]
+// of the source and what lies behind it; -1 stands for `fill`.
 void add_gather(Program& program, const Instruction& i) {
     const size_t source = i.source();
-    const int pixels = i.length("indices", 0), channels = i.length("indices", 1);
+    const int run = i.number("run"), channels = i.number("channels"), runs = channels / run;
+    const int pixels = static_cast<int>(i.size("indices")) / runs;
+    const float fill = *i.array<float>("fill");
     const int32_t* indices = i.array<int32_t>("indices");
     auto own = std::make_shared<const std::vector<int32_t>>(indices, indices + i.size("indices"));
     program.add_step("gather", pixels, channels, 0, 1, [=](Workspace& w, int first, int count) {
         const float* map = at<float>(w.arena, source);
-        const int32_t* from = own->data() + static_cast<size_t>(first) * channels;
+        const int32_t* from = own->data() + static_cast<size_t>(first) * runs;
+        const size_t total = static_cast<size_t>(count) * runs;
         float* rows = w.rows.data();
-        for (size_t k = 0; k < static_cast<size_t>(count) * channels; ++k) rows[k] = map[from[k]];
+        if (run == 1) {
+            for (size_t k = 0; k < total; ++k) rows[k] = from[k] < 0 ? fill : map[from[k]];
+            return w.rows.data();
+        }
+        for (size_t k = 0; k < total; ++k, rows += run) {
+            from[k] < 0 ? std::fill_n(rows, run, fill) : std::copy_n(map + from[k], run, rows);
+        }
         return w.rows.data();
     });
+}
+
+void add_constant(Program& program, const Instruction& i) {
+    const int pixels = i.length("value", 0), channels = i.length("value", 1);
+    const float* value = i.array<float>("value");
+    auto own = std::make_shared<const AlignedVector<float>>(value, value + i.size("value"));
+    program.add_step("constant", pixels, channels, 0, 1, [=](Workspace&, int first, int) {
+        return own->data() + static_cast<size_t>(first) * channels;
+    });
+}
+
+// The rows of a table that numbers stand for; one outside of it stands for the nearest, which whoever runs
+// the program has refused before.
+void add_embedding(Program& program, const Instruction& i) {
+    const Buffer source = i.buffer("source");
+    const int rows = i.length("table", 0), channels = i.length("table", 1);
+    const float* table = i.array<float>("table");
+    auto own = std::make_shared<const AlignedVector<float>>(table, table + i.size("table"));
+    program.add_step("embedding", source.pixels * source.channels, channels, 0, 1,
+                     [=](Workspace& w, int first, int count) {
+                         const float* index = at<float>(w.arena, source.offset) + first;
+                         float* row = w.rows.data();
+                         for (int k = 0; k < count; ++k, row += channels) {
+                             const int place = static_cast<int>(
+                                 std::min(std::max(index[k], 0.0f), static_cast<float>(rows - 1)));
+                             std::copy_n(own->data() + static_cast<size_t>(place) * channels, channels, row);
+                         }
+                         return w.rows.data();
+                     });
 }
 
 // The channels of several maps, one behind the other.
@@ -72,6 +111,8 @@ const Kind upsample_nearest("upsample_nearest", add_upsample_nearest);
 const Kind flatten("flatten", add_flatten);
 const Kind gather("gather", add_gather);
 const Kind concat("concat", add_concat);
+const Kind embedding("embedding", add_embedding);
+const Kind constant("constant", add_constant);
 
 }  // namespace
 }  // namespace bitfactor

@@ -23,27 +23,28 @@ void add_with_buffer(Program& program, const Instruction& i) {
 }
 
 void add_scale(Program& program, const Instruction& i) {
-    program.stage(Stage::scale, 0, i.array<float>("alpha"), i.size("alpha"), nullptr);
+    program.stage(Stage::scale, 0, i.array<float>("alpha"), i.size("alpha"), nullptr, 0);
 }
 
 void add_prelu(Program& program, const Instruction& i) {
-    program.stage(Stage::prelu, 0, i.array<float>("slope"), i.size("slope"), nullptr);
+    program.stage(Stage::prelu, 0, i.array<float>("slope"), i.size("slope"), nullptr, 0);
 }
 
 void add_affine(Program& program, const Instruction& i) {
-    program.stage(Stage::affine, 0, i.array<float>("scale"), i.size("scale"), i.array<float>("shift"));
+    program.stage(Stage::affine, 0, i.array<float>("scale"), i.size("scale"), i.array<float>("shift"),
+                  i.size("shift"));
 }
 
 void add_clip(Program& program, const Instruction& i) {
     const size_t channels = static_cast<size_t>(program.last().channels);
     const std::vector<float> lowest(channels, *i.array<float>("lower"));
     const std::vector<float> highest(channels, *i.array<float>("upper"));
-    program.stage(Stage::clip, 0, lowest.data(), channels, highest.data());
+    program.stage(Stage::clip, 0, lowest.data(), channels, highest.data(), channels);
 }
 
 void add_signs(Program& program, const Instruction& i) {
     program.stage(Stage::signs, i.buffer("buffer").offset, i.array<float>("direction"), i.size("direction"),
-                  i.array<float>("threshold"));
+                  i.array<float>("threshold"), i.size("threshold"));
 }
 
 const Kind pointwise("pointwise", add_rows);
@@ -53,6 +54,11 @@ const Kind relu("relu", add_alone<Stage::relu>);
 const Kind prelu("prelu", add_prelu);
 const Kind clip("clip", add_clip);
 const Kind sigmoid("sigmoid", add_alone<Stage::sigmoid>);
+const Kind exponential("exp", add_alone<Stage::exp>);
+const Kind logarithm("log", add_alone<Stage::log>);
+const Kind square_root("sqrt", add_alone<Stage::sqrt>);
+const Kind reciprocal("reciprocal", add_alone<Stage::reciprocal>);
+const Kind gelu("gelu", add_alone<Stage::gelu>);
 const Kind multiply("multiply", add_with_buffer<Stage::multiply>);
 const Kind sum("add", add_with_buffer<Stage::add>);
 const Kind store("store", add_with_buffer<Stage::store>);

@@ -43,30 +43,75 @@ void add_max_pool_of_last(Program& program, const Pool& pool) {
     program.need_band(static_cast<size_t>(lines) * line);
 }
 
+using PoolKernel = void (*)(const Pool&, const float* map, int first, int count, float* rows);
+
+// Of each map by itself.
+void add_pool(Program& program, const Instruction& i, const char* name, const Pool& pool, PoolKernel kernel) {
+    const size_t source = i.source();
+    const int pixels = pixels_of(pool.window);
+    const ptrdiff_t map_size = static_cast<ptrdiff_t>(pool.window.in_h) * pool.window.in_w * pool.channels;
+    program.add_step(name, i.number("maps") * pixels, pool.channels, 0, taps_of(pool.window),
+                     [=](Workspace& w, int first, int count) {
+                         for_each_map(pixels, first, count, [&](int map, int from, int part, int done) {
+                             kernel(pool, at<float>(w.arena, source) + map * map_size, from, part,
+                                    w.rows.data() + static_cast<ptrdiff_t>(done) * pool.channels);
+                         });
+                         return w.rows.data();
+                     });
+}
+
 void add_max_pool(Program& program, const Instruction& i) {
     const Pool pool{i.window(), i.number("channels"), false, 0, 0};
     if (i.flag("of_last")) return add_max_pool_of_last(program, pool);
-    const size_t source = i.source();
-    program.add_step("max_pool", pixels_of(pool.window), pool.channels, 0, taps_of(pool.window),
-                     [=, &program](Workspace& w, int first, int count) {
-                         program.kernels().max_pool(pool, at<float>(w.arena, source), first, count,
-                                                    w.rows.data());
-                         return w.rows.data();
-                     });
+    add_pool(program, i, "max_pool", pool, program.kernels().max_pool);
 }
 
 void add_avg_pool(Program& program, const Instruction& i) {
     const Pool pool{i.window(), i.number("channels"), i.flag("count_include_pad"), i.number("far_padding", 0),
                     i.number("far_padding", 1)};
+    add_pool(program, i, "avg_pool", pool, program.kernels().avg_pool);
+}
+
+void add_resize_bilinear(Program& program, const Instruction& i) {
+    struct Constants {
+        std::vector<int32_t> top, bottom, left, right;
+        std::vector<float> down, along;
+    };
+    const auto places = [&](const char* name) {
+        return std::vector<int32_t>(i.array<int32_t>(name), i.array<int32_t>(name) + i.size(name));
+    };
+    const auto weights = [&](const char* name) {
+        return std::vector<float>(i.array<float>(name), i.array<float>(name) + i.size(name));
+    };
+    auto own = std::make_shared<const Constants>(Constants{
+        places("top"), places("bottom"), places("left"), places("right"), weights("down"), weights("along")});
+    const Resize layer{i.number("in_size", 0),
+                       i.number("in_size", 1),
+                       static_cast<int>(own->top.size()),
+                       static_cast<int>(own->left.size()),
+                       i.number("channels"),
+                       own->top.data(),
+                       own->bottom.data(),
+                       own->left.data(),
+                       own->right.data(),
+                       own->down.data(),
+                       own->along.data()};
     const size_t source = i.source();
-    program.add_step("avg_pool", pixels_of(pool.window), pool.channels, 0, taps_of(pool.window),
+    const int pixels = layer.out_h * layer.out_w;
+    const ptrdiff_t map_size = static_cast<ptrdiff_t>(layer.in_h) * layer.in_w * layer.channels;
+    program.add_step("resize_bilinear", i.number("maps") * pixels, layer.channels, 0, 4,
                      [=, &program](Workspace& w, int first, int count) {
-                         program.kernels().avg_pool(pool, at<float>(w.arena, source), first, count,
-                                                    w.rows.data());
+                         for_each_map(pixels, first, count, [&](int map, int from, int part, int done) {
+                             program.kernels().resize(
+                                 layer, at<float>(w.arena, source) + map * map_size, from, part,
+                                 w.rows.data() + static_cast<ptrdiff_t>(done) * layer.channels);
+                         });
+                         (void)own;
                          return w.rows.data();
                      });
 }
 
+const Kind resize_bilinear("resize_bilinear", add_resize_bilinear);
 const Kind max_pool("max_pool", add_max_pool);
 const Kind avg_pool("avg_pool", add_avg_pool);
 

@@ -21,6 +21,18 @@ inline size_t words_for(int channels) { return (static_cast<size_t>(channels) + 
 
 using Workspace = Program::Workspace;
 
+// Calls f(map, first pixel in it, count, pixels before these) for each of the maps, of so many pixels, that
+// the pixels first ... first + count lie in.
+template <class F>
+void for_each_map(int pixels, int first, int count, F f) {
+    for (int done = 0; done < count;) {
+        const int map = (first + done) / pixels, at = (first + done) % pixels;
+        const int part = std::min(count - done, pixels - at);
+        f(map, at, part, done);
+        done += part;
+    }
+}
+
 template <class T>
 T* at(char* arena, size_t offset) {
     return reinterpret_cast<T*>(arena + offset);

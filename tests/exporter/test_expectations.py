@@ -200,11 +200,6 @@ def test_what_people_write(ending, tmp_path):
     expect_torch(Network(ending), tmp_path / "net.safetensors")
 
 
-def test_gelu_by_the_error_function_is_refused(tmp_path):
-    with pytest.raises(InputError, match="expected gelu with approximate='tanh', found approximate='none'"):
-        export(Network(lambda n, y: F.gelu(y)), tmp_path / "net.safetensors", X)
-
-
 def test_squeeze_and_excitation(tmp_path):
     model = Network(lambda n, y: n.excited(y))
     model.excited = Excited().eval()

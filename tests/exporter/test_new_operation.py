@@ -18,40 +18,41 @@ from bitfactor.format.operations.operation import FLOAT, same
 from bitfactor.runtime import Session, instruction_sets
 
 
-def flip(node: Node, x: np.ndarray) -> np.ndarray:
-    return np.flip(x, axis=3)
+def rot180(node: Node, x: np.ndarray) -> np.ndarray:
+    return x[..., ::-1, ::-1]
 
 
-def onnx_flip(b, node: Node, x: str) -> None:
-    ends = (b.constant(np.array([n]), f"integer:{n}") for n in (-1, np.iinfo(np.int64).min, 3, -1))
-    b.emit("Slice", [x, *ends], node.name)
+def onnx_rot180(b, node: Node, x: str) -> None:
+    for axis, output in ((2, None), (3, node.name)):
+        ends = (b.constant(np.array([n]), f"integer:{n}") for n in (-1, np.iinfo(np.int64).min, axis, -1))
+        x = b.emit("Slice", [x, *ends], output)
 
 
-class Flipped(nn.Module):
+class Turned(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.conv = bitfactor.nn.BinaryConv2d(6, 5, 3, padding=1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.conv(torch.flip(x, (3,)))
+        return self.conv(torch.rot90(x, 2, (2, 3)))
 
 
 def test_without_it_the_model_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"aten\.flip\.default"):
-        bitfactor.export(Flipped().eval(), tmp_path / "net.safetensors", torch.randn(1, 6, 7, 8))
+    with pytest.raises(InputError, match=r"aten\.rot90\.default"):
+        bitfactor.export(Turned().eval(), tmp_path / "net.safetensors", torch.randn(1, 6, 7, 8))
 
 
 def test_with_it_the_model_is_exported_run_and_written_as_onnx(tmp_path, monkeypatch):
-    entry = Operation((FLOAT,), "float32", same, flip, onnx_flip, rows=gathered(flip))
-    monkeypatch.setitem(OPERATIONS, "flip", entry)
-    monkeypatch.setitem(LOWERING, "aten.flip.default", lambda b, x, dims: b.emit("flip", [x]))
-    model, x = Flipped().eval(), torch.randn(3, 6, 7, 8)
+    entry = Operation((FLOAT,), "float32", same, rot180, onnx_rot180, rows=gathered(rot180))
+    monkeypatch.setitem(OPERATIONS, "rot180", entry)
+    monkeypatch.setitem(LOWERING, "aten.rot90.default", lambda b, x, *_: b.alike("rot180", x))
+    model, x = Turned().eval(), torch.randn(3, 6, 7, 8)
     bitfactor.export(model, tmp_path / "net.safetensors", x[:1])
     expected = model(x).detach().numpy()
     for isa in (*instruction_sets(), "reference"):
         session = Session(tmp_path / "net.safetensors", isa=isa)
         np.testing.assert_allclose(session(x.numpy()), expected, rtol=1e-6)
     file = load(tmp_path / "net.safetensors")
-    node = next(node for node in file.graph.nodes if node.op == "flip")
+    node = next(node for node in file.graph.nodes if node.op == "rot180")
     assert cost(node, file.graph).real_macs == 0
     check(file.graph, to_onnx(file), x.numpy())

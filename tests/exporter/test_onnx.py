@@ -80,6 +80,17 @@ def second(op, shape):
     return [Node("mean", "global_avg_pool", ("x",)), *pointwise(op, "x", "mean")]
 
 
+def product(transposed):
+    """Of x and of its transposed, or of what is made of it."""
+    if transposed:
+        return pointwise("matmul", "x", "x", attributes={"groups": 2, "transposed": 1})
+    split = {"split": ((-1,), (-1,), (2, 3)), "repeats": (), "groups": ((0,), (3,), (2, 1))}
+    return [
+        Node("z", "rearrange", ("x",), split),
+        *pointwise("matmul", "x", "z", attributes={"groups": 2, "transposed": 0}),
+    ]
+
+
 CASES = {
     "conv2d": (layer("conv2d", floats(6, 3, 2, 4), SLIDING), (8, 9, 10)),
     "conv2d of float16": (layer("conv2d", floats(6, 3, 2, 4).astype(np.float16), SLIDING), (8, 9, 10)),
@@ -119,6 +130,60 @@ CASES = {
     "reshape": (pointwise("reshape", attributes={"shape": (2, 10, 6)}), (4, 5, 6)),
     "permute": (pointwise("permute", attributes={"order": (2, 0, 1)}), (4, 5, 6)),
     "slice": (pointwise("slice", attributes={"range": (1, 1, 5, 2)}), (4, 5, 6)),
+    "linear of pixels": (layer("linear", floats(5, 12)), (12, 3, 2)),
+    "binary_linear of pixels": (binary_linear(70, 6), (70, 4)),
+    "matmul": (product(0), (6, 2, 3)),
+    "matmul transposed": (product(1), (6, 2, 4)),
+    "affine of each number": (
+        pointwise("affine", scale=floats(4, 5, 6), shift=floats(4, 5, 6, seed=1)),
+        (4, 5, 6),
+    ),
+    "exp": (pointwise("exp"), (4, 5, 6)),
+    "log": ([Node("z", "exp", ("x",)), *pointwise("log", "z")], (4, 5, 6)),
+    "sqrt": ([Node("z", "exp", ("x",)), *pointwise("sqrt", "z")], (4, 5, 6)),
+    "reciprocal": ([Node("z", "exp", ("x",)), *pointwise("reciprocal", "z")], (4, 5, 6)),
+    "gelu": (pointwise("gelu"), (4, 5, 6)),
+    "layer_norm": (pointwise("layer_norm", attributes={"eps": 1e-5}), (40, 5, 6)),
+    **{
+        f"reduce_{over} {how}": (pointwise(f"reduce_{over}", attributes={"how": how}), (20, 5, 6))
+        for over in ("pixels", "channels")
+        for how in ("mean", "sum", "max", "min")
+    },
+    "resize_bilinear": (
+        pointwise("resize_bilinear", attributes={"size": (0, 0), "scale": (2.0, 1.5), "align_corners": 0}),
+        (4, 5, 6),
+    ),
+    "resize_bilinear to a size": (
+        pointwise("resize_bilinear", attributes={"size": (3, 9), "scale": (0.0, 0.0), "align_corners": 1}),
+        (4, 5, 6),
+    ),
+    "join": ([Node("z", "relu", ("x",)), *pointwise("join", "x", "z", attributes={"axis": 1})], (4, 5, 6)),
+    "join with a constant": (
+        [
+            Node("z", "constant", (), {}, {"value": floats(4, 2, 6)}),
+            *pointwise("join", "z", "x", attributes={"axis": 1}),
+        ],
+        (4, 5, 6),
+    ),
+    "take": (pointwise("take", attributes={"axis": 2, "indices": (5, 0, 0, 3)}), (4, 5, 6)),
+    "pad": (
+        pointwise("pad", attributes={"axis": 1, "before": 2, "after": 1, "value": 0.5}),
+        (4, 5, 6),
+    ),
+    "rearrange": (
+        pointwise(
+            "rearrange",
+            attributes={"split": ((-1,), (2, -1), (4,)), "repeats": (3,), "groups": ((2, 0), (4,), (3, 1))},
+        ),
+        (4, 5, 6),
+    ),
+    "embedding": (
+        [
+            Node("z", "clip", ("x",), {"lower": 0.0, "upper": 8.0}),
+            *pointwise("embedding", "z", table=floats(9, 5)),
+        ],
+        (4, 6),
+    ),
 }
 
 

@@ -81,7 +81,8 @@ def test_affine_rounds_as_torch_batch_norm_does(shape, memory_format):
     weight, bias, mean = torch.randn(3, channels, generator=generator)
     var = torch.rand(channels, generator=generator) + 0.1
     x = torch.randn(shape, generator=generator).to(memory_format=memory_format)
-    builder = Builder(Value("input", shape[1:], "float32"), shape[0])
-    LOWERING["aten.batch_norm.default"](builder, "input", weight, bias, mean, var, False, 0.1, 1e-5, True)
+    builder = Builder([Value("input", shape[1:], "float32")], shape[0])
+    view = builder.view("input")
+    LOWERING["aten.batch_norm.default"](builder, view, weight, bias, mean, var, False, 0.1, 1e-5, True)
     found = thresholds.apply(builder.nodes, x.contiguous())
     assert torch.equal(found, F.batch_norm(x, mean, var, weight, bias, eps=1e-5))

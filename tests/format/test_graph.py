@@ -37,6 +37,10 @@ def test_a_strided_window_is_floored():
     assert graph_of(conv()).values["y"].shape == (8, 3, 3)
 
 
+REARRANGED = {"split": ((6,), (6,), (4,)), "repeats": (), "groups": ((0,), (1,), (2,))}
+RESIZED = {"size": (0, 0), "scale": (1.0, 1.0), "align_corners": 0}
+
+
 @pytest.mark.parametrize("op", OPERATIONS)
 def test_every_operation_states_what_it_misses(op):
     with pytest.raises(InputError, match=r"node 'y' \(" + op):
@@ -62,7 +66,7 @@ def test_every_operation_states_what_it_misses(op):
             "a map of at least",
         ),
         ([Node("y", "scale", ("x",), {}, {"alpha": np.zeros(3, np.float32)})], "alpha shaped"),
-        ([conv(), Node("z", "add", ("x", "y"))], "two inputs of one shape"),
+        ([conv(), Node("z", "add", ("x", "y"))], "of the first one's shape"),
         ([Node("y", "binary_linear", ("x",), {}, {"weight": np.zeros((2, 1), np.uint64)})], "of dtype bit"),
         ([conv(tensors=small_conv())], r"'bias', 'step', 'w"),
         (
@@ -81,6 +85,25 @@ def test_every_operation_states_what_it_misses(op):
         ([Node("y", "permute", ("x",), {"order": (0, 1, 1)})], "each of the axes 0 to 2 once"),
         ([Node("y", "slice", ("x",), {"range": (1, 2, 2, 1)})], "inside"),
         ([Node("y", "slice", ("x",), {"range": (1, 0, 7, 1)})], "inside"),
+        ([Node("y", "rearrange", ("x",), REARRANGED | {"split": ((6,), (6,))})], "a split of each of 3 axes"),
+        ([Node("y", "rearrange", ("x",), REARRANGED | {"split": ((4, -1), (6,), (4,))})], "a shape of 6"),
+        (
+            [Node("y", "rearrange", ("x",), REARRANGED | {"groups": ((0,), (1,))})],
+            "groups of each of the axes",
+        ),
+        ([Node("y", "rearrange", ("x",), REARRANGED | {"repeats": (0,)})], "groups of each"),
+        ([Node("y", "take", ("x",), {"axis": 0, "indices": (4,)})], "indices of 0 to 3"),
+        ([Node("y", "take", ("x",), {"axis": 3, "indices": (0,)})], "an axis of"),
+        ([Node("y", "pad", ("x",), {"axis": 0, "before": -1, "after": 0, "value": 0.0})], "an axis of"),
+        ([Node("y", "pad", ("x",), {"axis": 0, "before": 1, "after": 0, "value": np.nan})], "a finite value"),
+        ([Node("y", "join", ("x", "x"), {"axis": 3})], "an axis of"),
+        ([Node("y", "reduce_pixels", ("x",), {"how": "product"})], "how as one of mean"),
+        ([Node("y", "layer_norm", ("x",), {"eps": -1.0})], "eps as a number"),
+        ([Node("y", "matmul", ("x", "x"), {"groups": 3, "transposed": 0})], "channels of 3 groups"),
+        ([Node("y", "matmul", ("x", "x"), {"groups": 1, "transposed": 2})], "transposed 0 or 1"),
+        ([Node("y", "resize_bilinear", ("x",), RESIZED | {"scale": (0.1, 1.0)})], "a size of 1 or more"),
+        ([Node("y", "resize_bilinear", ("x",), RESIZED | {"align_corners": 2})], "align_corners 0 or 1"),
+        ([Node("y", "embedding", ("x",), {}, {"table": np.zeros(4, np.float32)})], "a table"),
     ],
 )
 def test_what_does_not_fit_is_named(nodes, message):

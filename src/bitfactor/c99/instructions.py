@@ -179,8 +179,9 @@ def _upsample_nearest(a: Arguments) -> Row:
 
 
 def _gather(a: Arguments) -> Row:
-    pixels, channels = a["indices"].shape
-    places = a.constant("indices")
+    channels, run = a.number("channels"), a.number("run")
+    indices = (a["indices"][:, None] + np.arange(run, dtype=np.int32)).reshape(-1, channels)
+    pixels, places = len(indices), a.define("indices", indices)
     statement = f"gather(row, {Map.of(a['source']).start}, {places} + pixel * {channels}, {channels});"
     return Row(pixels, channels, statement)
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.c99.instructions import ON_SUMS, ROWS, STAGES, Arguments
+from bitfactor.errors import InputError
 from bitfactor.runtime.program import Layer, Program
 
 _WIDTH = 118
@@ -44,6 +45,7 @@ class Layers:
     def _write(self, layer: Layer) -> None:
         nodes = iter(layer.names)
         first, *stages = layer.instructions
+        _expect_known(layer)
         row = ROWS[first.kind](self._arguments(nodes, layer, 0))
         self.row_cells = max(self.row_cells, row.channels)
         self.taps_cells = max(self.taps_cells, row.taps)
@@ -110,3 +112,21 @@ _TYPES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "int32": ("int32_t", str),
     "uint32": ("uint32_t", lambda word: f"0x{word:08x}"),
 }
+
+
+def _expect_known(layer: Layer) -> None:
+    """Raise InputError where a layer holds what kernels.c has no function for."""
+    first, *stages = layer.instructions
+    several = int(first.arguments.get("maps", np.array(1)).item()) > 1
+    filled = first.kind == "gather" and bool((first.arguments["indices"] < 0).any())
+    unknown = first.kind not in ROWS or several or filled
+    for stage in stages:
+        unknown = unknown or stage.kind not in STAGES
+        unknown = unknown or (stage.kind == "affine" and max(len(v) for v in stage.arguments.values()) > 1)
+    if unknown:
+        raise InputError(
+            f"node {layer.names[0]!r}",
+            expected="operations that the C form has",
+            found=", ".join(layer.operations),
+            fix="run the file with bitfactor.runtime, or keep this part out of the network",
+        )

@@ -16,7 +16,7 @@ from bitfactor.exporter.obstacles import Obstacle
 from bitfactor.nn import BinaryConv, BinaryLayer, BinaryLinear, LearnedMapScale, open_attention_, sign
 from bitfactor.nn.scale import feature_magnitude, over_channels, window_magnitude
 
-_CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d}
+_CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
 def _binary_conv(
@@ -50,7 +50,8 @@ def _shape_of_binary_conv(
 
 
 binary_conv = {
-    n: torch.library.custom_op(f"bitfactor::binary_conv{n}d", _binary_conv, mutates_args=()) for n in (1, 2)
+    n: torch.library.custom_op(f"bitfactor::binary_conv{n}d", _binary_conv, mutates_args=())
+    for n in _CONVOLUTIONS
 }
 for operator in binary_conv.values():
     operator.register_fake(_shape_of_binary_conv)
@@ -110,6 +111,7 @@ class _BakedConv(_BakedLayer):
         self.convolve = binary_conv[layer.dimensions]
         self.stride, self.dilation, self.groups = list(layer.stride), list(layer.dilation), layer.groups
         self.padding, self.pad_value = layer.padding, layer.padding_value
+        self.kernel_size = layer.kernel_size  # for models that look at it
         self.sides = layer.padding_of_sides()
 
     def product(self, x: Tensor) -> Tensor:
@@ -154,7 +156,7 @@ class Refused(nn.Module):
 
     def __init__(self, name: str, layer: BinaryLayer, found: str, fix: str) -> None:
         super().__init__()
-        expected = "a binary linear, 1-d or 2-d layer, padded with a constant"
+        expected = "a binary linear layer or convolution, padded with a constant"
         self.obstacle = Obstacle(name, "", expected, found, fix)
         self.layer = copy.deepcopy(layer).eval()
 

@@ -62,13 +62,8 @@ def fold_affine(graph: Graph) -> tuple[Graph, dict[str, str]]:
     folded: dict[str, str] = {}
     for original in graph.nodes:
         node = replace(original, inputs=tuple(folded.get(name, name) for name in original.inputs))
-        layer = nodes.get(node.inputs[0])
-        if (
-            node.op == "affine"
-            and layer
-            and layer.op in ("conv2d", "linear")
-            and used[original.inputs[0]] == 1
-        ):
+        layer = nodes.get(node.inputs[0]) if node.op == "affine" and _is_per_channel(node) else None
+        if layer and layer.op in ("conv2d", "linear") and used[original.inputs[0]] == 1:
             nodes[layer.name] = _scaled(layer, node)
             folded[node.name] = layer.name
         else:

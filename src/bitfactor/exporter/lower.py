@@ -13,6 +13,7 @@ from bitfactor.exporter.builder import Builder, Unknown
 from bitfactor.exporter.obstacles import Obstacle, UnsupportedError
 from bitfactor.exporter.operators import FAMILIES, LOWERING
 from bitfactor.exporter.trace import Trace, leaves, own_line, traced
+from bitfactor.exporter.view import View
 from bitfactor.format import Graph, Signature
 from bitfactor.nn.example import Call, Example
 
@@ -21,14 +22,14 @@ from bitfactor.nn.example import Call, Example
 class Lowered:
     """A graph and the trace that it comes from.
 
-    `origins` maps values of the graph to nodes of the trace, `modules` nodes of the graph to modules of the
-    model. `signature` says how the model is called and what it returns.
+    `origins` maps values of the graph to nodes of the trace and how these lie in them, `modules` nodes of the
+    graph to modules of the model. `signature` says how the model is called and what it returns.
     """
 
     graph: Graph
     trace: fx.GraphModule
     signature: Signature
-    origins: Mapping[str, str]
+    origins: Mapping[str, tuple[str, View]]
     modules: Mapping[str, str]
 
 
@@ -51,7 +52,7 @@ def lower_trace(trace: Trace, model: str) -> Lowered:
     if visit.obstacles:
         raise UnsupportedError(model, visit.obstacles)
     environment = reversed(visit.environment.items())
-    origins = {value: node.name for node, value in environment if isinstance(value, str)}
+    origins = {view.name: (node.name, view) for node, view in environment if isinstance(view, View)}
     return Lowered(
         visit.builder.graph(outputs), trace.module, trace.signature, origins, visit.builder.modules
     )
@@ -70,7 +71,8 @@ class Visit:
         self.environment: dict[fx.Node, Any] = {}
         for node in trace.module.graph.nodes:
             if node.op == "placeholder":
-                self.environment[node] = trace.given[node]
+                given = trace.given[node]
+                self.environment[node] = self.builder.view(given) if isinstance(given, str) else given
             elif node.op == "get_attr":
                 self.environment[node] = constant_of(trace.module, node.target)
             elif node.op == "call_function":
@@ -80,7 +82,7 @@ class Visit:
         """Return the values that the outputs are, as torch has them."""
         given = [leaf for leaf in leaves(self.trace.module) if leaf is not None]
         values = [self.environment[leaf] if isinstance(leaf, fx.Node) else leaf for leaf in given]
-        if not all(isinstance(value, str | Unknown) for value in values):
+        if not all(isinstance(value, View | Unknown) for value in values):
             self.obstacles.append(
                 Obstacle("", "", "outputs that depend on the input", "a constant", "leave it out")
             )
@@ -112,8 +114,8 @@ def _lowered(node: fx.Node, environment: Mapping[fx.Node, Any], builder: Builder
     """Return what a node gives: a value of the graph or several, or a constant."""
     args = fx.map_arg(node.args, environment.__getitem__)
     kwargs = fx.map_arg(node.kwargs, environment.__getitem__)
-    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and "dropout" not in str(
-        node.target
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and not any(
+        name in str(node.target) for name in _WITH_DROPOUT
     ):
         raise builder.refused("operators that give the same each time", str(node.target), "leave it out")
     if all(isinstance(environment[operand], Tensor | torch.Size | int) for operand in node.all_input_nodes):
@@ -128,7 +130,7 @@ def _lowered(node: fx.Node, environment: Mapping[fx.Node, Any], builder: Builder
             f"express that part with {FAMILIES}, or leave it out of the exported model",
         )
     try:
-        result = rule(builder, *args, **kwargs)
+        return rule(builder, *args, **kwargs)
     except InputError:
         raise
     except Exception as error:
@@ -137,9 +139,9 @@ def _lowered(node: fx.Node, environment: Mapping[fx.Node, Any], builder: Builder
             f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
             "express that part in another way, or leave it out of the exported model",
         ) from error
-    if isinstance(result, str):
-        builder.torch_shapes[result] = builder.result[1:]
-    return result
+
+
+_WITH_DROPOUT = ("dropout", "scaled_dot_product_attention")  # which evaluation mode leaves out
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -67,15 +67,17 @@ def torch_values(lowered: Lowered, call: Call) -> Values:
 
     The signs before a binary layer, and casts, which torch has no node for, come from their definition.
     """
-    recorder, samples = _Recorder(lowered.trace), len(call.tensors[0])
+    recorder = _Recorder(lowered.trace)
     with torch.no_grad():
         recorder.run(*call.values(), enable_io_processing=False)
     values: Values = {}
     for name, value in lowered.graph.values.items():
         if name in lowered.origins:
-            result = recorder.results[lowered.origins[name]].detach().numpy()
-            result = np.ascontiguousarray(result).reshape(samples, *value.shape)
-            values[name] = result.astype(_KINDS[value.dtype])
+            node_name, view = lowered.origins[name]
+            arranged = view.arrange(recorder.results[node_name].detach())
+            channels, *pixels = value.shape
+            result = np.moveaxis(arranged.numpy().reshape(-1, *pixels, channels), -1, 1)
+            values[name] = np.ascontiguousarray(result.astype(_KINDS[value.dtype]))
         else:
             node = next(node for node in lowered.graph.nodes if node.name == name)
             values[name] = _run(node, values)

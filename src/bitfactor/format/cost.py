@@ -38,7 +38,8 @@ class Cost:
 @checked
 def cost(node: Node, graph: Graph) -> Cost:
     """Return what `node` costs in `graph`. A tap on the padding counts as any other."""
-    x, y = graph.values[node.inputs[0]].shape, graph.values[node.name].shape
+    x = graph.values[node.inputs[0]].shape if node.inputs else ()
+    y = graph.values[node.name].shape
     macs = OPERATIONS[node.op].macs(node, x, y)
     packed = [tensor.dtype == np.uint64 for tensor in node.tensors.values()]
     sizes = [tensor.nbytes for tensor in node.tensors.values()]

@@ -35,9 +35,12 @@ def low_precision(graph: Graph) -> Graph:
     >>> {node.op for node in low_precision(load("net.safetensors").graph).nodes}
     {'quantised_conv2d', 'threshold', 'binary_conv2d', ...}
     """
-    return replace(
-        graph, nodes=tuple(_quantised(node) if node.op in QUANTISED else node for node in graph.nodes)
-    )
+
+    def is_meant(node: Node) -> bool:
+        """One over several maps, such as the frames of a video, stays real."""
+        return node.op in QUANTISED and (node.op == "linear" or len(graph.values[node.name].shape) == 3)
+
+    return replace(graph, nodes=tuple(_quantised(node) if is_meant(node) else node for node in graph.nodes))
 
 
 def _quantised(node: Node) -> Node:

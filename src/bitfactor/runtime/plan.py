@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from bitfactor.errors import InputError
 from bitfactor.format.graph import Graph
 from bitfactor.format.operations import OPERATIONS, Node
+from bitfactor.format.operations.move import stays
 
 POINTWISE = tuple(name for name, op in OPERATIONS.items() if op.stage and name != "threshold")
 PAIRED = tuple(name for name in POINTWISE if len(OPERATIONS[name].inputs) == 2)
@@ -41,7 +42,7 @@ class Step:
     `passed` are the values that the step before makes, with a shortcut made within it, if they are read here
     alone: they are taken in bands, and never stand in memory as a whole. `within_next` is whether all that
     this step makes is read by the next one alone, which adds it: a shortcut, made a strip at a time just
-    before.
+    before. Where `stays` is true nothing runs: the node's value is its source's memory in another shape.
     """
 
     node: Node | None
@@ -49,6 +50,7 @@ class Step:
     stages: tuple[Stage, ...]
     passed: tuple[str, ...] = ()
     within_next: bool = False
+    stays: bool = False
 
     @property
     def of_last(self) -> bool:
@@ -67,6 +69,8 @@ class Step:
 
     @property
     def writes(self) -> tuple[str, ...]:
+        if self.stays and self.node:
+            return (self.node.name,)
         return tuple(stage.value for stage in self.stages if stage.op in ("store", "threshold"))
 
 
@@ -121,11 +125,14 @@ class _Planner:
     def bands(self, steps: list[Step]) -> Iterator[Step]:
         """Yield the steps; a pool that reads all that the one before makes takes it in bands."""
         for i, step in enumerate(steps):
-            if i and step.node and step.node.op == "max_pool2d":
+            if i and step.node and step.node.op == "max_pool2d" and self._is_one_map(step.node):
                 within = steps[i - 2].writes if i > 1 and steps[i - 2].within_next else ()
                 if self._makes_only(steps[i - 1], step.sources[0], *within):
                     step = replace(step, passed=(*step.sources, *within))
             yield step
+
+    def _is_one_map(self, node: Node) -> bool:
+        return len(self.graph.values[node.name].shape) == 3
 
     def _makes_only(self, step: Step, value: str, *within: str) -> bool:
         """Whether the step is a convolution that makes `value` for one reader, and reads nothing but sources.
@@ -150,14 +157,21 @@ class _Planner:
         )
 
     def _begin(self, node: Node) -> Step:
-        source = node.inputs[0]
         if node.op == "threshold":
-            return Step(None, (source,), tuple(self._thresholds(source)))
+            return Step(None, node.inputs, tuple(self._thresholds(node.inputs[0])))
         self.done.add(node.name)
+        if self._stays(node):
+            return Step(node, node.inputs, (), stays=True)
         if node.op in POINTWISE:
+            source = node.inputs[0]
             own = Stage(node.op, node, node.inputs[1] if node.op in PAIRED else "")
             return Step(None, (source,), (own, *self._follow(node.name)))
         return Step(node, node.inputs, tuple(self._follow(node.name)))
+
+    def _stays(self, node: Node) -> bool:
+        if len(node.inputs) != 1 or self.graph.values[node.inputs[0]].dtype != "float32":
+            return False
+        return stays(node, self.graph.values[node.inputs[0]].shape, self.graph.values[node.name].shape)
 
     def _follow(self, value: str) -> Iterator[Stage]:
         """Yield the stages that `value`, in registers, goes through."""
@@ -167,6 +181,7 @@ class _Planner:
             following = next((node for node in waiting if self._can_follow(node, value)), None)
             if value in self.graph.outputs or len(waiting) > (following is not None):
                 yield Stage("store", value=value)
+                self.stored.add(value)
             if following is None:
                 return
             self.done.add(following.name)

@@ -143,6 +143,8 @@ def program_of(graph: Graph, steps: Sequence[Step] | None = None, sign_word: int
     layers = [_ends("input", (graph.input.name,), graph, buffers)]
     within = False
     for step in steps:
+        if step.stays:
+            continue
         names = tuple(node.name for node in step.nodes)
         operations = (step.node.op if step.node else "", *(stage.op for stage in step.stages))
         stages = (_stage(stage, buffers) for stage in step.stages)
@@ -172,20 +174,29 @@ def _place(graph: Graph, steps: Sequence[Step], sign_word: int = WORD_BYTES) -> 
     within = [False, *(step.within_next for step in steps)]
     times = list(accumulate(not (step.of_last or within[i]) for i, step in enumerate(steps)))
     passed = [value for step in steps for value in step.passed]
+    root: dict[str, str] = {}  # value -> the one in whose memory it is seen in another shape
+    for step in steps:
+        if step.stays:
+            root |= {value: root.get(source, source) for value in step.writes for source in step.sources}
     first = {graph.input.name: 0}
     last = {graph.input.name: 0}
     for i, step in zip(times, steps, strict=True):
-        first.update(dict.fromkeys(step.writes, i))
-        last.update(dict.fromkeys((*step.writes, *step.reads), i))
-    last.update(dict.fromkeys(graph.outputs, len(steps) + 1))
+        if not step.stays:
+            first.update(dict.fromkeys(step.writes, i))
+        last.update((root.get(value, value), i) for value in (*step.writes, *step.reads))
+    last.update((root.get(value, value), len(steps) + 1) for value in graph.outputs)
     home = {name: name for name in first if name not in passed}
     sources: dict[int, set[str]] = {}
     for i, step in zip(times, steps, strict=True):
-        sources.setdefault(i, set()).update(step.sources)
+        sources.setdefault(i, set()).update(root.get(value, value) for value in step.sources)
     for i, step in zip(times, steps, strict=True):
-        for value, addend in _in_place(step):
+        for value, added in _in_place(step):
+            addend = root.get(added, added)
             windows = step.of_last and addend in sources[i]  # which reach into the next band
-            if addend in home and last[addend] == i and not windows:
+            fits = addend in home and _bytes(graph.values[addend], sign_word) == _bytes(
+                graph.values[value], sign_word
+            )
+            if fits and last[addend] == i and not windows:
                 home[value] = home[addend]
                 last[home[value]] = last[value]
     lifetimes = {
@@ -193,7 +204,8 @@ def _place(graph: Graph, steps: Sequence[Step], sign_word: int = WORD_BYTES) -> 
         for name in home.values()
     }
     offsets, size = place(lifetimes)
-    return {name: offsets[home[name]] for name in home} | dict.fromkeys(passed, 0), size
+    places = {name: offsets[home[name]] for name in home} | dict.fromkeys(passed, 0)
+    return places | {value: places[source] for value, source in root.items()}, size
 
 
 def _in_place(step: Step) -> list[tuple[str, str]]:
@@ -204,7 +216,8 @@ def _in_place(step: Step) -> list[tuple[str, str]]:
     """
     if not step.stages or step.stages[-1].op != "store":
         return []
-    addends = [stage.value for stage in step.stages if stage.op == "add" and stage.value not in step.sources]
+    own = (*step.sources, *step.writes)
+    addends = [stage.value for stage in step.stages if stage.op == "add" and stage.value not in own]
     return [(step.stages[-1].value, addends[-1])] if addends else []
 
 

@@ -61,6 +61,14 @@ class OnnxBuilder:
         """Store a float32 number and return its name."""
         return self.constant(np.array(value, np.float32), f"number:{value:g}")
 
+    def samples(self, x: str, output: str) -> str:
+        """Return x (1, ...) for each sample of the input."""
+        ends = (self.constant(np.array([n]), f"integer:{n}") for n in (0, 1))
+        count = self.emit("Slice", [self.emit("Shape", [self.graph.input.name]), *ends])
+        rest = self.constant(np.array(self.shape(output)), f"{output}:shape")
+        shape = self.emit("Concat", [count, rest], attributes={"axis": 0})
+        return self.emit("Expand", [x, shape], output)
+
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a value of the graph, without the batch dimension."""
         return self.graph.values[name].shape

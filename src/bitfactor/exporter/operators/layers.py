@@ -1,4 +1,4 @@
-"""Convolutions, linear layers and BatchNorm. One dimension is two with a height of one."""
+"""Convolutions, linear layers and normalisations. One dimension is two with a height of one."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bitfactor.exporter.builder import Builder, floats
+from bitfactor.exporter.view import Axes, View
 from bitfactor.format import pack_signs
 
 
@@ -41,31 +42,32 @@ def _bits(weight: Tensor) -> NDArray[np.uint64]:
 
 
 def binary_conv(
-    b: Builder, x: str, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, pad_value: int
-) -> str:
+    b: Builder, x: View, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, pad_value: int
+) -> View:
     n = weight.ndim - 2
     left, right, top, bottom = [*padding, 0, 0][:4]
     attributes = _geometry(stride, (top, left, bottom, right), dilation, groups, n) | {"pad_value": pad_value}
     words = _bits(_as_2d(weight).permute(0, 2, 3, 1))
-    return b.emit("binary_conv2d", [b.sign(b.as_map(x))], attributes, weight=words)
+    return b.of_maps(x, b.emit("binary_conv2d", [b.sign(b.maps(x, n))], attributes, weight=words), n)
 
 
-def binary_linear(b: Builder, x: str, weight: Tensor) -> str:
-    return b.emit("binary_linear", [b.sign(b.as_torch(x))], weight=_bits(weight))
+def binary_linear(b: Builder, x: View, weight: Tensor) -> View:
+    name, view = b.pixels(x, x.dim(-1))
+    return b.layered(view, -1, b.emit("binary_linear", [b.sign(name)], weight=_bits(weight)))
 
 
 def conv(
-    b: Builder, x: str, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+    b: Builder, x: View, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1,
-) -> str:  # fmt: skip
+) -> View:  # fmt: skip
     height, width = sizes_of(padding, weight.ndim - 2, 0)
     return _conv(b, x, weight, bias, stride, (height, width, height, width), dilation, groups)
 
 
 def conv_padded(
-    b: Builder, x: str, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: str = "valid",
+    b: Builder, x: View, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: str = "valid",
     dilation: Any = 1, groups: int = 1,
-) -> str:  # fmt: skip
+) -> View:  # fmt: skip
     """Lower padding "same", which may have one more on the far side, or "valid"."""
     spread = sizes_of(dilation, weight.ndim - 2, 1)
     total = [d * (k - 1) for d, k in zip(spread, _as_2d(weight).shape[2:], strict=True)]
@@ -75,29 +77,30 @@ def conv_padded(
 
 
 def _conv(
-    b: Builder, x: str, weight: Tensor, bias: Tensor | None, stride: Any, padding: Sequence[int],
+    b: Builder, x: View, weight: Tensor, bias: Tensor | None, stride: Any, padding: Sequence[int],
     dilation: Any, groups: int,
-) -> str:  # fmt: skip
-    return b.emit(
+) -> View:  # fmt: skip
+    n = weight.ndim - 2
+    name = b.emit(
         "conv2d",
-        [b.real(b.as_map(x))],
-        _geometry(stride, padding, dilation, groups, weight.ndim - 2),
+        [b.maps(b.real(x), n)],
+        _geometry(stride, padding, dilation, groups, n),
         weight=floats(_as_2d(weight).permute(0, 2, 3, 1)),
         bias=floats(torch.zeros(len(weight)) if bias is None else bias),
     )
+    return b.of_maps(x, name, n)
 
 
-def linear(b: Builder, x: str, weight: Tensor, bias: Tensor | None = None) -> str:
-    zeros = torch.zeros(len(weight))
-    return b.emit(
-        "linear", [b.as_torch(x)], weight=floats(weight), bias=floats(zeros if bias is None else bias)
-    )
+def linear(b: Builder, x: View, weight: Tensor, bias: Tensor | None = None) -> View:
+    name, view = b.pixels(b.real(x), x.dim(-1))
+    bias = torch.zeros(len(weight)) if bias is None else bias
+    return b.layered(view, -1, b.emit("linear", [name], weight=floats(weight), bias=floats(bias)))
 
 
 def batch_norm(
-    b: Builder, x: str, weight: Tensor | None, bias: Tensor | None, mean: Tensor | None, var: Tensor | None,
+    b: Builder, x: View, weight: Tensor | None, bias: Tensor | None, mean: Tensor | None, var: Tensor | None,
     training: bool, momentum: float, eps: float, cudnn: bool,
-) -> str:  # fmt: skip
+) -> View:  # fmt: skip
     """Read scale and shift off torch's own kernel, so that they carry its rounding."""
     if training or mean is None or var is None:
         raise b.refused(
@@ -110,5 +113,57 @@ def batch_norm(
         return F.batch_norm(torch.full((1, len(var)), value), mean, var, weight, bias, False, 0.0, eps)[0]
 
     zeros = torch.zeros_like(mean)
-    scale, shift = kernel(1.0, zeros, None), kernel(0.0, mean, bias)
-    return b.emit("affine", [b.real(x)], scale=floats(scale), shift=floats(shift))
+    return scaled_by_channel(b, x, 1, kernel(1.0, zeros, None), kernel(0.0, mean, bias))
+
+
+def scaled_by_channel(b: Builder, x: View, dim: int, scale: Tensor, shift: Tensor) -> View:
+    """Return scale * x + shift in one rounding, a number each for each index of the dimension."""
+    over = (1,) * (len(x.dims) - 1 - dim)
+    x, factors = b.constant(b.real(x), scale.reshape(-1, *over))
+    _, terms = b.constant(x, shift.reshape(-1, *over))
+    if factors.ndim == terms.ndim == 1 and len(factors) == 1 < b.shape(x.name)[0]:
+        factors, terms = (np.repeat(array, b.shape(x.name)[0]) for array in (factors, terms))
+    return b.alike("affine", x, scale=factors, shift=terms)
+
+
+def layer_norm(
+    b: Builder, x: View, shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5, cudnn: bool = True,
+) -> View:  # fmt: skip
+    last = len(x.dims) - len(shape)
+    channels = tuple(axis for dim in x.dims[last:] for axis in dim)
+    y = normalised(b, x, channels, eps)
+    if weight is None:
+        return y
+    _, scale = b.constant(y, weight)
+    _, shift = b.constant(y, torch.zeros_like(weight) if bias is None else bias)
+    return b.alike("affine", y, scale=scale, shift=shift)
+
+
+def group_norm(
+    b: Builder, x: View, groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5, cudnn: bool = True,
+) -> View:  # fmt: skip
+    batch, channels, *sides = x.shape
+    parts = b.reshaped(x, (batch, groups, channels // groups, *sides))
+    over = tuple(axis for axis in parts.memory if axis not in (*parts.dims[0], *parts.dims[1]))
+    y = b.reshaped(normalised(b, parts, over, eps), x.shape)
+    if weight is None:
+        return y
+    shift = torch.zeros_like(weight) if bias is None else bias
+    return scaled_by_channel(b, y, 1, weight, shift)
+
+
+def instance_norm(
+    b: Builder, x: View, weight: Tensor | None, bias: Tensor | None, mean: Tensor | None, var: Tensor | None,
+    use_input_stats: bool, momentum: float, eps: float, cudnn: bool,
+) -> View:  # fmt: skip
+    if use_input_stats:
+        return group_norm(b, x, x.shape[1], weight, bias, eps)
+    return batch_norm(b, x, weight, bias, mean, var, False, momentum, eps, cudnn)
+
+
+def normalised(b: Builder, x: View, over: Axes, eps: float) -> View:
+    """Return x less its mean over some axes, divided by its standard deviation there."""
+    name, view = b.pixels(b.real(x), over)
+    return view.named(b.emit("layer_norm", [name], {"eps": float(eps)}))

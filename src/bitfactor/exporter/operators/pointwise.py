@@ -1,137 +1,202 @@
 """Operators that look at one number at a time, alone or with its partner in another value."""
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from bitfactor.exporter.builder import Builder, floats
+from bitfactor.exporter.builder import Builder
+from bitfactor.exporter.view import View
 
 _Constant = Tensor | float
 _LARGEST = float(np.finfo(np.float32).max)
+_NEVER = -1e30  # in place of -inf, which no sum brings back
 
 
-def relu(b: Builder, x: str) -> str:
-    return b.emit("relu", [b.real(x)])
+def relu(b: Builder, x: View) -> View:
+    return b.alike("relu", x)
 
 
-def prelu(b: Builder, x: str, slope: Tensor) -> str:
-    return b.emit("prelu", [b.real(x)], slope=floats(slope.expand(b.shape(x)[0])))
+def prelu(b: Builder, x: View, slope: Tensor) -> View:
+    slope = slope.reshape(-1, *[1] * (len(x.dims) - 2))
+    x, slopes = b.constant(x, slope)
+    if slopes.shape not in ((b.shape(x.name)[0],), (1,)):  # channels are not side by side
+        return add(b, relu(b, x), mul(b, slope, sub(b, x, relu(b, x))))
+    return b.alike("prelu", x, slope=np.broadcast_to(slopes, b.shape(x.name)[:1]).copy())
 
 
-def leaky_relu(b: Builder, x: str, slope: float = 0.01) -> str:
-    return prelu(b, x, torch.tensor(slope))
+def leaky_relu(b: Builder, x: View, slope: float = 0.01) -> View:
+    return b.alike("prelu", x, slope=np.full(b.shape(x.name)[0], slope, np.float32))
 
 
-def clip(b: Builder, x: str, lower: float | None = None, upper: float | None = None) -> str:
+def elu(b: Builder, x: View, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> View:
+    """Scale (relu(x) + alpha (exp(min(input_scale x, 0)) - 1))."""
+    below = sub(b, b.alike("exp", clip(b, mul(b, x, input_scale), None, 0)), 1.0)
+    return mul(b, add(b, relu(b, x), mul(b, below, alpha)), scale)
+
+
+def selu(b: Builder, x: View) -> View:
+    return elu(b, x, 1.6732632423543772, 1.0507009873554805)
+
+
+def sign(b: Builder, x: View) -> View:
+    """-1, 0 or 1; numbers below 1e-30 lie between."""
+    return clip(b, mul(b, x, 1e30), -1, 1)
+
+
+def celu(b: Builder, x: View, alpha: float = 1) -> View:
+    return elu(b, x, alpha, 1, 1 / alpha)
+
+
+def softplus(b: Builder, x: View, beta: float = 1, threshold: float = 20) -> View:
+    """log(1 + exp(beta x)) / beta, as relu(x) + log(1 + exp(-abs(beta x))) / beta."""
+    far = b.alike("exp", mul(b, leaky_relu(b, x, -1.0), -beta))
+    return add(b, relu(b, x), mul(b, b.alike("log", add(b, far, 1.0)), 1 / beta))
+
+
+def mish(b: Builder, x: View) -> View:
+    return mul(b, x, tanh(b, softplus(b, x)))
+
+
+def clip(b: Builder, x: View, lower: float | None = None, upper: float | None = None) -> View:
     bounds = {
         "lower": float(np.float32(-_LARGEST if lower is None else lower)),
         "upper": float(np.float32(_LARGEST if upper is None else upper)),
     }
-    return b.emit("clip", [b.real(x)], bounds)
+    return b.alike("clip", x, bounds)
 
 
-def hardtanh(b: Builder, x: str, lower: float = -1, upper: float = 1) -> str:
+def hardtanh(b: Builder, x: View, lower: float = -1, upper: float = 1) -> View:
     return clip(b, x, lower, upper)
 
 
-def sigmoid(b: Builder, x: str) -> str:
-    return b.emit("sigmoid", [b.real(x)])
+def sigmoid(b: Builder, x: View) -> View:
+    return b.alike("sigmoid", x)
 
 
-def hardsigmoid(b: Builder, x: str) -> str:
+def hardsigmoid(b: Builder, x: View) -> View:
     return clip(b, add(b, mul(b, x, 1 / 6), 0.5), 0, 1)
 
 
-def hardswish(b: Builder, x: str) -> str:
+def hardswish(b: Builder, x: View) -> View:
     return mul(b, x, hardsigmoid(b, x))
 
 
-def silu(b: Builder, x: str) -> str:
-    return mul(b, x, sigmoid(b, x))
-
-
-def tanh(b: Builder, x: str) -> str:
+def tanh(b: Builder, x: View) -> View:
     """2 sigmoid(2 x) - 1."""
     return sub(b, mul(b, sigmoid(b, mul(b, x, 2.0)), 2.0), 1.0)
 
 
-def gelu(b: Builder, x: str, approximate: str = "none") -> str:
-    """X (1 + tanh(z)) / 2 = x sigmoid(2 z)."""
+def silu(b: Builder, x: View) -> View:
+    return mul(b, x, sigmoid(b, x))
+
+
+def gelu(b: Builder, x: View, approximate: str = "none") -> View:
+    """Exact, or by tanh: x (1 + tanh(z)) / 2 = x sigmoid(2 z)."""
     if approximate != "tanh":
-        raise b.refused("gelu with approximate='tanh'", f"approximate={approximate!r}", "train with that")
+        return b.alike("gelu", x)
     z = mul(b, add(b, x, mul(b, power(b, x, 3), 0.044715)), math.sqrt(2 / math.pi))
     return mul(b, x, sigmoid(b, mul(b, z, 2.0)))
 
 
-def power(b: Builder, x: str, exponent: float) -> str:
+def power(b: Builder, x: View, exponent: float) -> View:
+    known = {0.5: "sqrt", -1: "reciprocal"}
+    if exponent in known:
+        return b.alike(known[exponent], x)
+    if exponent == -0.5:
+        return b.alike("reciprocal", b.alike("sqrt", x))
     if exponent not in (1, 2, 3, 4):
-        raise b.refused("a power of 1, 2, 3 or 4", str(exponent), "write it with these")
+        raise b.refused("a power of 1, 2, 3, 4, 0.5, -0.5 or -1", str(exponent), "write it with these")
     result = x
     for _ in range(int(exponent) - 1):
         result = mul(b, result, x)
     return result
 
 
-def softmax(b: Builder, x: str, dim: int, dtype: torch.dtype | None = None) -> str:
-    if b.axis(x, dim) != 0:
-        raise b.refused("softmax over dimension 1, the channels", f"dimension {dim}", "permute first")
-    return b.emit("softmax", [b.as_torch(x)])
+def softmax(b: Builder, x: View, dim: int, dtype: torch.dtype | None = None) -> View:
+    name, view = b.pixels(b.real(x), x.dim(dim))
+    return view.named(b.emit("softmax", [name]))
 
 
-def add(b: Builder, x: str | _Constant, y: str | _Constant, alpha: float = 1) -> str:
-    if isinstance(x, str) and isinstance(y, str):
-        return _sum(b, x, mul(b, y, alpha) if alpha != 1 else y)
-    if isinstance(x, str):
+def log_softmax(b: Builder, x: View, dim: int, dtype: torch.dtype | None = None) -> View:
+    return b.alike("log", softmax(b, x, dim))
+
+
+def add(b: Builder, x: View | _Constant, y: View | _Constant, alpha: float = 1) -> View:
+    if isinstance(x, View) and isinstance(y, View):
+        return _joined(b, "add", x, mul(b, y, alpha) if alpha != 1 else y)
+    if isinstance(x, View):
         return _shifted(b, x, torch.as_tensor(y) * alpha)
-    assert isinstance(y, str)
+    assert isinstance(y, View)
     return _shifted(b, mul(b, y, alpha) if alpha != 1 else y, torch.as_tensor(x))
 
 
-def sub(b: Builder, x: str | _Constant, y: str | _Constant, alpha: float = 1) -> str:
+def sub(b: Builder, x: View | _Constant, y: View | _Constant, alpha: float = 1) -> View:
     return add(b, x, y, -alpha)
 
 
-def _sum(b: Builder, x: str, y: str) -> str:
-    return b.emit("add", b.alike(x, y))
+def _joined(b: Builder, op: str, x: View, y: View) -> View:
+    """The larger comes first: the second may have one number for each channel."""
+    first, second = sorted(b.together(x, y), key=lambda view: -int(np.prod(b.shape(view.name))))
+    if len(b.shape(first.name)) != len(b.shape(second.name)) or not _spreads(b, first.name, second.name):
+        raise AssertionError(f"values that lie alike: {b.shape(first.name)} {b.shape(second.name)}")
+    return first.named(b.emit(op, [first.name, second.name]))
 
 
-def _shifted(b: Builder, x: str, constant: Tensor) -> str:
-    shift = _expanded(b, x, constant)
-    if _varies(shift):
-        raise b.refused("a constant per channel", f"one shaped {tuple(constant.shape)}", "use (C, 1, 1)")
-    return b.emit("affine", [b.real(x)], scale=np.ones(len(shift), np.float32), shift=_first(shift))
+def _spreads(b: Builder, x: str, y: str) -> bool:
+    shape = b.shape(x)
+    return b.shape(y) in (shape, (*shape[:1], *[1] * (len(shape) - 1)))
 
 
-def mul(b: Builder, x: str | _Constant, y: str | _Constant) -> str:
-    if isinstance(x, str) and isinstance(y, str):
-        # The second may have one number per channel, as in squeeze-and-excitation.
-        smaller_last = sorted((x, y), key=lambda name: -int(np.prod(b.shape(name))))
-        return b.emit("multiply", b.alike(*smaller_last))
-    value, constant = (x, y) if isinstance(x, str) else (y, x)
-    assert isinstance(value, str)
-    factor = _expanded(b, value, torch.as_tensor(constant))
-    return b.emit("scale", [value], alpha=floats(factor) if _varies(factor) else _first(factor))
+def _shifted(b: Builder, x: View, constant: Tensor) -> View:
+    if constant.is_floating_point():
+        constant = constant.clamp(min=_NEVER)
+    x, shift = b.constant(b.real(x), constant)
+    channels = b.shape(x.name)[0]
+    return b.alike("affine", x, scale=np.ones(channels, np.float32), shift=shift)
 
 
-def div(b: Builder, x: str | _Constant, y: str | _Constant) -> str:
-    if isinstance(y, str):
-        raise b.refused("a division by a constant", "by a computed value", "multiply instead")
+def mul(b: Builder, x: View | _Constant, y: View | _Constant) -> View:
+    if isinstance(x, View) and isinstance(y, View):
+        return _joined(b, "multiply", x, y)
+    value, constant = (x, y) if isinstance(x, View) else (y, x)
+    assert isinstance(value, View)
+    value, factor = b.constant(value, torch.as_tensor(constant))
+    return value.named(b.emit("scale", [value.name], alpha=factor))
+
+
+def div(b: Builder, x: View | _Constant, y: View | _Constant, rounding_mode: Any = None) -> View:
+    if rounding_mode is not None:
+        raise b.refused("a division of real numbers", f"rounding_mode={rounding_mode!r}", "leave it out")
+    if isinstance(y, View):
+        return mul(b, x, b.alike("reciprocal", y))
     return mul(b, x, 1 / torch.as_tensor(y, dtype=torch.float32))
 
 
-def _expanded(b: Builder, x: str, constant: Tensor) -> Tensor:
-    """Return a constant that is broadcast against x, in the shape that x has in the graph."""
-    return constant.float().expand(1, *b.torch_shape(x))[0].reshape(b.shape(x))
+def maximum(b: Builder, x: View | _Constant, y: View | _Constant) -> View:
+    """X + relu(y - x)."""
+    return add(b, x, relu(b, sub(b, y, x)))
 
 
-def _varies(full: Tensor) -> bool:
-    """Whether a constant (C, ...) differs within a channel."""
-    return bool((full.reshape(len(full), -1) != full.reshape(len(full), -1)[:, :1]).any())
+def minimum(b: Builder, x: View | _Constant, y: View | _Constant) -> View:
+    return sub(b, x, relu(b, sub(b, x, y)))
 
 
-def _first(full: Tensor) -> NDArray[np.float32]:
-    """(C, ...) -> (C,), of a constant that does not differ within a channel."""
-    return floats(full.reshape(len(full), -1)[:, 0])
+def where(b: Builder, condition: View | Tensor, x: View | _Constant, y: View | _Constant) -> View | Tensor:
+    """Choose by a condition that does not depend on the input: c x + (1 - c) y."""
+    if isinstance(condition, View):
+        raise b.refused("a condition that does not depend on the input", "one that does", "use relu or clamp")
+    chosen = condition.float()
+
+    def weighted(value: View | _Constant, weight: Tensor) -> View | Tensor:
+        if isinstance(value, View):
+            return mul(b, value, weight)
+        return torch.as_tensor(value).clamp(min=_NEVER) * weight
+
+    return add(b, weighted(x, chosen), weighted(y, 1 - chosen))
+
+
+def masked_fill(b: Builder, x: View, mask: View | Tensor, value: float) -> View | Tensor:
+    return where(b, mask, value, x)

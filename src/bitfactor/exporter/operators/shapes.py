@@ -1,102 +1,282 @@
-"""Operators that move numbers and change none. The batch dimension stays where it is."""
+"""Operators that move numbers and change none; most only see a value in another way."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from bitfactor.exporter.builder import Builder
+import numpy as np
+import torch
+from torch import Tensor
+
+from bitfactor.exporter.builder import Builder, floats
+from bitfactor.exporter.view import Axes, Axis, View, common
 
 
-def same(b: Builder, x: str, *_: Any, **__: Any) -> str:
-    """Lower what changes nothing here; one number per channel may be a factor without being spread first."""
+def same(b: Builder, x: View, *_: Any, **__: Any) -> View:
+    """Lower what changes nothing here."""
     return x
 
 
-def reshape(b: Builder, x: str, *_: Any) -> str:
+def filled(value: float) -> Callable[..., Tensor]:
+    """Return the rule of a constant that has the shape of a value."""
+    return lambda b, x, dtype=None, **_: torch.full(x.shape, value, dtype=dtype)
+
+
+def reshape(b: Builder, x: View, *_: Any, **__: Any) -> View:
     """Lower any operator that reads the numbers in the same order; torch has worked out the shape."""
-    x = b.as_torch(x)
-    wanted = b.result_shape()
-    if wanted == b.shape(x):
+    return b.reshaped(x, b.result)
+
+
+def expand(b: Builder, x: View, *_: Any, **__: Any) -> View:
+    return b.expanded(x, b.result)
+
+
+def repeat(b: Builder, x: View, counts: Sequence[int]) -> View:
+    dims = list(((),) * (len(counts) - len(x.dims)) + x.dims)
+    for i, count in enumerate(counts):
+        if count > 1:
+            dims[i] = (Axis(count), *dims[i])
+    return replace(x, dims=tuple(dims))
+
+
+def permute(b: Builder, x: View, dims: Sequence[int]) -> View:
+    return replace(x, dims=tuple(x.dim(dim) for dim in dims))
+
+
+def transpose(b: Builder, x: View, first: int, second: int) -> View:
+    order = list(range(len(x.dims)))
+    order[first], order[second] = order[second], order[first]
+    return permute(b, x, order)
+
+
+def transposed(b: Builder, x: View) -> View:
+    return transpose(b, x, 0, 1) if len(x.dims) == 2 else x
+
+
+def cat(b: Builder, values: Sequence[View | Tensor], dim: int = 0) -> View:
+    given = [x for x in values if not isinstance(x, Tensor) or x.numel()]
+    dim %= max(len(x.shape) for x in given)
+    views = [b.real(x if isinstance(x, View) else b.stored(x, kept=dim)).apart() for x in given]
+    first = max(views, key=lambda x: len(x.memory))
+    for x in views:
+        first, _, _ = _matched(b, first, x, dim)
+    _, axis, first = b.isolated(_physical(b, first, dim), dim)
+    names = [_lying_alike(b, x, first, dim) for x in views]
+    if len(names) == 1:
+        return views[0]
+    op, attributes = ("concat", {}) if axis == 0 else ("join", {"axis": axis})
+    return b.resized(first, dim, b.emit(op, names, attributes), axis)
+
+
+def _matched(b: Builder, first: View, x: View, dim: int) -> tuple[View, View, dict[Axis, Axis]]:
+    """Cut the axes of two views alike, but for one dimension."""
+    hidden = replace(first, dims=(*first.with_dim(dim, ()).dims, first.dim(dim)))
+    other = replace(x, dims=(*x.with_dim(dim, ()).dims, ()))
+    found = common(hidden, other)
+    if found is None:
+        raise b.refused("tensors that are joined in one dimension", f"{first.shape} and {x.shape}", "reshape")
+    hidden, other, pairs = found
+    *dims, own = hidden.dims
+    whole = other.dims[:-1]
+    return (
+        replace(hidden, dims=(*dims[:dim], own, *dims[dim + 1 :])),
+        replace(other, dims=(*whole[:dim], x.dims[dim], *whole[dim + 1 :])),
+        pairs,
+    )
+
+
+def _physical(b: Builder, x: View, dim: int) -> View:
+    """Return the view with all that it repeats written out, but for the dimension itself."""
+    repeated = [axis for i, each in enumerate(x.dims) if i != dim for axis in each if x.is_repeated(axis)]
+    if not repeated:
         return x
-    if len(wanted) == 1:
-        return b.emit("flatten", [x])
-    return b.emit("reshape", [x], {"shape": wanted})
+    order = (*repeated, *x.memory)
+    name = b.arranged(x, order[:-1], order[-1:]) if len(order) > 1 else b.arranged(x, order)
+    return View(name, order, x.dims)
 
 
-def cat(b: Builder, values: Sequence[str], dim: int = 0) -> str:
-    if b.axis(values[0], dim) == 0:
-        return b.emit("concat", b.alike(*values))
-    # Only channels are put side by side, so the dimension trades places with them.
-    swapped = [transpose(b, x, 1, dim) for x in values]
-    return _swapped(b, b.emit("concat", swapped), 0, b.axis(values[0], dim))
+def _lying_alike(b: Builder, x: View, first: View, dim: int) -> str:
+    """Return the value arranged as that of `first`, with its own length in the dimension."""
+    _, x, pairs = _matched(b, first, x, dim)
+    own = first.dim(dim)
+    instead = {mine: theirs for theirs, mine in pairs.items()}
+    order: list[Axes] = []
+    for group in b.groups_of(first):
+        if own and own[0] in group:
+            order.append(x.dim(dim))
+        else:
+            order.append(tuple(instead.get(axis, axis) for axis in group))
+    if not own:
+        order.insert(0, x.dim(dim))
+    return b.arranged(x, *order)
 
 
-def stack(b: Builder, values: Sequence[str], dim: int = 0) -> str:
-    dim %= len(b.torch_shape(values[0])) + 2
-    if dim == 0:
-        raise b.refused(
-            "operations on each sample by itself", "a stack over the batch", "use another dimension"
+def stack(b: Builder, values: Sequence[View | Tensor], dim: int = 0) -> View:
+    dim %= len(values[0].shape) + 1
+
+    def unsqueezed(x: View | Tensor) -> View | Tensor:
+        return (
+            x.unsqueeze(dim) if isinstance(x, Tensor) else replace(x, dims=(*x.dims[:dim], (), *x.dims[dim:]))
         )
-    whole = [b.as_torch(x) for x in values]
-    shape = b.shape(whole[0])
-    single = {"shape": (*shape[: dim - 1], 1, *shape[dim - 1 :])}
-    return cat(b, [b.emit("reshape", [x], single) for x in whole], dim)
+
+    return cat(b, [unsqueezed(x) for x in values], dim)
 
 
-def pixel_shuffle(b: Builder, x: str, factor: int) -> str:
-    x = b.as_torch(x)
-    channels, height, width = b.shape(x)
-    parts = b.emit("reshape", [x], {"shape": (channels // factor**2, factor, factor, height, width)})
-    apart = b.emit("permute", [parts], {"order": (0, 3, 1, 4, 2)})
-    return b.emit("reshape", [apart], {"shape": b.result_shape()})
+def pixel_shuffle(b: Builder, x: View, factor: int) -> View:
+    batch, channels, height, width = x.shape
+    parts = b.reshaped(x, (batch, channels // factor**2, factor, factor, height, width))
+    return reshape(b, permute(b, parts, (0, 1, 4, 2, 5, 3)))
 
 
-def permute(b: Builder, x: str, dims: Sequence[int]) -> str:
-    if dims[0] != 0:
-        raise b.refused("dimension 0, the batch, to stay first", f"permute{tuple(dims)}", "leave it there")
-    return b.emit("permute", [b.as_torch(x)], {"order": tuple(b.axis(x, dim) for dim in dims[1:])})
-
-
-def transpose(b: Builder, x: str, first: int, second: int) -> str:
-    return _swapped(b, b.as_torch(x), b.axis(x, first), b.axis(x, second))
-
-
-def _swapped(b: Builder, x: str, first: int, second: int) -> str:
-    order = list(range(len(b.shape(x))))
-    order[first], order[second] = second, first
-    return b.emit("permute", [x], {"order": tuple(order)})
+def pixel_unshuffle(b: Builder, x: View, factor: int) -> View:
+    batch, channels, height, width = x.shape
+    parts = b.reshaped(x, (batch, channels, height // factor, factor, width // factor, factor))
+    return reshape(b, permute(b, parts, (0, 1, 3, 5, 2, 4)))
 
 
 def slice_(
-    b: Builder, x: str, dim: int = 0, start: int | None = None, stop: int | None = None, step: int = 1
-) -> str:
-    axis, x = b.axis(x, dim), b.as_torch(x)
-    size = b.shape(x)[axis]
+    b: Builder, x: View, dim: int = 0, start: int | None = None, stop: int | None = None, step: int = 1
+) -> View:
+    size = x.shape[dim]
     first, last, _ = slice(start, stop).indices(size)
     if (first, last, step) == (0, size, 1):
         return x
-    return b.emit("slice", [x], {"range": (axis, first, last, step)})
+    if all(x.is_repeated(axis) for axis in x.dim(dim)):
+        count = len(range(first, last, step))
+        return x.with_dim(dim, (Axis(count),) if count > 1 else ())
+    name, axis, view = b.isolated(b.real(x), dim)
+    return b.resized(view, dim, b.emit("slice", [name], {"range": (axis, first, last, step)}), axis)
 
 
-def select(b: Builder, x: str, dim: int, index: int) -> str:
-    axis, x = b.axis(x, dim), b.as_torch(x)
-    shape = b.shape(x)
-    if len(shape) == 1:
-        raise b.refused("at least one number per sample in a dimension", "a single number", "slice instead")
-    first = index % shape[axis]
-    taken = b.emit("slice", [x], {"range": (axis, first, first + 1, 1)})
-    rest = (*shape[:axis], *shape[axis + 1 :])
-    return b.emit("flatten", [taken]) if len(rest) == 1 else b.emit("reshape", [taken], {"shape": rest})
+def select(b: Builder, x: View, dim: int, index: int) -> View:
+    first = index % x.shape[dim]
+    return slice_(b, x, dim, first, first + 1).with_dim(dim)
 
 
-def split_with_sizes(b: Builder, x: str, sizes: Sequence[int], dim: int = 0) -> list[str]:
+def taken(b: Builder, x: View, dim: int, indices: Sequence[int]) -> View:
+    """Return the places of a dimension that have these indices."""
+    name, axis, view = b.isolated(b.real(x), dim)
+    return b.resized(view, dim, b.emit("take", [name], {"axis": axis, "indices": tuple(indices)}), axis)
+
+
+def index(b: Builder, x: View, indices: Sequence[Tensor | None]) -> View:
+    """Take places of one dimension by a constant."""
+    given = [(dim, places) for dim, places in enumerate(indices) if places is not None]
+    if len(given) != 1 or not isinstance(given[0][1], Tensor):
+        raise b.refused("an index by one constant", f"{len(given)} of them", "use gather, or flatten first")
+    dim, places = given[0]
+    if places.dtype == torch.bool:
+        places = places.nonzero()[:, 0]
+    flat = [int(i) % x.shape[dim] for i in places.flatten()]
+    y = taken(b, x, dim, flat)
+    if places.ndim == 1:
+        return y
+    return b.reshaped(y, (*y.shape[:dim], *places.shape, *y.shape[dim + 1 :]))
+
+
+def index_select(b: Builder, x: View, dim: int, places: Tensor) -> View:
+    return taken(b, x, dim, [int(i) for i in places])
+
+
+def flip(b: Builder, x: View, dims: Sequence[int]) -> View:
+    for dim in dims:
+        x = taken(b, x, dim, range(x.shape[dim])[::-1])
+    return x
+
+
+def roll(b: Builder, x: View, shifts: Sequence[int], dims: Sequence[int] = ()) -> View:
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = x.shape[dim]
+        x = taken(b, x, dim, [(i - shift) % size for i in range(size)])
+    return x
+
+
+def pad(
+    b: Builder, x: View, widths: Sequence[int], mode: str = "constant", value: float | None = None
+) -> View:
+    """Pad the last dimensions, as torch.nn.functional.pad."""
+    for i in range(len(widths) // 2):
+        before, after = widths[2 * i : 2 * i + 2]
+        if before or after:
+            x = _padded(b, x, len(x.dims) - 1 - i, before, after, mode, value or 0.0)
+    return x
+
+
+def _padded(b: Builder, x: View, dim: int, before: int, after: int, mode: str, value: float) -> View:
+    size = x.shape[dim]
+    if before < 0 or after < 0:
+        x = slice_(b, x, dim, max(-before, 0), size - max(-after, 0))
+        return _padded(b, x, dim, max(before, 0), max(after, 0), mode, value)
+    if before == after == 0:
+        return x
+    if mode == "constant":
+        name, axis, view = b.isolated(b.real(x), dim)
+        padding = {"axis": axis, "before": before, "after": after, "value": float(value)}
+        return b.resized(view, dim, b.emit("pad", [name], padding), axis)
+    numpys = {"replicate": "edge", "reflect": "reflect", "circular": "wrap"}
+    places = np.pad(np.arange(size), (before, after), numpys[mode])  # type: ignore[call-overload]
+    return taken(b, x, dim, places.tolist())
+
+
+def unfold(b: Builder, x: View, dim: int, size: int, step: int) -> View:
+    """Windows of a dimension, which come last."""
+    dim %= len(x.dims)
+    count = (x.shape[dim] - size) // step + 1
+    if size == step:
+        x = slice_(b, x, dim, 0, count * step)
+        windows = b.reshaped(x, (*x.shape[:dim], count, size, *x.shape[dim + 1 :]))
+    else:
+        y = taken(b, x, dim, [i * step + k for i in range(count) for k in range(size)])
+        windows = b.reshaped(y, (*x.shape[:dim], count, size, *x.shape[dim + 1 :]))
+    order = [i for i in range(len(windows.dims)) if i != dim + 1]
+    return permute(b, windows, [*order, dim + 1])
+
+
+def im2col(b: Builder, x: View, kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int],
+           stride: Sequence[int]) -> View:  # fmt: skip
+    """(N, C, H, W) -> (N, C kh kw, windows)."""
+    x = pad(b, x, (padding[1], padding[1], padding[0], padding[0]))
+    if list(dilation) != [1, 1]:
+        raise b.refused("unfold without dilation", str(dilation), "leave it out")
+    windows = unfold(b, unfold(b, x, 2, kernel[0], stride[0]), 3, kernel[1], stride[1])
+    n, c, h, w, kh, kw = windows.shape
+    return b.reshaped(permute(b, windows, (0, 1, 4, 5, 2, 3)), (n, c * kh * kw, h * w))
+
+
+def col2im(b: Builder, x: View, size: Sequence[int], kernel: Sequence[int], dilation: Sequence[int],
+           padding: Sequence[int], stride: Sequence[int]) -> View:  # fmt: skip
+    """Undo im2col where windows do not overlap."""
+    whole = all(n % k == 0 for n, k in zip(size, kernel, strict=True))
+    if list(kernel) != list(stride) or any(padding) or list(dilation) != [1, 1] or not whole:
+        raise b.refused(
+            "fold of windows that tile the map", f"kernel {kernel}, stride {stride}", "change them"
+        )
+    n, channels, _ = x.shape
+    (kh, kw), (h, w) = kernel, size
+    parts = b.reshaped(x, (n, channels // (kh * kw), kh, kw, h // kh, w // kw))
+    return b.reshaped(permute(b, parts, (0, 1, 4, 2, 5, 3)), (n, channels // (kh * kw), h, w))
+
+
+def split_with_sizes(b: Builder, x: View, sizes: Sequence[int], dim: int = 0) -> list[View]:
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     return [slice_(b, x, dim, end - size, end) for end, size in zip(ends, sizes, strict=True)]
 
 
-def split(b: Builder, x: str, size: int, dim: int = 0) -> list[str]:
-    total = b.torch_shape(x)[b.axis(x, dim)]
+def split(b: Builder, x: View, size: int, dim: int = 0) -> list[View]:
+    total = x.shape[dim]
     return split_with_sizes(b, x, [min(size, total - start) for start in range(0, total, size)], dim)
 
 
-def chunk(b: Builder, x: str, count: int, dim: int = 0) -> list[str]:
-    return split(b, x, -(-b.torch_shape(x)[b.axis(x, dim)] // count), dim)
+def chunk(b: Builder, x: View, count: int, dim: int = 0) -> list[View]:
+    return split(b, x, -(-x.shape[dim] // count), dim)
+
+
+def unbind(b: Builder, x: View, dim: int = 0) -> list[View]:
+    return [select(b, x, dim, i) for i in range(x.shape[dim])]
+
+
+def embedding(b: Builder, table: Tensor, x: View, *_: Any) -> View:
+    """The rows of a table that indices stand for."""
+    channels = Axis(table.shape[1])
+    name = b.emit("embedding", [b.real(x).name], table=floats(table))
+    return View(name, (*x.memory, channels), (*x.dims, (channels,)))

@@ -62,5 +62,52 @@ def exponential(x: Float) -> Float:
     return exponential
 
 
+def logarithm(x: Float) -> Float:
+    """Return log(x) of positive x, within two units in the last place.
+
+    x = 2^n (1 + f), f from sqrt(1/2) - 1 to sqrt(2) - 1; a polynomial gives what is above f - f^2 / 2
+    (coefficients: Cephes, logf). What is not a normal positive number is taken as the smallest one.
+    """
+    x = np.where(x > np.finfo(np.float32).tiny, x, np.finfo(np.float32).tiny)
+    mantissa, exponent = np.frexp(x)
+    small = mantissa < _f32(0.707106781)
+    f = np.where(small, mantissa + mantissa, mantissa) - _f32(1)
+    n = (exponent - small).astype(np.float32)
+    p = _f32(7.0376836292e-2)
+    for c in (
+        -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
+        -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
+    ):  # fmt: skip
+        p = fma(p, f, _f32(c))
+    square = f * f
+    above = fma(n, _f32(-2.12194440e-4), p * f * square)
+    return fma(n, _f32(0.693359375), f + fma(square, _f32(-0.5), above))
+
+
+def gelu(x: Float) -> Float:
+    """Return x Phi(x), within 2e-7 abs(x); Phi is that of the normal distribution.
+
+    For abs(x) a polynomial in 1 / (1 + 0.3275911 abs(x) / sqrt(2)) times exp(-x^2 / 2) gives twice what is
+    beyond it (Abramowitz and Stegun, 7.1.26).
+    """
+    t = _f32(1) / fma(np.abs(x), _f32(0.231641888), _f32(1))
+    p = _f32(0.5307027145)
+    for c in (-0.7265760135, 0.7107068705, -0.142248368, 0.127414796):
+        p = fma(p, t, _f32(c))
+    beyond = p * t * exponential(x * x * _f32(-0.5))
+    return np.where(x > 0, fma(-x, beyond, x), x * beyond)
+
+
+def sum_of_channels(x: Float) -> Float:
+    """Return the sums (N, 1, ...) of x (N, C, ...): 16 side by side, in turns, then added in halves."""
+    sums = np.zeros((len(x), 16, *x.shape[2:]), np.float32)
+    for first in range(0, x.shape[1], 16):
+        part = x[:, first : first + 16]
+        sums[:, : part.shape[1]] += part
+    for half in (8, 4, 2, 1):
+        sums = sums[:, :half] + sums[:, half : 2 * half]
+    return sums
+
+
 def _f32(value: float) -> Float:
     return np.asarray(value, np.float32)

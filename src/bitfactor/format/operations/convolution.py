@@ -35,7 +35,6 @@ from bitfactor.format.program import Instruction, Window
 SLIDING = ("stride", "padding", "dilation", "groups")
 _REAL: dict[str, DTypes] = {"weight": (np.float32, np.float16, np.int8), "bias": FLOATS}
 _SIGNS: dict[str, DTypes] = {"weight": (np.uint64,)}
-ONE_PIXEL = Window((1, 1), (1, 1), (1, 1), (1, 1), (0, 0), (1, 1))
 _ONNX_FLOAT = 1  # onnx.TensorProto.FLOAT
 
 
@@ -109,6 +108,12 @@ def _onnx_bias(b: Onnx, node: Node) -> str:
     return b.constant(node.tensors["bias"], f"{node.name}:bias")
 
 
+def window_of_pixels(x: Shape) -> Window:
+    """A window of one pixel over a line of all."""
+    line = (1, prod(x[1:]))
+    return Window(line, line, (1, 1), (1, 1), (0, 0), (1, 1))
+
+
 def _words(weight: NDArray[np.uint64], channels: int) -> NDArray[np.uint32]:
     """(..., 64-bit words) -> (..., 32-bit words), without the last where it holds no signs."""
     return np.ascontiguousarray(weight).view(np.uint32)[..., : -(-channels // 32)]
@@ -129,12 +134,13 @@ def _infer_conv2d(node: Node, x: Shape) -> Shape:
 
 
 def _conv2d(node: Node, x: Float) -> Float:
-    total: Array = node.tensors["bias"][:, None, None]
+    total: Array = spread(node.tensors["bias"], x.ndim - 1)
     for window, weight in taps_of(pad(x, node, 0), node, real_weight(node)):
         n, groups, depth, *size = window.shape
         total = np.broadcast_to(total, (n, len(node.tensors["bias"]), *size)).reshape(n, groups, -1, *size)
         for c in range(depth):
-            total = fma(window[:, :, None, c], weight[..., c, None, None], total)
+            tap = weight[..., c].reshape(*weight.shape[:2], *[1] * len(size))
+            total = fma(window[:, :, None, c], tap, total)
         total = total.reshape(n, -1, *size)
     return total
 
@@ -150,6 +156,7 @@ def _conv2d_rows(node: Node, place: Place) -> Instruction:
         "conv",
         source=place.sources[0],
         window=place.window(node, weight.shape[1:3]),
+        maps=place.maps,
         groups=node.attributes["groups"],
         weight=weight,
         bias=node.tensors["bias"],
@@ -213,6 +220,7 @@ def _binary_conv2d_rows(node: Node, place: Place) -> Instruction:
         "binary_conv",
         source=place.sources[0],
         window=place.window(node, node.tensors["weight"].shape[1:3]),
+        maps=place.maps,
         groups=node.attributes["groups"],
         in_channels=channels,
         weight=_words(node.tensors["weight"], channels),
@@ -236,36 +244,54 @@ BINARY_CONV2D = Operation(
 def linear_shape(node: Node, x: Shape) -> Shape:
     """Return the shape of a linear layer whose weight is (O, F)."""
     weight = node.tensors["weight"].shape
-    if len(x) != 1 or len(weight) != 2 or weight[1] != x[0]:
-        raise bad(node, "an input shaped (F,) and a weight shaped (O, F)", f"{x} and {weight}")
-    return weight[:1]
+    if len(weight) != 2 or weight[1] != x[0]:
+        raise bad(node, "an input shaped (F, ...) and a weight shaped (O, F)", f"{x} and {weight}")
+    return (weight[0], *x[1:])
 
 
 def _infer_linear(node: Node, x: Shape) -> Shape:
     shape = linear_shape(node, x)
-    expect_tensor(node, "bias", shape)
+    expect_tensor(node, "bias", shape[:1])
     _expect_range(node, x)
     return shape
 
 
 def _linear(node: Node, x: Float) -> Float:
+    """(N, F, ...) -> (N, O, ...): each pixel by itself."""
     weight = real_weight(node)
-    total = np.broadcast_to(node.tensors["bias"], (len(x), len(weight)))
+    over = [1] * (x.ndim - 2)
+    total = np.broadcast_to(spread(node.tensors["bias"], x.ndim - 1), (len(x), len(weight), *x.shape[2:]))
     for f in range(x.shape[1]):
-        total = fma(x[:, f, None], weight[:, f], total)
+        total = fma(x[:, f : f + 1], weight[:, f].reshape(-1, *over), total)
     return total
 
 
 def _onnx_linear(b: Onnx, node: Node, x: str) -> None:
     weight = _onnx_weight(b, node, node.tensors["weight"])
-    b.emit("Gemm", [x, weight, _onnx_bias(b, node)], node.name, {"transB": 1})
+    if len(b.shape(x)) == 1:
+        b.emit("Gemm", [x, weight, _onnx_bias(b, node)], node.name, {"transB": 1})
+        return
+    bias = b.constant(spread(node.tensors["bias"], len(b.shape(x))), f"{node.name}:bias")
+    b.emit("Add", [onnx_pixels(b, x, weight, len(b.shape(x))), bias], node.name)
+
+
+def onnx_pixels(b: Onnx, x: str, weight: str, dimensions: int, output: str | None = None) -> str:
+    """Weight (O, F) times x (N, F, ...), of so many dimensions without the batch: (N, O, ...)."""
+    letters = "cdefgh"[: dimensions - 1]
+    return b.emit("Einsum", [weight, x], output, {"equation": f"oi,ni{letters}->no{letters}"})
 
 
 def _linear_rows(node: Node, place: Place) -> Instruction:
-    """A convolution over a map of one pixel."""
-    weight = real_weight(node).reshape(*place.shape, 1, 1, -1)
-    source, bias = place.sources[0], node.tensors["bias"]
-    return Instruction.of("conv", source=source, window=ONE_PIXEL, groups=1, weight=weight, bias=bias)
+    """A convolution over single pixels."""
+    return Instruction.of(
+        "conv",
+        source=place.sources[0],
+        window=window_of_pixels(place.shapes[0]),
+        maps=1,
+        groups=1,
+        weight=real_weight(node)[:, None, None],
+        bias=node.tensors["bias"],
+    )
 
 
 LINEAR = Operation(
@@ -282,20 +308,25 @@ LINEAR = Operation(
 
 def _infer_binary_linear(node: Node, x: Shape) -> Shape:
     weight = node.tensors["weight"].shape
-    if len(x) != 1 or len(weight) != 2 or weight[1] != words_for(x[0]):
-        raise bad(node, "an input shaped (F,) and a weight shaped (O, ceil(F / 64))", f"{x} and {weight}")
+    if len(weight) != 2 or weight[1] != words_for(x[0]):
+        raise bad(node, "an input shaped (F, ...) and a weight shaped (O, ceil(F / 64))", f"{x} and {weight}")
     _expect_empty_tail(node, x[0])
-    return weight[:1]
+    return (weight[0], *x[1:])
 
 
 def _binary_linear(node: Node, x: NDArray[np.int8]) -> NDArray[np.int32]:
-    weight = unpack_signs(node.tensors["weight"], x.shape[1]).astype(np.int32)
-    return x.astype(np.int32) @ weight.T
+    """As in `_linear`; the sums are exact in float32, whose product is the fast one."""
+    weight = unpack_signs(node.tensors["weight"], x.shape[1]).astype(np.float32)
+    pixels = x.reshape(len(x), x.shape[1], -1).astype(np.float32)
+    return (weight @ pixels).reshape(len(x), len(weight), *x.shape[2:]).astype(np.int32)
 
 
 def _onnx_binary_linear(b: Onnx, node: Node, x: str) -> None:
     signs = unpack_signs(node.tensors["weight"], b.shape(x)[0])
-    b.emit("MatMul", [x, b.signs(signs.T, f"{node.name}:weight")], node.name)
+    if len(b.shape(x)) == 1:
+        b.emit("MatMul", [x, b.signs(signs.T, f"{node.name}:weight")], node.name)
+    else:
+        onnx_pixels(b, x, b.signs(signs, f"{node.name}:weight"), len(b.shape(x)), node.name)
 
 
 def _binary_linear_rows(node: Node, place: Place) -> Instruction:
@@ -303,10 +334,11 @@ def _binary_linear_rows(node: Node, place: Place) -> Instruction:
     return Instruction.of(
         "binary_conv",
         source=place.sources[0],
-        window=ONE_PIXEL,
+        window=window_of_pixels(place.shapes[0]),
+        maps=1,
         groups=1,
         in_channels=features,
-        weight=_words(node.tensors["weight"], features).reshape(*place.shape, 1, 1, -1),
+        weight=_words(node.tensors["weight"], features)[:, None, None],
         pad_value=0,
     )
 
@@ -320,4 +352,73 @@ BINARY_LINEAR = Operation(
     onnx=_onnx_binary_linear,
     rows=_binary_linear_rows,
     macs=convolved_macs,
+)
+
+
+def _infer_matmul(node: Node, x: Shape, y: Shape) -> Shape:
+    groups, transposed = node.attributes["groups"], node.attributes["transposed"]
+    if not isinstance(groups, int) or groups < 1 or transposed not in (0, 1):
+        raise bad(node, "groups of 1 or more, transposed 0 or 1", f"{groups!r} and {transposed!r}")
+    summed = x[0] // groups
+    if len(x) != 3 or len(y) != 3 or x[1] != y[1] or x[0] % groups or y[0] % groups:
+        raise bad(node, f"two inputs (channels of {groups} groups, maps, pixels)", f"{x} and {y}")
+    if (y[0] // groups if transposed else y[2]) != summed:
+        raise bad(node, f"a second input with {summed} to sum over", str(y))
+    return (groups * y[2] if transposed else y[0], *x[1:])
+
+
+def _parts(node: Node, x: Array, y: Array) -> tuple[Array, Array]:
+    """Return the matrices (N, groups, maps, M, K) and (N, groups, maps, K, columns)."""
+    groups = node.attributes["groups"]
+    rows, columns = (v.reshape(len(v), groups, -1, *v.shape[2:]).transpose(0, 1, 3, 4, 2) for v in (x, y))
+    return rows, columns.swapaxes(-1, -2) if node.attributes["transposed"] else columns
+
+
+def _matmul(node: Node, x: Float, y: Float) -> Float:
+    """Each group of channels of each map by itself; a sum starts at 0, with one fma a channel, in order."""
+    a, b = _parts(node, x, y)
+    total = np.zeros((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), np.float32)
+    for k in range(a.shape[-1]):
+        total = fma(a[..., k, None], b[..., k, None, :], total)
+    return total.transpose(0, 1, 4, 2, 3).reshape(len(total), -1, *x.shape[2:])
+
+
+def _onnx_matmul(b: Onnx, node: Node, x: str, y: str) -> None:
+    groups = node.attributes["groups"]
+    (_, maps, rows), (_, _, pixels) = b.shape(x), b.shape(y)
+
+    def matrices(v: str, length: int, order: list[int]) -> str:
+        shape = b.constant(np.array([0, groups, -1, maps, length]), f"{node.name}:shape")
+        return b.emit("Transpose", [b.emit("Reshape", [v, shape])], attributes={"perm": order})
+
+    second = [0, 1, 3, 2, 4] if node.attributes["transposed"] else [0, 1, 3, 4, 2]
+    product = b.emit("MatMul", [matrices(x, rows, [0, 1, 3, 4, 2]), matrices(y, pixels, second)])
+    back = b.emit("Transpose", [product], attributes={"perm": [0, 1, 4, 2, 3]})
+    shape = b.constant(np.array([0, -1, maps, rows]), f"{node.name}:shape")
+    b.emit("Reshape", [back, shape], node.name)
+
+
+def _matmul_rows(node: Node, place: Place) -> Instruction:
+    return Instruction.of(
+        "matmul",
+        source=place.sources[0],
+        other=place.sources[1],
+        groups=node.attributes["groups"],
+        maps=place.shape[1],
+        rows=place.shape[2],
+        depth=place.shapes[0][0] // node.attributes["groups"],
+        columns=place.shape[0] // node.attributes["groups"],
+        transposed=node.attributes["transposed"],
+    )
+
+
+MATMUL = Operation(
+    inputs=(FLOAT, FLOAT),
+    dtype="float32",
+    attributes=("groups", "transposed"),
+    infer=_infer_matmul,
+    reference=_matmul,
+    onnx=_onnx_matmul,
+    rows=_matmul_rows,
+    macs=lambda node, x, y: prod(y) * x[0] // int(node.attributes["groups"]),
 )

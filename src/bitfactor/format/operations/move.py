@@ -1,12 +1,14 @@
 """Operations that compute nothing: who goes where."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from bitfactor.format.operations.operation import (
     FLOAT,
+    FLOATS,
     Array,
     Float,
     Node,
@@ -22,19 +24,46 @@ from bitfactor.format.operations.operation import (
 from bitfactor.format.program import Instruction
 
 
-def gathered(move: Callable[[Node, Array], Array]) -> Callable[[Node, Place], Instruction]:
+def gathered(move: Callable[..., Array]) -> Callable[[Node, Place], Instruction]:
     """Return the instruction of any move: run on the places of the elements, it tells who goes where.
 
-    A place is that in the order (pixels, channels) of x.
+    A place is that behind the first source in memory, in float32; -1 stands for the node's `value`. What lies
+    side by side before and after is copied at once.
     """
 
     def rows(node: Node, place: Place) -> Instruction:
-        x, y = place.shapes[0], place.shape
-        places = np.arange(prod(x), dtype=np.int32).reshape(-1, x[0]).T.reshape(1, *x)
-        indices = move(node, places).reshape(y[0], -1).T
-        return Instruction.of("gather", source=place.sources[0], indices=indices)
+        first = min(place.sources, key=lambda source: source.offset)
+        places = [
+            np.arange(prod(x), dtype=np.int32).reshape(-1, x[0]).T.reshape(1, *x)
+            + np.int32((source.offset - first.offset) // 4)
+            for source, x in zip(place.sources, place.shapes, strict=True)
+        ]
+        channels = place.shape[0]
+        flat = move(node, *places).reshape(channels, -1).T.ravel()
+        run = _run_length(flat, channels)
+        fill = float(node.attributes.get("value", 0.0))
+        return Instruction.of(
+            "gather", source=first, indices=flat[::run], run=run, channels=channels, fill=fill
+        )
 
     return rows
+
+
+def _run_length(places: Array, channels: int) -> int:
+    """Return how many elements at a time lie side by side, a divisor of the channels."""
+    steps = np.diff(places)
+    ends = np.flatnonzero((steps != 1) & ~((steps == 0) & (places[1:] < 0))) + 1
+    return int(np.gcd.reduce([channels, *np.unique(ends % channels).tolist()]))
+
+
+def stays(node: Node, x: Shape, y: Shape) -> bool:
+    """Whether an operation that has one input leaves each element where it is in memory."""
+    if node.op not in _MOVES:
+        return False
+    places = np.arange(prod(x), dtype=np.int32).reshape(-1, x[0]).T.reshape(1, *x)
+    return prod(x) == prod(y) and bool(
+        (np.diff(_MOVES[node.op](node, places).reshape(y[0], -1).T.ravel()) == 1).all()
+    )
 
 
 def _infer_concat(node: Node, *shapes: Shape) -> Shape:
@@ -44,7 +73,13 @@ def _infer_concat(node: Node, *shapes: Shape) -> Shape:
 
 
 def _concat(node: Node, *xs: Float) -> Float:
-    return np.concatenate(xs, axis=1)
+    return _side_by_side(xs, 1)
+
+
+def _side_by_side(xs: Sequence[Float], axis: int) -> Float:
+    """Join them; a constant has one sample for all."""
+    samples = max(map(len, xs))
+    return np.concatenate([np.broadcast_to(x, (samples, *x.shape[1:])) for x in xs], axis)
 
 
 def _concat_rows(node: Node, place: Place) -> Instruction:
@@ -65,16 +100,18 @@ CONCAT = Operation(
 def _infer_upsample_nearest(node: Node, x: Shape) -> Shape:
     height, width = integers(node, "scale", 2, 1)
     expect_map(node, x)
-    return (x[0], x[1] * height, x[2] * width)
+    return (*x[:-2], x[-2] * height, x[-1] * width)
 
 
 def _upsample_nearest(node: Node, x: Float) -> Float:
     height, width = node.attributes["scale"]
-    return x.repeat(height, axis=2).repeat(width, axis=3)
+    return x.repeat(height, axis=-2).repeat(width, axis=-1)
 
 
 def _onnx_upsample_nearest(b: Onnx, node: Node, x: str) -> None:
-    scales = b.constant(np.array([1, 1, *node.attributes["scale"]], np.float32), f"{node.name}:scales")
+    scales = b.constant(
+        np.array([*[1] * (len(b.shape(x)) - 1), *node.attributes["scale"]], np.float32), f"{node.name}:scales"
+    )
     how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     b.emit("Resize", [x, "", scales], node.name, how)
 
@@ -83,7 +120,7 @@ def _upsample_nearest_rows(node: Node, place: Place) -> Instruction:
     return Instruction.of(
         "upsample_nearest",
         source=place.sources[0],
-        in_size=place.shapes[0][1:],
+        in_size=(prod(place.shapes[0][1:-1]), place.shapes[0][-1]),
         channels=place.shape[0],
         scale=node.attributes["scale"],
     )
@@ -117,9 +154,8 @@ FLATTEN = Operation(
 )
 
 
-def _infer_reshape(node: Node, x: Shape) -> Shape:
-    """One length may be -1: what is left."""
-    shape, size = node.attributes["shape"], prod(x)
+def _whole(node: Node, shape: Any, size: int) -> Shape:
+    """Return the lengths of `size` elements; one may be -1: what is left."""
     if not isinstance(shape, tuple) or not shape or not all(isinstance(n, int) for n in shape):
         raise bad(node, "a shape as integers", repr(shape))
     known = prod(n for n in shape if n != -1)
@@ -127,6 +163,10 @@ def _infer_reshape(node: Node, x: Shape) -> Shape:
     if shape.count(-1) > 1 or min(whole) < 1 or prod(whole) != size:
         raise bad(node, f"a shape of {size} elements", repr(shape))
     return whole
+
+
+def _infer_reshape(node: Node, x: Shape) -> Shape:
+    return _whole(node, node.attributes["shape"], prod(x))
 
 
 def _reshape(node: Node, x: Float) -> Float:
@@ -202,3 +242,237 @@ SLICE = Operation(
     onnx=_onnx_slice,
     rows=gathered(_slice),
 )
+
+
+def _infer_join(node: Node, *shapes: Shape) -> Shape:
+    axis = node.attributes["axis"]
+    if not isinstance(axis, int) or not 0 <= axis < len(shapes[0]):
+        raise bad(node, f"an axis of {shapes[0]}", repr(axis))
+    if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1:
+        raise bad(node, f"inputs that differ in axis {axis} alone", str(list(shapes)))
+    return (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
+
+
+def _join(node: Node, *xs: Float) -> Float:
+    return _side_by_side(xs, node.attributes["axis"] + 1)
+
+
+def _onnx_join(b: Onnx, node: Node, *xs: str) -> None:
+    b.emit("Concat", xs, node.name, {"axis": node.attributes["axis"] + 1})
+
+
+JOIN = Operation(
+    inputs=(FLOAT,),
+    dtype="float32",
+    variadic=True,
+    attributes=("axis",),
+    infer=_infer_join,
+    reference=_join,
+    onnx=_onnx_join,
+    rows=gathered(_join),
+)
+
+
+def _axes_of(node: Node, x: Shape) -> list[int]:
+    """Return the lengths of the axes that `groups` puts together: those of `split`, then the repeated ones.
+
+    `split` has for each axis of memory, (..., C), the lengths that it is cut into, outermost first. One of an
+    axis may be -1: what is left.
+    """
+    split, memory = node.attributes["split"], (*x[1:], x[0])
+    if not isinstance(split, tuple) or len(split) != len(memory):
+        raise bad(node, f"a split of each of {len(memory)} axes", str(split))
+    whole = [
+        _whole(node, parts, length) if parts else () for parts, length in zip(split, memory, strict=True)
+    ]
+    if any(not parts and length != 1 for parts, length in zip(split, memory, strict=True)):
+        raise bad(node, f"a split of axes {memory}", str(split))
+    return [length for parts in (*whole, node.attributes["repeats"]) for length in parts]
+
+
+def _infer_rearrange(node: Node, x: Shape) -> Shape:
+    lengths, groups = _axes_of(node, x), node.attributes["groups"]
+    if sorted(axis for group in groups for axis in group) != list(range(len(lengths))) or not groups:
+        raise bad(node, f"groups of each of the axes 0 to {len(lengths) - 1} once", str(groups))
+    if any(not isinstance(n, int) or n < 1 for n in node.attributes["repeats"]):
+        raise bad(node, "repeats of 1 or more", str(node.attributes["repeats"]))
+    *pixels, channels = (prod(lengths[axis] for axis in group) for group in groups)
+    return (channels, *pixels)
+
+
+def _rearrange(node: Node, x: Array) -> Array:
+    """Axes of memory, (..., C), are cut, repeated, ordered and put together to (..., C) again."""
+    lengths, repeats = _axes_of(node, x.shape[1:]), node.attributes["repeats"]
+    own = lengths[: len(lengths) - len(repeats)]
+    memory = np.moveaxis(x, 1, -1).reshape(len(x), *own, *[1] * len(repeats))
+    order = [axis for group in node.attributes["groups"] for axis in group]
+    moved = np.broadcast_to(memory, (len(x), *lengths)).transpose(0, *(axis + 1 for axis in order))
+    channels, *pixels = _infer_rearrange(node, x.shape[1:])
+    return np.moveaxis(moved.reshape(len(x), *pixels, channels), -1, 1)
+
+
+def _onnx_rearrange(b: Onnx, node: Node, x: str) -> None:
+    def shaped(x: str, lengths: Sequence[int]) -> str:
+        return b.emit("Reshape", [x, b.constant(np.array([0, *lengths]), f"{node.name}:shape")])
+
+    before, after, repeats = b.shape(x), b.shape(node.name), node.attributes["repeats"]
+    last = b.emit("Transpose", [x], attributes={"perm": [0, *range(2, len(before) + 1), 1]})
+    lengths = _axes_of(node, before)
+    memory = shaped(last, [*lengths[: len(lengths) - len(repeats)], *[1] * len(repeats)])
+    if repeats:
+        counts = np.array([1] * (1 + len(lengths) - len(repeats)) + list(repeats))
+        memory = b.emit("Tile", [memory, b.constant(counts, f"{node.name}:repeats")])
+    order = [0, *(axis + 1 for group in node.attributes["groups"] for axis in group)]
+    moved = shaped(b.emit("Transpose", [memory], attributes={"perm": order}), (*after[1:], after[0]))
+    b.emit("Transpose", [moved], node.name, {"perm": [0, len(after), *range(1, len(after))]})
+
+
+REARRANGE = Operation(
+    inputs=(FLOAT,),
+    dtype="float32",
+    attributes=("split", "repeats", "groups"),
+    infer=_infer_rearrange,
+    reference=_rearrange,
+    onnx=_onnx_rearrange,
+    rows=gathered(_rearrange),
+)
+
+
+def _infer_constant(node: Node) -> Shape:
+    return node.tensors["value"].shape
+
+
+def _constant(node: Node) -> Float:
+    return node.tensors["value"][None]
+
+
+def _onnx_constant(b: Onnx, node: Node) -> None:
+    """A batch of one, which broadcasts; a constant that is joined must have that of the input."""
+    b.samples(b.constant(node.tensors["value"][None], f"{node.name}:value"), node.name)
+
+
+def _constant_rows(node: Node, place: Place) -> Instruction:
+    value = node.tensors["value"]
+    return Instruction.of("constant", value=value.reshape(len(value), -1).T)
+
+
+CONSTANT = Operation(
+    inputs=(),
+    dtype="float32",
+    tensors={"value": FLOATS},
+    infer=_infer_constant,
+    reference=_constant,
+    onnx=_onnx_constant,
+    rows=_constant_rows,
+)
+
+
+def _infer_embedding(node: Node, x: Shape) -> Shape:
+    table = node.tensors["table"].shape
+    if len(table) != 2 or table[0] > 1 << 24:
+        raise bad(node, "a table (rows, channels) of 2^24 rows at most", str(table))
+    return (table[1], *x[1:], x[0])
+
+
+def _embedding(node: Node, x: Float) -> Float:
+    """(N, S, ...) -> (N, channels, ..., S): the row that each number stands for."""
+    rows = np.clip(x, 0, len(node.tensors["table"]) - 1).astype(np.int64)
+    return np.moveaxis(node.tensors["table"][np.moveaxis(rows, 1, -1)], -1, 1)
+
+
+def _onnx_embedding(b: Onnx, node: Node, x: str) -> None:
+    rank = len(b.shape(x))
+    rows = b.emit("Cast", [x], attributes={"to": 7})  # onnx.TensorProto.INT64
+    last = b.emit("Transpose", [rows], attributes={"perm": [0, *range(2, rank + 1), 1]})
+    taken = b.emit("Gather", [b.constant(node.tensors["table"], f"{node.name}:table"), last])
+    b.emit("Transpose", [taken], node.name, {"perm": [0, rank + 1, *range(1, rank + 1)]})
+
+
+def _embedding_rows(node: Node, place: Place) -> Instruction:
+    return Instruction.of("embedding", source=place.sources[0], table=node.tensors["table"])
+
+
+EMBEDDING = Operation(
+    inputs=(FLOAT,),
+    dtype="float32",
+    tensors={"table": FLOATS},
+    infer=_infer_embedding,
+    reference=_embedding,
+    onnx=_onnx_embedding,
+    rows=_embedding_rows,
+)
+
+
+def _infer_take(node: Node, x: Shape) -> Shape:
+    axis, indices = node.attributes["axis"], node.attributes["indices"]
+    if not isinstance(axis, int) or not 0 <= axis < len(x):
+        raise bad(node, f"an axis of {x}", repr(axis))
+    if not isinstance(indices, tuple) or not indices or not all(0 <= i < x[axis] for i in indices):
+        raise bad(node, f"indices of 0 to {x[axis] - 1}", str(indices)[:60])
+    return (*x[:axis], len(indices), *x[axis + 1 :])
+
+
+def _take(node: Node, x: Array) -> Array:
+    taken: Array = np.take(x, node.attributes["indices"], node.attributes["axis"] + 1)
+    return taken
+
+
+def _onnx_take(b: Onnx, node: Node, x: str) -> None:
+    indices = b.constant(np.array(node.attributes["indices"]), f"{node.name}:indices")
+    b.emit("Gather", [x, indices], node.name, {"axis": node.attributes["axis"] + 1})
+
+
+TAKE = Operation(
+    inputs=(FLOAT,),
+    dtype="float32",
+    attributes=("axis", "indices"),
+    infer=_infer_take,
+    reference=_take,
+    onnx=_onnx_take,
+    rows=gathered(_take),
+)
+
+
+def _infer_pad(node: Node, x: Shape) -> Shape:
+    axis, before, after = (node.attributes[name] for name in ("axis", "before", "after"))
+    if not all(isinstance(n, int) and n >= 0 for n in (axis, before, after)) or axis >= len(x):
+        raise bad(node, f"an axis of {x}, and lengths", f"{axis}, {before} and {after}")
+    if not isinstance(node.attributes["value"], float) or not np.isfinite(node.attributes["value"]):
+        raise bad(node, "a finite value", repr(node.attributes["value"]))
+    return (*x[:axis], before + x[axis] + after, *x[axis + 1 :])
+
+
+def _pad(node: Node, x: Array) -> Array:
+    """Places, which are integers, are padded with that of no element."""
+    widths = [(0, 0)] * x.ndim
+    widths[node.attributes["axis"] + 1] = node.attributes["before"], node.attributes["after"]
+    value = node.attributes["value"] if x.dtype.kind == "f" else -1
+    padded: Array = np.pad(x, widths, constant_values=value)
+    return padded
+
+
+def _onnx_pad(b: Onnx, node: Node, x: str) -> None:
+    pads = np.zeros((2, len(b.shape(x)) + 1), np.int64)
+    pads[:, node.attributes["axis"] + 1] = node.attributes["before"], node.attributes["after"]
+    value = b.number(node.attributes["value"])
+    b.emit("Pad", [x, b.constant(pads.ravel(), f"{node.name}:pads"), value], node.name)
+
+
+PAD = Operation(
+    inputs=(FLOAT,),
+    dtype="float32",
+    attributes=("axis", "before", "after", "value"),
+    infer=_infer_pad,
+    reference=_pad,
+    onnx=_onnx_pad,
+    rows=gathered(_pad),
+)
+
+
+_MOVES: dict[str, Callable[..., Array]] = {
+    "flatten": _flatten,
+    "reshape": _reshape,
+    "permute": _permute,
+    "rearrange": _rearrange,
+    "slice": _slice,
+}

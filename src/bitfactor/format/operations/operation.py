@@ -6,6 +6,7 @@ Every value has a batch dimension before them, of any size.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -64,9 +65,14 @@ class Place:
         """Return the window that slides over the first source."""
         stride, padding = node.attributes["stride"], node.attributes["padding"]
         dilation = node.attributes.get("dilation", (1, 1))
-        (_, in_h, in_w), (_, out_h, out_w) = self.shapes[0], self.shape
+        (in_h, in_w), (out_h, out_w) = self.shapes[0][-2:], self.shape[-2:]
         size = kernel[0], kernel[1]
         return Window((in_h, in_w), (out_h, out_w), size, stride, padding[:2], dilation)
+
+    @property
+    def maps(self) -> int:
+        """How many maps the window slides over, each by itself."""
+        return prod(self.shapes[0][1:-2])
 
 
 class Onnx(Protocol):
@@ -91,6 +97,9 @@ class Onnx(Protocol):
 
     def signs(self, signs: NDArray[np.int8], name: str) -> str:
         """Store -1 and +1 and return the name of their float32 value."""
+
+    def samples(self, x: str, output: str) -> str:
+        """Return x (1, ...) for each sample of the input."""
 
     def shape(self, name: str) -> Shape:
         """Return the shape of a value, without the batch dimension."""
@@ -171,9 +180,9 @@ def integers(node: Node, name: str, count: int, least: int) -> tuple[int, ...]:
 
 
 def expect_map(node: Node, x: Shape) -> None:
-    """Raise InputError unless x is (C, H, W)."""
-    if len(x) != 3:
-        raise bad(node, "an input shaped (C, H, W)", str(x))
+    """Raise InputError unless x is a map (C, H, W), or several, (C, M, H, W)."""
+    if len(x) not in (3, 4):
+        raise bad(node, "an input shaped (C, H, W), or (C, M, H, W)", str(x))
 
 
 def same(node: Node, x: Shape) -> Shape:
@@ -196,34 +205,38 @@ def spread(tensor: Array, dimensions: int) -> Array:
 
 
 def window_size(node: Node, x: Shape, kernel: tuple[int, int], dilation: tuple[int, ...]) -> Shape:
-    """(C, H, W) -> (H', W') of a sliding window; padding is (top, left, bottom, right)."""
+    """(C, H, W) -> (H', W') of a sliding window, (C, M, H, W) -> (M, H', W') of one over each map.
+
+    Padding is (top, left, bottom, right).
+    """
     expect_map(node, x)
     stride = integers(node, "stride", 2, 1)
     padding = integers(node, "padding", 4, 0)
     size = tuple(
-        (x[1 + i] + padding[i] + padding[2 + i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
+        (x[i - 2] + padding[i] + padding[2 + i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
         for i in range(2)
     )
     if min(size) < 1:
-        raise bad(node, f"a map of at least the kernel's size {kernel}", f"{x[1:]} with padding {padding}")
-    return size
+        raise bad(node, f"a map of at least the kernel's size {kernel}", f"{x[-2:]} with padding {padding}")
+    return (*x[1:-2], *size)
 
 
 def pad(x: Array, node: Node, value: float) -> Array:
-    """Return x (N, C, H, W) with the node's padding."""
+    """Return x (N, C, ..., H, W) with the node's padding."""
     top, left, bottom, right = node.attributes["padding"]
-    return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
+    widths = (*[(0, 0)] * (x.ndim - 2), (top, bottom), (left, right))
+    return np.pad(x, widths, constant_values=value)
 
 
 def windows(x: Array, kernel: tuple[int, int], stride: Any, dilation: Any = (1, 1)) -> list[Array]:
-    """Return for each tap (kh, kw) what it reads of the padded map x (N, C, H, W): (N, C, H', W')."""
-    size = [(x.shape[2 + i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in range(2)]
+    """Return what each tap (kh, kw) reads of the padded map x (N, C, ..., H, W), (N, C, ..., H', W')."""
+    size = [(x.shape[i - 2] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in range(2)]
     taps = []
     for kh in range(kernel[0]):
         for kw in range(kernel[1]):
             top, left = kh * dilation[0], kw * dilation[1]
             rows = slice(top, top + (size[0] - 1) * stride[0] + 1, stride[0])
-            taps.append(x[:, :, rows, left : left + (size[1] - 1) * stride[1] + 1 : stride[1]])
+            taps.append(x[..., rows, left : left + (size[1] - 1) * stride[1] + 1 : stride[1]])
     return taps
 
 

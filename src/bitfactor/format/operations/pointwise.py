@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.format.operations.arithmetic import cut, exponential, fma
+from bitfactor.format.operations.arithmetic import cut, exponential, fma, gelu, logarithm
 from bitfactor.format.operations.operation import (
     FLOAT,
     FLOATS,
@@ -119,8 +119,7 @@ def _onnx_scale(b: Onnx, node: Node, x: str) -> None:
 
 
 def _scale_stage(node: Node, buffer: Buffer | None) -> Instruction:
-    alpha = node.tensors["alpha"]
-    return Instruction.of("scale", alpha=alpha.reshape(len(alpha), -1).T)  # (C, H, W) -> (pixels, C)
+    return Instruction.of("scale", alpha=_pixels(node.tensors["alpha"]))
 
 
 SCALE = Operation(
@@ -135,8 +134,8 @@ SCALE = Operation(
 
 
 def _infer_affine(node: Node, x: Shape) -> Shape:
-    expect_tensor(node, "scale", x[:1])
-    expect_tensor(node, "shift", x[:1])
+    expect_tensor(node, "scale", x[:1], x)
+    expect_tensor(node, "shift", x[:1], x)
     return x
 
 
@@ -149,8 +148,15 @@ def _onnx_affine(b: Onnx, node: Node, x: str) -> None:
     b.emit("Add", [scaled, _onnx_channels(b, node, "shift")], node.name)
 
 
+def _pixels(parameter: Array) -> Array:
+    """(C, ...) -> (pixels, C)."""
+    return parameter.reshape(len(parameter), -1).T
+
+
 def _affine_stage(node: Node, buffer: Buffer | None) -> Instruction:
-    return Instruction.of("affine", scale=node.tensors["scale"], shift=node.tensors["shift"])
+    return Instruction.of(
+        "affine", scale=_pixels(node.tensors["scale"]), shift=_pixels(node.tensors["shift"])
+    )
 
 
 AFFINE = Operation(
@@ -236,9 +242,36 @@ def _sigmoid(node: Node, x: Float) -> Float:
 SIGMOID = Operation((FLOAT,), "float32", same, _sigmoid, plain("Sigmoid"), stage=_alone("sigmoid"))
 
 
-def _infer_add(node: Node, x: Shape, y: Shape) -> Shape:
-    if x != y:
-        raise bad(node, "two inputs of one shape", f"{x} and {y}")
+def _function(compute: Callable[[Float], Float], kind: str, onnx: Callable[..., None]) -> Operation:
+    """Return an operation that is a function of a number."""
+    return Operation((FLOAT,), "float32", same, lambda node, x: compute(x), onnx, stage=_alone(kind))
+
+
+def _square_root(x: Float) -> Float:
+    return np.sqrt(np.where(x > 0, x, np.float32(0)))
+
+
+def _reciprocal(x: Float) -> Float:
+    return np.float32(1) / x
+
+
+def _onnx_gelu(b: Onnx, node: Node, x: str) -> None:
+    """ONNX has it from opset 20 on; here it is made of Erf."""
+    beyond = b.emit("Erf", [b.emit("Mul", [x, b.number(float(np.sqrt(0.5)))])])
+    half = b.emit("Mul", [x, b.number(0.5)])
+    b.emit("Mul", [half, b.emit("Add", [beyond, b.number(1)])], node.name)
+
+
+EXP = _function(exponential, "exp", plain("Exp"))
+LOG = _function(logarithm, "log", plain("Log"))
+SQRT = _function(_square_root, "sqrt", plain("Sqrt"))
+RECIPROCAL = _function(_reciprocal, "reciprocal", plain("Reciprocal"))
+GELU = _function(gelu, "gelu", _onnx_gelu)
+
+
+def _infer_paired(node: Node, x: Shape, y: Shape) -> Shape:
+    if y not in (x, (*x[:1], *[1] * (len(x) - 1))):
+        raise bad(node, "a second input of the first one's shape, or one value per channel", f"{x} and {y}")
     return x
 
 
@@ -246,13 +279,7 @@ def _add(node: Node, x: Float, y: Float) -> Float:
     return np.asarray(x + y)
 
 
-ADD = Operation((FLOAT, FLOAT), "float32", _infer_add, _add, plain("Add"), stage=_paired("add"))
-
-
-def _infer_multiply(node: Node, x: Shape, y: Shape) -> Shape:
-    if y not in (x, (*x[:1], *[1] * (len(x) - 1))):
-        raise bad(node, "a second input of the first one's shape, or one value per channel", f"{x} and {y}")
-    return x
+ADD = Operation((FLOAT, FLOAT), "float32", _infer_paired, _add, plain("Add"), stage=_paired("add"))
 
 
 def _multiply(node: Node, x: Float, y: Float) -> Float:
@@ -260,5 +287,5 @@ def _multiply(node: Node, x: Float, y: Float) -> Float:
 
 
 MULTIPLY = Operation(
-    (FLOAT, FLOAT), "float32", _infer_multiply, _multiply, plain("Mul"), stage=_paired("multiply")
+    (FLOAT, FLOAT), "float32", _infer_paired, _multiply, plain("Mul"), stage=_paired("multiply")
 )

@@ -1,12 +1,14 @@
-"""Pools: over windows, over all pixels, and the softmax over all channels."""
+"""Pools: over windows, over all pixels, over all channels; and interpolation."""
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from bitfactor.format.operations.arithmetic import exponential
+from bitfactor.format.operations.arithmetic import exponential, fma, sum_of_channels
 from bitfactor.format.operations.operation import (
     FLOAT,
+    Array,
     Float,
     Node,
     Onnx,
@@ -41,6 +43,7 @@ def _instruction(kind: str, node: Node, place: Place, **more: object) -> Instruc
         kind,
         source=place.sources[0],
         window=place.window(node, node.attributes["kernel"]),
+        maps=place.maps,
         channels=place.shape[0],
         **more,
     )
@@ -154,3 +157,192 @@ def _softmax_rows(node: Node, place: Place) -> Instruction:
 
 
 SOFTMAX = Operation((FLOAT,), "float32", same, _softmax, plain("Softmax", axis=1), rows=_softmax_rows)
+
+
+_REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin"}
+
+
+def _expect_how(node: Node) -> None:
+    if node.attributes["how"] not in _REDUCTIONS:
+        raise bad(node, f"how as one of {', '.join(_REDUCTIONS)}", repr(node.attributes["how"]))
+
+
+def _infer_reduce_pixels(node: Node, x: Shape) -> Shape:
+    _expect_how(node)
+    return (x[0], *[1] * (len(x) - 1))
+
+
+def _reduced(how: str, x: Float, total: Float) -> Float:
+    """Reduce axis 1, of which `total` is the sum."""
+    if how in ("max", "min"):
+        return np.asarray((np.max if how == "max" else np.min)(x, axis=1, keepdims=True))
+    return total / np.float32(x.shape[1]) if how == "mean" else total
+
+
+def _reduce_pixels(node: Node, x: Float) -> Float:
+    """Sums are in the order of the pixels."""
+    pixels = x.reshape(*x.shape[:2], -1).transpose(0, 2, 1)  # (N, pixels, C)
+    total = np.zeros_like(pixels[:, :1])
+    if node.attributes["how"] in ("mean", "sum"):
+        for i in range(pixels.shape[1]):
+            total = total + pixels[:, i : i + 1]
+    y = _reduced(node.attributes["how"], pixels, total)
+    return y.reshape(*x.shape[:2], *[1] * (x.ndim - 2))
+
+
+def _infer_reduce_channels(node: Node, x: Shape) -> Shape:
+    _expect_how(node)
+    return (1, *x[1:])
+
+
+def _reduce_channels(node: Node, x: Float) -> Float:
+    return _reduced(node.attributes["how"], x, sum_of_channels(x))
+
+
+def _onnx_reduce(b: Onnx, node: Node, x: str) -> None:
+    axes = [1] if node.op == "reduce_channels" else list(range(2, len(b.shape(x)) + 1))
+    op = _REDUCTIONS[node.attributes["how"]]
+    b.emit(op, [x, b.constant(np.array(axes), f"{node.name}:axes")], node.name)
+
+
+def _reduce_rows(node: Node, place: Place) -> Instruction:
+    how = list(_REDUCTIONS).index(node.attributes["how"])
+    return Instruction.of(node.op, source=place.sources[0], how=how)
+
+
+REDUCE_PIXELS, REDUCE_CHANNELS = (
+    Operation(
+        inputs=(FLOAT,),
+        dtype="float32",
+        attributes=("how",),
+        infer=infer,
+        reference=reference,
+        onnx=_onnx_reduce,
+        rows=_reduce_rows,
+    )
+    for infer, reference in (
+        (_infer_reduce_pixels, _reduce_pixels),
+        (_infer_reduce_channels, _reduce_channels),
+    )
+)
+
+
+def _infer_layer_norm(node: Node, x: Shape) -> Shape:
+    if not isinstance(node.attributes["eps"], float) or not node.attributes["eps"] >= 0:
+        raise bad(node, "eps as a number of 0 or more", repr(node.attributes["eps"]))
+    return x
+
+
+def _layer_norm(node: Node, x: Float) -> Float:
+    """(x - mean) / sqrt(variance + eps), both over the channels of a pixel."""
+    count = np.float32(x.shape[1])
+    apart = x - sum_of_channels(x) / count
+    variance = sum_of_channels(apart * apart) / count
+    y: Float = apart * (np.float32(1) / np.sqrt(variance + np.float32(node.attributes["eps"])))
+    return y
+
+
+def _onnx_layer_norm(b: Onnx, node: Node, x: str) -> None:
+    axes = b.constant(np.array([1]), "integer:1")
+    apart = b.emit("Sub", [x, b.emit("ReduceMean", [x, axes])])
+    variance = b.emit("ReduceMean", [b.emit("Mul", [apart, apart]), axes])
+    deviation = b.emit("Sqrt", [b.emit("Add", [variance, b.number(node.attributes["eps"])])])
+    b.emit("Div", [apart, deviation], node.name)
+
+
+def _layer_norm_rows(node: Node, place: Place) -> Instruction:
+    return Instruction.of("layer_norm", source=place.sources[0], eps=node.attributes["eps"])
+
+
+LAYER_NORM = Operation(
+    inputs=(FLOAT,),
+    dtype="float32",
+    attributes=("eps",),
+    infer=_infer_layer_norm,
+    reference=_layer_norm,
+    onnx=_onnx_layer_norm,
+    rows=_layer_norm_rows,
+)
+
+
+def _infer_resize_bilinear(node: Node, x: Shape) -> Shape:
+    """`size` is that of the result, or 0 where `scale` says how many times as large it is."""
+    size, scale = integers(node, "size", 2, 0), node.attributes["scale"]
+    if (
+        not isinstance(scale, tuple)
+        or len(scale) != 2
+        or not all(isinstance(f, float) and f >= 0 for f in scale)
+    ):
+        raise bad(node, "scale as two numbers", repr(scale))
+    if node.attributes["align_corners"] not in (0, 1):
+        raise bad(node, "align_corners 0 or 1", repr(node.attributes["align_corners"]))
+    sides = tuple(n or int(m * f) for n, m, f in zip(size, x[-2:], scale, strict=True))
+    if len(x) < 3 or min(sides) < 1:
+        raise bad(node, "a map of pixels, and a size of 1 or more", f"{x} and {sides}")
+    return (*x[:-2], *sides)
+
+
+def _taps(node: Node, axis: int, before: int, after: int) -> tuple[Array, Array, Float]:
+    """Return the two places that each place is made of, and the weight of the second."""
+    scale = node.attributes["scale"][axis]
+    step = np.float32(before / after if node.attributes["size"][axis] else 1 / scale)
+    places = np.arange(after, dtype=np.float32)
+    if node.attributes["align_corners"]:
+        step = np.float32(before - 1) / np.float32(after - 1) if after > 1 else np.float32(0)
+        places = places * step
+    else:
+        places = np.maximum(step * (places + np.float32(0.5)) - np.float32(0.5), np.float32(0))
+    first = np.minimum(places.astype(np.int32), before - 1)
+    return first, np.minimum(first + 1, before - 1), (places - first).astype(np.float32)
+
+
+def _resize_bilinear(node: Node, x: Float) -> Float:
+    """Rows first: y0 + w (y1 - y0) of each, then columns likewise."""
+    *_, height, width = _infer_resize_bilinear(node, x.shape[1:])
+    top, bottom, down = _taps(node, 0, x.shape[-2], height)
+    left, right, along = _taps(node, 1, x.shape[-1], width)
+    upper, lower = x[..., top, :], x[..., bottom, :]
+    rows = fma(np.broadcast_to(down[:, None], upper.shape), lower - upper, upper)
+    first, second = rows[..., left], rows[..., right]
+    return fma(np.broadcast_to(along, first.shape), second - first, first)
+
+
+def _onnx_resize_bilinear(b: Onnx, node: Node, x: str) -> None:
+    """As a product with the weights of all rows, then of all columns: Resize takes no map of maps."""
+    *_, height, width = b.shape(node.name)
+    *_, h, w = b.shape(x)
+    y = b.emit("MatMul", [b.constant(_matrix(node, 0, h, height), f"{node.name}:rows"), x])
+    b.emit("MatMul", [y, b.constant(_matrix(node, 1, w, width).T, f"{node.name}:columns")], node.name)
+
+
+def _matrix(node: Node, axis: int, before: int, after: int) -> Float:
+    first, second, weight = _taps(node, axis, before, after)
+    matrix = np.zeros((after, before), np.float32)
+    np.add.at(matrix, (np.arange(after), first), 1 - weight)
+    np.add.at(matrix, (np.arange(after), second), weight)
+    return matrix
+
+
+def _resize_bilinear_rows(node: Node, place: Place) -> Instruction:
+    *maps, h, w = place.shapes[0][1:]
+    *_, height, width = place.shape
+    (top, bottom, down), (left, right, along) = _taps(node, 0, h, height), _taps(node, 1, w, width)
+    return Instruction.of(
+        "resize_bilinear",
+        source=place.sources[0],
+        in_size=(h, w),
+        maps=prod(maps),
+        channels=place.shape[0],
+        top=top, bottom=bottom, down=down, left=left, right=right, along=along,
+    )  # fmt: skip
+
+
+RESIZE_BILINEAR = Operation(
+    inputs=(FLOAT,),
+    dtype="float32",
+    attributes=("size", "scale", "align_corners"),
+    infer=_infer_resize_bilinear,
+    reference=_resize_bilinear,
+    onnx=_onnx_resize_bilinear,
+    rows=_resize_bilinear_rows,
+)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from bitfactor.format.operations.arithmetic import cut, fma
 from bitfactor.format.operations.convolution import (
-    ONE_PIXEL,
     SLIDING,
     channels_of_group,
     channels_second,
@@ -21,7 +20,9 @@ from bitfactor.format.operations.convolution import (
     convolved_macs,
     linear_shape,
     onnx_convolution,
+    onnx_pixels,
     taps_of,
+    window_of_pixels,
 )
 from bitfactor.format.operations.operation import (
     FLOAT,
@@ -152,19 +153,27 @@ def _infer_linear(node: Node, x: Shape) -> Shape:
 
 
 def _linear(node: Node, x: Float) -> Float:
-    sums = _levels(x, node).astype(np.float64) @ node.tensors["weight"].T.astype(np.float64)
-    return _finished(node, sums)
+    """(N, F, ...) -> (N, O, ...): each pixel by itself."""
+    levels = _levels(x, node).astype(np.float64).reshape(*x.shape[:2], -1)
+    sums = node.tensors["weight"].astype(np.float64) @ levels
+    return _finished(node, sums.reshape(len(x), -1, *x.shape[2:]))
 
 
 def _onnx_linear(b: Onnx, node: Node, x: str) -> None:
-    weight = b.constant(node.tensors["weight"].T.astype(np.float32), f"{node.name}:weight")
-    _onnx_finished(b, node, b.emit("MatMul", [_onnx_levels(b, node, x, 1), weight]), 1)
+    dimensions = len(b.shape(x))
+    levels = _onnx_levels(b, node, x, dimensions)
+    weight = node.tensors["weight"].astype(np.float32)
+    if dimensions == 1:
+        sums = b.emit("MatMul", [levels, b.constant(weight.T, f"{node.name}:weight")])
+    else:
+        sums = onnx_pixels(b, levels, b.constant(weight, f"{node.name}:weight"), dimensions)
+    _onnx_finished(b, node, sums, dimensions)
 
 
 def _linear_rows(node: Node, place: Place) -> Instruction:
-    """A convolution over a map of one pixel."""
-    weight = node.tensors["weight"].reshape(*place.shape, 1, 1, -1)
-    return _instruction(node, place, ONE_PIXEL, 1, weight)
+    """A convolution over single pixels."""
+    weight = node.tensors["weight"][:, None, None]
+    return _instruction(node, place, window_of_pixels(place.shapes[0]), 1, weight)
 
 
 QUANTISED_LINEAR = Operation(
