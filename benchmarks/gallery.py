@@ -651,7 +651,7 @@ def _times(model: nn.Module, call: Call, path: Path, repeats: int) -> tuple[floa
     return median(times["torch"]), median(times["file"])
 
 
-def _in_a_process(name: str, latent: str, small: bool, repeats: int) -> Outcome:
+def in_a_process(name: str, latent: str, small: bool, repeats: int) -> Outcome:
     command = [sys.executable, __file__, name, "--latent", latent, "--repeats", str(repeats), "--one"]
     process = subprocess.run([*command, *(["--small"] if small else [])], capture_output=True, text=True)
     lines = process.stdout.strip().splitlines()
@@ -700,7 +700,7 @@ def main() -> None:
     outcomes = []
     for name in arguments.names or GALLERY:
         for latent in arguments.latent:
-            outcomes.append(_in_a_process(name, latent, arguments.small, arguments.repeats))
+            outcomes.append(in_a_process(name, latent, arguments.small, arguments.repeats))
             print(outcomes[-1], flush=True)
     text = table(outcomes)
     print(text)

@@ -143,8 +143,26 @@ def golden_model():
     whole = (draw.floats(5, 6) * 60).astype(np.int8)
     fewer = {**levels, "scale": draw.floats(5) / 64, "bias": draw.floats(5)}
     add("fewer2", "quantised_linear", "flat", weight=whole, **fewer)
+    turned = {"split": ((3,), (2,)), "repeats": (2,), "groups": ((2, 0), (1,))}
+    add("turned2", "rearrange", "square", attributes=turned)
+    add("longer", "pad", "turned2", attributes={"axis": 1, "before": 1, "after": 1, "value": 0.5})
+    add("some", "take", "longer", attributes={"axis": 1, "indices": (7, 0, 3, 3)})
+    add("fixed", "constant", value=draw.floats(2, 2))
+    add("joined", "join", "some", "fixed", attributes={"axis": 1})
+    add("normal", "layer_norm", "joined", attributes={"eps": 1e-5})
+    for name, source in (("gelu", "normal"), ("exp", "gelu"), ("log", "exp"), ("sqrt", "exp")):
+        add(name, name, source)
+    add("reciprocal", "reciprocal", "sqrt")
+    add("sum2", "add", "reciprocal", "log")
+    add("cube", "reshape", "sum2", attributes={"shape": (2, 1, 6)})
+    add("squares", "matmul", "cube", "cube", attributes={"groups": 1, "transposed": 1})
+    size = {"size": (2, 0), "scale": (0.0, 1.5), "align_corners": 0}
+    add("wide", "resize_bilinear", "squares", attributes=size)
+    add("sums", "reduce_channels", "wide", attributes={"how": "sum"})
+    add("peaks", "reduce_pixels", "wide", attributes={"how": "max"})
+    add("rows", "embedding", "on", table=draw.floats(2, 3))
     others = (Value("weights", (5,), "float32"), Value("on", (5,), "float32"))
-    outputs = ("classes", "maps", "fewer", "fewer2")
+    outputs = ("classes", "maps", "fewer", "fewer2", "sums", "peaks", "rows")
     graph = Graph(Value("x", SHAPE, "float32"), tuple(nodes), outputs, others)
     given = {2: np.array([[1, 0, 1, 1, 0]], np.float32)}
     return ModelFile(
@@ -156,7 +174,9 @@ def golden_model():
         {"recipe": "golden", "bitfactor": "0.1.0"},
         (OTHER_SHAPE,),
         {"warnings": ["a network for tests"]},
-        Signature(("float32", "float32", "bool"), {"classes": 0, "maps": ([1], None), "fewer": [2, 3]}),
+        Signature(
+            ("float32", "float32", "bool"), {"classes": 0, "maps": ([1], None), "fewer": [2, 3, 4, 5, 6]}
+        ),
         given,
     )
 

@@ -92,6 +92,35 @@ def _fix_of_shape(found: tuple[int, ...], shapes: Sequence[tuple[int, ...]]) -> 
     return "add the batch dimension, x[None]" if found in shapes else "resize, and add the batch dimension"
 
 
+_MOVES = ("flatten", "reshape", "permute", "rearrange", "slice", "take")
+
+
+def rows_of(graph: Graph) -> dict[str, int]:
+    """Return input -> how many rows an embedding has that takes them from it; the fewest."""
+    nodes = {node.name: node for node in graph.nodes}
+    rows: dict[str, int] = {}
+    for node in graph.nodes:
+        if node.op == "embedding":
+            name = node.inputs[0]
+            while name in nodes and nodes[name].op in _MOVES:
+                name = nodes[name].inputs[0]
+            rows[name] = min(rows.get(name, len(node.tensors["table"])), len(node.tensors["table"]))
+    return {value.name: rows[value.name] for value in graph.inputs if value.name in rows}
+
+
+def expect_rows(xs: Sequence[Float], names: Sequence[str], rows: Mapping[str, int]) -> None:
+    """Raise InputError where an input asks an embedding for a row that it has not."""
+    for x, name in zip(xs, names, strict=True):
+        if name in rows and ((x < 0) | (x >= rows[name])).any():
+            place = np.argwhere((x < 0) | (x >= rows[name]))[0].tolist()
+            raise InputError(
+                name,
+                expected=f"indices of 0 to {rows[name] - 1}",
+                found=f"{int(x[tuple(place)])} at {place}",
+                fix="look at how the indices are made",
+            )
+
+
 def expect_finite(xs: Sequence[Float], names: Sequence[str]) -> None:
     """Raise InputError where one of the inputs holds NaN or infinity."""
     for x, name in zip(xs, names, strict=True):

@@ -16,7 +16,16 @@ from bitfactor.format.graph import Graph, run
 from bitfactor.format.low_precision import low_precision
 from bitfactor.runtime import _native
 from bitfactor.runtime.cores import default_threads
-from bitfactor.runtime.inputs import array_of, by_name, checked_inputs, expect_finite, not_finite, packed
+from bitfactor.runtime.inputs import (
+    array_of,
+    by_name,
+    checked_inputs,
+    expect_finite,
+    expect_rows,
+    not_finite,
+    packed,
+    rows_of,
+)
 from bitfactor.runtime.prediction import (
     Classification,
     Image,
@@ -103,6 +112,7 @@ class Session:
         self.input_shapes = (self.input_shape, *self.model.other_shapes)
         self.labels = self.model.labels
         self._looks_left = _LOOKS
+        self._rows = rows_of(self.model.graph)
         self._runners: dict[Shapes, Runner] = {}
         self._runner(tuple(value.shape for value in inputs))
 
@@ -175,6 +185,7 @@ class Session:
     def _run(self, *args: Any, **kwargs: Any) -> _Outputs:
         given = by_name(self.input_names, args, kwargs)
         xs = checked_inputs(given, self.model.called.types, self._shapes(given))
+        expect_rows(xs, self.input_names, self._rows)
         return self._runner(tuple(x.shape[1:] for x in xs))(*xs)
 
     def _shapes(self, given: Sequence[tuple[str, NDArray[Any]]]) -> list[Sequence[tuple[int, ...]]]:

@@ -1,0 +1,203 @@
+"""Operators of torch, each behind a binary convolution: exported, and run on every instruction set.
+
+`export` itself compares each operation of the graph with torch; here the whole is compared, and the compiled
+kernels with the reference, bit for bit.
+"""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import bitfactor
+from bitfactor.errors import InputError
+from bitfactor.exporter import export
+from bitfactor.runtime import Session, instruction_sets
+
+CHANNELS, HEIGHT, WIDTH = 8, 6, 5
+
+
+def drawn(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def sequence(x):
+    """(N, C, H, W) -> (N, H W, C)."""
+    return x.flatten(2).transpose(1, 2)
+
+
+def volume(x):
+    return x.view(len(x), 2, 4, HEIGHT, WIDTH)
+
+
+def heads(x):
+    return sequence(x).view(len(x), -1, 2, 4).transpose(1, 2)
+
+
+def windows(x):
+    """Shifted windows of attention, which stand in the batch for a while."""
+    x = F.pad(x, (0, 1)).roll((1, 2), (2, 3)).permute(0, 2, 3, 1)
+    apart = x.view(len(x), 3, 2, 3, 2, CHANNELS).transpose(2, 3).reshape(-1, 4, CHANNELS)
+    attended = F.scaled_dot_product_attention(apart, apart, apart)
+    together = attended.view(len(x), 3, 3, 2, 2, CHANNELS).transpose(2, 3)
+    return together.reshape(len(x), 6, 6, CHANNELS)
+
+
+def standardised(x):
+    x = sequence(x)
+    return (x - x.mean(-1, keepdim=True)) / x.var(-1, keepdim=True).add(1e-3).sqrt()
+
+
+PER_CHANNEL, OTHERS, MATRIX = drawn(CHANNELS), drawn(6), drawn(CHANNELS, CHANNELS)
+MASK = drawn(HEIGHT, WIDTH) > 0
+TOKEN = drawn(1, 1, CHANNELS)
+
+OPERATIONS = {
+    "functions of a number": lambda x: torch.cat(
+        [F.gelu(x), F.gelu(x, approximate="tanh"), F.silu(x), F.hardswish(x), F.hardsigmoid(x), F.mish(x)], 1
+    ),
+    "more of them": lambda x: torch.cat(
+        [F.elu(x, 0.7), F.selu(x), F.celu(x, 0.6), F.softplus(x), F.logsigmoid(x), F.leaky_relu(x, 0.2)], 1
+    ),
+    "and roots": lambda x: torch.cat(
+        [x.tanh(), (x / 9).exp(), (x.abs() + 0.1).log(), x.abs().sqrt(), (x.abs() + 1).rsqrt(), x.square()], 1
+    ),
+    "in place": lambda x: F.elu(F.silu(x.clone(), inplace=True), inplace=True),
+    "arithmetic": lambda x: (
+        torch.maximum(x / (x.abs() + 1), x**3 - x).clamp(min=-3) - torch.minimum(x, 2 * x)
+    ),
+    "prelu": lambda x: F.prelu(x, PER_CHANNEL),
+    "prelu of sequences": lambda x: F.prelu(sequence(x).transpose(1, 2), PER_CHANNEL),
+    "softmax of channels": lambda x: x.softmax(1),
+    "softmax of rows": lambda x: x.softmax(2),
+    "log_softmax of columns": lambda x: x.log_softmax(-1),
+    "layer_norm": lambda x: F.layer_norm(sequence(x), (CHANNELS,), PER_CHANNEL, PER_CHANNEL),
+    "layer_norm of all": lambda x: F.layer_norm(x, x.shape[1:], eps=1e-3),
+    "group_norm": lambda x: F.group_norm(x, 2, PER_CHANNEL, PER_CHANNEL),
+    "instance_norm": F.instance_norm,
+    "rms_norm": lambda x: F.rms_norm(sequence(x), (CHANNELS,), PER_CHANNEL),
+    "batch_norm of sequences": lambda x: F.batch_norm(
+        sequence(x).transpose(1, 2), PER_CHANNEL, PER_CHANNEL.abs(), PER_CHANNEL, PER_CHANNEL
+    ),
+    "norm of length 1": lambda x: F.normalize(x, dim=1) + F.normalize(x, dim=-1),
+    "standardised by hand": standardised,
+    "matmul": lambda x: sequence(x) @ sequence(x).transpose(1, 2) @ sequence(x),
+    "matmul of maps": lambda x: x @ x.transpose(2, 3),
+    "matmul by constants": lambda x: (drawn(4, HEIGHT) @ x).transpose(1, 3) @ MATRIX,
+    "bmm": lambda x: torch.bmm(x.flatten(2), sequence(x)),
+    "addmm": lambda x: torch.addmm(OTHERS, x.flatten(1)[:, :8], MATRIX[:, :6]),
+    "einsum": lambda x: torch.einsum("nchw,ncvw->nhv", x, x),
+    "attention": lambda x: F.scaled_dot_product_attention(*[heads(x)] * 3).transpose(1, 2).flatten(2),
+    "attention of the past": lambda x: F.scaled_dot_product_attention(*[heads(x)] * 3, is_causal=True),
+    "attention of windows": windows,
+    "linear of pixels": lambda x: F.linear(x.permute(0, 2, 3, 1), MATRIX, PER_CHANNEL),
+    "conv1d of sequences": lambda x: F.conv1d(sequence(x).transpose(1, 2), drawn(6, CHANNELS, 3), padding=1),
+    "depthwise": lambda x: F.conv2d(x, drawn(CHANNELS, 1, 3, 3), PER_CHANNEL, padding=1, groups=CHANNELS),
+    "depthwise, strided and dilated": lambda x: F.conv2d(
+        x, drawn(CHANNELS, 1, 3, 3), None, 2, 2, 2, groups=CHANNELS
+    ),
+    "conv3d": lambda x: F.conv3d(volume(x), drawn(6, 2, 3, 3, 3), OTHERS, padding=1, stride=(1, 2, 1)),
+    "pools in three dimensions": lambda x: F.avg_pool3d(
+        F.max_pool3d(volume(x), 2, 2), (2, 3, 2), 1, (1, 1, 0)
+    ),
+    "conv_transpose1d": lambda x: F.conv_transpose1d(
+        x.flatten(2), drawn(CHANNELS, 6, 5), stride=3, padding=2
+    ),
+    "conv_transpose2d": lambda x: F.conv_transpose2d(
+        x, drawn(CHANNELS, 6, 4, 4), OTHERS, stride=2, padding=1
+    ),
+    "conv_transpose2d of groups": lambda x: F.conv_transpose2d(
+        x, drawn(CHANNELS, 3, 3, 2), None, (2, 3), (0, 1), (1, 2), groups=2
+    ),
+    "conv_transpose2d, dilated": lambda x: F.conv_transpose2d(
+        x, drawn(CHANNELS, 6, 3, 3), OTHERS, padding=1, dilation=2
+    ),
+    "pad": lambda x: F.pad(F.pad(x, (1, 2, 0, 3)), (-1, 2), value=1.5),
+    "pad with the map": lambda x: F.pad(F.pad(x, (1, 2, 2, 1), mode="reflect"), (1, 0), mode="replicate"),
+    "stack": lambda x: torch.stack([x, 2 * x], 2),
+    "cat in every dimension": lambda x: torch.cat([torch.cat([torch.cat([x, -x], 1)] * 2, 2)] * 2, 3),
+    "cat with its transposed": lambda x: torch.cat([x[..., :5, :], x[..., :5, :].transpose(2, 3)], 1),
+    "class token": lambda x: (
+        torch.cat([TOKEN.expand(len(x), -1, -1), sequence(x)], 1) + drawn(1, 31, CHANNELS)
+    ),
+    "parts": lambda x: torch.cat([*x.split(3, 1)[::-1], x.chunk(2, 1)[1]], 1),
+    "unbind": lambda x: x.unbind(2)[1],
+    "maxima and minima": lambda x: x.amax(1) + x.amin(1) + x.max(1)[0],
+    "maxima of the map": lambda x: x.amax((2, 3)),
+    "sums": lambda x: x.sum(1) + x.mean(1) + x.std(1),
+    "means of rows": lambda x: x.mean(2).sum(2, keepdim=True),
+    "broadcast": lambda x: x * x.mean((2, 3), keepdim=True) + x.mean(1, keepdim=True),
+    "outer product": lambda x: x.mean(2, keepdim=True) * x.mean(3, keepdim=True),
+    "where": lambda x: torch.where(MASK, x, torch.tensor(0.5)) + x.masked_fill(~MASK, -2.0),
+    "slices": lambda x: x[:, 1:5, ::2, 1:],
+    "indices": lambda x: x[:, [3, 1, 1]][:, :, :, torch.tensor([[0, 2], [1, 1]])],
+    "flip and roll": lambda x: x.flip(2).roll((1, 2), (2, 3)),
+    "pixel_shuffle": lambda x: F.pixel_unshuffle(F.pixel_shuffle(x, 2), 2) + x,
+    "unfold and fold": lambda x: F.fold(F.unfold(F.pad(x, (0, 1)), 2, stride=2), (6, 6), 2, stride=2),
+    "unfold that overlaps": lambda x: F.unfold(x, 3, padding=1),
+    "lp_pool": lambda x: F.lp_pool2d(x.abs(), 2, 2),
+    "adaptive pools": lambda x: F.adaptive_avg_pool2d(x, (3, 2)) + F.adaptive_max_pool2d(x, (3, 2)),
+    "adaptive pools whose windows differ": lambda x: F.adaptive_avg_pool2d(x, (4, 3)),
+    "pools with ceil_mode": lambda x: (
+        F.max_pool2d(x, 2, 2, ceil_mode=True) + F.avg_pool2d(x, 2, 2, ceil_mode=True)
+    ),
+    "bilinear": lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear"),
+    "bilinear by corners": lambda x: F.interpolate(x, size=(9, 3), mode="bilinear", align_corners=True),
+    "linear": lambda x: F.interpolate(x.flatten(2), scale_factor=2, mode="linear"),
+    "nearest": lambda x: F.interpolate(F.interpolate(x, scale_factor=1.5), size=(7, 8)),
+    "reshaped across axes": lambda x: x.reshape(len(x), 16, 15).transpose(1, 2).reshape(len(x), 12, 20),
+    "repeated": lambda x: x.repeat(1, 1, 2, 1) + x.mean(2, keepdim=True).expand(-1, -1, 12, -1),
+    "multi-head attention": nn.MultiheadAttention(CHANNELS, 2, batch_first=True),
+    "binary linear layer of sequences": bitfactor.nn.BinaryLinear(CHANNELS, 70),
+    "binary convolution of volumes": bitfactor.nn.BinaryConv3d(2, 6, 3, padding=1),
+    "one of them, strided": bitfactor.nn.BinaryConv3d(2, 6, (2, 3, 1), stride=2, padding=(2, 1, 0)),
+}
+
+
+class Network(nn.Module):
+    def __init__(self, operation):
+        super().__init__()
+        self.conv, self.operation = bitfactor.nn.BinaryConv2d(CHANNELS, CHANNELS, 3, padding=1), operation
+
+    def forward(self, x):
+        y = self.conv(x)
+        if isinstance(self.operation, nn.MultiheadAttention):
+            return self.operation(*[sequence(y)] * 3, need_weights=False)[0]
+        if isinstance(self.operation, bitfactor.nn.BinaryLinear):
+            return self.operation(sequence(y))
+        return self.operation(volume(y) if isinstance(self.operation, bitfactor.nn.BinaryConv3d) else y)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_it_is_exported_and_runs_as_in_torch(name, tmp_path):
+    torch.manual_seed(0)
+    model, x = Network(OPERATIONS[name]).eval(), drawn(2, CHANNELS, HEIGHT, WIDTH)
+    export(model, tmp_path / "net.safetensors", x)
+    expected = model(x).detach().numpy()
+    reference = Session(tmp_path / "net.safetensors", isa="reference")(x.numpy())
+    np.testing.assert_allclose(reference, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+    for isa in instruction_sets():
+        np.testing.assert_array_equal(Session(tmp_path / "net.safetensors", isa=isa)(x.numpy()), reference)
+
+
+class Embedded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.layer = nn.Embedding(20, 16), bitfactor.nn.BinaryLinear(16, 6)
+
+    def forward(self, indices):
+        return self.layer(self.table(indices))
+
+
+def test_an_embedding_refuses_what_it_has_no_row_for(tmp_path):
+    torch.manual_seed(0)
+    model, indices = Embedded().eval(), torch.arange(14).reshape(2, 7)
+    export(model, tmp_path / "net.safetensors", (indices,))
+    for isa in (*instruction_sets(), "reference"):
+        session = Session(tmp_path / "net.safetensors", isa=isa)
+        found = session(indices.numpy())
+        np.testing.assert_allclose(found, model(indices).detach().numpy(), atol=1e-5)
+        for wrong in (20, -1):
+            with pytest.raises(InputError, match=rf"expected indices of 0 to 19, found {wrong} at \[1, 2\]"):
+                session(np.where(indices.numpy() == 9, wrong, indices.numpy()))
