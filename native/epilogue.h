@@ -45,6 +45,11 @@ void with_operand(Block& block, const float* a, int count, F f) {
 }
 
 template <class F>
+void each_register(Block& block, F f) {
+    for (Simd::Float& x : block.x) x = f(x);
+}
+
+template <class F>
 void each_lane(Block& block, F f) {
     float x[block_channels];
     UNROLL for (int i = 0; i < block_vectors; ++i) Simd::store(x + i * Simd::lanes, block.x[i]);
@@ -94,17 +99,17 @@ template <bool whole>
                 return Simd::min(Simd::max(x, a), load_lanes<whole>(b + first, count - first));
             });
         case Stage::sigmoid:
-            return each_lane(block, sigmoid_of);
+            return each_register(block, sigmoid_of);
         case Stage::exp:
-            return each_lane(block, exponential);
+            return each_register(block, exponential);
         case Stage::log:
             return each_lane(block, logarithm);
         case Stage::sqrt:
             return each_lane(block, square_root);
         case Stage::reciprocal:
-            return each_lane(block, [](float x) { return 1.0f / x; });
+            return each_register(block, reciprocal_of);
         case Stage::gelu:
-            return each_lane(block, gelu_of);
+            return each_register(block, gelu_of);
         case Stage::add:
             return with_operand<whole>(block, buffer, count,
                                        [](auto x, auto a, int) { return Simd::add(x, a); });

@@ -45,6 +45,10 @@ struct Simd {
     static Float fma(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
     static Float max(Float a, Float b) { return _mm256_max_ps(a, b); }
     static Float min(Float a, Float b) { return _mm256_min_ps(a, b); }
+    static Float times_power_of_two(Float x, Float n) {
+        const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+        return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
+    }
     static Float if_positive(Float x, Float a, Float b) {
         return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_GT_OQ));
     }

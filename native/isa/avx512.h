@@ -39,6 +39,7 @@ struct Simd {
     static Float fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
     static Float max(Float a, Float b) { return _mm512_max_ps(a, b); }
     static Float min(Float a, Float b) { return _mm512_min_ps(a, b); }
+    static Float times_power_of_two(Float x, Float n) { return _mm512_scalef_ps(x, n); }
     static Float if_positive(Float x, Float a, Float b) {
         return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ), b, a);
     }

@@ -45,6 +45,10 @@ struct Simd {
     // Not vmax and vmin: they order -0 before 0, and give NaN where one is NaN.
     static Float max(Float a, Float b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
     static Float min(Float a, Float b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+    static Float times_power_of_two(Float x, Float n) {
+        const int32x4_t exponent = vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127));
+        return vmulq_f32(x, vreinterpretq_f32_s32(vshlq_n_s32(exponent, 23)));
+    }
     static Float if_positive(Float x, Float a, Float b) { return vbslq_f32(vcgtzq_f32(x), a, b); }
     static unsigned greater(Float a, Float b) {
         const uint32x4_t bit = {1, 2, 4, 8};

@@ -29,6 +29,12 @@ struct Simd {
     static Float divide(Float a, Float b) { return a / b; }
     static Float max(Float a, Float b) { return a > b ? a : b; }
     static Float min(Float a, Float b) { return a < b ? a : b; }
+    static Float times_power_of_two(Float x, Float n) {
+        const uint32_t bits = static_cast<uint32_t>(static_cast<int>(n) + 127) << 23;
+        float power;
+        std::memcpy(&power, &bits, sizeof power);
+        return x * power;
+    }
     static Float if_positive(Float x, Float a, Float b) { return x > 0.0f ? a : b; }
     static unsigned greater(Float a, Float b) { return a > b; }
 

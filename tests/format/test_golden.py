@@ -49,10 +49,10 @@ RECORDED = {
         ),
     ),
     2: Recorded(
-        "02f93828dc825de2d2760421b0857e0e1a63c9af45075c37992be0ffc1d041ac",
+        "a6982474ab8b3d51bfab13c6007666d71b4aa6cd1b48f29a248f6532dbd1bb18",
         (
-            "d856fcffa06abfc5eac5aa3c7e1ec66933b3cd7e8cd68b5a913cfe30307eb52f",
-            "0c0abf07c7e5c60a69ed7605325f897a498c73efa5b0ec4933bcf7d864d10838",
+            "4c4d4b7d9f8611b1adabc1c692cfabf52a4e3efafa03902651504ebb15e2dc19",
+            "ef484c82a4299b49af32e723c5d4a8fb4f6b169b5db936b8c49bfd403b37281c",
         ),
     ),
 }
