@@ -105,6 +105,9 @@ class Instruction {
         return {reinterpret_cast<const char*>(array<uint8_t>(name)), size(name)};
     }
 
+    // How many maps a window slides over, each by itself: one where it is not given.
+    int maps() const { return has("maps") ? number("maps") : 1; }
+
     size_t source() const { return static_cast<size_t>(integer("source")); }
 
     Buffer buffer(const char* name, size_t index = 0) const {

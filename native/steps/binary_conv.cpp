@@ -197,7 +197,7 @@ void add_by_lookups(Program& program, const Layer& l, size_t source) {
 void add(Program& program, const Instruction& i) {
     const int groups = i.number("groups");
     const Layer l{i.window(),
-                  i.number("maps"),
+                  i.maps(),
                   groups,
                   i.number("in_channels"),
                   i.length("weight", 0) / groups,

@@ -26,7 +26,7 @@ Given given(const Instruction& i) {
     const int groups = i.number("groups");
     return {i.source(),
             i.window(),
-            i.number("maps"),
+            i.maps(),
             groups,
             i.length("weight", 3),
             i.length("weight", 0) / groups,
@@ -241,7 +241,7 @@ void add_columns(Program& program, const Instruction& i, const Conv& layer, int 
 // A product of two computed values: a convolution over single pixels, whose weights are the second value.
 void add_matmul(Program& program, const Instruction& i) {
     const size_t source = i.source();
-    const int maps = i.number("maps"), rows = i.number("rows"), lanes = program.kernels().lanes;
+    const int maps = i.maps(), rows = i.number("rows"), lanes = program.kernels().lanes;
     const int groups = i.number("groups"), depth = i.number("depth"), columns = i.number("columns");
     const Window line{1, rows, 1, rows, 1, 1, 1, 1, 0, 0, 1, 1};
     const int vectors = (columns + lanes - 1) / lanes;

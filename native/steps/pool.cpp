@@ -50,7 +50,7 @@ void add_pool(Program& program, const Instruction& i, const char* name, const Po
     const size_t source = i.source();
     const int pixels = pixels_of(pool.window);
     const ptrdiff_t map_size = static_cast<ptrdiff_t>(pool.window.in_h) * pool.window.in_w * pool.channels;
-    program.add_step(name, i.number("maps") * pixels, pool.channels, 0, taps_of(pool.window),
+    program.add_step(name, i.maps() * pixels, pool.channels, 0, taps_of(pool.window),
                      [=](Workspace& w, int first, int count) {
                          for_each_map(pixels, first, count, [&](int map, int from, int part, int done) {
                              kernel(pool, at<float>(w.arena, source) + map * map_size, from, part,
@@ -99,7 +99,7 @@ void add_resize_bilinear(Program& program, const Instruction& i) {
     const size_t source = i.source();
     const int pixels = layer.out_h * layer.out_w;
     const ptrdiff_t map_size = static_cast<ptrdiff_t>(layer.in_h) * layer.in_w * layer.channels;
-    program.add_step("resize_bilinear", i.number("maps") * pixels, layer.channels, 0, 4,
+    program.add_step("resize_bilinear", i.maps() * pixels, layer.channels, 0, 4,
                      [=, &program](Workspace& w, int first, int count) {
                          for_each_map(pixels, first, count, [&](int map, int from, int part, int done) {
                              program.kernels().resize(

@@ -441,9 +441,8 @@ REFUSED = {
     r"Unusual, test_export.py:\d+: expected a model that torch.export can trace": decides,
     "expected max pooling without dilation": nn.MaxPool2d(3, dilation=2),
     "expected a power of 1, 2": lambda x: x**1.7,
-    "expected a condition that does not depend on the input": lambda x: x.masked_fill(x > 0, 1.0),
     "expected the batch as the first dimension": lambda x: x.permute(1, 0, 2, 3),
-    "expected the batch as the first dimension, found .*2, 4, 3.": lambda x: x.reshape(-1, 9)[:, :1],
+    r"expected the batch as the first dimension, found a result shaped .72, 9.": lambda x: x.reshape(-1, 9),
     "expected operations on each sample by itself": lambda x: x.softmax(0),
     "expected constants that are the same for all samples": lambda x: (
         x + torch.arange(2.0)[:, None, None, None]

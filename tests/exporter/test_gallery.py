@@ -1,4 +1,4 @@
-"""Networks of others come through whole; `benchmarks/gallery.py` has them, and makes the table in the docs."""
+"""Networks of others come through whole. `benchmarks/gallery.py` has them, and makes the table in docs."""
 
 import os
 import runpy

@@ -246,15 +246,15 @@ def im2col(b: Builder, x: View, kernel: Sequence[int], dilation: Sequence[int], 
 def col2im(b: Builder, x: View, size: Sequence[int], kernel: Sequence[int], dilation: Sequence[int],
            padding: Sequence[int], stride: Sequence[int]) -> View:  # fmt: skip
     """Undo im2col where windows do not overlap."""
-    whole = all(n % k == 0 for n, k in zip(size, kernel, strict=True))
-    if list(kernel) != list(stride) or any(padding) or list(dilation) != [1, 1] or not whole:
+    if list(kernel) != list(stride) or any(padding) or list(dilation) != [1, 1]:
         raise b.refused(
             "fold of windows that tile the map", f"kernel {kernel}, stride {stride}", "change them"
         )
     n, channels, _ = x.shape
-    (kh, kw), (h, w) = kernel, size
-    parts = b.reshaped(x, (n, channels // (kh * kw), kh, kw, h // kh, w // kw))
-    return b.reshaped(permute(b, parts, (0, 1, 4, 2, 5, 3)), (n, channels // (kh * kw), h, w))
+    (kh, kw), h, w = kernel, size[0] // kernel[0], size[1] // kernel[1]
+    parts = b.reshaped(x, (n, channels // (kh * kw), kh, kw, h, w))
+    y = b.reshaped(permute(b, parts, (0, 1, 4, 2, 5, 3)), (n, channels // (kh * kw), h * kh, w * kw))
+    return pad(b, y, (0, size[1] - w * kw, 0, size[0] - h * kh))
 
 
 def split_with_sizes(b: Builder, x: View, sizes: Sequence[int], dim: int = 0) -> list[View]:
