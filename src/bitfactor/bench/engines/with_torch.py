@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bitfactor.bench.engines import Run
 from bitfactor.bench.engines.baseline import full_precision
+from bitfactor.errors import InputError
 from bitfactor.format import Graph, Node
 from bitfactor.format.operations.convolution import real_weight
 
@@ -40,13 +41,24 @@ class Baseline:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.calls = [(node.name, node.inputs, _OPERATIONS[node.op](node)) for node in graph.nodes]
+        self.calls = [(node.name, node.inputs, _call(node)) for node in graph.nodes]
 
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
         values = {self.graph.input.name: x}
         for name, inputs, call in self.calls:
             values[name] = call(*(values[value] for value in inputs))
         return tuple(values[name] for name in self.graph.outputs)
+
+
+def _call(node: Node) -> Callable[..., Tensor]:
+    if node.op not in _OPERATIONS:
+        raise InputError(
+            f"node {node.name!r}",
+            expected=f"operations that the engine torch has: {', '.join(_OPERATIONS)}",
+            found=node.op,
+            fix="leave torch out, or time the model itself",
+        )
+    return _OPERATIONS[node.op](node)
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:
@@ -70,7 +82,7 @@ def _conv2d(node: Node) -> Callable[..., Tensor]:
 
 def _linear(node: Node) -> Callable[..., Tensor]:
     weight, bias = _tensor(real_weight(node)), _tensor(node.tensors["bias"])
-    return lambda x: F.linear(x, weight, bias)
+    return lambda x: F.linear(x.movedim(1, -1), weight, bias).movedim(-1, 1)
 
 
 def _per_channel(node: Node, role: str) -> Callable[[Tensor], Tensor]:
