@@ -51,8 +51,9 @@ def gathered(move: Callable[..., Array]) -> Callable[[Node, Place], Instruction]
 
 def _run_length(places: Array, channels: int) -> int:
     """Return how many elements at a time lie side by side, a divisor of the channels."""
-    steps = np.diff(places)
-    ends = np.flatnonzero((steps != 1) & ~((steps == 0) & (places[1:] < 0))) + 1
+    steps, first = np.diff(places), places[:-1]
+    goes_on = np.where(first < 0, steps == 0, steps == 1)
+    ends = np.flatnonzero(~goes_on) + 1
     return int(np.gcd.reduce([channels, *np.unique(ends % channels).tolist()]))
 
 
