@@ -84,7 +84,7 @@ def product(transposed):
     """Of x and of its transposed, or of what is made of it."""
     if transposed:
         return pointwise("matmul", "x", "x", attributes={"groups": 2, "transposed": 1})
-    split = {"split": ((-1,), (-1,), (2, 3)), "repeats": (), "groups": ((0,), (3,), (2, 1))}
+    split = {"split": (-1, -1, 2, 3), "parts": (1, 1, 2), "repeats": (), "groups": ((0,), (3,), (2, 1))}
     return [
         Node("z", "rearrange", ("x",), split),
         *pointwise("matmul", "x", "z", attributes={"groups": 2, "transposed": 0}),
@@ -173,7 +173,12 @@ CASES = {
     "rearrange": (
         pointwise(
             "rearrange",
-            attributes={"split": ((-1,), (2, -1), (4,)), "repeats": (3,), "groups": ((2, 0), (4,), (3, 1))},
+            attributes={
+                "split": (-1, 2, -1, 4),
+                "parts": (1, 2, 1),
+                "repeats": (3,),
+                "groups": ((2, 0), (4,), (3, 1)),
+            },
         ),
         (4, 5, 6),
     ),

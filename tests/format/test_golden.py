@@ -49,7 +49,7 @@ RECORDED = {
         ),
     ),
     2: Recorded(
-        "a6982474ab8b3d51bfab13c6007666d71b4aa6cd1b48f29a248f6532dbd1bb18",
+        "6c22cd0e55ebd22f15d11559d43d9591e3069aa378beb58b8948b083af55ae29",
         (
             "4c4d4b7d9f8611b1adabc1c692cfabf52a4e3efafa03902651504ebb15e2dc19",
             "ef484c82a4299b49af32e723c5d4a8fb4f6b169b5db936b8c49bfd403b37281c",
@@ -143,7 +143,7 @@ def golden_model():
     whole = (draw.floats(5, 6) * 60).astype(np.int8)
     fewer = {**levels, "scale": draw.floats(5) / 64, "bias": draw.floats(5)}
     add("fewer2", "quantised_linear", "flat", weight=whole, **fewer)
-    turned = {"split": ((3,), (2,)), "repeats": (2,), "groups": ((2, 0), (1,))}
+    turned = {"split": (3, 2), "parts": (1, 1), "repeats": (2,), "groups": ((2, 0), (1,))}
     add("turned2", "rearrange", "square", attributes=turned)
     add("longer", "pad", "turned2", attributes={"axis": 1, "before": 1, "after": 1, "value": 0.5})
     add("some", "take", "longer", attributes={"axis": 1, "indices": (7, 0, 3, 3)})

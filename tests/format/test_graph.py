@@ -37,7 +37,7 @@ def test_a_strided_window_is_floored():
     assert graph_of(conv()).values["y"].shape == (8, 3, 3)
 
 
-REARRANGED = {"split": ((6,), (6,), (4,)), "repeats": (), "groups": ((0,), (1,), (2,))}
+REARRANGED = {"split": (6, 6, 4), "parts": (1, 1, 1), "repeats": (), "groups": ((0,), (1,), (2,))}
 RESIZED = {"size": (0, 0), "scale": (1.0, 1.0), "align_corners": 0}
 
 
@@ -85,8 +85,8 @@ def test_every_operation_states_what_it_misses(op):
         ([Node("y", "permute", ("x",), {"order": (0, 1, 1)})], "each of the axes 0 to 2 once"),
         ([Node("y", "slice", ("x",), {"range": (1, 2, 2, 1)})], "inside"),
         ([Node("y", "slice", ("x",), {"range": (1, 0, 7, 1)})], "inside"),
-        ([Node("y", "rearrange", ("x",), REARRANGED | {"split": ((6,), (6,))})], "a split of each of 3 axes"),
-        ([Node("y", "rearrange", ("x",), REARRANGED | {"split": ((4, -1), (6,), (4,))})], "a shape of 6"),
+        ([Node("y", "rearrange", ("x",), REARRANGED | {"parts": (1, 1)})], "parts of each of 3 axes"),
+        ([Node("y", "rearrange", ("x",), REARRANGED | {"split": (4, 6, 4)})], "a shape of 6"),
         (
             [Node("y", "rearrange", ("x",), REARRANGED | {"groups": ((0,), (1,))})],
             "groups of each of the axes",

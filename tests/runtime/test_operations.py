@@ -73,7 +73,12 @@ def test_matmul_with_its_transposed(isa, groups, depth, maps, rows, seed):
 @drawn
 def test_matmul(isa, groups, depth, maps, rows, seed):
     """Of x (groups depth, maps, rows) by a part of it, seen as (groups rows, maps, depth)."""
-    turned = {"split": ((-1,), (-1,), (groups, depth)), "repeats": (), "groups": ((0,), (3,), (2, 1))}
+    turned = {
+        "split": (-1, -1, groups, depth),
+        "parts": (1, 1, 2),
+        "repeats": (),
+        "groups": ((0,), (3,), (2, 1)),
+    }
     nodes = [
         Node("turned", "rearrange", ("x",), turned),
         Node("y", "matmul", ("x", "turned"), {"groups": groups, "transposed": 0}),
@@ -167,7 +172,7 @@ def test_constants_for_each_number(isa, shape, seed):
 
 def test_what_stays_in_memory_takes_no_step():
     """A sequence of one channel is the same memory transposed; a map becomes a sequence."""
-    seen = {"split": ((-1,), (-1,), (2, 3)), "repeats": (), "groups": ((0, 1, 2), (3,))}
+    seen = {"split": (-1, -1, 2, 3), "parts": (1, 1, 2), "repeats": (), "groups": ((0, 1, 2), (3,))}
     nodes = [
         Node("z", "relu", ("x",)),
         Node("seen", "rearrange", ("z",), seen),

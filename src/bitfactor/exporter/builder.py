@@ -111,7 +111,8 @@ class Builder:
         repeated = [axis for axis in order if axis not in x.memory]
         place = {axis: i for i, axis in enumerate((*x.memory, *repeated))}
         attributes = {
-            "split": tuple(_left_open(group) for group in self.groups_of(x)),
+            "split": tuple(length for group in self.groups_of(x) for length in _left_open(group)),
+            "parts": tuple(len(group) for group in self.groups_of(x)),
             "repeats": tuple(axis.length for axis in repeated),
             "groups": tuple(tuple(place[axis] for axis in group) for group in wanted),
         }

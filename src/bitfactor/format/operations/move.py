@@ -277,18 +277,19 @@ JOIN = Operation(
 def _axes_of(node: Node, x: Shape) -> list[int]:
     """Return the lengths of the axes that `groups` puts together: those of `split`, then the repeated ones.
 
-    `split` has for each axis of memory, (..., C), the lengths that it is cut into, outermost first. One of an
-    axis may be -1: what is left.
+    `split` has the lengths that the axes of memory, (..., C), are cut into, outermost first, and `parts` how
+    many each is cut into; a length may be -1, once for an axis: what is left.
     """
-    split, memory = node.attributes["split"], (*x[1:], x[0])
-    if not isinstance(split, tuple) or len(split) != len(memory):
-        raise bad(node, f"a split of each of {len(memory)} axes", str(split))
-    whole = [
-        _whole(node, parts, length) if parts else () for parts, length in zip(split, memory, strict=True)
-    ]
-    if any(not parts and length != 1 for parts, length in zip(split, memory, strict=True)):
-        raise bad(node, f"a split of axes {memory}", str(split))
-    return [length for parts in (*whole, node.attributes["repeats"]) for length in parts]
+    split, parts, memory = node.attributes["split"], node.attributes["parts"], (*x[1:], x[0])
+    if not isinstance(parts, tuple) or len(parts) != len(memory) or sum(parts) != len(split):
+        raise bad(node, f"parts of each of {len(memory)} axes, and a length of each", f"{parts} and {split}")
+    lengths: list[int] = []
+    for count, length in zip(parts, memory, strict=True):
+        if count == 0 and length != 1:
+            raise bad(node, f"a split of axes {memory}", str(split))
+        own = split[len(lengths) : len(lengths) + count]
+        lengths += _whole(node, own, length) if count else ()
+    return [*lengths, *node.attributes["repeats"]]
 
 
 def _infer_rearrange(node: Node, x: Shape) -> Shape:
@@ -331,7 +332,7 @@ def _onnx_rearrange(b: Onnx, node: Node, x: str) -> None:
 REARRANGE = Operation(
     inputs=(FLOAT,),
     dtype="float32",
-    attributes=("split", "repeats", "groups"),
+    attributes=("split", "parts", "repeats", "groups"),
     infer=_infer_rearrange,
     reference=_rearrange,
     onnx=_onnx_rearrange,
