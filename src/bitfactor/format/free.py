@@ -105,9 +105,9 @@ class FreeSizes:
             if name in tensors:
                 tensors[name] = _part(node, name, self.tensors[node.name][name], lengths)
                 continue
-            own = attributes[name] if isinstance(attributes[name], tuple) else (attributes[name],)
-            new = tuple(n if length is None else length for n, length in zip(own, lengths, strict=True))
-            attributes[name] = new if isinstance(attributes[name], tuple) else new[0]
+            own = _flat(attributes[name])
+            new = (n if length is None else length for n, length in zip(own, lengths, strict=True))
+            attributes[name] = _filled(attributes[name], iter([*new]))
         return replace(node, attributes=attributes, tensors=tensors)
 
     def described(self) -> dict[str, Any]:
@@ -186,16 +186,28 @@ def _part(node: Node, role: str, whole: NDArray[Any], lengths: Sequence[int | No
 
 def _entries(name: str, values: Sequence[Any], node: Node, graphs: Sequence[Graph]) -> Entries:
     """Return what each of some integers of a node is: a Length, or None where it is the same at all sizes."""
-    several = [value if isinstance(value, tuple) else (value,) for value in values]
+    several = [_flat(value) for value in values]
     if len({len(entry) for entry in several}) > 1:
         raise _differs(f"node {node.name!r} ({node.op})", f"{name} {values[0]} and {values[1]}")
     entries = []
     for numbers in zip(*several, strict=True):
-        length = None if len(set(numbers)) == 1 else _length(node, numbers, graphs)
-        if length is None and len(set(numbers)) > 1:
+        differ = any(number != numbers[0] for number in numbers)
+        integers = all(isinstance(number, int) for number in numbers)
+        length = _length(node, numbers, graphs) if differ and integers else None
+        if differ and length is None:
             raise _differs(f"node {node.name!r} ({node.op})", f"{name} {values[0]} and {values[1]}")
         entries.append(length)
     return tuple(entries)
+
+
+def _flat(value: Any) -> list[Any]:
+    """Return the entries of a tuple, and of those in it, one behind the other."""
+    return [leaf for part in value for leaf in _flat(part)] if isinstance(value, tuple) else [value]
+
+
+def _filled(value: Any, leaves: Iterator[Any]) -> Any:
+    """Return a value of the same form with other entries."""
+    return tuple(_filled(part, leaves) for part in value) if isinstance(value, tuple) else next(leaves)
 
 
 def _expect_alike(nodes: Sequence[Node]) -> None:
