@@ -116,6 +116,31 @@ def test_a_length_with_what_follows_from_it(tmp_path) -> None:
             session(np.zeros((1, 8, n), np.float32), np.ones((1, 8, n), bool))
 
 
+class Encoder(nn.Module):
+    """As torch has it, with an embedding of 30 positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, norm_first=True, activation="gelu")
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.embed, self.head = nn.Linear(8, 32), nn.Linear(32, 4)
+        self.positions = nn.Parameter(torch.randn(1, 30, 32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.encoder(self.embed(x) + self.positions[:, : x.shape[1]]))
+
+
+def test_an_encoder_of_torch_at_any_length(tmp_path) -> None:
+    model, path = Encoder(), tmp_path / "net.safetensors"
+    report = exported(model, [torch.randn(2, n, 8) for n in (7, 30)], path)
+    assert report.macs("binary") > 10 * report.macs("real")
+    session = Session(path)
+    for n in (3, 7, 18, 30):
+        expect_same(session, model, torch.randn(2, n, 8))
+    with pytest.raises(InputError, match="at most 30 along an axis"):
+        session(np.zeros((1, 31, 8), np.float32))
+
+
 class Flat(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(128, 4))
