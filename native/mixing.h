@@ -15,24 +15,21 @@ namespace {
 
 constexpr int mixing_block = 64, mixing_vectors = mixing_block / Simd::lanes;
 
-// y (rows, block) = a x with x (inner, block), or y + a x. The strides of a are in numbers, those of x and y
-// likewise, from one row of a block to the next.
+// y (rows, block) = a x with x (inner, block). The strides of a are in numbers, those of x and y likewise,
+// from one row of a block to the next.
 struct Factor {
     const float* a;
     int rows, inner;
     ptrdiff_t row_stride, inner_stride;
 };
 
-template <bool add>
-void multiply(const Factor& factor, const float* x, ptrdiff_t x_stride, float* y, ptrdiff_t y_stride) {
+inline void multiply(const Factor& factor, const float* x, ptrdiff_t x_stride, float* y, ptrdiff_t y_stride) {
     constexpr int at_once = mixing_vectors > 8 ? 8 : mixing_vectors;
     for (int row = 0; row < factor.rows; ++row) {
         for (int first = 0; first < mixing_block; first += at_once * Simd::lanes) {
             Simd::Float sum[at_once];
             float* to = y + row * y_stride + first;
-            UNROLL for (int v = 0; v < at_once; ++v) {
-                sum[v] = add ? Simd::load(to + v * Simd::lanes) : Simd::broadcast(0.0f);
-            }
+            UNROLL for (int v = 0; v < at_once; ++v) { sum[v] = Simd::broadcast(0.0f); }
             for (int i = 0; i < factor.inner; ++i) {
                 const Simd::Float a =
                     Simd::broadcast(factor.a[row * factor.row_stride + i * factor.inner_stride]);
@@ -83,8 +80,8 @@ inline void taps_of_cores(const Mixing& m, const float* cores, int first, int co
         float* gathered = scratch + static_cast<ptrdiff_t>(g) * (m.inner_taps + m.taps) * mixing_block;
         gather_taps(cores + static_cast<ptrdiff_t>(g) * m.pairs * m.inner_taps, m.inner_taps, first, count,
                     gathered);
-        multiply<false>({m.tap_factor, m.taps, m.inner_taps, m.inner_taps, 1}, gathered, mixing_block,
-                        gathered + m.inner_taps * mixing_block, mixing_block);
+        multiply({m.tap_factor, m.taps, m.inner_taps, m.inner_taps, 1}, gathered, mixing_block,
+                 gathered + m.inner_taps * mixing_block, mixing_block);
     }
 }
 
@@ -95,8 +92,8 @@ void mix_block(const Mixing& m, const float* cores, int first, int count, float*
     float row[mixing_block];
     for (int p = 0; p < m.weights; ++p) {
         for (int tap = 0; tap < m.taps; ++tap) {
-            multiply<false>({m.rows + p * m.cores, 1, m.cores, 0, 1},
-                            scratch + (m.inner_taps + tap) * mixing_block, step, row, 0);
+            multiply({m.rows + p * m.cores, 1, m.cores, 0, 1}, scratch + (m.inner_taps + tap) * mixing_block,
+                     step, row, 0);
             T* to = x + static_cast<ptrdiff_t>(p * m.taps + tap) * m.pairs + first;
             for (int i = 0; i < count; ++i) set(to[i], row[i]);
         }
@@ -125,14 +122,14 @@ void unmix_block(const Mixing& m, const float* cores, int first, int count, cons
     }
     for (int g = 0; g < m.cores; ++g) {
         for (int tap = 0; tap < m.taps; ++tap) {
-            multiply<false>({m.rows + g, 1, m.weights, 0, m.cores},
-                            given + static_cast<ptrdiff_t>(tap) * m.weights * mixing_block, mixing_block,
-                            of_y + tap * mixing_block, 0);
+            multiply({m.rows + g, 1, m.weights, 0, m.cores},
+                     given + static_cast<ptrdiff_t>(tap) * m.weights * mixing_block, mixing_block,
+                     of_y + tap * mixing_block, 0);
         }
         float* gathered = scratch + g * step;
         add_products(of_y, m.taps, mixing_block, gathered, m.inner_taps, mixing_block, of_taps);
-        multiply<false>({m.tap_factor, m.inner_taps, m.taps, 1, m.inner_taps}, of_y, mixing_block, gathered,
-                        mixing_block);
+        multiply({m.tap_factor, m.inner_taps, m.taps, 1, m.inner_taps}, of_y, mixing_block, gathered,
+                 mixing_block);
         scatter_taps(gathered, m.inner_taps, first, count,
                      of_cores + static_cast<ptrdiff_t>(g) * m.pairs * m.inner_taps);
     }
