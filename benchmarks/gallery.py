@@ -423,7 +423,7 @@ GALLERY: dict[str, Network] = {
     ),
     "vitpose": Network(
         _with_backbone("VitPoseForPoseEstimation", "VitPoseConfig", "VitPoseBackboneConfig"),
-        lambda is_small: (torch.randn(2, 3, *((64, 48) if is_small else (256, 192))),),
+        lambda is_small: (torch.randn(2, 3, *((64, 48) if is_small else (128, 96))),),
         {
             "backbone_config": {
                 "image_size": [64, 48],
@@ -438,7 +438,7 @@ GALLERY: dict[str, Network] = {
         },
         {
             "backbone_config": {
-                "image_size": [256, 192],
+                "image_size": [128, 96],
                 "patch_size": [16, 16],
                 "hidden_size": 192,
                 "num_hidden_layers": 4,

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -39,6 +40,14 @@ class Residual(nn.Module):
         return x + y
 
 
+class Attended(nn.Module):
+    """Each pixel from all others; tanh bounds the scores, whose rounding the softmax would make large."""
+
+    def forward(self, x):
+        tokens = torch.tanh(x).flatten(2).transpose(1, 2)
+        return F.scaled_dot_product_attention(tokens, tokens, tokens).transpose(1, 2).reshape(x.shape)
+
+
 class Shuffled(nn.Module):
     """Channels of two groups interleaved, as in ShuffleNet."""
 
@@ -50,7 +59,8 @@ class Shuffled(nn.Module):
 @st.composite
 def blocks(draw, channels, size):
     """Return a module, its output's channels and size, for a map of `channels` x `size` x `size`."""
-    kind = draw(st.sampled_from(["conv", "conv", "conv", "depthwise", "pool", "residual", "shuffle", "up"]))
+    kinds = ["depthwise", "pool", "residual", "shuffle", "up", "up", "attention", "pad"]
+    kind = draw(st.sampled_from([*["conv"] * 4, *kinds]))
     if kind == "depthwise":
         return (
             nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=draw(st.booleans())),
@@ -69,7 +79,16 @@ def blocks(draw, channels, size):
     if kind == "shuffle" and channels % 2 == 0:
         return Shuffled(), channels, size
     if kind == "up" and size < 6:
-        return nn.Upsample(scale_factor=2), channels, size * 2
+        transposed = nn.ConvTranspose2d(channels, channels, 4, 2, 1, bias=draw(st.booleans()))
+        bilinear = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=draw(st.booleans()))
+        return draw(st.sampled_from([nn.Upsample(scale_factor=2), bilinear, transposed])), channels, size * 2
+    if kind == "attention":
+        return Attended(), channels, size
+    if kind == "pad" and 2 < size < 9:
+        padding = draw(
+            st.sampled_from([nn.ReflectionPad2d(1), nn.ReplicationPad2d(1), nn.ConstantPad2d(1, 0.5)])
+        )
+        return padding, channels, size + 2
     groups = 2 if channels % 2 == 0 and draw(st.booleans()) else 1
     outputs = 2 * draw(st.sampled_from([1, 5, 16, 33]))
     kernel, stride, dilation = (
@@ -101,6 +120,11 @@ def networks(draw):
                 nn.LeakyReLU(0.1),
                 nn.ReLU6(),
                 nn.Sigmoid(),
+                nn.GELU(),
+                nn.SiLU(),
+                nn.Hardswish(),
+                nn.Tanh(),
+                nn.ELU(0.5),
             ]
             layers.append(draw(st.sampled_from(activations)))
     layers += [nn.Conv2d(channels, 6, 1), nn.BatchNorm2d(6)]

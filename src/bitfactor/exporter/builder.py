@@ -225,11 +225,7 @@ class Builder:
         if matched is None:
             raise self.refused("shapes that broadcast", f"{x.shape} and {y.shape}", "reshape one of them")
         x, y, pairs = matched
-        y = View(
-            y.name,
-            tuple(pairs.get(axis, axis) for axis in y.memory),
-            tuple(tuple(pairs.get(axis, axis) for axis in dim) for dim in y.dims),
-        )
+        y = y.with_axes(pairs)
         dims = tuple(a or b for a, b in zip(x.dims, y.dims, strict=True))
         if len(y.memory) > len(x.memory):
             order = (*(axis for axis in x.memory if axis not in y.memory), *y.memory)

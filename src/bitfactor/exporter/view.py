@@ -7,7 +7,7 @@ layer takes each pixel.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -62,9 +62,15 @@ class View:
 
     def apart(self) -> "View":
         """Return the same view with axes of its own, for what takes a value twice in different ways."""
-        own = {axis: Axis(axis.length) for axis in _flat(self) if not axis.batch}
-        dims = (tuple(own.get(axis, axis) for axis in dim) for dim in self.dims)
-        return View(self.name, tuple(own[axis] for axis in self.memory), tuple(dims))
+        return self.with_axes({axis: Axis(axis.length) for axis in _flat(self) if not axis.batch})
+
+    def with_axes(self, instead: Mapping[Axis, Axis]) -> "View":
+        """Return the view with other axes of the same lengths in place of some."""
+
+        def changed(axes: Axes) -> Axes:
+            return tuple(instead.get(axis, axis) for axis in axes)
+
+        return View(self.name, changed(self.memory), tuple(map(changed, self.dims)))
 
     def dim(self, number: int) -> Axes:
         return self.dims[number % len(self.dims)]

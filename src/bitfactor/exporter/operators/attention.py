@@ -44,11 +44,7 @@ def _product(b: Builder, x: View, y: View) -> View:
     if found is None:
         raise b.refused("matrices that fit", f"{x.shape} and {y.shape}", "reshape one of them")
     x, y, pairs = found
-    y = View(
-        y.name,
-        tuple(pairs.get(axis, axis) for axis in y.memory),
-        tuple(tuple(pairs.get(axis, axis) for axis in dim) for dim in y.dims),
-    )
+    y = y.with_axes(pairs)
     *outer_x, k, m, _ = x.dims
     *outer_y, _, _, n = y.dims
     outer = [a or c for a, c in zip(outer_x, outer_y, strict=True)]

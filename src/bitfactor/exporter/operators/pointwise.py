@@ -140,14 +140,7 @@ def sub(b: Builder, x: View | _Constant, y: View | _Constant, alpha: float = 1) 
 def _joined(b: Builder, op: str, x: View, y: View) -> View:
     """The larger comes first: the second may have one number for each channel."""
     first, second = sorted(b.together(x, y), key=lambda view: -int(np.prod(b.shape(view.name))))
-    if len(b.shape(first.name)) != len(b.shape(second.name)) or not _spreads(b, first.name, second.name):
-        raise AssertionError(f"values that lie alike: {b.shape(first.name)} {b.shape(second.name)}")
     return first.named(b.emit(op, [first.name, second.name]))
-
-
-def _spreads(b: Builder, x: str, y: str) -> bool:
-    shape = b.shape(x)
-    return b.shape(y) in (shape, (*shape[:1], *[1] * (len(shape) - 1)))
 
 
 def _shifted(b: Builder, x: View, constant: Tensor) -> View:
