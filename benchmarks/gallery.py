@@ -36,6 +36,27 @@ from bitfactor.machine import cpu_name
 from bitfactor.nn.example import Call
 from bitfactor.runtime import Session, instruction_sets
 
+PAGE = """# Networks of others
+
+Each row is a network that others wrote, with random weights: built from its configuration, made binary by
+`bitfactor.binarize_(model, example=...)`, trained a step, exported, compared with torch and run on every
+instruction set of the machine (the same bits on all). No code of a model was changed. `python
+benchmarks/gallery.py --table docs/results/gallery.md` makes the table; `make test-all` tries all with each
+decomposition, `make test` four small ones.
+
+- Widths are those of small published models, depths are cut (the script has the configurations); images of
+  112 to 224 pixels, 64 to 256 for dense outputs, sequences of 96 to 300 steps or tokens.
+- *1 bit* is the fraction of multiply-adds that are of signs. First and last layers, depthwise convolutions
+  and products of two computed values, as in attention, stay float32.
+- *over torch* is torch's float32 time over the file's, batch 1, one core, medians of runs that take turns.
+- *difference* is the largest of an output, from torch, over the largest output. Each operation by itself is
+  checked to 1e-4, and signs exactly; where a number lies next to 0, rounding may turn a sign, and then the
+  end differs more.
+- Tried and not here: TimeSformer, which cuts its class token out of the batch of all frames, while a file
+  takes each sample by itself; and BiT, whose standardised convolutions are a class of their own, and stay
+  real.
+"""
+
 LATENTS = ("none", "svd", "tucker", "holistic")
 
 
@@ -676,7 +697,7 @@ def table(outcomes: list[Outcome]) -> str:
     done = sum(not o.error for o in outcomes)
     ends = f" Over torch: lowest {ratios[0]:.2f}, median {median(ratios):.2f}." if ratios else ""
     versions = f"torch {torch.__version__}, Python {platform.python_version()}"
-    head = f"{done} of {len(outcomes)} on {cpu_name()}, {versions}."
+    head = f"{done} of {len(outcomes)} on {cpu_name()}, {instruction_sets()[0]}, {versions}."
     return "\n".join([head + ends, "", *rows, ""])
 
 
@@ -702,10 +723,9 @@ def main() -> None:
         for latent in arguments.latent:
             outcomes.append(in_a_process(name, latent, arguments.small, arguments.repeats))
             print(outcomes[-1], flush=True)
-    text = table(outcomes)
-    print(text)
+    print(table(outcomes))
     if arguments.table:
-        arguments.table.write_text(text)
+        arguments.table.write_text(f"{PAGE}\n{table(outcomes)}")
 
 
 if __name__ == "__main__":
