@@ -116,13 +116,12 @@ void add_by_popcounts(Program& program, const Layer& l, size_t source) {
     const int pixels = pixels_of(l.window), channels = l.groups * l.out_channels;
     const ptrdiff_t map_words = static_cast<ptrdiff_t>(l.window.in_h) * l.window.in_w * conv.pixel_stride;
     program.add_step("binary_conv", l.maps * pixels, channels, taps, depth,
-                     [=, &program](Workspace& w, int first, int count) {
+                     [=, own = own, &program](Workspace& w, int first, int count) {
                          for_each_map(pixels, first, count, [&](int map, int from, int part, int done) {
                              program.kernels().binary_conv(
                                  conv, at<uint32_t>(w.arena, source) + map * map_words, from, part,
                                  w.pointers.data(), w.rows.data() + static_cast<ptrdiff_t>(done) * channels);
                          });
-                         (void)own;
                          return w.rows.data();
                      });
 }

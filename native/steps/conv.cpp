@@ -154,13 +154,12 @@ void add_depthwise(Program& program, const Given& conv) {
     const size_t source = conv.source;
     const ptrdiff_t map_size = static_cast<ptrdiff_t>(conv.window.in_h) * conv.window.in_w * channels;
     program.add_step("depthwise", conv.maps * pixels, channels, 0, taps,
-                     [=, &program](Workspace& w, int first, int count) {
+                     [=, own = own, &program](Workspace& w, int first, int count) {
                          for_each_map(pixels, first, count, [&](int map, int from, int part, int done) {
                              program.kernels().depthwise(
                                  layer, at<float>(w.arena, source) + map * map_size, from, part,
                                  w.rows.data() + static_cast<ptrdiff_t>(done) * channels);
                          });
-                         (void)own;
                          return w.rows.data();
                      });
 }

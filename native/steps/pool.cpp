@@ -100,13 +100,12 @@ void add_resize_bilinear(Program& program, const Instruction& i) {
     const int pixels = layer.out_h * layer.out_w;
     const ptrdiff_t map_size = static_cast<ptrdiff_t>(layer.in_h) * layer.in_w * layer.channels;
     program.add_step("resize_bilinear", i.maps() * pixels, layer.channels, 0, 4,
-                     [=, &program](Workspace& w, int first, int count) {
+                     [=, own = own, &program](Workspace& w, int first, int count) {
                          for_each_map(pixels, first, count, [&](int map, int from, int part, int done) {
                              program.kernels().resize(
                                  layer, at<float>(w.arena, source) + map * map_size, from, part,
                                  w.rows.data() + static_cast<ptrdiff_t>(done) * layer.channels);
                          });
-                         (void)own;
                          return w.rows.data();
                      });
 }
