@@ -33,7 +33,7 @@ std::unique_ptr<Program::Team> Program::new_team() const {
 
 // Memory for as many samples at once: later runs allocate none, whatever the order of events.
 void Program::prepare(size_t samples) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<Mutex> lock(mutex_);
     while (idle_.size() < samples) idle_.push_back(new_team());
 }
 
@@ -42,7 +42,7 @@ class Program::Loan {
   public:
     explicit Loan(Program& program) : program_(program) {
         {
-            std::lock_guard<std::mutex> lock(program.mutex_);
+            std::lock_guard<Mutex> lock(program.mutex_);
             if (!program.idle_.empty()) {
                 team_ = std::move(program.idle_.back());
                 program.idle_.pop_back();
@@ -53,7 +53,7 @@ class Program::Loan {
     }
     Loan(const Loan&) = delete;
     ~Loan() {
-        std::lock_guard<std::mutex> lock(program_.mutex_);
+        std::lock_guard<Mutex> lock(program_.mutex_);
         program_.idle_.push_back(std::move(team_));
     }
 

@@ -1,4 +1,4 @@
-// Convolution of signs by signs on x86 where there is no population count: a table of the counts.
+// Convolution of signs by signs where there is no quick population count: a table of the counts.
 //
 // A byte of the map holds four signs of a pixel and four of the next one, and chooses one of 256 rows: for
 // each of the 16 values that four signs of a weight may have, how many differ, from the first pixel's in the
@@ -17,7 +17,9 @@
 
 #pragma once
 
+#ifdef __SSE2__
 #include <immintrin.h>
+#endif
 
 #include <algorithm>
 
@@ -166,10 +168,14 @@ void lookup_conv(const LookupConv& conv, const uint8_t* map, int first, int coun
 
 // 64 signs -> 16 bytes.
 inline void expand_word(const uint32_t* signs, uint8_t* bytes) {
+#ifdef __SSE2__
     const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(signs));
     const __m128i low = _mm_and_si128(eight, _mm_set1_epi8(15));
     const __m128i high = _mm_and_si128(_mm_srli_epi16(eight, 4), _mm_set1_epi8(15));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes), _mm_unpacklo_epi8(low, high));
+#else
+    for (int i = 0; i < 16; ++i) bytes[i] = signs[i / 8] >> i % 8 * 4 & 15;
+#endif
 }
 
 inline void expand_group(const uint32_t* signs, int nibbles, uint8_t* bytes) {

@@ -14,7 +14,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -150,7 +149,7 @@ class Program {
     std::vector<Step> steps_;
     size_t shortcut_ = 0;
     std::deque<AlignedVector<float>> parameters_;
-    std::mutex mutex_;
+    Mutex mutex_;
     std::vector<std::unique_ptr<Team>> idle_;
     ThreadPool threads_;
 };

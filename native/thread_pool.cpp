@@ -7,8 +7,9 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <mutex>
+#include <thread>
 #include <utility>
+#include <vector>
 
 namespace bitfactor {
 namespace {
@@ -90,6 +91,8 @@ class alignas(64) Share {
 }  // namespace
 
 struct ThreadPool::State {
+    std::vector<std::thread> threads;
+    const pid_t owner = getpid();
     std::mutex taken;  // by the caller for whom the helpers work
     Bell bell;
     std::vector<Share> shares;
@@ -177,32 +180,26 @@ struct ThreadPool::State {
     }
 };
 
-void run_alone(Work& work) {
-    for (size_t phase = 0; phase < work.phases(); ++phase) {
-        for (size_t item = 0; item < work.items(phase); ++item) work.run(phase, item, 0);
-        work.completed(phase);
-    }
-}
-
 ThreadPool::ThreadPool(size_t helpers)
-    : state_(helpers ? std::make_unique<State>(helpers + 1) : nullptr), owner_(getpid()) {
-    for (size_t i = 1; i <= helpers; ++i) threads_.emplace_back([this, i] { state_->help(i); });
+    : helpers_(helpers), state_(helpers ? std::make_unique<State>(helpers + 1) : nullptr) {
+    for (size_t i = 1; i <= helpers; ++i) state_->threads.emplace_back([this, i] { state_->help(i); });
 }
 
 ThreadPool::~ThreadPool() {
-    if (getpid() == owner_) {
-        if (state_) state_->close();
-        for (auto& thread : threads_) thread.join();
+    if (!state_) return;
+    if (getpid() == state_->owner) {
+        state_->close();
+        for (auto& thread : state_->threads) thread.join();
         return;
     }
     // A forked child has this object but not its threads: to join them, or to destroy what they were waiting
     // on, would wait for ever.
-    for (auto& thread : threads_) thread.detach();
+    for (auto& thread : state_->threads) thread.detach();
     static_cast<void>(state_.release());
 }
 
 void ThreadPool::run(Work& work) {
-    if (threads_.empty() || getpid() != owner_) return run_alone(work);
+    if (!state_ || getpid() != state_->owner) return run_alone(work);
     std::unique_lock<std::mutex> lock(state_->taken, std::try_to_lock);
     if (!lock) return run_alone(work);
     state_->lead(work);

@@ -8,14 +8,20 @@
 
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <memory>
-#include <thread>
-#include <vector>
+#include <mutex>
 
 namespace bitfactor {
+
+#ifdef __wasm__  // of one thread, without <thread>: thread_pool_alone.cpp
+struct Mutex {
+    void lock() {}
+    void unlock() {}
+};
+#else
+using Mutex = std::mutex;
+#endif
 
 class Work {
   public:
@@ -29,7 +35,12 @@ class Work {
 };
 
 // All of it in the calling thread, as worker 0.
-void run_alone(Work& work);
+inline void run_alone(Work& work) {
+    for (size_t phase = 0; phase < work.phases(); ++phase) {
+        for (size_t item = 0; item < work.items(phase); ++item) work.run(phase, item, 0);
+        work.completed(phase);
+    }
+}
 
 class ThreadPool {
   public:
@@ -37,7 +48,7 @@ class ThreadPool {
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
 
-    size_t workers() const { return threads_.size() + 1; }
+    size_t workers() const { return helpers_ + 1; }
 
     // Returns when all phases are complete, and allocates nothing. What an item throws, the caller gets; the
     // items after it are left out. May be called from several threads at once: the helpers work for one of
@@ -62,9 +73,8 @@ class ThreadPool {
   private:
     struct State;
 
-    std::unique_ptr<State> state_;
-    std::vector<std::thread> threads_;
-    pid_t owner_;
+    const size_t helpers_;
+    std::unique_ptr<State> state_;  // none where there are no helpers
 };
 
 }  // namespace bitfactor

@@ -1,0 +1,132 @@
+// WebAssembly with vectors of 128 bits, and with its relaxed ones where RELAXED is defined: two modules, as a
+// browser takes none with an instruction that it does not know.
+//
+// Convolutions of signs look up counts (lookup_conv.h); a plain swizzle, which must give 0 for an index
+// beyond 15, takes two instructions of an x86 CPU, the relaxed one takes one. WebAssembly has no fused
+// multiply-add: without the relaxed one, which is fused where the CPU has it, each rounds twice, and sums of
+// real numbers differ from the other sets' in the last digits.
+
+#include <wasm_simd128.h>
+
+#include "../kernels.h"
+
+#define UNROLL _Pragma("unroll")
+
+namespace bitfactor {
+namespace {
+
+struct Simd {
+    static constexpr int lanes = 4, tile = 4, conv_vectors = 2, binary_vectors = 2;
+    using Float = v128_t;
+    using Bits = v128_t;
+    using Count = v128_t;
+    using Int = v128_t;
+
+    static Float load(const float* from) { return wasm_v128_load(from); }
+    static Float load_first(const float* from, int n) {
+        if (n >= lanes) return load(from);
+        float first[lanes] = {};
+        for (int i = 0; i < n; ++i) first[i] = from[i];
+        return load(first);
+    }
+    static void store(float* to, Float x) { wasm_v128_store(to, x); }
+    static void store_first(float* to, Float x, int n) {
+        if (n >= lanes) return store(to, x);
+        float first[lanes];
+        store(first, x);
+        for (int i = 0; i < n; ++i) to[i] = first[i];
+    }
+    static Float broadcast(float x) { return wasm_f32x4_splat(x); }
+    static Float add(Float a, Float b) { return wasm_f32x4_add(a, b); }
+    static Float multiply(Float a, Float b) { return wasm_f32x4_mul(a, b); }
+    static Float divide(Float a, Float b) { return wasm_f32x4_div(a, b); }
+    static Float fma(Float a, Float b, Float c) {
+#ifdef RELAXED
+        return wasm_f32x4_relaxed_madd(a, b, c);
+#else
+        return add(multiply(a, b), c);
+#endif
+    }
+    // b < a ? a : b and b < a ? b : a, as wanted where one is NaN or both are zeros.
+    static Float max(Float a, Float b) { return wasm_f32x4_pmax(b, a); }
+    static Float min(Float a, Float b) { return wasm_f32x4_pmin(b, a); }
+    static Float if_positive(Float x, Float a, Float b) {
+        return wasm_v128_bitselect(a, b, wasm_f32x4_gt(x, wasm_f32x4_const_splat(0)));
+    }
+    static unsigned greater(Float a, Float b) { return wasm_i32x4_bitmask(wasm_f32x4_gt(a, b)); }
+
+    static Bits load_bits(const uint32_t* from) { return wasm_v128_load(from); }
+    static Bits broadcast_bits(const uint32_t* from) { return wasm_v128_load32_splat(from); }
+    static constexpr bool counts_are_sums = false;
+    static constexpr int count_steps = 31;
+    static Count no_count() { return wasm_i32x4_const_splat(0); }
+    static Count add_differing(Count count, Bits a, Bits b) {
+        return wasm_i8x16_add(count, wasm_i8x16_popcnt(wasm_v128_xor(a, b)));
+    }
+    static Int zero_int() { return wasm_i32x4_const_splat(0); }
+    static void flush(Int& sum, Count& count) {
+        finish(sum, count);
+        count = no_count();
+    }
+    static void finish(Int& sum, Count count) {
+        const v128_t pairs = wasm_u16x8_extadd_pairwise_u8x16(count);
+        sum = wasm_i32x4_add(sum, wasm_u32x4_extadd_pairwise_u16x8(pairs));
+    }
+    static Float minus_twice(const int32_t* base, Int sum) {
+        return wasm_f32x4_convert_i32x4(wasm_i32x4_sub(wasm_v128_load(base), wasm_i32x4_shl(sum, 1)));
+    }
+};
+
+struct Lookup {
+    static constexpr int lanes = 16, vectors = 2;
+    using Bytes = v128_t;
+    struct Sums {
+        v128_t low, high;
+    };
+
+    static Bytes zero() { return wasm_i8x16_const_splat(0); }
+    static Bytes load(const uint8_t* from) { return wasm_v128_load(from); }
+    static Bytes row(const uint8_t* from) { return wasm_v128_load(from); }
+    static Bytes choose(Bytes row, Bytes indices) {
+#ifdef RELAXED
+        return wasm_i8x16_relaxed_swizzle(row, indices);
+#else
+        return wasm_i8x16_swizzle(row, indices);
+#endif
+    }
+    static Bytes add(Bytes a, Bytes b) { return wasm_i8x16_add(a, b); }
+    static Bytes lower(Bytes x) { return wasm_v128_and(x, wasm_i8x16_const_splat(15)); }
+    static Bytes upper(Bytes x) { return lower(wasm_u16x8_shr(x, 4)); }
+    static Sums no_sums() { return {zero(), zero()}; }
+    static void widen(Sums& sums, Bytes counts) {
+        sums.low = wasm_i16x8_add(sums.low, wasm_u16x8_extend_low_u8x16(counts));
+        sums.high = wasm_i16x8_add(sums.high, wasm_u16x8_extend_high_u8x16(counts));
+    }
+    static Simd::Int part(const Sums& sums, int k) {
+        const v128_t eight = k < 2 ? sums.low : sums.high;
+        return k % 2 ? wasm_u32x4_extend_high_u16x8(eight) : wasm_u32x4_extend_low_u16x8(eight);
+    }
+    static void add_upper(uint8_t* bytes, const uint8_t* next) {
+        wasm_v128_store(bytes, wasm_v128_or(load(bytes), wasm_i16x8_shl(load(next), 4)));
+    }
+};
+
+}  // namespace
+}  // namespace bitfactor
+
+#include "../kernel_set.h"
+#include "../lookup_conv.h"
+
+namespace bitfactor {
+namespace {
+bool supported() { return true; }
+}  // namespace
+
+extern const KernelSet wasm;
+#ifdef RELAXED
+const KernelSet wasm = kernel_set("wasm-relaxed", supported, nullptr, &lookup_kernels);
+#else
+const KernelSet wasm = kernel_set("wasm", supported, nullptr, &lookup_kernels);
+#endif
+
+}  // namespace bitfactor
