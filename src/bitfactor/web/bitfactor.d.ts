@@ -1,0 +1,45 @@
+/** What a network takes or gives, of one sample: (channels, height, width), or (features). */
+export interface Tensor {
+  name: string;
+  values: "real" | "integers" | "signs";
+  shape: number[];
+  size: number;
+}
+
+/** How an image becomes the input: resized, cropped in the centre, then (x / 255 - mean) / std. */
+export interface ImageRule {
+  height: number;
+  width: number;
+  resizeHeight: number;
+  resizeWidth: number;
+  keepAspect: boolean;
+  channels: number;
+  mean: number[];
+  std: number[];
+}
+
+export declare class Network {
+  private constructor();
+  /** From a URL, a Response, or the bytes of a .bfp file. `relaxed: false` keeps to the plain vectors. */
+  static load(
+    source: string | URL | Response | ArrayBuffer | ArrayBufferView,
+    options?: { relaxed?: boolean },
+  ): Promise<Network>;
+  readonly input: Tensor;
+  readonly outputs: Tensor[];
+  /** Classes, or keypoints where there are edges, which are pairs of them. */
+  readonly labels: string[];
+  readonly edges: [number, number][];
+  readonly image: ImageRule | null;
+  readonly instructionSet: "wasm" | "wasm-relaxed";
+  /** One sample; an array of outputs where there are several. */
+  run(x: Float32Array): Float32Array | Float32Array[];
+  /** Pixels of the network's size, as of a canvas, as its input. */
+  prepare(pixels: { data: ArrayLike<number>; width: number; height: number }): Float32Array;
+  /** Replays the golden input of the file. */
+  verify(): { same: boolean; difference: number };
+}
+
+/** Whether WebAssembly has vectors here, and relaxed ones. */
+export declare function hasSimd(): boolean;
+export declare function hasRelaxedSimd(): boolean;
