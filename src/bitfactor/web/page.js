@@ -1,0 +1,172 @@
+// The page that `bitfactor page` writes: a photo or the camera, and what the network says of it.
+import { Network } from "./bitfactor.js";
+import { keypoints, probabilities } from "./answers.js";
+
+const options = JSON.parse(document.getElementById("options").textContent);
+const element = (id) => document.getElementById(id);
+const view = element("view");
+const small = document.createElement("canvas"); // of the network's size
+let network;
+let camera; // the stream, while it runs
+
+/** The part of a source that the network sees: for poses a square around all of it, else the middle, as resized. */
+function seen(width, height) {
+  const { image } = network;
+  if (options.finds === "keypoints") {
+    const side = Math.max(width / image.width, height / image.height);
+    const [w, h] = [side * image.width, side * image.height];
+    return { left: (width - w) / 2, top: (height - h) / 2, width: w, height: h };
+  }
+  let [across, down] = [image.resizeWidth / width, image.resizeHeight / height];
+  if (image.keepAspect) across = down = Math.max(across, down);
+  const [w, h] = [image.width / across, image.height / down];
+  return { left: (width - w) / 2, top: (height - h) / 2, width: w, height: h };
+}
+
+function answer(source, width, height) {
+  const part = seen(width, height);
+  const { image } = network;
+  [small.width, small.height] = [image.width, image.height];
+  const context = small.getContext("2d", { willReadFrequently: true });
+  context.imageSmoothingQuality = "high";
+  context.fillRect(0, 0, small.width, small.height);
+  const [sx, sy] = [image.width / part.width, image.height / part.height];
+  context.drawImage(source, -part.left * sx, -part.top * sy, width * sx, height * sy);
+  const start = performance.now();
+  const output = network.run(network.prepare(context.getImageData(0, 0, image.width, image.height)));
+  const first = network.outputs.length > 1 ? output[0] : output;
+  return { first, part, ms: performance.now() - start };
+}
+
+function show(source, width, height) {
+  const { first, part, ms } = answer(source, width, height);
+  [view.width, view.height] = [width, height];
+  const context = view.getContext("2d");
+  context.drawImage(source, 0, 0, width, height);
+  if (options.finds === "keypoints") drawPose(context, first, part);
+  else listClasses(first);
+  element("hint").hidden = true;
+  return ms;
+}
+
+function drawPose(context, maps, part) {
+  const [, height, width] = network.outputs[0].shape;
+  const found = keypoints(maps, width, height, options.heatmaps).map(({ x, y, confidence }) => ({
+    x: part.left + x * part.width,
+    y: part.top + y * part.height,
+    confidence,
+  }));
+  const line = Math.max(2, context.canvas.width / 160);
+  context.lineWidth = line;
+  context.lineCap = "round";
+  network.edges.forEach(([a, b], i) => {
+    context.strokeStyle = `hsl(${(360 * i) / network.edges.length} 90% 55%)`;
+    context.globalAlpha = 0.3 + 0.7 * Math.min(found[a].confidence, found[b].confidence);
+    context.beginPath();
+    context.moveTo(found[a].x, found[a].y);
+    context.lineTo(found[b].x, found[b].y);
+    context.stroke();
+  });
+  context.fillStyle = "#fff";
+  for (const { x, y, confidence } of found) {
+    context.globalAlpha = 0.3 + 0.7 * confidence;
+    context.beginPath();
+    context.arc(x, y, line, 0, 2 * Math.PI);
+    context.fill();
+  }
+  context.globalAlpha = 1;
+}
+
+function listClasses(scores) {
+  const best = probabilities(scores)
+    .map((probability, i) => ({ probability, label: network.labels[i] ?? String(i) }))
+    .sort((a, b) => b.probability - a.probability)
+    .slice(0, 5);
+  element("classes").replaceChildren(
+    ...best.map(({ probability, label }) => {
+      const item = document.createElement("li");
+      const [name, track, bar, value] = ["span", "span", "div", "span"].map((tag) => document.createElement(tag));
+      name.textContent = label;
+      bar.className = "bar";
+      bar.style.width = `${100 * probability}%`;
+      track.append(bar);
+      value.className = "value";
+      value.textContent = `${(100 * probability).toFixed(1)} %`;
+      item.append(name, track, value);
+      return item;
+    }),
+  );
+}
+
+function say(text, wrong = false) {
+  element("time").textContent = text;
+  element("time").classList.toggle("error", wrong);
+}
+
+async function showPhoto(file) {
+  stopCamera();
+  try {
+    const bitmap = await createImageBitmap(file);
+    const shrink = Math.min(1, 1280 / Math.max(bitmap.width, bitmap.height));
+    const [width, height] = [Math.round(bitmap.width * shrink), Math.round(bitmap.height * shrink)];
+    const ms = show(bitmap, width, height);
+    say(`${ms.toFixed(1)} ms`);
+  } catch (error) {
+    say(`${file.name}: this image cannot be read (${error.message})`, true);
+  }
+}
+
+function stopCamera() {
+  camera?.getTracks().forEach((track) => track.stop());
+  camera = undefined;
+  element("camera").textContent = "Use the camera";
+}
+
+async function startCamera() {
+  try {
+    camera = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment", width: 640 } });
+  } catch (error) {
+    return say(`the camera cannot be used (${error.message}); a page from https or localhost may ask for it`, true);
+  }
+  element("camera").textContent = "Stop the camera";
+  const video = document.createElement("video");
+  video.muted = video.playsInline = true;
+  video.srcObject = camera;
+  await video.play();
+  let last = performance.now();
+  let rate = 0;
+  const step = () => {
+    if (!camera) return;
+    const ms = show(video, video.videoWidth, video.videoHeight);
+    const now = performance.now();
+    rate = 0.9 * rate + 0.1 * (1000 / Math.max(now - last, 1));
+    last = now;
+    say(`${ms.toFixed(1)} ms a frame, ${rate.toFixed(0)} frames a second`);
+    requestAnimationFrame(step);
+  };
+  requestAnimationFrame(step);
+}
+
+const choose = (files) => files?.[0] && showPhoto(files[0]);
+element("photo").addEventListener("change", (event) => choose(event.target.files));
+element("camera").addEventListener("click", () => (camera ? stopCamera() : startCamera()));
+const drop = element("drop");
+drop.addEventListener("dragover", (event) => (event.preventDefault(), drop.classList.add("over")));
+drop.addEventListener("dragleave", () => drop.classList.remove("over"));
+drop.addEventListener("drop", (event) => {
+  event.preventDefault();
+  drop.classList.remove("over");
+  choose(event.dataTransfer.files);
+});
+
+try {
+  network = await Network.load(options.network);
+  const { shape } = network.input;
+  const what = options.finds === "keypoints" ? `${network.labels.length} keypoints` : `${network.outputs[0].size} classes`;
+  element("about").textContent = `A binary network: input ${shape.join(" x ")}, ${what}; ${network.instructionSet}.`;
+  document.body.dataset.ready = "yes";
+} catch (error) {
+  element("about").textContent = error.message;
+  element("about").classList.add("error");
+  for (const id of ["photo", "camera"]) element(id).disabled = true;
+}
