@@ -14,7 +14,7 @@ NATIVE_TESTS := $(wildcard tests/native/*.cpp)
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: help demo test test-all test-random test-isa test-neon test-sanitize test-cortex-m check lint format clean
+.PHONY: help demo test test-all test-random test-isa test-neon test-sanitize test-cortex-m web test-web check lint format clean
 
 demo: .venv/installed ## train on handwritten digits, export, run at 1 bit, write a page
 	$(BIN)/python examples/digits.py runs/demo
@@ -57,6 +57,13 @@ test-sanitize: $(RECORDED) ## the core under AddressSanitizer, UndefinedBehavior
 test-cortex-m: .venv/installed ## networks exported as C, on emulated microcontrollers
 	tests/native/install arm-none-eabi-gcc=gcc-arm-none-eabi qemu-system-arm=qemu-system-arm
 	$(BIN)/python -m pytest tests/native/cortex_m.py
+
+web: .venv/installed ## the core compiled to WebAssembly, for the page and the npm package
+	$(BIN)/python native/web/build.py
+
+test-web: .venv/installed ## the page in a browser, and whether the WebAssembly is that of the sources
+	tests/native/install chromium=chromium
+	$(BIN)/python -m pytest tests/web tests/web/browser.py
 
 $(RECORDED): .venv/installed $(wildcard tests/runtime/*.py tests/native/record.py src/bitfactor/runtime/*.py)
 	mkdir -p build

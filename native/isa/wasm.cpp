@@ -63,6 +63,21 @@ struct Simd {
     static Count add_differing(Count count, Bits a, Bits b) {
         return wasm_i8x16_add(count, wasm_i8x16_popcnt(wasm_v128_xor(a, b)));
     }
+
+    using Level = int16_t;
+    using LevelSum = v128_t;
+    static constexpr int level_zero = 0, level_vectors = conv_vectors;
+    static void store_levels(Level* to, Float x, int n) {
+        int32_t levels[lanes];
+        wasm_v128_store(levels, wasm_i32x4_trunc_sat_f32x4(wasm_f32x4_nearest(x)));
+        for (int i = 0; i < lanes && i < n; ++i) to[i] = static_cast<Level>(levels[i]);
+    }
+    static LevelSum level_sum(const int32_t* base) { return wasm_v128_load(base); }
+    static LevelSum add_products(LevelSum sum, Bits levels, Bits weights) {
+        return wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(levels, weights));
+    }
+    static Float real_of(LevelSum sum) { return wasm_f32x4_convert_i32x4(sum); }
+
     static Int zero_int() { return wasm_i32x4_const_splat(0); }
     static void flush(Int& sum, Count& count) {
         finish(sum, count);

@@ -38,7 +38,7 @@ def build(folder: Path) -> None:
         jobs = [("c++", path, objects / f"{path.parent.name}-{path.stem}.o", core) for path in sorted(common)]
         jobs += [("c++", *_runtime(one, objects)) for one in _RUNTIME]
         jobs.append(("cc", *_unwinder(objects)))
-        jobs.append(("cc", NATIVE / "web" / "exception.s", objects / "tag.o", []))
+        jobs.append(("cc", NATIVE / "web" / "exception.s", objects / "tag.o", ["-Wno-unused-command-line-argument"]))
         shared = [job[2] for job in jobs]
         for module, flags in MODULES.items():
             jobs.append(("c++", NATIVE / "isa" / "wasm.cpp", objects / f"{module}.o", [*core, *flags]))
@@ -46,6 +46,7 @@ def build(folder: Path) -> None:
             list(pool.map(_compile, jobs))
         for module in MODULES:
             _link([objects / f"{module}.o", *shared], folder / module)
+            (folder / module).chmod(0o644)
 
 
 def _runtime(name: str, objects: Path) -> tuple[Path, Path, list[str]]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bitfactor.api.evaluate import evaluate as evaluate
     from bitfactor.api.freeze import freeze as freeze
     from bitfactor.api.inspect import inspect as inspect
+    from bitfactor.api.page import page as page
     from bitfactor.api.predict import predict as predict
     from bitfactor.api.report import report as report
     from bitfactor.api.reproduce import reproduce as reproduce
@@ -57,6 +58,7 @@ _WITHOUT_TORCH = {
     "format": "",
     "freeze": "api.freeze",
     "inspect": "api.inspect",
+    "page": "api.page",
     "predict": "api.predict",
     "runtime": "",
     "zoo": "",

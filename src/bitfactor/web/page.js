@@ -40,23 +40,24 @@ function answer(source, width, height) {
 
 function show(source, width, height) {
   const { first, part, ms } = answer(source, width, height);
-  [view.width, view.height] = [width, height];
+  const zoom = Math.max(1, 640 / Math.max(width, height)); // of a small photo, for lines that are fine
+  [view.width, view.height] = [width * zoom, height * zoom];
   const context = view.getContext("2d");
+  context.scale(zoom, zoom);
   context.drawImage(source, 0, 0, width, height);
-  if (options.finds === "keypoints") drawPose(context, first, part);
+  if (options.finds === "keypoints") drawPose(context, first, part, Math.max(2, view.width / 200) / zoom);
   else listClasses(first);
   element("hint").hidden = true;
   return ms;
 }
 
-function drawPose(context, maps, part) {
+function drawPose(context, maps, part, line) {
   const [, height, width] = network.outputs[0].shape;
   const found = keypoints(maps, width, height, options.heatmaps).map(({ x, y, confidence }) => ({
     x: part.left + x * part.width,
     y: part.top + y * part.height,
     confidence,
   }));
-  const line = Math.max(2, context.canvas.width / 160);
   context.lineWidth = line;
   context.lineCap = "round";
   network.edges.forEach(([a, b], i) => {
@@ -103,7 +104,7 @@ function say(text, wrong = false) {
   element("time").classList.toggle("error", wrong);
 }
 
-async function showPhoto(file) {
+async function showPhoto(file, name = file.name) {
   stopCamera();
   try {
     const bitmap = await createImageBitmap(file);
@@ -112,7 +113,7 @@ async function showPhoto(file) {
     const ms = show(bitmap, width, height);
     say(`${ms.toFixed(1)} ms`);
   } catch (error) {
-    say(`${file.name}: this image cannot be read (${error.message})`, true);
+    say(`${name}: this image cannot be read (${error.message})`, true);
   }
 }
 
@@ -164,7 +165,8 @@ try {
   const { shape } = network.input;
   const what = options.finds === "keypoints" ? `${network.labels.length} keypoints` : `${network.outputs[0].size} classes`;
   element("about").textContent = `A binary network: input ${shape.join(" x ")}, ${what}; ${network.instructionSet}.`;
-  document.body.dataset.ready = "yes";
+  const asked = new URLSearchParams(location.search).get("photo"); // index.html?photo=URL shows it at once
+  if (asked) await showPhoto(await (await fetch(asked)).blob(), asked);
 } catch (error) {
   element("about").textContent = error.message;
   element("about").classList.add("error");

