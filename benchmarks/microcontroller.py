@@ -1,9 +1,8 @@
 """What the zoo's networks take on a microcontroller, as C: flash, RAM, and instructions beside float's.
 
-Each network is exported as C99 twice: as it is, and in float, with each binary convolution as a real one of
-the same size that reads the real numbers in front of the sign. Both are compiled for a Cortex-M3, which
-computes float in software, and for a Cortex-M4 with its floating-point unit, and run on the emulated board
-of `make test-cortex-m`, where an instruction counts as one whatever it takes on a chip. A binary layer is the
+Each network is exported as C99 twice: as it is, and as its full-precision baseline in float32. Both are
+compiled for a Cortex-M3, which computes float in software, and for a Cortex-M4 with its floating-point unit,
+and run on the emulated board of `make test-cortex-m`, where an instruction counts as one whatever it takes on a chip. A binary layer is the
 convolution with all that follows it in the same pass.
 
     python -m benchmarks.microcontroller [digits ...] [--json]
@@ -17,11 +16,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 from tests.native.board import CORES, Ran, run
 
+from bitfactor.bench.engines.baseline import full_precision
 from bitfactor.c99 import CReport, export_c
-from bitfactor.format import Graph, ModelFile, Node, load, unpack_signs
+from bitfactor.format import ModelFile, load
 from bitfactor.format.file import golden_input
 from bitfactor.zoo import file_of
 
@@ -50,28 +49,6 @@ class Row:
         return self.binary_instructions_float / self.binary_instructions
 
 
-def in_float(model: ModelFile) -> ModelFile:
-    """Return the network with real convolutions in place of binary ones, and without signs."""
-    graph = model.graph
-    before = {node.name: node.inputs[0] for node in graph.nodes if node.op == "threshold"}
-    nodes = tuple(
-        replace(_real(node, graph), inputs=tuple(before.get(name, name) for name in node.inputs))
-        for node in graph.nodes
-        if node.op != "threshold"
-    )
-    return replace(model, graph=Graph(graph.input, nodes, graph.outputs))
-
-
-def _real(node: Node, graph: Graph) -> Node:
-    if node.op != "binary_conv2d":
-        return node
-    depth = graph.values[node.inputs[0]].shape[0] // node.attributes["groups"]
-    weight = unpack_signs(node.tensors["weight"], depth).astype(np.float32) / np.float32(depth)
-    attributes = {name: value for name, value in node.attributes.items() if name != "pad_value"}
-    tensors = {"weight": weight, "bias": np.zeros(len(weight), np.float32)}
-    return Node(node.name, "conv2d", node.inputs, attributes, tensors)
-
-
 def measured(model: ModelFile, core: str, folder: Path) -> tuple[CReport, Ran, list[str]]:
     """Return what was written, what ran, and the functions of the layers in the order of its laps."""
     report = export_c(model, folder / "net.c")
@@ -89,7 +66,8 @@ def row(network: str, core: str, folder: Path) -> Row:
     binary = {
         f"run_{re.sub('[^0-9a-zA-Z_]', '_', n.name)}" for n in model.graph.nodes if n.op == "binary_conv2d"
     }
-    _, real, real_layers = measured(in_float(model), core, folder)
+    baseline = replace(model, graph=full_precision(model.graph))
+    _, real, real_layers = measured(baseline, core, folder)
     return Row(
         network,
         core,

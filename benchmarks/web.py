@@ -2,7 +2,8 @@
 
 ResNet-18 at 224 pixels and the hourglass of the paper at 256, untrained, and the zoo's pose network. Ours
 with relaxed vectors (which node 20 has behind a flag, and browsers have) and without; the other engine runs
-the full-precision baseline of the same network in float32. All take turns.
+the full-precision baseline of the same network in float32. All take turns. A first call, which need not be
+pinned, exports the networks.
 
     chrt -f 1 taskset -c 1 python benchmarks/web.py [--runs 20] [--json]
 
@@ -12,7 +13,6 @@ Needs the packages of bitfactor[train,bench], node 20 and npm, which fetches onn
 import argparse
 import json
 import subprocess
-import tempfile
 from pathlib import Path
 
 import onnx
@@ -25,38 +25,47 @@ from bitfactor.web import PACKAGE
 from bitfactor.zoo import file_of
 
 ZOO = "lsp-hourglass"
-ORT = Path(__file__).parents[1] / "build" / "onnxruntime-web"
 
 
-def files_of(path: Path) -> tuple[str, str]:
-    """Return our program and the baseline of an exported file."""
-    program, baseline = path.with_suffix(".bfp"), path.with_suffix(".onnx")
-    bitfactor.freeze(path, program)
-    onnx.save(onnx_baseline(load(path).graph), baseline)
+def files_of(network: str, folder: Path) -> tuple[str, str]:
+    """Return our program and the baseline of a recipe's network, or of the zoo's; written if not there."""
+    program, baseline = (folder / f"{network}{suffix}" for suffix in (".bfp", ".onnx"))
+    if not baseline.exists():
+        path = file_of(network) if network == ZOO else exported(network, folder)
+        bitfactor.freeze(path, program)
+        onnx.save(onnx_baseline(load(path).graph), baseline)
     return str(program), str(baseline)
 
 
-def measured(paths: list[Path], runs: int) -> list[list[dict]]:
-    if not ORT.exists():
-        subprocess.run(["npm", "install", "--silent", "--prefix", str(ORT), "onnxruntime-web"], check=True)
-    command = ["node", "--no-warnings", "--experimental-wasm-relaxed-simd", str(Path(__file__).with_suffix(".mjs"))]
-    command += [str(PACKAGE), str(ORT / "node_modules" / "onnxruntime-web"), str(runs)]
-    command += [name for path in paths for name in files_of(path)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+def measured(networks: list[str], folder: Path, runs: int) -> list[list[dict]]:
+    ort = folder / "node_modules" / "onnxruntime-web"
+    if not ort.exists():
+        subprocess.run(["npm", "install", "--silent", "--prefix", str(folder), "onnxruntime-web"], check=True)
+    files = [name for network in networks for name in files_of(network, folder)]
+    script = Path(__file__).with_suffix(".mjs")
+    command = [
+        "node",
+        "--no-warnings",
+        "--experimental-wasm-relaxed-simd",
+        script,
+        PACKAGE,
+        ort,
+        runs,
+        *files,
+    ]
+    done = subprocess.run([*map(str, command)], check=True, capture_output=True, text=True)
     return list(json.loads(done.stdout.splitlines()[-1]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("build/web-benchmark"), help="keeps the networks")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        paths = {title: exported(recipe, folder) for title, recipe in NETWORKS.items()}
-        paths[ZOO] = folder / f"{ZOO}.safetensors"
-        paths[ZOO].write_bytes(Path(file_of(ZOO)).read_bytes())
-        found = dict(zip(paths, measured(list(paths.values()), options.runs), strict=True))
+    options.folder.mkdir(parents=True, exist_ok=True)
+    names = [*NETWORKS.values(), ZOO]
+    found = dict(zip([*NETWORKS, ZOO], measured(names, options.folder, options.runs), strict=True))
     if options.json:
         print(json.dumps(found))
         return

@@ -2,9 +2,9 @@
 
     python native/web/build.py [FOLDER]
 
-The compiler is PyPI's `ziglang`, in the version of constraints.txt: the same sources give the same bytes, which
-a test compares with what is committed. Exceptions are those of WebAssembly itself; zig brings the sources of the
-C++ runtime for them, but does not build them.
+The compiler is PyPI's `ziglang`, in the version of constraints.txt: the same sources give the same bytes,
+which `make test-web` compares with what is committed. Exceptions are those of WebAssembly itself; zig brings
+the sources of the C++ runtime for them, but does not build them.
 """
 
 import subprocess
@@ -24,8 +24,23 @@ _TARGET = ["-target", "wasm32-wasi", "-mcpu=generic+simd128+exception_handling"]
 _FLAGS = [*_TARGET, "-O3", "-fwasm-exceptions", "-ffp-contract=off"]
 _NOT_HERE = {"bindings.cpp", "training.cpp", "thread_pool.cpp"}
 _RUNTIME = ["cxa_exception", "cxa_personality", "cxa_aux_runtime"]
-_EXPORTS = """malloc free bf_load bf_free bf_instruction_set bf_input bf_output_count bf_output bf_label_count
-bf_label bf_edge_count bf_edge bf_image_of bf_run bf_verify""".split()
+_EXPORTS = (
+    "malloc",
+    "free",
+    "bf_load",
+    "bf_free",
+    "bf_instruction_set",
+    "bf_input",
+    "bf_output_count",
+    "bf_output",
+    "bf_label_count",
+    "bf_label",
+    "bf_edge_count",
+    "bf_edge",
+    "bf_image_of",
+    "bf_run",
+    "bf_verify",
+)
 
 
 def build(folder: Path) -> None:
@@ -33,12 +48,18 @@ def build(folder: Path) -> None:
     with TemporaryDirectory() as name:
         objects = Path(name)
         (objects / "kernel_sets.inc").write_text("SET(wasm)\n")
-        common = [path for path in (*NATIVE.glob("*.cpp"), *NATIVE.glob("steps/*.cpp")) if path.name not in _NOT_HERE]
+        common = [
+            path
+            for path in (*NATIVE.glob("*.cpp"), *NATIVE.glob("steps/*.cpp"))
+            if path.name not in _NOT_HERE
+        ]
         core = ["-std=c++17", f"-I{NATIVE}", f"-I{NATIVE / 'include'}", f"-I{objects}"]
         jobs = [("c++", path, objects / f"{path.parent.name}-{path.stem}.o", core) for path in sorted(common)]
         jobs += [("c++", *_runtime(one, objects)) for one in _RUNTIME]
         jobs.append(("cc", *_unwinder(objects)))
-        jobs.append(("cc", NATIVE / "web" / "exception.s", objects / "tag.o", ["-Wno-unused-command-line-argument"]))
+        jobs.append(
+            ("cc", NATIVE / "web" / "exception.s", objects / "tag.o", ["-Wno-unused-command-line-argument"])
+        )
         shared = [job[2] for job in jobs]
         for module, flags in MODULES.items():
             jobs.append(("c++", NATIVE / "isa" / "wasm.cpp", objects / f"{module}.o", [*core, *flags]))
@@ -52,7 +73,12 @@ def build(folder: Path) -> None:
 def _runtime(name: str, objects: Path) -> tuple[Path, Path, list[str]]:
     library = _ZIG / "lib" / "libcxxabi"
     where = [library / "include", library / "src", _ZIG / "lib/libcxx/src", _ZIG / "lib/libunwind/include"]
-    flags = ["-std=c++23", *(f"-I{one}" for one in where), "-D_LIBCXXABI_BUILDING_LIBRARY", "-D_LIBCXXABI_HAS_NO_THREADS"]
+    flags = [
+        "-std=c++23",
+        *(f"-I{one}" for one in where),
+        "-D_LIBCXXABI_BUILDING_LIBRARY",
+        "-D_LIBCXXABI_HAS_NO_THREADS",
+    ]
     flags += ["-D_LIBCPP_BUILDING_LIBRARY", "-DLIBCXX_BUILDING_LIBCXXABI", "-D_LIBCPP_HAS_THREADS=0"]
     return library / "src" / f"{name}.cpp", objects / f"{name}.o", flags
 
@@ -70,7 +96,9 @@ def _compile(job: tuple[str, Path, Path, list[str]]) -> None:
 
 def _link(objects: list[Path], module: Path) -> None:
     exports = [f"-Wl,--export={name}" for name in _EXPORTS]
-    _zig("c++", *_TARGET, "-O3", "-mexec-model=reactor", "-s", *exports, *map(str, objects), "-o", str(module))
+    _zig(
+        "c++", *_TARGET, "-O3", "-mexec-model=reactor", "-s", *exports, *map(str, objects), "-o", str(module)
+    )
 
 
 def _zig(*arguments: str) -> None:

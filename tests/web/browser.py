@@ -12,25 +12,28 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
+from tests.web.conftest import NODE
 
 import bitfactor
 from bitfactor.runtime import Session
 from bitfactor.web import PACKAGE
 from bitfactor.zoo import file_of
-from tests.web.conftest import NODE
 
 BUILD = Path(__file__).parents[2] / "native" / "web" / "build.py"
 PROGRAM = Path(__file__).with_suffix(".mjs")
 _LOOK = r"""
 const element = (id) => document.getElementById(id);
-const until = async (happened) => { while (!happened()) await new Promise((next) => setTimeout(next, 50)); };
+const until = async (happened) => {
+  while (!happened()) await new Promise((next) => setTimeout(next, 50));
+};
 await until(() => element("about") && !element("about").textContent.startsWith("Loading"));
 %s
 await until(() => /%s/.test(element("time").textContent));
 const texts = (query) => [...document.querySelectorAll(query)].map((one) => one.textContent);
 return {
-  about: element("about").textContent, time: element("time").textContent, button: element("camera").textContent,
-  names: texts("li span:first-child"), values: texts("li .value"), width: document.documentElement.scrollWidth,
+  about: element("about").textContent, button: element("camera").textContent,
+  names: texts("li span:first-child"), values: texts("li .value"),
+  width: document.documentElement.scrollWidth,
   canvas: [element("view").width, element("view").height],
 };
 """
@@ -43,7 +46,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def seen(tmp_path):
-    """Open a page of the folder in Chromium, wait until its line of time says `until`, and return what is there."""
+    """Open a page of the folder in Chromium until its line of time says `until`; return what is there."""
     server = ThreadingHTTPServer(("localhost", 0), partial(Quiet, directory=str(tmp_path)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
 

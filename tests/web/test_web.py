@@ -1,4 +1,4 @@
-"""The module gives in WebAssembly what the runtime gives: signs and sums exactly, real numbers but for rounding."""
+"""The module gives what the runtime gives: signs and sums exactly, real numbers but for rounding."""
 
 import json
 import re
@@ -41,7 +41,9 @@ def test_every_operation(node, tmp_path, relaxed):
     assert found["labels"] == ["circle", "square", "star", "line", "point"]
     assert found["image"]["resizeHeight"] == 10
     graph = load(GOLDEN).graph
-    assert [one["shape"] for one in found["shapes"]] == [[*graph.values[name].shape] for name in graph.outputs]
+    assert [one["shape"] for one in found["shapes"]] == [
+        [*graph.values[name].shape] for name in graph.outputs
+    ]
 
 
 @every_module
@@ -56,13 +58,20 @@ def test_networks_of_the_zoo(node, tmp_path, name, relaxed):
 
 @every_module
 @pytest.mark.parametrize(
-    ("channels", "outputs", "groups", "pad"), [(33, 17, 1, 0), (64, 64, 1, 1), (96, 6, 3, -1), (200, 40, 1, 0)]
+    ("channels", "outputs", "groups", "pad"),
+    [(33, 17, 1, 0), (64, 64, 1, 1), (96, 6, 3, -1), (200, 40, 1, 0)],
 )
 def test_binary_layers_are_exact(node, tmp_path, channels, outputs, groups, pad, relaxed):
     rng = np.random.default_rng(channels)
     direction = rng.choice(np.array([-1, 1], np.int8), channels)
     weight = pack_signs(rng.choice(np.array([-1, 1], np.int8), (outputs, 3, 2, channels // groups)))
-    window = {"stride": (1, 2), "padding": (1, 0, 2, 1), "dilation": (1, 1), "groups": groups, "pad_value": pad}
+    window = {
+        "stride": (1, 2),
+        "padding": (1, 0, 2, 1),
+        "dilation": (1, 1),
+        "groups": groups,
+        "pad_value": pad,
+    }
     threshold = {"threshold": np.zeros(channels, np.float32), "direction": direction}
     nodes = (
         Node("bits", "threshold", ("x",), {}, threshold),
@@ -85,7 +94,9 @@ def test_pixels_are_prepared_as_in_python(node, tmp_path, name):
     bitfactor.freeze(name, tmp_path / "net.bfp")
     height, width = spec.size
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, len(spec.mean)), np.uint8)
-    rgba = np.concatenate([np.broadcast_to(pixels, (height, width, 3)), np.full((height, width, 1), 255, np.uint8)], 2)
+    rgba = np.concatenate(
+        [np.broadcast_to(pixels, (height, width, 3)), np.full((height, width, 1), 255, np.uint8)], 2
+    )
     found = node("prepare", file=str(tmp_path / "net.bfp"), pixels=rgba, width=width, height=height)
     expected = normalise(pixels if len(spec.mean) == 3 else pixels[..., 0], spec)
     np.testing.assert_allclose(np.array(found), expected.ravel(), atol=1e-5)
@@ -174,6 +185,10 @@ def test_the_package_is_whole():
     assert package["version"] == bitfactor.__version__
     assert all((PACKAGE / name).exists() for name in package["files"])
     for name in ("bitfactor", "answers"):
-        exported = re.findall(r"^export (?:async )?(?:class|function|const) (\w+)", (PACKAGE / f"{name}.js").read_text(), re.M)
-        typed = re.findall(r"^export declare (?:class|function) (\w+)", (PACKAGE / f"{name}.d.ts").read_text(), re.M)
+        exported = re.findall(
+            r"^export (?:async )?(?:class|function|const) (\w+)", (PACKAGE / f"{name}.js").read_text(), re.M
+        )
+        typed = re.findall(
+            r"^export declare (?:class|function) (\w+)", (PACKAGE / f"{name}.d.ts").read_text(), re.M
+        )
         assert sorted(exported) == sorted(typed)

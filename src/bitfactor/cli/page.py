@@ -12,7 +12,7 @@ from bitfactor.cli.output import call_and_print
 
 @dataclass(frozen=True)
 class Arguments:
-    """Write a static web page that runs an exported network on photos and on the camera, in the browser itself."""
+    """Write a static web page that runs an exported network on photos and on the camera, in the browser."""
 
     model: tyro.conf.Positional[Network]
     """Exported file, or a network of `bitfactor zoo`."""

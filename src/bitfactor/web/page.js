@@ -45,7 +45,7 @@ function show(source, width, height) {
   const context = view.getContext("2d");
   context.scale(zoom, zoom);
   context.drawImage(source, 0, 0, width, height);
-  if (options.finds === "keypoints") drawPose(context, first, part, Math.max(2, view.width / 200) / zoom);
+  if (options.finds === "keypoints") drawPose(context, first, part, Math.max(2, view.width / 140) / zoom);
   else listClasses(first);
   element("hint").hidden = true;
   return ms;
@@ -162,6 +162,7 @@ drop.addEventListener("drop", (event) => {
 
 try {
   network = await Network.load(options.network);
+  network.verify(); // a first run, which is slow
   const { shape } = network.input;
   const what = options.finds === "keypoints" ? `${network.labels.length} keypoints` : `${network.outputs[0].size} classes`;
   element("about").textContent = `A binary network: input ${shape.join(" x ")}, ${what}; ${network.instructionSet}.`;
