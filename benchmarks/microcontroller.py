@@ -2,8 +2,8 @@
 
 Each network is exported as C99 twice: as it is, and as its full-precision baseline in float32. Both are
 compiled for a Cortex-M3, which computes float in software, and for a Cortex-M4 with its floating-point unit,
-and run on the emulated board of `make test-cortex-m`, where an instruction counts as one whatever it takes on a chip. A binary layer is the
-convolution with all that follows it in the same pass.
+and run on the emulated board of `make test-cortex-m`, where an instruction counts as one whatever it takes
+on a chip. A binary layer is the convolution with all that follows it in the same pass.
 
     python -m benchmarks.microcontroller [digits ...] [--json]
 """

@@ -59,7 +59,7 @@ def export_c(model: ModelFile, path: str | os.PathLike[str]) -> CReport:
     Example
     -------
     >>> export_c(bitfactor.format.load("net.safetensors"), "net.c").arena_bytes
-    45632
+    46736
     """
     path = Path(path)
     prefix = _prefix(path)
