@@ -66,6 +66,7 @@ struct Simd {
 
     using Level = int16_t;
     using LevelSum = v128_t;
+    static constexpr bool levels_are_cut = true;
     static constexpr int level_zero = 0, level_vectors = conv_vectors;
     static void store_levels(Level* to, Float x, int n) {
         int32_t levels[lanes];
