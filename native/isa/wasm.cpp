@@ -50,6 +50,10 @@ struct Simd {
     // b < a ? a : b and b < a ? b : a, as wanted where one is NaN or both are zeros.
     static Float max(Float a, Float b) { return wasm_f32x4_pmax(b, a); }
     static Float min(Float a, Float b) { return wasm_f32x4_pmin(b, a); }
+    static Float times_power_of_two(Float x, Float n) {
+        const v128_t exponent = wasm_i32x4_add(wasm_i32x4_trunc_sat_f32x4(n), wasm_i32x4_const_splat(127));
+        return multiply(x, wasm_i32x4_shl(exponent, 23));
+    }
     static Float if_positive(Float x, Float a, Float b) {
         return wasm_v128_bitselect(a, b, wasm_f32x4_gt(x, wasm_f32x4_const_splat(0)));
     }
