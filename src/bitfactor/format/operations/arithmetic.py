@@ -94,7 +94,8 @@ def gelu(x: Float) -> Float:
     p = _f32(0.5307027145)
     for c in (-0.7265760135, 0.7107068705, -0.142248368, 0.127414796):
         p = fma(p, t, _f32(c))
-    beyond = p * t * exponential(x * x * _f32(-0.5))
+    with np.errstate(over="ignore"):  # far out nothing is beyond
+        beyond = p * t * exponential(x * x * _f32(-0.5))
     return np.where(x > 0, fma(-x, beyond, x), x * beyond)
 
 
