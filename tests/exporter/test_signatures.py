@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ import bitfactor
 from bitfactor.c99 import export_c
 from bitfactor.errors import InputError
 from bitfactor.exporter import export
+from bitfactor.exporter.onnx import export_onnx
 from bitfactor.format import load
 from bitfactor.runtime import Session, instruction_sets
 
@@ -123,6 +125,13 @@ def test_its_profile_drawing_and_description(towers) -> None:
 def test_a_check_and_a_summary_take_the_same_example() -> None:
     assert bitfactor.check(Towers(), example()).obstacles == ()
     assert bitfactor.summary(Towers(), example()).real_macs > 0
+
+
+def test_the_same_inputs_in_onnx(towers, tmp_path) -> None:
+    report = export_onnx(load(towers[1]), tmp_path / "net.onnx")
+    assert report.max_difference < 1e-5
+    names = [value.name for value in onnx.load(tmp_path / "net.onnx").graph.input]
+    assert names == ["depth", "image", "known", "on", "level"]
 
 
 def test_what_takes_images_alone_says_so(towers, tmp_path) -> None:
