@@ -7,7 +7,10 @@ best instruction set of this machine at each precision of the real-valued layers
 `bitfactor.bench.engines`. All run in turns, pinned to one core. Where there are two, ours with one and with
 two threads follow.
 
-    python benchmarks/engines.py [--core 1] [--runs 50] [--json FILE]
+With --throughput: images per second with 1, 8 and 32 of them at once on all cores, ours beside what other
+engines do in 8 bits or with binary kernels.
+
+    python benchmarks/engines.py [--core 1] [--runs 50] [--throughput] [--json FILE]
 
 Needs the packages of bitfactor[train,bench].
 """
@@ -84,6 +87,34 @@ def measured_threads(path: Path, runs: int) -> list[dict]:
     return interleaved({"two threads": lambda: two(x), "one thread": lambda: one(x)}, 10 * runs)
 
 
+def measured_throughput(path: Path, runs: int, samples: int) -> list[dict]:
+    """As `interleaved`, with the images per second of the fastest run."""
+    threads = len(os.sched_getaffinity(0))
+    sessions = {precision: Session(path, threads, precision=precision) for precision in ("low", "highest")}
+    first = sessions["low"]
+    x = np.random.default_rng(0).standard_normal((samples, *first.input_shape), np.float32)
+    engines = {f"bitfactor {first.isa} {name}": lambda s=session: s(x) for name, session in sessions.items()}
+    for engine in ENGINES[1:]:
+        others = engines_of(engine, first.model.graph, x, threads)
+        engines |= {
+            name: run for name, run in others.items() if name.split()[-1] in ("int8", "BinaryConvolution")
+        }
+    found = interleaved(engines, runs)
+    return [
+        {**one, "samples": samples, "images_per_second": 1e3 * samples / one["minimum_ms"]} for one in found
+    ]
+
+
+def report_throughput(network: str, found: list[dict]) -> None:
+    print(f"\n{network:40} {'images':>6} {'images/s':>10} {'times ours':>10}")
+    for one in found:
+        ours = next(other for other in found if other["samples"] == one["samples"])
+        ratio = ours["images_per_second"] / one["images_per_second"]
+        print(
+            f"{one['name']:40} {one['samples']:6} {one['images_per_second']:10.1f} {ratio:10.2f}", flush=True
+        )
+
+
 def find(engines: list[dict], words: str) -> dict | None:
     return next((e for e in engines if set(words.split()) <= set(e["name"].split())), None)
 
@@ -126,6 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
     parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--throughput", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     cores = os.sched_getaffinity(0)
@@ -135,6 +167,11 @@ def main() -> None:
     for network, recipe in NETWORKS.items():
         with tempfile.TemporaryDirectory() as folder:
             path = exported(recipe, Path(folder))
+            if options.throughput:
+                found = [one for n in (1, 8, 32) for one in measured_throughput(path, options.runs, n)]
+                report_throughput(network, found)
+                results[network] = {"throughput": found}
+                continue
             os.sched_setaffinity(0, {options.core})
             engines = measured(path, options.runs)
             os.sched_setaffinity(0, cores)

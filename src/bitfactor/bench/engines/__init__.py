@@ -22,6 +22,8 @@ ENGINES: dict[Engine, str] = {
 def engines_of(engine: Engine, graph: Graph, x: NDArray[np.float32], threads: int) -> Mapping[str, Run]:
     """Return name -> a call that runs the full-precision baseline of `graph`, or the like, for each dtype.
 
+    x (N, *input shape) is one sample, or several that are run in whatever way is fastest.
+
     Raises
     ------
     InputError

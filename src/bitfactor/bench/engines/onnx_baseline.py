@@ -17,11 +17,11 @@ from bitfactor.format import Graph, ModelFile
 _CALIBRATION = 4  # noise: the ranges are not those of real images, the time is the same
 
 
-def onnx_baseline(graph: Graph) -> onnx.ModelProto:
-    """Return the full-precision baseline of `graph` for one sample."""
+def onnx_baseline(graph: Graph, samples: int = 1) -> onnx.ModelProto:
+    """Return the full-precision baseline of `graph` for so many samples at once."""
     proto = to_onnx(ModelFile(full_precision(graph), ()))
     for value in (*proto.graph.input, *proto.graph.value_info, *proto.graph.output):
-        value.type.tensor_type.shape.dim[0].dim_value = 1
+        value.type.tensor_type.shape.dim[0].dim_value = samples
     return proto
 
 

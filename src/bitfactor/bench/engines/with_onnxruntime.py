@@ -14,7 +14,7 @@ from bitfactor.format import Graph
 
 def engines(graph: Graph, x: NDArray[np.float32], threads: int) -> Mapping[str, Run]:
     """Return the baseline in each dtype."""
-    proto = onnx_baseline(graph)
+    proto = onnx_baseline(graph, len(x))
     models = {"float32": proto, "int8": quantised(proto, x)}
     version = onnxruntime.__version__
     return {f"ONNX Runtime {version} {kind}": _run(model, x, threads) for kind, model in models.items()}
