@@ -99,7 +99,7 @@ def measured_throughput(path: Path, runs: int, samples: int) -> list[dict]:
         engines |= {
             name: run for name, run in others.items() if name.split()[-1] in ("int8", "BinaryConvolution")
         }
-    found = interleaved(engines, runs)
+    found = interleaved(engines, runs, pause=0.1)
     return [
         {**one, "samples": samples, "images_per_second": 1e3 * samples / one["minimum_ms"]} for one in found
     ]

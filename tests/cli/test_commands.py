@@ -121,6 +121,28 @@ def test_bench_at_several_precisions(call, exported):
     assert [engine["name"] for engine in engines] == ["bitfactor (scalar, medium)", "bitfactor (scalar)"]
 
 
+def test_low_precision_from_training_images_to_accuracy(call, run, tmp_path, capsys):
+    path = tmp_path / "net.safetensors"
+    report = json.loads(call("export", run, "-o", path, "--calibration", 40, "--json"))
+    assert report["calibration"]["samples"] == 40
+    assert report["calibration"]["decisions"] == "classes"
+    found, exact = (
+        json.loads(call("evaluate", path, "--precision", precision, "--json"))
+        for precision in ("low", "highest")
+    )
+    assert abs(found["accuracy"] - exact["accuracy"]) < 0.1
+    for arguments, message in (
+        (
+            ["export", run, "-o", tmp_path / "b.safetensors", "--calibration", 1_000_000],
+            "calibration: expected 1 to",
+        ),
+        (["evaluate", run, "--precision", "low"], "expected an exported file, for any but the highest"),
+    ):
+        assert main([str(argument) for argument in arguments]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "b.safetensors").exists()
+
+
 def test_report_is_one_page_with_nothing_outside(call, run, tmp_path):
     call("report", run, "-o", tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()

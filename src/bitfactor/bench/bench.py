@@ -23,11 +23,14 @@ from bitfactor.zoo import locate
 _WARM_UP = 10
 
 
-def interleaved(engines: Mapping[str, Callable[[], object]], runs: int) -> list[dict[str, Any]]:
+def interleaved(
+    engines: Mapping[str, Callable[[], object]], runs: int, pause: float = 0.0
+) -> list[dict[str, Any]]:
     """Return name, minimum_ms and median_ms of each engine over `runs` runs, taken one of each in turn.
 
     Each round has another order, and each timed run follows one that is not: what the engine before has left
-    in the caches is no engine's gain or loss.
+    in the caches is no engine's gain or loss. `pause`, in seconds, is for engines of several threads: those
+    of the one before go on waiting for work, and would keep cores from the next.
     """
     for run in engines.values():
         for _ in range(_WARM_UP):
@@ -37,6 +40,7 @@ def interleaved(engines: Mapping[str, Callable[[], object]], runs: int) -> list[
     for _ in range(runs):
         for name in order.permutation(list(engines)):
             run = engines[name]
+            time.sleep(pause)
             run()
             start = time.perf_counter()
             run()
