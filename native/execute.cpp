@@ -140,6 +140,7 @@ class Program::Sample final : public Work {
 };
 
 bool Program::run(const float* x, size_t samples, float* const* outs) {
+    expect_complete();
     std::atomic<bool> finite{true};
     const size_t workers = threads_.workers();
     const bool shares = std::any_of(steps_.begin(), steps_.end(),
@@ -158,6 +159,7 @@ bool Program::run(const float* x, size_t samples, float* const* outs) {
 }
 
 void Program::profile(const float* x, float* const* outs, double* ns) {
+    expect_complete();
     Loan team(*this);
     Sample sample(*this, *team, x, outs, 0, false);
     std::vector<Sample::Time> ends(sample.phases());

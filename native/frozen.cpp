@@ -8,26 +8,10 @@ namespace bitfactor {
 namespace {
 
 constexpr uint32_t byte_order = 0x01020304, swapped_byte_order = 0x04030201;
-constexpr size_t first_checked = 28;  // what follows the checksum
 
 std::invalid_argument bad(const std::string& found) {
     return std::invalid_argument("expected a frozen program of bitfactor, found " + found +
                                  "; write it again with `bitfactor freeze`");
-}
-
-uint32_t crc32(const unsigned char* bytes, size_t count) {
-    static const auto table = [] {
-        std::array<uint32_t, 256> values{};
-        for (uint32_t i = 0; i < 256; ++i) {
-            uint32_t value = i;
-            for (int bit = 0; bit < 8; ++bit) value = value >> 1 ^ (value & 1 ? 0xedb88320u : 0);
-            values[i] = value;
-        }
-        return values;
-    }();
-    uint32_t value = ~0u;
-    for (size_t i = 0; i < count; ++i) value = value >> 8 ^ table[(value ^ bytes[i]) & 255];
-    return ~value;
 }
 
 template <size_t length>
@@ -37,10 +21,9 @@ std::string name_of(const char (&name)[length]) {
     return {name, end};
 }
 
-size_t bytes_of(uint32_t type) {
-    constexpr size_t sizes[] = {8, 4, 4, 4, 1};  // in the order of Argument::Type
-    if (type >= std::size(sizes)) throw bad("an array of unknown type " + std::to_string(type));
-    return sizes[type];
+uint64_t known_size(uint32_t type) {
+    if (type > Argument::uint8) throw bad("an array of unknown type " + std::to_string(type));
+    return bytes_of(static_cast<Argument::Type>(type));
 }
 
 class Reader {
@@ -65,8 +48,7 @@ class Reader {
         if (header.bytes != bytes_)
             throw bad("one that is " + std::to_string(bytes_) + " bytes long and says " +
                       std::to_string(header.bytes));
-        const auto* checked = reinterpret_cast<const unsigned char*>(memory_) + first_checked;
-        if (header.checksum != crc32(checked, bytes_ - first_checked))
+        if (header.checksum != checksum_of(memory_ + frozen_first_checked, bytes_ - frozen_first_checked))
             throw bad("contents that do not match their checksum");
         if (header.reserved[0] || header.reserved[1]) throw bad("reserved bytes that are not 0");
         return header;
@@ -80,7 +62,7 @@ class Reader {
     }
 
     Argument argument(const FrozenArray& entry) const {
-        uint64_t size = bytes_of(entry.type);
+        uint64_t size = known_size(entry.type);
         if (entry.offset % frozen_alignment) throw bad("an array at an odd place");
         if (entry.dimensions > std::size(entry.shape)) throw bad("an array of too many dimensions");
         for (const int64_t length : entry.shape) {
@@ -101,12 +83,35 @@ class Reader {
 
 }  // namespace
 
+size_t bytes_of(Argument::Type type) {
+    constexpr size_t sizes[] = {8, 4, 4, 4, 1};  // in their order
+    return sizes[type];
+}
+
+uint32_t checksum_of(const void* bytes, size_t count) {
+    static const auto table = [] {
+        std::array<uint32_t, 256> values{};
+        for (uint32_t i = 0; i < 256; ++i) {
+            uint32_t value = i;
+            for (int bit = 0; bit < 8; ++bit) value = value >> 1 ^ (value & 1 ? 0xedb88320u : 0);
+            values[i] = value;
+        }
+        return values;
+    }();
+    const auto* from = static_cast<const unsigned char*>(bytes);
+    uint32_t value = ~0u;
+    for (size_t i = 0; i < count; ++i) value = value >> 8 ^ table[(value ^ from[i]) & 255];
+    return ~value;
+}
+
 Frozen read_frozen(const void* memory, size_t bytes) {
     const Reader reader(memory, bytes);
     const FrozenHeader header = reader.header();
     const auto* records = reader.table<FrozenRecord>(sizeof header, header.records);
     const size_t after = sizeof header + header.records * sizeof *records;
     const auto* arrays = reader.table<FrozenArray>(after, header.arrays);
+    if (header.threads < 1 || header.threads > most_threads)
+        throw bad("one for " + std::to_string(header.threads) + " threads");
     Frozen frozen{static_cast<size_t>(header.arena_bytes), static_cast<int>(header.threads), {}};
     for (uint32_t r = 0; r < header.records; ++r) {
         const FrozenRecord& record = records[r];

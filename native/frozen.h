@@ -18,6 +18,7 @@ namespace bitfactor {
 constexpr uint32_t frozen_version = 1;
 constexpr char frozen_magic[8] = {'\x89', 'B', 'F', 'P', '\r', '\n', '\x1a', '\n'};
 constexpr size_t frozen_alignment = 8;
+constexpr int most_threads = 1024;
 
 struct FrozenHeader {
     char magic[8];
@@ -41,6 +42,8 @@ struct FrozenArray {
     uint64_t offset;
 };
 
+constexpr size_t frozen_first_checked = offsetof(FrozenHeader, records);
+
 static_assert(sizeof(FrozenHeader) == 64 && sizeof(FrozenRecord) == 40 && sizeof(FrozenArray) == 96);
 
 struct Frozen {
@@ -48,6 +51,11 @@ struct Frozen {
     int threads;
     std::vector<Instruction> instructions;  // whose arrays lie in the memory
 };
+
+size_t bytes_of(Argument::Type type);
+
+// CRC-32, as in zlib and PNG.
+uint32_t checksum_of(const void* bytes, size_t count);
 
 // Throws std::invalid_argument where the memory holds none: what it says lies within it is there. Whether the
 // program can run, Program::add says.

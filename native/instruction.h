@@ -73,6 +73,7 @@ class Instruction {
         : kind_(std::move(kind)), arguments_(std::move(arguments)) {}
 
     const std::string& kind() const { return kind_; }
+    const std::map<std::string, Argument>& arguments() const { return arguments_; }
 
     size_t size(const char* name) const { return argument(name).size(); }
 
@@ -137,12 +138,25 @@ class Instruction {
 };
 
 class Program;
+class Verifier;
 
-// Makes a kind known, with what it does to a program; one stands beside each step in steps/.
+// A kind of instruction: its rules, see verifier.h, and what it does to a program, once they hold.
 struct Kind {
-    using Add = void (*)(Program&, const Instruction&);
-
-    Kind(const char* name, Add add);
+    const char* name;
+    void (*check)(Verifier&);
+    void (*add)(Program&, const Instruction&);
 };
+
+// The kinds of each file. A new one stands here, and in the table of program.cpp.
+using Kinds = std::vector<Kind>;
+Kinds end_kinds();
+Kinds description_kinds();
+Kinds binary_conv_kinds();
+Kinds conv_kinds();
+Kinds move_kinds();
+Kinds pointwise_kinds();
+Kinds pool_kinds();
+Kinds quantised_conv_kinds();
+Kinds reduce_kinds();
 
 }  // namespace bitfactor

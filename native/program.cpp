@@ -16,10 +16,42 @@ constexpr int strip_floats = 4096;  // 16 KiB of rows: half of an L1 cache, the 
 // So few strips by tiles are shared out evenly; of more, whoever is ready takes the next.
 constexpr int few_strips = 8;
 
-// Filled before main by the kinds that stand in all files.
-std::map<std::string, Kind::Add>& kinds() {
-    static std::map<std::string, Kind::Add> known;
+constexpr size_t most_dimensions = 6;
+
+const std::map<std::string, Kind>& kinds() {
+    static const auto known = [] {
+        std::map<std::string, Kind> table;
+        for (const auto kinds_of : {end_kinds, description_kinds, binary_conv_kinds, conv_kinds, move_kinds,
+                                    pointwise_kinds, pool_kinds, quantised_conv_kinds, reduce_kinds}) {
+            for (const Kind& kind : kinds_of()) table.emplace(kind.name, kind);
+        }
+        return table;
+    }();
     return known;
+}
+
+// A name, the shape of a sample, channels first, and what its numbers are.
+Buffer check_port(Verifier& v) {
+    const Buffer buffer = v.buffer("buffer");
+    v.expect(v.size("name") > 0 && v.text("name").find('\0') == std::string::npos, "a name");
+    const size_t dimensions = v.size("shape");
+    v.expect(dimensions >= 1 && dimensions <= most_dimensions, "a shape of 1 to 6 lengths");
+    int64_t pixels = 1;
+    const std::vector<int> shape = v.numbers("shape", dimensions, 1);
+    for (size_t axis = 1; axis < dimensions; ++axis) {
+        pixels *= shape[axis];
+        v.expect(pixels <= Verifier::most_numbers, "a shape of fewer numbers");
+    }
+    v.expect_map(buffer, pixels, shape[0], buffer.signs);
+    const std::string dtype = v.text("dtype");
+    v.expect(buffer.signs ? dtype == "bit" : dtype == "float32" || dtype == "int32", "the dtype of the map");
+    return buffer;
+}
+
+void check_input(Verifier& v) {
+    const Buffer buffer = check_port(v);
+    v.expect(v.input_count() == 0 && !buffer.signs, "one input of numbers");
+    v.input(buffer);
 }
 
 Port port(const Instruction& i) {
@@ -27,25 +59,29 @@ Port port(const Instruction& i) {
     return {i.buffer("buffer"), i.text("name"), {shape, shape + i.size("shape")}, i.text("dtype")};
 }
 
-const Kind input("input", [](Program& p, const Instruction& i) { p.set_input(port(i)); });
-const Kind output("output", [](Program& p, const Instruction& i) { p.add_output(port(i)); });
-const Kind end_shortcut("end_shortcut", [](Program& p, const Instruction&) { p.end_shortcut(); });
-const Kind run_shortcut("run_shortcut_within_last",
-                        [](Program& p, const Instruction&) { p.run_shortcut_within_last(); });
-
 }  // namespace
 
-Kind::Kind(const char* name, Add add) { kinds().emplace(name, add); }
+Kinds end_kinds() {
+    return {{"input", check_input, [](Program& p, const Instruction& i) { p.set_input(port(i)); }},
+            {"output", [](Verifier& v) { v.output(check_port(v)); },
+             [](Program& p, const Instruction& i) { p.add_output(port(i)); }},
+            {"end_shortcut", [](Verifier& v) { v.end_shortcut(); },
+             [](Program& p, const Instruction&) { p.end_shortcut(); }},
+            {"run_shortcut_within_last", [](Verifier& v) { v.run_shortcut_within_last(); },
+             [](Program& p, const Instruction&) { p.run_shortcut_within_last(); }}};
+}
 
 Program::Program(const KernelSet& kernels, int threads, size_t arena_bytes)
     : kernels_(kernels),
       arena_bytes_((arena_bytes + 63) / 64 * 64),
+      verifier_(arena_bytes),
       threads_(static_cast<size_t>(threads) - 1) {}
 
 void Program::add(const Instruction& instruction) {
     const auto kind = kinds().find(instruction.kind());
-    if (kind == kinds().end()) throw std::invalid_argument("no instruction " + instruction.kind());
-    kind->second(*this, instruction);
+    if (kind == kinds().end()) throw std::invalid_argument("no instruction is called " + instruction.kind());
+    verifier_.check(kind->second, instruction);
+    kind->second.add(*this, instruction);
 }
 
 void Program::add_step(std::string kernel, int pixels, int channels, int taps, double operands, Rows rows) {

@@ -22,6 +22,7 @@
 #include "kernels.h"
 #include "pack.h"
 #include "thread_pool.h"
+#include "verifier.h"
 
 namespace bitfactor {
 
@@ -34,8 +35,10 @@ class Program {
 
     // A step, a stage of the last step, the input (channels, pixels), or an output, (channels, pixels) of
     // float; signs are given as -1 and +1. Throws std::invalid_argument where the core does not know the
-    // kind.
+    // kind, or a rule of it is broken.
     void add(const Instruction& instruction);
+    // Throws std::invalid_argument where something is still missing.
+    void expect_complete() const { verifier_.expect_complete(); }
 
     // x (samples, input) -> outs[i] (samples, output i). False, and the outputs mean nothing, if x holds NaN
     // or infinity. May be called from several threads at once.
@@ -146,6 +149,7 @@ class Program {
     Port input_{};
     std::vector<Port> outputs_;
     Description description_;
+    Verifier verifier_;
     std::vector<Step> steps_;
     size_t shortcut_ = 0;
     std::deque<AlignedVector<float>> parameters_;

@@ -95,6 +95,11 @@ BF_API size_t bf_edge_count(const bf_network* network);
 BF_API bf_status bf_edge(const bf_network* network, size_t i, int32_t pair[2], bf_error* error);
 BF_API bf_status bf_image_of(const bf_network* network, bf_image* image, bf_error* error);
 
+/* From an image to the input of one sample, as bf_image says. Pixels are rows from the top, each pixel's
+ * channels side by side: 1 grey, 3 red, green, blue, 4 with an alpha that is left out. */
+BF_API bf_status bf_prepare_image(const bf_network* network, const uint8_t* pixels, int height, int width,
+                                  int channels, float* input, bf_error* error);
+
 BF_API bf_status bf_run(bf_network* network, size_t samples, const float* const* inputs,
                         float* const* outputs, bf_error* error);
 

@@ -9,6 +9,7 @@
 namespace bitfactor {
 namespace {
 
+constexpr int exact_sums = 1 << 24;  // beyond, a float does not hold every integer
 constexpr int most_lookups = 65535;  // signs of an output: what sums of 16 bits hold
 
 // Copies `count` bits from bit `first` of `from` to the start of `to`, with zeros behind them.
@@ -216,7 +217,34 @@ void add(Program& program, const Instruction& i) {
     add_by_popcounts(program, l, source);
 }
 
-const Kind kind("binary_conv", add);
+// Unused bits of the last word are 0.
+bool tails_are_empty(const uint32_t* weight, int64_t rows, int64_t words, int channels) {
+    const uint32_t unused = channels % 32 ? ~0u << (channels % 32) : 0;
+    for (int64_t row = 0; row < rows; ++row) {
+        if (weight[(row + 1) * words - 1] & unused) return false;
+    }
+    return true;
+}
+
+void check(Verifier& v) {
+    const int64_t outputs = v.length("weight", 0, 4);
+    const int groups = v.number("groups", 1), depth = v.number("in_channels", 1);
+    v.expect(outputs >= 1 && outputs % groups == 0, "as many channels in each group");
+    v.expect(depth <= Verifier::most_numbers / groups / 64, "fewer channels");
+    const int maps = v.maps();
+    const Window w = v.window(groups * ((depth + 63) / 64 * 64), maps);
+    const int64_t words = (depth + 31) / 32;
+    const uint32_t* weight = v.array<uint32_t>("weight", {outputs, w.kernel_h, w.kernel_w, words});
+    v.expect(tails_are_empty(weight, outputs * taps_of(w), words, depth), "unused bits of 0");
+    v.expect(int64_t{taps_of(w)} * depth < exact_sums, "sums that a float holds");
+    v.number("pad_value", -1, 1);
+    const Buffer source = v.buffer("source");
+    v.expect_map(source, maps * w.in_h * w.in_w, groups * depth, true);
+    v.begin(maps * pixels_of(w), outputs, {source});
+}
 
 }  // namespace
+
+Kinds binary_conv_kinds() { return {{"binary_conv", check, add}}; }
+
 }  // namespace bitfactor

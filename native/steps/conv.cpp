@@ -258,8 +258,41 @@ void add_matmul(Program& program, const Instruction& i) {
     });
 }
 
-const Kind conv("conv", add);
-const Kind matmul("matmul", add_matmul);
+void check_conv(Verifier& v) {
+    const int64_t outputs = v.length("weight", 0, 4), depth = v.length("weight", 3, 4);
+    const int groups = v.number("groups", 1), maps = v.maps();
+    v.expect(outputs >= 1 && outputs % groups == 0, "as many channels in each group");
+    v.expect(depth >= 1 && depth <= Verifier::most_numbers / groups, "fewer channels");
+    const int channels = static_cast<int>(groups * depth);
+    const Window w = v.window(channels, maps);
+    v.array<float>("weight", {outputs, w.kernel_h, w.kernel_w, depth});
+    v.array<float>("bias", {outputs});
+    const Buffer source = v.real_buffer("source");
+    v.expect_map(source, maps * w.in_h * w.in_w, channels, false);
+    v.begin(maps * pixels_of(w), outputs, {source});
+    if (v.flag("apart")) v.stands_apart();
+}
+
+// Its values may be seen in other shapes than those in which they were made.
+void check_matmul(Verifier& v) {
+    const int64_t maps = v.maps(), rows = v.number("rows", 1), groups = v.number("groups", 1);
+    const int64_t depth = v.number("depth", 1), columns = v.number("columns", 1);
+    v.flag("transposed");
+    v.expect_numbers(maps * rows, groups);
+    v.expect_numbers(maps * rows * groups, depth);
+    v.expect_numbers(maps * groups, depth);
+    v.expect_numbers(maps * groups * depth, columns);
+    v.expect_numbers(maps * rows, groups);
+    const Buffer source = v.real_buffer("source"), other = v.real_buffer("other");
+    v.expect(static_cast<int64_t>(source.size()) == maps * rows * groups * depth &&
+                 static_cast<int64_t>(other.size()) == maps * groups * depth * columns,
+             "values of the product's sizes");
+    v.expect_numbers(maps * rows * groups, columns);
+    v.begin(maps * rows, groups * columns, {source, other});
+}
 
 }  // namespace
+
+Kinds conv_kinds() { return {{"conv", check_conv, add}, {"matmul", check_matmul, add_matmul}}; }
+
 }  // namespace bitfactor

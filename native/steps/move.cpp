@@ -7,6 +7,9 @@
 namespace bitfactor {
 namespace {
 
+constexpr int most_length = 1 << 15;  // of a side: products of two are ints
+constexpr int most_rows = 1 << 24;    // of a table: a float holds each of their places
+
 // Repeats each pixel so many times down, and to the right.
 void add_upsample_nearest(Program& program, const Instruction& i) {
     const size_t source = i.source();
@@ -80,8 +83,9 @@ void add_embedding(Program& program, const Instruction& i) {
                          const float* index = at<float>(w.arena, source.offset) + first;
                          float* row = w.rows.data();
                          for (int k = 0; k < count; ++k, row += channels) {
-                             const int place = static_cast<int>(
-                                 std::min(std::max(index[k], 0.0f), static_cast<float>(rows - 1)));
+                             const float wanted = index[k] > 0 ? index[k] : 0.0f;  // 0 for NaN, too
+                             const int place =
+                                 static_cast<int>(std::min(wanted, static_cast<float>(rows - 1)));
                              std::copy_n(own->data() + static_cast<size_t>(place) * channels, channels, row);
                          }
                          return w.rows.data();
@@ -107,12 +111,71 @@ void add_concat(Program& program, const Instruction& i) {
     });
 }
 
-const Kind upsample_nearest("upsample_nearest", add_upsample_nearest);
-const Kind flatten("flatten", add_flatten);
-const Kind gather("gather", add_gather);
-const Kind concat("concat", add_concat);
-const Kind embedding("embedding", add_embedding);
-const Kind constant("constant", add_constant);
+void check_upsample_nearest(Verifier& v) {
+    const std::vector<int> size = v.numbers("in_size", 2, 1, most_length);
+    const std::vector<int> scale = v.numbers("scale", 2, 1, most_length);
+    const int channels = v.number("channels", 1);
+    const Buffer source = v.real_buffer("source");
+    v.expect_map(source, size[0] * size[1], channels, false);
+    v.begin(int64_t{source.pixels} * scale[0] * scale[1], channels, {source});
+}
+
+void check_flatten(Verifier& v) {
+    const Buffer source = v.real_buffer("source");
+    v.begin(1, static_cast<int64_t>(source.size()), {source});
+}
+
+void check_gather(Verifier& v) {
+    const Buffer source = v.real_buffer("source");
+    const int channels = v.number("channels", 1), run = v.number("run", 1, channels);
+    v.expect(channels % run == 0, "runs that fill a pixel");
+    v.elements<float>("fill", 1);
+    const size_t count = v.size("indices"), runs = static_cast<size_t>(channels / run);
+    v.expect(count >= 1 && count % runs == 0, "whole pixels");
+    const int32_t* indices = v.elements<int32_t>("indices", count);
+    const bool all = std::all_of(indices, indices + count, [&](int32_t index) {
+        return index == -1 || (index >= 0 && static_cast<size_t>(index) + run <= source.size());
+    });
+    v.expect(all, "indices of elements of the source");
+    v.begin(static_cast<int64_t>(count / runs), channels, {source});
+}
+
+void check_constant(Verifier& v) {
+    const int64_t pixels = v.length("value", 0, 2), channels = v.length("value", 1, 2);
+    v.array<float>("value", {pixels, channels});
+    v.begin(pixels, channels, {});
+}
+
+void check_embedding(Verifier& v) {
+    const Buffer source = v.real_buffer("source");
+    const int64_t rows = v.length("table", 0, 2), channels = v.length("table", 1, 2);
+    v.expect(rows >= 1 && rows <= most_rows, "a table of 1 to 2^24 rows");
+    v.array<float>("table", {rows, channels});
+    v.begin(static_cast<int64_t>(source.size()), channels, {source});
+}
+
+void check_concat(Verifier& v) {
+    const size_t count = v.size("sources") / 4;
+    v.expect(count > 0, "a source");
+    std::vector<Buffer> sources;
+    int64_t channels = 0;
+    for (size_t k = 0; k < count; ++k) {
+        sources.push_back(v.buffer("sources", k, count));
+        v.expect_map(sources[k], sources[0].pixels, sources[k].channels, false);
+        channels += sources[k].channels;
+    }
+    v.begin(sources[0].pixels, channels, sources);
+}
 
 }  // namespace
+
+Kinds move_kinds() {
+    return {{"upsample_nearest", check_upsample_nearest, add_upsample_nearest},
+            {"flatten", check_flatten, add_flatten},
+            {"gather", check_gather, add_gather},
+            {"concat", check_concat, add_concat},
+            {"embedding", check_embedding, add_embedding},
+            {"constant", check_constant, add_constant}};
+}
+
 }  // namespace bitfactor

@@ -8,6 +8,7 @@
 namespace bitfactor {
 namespace {
 
+constexpr int most_length = 1 << 15;  // of a side: products of two are ints
 constexpr int band_floats = 1 << 17;  // 512 KiB of a map: a quarter of an L2 cache, or all of a small one
 
 // Of the map that the last step stores as its last stage, and that nothing else reads. It is a part of the
@@ -110,9 +111,70 @@ void add_resize_bilinear(Program& program, const Instruction& i) {
                      });
 }
 
-const Kind resize_bilinear("resize_bilinear", add_resize_bilinear);
-const Kind max_pool("max_pool", add_max_pool);
-const Kind avg_pool("avg_pool", add_avg_pool);
+// Each window reads at least one pixel of the map.
+Buffer check_pool(Verifier& v, Window& w, int& maps, int& channels) {
+    channels = v.number("channels", 1);
+    maps = v.maps();
+    w = v.window(channels, maps);
+    v.expect(w.dilation_h == 1 && w.dilation_w == 1, "a pool without dilation");
+    v.expect(w.pad_top < w.kernel_h && w.pad_left < w.kernel_w &&
+                 (w.out_h - 1) * w.stride_h - w.pad_top < w.in_h &&
+                 (w.out_w - 1) * w.stride_w - w.pad_left < w.in_w,
+             "windows that reach into the map");
+    const Buffer source = v.real_buffer("source");
+    v.expect_map(source, maps * w.in_h * w.in_w, channels, false);
+    return source;
+}
+
+void check_max_pool(Verifier& v) {
+    Window w;
+    int maps, channels;
+    const Buffer source = check_pool(v, w, maps, channels);
+    if (v.flag("of_last")) {
+        v.expect(maps == 1, "one map");
+        return v.begin_of_last(pixels_of(w), source);
+    }
+    v.begin(maps * pixels_of(w), channels, {source});
+}
+
+void check_avg_pool(Verifier& v) {
+    Window w;
+    int maps, channels;
+    const Buffer source = check_pool(v, w, maps, channels);
+    v.numbers("far_padding", 2, 0, std::max(w.kernel_h, w.kernel_w) - 1);
+    v.flag("count_include_pad");
+    v.begin(maps * pixels_of(w), channels, {source});
+}
+
+// Each pixel of the result lies between two rows and two columns.
+void check_resize_bilinear(Verifier& v) {
+    const std::vector<int> size = v.numbers("in_size", 2, 1, most_length);
+    const int channels = v.number("channels", 1), maps = v.maps();
+    const auto length = [&](const char* name, const char* other, const char* weights, int least_outside) {
+        const size_t count = v.size(name);
+        v.elements<float>(weights, count);
+        for (const char* places : {name, other}) {
+            const int32_t* from = v.elements<int32_t>(places, count);
+            v.expect(std::all_of(from, from + count, [&](int32_t i) { return i >= 0 && i < least_outside; }),
+                     "places within the map");
+        }
+        v.expect(count >= 1 && count <= most_length, "fewer pixels");
+        return static_cast<int64_t>(count);
+    };
+    const int64_t rows = length("top", "bottom", "down", size[0]);
+    const int64_t columns = length("left", "right", "along", size[1]);
+    v.expect_numbers(int64_t{maps} * rows * columns, channels);
+    const Buffer source = v.real_buffer("source");
+    v.expect_map(source, int64_t{maps} * size[0] * size[1], channels, false);
+    v.begin(maps * rows * columns, channels, {source});
+}
 
 }  // namespace
+
+Kinds pool_kinds() {
+    return {{"max_pool", check_max_pool, add_max_pool},
+            {"avg_pool", check_avg_pool, add_avg_pool},
+            {"resize_bilinear", check_resize_bilinear, add_resize_bilinear}};
+}
+
 }  // namespace bitfactor

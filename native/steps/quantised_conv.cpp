@@ -3,6 +3,8 @@
 #include "steps/quantised_conv.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 
 namespace bitfactor {
 namespace {
@@ -153,7 +155,30 @@ void add(Program& program, const Instruction& i) {
                    i.flag("apart")});
 }
 
-const Kind kind("quantised_conv", add);
+// A level is at most 255, a weight at least -128.
+constexpr int64_t most_depth = INT32_MAX / (255 * 128);
+
+void check(Verifier& v) {
+    const int64_t outputs = v.length("weight", 0, 4), depth = v.length("weight", 3, 4);
+    const int groups = v.number("groups", 1);
+    v.expect(outputs >= 1 && outputs % groups == 0, "as many channels in each group");
+    v.expect(depth >= 1 && depth <= Verifier::most_numbers / groups / 64, "fewer channels");
+    const int channels = static_cast<int>(groups * depth);
+    const Window w = v.window(channels);
+    v.expect(taps_of(w) * depth <= most_depth, "sums that 32 bits hold");
+    v.array<uint8_t>("weight", {outputs, w.kernel_h, w.kernel_w, depth});
+    for (const char* name : {"scale", "bias"}) v.elements<float>(name, static_cast<size_t>(outputs));
+    const size_t ranges = v.size("lowest") == 1 ? 1 : static_cast<size_t>(channels);
+    for (const char* name : {"lowest", "inverse"}) {
+        const float* values = v.elements<float>(name, ranges);
+        v.expect(std::all_of(values, values + ranges, [](float x) { return std::isfinite(x); }),
+                 "finite ranges");
+    }
+    const Buffer source = v.real_buffer("source");
+    v.expect_map(source, w.in_h * w.in_w, channels, false);
+    v.begin(pixels_of(w), outputs, {source});
+    if (v.flag("apart")) v.stands_apart();
+}
 
 }  // namespace
 
@@ -185,5 +210,7 @@ void add_quantised(Program& program, const char* kernel, const QuantisedLayer& l
                          return w.rows.data();
                      });
 }
+
+Kinds quantised_conv_kinds() { return {{"quantised_conv", check, add}}; }
 
 }  // namespace bitfactor

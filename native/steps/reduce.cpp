@@ -60,11 +60,40 @@ void add_reduce_pixels(Program& program, const Instruction& i) {
                      });
 }
 
-const Kind layer_norm("layer_norm", add_layer_norm);
-const Kind reduce_channels("reduce_channels", add_reduce_channels);
-const Kind reduce_pixels("reduce_pixels", add_reduce_pixels);
-const Kind global_avg_pool("global_avg_pool", add_global_avg_pool);
-const Kind softmax("softmax", add_softmax);
+void check_global_avg_pool(Verifier& v) {
+    const Buffer source = v.real_buffer("source");
+    v.begin(1, source.channels, {source});
+}
+
+void check_softmax(Verifier& v) {
+    const Buffer source = v.real_buffer("source");
+    v.begin(source.pixels, source.channels, {source});
+}
+
+void check_layer_norm(Verifier& v) {
+    v.elements<float>("eps", 1);
+    check_softmax(v);
+}
+
+void check_reduce_channels(Verifier& v) {
+    v.number("how", 0, static_cast<int>(Reduction::min));
+    const Buffer source = v.real_buffer("source");
+    v.begin(source.pixels, 1, {source});
+}
+
+void check_reduce_pixels(Verifier& v) {
+    v.number("how", 0, static_cast<int>(Reduction::min));
+    check_global_avg_pool(v);
+}
 
 }  // namespace
+
+Kinds reduce_kinds() {
+    return {{"global_avg_pool", check_global_avg_pool, add_global_avg_pool},
+            {"softmax", check_softmax, add_softmax},
+            {"layer_norm", check_layer_norm, add_layer_norm},
+            {"reduce_channels", check_reduce_channels, add_reduce_channels},
+            {"reduce_pixels", check_reduce_pixels, add_reduce_pixels}};
+}
+
 }  // namespace bitfactor

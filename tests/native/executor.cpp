@@ -105,7 +105,7 @@ struct Batch {
 };
 
 void later_runs_allocate_nothing_and_give_the_same(int threads) {
-    const size_t arena = 2 * numbers * sizeof(float) + pixels * 8 + channels * sizeof(float) + 64;
+    const size_t arena = 2 * numbers * sizeof(float) + pixels * 8 + channels * sizeof(float);
     Program alone(*kernel_sets()[0], 1, arena), program(*kernel_sets()[0], threads, arena);
     build(alone);
     build(program);

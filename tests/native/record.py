@@ -5,13 +5,8 @@
 `replay` runs the programs again where there is no Python: on another processor, under a sanitizer. What a
 program gave here is what it must give there, and the tests have compared that with the reference.
 
-The file is one case behind the other, little-endian. A text is its length (int64) and its bytes; an array the
-place of its type in `TYPES`, the number of its dimensions, its shape, its size in bytes (int64 each) and its
-elements. A case is
-
-    name of the test, bytes of the arena
-    number of instructions; of each the kind, the number of arguments, and of these the name and an array
-    x, number of outputs, the outputs
+The file is one frozen program behind the other, each with the test's name as its label, and with x and the
+outputs as golden values.
 """
 
 import os
@@ -21,9 +16,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 
+from bitfactor.format.frozen import frozen
+from bitfactor.format.program import Instruction
 from bitfactor.runtime import _native, program
-
-TYPES = (np.int64, np.int32, np.uint32, np.float32, np.uint8)  # Argument::Type in native/instruction.h
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,33 +38,22 @@ class Recorded:
     def __init__(self, target: BinaryIO, isa: str, threads: int, arena_bytes: int) -> None:
         self._real = _native.Program(isa=isa, threads=threads, arena_bytes=arena_bytes)
         self._target, self._arena_bytes = target, arena_bytes
-        self._instructions: list[bytes] = []
+        self._instructions: list[Instruction] = []
 
     def __getattr__(self, method: str) -> Any:
         return getattr(self._real, method)
 
     def add(self, kind: str, arguments: dict[str, np.ndarray]) -> None:
         self._real.add(kind=kind, arguments=arguments)
-        parts = [text(name) + array(value) for name, value in arguments.items()]
-        self._instructions.append(b"".join([text(kind), integer(len(parts)), *parts]))
+        self._instructions.append(Instruction(kind, arguments))
 
     def run(self, x: np.ndarray, outs: list[np.ndarray]) -> bool:
-        finite = self._real.run(x=x, outs=outs)
-        test = os.environ["PYTEST_CURRENT_TEST"]
-        count = integer(len(self._instructions))
-        parts = [text(test), integer(self._arena_bytes), count, *self._instructions]
-        self._target.write(b"".join([*parts, array(x), integer(len(outs)), *map(array, outs)]))
-        return bool(finite)
-
-
-def integer(value: int) -> bytes:
-    return np.int64(value).tobytes()
-
-
-def text(value: str) -> bytes:
-    return integer(len(value.encode())) + value.encode()
-
-
-def array(value: np.ndarray) -> bytes:
-    header = (TYPES.index(value.dtype.type), value.ndim, *value.shape, value.nbytes)
-    return b"".join([*map(integer, header), value.tobytes()])
+        finite = bool(self._real.run(x=x, outs=outs))
+        if finite and len(x):
+            described = [
+                Instruction.of("labels", names=os.environ["PYTEST_CURRENT_TEST"] + "\0"),
+                Instruction.of("golden_input", values=x),
+                *(Instruction.of("golden_output", values=out) for out in outs),
+            ]
+            self._target.write(frozen([*self._instructions, *described], self._arena_bytes))
+        return finite

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,47 +19,29 @@
 #include <thread>
 #include <vector>
 
+#include "frozen.h"
 #include "program.h"
 
 namespace bitfactor {
 namespace {
 
-struct Array {
-    Argument::Type type;
-    std::vector<int64_t> shape;
-    std::vector<char> bytes;
-
-    template <class T>
-    const T* as() const {
-        return reinterpret_cast<const T*>(bytes.data());
-    }
-    template <class T>
-    size_t size() const {
-        return bytes.size() / sizeof(T);
-    }
-};
-
-struct Call {
-    std::string kind;
-    std::map<std::string, Array> arguments;
-
-    Instruction instruction() const {
-        std::map<std::string, Argument> given;
-        for (const auto& [name, array] : arguments)
-            given[name] = {array.type, array.shape, array.bytes.data()};
-        return {kind, given};
-    }
-};
-
 struct Case {
-    std::string test;
-    size_t arena_bytes = 0;
-    std::vector<Call> calls;
-    Array x;
-    std::vector<Array> outs;
-
-    size_t samples() const { return static_cast<size_t>(x.shape[0]); }
+    std::vector<uint64_t> memory;
+    Frozen frozen;
+    std::list<std::unique_ptr<char[]>> arrays;
 };
+
+// Each array in memory of its own: a sanitizer sees who reads beyond it.
+Instruction apart(const Instruction& instruction, Case& owner) {
+    std::map<std::string, Argument> arguments = instruction.arguments();
+    for (auto& [name, argument] : arguments) {
+        const size_t bytes = argument.size() * bytes_of(argument.type);
+        char* copy = owner.arrays.emplace_back(new char[bytes]).get();
+        std::memcpy(copy, argument.data, bytes);
+        argument.data = copy;
+    }
+    return {instruction.kind(), std::move(arguments)};
+}
 
 class Reader {
   public:
@@ -70,14 +53,16 @@ class Reader {
     bool at_end() { return file_.eof() || file_.peek() == std::ifstream::traits_type::eof(); }
 
     Case next() {
+        FrozenHeader header;
+        read(&header, sizeof header);
+        if (std::memcmp(header.magic, frozen_magic, sizeof header.magic))
+            throw std::runtime_error("something else than frozen programs");
         Case result;
-        result.test = text();
-        result.arena_bytes = static_cast<size_t>(integer());
-        result.calls.resize(static_cast<size_t>(integer()));
-        for (Call& call : result.calls) call = this->call();
-        result.x = array();
-        result.outs.resize(static_cast<size_t>(integer()));
-        for (Array& out : result.outs) out = array();
+        result.memory.resize(header.bytes / sizeof(uint64_t));
+        std::memcpy(result.memory.data(), &header, sizeof header);
+        read(reinterpret_cast<char*>(result.memory.data()) + sizeof header, header.bytes - sizeof header);
+        result.frozen = read_frozen(result.memory.data(), header.bytes);
+        for (Instruction& instruction : result.frozen.instructions) instruction = apart(instruction, result);
         return result;
     }
 
@@ -87,58 +72,24 @@ class Reader {
             throw std::runtime_error("the file ends too soon");
     }
 
-    int64_t integer() {
-        int64_t value;
-        read(&value, sizeof value);
-        return value;
-    }
-
-    std::vector<char> bytes() {
-        std::vector<char> values(static_cast<size_t>(integer()));
-        read(values.data(), values.size());
-        return values;
-    }
-
-    std::string text() {
-        const std::vector<char> characters = bytes();
-        return {characters.begin(), characters.end()};
-    }
-
-    Array array() {
-        Array result;
-        result.type = static_cast<Argument::Type>(integer());
-        result.shape.resize(static_cast<size_t>(integer()));
-        for (int64_t& size : result.shape) size = integer();
-        result.bytes = bytes();
-        return result;
-    }
-
-    Call call() {
-        Call result{text(), {}};
-        for (int64_t count = integer(); count > 0; --count) {
-            const std::string name = text();
-            result.arguments[name] = array();
-        }
-        return result;
-    }
-
     std::ifstream file_;
 };
 
 std::unique_ptr<Program> build(const Case& recorded, const KernelSet& set) {
-    auto program = std::make_unique<Program>(set, 2, recorded.arena_bytes);
-    for (const Call& call : recorded.calls) program->add(call.instruction());
+    auto program = std::make_unique<Program>(set, 2, recorded.frozen.arena_bytes);
+    for (const Instruction& instruction : recorded.frozen.instructions) program->add(instruction);
     return program;
 }
 
 using Outputs = std::vector<std::vector<float>>;
 
-Outputs run(Program& program, const Case& recorded) {
+Outputs run(Program& program) {
     Outputs outs;
     std::vector<float*> pointers;
-    for (const Array& out : recorded.outs) outs.emplace_back(out.size<float>());
-    for (auto& out : outs) pointers.push_back(out.data());
-    program.run(recorded.x.as<float>(), recorded.samples(), pointers.data());
+    const Golden& x = program.description().golden_inputs.at(0);
+    for (const Golden& golden : program.description().golden_outputs)
+        pointers.push_back(outs.emplace_back(golden.values.size()).data());
+    program.run(x.values.data(), x.samples, pointers.data());
     return outs;
 }
 
@@ -146,10 +97,10 @@ Outputs run(Program& program, const Case& recorded) {
 bool same(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0 || (std::isnan(a) && std::isnan(b)); }
 
 // Prints the first number of each output that differs; true if none does.
-bool equal(const Outputs& found, const Case& recorded, const char* set) {
+bool equal(const Outputs& found, const Description& description, const char* set) {
     bool all = true;
     for (size_t i = 0; i < found.size(); ++i) {
-        const float* expected = recorded.outs[i].as<float>();
+        const std::vector<float>& expected = description.golden_outputs[i].values;
         size_t differing = 0, first = 0;
         for (size_t k = found[i].size(); k-- > 0;) {
             if (same(found[i][k], expected[k])) continue;
@@ -159,7 +110,7 @@ bool equal(const Outputs& found, const Case& recorded, const char* set) {
         if (differing == 0) continue;
         all = false;
         std::printf("%s: %s, output %zu: %zu of %zu numbers differ; [%zu] is %.9g, expected %.9g\n", set,
-                    recorded.test.c_str(), i, differing, found[i].size(), first,
+                    description.labels.at(0).c_str(), i, differing, found[i].size(), first,
                     static_cast<double>(found[i][first]), static_cast<double>(expected[first]));
     }
     return all;
@@ -168,10 +119,10 @@ bool equal(const Outputs& found, const Case& recorded, const char* set) {
 bool agrees(const Case& recorded, const KernelSet& set) {
     const auto program = build(recorded, set);
     Outputs other;
-    std::thread caller([&] { other = run(*program, recorded); });
-    const Outputs outs = run(*program, recorded);
+    std::thread caller([&] { other = run(*program); });
+    const Outputs outs = run(*program);
     caller.join();
-    return equal(outs, recorded, set.name) && equal(other, recorded, set.name);
+    return equal(outs, program->description(), set.name) && equal(other, program->description(), set.name);
 }
 
 std::vector<const KernelSet*> chosen(const std::vector<std::string>& names) {

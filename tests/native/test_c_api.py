@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bitfactor
+from bitfactor import images
 from bitfactor.errors import InputError
 from bitfactor.format.file import golden_input
 from bitfactor.runtime import Session, _native, instruction_sets
@@ -67,6 +68,7 @@ for name, result, arguments in (
     ("bf_edge_count", c_size_t, (c_void_p,)),
     ("bf_edge", c_int, (c_void_p, c_size_t, POINTER(c_int32 * 2), POINTER(Error))),
     ("bf_image_of", c_int, (c_void_p, POINTER(Image), POINTER(Error))),
+    ("bf_prepare_image", c_int, (c_void_p, c_void_p, c_int, c_int, c_int, c_void_p, POINTER(Error))),
     ("bf_run", c_int, (c_void_p, c_size_t, POINTER(c_void_p), POINTER(c_void_p), POINTER(Error))),
     ("bf_verify", c_int, (c_void_p, POINTER(c_float), POINTER(Error))),
 ):
@@ -184,6 +186,44 @@ def test_another_size(tmp_path):
     assert LIBRARY.bf_image_of(network, image, None) == OK
     assert tuple(image.size) == (40, 24)
     LIBRARY.bf_free(network)
+
+
+@every_network
+@pytest.mark.parametrize("size", [(8, 8), (32, 32), (33, 200), (300, 217), (96, 40), (1, 1)])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_an_image_is_prepared_as_by_opencv(network, size, channels):
+    tensor, spec = Tensor(), Image()
+    LIBRARY.bf_input(network, 0, tensor, None)
+    LIBRARY.bf_image_of(network, spec, None)
+    image = np.random.default_rng(0).integers(0, 256, (*size, channels), np.uint8)
+    found = np.empty(tensor.shape, np.float32)
+    status = LIBRARY.bf_prepare_image(network, image.ctypes.data, *size, channels, found.ctypes.data, None)
+    assert status == OK
+    rule = bitfactor.InputSpec(
+        tuple(spec.size),
+        tuple(spec.resize),
+        tuple(spec.mean[: spec.channels]),
+        tuple(spec.std[: spec.channels]),
+        bool(spec.keep_aspect),
+    )
+    pixels = image[:, :, 0] if channels == 1 else np.ascontiguousarray(image[:, :, :3])
+    expected = images.prepare(images.with_channels(pixels, spec.channels), rule)
+    level = 1 / 255 / min(rule.std)
+    np.testing.assert_allclose(found, expected, atol=1.01 * level)
+    assert np.abs(found - expected).mean() < 0.25 * level
+
+
+def test_an_image_that_is_none(network):
+    error, pixels, x = Error(), np.zeros(64, np.uint8), np.zeros(64, np.float32)
+    for arguments in (
+        (None, 8, 8, 1, x.ctypes.data),
+        (pixels.ctypes.data, 8, 8, 1, None),
+        (pixels.ctypes.data, 0, 8, 1, x.ctypes.data),
+        (pixels.ctypes.data, 8, 1 << 30, 1, x.ctypes.data),
+        (pixels.ctypes.data, 8, 8, 2, x.ctypes.data),
+    ):
+        assert LIBRARY.bf_prepare_image(network, *arguments, error) == BAD_ARGUMENT
+        assert error.text.startswith("expected")
 
 
 def test_numbers_that_are_none(network):

@@ -10,12 +10,12 @@ import numpy as np
 from bitfactor.atomic import replacing
 from bitfactor.checks import checked
 from bitfactor.errors import InputError
-from bitfactor.format import ModelFile, load
-from bitfactor.format.file import golden_input
+from bitfactor.format import Graph, ModelFile, load
+from bitfactor.format.file import golden_inputs
 from bitfactor.format.frozen import frozen
-from bitfactor.format.operations.operation import Shape
 from bitfactor.format.program import Instruction
 from bitfactor.result import Result
+from bitfactor.runtime.inputs import packed
 from bitfactor.runtime.program import program_of
 from bitfactor.runtime.session import MOST_THREADS, chosen_isa, runner
 from bitfactor.zoo import locate
@@ -81,30 +81,32 @@ def freeze(
         raise InputError("threads", expected=f"1 to {MOST_THREADS}", found=str(threads), fix="pass threads=1")
     loaded = load(locate(model))
     loaded.expect_one_input(output)
-    shape = _shape(loaded.graph.input.shape, size)
-    program = program_of(loaded.graph_for(shape))
+    graph = _graph(loaded, size)
+    program = program_of(packed(graph))
     instructions = [i for layer in program.layers for i in layer.instructions]
-    content = frozen([*instructions, *_description(loaded, shape)], program.arena_bytes, threads)
+    content = frozen([*instructions, *_description(loaded, graph)], program.arena_bytes, threads)
     with replacing(output) as temporary:
         temporary.write_bytes(content)
+    shape = packed(graph).input.shape
     return Frozen(output, len(content), shape, len(instructions), program.arena_bytes, threads)
 
 
-def _shape(own: Shape, size: tuple[int, int] | None) -> Shape:
+def _graph(model: ModelFile, size: tuple[int, int] | None) -> Graph:
+    own = model.graph.input.shape
     if size is None:
-        return own
+        return model.graph
     if len(own) != 3 or min(size) < 1:
         found = f"{size} for an input of {own}"
         raise InputError("size", expected="height and width of a map", found=found, fix="leave it out")
-    return (own[0], *size)
+    return model.graph_for((own[0], *size), *(value.shape for value in model.graph.others))
 
 
-def _description(model: ModelFile, shape: Shape) -> Iterator[Instruction]:
-    """Yield what is known beside the program; the golden input is not stored, as it is made."""
+def _description(model: ModelFile, graph: Graph) -> Iterator[Instruction]:
+    """Yield what is known beside the program."""
     spec, skeleton = model.input_spec, model.skeleton
     if spec is not None:
         # At another size, it is the same part of an image.
-        size = shape[1:]
+        size = graph.input.shape[1:]
         resize = [-(-whole * n // part) for whole, part, n in zip(spec.resize, spec.size, size, strict=True)]
         yield Instruction.of(
             "image",
@@ -119,10 +121,11 @@ def _description(model: ModelFile, shape: Shape) -> Iterator[Instruction]:
         yield Instruction.of("labels", names="".join(f"{label}\0" for label in labels))
     if skeleton is not None:
         yield Instruction.of("skeleton", edges=_pairs(skeleton.edges), flip_pairs=_pairs(skeleton.flip_pairs))
-    outputs = model.golden_outputs
-    if shape != model.graph.input.shape:
-        outputs = runner(model.graph_for(shape), chosen_isa())(golden_input(shape))
-    for output in outputs:
+    xs = golden_inputs(graph, model.golden_integers)
+    if graph.others or model.golden_integers:  # one of real numbers is made, see golden_input
+        yield Instruction.of("golden_input", values=np.concatenate([x.reshape(1, -1) for x in xs], 1))
+    same = graph.input.shape == model.graph.input.shape
+    for output in model.golden_outputs if same else runner(graph, chosen_isa())(*xs):
         yield Instruction.of("golden_output", values=output.reshape(1, -1).astype(np.float32))
 
 

@@ -62,6 +62,7 @@ def frozen(instructions: Sequence[Instruction], arena_bytes: int, threads: int =
         entry["shape"][: array.ndim] = array.shape
         entry["offset"] = end + len(data)
         data.extend(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+    data.extend(bytes(-len(data) % 8))
     header = np.zeros((), _HEADER)
     header["magic"], header["version"], header["byte_order"] = MAGIC, VERSION, _BYTE_ORDER
     header["records"], header["arrays"] = len(records), len(entries)
