@@ -1,6 +1,7 @@
 // Steps that compute nothing: who goes where.
 
 #include <algorithm>
+#include <utility>
 
 #include "steps/step.h"
 
@@ -111,6 +112,17 @@ void add_concat(Program& program, const Instruction& i) {
     });
 }
 
+std::vector<Buffer> real_sources(Verifier& v) {
+    const size_t count = v.size("sources") / 4;
+    v.expect(count > 0, "a source");
+    std::vector<Buffer> sources;
+    for (size_t k = 0; k < count; ++k) {
+        sources.push_back(v.buffer("sources", k, count));
+        v.expect(!sources.back().signs, "sources of numbers");
+    }
+    return sources;
+}
+
 void check_upsample_nearest(Verifier& v) {
     const std::vector<int> size = v.numbers("in_size", 2, 1, most_length);
     const std::vector<int> scale = v.numbers("scale", 2, 1, most_length);
@@ -125,19 +137,43 @@ void check_flatten(Verifier& v) {
     v.begin(1, static_cast<int64_t>(source.size()), {source});
 }
 
+// The numbers of the sources, as stretches [begin, end) behind the first; those that touch are one.
+std::vector<std::pair<int64_t, int64_t>> stretches_of(std::vector<Buffer> sources) {
+    std::sort(sources.begin(), sources.end(),
+              [](const Buffer& a, const Buffer& b) { return a.offset < b.offset; });
+    std::vector<std::pair<int64_t, int64_t>> stretches;
+    for (const Buffer& source : sources) {
+        const int64_t begin = static_cast<int64_t>((source.offset - sources[0].offset) / sizeof(float));
+        const int64_t end = begin + static_cast<int64_t>(source.size());
+        if (stretches.empty() || stretches.back().second < begin) stretches.emplace_back(begin, end);
+        stretches.back().second = std::max(stretches.back().second, end);
+    }
+    return stretches;
+}
+
+// `source` is the first of the sources in memory.
 void check_gather(Verifier& v) {
-    const Buffer source = v.real_buffer("source");
+    const std::vector<Buffer> sources = real_sources(v);
+    const Buffer first = v.real_buffer("source");
+    for (const Buffer& source : sources) v.expect(source.offset >= first.offset, "the first source");
+    v.expect(std::any_of(sources.begin(), sources.end(),
+                         [&](const Buffer& source) { return source.offset == first.offset; }),
+             "one of the sources");
     const int channels = v.number("channels", 1), run = v.number("run", 1, channels);
     v.expect(channels % run == 0, "runs that fill a pixel");
     v.elements<float>("fill", 1);
     const size_t count = v.size("indices"), runs = static_cast<size_t>(channels / run);
     v.expect(count >= 1 && count % runs == 0, "whole pixels");
     const int32_t* indices = v.elements<int32_t>("indices", count);
-    const bool all = std::all_of(indices, indices + count, [&](int32_t index) {
-        return index == -1 || (index >= 0 && static_cast<size_t>(index) + run <= source.size());
+    const auto stretches = stretches_of(sources);
+    const bool all = std::all_of(indices, indices + count, [&](int64_t index) {
+        const auto holds = [&](const auto& s) { return s.first <= index && index + run <= s.second; };
+        return index == -1 || std::any_of(stretches.begin(), stretches.end(), holds);
     });
-    v.expect(all, "indices of elements of the source");
-    v.begin(static_cast<int64_t>(count / runs), channels, {source});
+    v.expect(all, "indices of elements of the sources");
+    std::vector<Buffer> read = sources;
+    read.push_back(first);
+    v.begin(static_cast<int64_t>(count / runs), channels, read);
 }
 
 void check_constant(Verifier& v) {
@@ -155,14 +191,11 @@ void check_embedding(Verifier& v) {
 }
 
 void check_concat(Verifier& v) {
-    const size_t count = v.size("sources") / 4;
-    v.expect(count > 0, "a source");
-    std::vector<Buffer> sources;
+    const std::vector<Buffer> sources = real_sources(v);
     int64_t channels = 0;
-    for (size_t k = 0; k < count; ++k) {
-        sources.push_back(v.buffer("sources", k, count));
-        v.expect_map(sources[k], sources[0].pixels, sources[k].channels, false);
-        channels += sources[k].channels;
+    for (const Buffer& source : sources) {
+        v.expect_map(source, sources[0].pixels, source.channels, false);
+        channels += source.channels;
     }
     v.begin(sources[0].pixels, channels, sources);
 }

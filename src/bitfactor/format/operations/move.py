@@ -43,7 +43,13 @@ def gathered(move: Callable[..., Array]) -> Callable[[Node, Place], Instruction]
         run = _run_length(flat, channels)
         fill = float(node.attributes.get("value", 0.0))
         return Instruction.of(
-            "gather", source=first, indices=flat[::run], run=run, channels=channels, fill=fill
+            "gather",
+            source=first,
+            sources=place.sources,
+            indices=flat[::run],
+            run=run,
+            channels=channels,
+            fill=fill,
         )
 
     return rows
