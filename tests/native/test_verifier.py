@@ -137,7 +137,7 @@ def test_whole_programs_are_taken():
 def test_no_argument_is_missing_or_unknown(kind):
     program, arena, at = example_of(kind)
     arguments = dict(program[at].arguments)
-    optional = {"of_last", "apart", "count_include_pad", "keep_aspect"}
+    optional = {"of_last", "apart", "count_include_pad", "keep_aspect", "maps", "transposed"}
     for name in arguments.keys() - optional:
         message = expect_refused(program, arena, at, {k: v for k, v in arguments.items() if k != name})
         assert f"({kind})" in message
