@@ -14,7 +14,7 @@
 
 namespace bitfactor {
 
-#ifdef __wasm__  // of one thread, without <thread>: thread_pool_alone.cpp
+#ifdef __wasm__  // of one thread, without <thread>: web/thread_pool_alone.cpp
 struct Mutex {
     void lock() {}
     void unlock() {}

@@ -48,11 +48,8 @@ def build(folder: Path) -> None:
     with TemporaryDirectory() as name:
         objects = Path(name)
         (objects / "kernel_sets.inc").write_text("SET(wasm)\n")
-        common = [
-            path
-            for path in (*NATIVE.glob("*.cpp"), *NATIVE.glob("steps/*.cpp"))
-            if path.name not in _NOT_HERE
-        ]
+        sources = (path for folder in (".", "steps", "web") for path in (NATIVE / folder).glob("*.cpp"))
+        common = [path for path in sources if path.name not in _NOT_HERE]
         core = ["-std=c++17", f"-I{NATIVE}", f"-I{NATIVE / 'include'}", f"-I{objects}"]
         jobs = [("c++", path, objects / f"{path.parent.name}-{path.stem}.o", core) for path in sorted(common)]
         jobs += [("c++", *_runtime(one, objects)) for one in _RUNTIME]
