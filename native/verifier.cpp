@@ -7,7 +7,7 @@
 namespace bitfactor {
 namespace {
 
-constexpr size_t most_arena = size_t{1} << 32;
+constexpr uint64_t most_arena = uint64_t{1} << 32;
 constexpr size_t alignment = 64;
 
 size_t bytes_of(const Buffer& buffer) {
