@@ -80,7 +80,7 @@ GOOD = {
     zoo.Card.of: {"name": "digits"},
 }
 READERS = (POSE.read_skeleton, read_predictions, read_truth)
-ELSEWHERE = {"InputSpec", "ModelFile", "load", "save"}  # tests of the file
+ELSEWHERE = {"InputSpec", "ModelFile", "Signature", "load", "save"}  # tests of the file, of signatures
 CONSTANTS = {"COCO", "LSP", "MPII", "SKELETONS", "read_skeleton"}
 
 
