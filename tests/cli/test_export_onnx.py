@@ -46,7 +46,7 @@ def test_an_exported_file_is_no_run(exported, tmp_path, capsys):
 def test_flags_that_an_exported_file_cannot_follow(exported, flags, tmp_path, capsys):
     command = ["export", str(exported), "--format", "onnx", *flags, "-o", str(tmp_path / "net.onnx")]
     assert main(command) == 2
-    assert "expected the directory of a run, with --best or --real" in capsys.readouterr().err
+    assert "expected the directory of a run, with --best, --real or --calibration" in capsys.readouterr().err
 
 
 def test_missing_packages_are_named(exported, tmp_path, monkeypatch, capsys):

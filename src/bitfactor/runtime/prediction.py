@@ -137,6 +137,9 @@ def pixels_of(image: Image, channels: int) -> NDArray[np.uint8]:
     return coloured
 
 
+_ARRANGEMENTS = ("flatten", "reshape", "permute", "rearrange")  # the same numbers, in another shape or order
+
+
 def _probabilities(scores: NDArray[np.float32], model: ModelFile) -> NDArray[np.float32]:
     """Return the softmax of the scores (classes,), or the scores if they are probabilities already."""
     if scores.ndim != 1:
@@ -146,8 +149,11 @@ def _probabilities(scores: NDArray[np.float32], model: ModelFile) -> NDArray[np.
             found=f"one whose output is shaped {scores.shape}",
             fix="call the session with an array that is prepared",
         )
-    last = next((node.op for node in model.graph.nodes if node.name == model.graph.outputs[0]), None)
-    if last in ("softmax", "sigmoid"):
+    nodes = {node.name: node for node in model.graph.nodes}
+    last = nodes.get(model.graph.outputs[0])
+    while last is not None and last.op in _ARRANGEMENTS:
+        last = nodes.get(last.inputs[0])
+    if last is not None and last.op in ("softmax", "sigmoid"):
         return scores
     exponents = np.exp(scores - scores.max())
     return np.asarray(exponents / exponents.sum(), np.float32)
