@@ -24,6 +24,7 @@ void* operator new(size_t size, std::align_val_t alignment) {
                        : std::aligned_alloc(multiple, (size + multiple - 1) / multiple * multiple);
     return memory ? memory : throw std::bad_alloc();
 }
+void* operator new(size_t size, const std::nothrow_t&) noexcept { return std::malloc(size); }  // libFuzzer's
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
