@@ -23,54 +23,135 @@ struct Factor {
     ptrdiff_t row_stride, inner_stride;
 };
 
-inline void multiply(const Factor& factor, const float* x, ptrdiff_t x_stride, float* y, ptrdiff_t y_stride) {
-    constexpr int at_once = mixing_vectors > 8 ? 8 : mixing_vectors;
-    for (int row = 0; row < factor.rows; ++row) {
-        for (int first = 0; first < mixing_block; first += at_once * Simd::lanes) {
-            Simd::Float sum[at_once];
-            float* to = y + row * y_stride + first;
-            UNROLL for (int v = 0; v < at_once; ++v) { sum[v] = Simd::broadcast(0.0f); }
-            for (int i = 0; i < factor.inner; ++i) {
-                const Simd::Float a =
-                    Simd::broadcast(factor.a[row * factor.row_stride + i * factor.inner_stride]);
-                const float* from = x + i * x_stride + first;
+template <int Rows>
+void multiply_rows(const Factor& factor, int row, const float* x, ptrdiff_t x_stride, float* y,
+                   ptrdiff_t y_stride) {
+    constexpr int at_once = mixing_vectors > 4 ? 4 : mixing_vectors;
+    const float* a = factor.a + row * factor.row_stride;
+    for (int first = 0; first < mixing_block; first += at_once * Simd::lanes) {
+        Simd::Float sum[Rows][at_once];
+        UNROLL for (int r = 0; r < Rows; ++r) {
+            UNROLL for (int v = 0; v < at_once; ++v) sum[r][v] = Simd::broadcast(0.0f);
+        }
+        for (int i = 0; i < factor.inner; ++i) {
+            const float* from = x + i * x_stride + first;
+            UNROLL for (int r = 0; r < Rows; ++r) {
+                const Simd::Float number =
+                    Simd::broadcast(a[r * factor.row_stride + i * factor.inner_stride]);
                 UNROLL for (int v = 0; v < at_once; ++v) {
-                    sum[v] = Simd::fma(a, Simd::load(from + v * Simd::lanes), sum[v]);
+                    sum[r][v] = Simd::fma(number, Simd::load(from + v * Simd::lanes), sum[r][v]);
                 }
             }
-            UNROLL for (int v = 0; v < at_once; ++v) Simd::store(to + v * Simd::lanes, sum[v]);
         }
+        UNROLL for (int r = 0; r < Rows; ++r) {
+            float* to = y + (row + r) * y_stride + first;
+            UNROLL for (int v = 0; v < at_once; ++v) Simd::store(to + v * Simd::lanes, sum[r][v]);
+        }
+    }
+}
+
+inline void multiply(const Factor& factor, const float* x, ptrdiff_t x_stride, float* y, ptrdiff_t y_stride) {
+    int row = 0;
+    for (; row + 2 < factor.rows; row += 3) multiply_rows<3>(factor, row, x, x_stride, y, y_stride);
+    for (; row < factor.rows; ++row) multiply_rows<1>(factor, row, x, x_stride, y, y_stride);
+}
+
+template <int Rows, int Inner>
+void add_products_of(const float* y, ptrdiff_t y_stride, const float* x, ptrdiff_t x_stride, float* sums,
+                     ptrdiff_t sums_stride) {
+    Simd::Float sum[Rows][Inner];
+    UNROLL for (int r = 0; r < Rows; ++r) {
+        UNROLL for (int i = 0; i < Inner; ++i) sum[r][i] =
+            Simd::load(sums + r * sums_stride + i * Simd::lanes);
+    }
+    for (int at = 0; at < mixing_block; at += Simd::lanes) {
+        UNROLL for (int r = 0; r < Rows; ++r) {
+            const Simd::Float left = Simd::load(y + r * y_stride + at);
+            UNROLL for (int i = 0; i < Inner; ++i) {
+                sum[r][i] = Simd::fma(left, Simd::load(x + i * x_stride + at), sum[r][i]);
+            }
+        }
+    }
+    UNROLL for (int r = 0; r < Rows; ++r) {
+        UNROLL for (int i = 0; i < Inner; ++i)
+            Simd::store(sums + r * sums_stride + i * Simd::lanes, sum[r][i]);
     }
 }
 
 // sums (rows, inner, lanes) += y x^T, lane by lane: y (rows, block), x (inner, block).
 inline void add_products(const float* y, int rows, ptrdiff_t y_stride, const float* x, int inner,
                          ptrdiff_t x_stride, float* sums) {
-    for (int row = 0; row < rows; ++row) {
-        for (int i = 0; i < inner; ++i, sums += Simd::lanes) {
-            Simd::Float sum = Simd::load(sums);
-            UNROLL for (int v = 0; v < mixing_vectors; ++v) {
-                sum = Simd::fma(Simd::load(y + row * y_stride + v * Simd::lanes),
-                                Simd::load(x + i * x_stride + v * Simd::lanes), sum);
-            }
-            Simd::store(sums, sum);
+    const ptrdiff_t sums_stride = static_cast<ptrdiff_t>(inner) * Simd::lanes;
+    for (int row = 0; row < rows;) {
+        const bool three_rows = row + 2 < rows;
+        for (int i = 0; i < inner;) {
+            const bool three = i + 2 < inner;
+            const auto add = three_rows ? (three ? add_products_of<3, 3> : add_products_of<3, 1>)
+                                        : (three ? add_products_of<1, 3> : add_products_of<1, 1>);
+            add(y + row * y_stride, y_stride, x + i * x_stride, x_stride,
+                sums + row * sums_stride + i * Simd::lanes, sums_stride);
+            i += three ? 3 : 1;
         }
+        row += three_rows ? 3 : 1;
     }
+}
+
+// A square of lanes x lanes, its rows in registers.
+inline void transpose(Simd::Float (&rows)[Simd::lanes]) {
+    constexpr int half = Simd::lanes / 2;
+    Simd::Float zipped[Simd::lanes];
+    UNROLL for (int round = 1; round < Simd::lanes; round *= 2) {
+        UNROLL for (int i = 0; i < half; ++i) {
+            Simd::zip(rows[i], rows[i + half], zipped[2 * i], zipped[2 * i + 1]);
+        }
+        UNROLL for (int i = 0; i < Simd::lanes; ++i) rows[i] = zipped[i];
+    }
+}
+
+// What comes next in a row, which no prefetcher of the machine foresees.
+template <class T>
+void prefetch(const T* next, int count) {
+    for (int i = 0; i < count; i += 64 / static_cast<int>(sizeof(T))) __builtin_prefetch(next + i);
 }
 
 // Slices (pairs, taps) of `count` pairs from `first` on as (taps, block), the rest of the block 0.
 inline void gather_taps(const float* slices, int taps, int first, int count, float* block) {
-    if (count < mixing_block) std::fill_n(block, taps * mixing_block, 0.0f);
-    const float* from = slices + static_cast<ptrdiff_t>(first) * taps;
-    for (int tap = 0; tap < taps; ++tap) {
-        for (int i = 0; i < count; ++i) block[tap * mixing_block + i] = from[i * taps + tap];
+    constexpr int lanes = Simd::lanes;
+    prefetch(slices + static_cast<ptrdiff_t>(first + mixing_block) * taps, mixing_block * taps);
+    for (int pair = 0; pair < mixing_block; pair += lanes) {
+        const float* from = slices + static_cast<ptrdiff_t>(first + pair) * taps;
+        for (int tap = 0; tap < taps; tap += lanes) {
+            Simd::Float square[lanes];
+            UNROLL for (int i = 0; i < lanes; ++i) {
+                square[i] = pair + i < count
+                                ? Simd::load_first(from + static_cast<ptrdiff_t>(i) * taps + tap, taps - tap)
+                                : Simd::broadcast(0.0f);
+            }
+            transpose(square);
+            UNROLL for (int i = 0; i < lanes; ++i) {
+                if (tap + i < taps) Simd::store(block + (tap + i) * mixing_block + pair, square[i]);
+            }
+        }
     }
 }
 
 inline void scatter_taps(const float* block, int taps, int first, int count, float* slices) {
-    float* to = slices + static_cast<ptrdiff_t>(first) * taps;
-    for (int i = 0; i < count; ++i) {
-        for (int tap = 0; tap < taps; ++tap) to[i * taps + tap] = block[tap * mixing_block + i];
+    constexpr int lanes = Simd::lanes;
+    prefetch(slices + static_cast<ptrdiff_t>(first + mixing_block) * taps, mixing_block * taps);
+    for (int pair = 0; pair < count; pair += lanes) {
+        float* to = slices + static_cast<ptrdiff_t>(first + pair) * taps;
+        for (int tap = 0; tap < taps; tap += lanes) {
+            Simd::Float square[lanes];
+            UNROLL for (int i = 0; i < lanes; ++i) {
+                square[i] = tap + i < taps ? Simd::load(block + (tap + i) * mixing_block + pair)
+                                           : Simd::broadcast(0.0f);
+            }
+            transpose(square);
+            UNROLL for (int i = 0; i < lanes; ++i) {
+                if (pair + i < count)
+                    Simd::store_first(to + static_cast<ptrdiff_t>(i) * taps + tap, square[i], taps - tap);
+            }
+        }
     }
 }
 
@@ -89,13 +170,14 @@ template <class T>
 void mix_block(const Mixing& m, const float* cores, int first, int count, float* scratch, T* x) {
     taps_of_cores(m, cores, first, count, scratch);
     const ptrdiff_t step = static_cast<ptrdiff_t>(m.inner_taps + m.taps) * mixing_block;
-    float row[mixing_block];
-    for (int p = 0; p < m.weights; ++p) {
-        for (int tap = 0; tap < m.taps; ++tap) {
-            multiply({m.rows + p * m.cores, 1, m.cores, 0, 1}, scratch + (m.inner_taps + tap) * mixing_block,
-                     step, row, 0);
+    float* mixed = scratch + m.cores * step;  // (weights, block)
+    for (int tap = 0; tap < m.taps; ++tap) {
+        multiply({m.rows, m.weights, m.cores, m.cores, 1}, scratch + (m.inner_taps + tap) * mixing_block,
+                 step, mixed, mixing_block);
+        for (int p = 0; p < m.weights; ++p) {
             T* to = x + static_cast<ptrdiff_t>(p * m.taps + tap) * m.pairs + first;
-            for (int i = 0; i < count; ++i) set(to[i], row[i]);
+            for (int i = 0; i < count; ++i) set(to[i], mixed[p * mixing_block + i]);
+            prefetch(to + mixing_block, mixing_block);
         }
     }
 }
@@ -114,6 +196,7 @@ void unmix_block(const Mixing& m, const float* cores, int first, int count, cons
         for (int p = 0; p < m.weights; ++p) {
             const T* from = of_x + static_cast<ptrdiff_t>(p * m.taps + tap) * m.pairs + first;
             float* to = of_tap + p * mixing_block;
+            prefetch(from + mixing_block, mixing_block);
             for (int i = 0; i < count; ++i) to[i] = real_of(from[i]);
             std::fill(to + count, to + mixing_block, 0.0f);
         }

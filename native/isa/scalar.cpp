@@ -36,6 +36,7 @@ struct Simd {
         return x * power;
     }
     static Float if_positive(Float x, Float a, Float b) { return x > 0.0f ? a : b; }
+    static void zip(Float, Float, Float&, Float&) {}
     static unsigned greater(Float a, Float b) { return a > b; }
 
     // The product of two floats is exact in double, so rounding the double sum to float is right but where

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from bitfactor.decompositions import compiled
+from bitfactor.decompositions import compiled, multilinear, precision
 from bitfactor.decompositions.mixing import mix, unmix
+from bitfactor.decompositions.multilinear import tucker_weights
 from bitfactor.runtime import instruction_sets
 
 SHAPES = [  # weights, cores, taps, inner taps, channels of both modes
@@ -76,3 +77,21 @@ def test_gradients_are_those_of_the_definition(dtype):
     torch.testing.assert_close(mix(*[tensor.detach() for tensor in operands], dtype), x.detach())
     expected = torch.autograd.grad(x, operands, of_x)
     torch.testing.assert_close(unmix(of_x, *[t.detach() for t in operands]), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 9])
+def test_rough_gradients_of_several_weights_at_once(monkeypatch, at_once):
+    cores, rows, _, _ = drawn((5, 5, 9, 9, 6, 4))
+    factors, of_W = [torch.randn(n, n) for n in (6, 4, 3, 3)], torch.randn(5, 6, 4, 3, 3)
+    operands = [x.requires_grad_() for x in (cores, rows, *factors)]
+
+    def gradients():
+        weights = tucker_weights(cores.view(5, 6, 4, 3, 3), rows, operands[2:])
+        return torch.autograd.grad(weights, operands, list(of_W))
+
+    exact = gradients()
+    monkeypatch.setattr(precision, "_cpu_multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr(multilinear, "_AT_ONCE", at_once * of_W[0].numel())
+    with precision.bfloat16_training("cpu"):
+        for rough, expected in zip(gradients(), exact, strict=True):
+            assert (rough - expected).norm() < 0.01 * expected.norm()

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.decompositions.latent import Initialisation, Latent, Rank
-from bitfactor.decompositions.multilinear import hosvd, kronecker, tucker_weights
+from bitfactor.decompositions.mixing import kronecker
+from bitfactor.decompositions.multilinear import hosvd, tucker_weights
 from bitfactor.decompositions.precision import working
 from bitfactor.decompositions.rank import resolve_rank
 from bitfactor.decompositions.shared import Shared

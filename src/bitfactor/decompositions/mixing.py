@@ -7,11 +7,21 @@ It is bound by memory, so the compiled core does it in one pass; without, it is 
 product of rows and taps.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from bitfactor.decompositions import compiled
 from bitfactor.decompositions.precision import matmul
+
+
+def kronecker(matrices: Sequence[Tensor]) -> Tensor:
+    """Return the Kronecker product of matrices, the last one varying fastest, of any strides."""
+    product = matrices[0]
+    for matrix in matrices[1:]:
+        product = (product[:, None, :, None] * matrix[:, None]).flatten(2).flatten(0, 1)
+    return product
 
 
 def mix(cores: Tensor, rows: Tensor, taps: Tensor, dtype: torch.dtype) -> Tensor:
@@ -25,7 +35,7 @@ def mix(cores: Tensor, rows: Tensor, taps: Tensor, dtype: torch.dtype) -> Tensor
     shape = (len(rows), len(taps), *cores.shape[1:3])
     if not _takes(cores, rows, taps, dtype):
         inner = cores.flatten(1, 2).mT.to(dtype).flatten(0, 1)  # (G t, R0 R1)
-        return matmul(torch.kron(rows, taps).to(dtype), inner).view(shape)
+        return matmul(kronecker([rows, taps]).to(dtype), inner).view(shape)
     x = cores.new_empty(shape, dtype=dtype)
     compiled.trainer().mix(*_described(cores, rows, taps, x), x.data_ptr())
     return x
@@ -36,7 +46,7 @@ def unmix(of_x: Tensor, cores: Tensor, rows: Tensor, taps: Tensor) -> tuple[Tens
     if not _takes(cores, rows, taps, of_x.dtype):
         inner = cores.flatten(1, 2).mT.to(of_x.dtype).flatten(0, 1)
         of_x = of_x.flatten(2).flatten(0, 1)  # (P T, R0 R1)
-        of_inner = matmul(torch.kron(rows, taps).to(of_x.dtype).mT, of_x).view(len(cores), taps.shape[1], -1)
+        of_inner = matmul(kronecker([rows, taps]).to(of_x.dtype).mT, of_x).view(len(cores), taps.shape[1], -1)
         of_both = matmul(of_x, inner.mT).to(cores.dtype).view(len(rows), len(taps), *rows.shape[1:], -1)
         of_rows = (of_both * taps[:, None]).sum((1, 3))
         of_taps = (of_both * rows[:, None, :, None]).sum((0, 2))

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bitfactor.decompositions.latent import Initialisation
-from bitfactor.decompositions.mixing import mix, unmix
+from bitfactor.decompositions.mixing import kronecker, mix, unmix
 from bitfactor.decompositions.precision import gradients_are_rough, matmul
 from bitfactor.decompositions.rank import expect_full
 
@@ -50,10 +50,9 @@ def tucker_weights(cores: Tensor, rows: Tensor, factors: Sequence[Tensor]) -> tu
     if torch.compiler.is_compiling():
         x = matmul(kronecker([rows, taps]), cores.flatten(1, 2).mT.flatten(0, 1))
         x = x.view(len(rows), len(taps), *cores.shape[1:3])
-        weights = tuple(W for _, W in _channel_products(x, output, channel))
-    else:
-        weights = _MixedWeights.apply(cores, rows, taps, output, channel)  # type: ignore[no-untyped-call]
-    return tuple(W.view(shape) for W in weights)
+        return tuple(W.view(shape) for _, W in _channel_products(x, output, channel))
+    weights: tuple[Tensor, ...] = _MixedWeights.apply(cores, rows, taps, output, channel, shape)  # type: ignore[no-untyped-call]
+    return weights
 
 
 def _channel_products(x: Tensor, output: Tensor, channel: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -64,43 +63,66 @@ def _channel_products(x: Tensor, output: Tensor, channel: Tensor) -> Iterator[tu
 
 
 class _MixedWeights(torch.autograd.Function):
-    """The weights (O, C, T) of `mix` and `_channel_products`; gradients that may be rough are of bfloat16."""
+    """The weights, in a shape, of `mix` and `_channel_products`; rough gradients are of bfloat16.
+
+    Their backward takes several small weights at once, whose products cost less than what a call costs.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, cores: Tensor, rows: Tensor, taps: Tensor, output: Tensor, channel: Tensor
+        ctx: Any,
+        cores: Tensor,
+        rows: Tensor,
+        taps: Tensor,
+        output: Tensor,
+        channel: Tensor,
+        shape: tuple[int, ...],
     ) -> tuple[Tensor, ...]:
         x = mix(cores, rows, taps, cores.dtype)
         halves, weights = zip(*_channel_products(x, output, channel), strict=True)
-        halves = tuple(half.bfloat16() for half in halves) if gradients_are_rough() else halves
-        ctx.save_for_backward(cores, rows, taps, output, channel, *halves)
-        return tuple(weights)
+        rough = gradients_are_rough()
+        ctx.at_once = max(1, _AT_ONCE // max(1, weights[0].numel())) if rough else 1
+        kept = [
+            _stacked(halves[i : i + ctx.at_once], torch.bfloat16 if rough else cores.dtype)
+            for i in range(0, len(halves), ctx.at_once)
+        ]
+        ctx.save_for_backward(cores, rows, taps, output, channel, *kept)
+        return tuple(W.view(shape) for W in weights)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        cores, rows, taps, output, channel, *halves = ctx.saved_tensors
-        dtype = halves[0].dtype
+        cores, rows, taps, output, channel, *kept = ctx.saved_tensors
+        dtype = kept[0].dtype
         output, channel = output.to(dtype), channel.to(dtype)
         x = mix(cores, rows, taps, dtype)  # (P, T, R0, R1)
         of_output, of_channel = [], []
-        for gradient, half, one in zip(gradients, halves, x.flatten(1, 2), strict=True):
-            of_W = gradient.to(dtype).flatten(1)  # (O, C T)
+        for half, one in zip(kept, torch.split(x.flatten(1, 2), ctx.at_once), strict=True):
+            n = len(half)  # (n, C T, R0), as `one` is (n, T R0, R1)
+            of_W = _stacked(gradients[:n], dtype).flatten(2)  # (n, O, C T)
+            gradients = gradients[n:]
             of_output.append(matmul(of_W, half))
-            of_half = matmul(of_W.mT, output).view(len(channel), -1)  # (C, T R0)
+            of_half = matmul(of_W.mT, output.expand(n, -1, -1)).view(n, len(channel), -1)  # (n, C, T R0)
             of_channel.append(matmul(of_half, one))
-            one.copy_(matmul(of_half.mT, channel))  # the gradient takes its place
-        of_factors = [torch.stack(terms).sum(0, dtype=cores.dtype) for terms in (of_output, of_channel)]
-        wanted = zip((*unmix(x, cores, rows, taps), *of_factors), ctx.needs_input_grad, strict=True)
-        return tuple(gradient if needed else None for gradient, needed in wanted)
+            of_one = matmul(of_half.mT, channel.expand(n, -1, -1))
+            if n == len(x):
+                x = of_one.view(x.shape)
+            else:
+                one.copy_(of_one)  # the gradient takes its place
+        of_factors = [torch.cat(terms).sum(0, dtype=cores.dtype) for terms in (of_output, of_channel)]
+        wanted = zip((*unmix(x, cores, rows, taps), *of_factors), ctx.needs_input_grad, strict=False)
+        return *(gradient if needed else None for gradient, needed in wanted), None
 
 
-def kronecker(matrices: Sequence[Tensor]) -> Tensor:
-    """Return the Kronecker product of matrices, the last one varying fastest."""
-    product = matrices[0]
-    for matrix in matrices[1:]:
-        product = (product[:, None, :, None] * matrix[:, None]).flatten(2).flatten(0, 1)
-    return product
+_AT_ONCE = 2**19  # numbers of weights; more no longer stay in a cache of the second level
+
+
+def _stacked(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    if len(tensors) == 1:
+        return tensors[0].to(dtype)[None]
+    stacked = torch.empty(len(tensors), *tensors[0].shape, dtype=dtype, device=tensors[0].device)
+    torch._foreach_copy_(stacked.unbind(), list(tensors))
+    return stacked
 
 
 def hosvd(

@@ -47,15 +47,17 @@ def _cpu_multiplies_bfloat16() -> bool:
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Return a @ b with products and sums in the tensors' own type, whatever `torch.backends` allows."""
+    """Return a @ b, of matrices or batches, in the tensors' own type, whatever `torch.backends` allows."""
     if torch.is_grad_enabled() and (gradients_are_rough() or _onednn_takes(a, b)):
         return _Product.apply(a, b)  # type: ignore[no-any-return, no-untyped-call]
     return _product(a, b)
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    product: Tensor = _matmul_in_full(a, b) if _precision_is_reduced() else _matmul(a, b)
-    return product
+    if a.dtype == torch.float32 and _precision_is_reduced():
+        product: Tensor = _matmul_in_full(a, b)
+        return product
+    return _matmul(a, b)
 
 
 class _Product(torch.autograd.Function):
@@ -77,6 +79,8 @@ class _Product(torch.autograd.Function):
 
 
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
+    if a.dim() == 3:
+        return torch.bmm(a, b) if len(a) > 1 else _matmul(a[0], b[0])[None]
     if _onednn_takes(a, b):
         product: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.mT, None, "none", [], None)
         return product
