@@ -8,7 +8,8 @@
 //                    broadcast, add, multiply, divide, fma(a, b, c) = a * b + c rounded once,
 //                    max(a, b) = a > b ? a : b, min(a, b) = a < b ? a : b, if_positive(x, a, b) = x > 0 ? a :
 //                    b, times_power_of_two(x, n) = x * 2^n for integers n of -126 to 127,
-//                    greater(a, b) = one bit a lane, lane 0 lowest
+//                    greater(a, b) = one bit a lane, lane 0 lowest,
+//                    zip(a, b, low, high) = a0 b0 a1 b1 ... in two registers
 //   Bits             lanes words of 32 signs: load_bits, broadcast_bits
 //   Count            counts of differing bits: no_count, add_differing(count, a, b). Where counts_are_sums is
 //                    false they overflow after count_steps steps: flush(sum, count) moves them to a sum

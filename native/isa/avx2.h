@@ -52,7 +52,6 @@ struct Simd {
     static Float if_positive(Float x, Float a, Float b) {
         return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_GT_OQ));
     }
-    // a0 b0 a1 b1 ... of two registers.
     static void zip(Float a, Float b, Float& low, Float& high) {
         const __m256 even = _mm256_unpacklo_ps(a, b), odd = _mm256_unpackhi_ps(a, b);
         low = _mm256_permute2f128_ps(even, odd, 0x20);

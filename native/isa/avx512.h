@@ -43,7 +43,6 @@ struct Simd {
     static Float if_positive(Float x, Float a, Float b) {
         return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ), b, a);
     }
-    // a0 b0 a1 b1 ... of two registers.
     static void zip(Float a, Float b, Float& low, Float& high) {
         const __m512i index = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
         low = _mm512_permutex2var_ps(a, index, b);

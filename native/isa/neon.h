@@ -50,7 +50,6 @@ struct Simd {
         return vmulq_f32(x, vreinterpretq_f32_s32(vshlq_n_s32(exponent, 23)));
     }
     static Float if_positive(Float x, Float a, Float b) { return vbslq_f32(vcgtzq_f32(x), a, b); }
-    // a0 b0 a1 b1 ... of two registers.
     static void zip(Float a, Float b, Float& low, Float& high) {
         low = vzip1q_f32(a, b);
         high = vzip2q_f32(a, b);
