@@ -17,7 +17,7 @@ namespace {
 // sum (P, V * lanes): how many bits differ between rows and weight.
 // S is Simd; it is a parameter so that what a set lacks is not looked up.
 template <int P, int V, class S = Simd>
-void count_tile(const uint32_t* const* rows, Runs runs, const uint32_t* weight, ptrdiff_t vector_stride,
+void count_tile(const void* const* rows, Runs runs, const uint32_t* weight, ptrdiff_t vector_stride,
                 typename S::Int (&sum)[P][V]) {
     typename S::Count count[P][V];
     UNROLL for (int p = 0; p < P; ++p) { UNROLL for (int v = 0; v < V; ++v) count[p][v] = S::no_count(); }
@@ -30,7 +30,7 @@ void count_tile(const uint32_t* const* rows, Runs runs, const uint32_t* weight, 
             typename S::Bits w[V];
             UNROLL for (int v = 0; v < V; ++v) w[v] = S::load_bits(weight + v * vector_stride);
             UNROLL for (int p = 0; p < P; ++p) {
-                const typename S::Bits x = S::broadcast_bits(rows[p] + word);
+                const typename S::Bits x = S::broadcast_bits(static_cast<const uint32_t*>(rows[p]) + word);
                 UNROLL for (int v = 0; v < V; ++v) count[p][v] = S::add_differing(count[p][v], x, w[v]);
             }
             if constexpr (!S::counts_are_sums) {
@@ -56,7 +56,7 @@ inline const int32_t* base_of(const BinaryConv& conv, Pixel pixel) {
 
 struct BinaryConvBlock {
     template <int P, int V>
-    static void run(const BinaryConv& conv, Runs runs, const uint32_t* const* rows, Pixel pixel, int group,
+    static void run(const BinaryConv& conv, Runs runs, const void* const* rows, Pixel pixel, int group,
                     int first_vector, int count, float* out) {
         const ptrdiff_t vector_stride = static_cast<ptrdiff_t>(runs.count) * runs.numbers * Simd::lanes;
         const ptrdiff_t vector =
@@ -79,9 +79,9 @@ void binary_conv(const BinaryConv& conv, const uint32_t* map, int first, int cou
                  float* rows) {
     const Reading reading(conv.window, conv.pixel_stride, conv.words);
     for (int group = 0; group < conv.groups; ++group) {
-        sweep<BinaryConvBlock, Simd::binary_vectors>(
-            conv, reading, map + static_cast<ptrdiff_t>(group) * conv.group_stride, group, first, count,
-            reinterpret_cast<const uint32_t**>(pointers), rows);
+        sweep<BinaryConvBlock, Simd::binary_vectors>(conv, reading,
+                                                     map + static_cast<ptrdiff_t>(group) * conv.group_stride,
+                                                     group, first, count, pointers, rows);
     }
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 // sum (P, V * lanes) = bias + rows * weight.
 template <int P, int V>
-void conv_tile(const float* const* rows, Runs runs, const float* weight, ptrdiff_t vector_stride,
+void conv_tile(const void* const* rows, Runs runs, const float* weight, ptrdiff_t vector_stride,
                const float* bias, Simd::Float (&sum)[P][V]) {
     UNROLL for (int p = 0; p < P; ++p) {
         UNROLL for (int v = 0; v < V; ++v) sum[p][v] = Simd::load(bias + v * Simd::lanes);
@@ -25,7 +25,7 @@ void conv_tile(const float* const* rows, Runs runs, const float* weight, ptrdiff
             Simd::Float w[V];
             UNROLL for (int v = 0; v < V; ++v) w[v] = Simd::load(weight + v * vector_stride);
             UNROLL for (int p = 0; p < P; ++p) {
-                const Simd::Float x = Simd::broadcast(rows[p][i]);
+                const Simd::Float x = Simd::broadcast(static_cast<const float*>(rows[p])[i]);
                 UNROLL for (int v = 0; v < V; ++v) sum[p][v] = Simd::fma(x, w[v], sum[p][v]);
             }
         }
@@ -34,7 +34,7 @@ void conv_tile(const float* const* rows, Runs runs, const float* weight, ptrdiff
 
 struct ConvBlock {
     template <int P, int V>
-    static void run(const Conv& conv, Runs runs, const float* const* rows, Pixel, int group, int first_vector,
+    static void run(const Conv& conv, Runs runs, const void* const* rows, Pixel, int group, int first_vector,
                     int count, float* out) {
         const ptrdiff_t vector_stride = static_cast<ptrdiff_t>(runs.count) * runs.numbers * Simd::lanes;
         const ptrdiff_t vector =
@@ -51,7 +51,7 @@ void conv(const Conv& conv, const float* map, int first, int count, const void**
     const Reading reading(conv.window, pixel_stride, conv.in_channels);
     for (int group = 0; group < conv.groups; ++group) {
         sweep<ConvBlock, Simd::conv_vectors>(conv, reading, map + group * conv.in_channels, group, first,
-                                             count, reinterpret_cast<const float**>(pointers), rows);
+                                             count, pointers, rows);
     }
 }
 

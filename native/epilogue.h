@@ -19,7 +19,7 @@ struct Block {
     Simd::Float x[block_vectors];
 };
 
-// A whole block knows at compile time that no lane is missing.
+// A whole block knows at compile time that no lane is missing, and stays in registers.
 template <bool whole>
 Simd::Float load_lanes(const float* from, int count) {
     if constexpr (whole) return Simd::load(from);
@@ -35,38 +35,56 @@ void store_lanes(float* to, Simd::Float x, int count) {
     }
 }
 
-// x = f(x, a, i) for each vector i, where a is read from memory.
+// f(x, first) for each register and its first channel.
 template <bool whole, class F>
-void with_operand(Block& block, const float* a, int count, F f) {
-    UNROLL for (int i = 0; i < block_vectors; ++i) {
-        const int first = i * Simd::lanes;
-        block.x[i] = f(block.x[i], load_lanes<whole>(a + first, count - first), first);
+[[gnu::always_inline]] inline void each_register(Block& block, int count, F f) {
+    if constexpr (whole) {
+        UNROLL for (int i = 0; i < block_vectors; ++i) f(block.x[i], i * Simd::lanes);
+    } else {
+        ROLLED for (int i = 0; i * Simd::lanes < count; ++i) f(block.x[i], i * Simd::lanes);
     }
 }
 
+// x = f(x, a, first), where a is read from memory.
+template <bool whole, class F>
+[[gnu::always_inline]] inline void with_operand(Block& block, const float* a, int count, F f) {
+    each_register<whole>(block, count, [&](Simd::Float& x, int first) {
+        x = f(x, load_lanes<whole>(a + first, count - first), first);
+    });
+}
+
+// Functions are long: they stand in the code once, and a block goes through memory to them.
 template <class F>
-void each_register(Block& block, F f) {
-    for (Simd::Float& x : block.x) x = f(x);
+void through_memory(Block& block, F f) {
+    float x[block_channels];
+    UNROLL for (int i = 0; i < block_vectors; ++i) Simd::store(x + i * Simd::lanes, block.x[i]);
+    f(x);
+    UNROLL for (int i = 0; i < block_vectors; ++i) block.x[i] = Simd::load(x + i * Simd::lanes);
 }
 
 template <class F>
-void each_lane(Block& block, F f) {
-    float x[block_channels];
-    UNROLL for (int i = 0; i < block_vectors; ++i) Simd::store(x + i * Simd::lanes, block.x[i]);
-    for (float& value : x) value = f(value);
-    UNROLL for (int i = 0; i < block_vectors; ++i) block.x[i] = Simd::load(x + i * Simd::lanes);
+void map_registers(Block& block, F f) {
+    through_memory(block, [&](float* x) {
+        ROLLED for (int i = 0; i < block_channels; i += Simd::lanes) Simd::store(x + i, f(Simd::load(x + i)));
+    });
+}
+
+template <class F>
+void map_lanes(Block& block, F f) {
+    through_memory(block, [&](float* x) {
+        for (int i = 0; i < block_channels; ++i) x[i] = f(x[i]);
+    });
 }
 
 // In missing lanes direction and threshold are 0, and x * 0 > 0 is false: unused bits come out as 0.
 template <bool whole>
-uint64_t signs_of(const Block& block, const float* direction, const float* threshold, int count) {
+uint64_t signs_of(Block& block, const float* direction, const float* threshold, int count) {
     uint64_t word = 0;
-    UNROLL for (int i = 0; i < block_vectors; ++i) {
-        const int first = i * Simd::lanes;
-        const Simd::Float x = Simd::multiply(block.x[i], load_lanes<whole>(direction + first, count - first));
-        const uint64_t bits = Simd::greater(x, load_lanes<whole>(threshold + first, count - first));
+    each_register<whole>(block, count, [&](Simd::Float& x, int first) {
+        const Simd::Float turned = Simd::multiply(x, load_lanes<whole>(direction + first, count - first));
+        const uint64_t bits = Simd::greater(turned, load_lanes<whole>(threshold + first, count - first));
         word |= bits << first;
-    }
+    });
     return word;
 }
 
@@ -75,41 +93,42 @@ template <bool whole>
 [[gnu::always_inline]] inline void apply(Stage::Kind kind, const Stage& stage, Block& block, ptrdiff_t pixel,
                                          int c, int channels, char* arena) {
     const int count = channels - c;
-    const float* a = stage.a + pixel * stage.a_step + c;
-    const float* b = stage.b + pixel * stage.b_step + c;
+    // Arrays that a kind does not have are null, which no offset may be added to.
+    const auto a = [&] { return stage.a + pixel * stage.a_step + c; };
+    const auto b = [&](int first) { return stage.b + pixel * stage.b_step + c + first; };
     const ptrdiff_t buffer_pixel = stage.spread ? 0 : pixel;
     float* buffer = reinterpret_cast<float*>(arena + stage.buffer) + buffer_pixel * channels + c;
     switch (kind) {
         case Stage::scale:
-            return with_operand<whole>(block, a, count,
+            return with_operand<whole>(block, a(), count,
                                        [](auto x, auto a, int) { return Simd::multiply(x, a); });
         case Stage::affine:
-            return with_operand<whole>(block, a, count, [&](auto x, auto a, int first) {
-                return Simd::fma(x, a, load_lanes<whole>(b + first, count - first));
+            return with_operand<whole>(block, a(), count, [&](auto x, auto a, int first) {
+                return Simd::fma(x, a, load_lanes<whole>(b(first), count - first));
             });
         case Stage::relu:
-            UNROLL for (auto& x : block.x) x = Simd::max(x, Simd::broadcast(0.0f));
-            return;
+            return each_register<whole>(block, count,
+                                        [](Simd::Float& x, int) { x = Simd::max(x, Simd::broadcast(0.0f)); });
         case Stage::prelu:
-            return with_operand<whole>(block, a, count, [](auto x, auto a, int) {
+            return with_operand<whole>(block, a(), count, [](auto x, auto a, int) {
                 return Simd::if_positive(x, x, Simd::multiply(a, x));
             });
         case Stage::clip:
-            return with_operand<whole>(block, a, count, [&](auto x, auto a, int first) {
-                return Simd::min(Simd::max(x, a), load_lanes<whole>(b + first, count - first));
+            return with_operand<whole>(block, a(), count, [&](auto x, auto a, int first) {
+                return Simd::min(Simd::max(x, a), load_lanes<whole>(b(first), count - first));
             });
         case Stage::sigmoid:
-            return each_register(block, sigmoid_of);
+            return map_registers(block, sigmoid_of);
         case Stage::exp:
-            return each_register(block, exponential);
+            return map_registers(block, exponential);
         case Stage::log:
-            return each_lane(block, logarithm);
+            return map_lanes(block, logarithm);
         case Stage::sqrt:
-            return each_lane(block, square_root);
+            return map_lanes(block, square_root);
         case Stage::reciprocal:
-            return each_register(block, reciprocal_of);
+            return map_registers(block, reciprocal_of);
         case Stage::gelu:
-            return each_register(block, gelu_of);
+            return map_registers(block, gelu_of);
         case Stage::add:
             return with_operand<whole>(block, buffer, count,
                                        [](auto x, auto a, int) { return Simd::add(x, a); });
@@ -117,15 +136,13 @@ template <bool whole>
             return with_operand<whole>(block, buffer, count,
                                        [](auto x, auto a, int) { return Simd::multiply(x, a); });
         case Stage::store:
-            UNROLL for (int i = 0; i < block_vectors; ++i) {
-                const int first = i * Simd::lanes;
-                store_lanes<whole>(buffer + first, block.x[i], count - first);
-            }
-            return;
+            return each_register<whole>(block, count, [&](Simd::Float& x, int first) {
+                store_lanes<whole>(buffer + first, x, count - first);
+            });
         case Stage::signs: {
             const ptrdiff_t words = (channels + block_channels - 1) / block_channels;
             reinterpret_cast<uint64_t*>(arena + stage.buffer)[pixel * words + c / block_channels] =
-                signs_of<whole>(block, a, b, count);
+                signs_of<whole>(block, a(), b(0), count);
             return;
         }
     }
@@ -158,9 +175,16 @@ template <class List, bool whole, class Rows>
 [[gnu::always_inline]] inline void walk_block(const Stage* stages, size_t stage_count, const Rows& rows,
                                               int row, ptrdiff_t pixel, int c, int channels, char* arena) {
     Block block;
-    UNROLL for (int i = 0; i < block_vectors; ++i) block.x[i] =
-        rows.template load<whole>(row, c + i * Simd::lanes);
+    each_register<whole>(block, channels - c,
+                         [&](Simd::Float& x, int first) { x = rows.template load<whole>(row, c + first); });
     List::template walk<whole>(stages, stage_count, block, pixel, c, channels, arena);
+}
+
+// The last channels, where they are no whole block: interpreted for every list.
+template <class Rows>
+[[gnu::noinline]] void walk_rest(const Stage* stages, size_t stage_count, const Rows& rows, int row,
+                                 ptrdiff_t pixel, int c, int channels, char* arena) {
+    walk_block<AnyStages, false>(stages, stage_count, rows, row, pixel, c, channels, arena);
 }
 
 template <class List, class Rows>
@@ -170,7 +194,7 @@ void walk_rows(const Stage* stages, size_t stage_count, const Rows& rows, int ch
         for (; c + block_channels <= channels; c += block_channels) {
             walk_block<List, true>(stages, stage_count, rows, row, pixel, c, channels, arena);
         }
-        if (c < channels) walk_block<List, false>(stages, stage_count, rows, row, pixel, c, channels, arena);
+        if (c < channels) walk_rest(stages, stage_count, rows, row, pixel, c, channels, arena);
     });
 }
 
@@ -187,6 +211,7 @@ template <class Rows>
 void take_through(const Stage* stages, size_t count, const Rows& rows, int channels, char* arena) {
     using S = Stage;
     const bool done =
+        Simd::lanes > 1 &&
         walk_if_are<Stages<S::signs>,                                                // between two layers
                     Stages<S::scale, S::relu, S::add, S::store>,                     // within a block
                     Stages<S::scale, S::prelu, S::add, S::store>,                    // likewise
@@ -197,26 +222,6 @@ void take_through(const Stage* stages, size_t count, const Rows& rows, int chann
                     Stages<S::store>>(stages, count, rows, channels, arena);
     if (done) return;
     walk_rows<AnyStages>(stages, count, rows, channels, arena);
-}
-
-struct FloatRows {
-    const float* rows;
-    int first, count, channels;
-
-    template <class F>
-    void for_each(F f) const {
-        for (int i = 0; i < count; ++i) f(i, first + i);
-    }
-
-    template <bool whole>
-    Simd::Float load(int row, int c) const {
-        return load_lanes<whole>(rows + static_cast<ptrdiff_t>(row) * channels + c, channels - c);
-    }
-};
-
-void epilogue(const Stage* stages, size_t stage_count, const float* rows, int first, int count, int channels,
-              char* arena) {
-    take_through(stages, stage_count, FloatRows{rows, first, count, channels}, channels, arena);
 }
 
 }  // namespace

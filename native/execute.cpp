@@ -118,9 +118,9 @@ class Program::Sample final : public Work {
         const float* from = x_ + index_ * input.pixels * input.channels + first;
         float* to =
             at<float>(team_.arena.data(), input.offset) + static_cast<ptrdiff_t>(first) * input.channels;
-        program_.kernels_.transpose(from, input.channels, count, input.pixels, to);
+        program_.kernels_.common->transpose(from, input.channels, count, input.pixels, to);
         const ptrdiff_t numbers = static_cast<ptrdiff_t>(count) * input.channels;
-        if (!program_.kernels_.all_finite(to, numbers)) finite_ = false;
+        if (!program_.kernels_.common->all_finite(to, numbers)) finite_ = false;
     }
 
     void store_output(size_t i) {
@@ -200,7 +200,7 @@ void Program::finish(const Step& step, const float* rows, int first, int count, 
     const Stage* stages = step.stages.data();
     const auto [out_w, pitch, sums] = step.tile_layout;
     if (!pitch) {
-        kernels_.epilogue(stages, step.stages.size(), rows, first, count, step.channels, arena);
+        kernels_.common->epilogue(stages, step.stages.size(), rows, first, count, step.channels, arena);
     } else if (sums) {
         kernels_.tiles->epilogue(stages, step.stages.size(), reinterpret_cast<const int32_t*>(rows), out_w,
                                  pitch, first, count, step.channels, arena);
@@ -212,8 +212,8 @@ void Program::finish(const Step& step, const float* rows, int first, int count, 
 
 void Program::store_output(const Buffer& output, const char* arena, float* out) const {
     if (!output.signs) {
-        kernels_.transpose(reinterpret_cast<const float*>(arena + output.offset), output.pixels,
-                           output.channels, output.channels, out);
+        kernels_.common->transpose(reinterpret_cast<const float*>(arena + output.offset), output.pixels,
+                                   output.channels, output.channels, out);
         return;
     }
     const uint64_t* words = reinterpret_cast<const uint64_t*>(arena + output.offset);

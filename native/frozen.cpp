@@ -65,8 +65,11 @@ class Reader {
         uint64_t size = known_size(entry.type);
         if (entry.offset % frozen_alignment) throw bad("an array at an odd place");
         if (entry.dimensions > std::size(entry.shape)) throw bad("an array of too many dimensions");
-        for (const int64_t length : entry.shape) {
-            if (length < 0 || (length && size > bytes_ / static_cast<uint64_t>(length)))
+        for (size_t axis = 0; axis < std::size(entry.shape); ++axis) {
+            const int64_t length = entry.shape[axis];
+            if (axis < entry.dimensions ? length < 0 || static_cast<uint64_t>(length) > bytes_ : length != 1)
+                throw bad("an array of impossible lengths");
+            if (length && size > bytes_ / static_cast<uint64_t>(length))
                 throw bad("an array larger than the file");
             size *= static_cast<uint64_t>(length);
         }

@@ -1,4 +1,4 @@
-// Functions of a number, and softmax. The arithmetic is stated step by step in
+// Functions of a number. The arithmetic is stated step by step in
 // bitfactor.format.operations.arithmetic.
 
 #pragma once
@@ -72,54 +72,6 @@ inline float logarithm(float x) {
 }
 
 inline float square_root(float x) { return __builtin_sqrtf(x > 0.0f ? x : 0.0f); }
-
-inline float largest_of(const float* x, int count) {
-    Simd::Float parts = Simd::broadcast(x[0]);
-    int c = 0;
-    for (; c + Simd::lanes <= count; c += Simd::lanes) parts = Simd::max(Simd::load(x + c), parts);
-    float lanes[Simd::lanes], largest = x[0];
-    Simd::store(lanes, parts);
-    for (const float lane : lanes) largest = lane > largest ? lane : largest;
-    for (; c < count; ++c) largest = x[c] > largest ? x[c] : largest;
-    return largest;
-}
-
-// The softmax over the channels of P pixels; sums are in the order of the channels, those of the pixels side
-// by side, since each waits for the one before.
-template <int P>
-void softmax_pixels(const float* map, int channels, float* rows) {
-    float sums[P] = {};
-    for (int p = 0; p < P; ++p) {
-        const float* x = map + static_cast<ptrdiff_t>(p) * channels;
-        float* row = rows + static_cast<ptrdiff_t>(p) * channels;
-        const Simd::Float less = Simd::broadcast(-largest_of(x, channels));
-        for (int c = 0; c < channels; c += Simd::lanes) {
-            const Simd::Float apart = Simd::add(Simd::load_first(x + c, channels - c), less);
-            Simd::store_first(row + c, exponential(apart), channels - c);
-        }
-    }
-    for (int c = 0; c < channels; ++c) {
-        for (int p = 0; p < P; ++p) sums[p] += rows[static_cast<ptrdiff_t>(p) * channels + c];
-    }
-    for (int p = 0; p < P; ++p) {
-        float* row = rows + static_cast<ptrdiff_t>(p) * channels;
-        const Simd::Float sum = Simd::broadcast(sums[p]);
-        for (int c = 0; c < channels; c += Simd::lanes) {
-            const Simd::Float part = Simd::divide(Simd::load_first(row + c, channels - c), sum);
-            Simd::store_first(row + c, part, channels - c);
-        }
-    }
-}
-
-// rows (count, channels) = exp(x - max) / sum, over the channels of each pixel.
-void softmax(const float* map, int count, int channels, float* rows) {
-    constexpr int pixels = 4;
-    int i = 0;
-    for (; i + pixels <= count; i += pixels, map += pixels * channels, rows += pixels * channels) {
-        softmax_pixels<pixels>(map, channels, rows);
-    }
-    for (; i < count; ++i, map += channels, rows += channels) softmax_pixels<1>(map, channels, rows);
-}
 
 }  // namespace
 }  // namespace bitfactor

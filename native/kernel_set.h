@@ -1,4 +1,4 @@
-// Included at the end of each file in isa/: the algorithms over that file's `Simd`, and the table of them.
+// Included by each file in isa/ behind its `Simd`: the algorithms over it, and the tables of them.
 //
 // The vocabulary of `Simd`:
 //   lanes            32-bit lanes of a register; divides 64
@@ -26,49 +26,18 @@
 
 #pragma once
 
-#include "binary_conv.h"
-#include "conv.h"
-#include "depthwise.h"
-#include "epilogue.h"
-#include "functions.h"
-#include "mixing.h"
-#include "pool.h"
-#include "quantised_conv.h"
-#include "reduce.h"
-#include "signs.h"
+#include "kernels.h"
 
 namespace bitfactor {
 namespace {
 
 inline const QuantisedKernels* no_bfloat16() { return nullptr; }
 
-constexpr KernelSet kernel_set(const char* name, bool (*supported)(), const TileKernels* tiles = nullptr,
-                               const LookupKernels* lookups = nullptr,
-                               const QuantisedKernels* (*bfloat16)() = no_bfloat16) {
-    return {name,
-            supported,
-            Simd::lanes,
-            Simd::tile,
-            conv,
-            depthwise,
-            binary_conv,
-            max_pool,
-            avg_pool,
-            global_avg_pool,
-            softmax,
-            layer_norm,
-            reduce_channels,
-            reduce_pixels,
-            resize,
-            all_finite,
-            transpose,
-            epilogue,
-            sign_kernels,
-            mixing_kernels,
-            quantised_kernels<Simd>,
-            bfloat16,
-            tiles,
-            lookups};
+constexpr KernelSet kernel_set(const char* name, bool (*supported)(), const CommonKernels* common,
+                               const BinaryKernels* binary, const QuantisedKernels* quantised,
+                               const QuantisedKernels* (*bfloat16)() = no_bfloat16,
+                               const TileKernels* tiles = nullptr) {
+    return {name, supported, Simd::lanes, Simd::tile, common, binary, quantised, bfloat16, tiles};
 }
 
 }  // namespace

@@ -161,6 +161,14 @@ struct LookupKernels {
     void (*conv)(const LookupConv&, const uint8_t* map, int first, int count, float* rows);
 };
 
+// counts[x][w]: how many of the four lower signs of x are not those of w, and how many of the upper ones,
+// times
+// 16. One table for all sets.
+struct CountTable {
+    alignas(64) uint8_t counts[256][16];
+};
+extern const CountTable count_table;
+
 // A map of real numbers as levels from 0 to 255, (lines, pitch, channels), padding and all: the corner of the
 // window of the result's pixel (y, x) is position (y * stride_h, x * stride_w). A level is rint((x + shift) *
 // inverse), cut; where `skip` is not 1, only the pixels that a 1x1 kernel reads are there.
@@ -193,68 +201,14 @@ struct QuantisedKernels {
     void (*conv)(const QuantisedConv&, const void* levels, int first, int count, float* rows);
 };
 
-// A map of a framework that trains, one sample: `groups` times `channels`, in float or bfloat16, (pixels,
-// channels) or (channels, pixels). Its signs are (pixels, groups, words), each group at a 64-bit word.
-struct SignMap {
-    int pixels, groups, channels;
-    bool channels_last, bfloat16;
-    bool closed;  // whether -1 and +1 are inside
-};
-
-// What training needs of it.
-struct SignKernels {
-    // The signs, and where `inside` is not nullptr whether |x| < 1 (<= 1 if closed). Gives whether one of the
-    // numbers is none, whose sign means nothing.
-    bool (*pack)(const SignMap&, const void* x, uint32_t* signs, uint32_t* inside);
-    void (*unpack)(const SignMap&, const uint32_t* signs, void* out);
-    // Puts 0 where the bit is 0.
-    void (*mask)(const SignMap&, const uint32_t* inside, void* gradient);
-    // Writes rows (count, channels) times scale (channels) to pixels first ... first + count of the map.
-    void (*give)(const SignMap&, const float* rows, const float* scale, int first, int count, void* out);
-    // The gradients of prelu, x > 0 ? x : slope * x with a slope for each channel of one group: of_x, shaped
-    // as x, and of_slope (channels).
-    void (*prelu)(const SignMap&, const void* x, const void* gradient, const float* slope, void* of_x,
-                  float* of_slope);
-};
-
-// How core slices become those of weights (see mixing.h): x_p = sum_g rows[p, g] tap_factor core_g, with
-// cores (cores, pairs, inner taps) and x (weights, taps, pairs), in float or bfloat16. A pair is one of each
-// channel mode.
-struct Mixing {
-    int weights, cores, taps, inner_taps, pairs;
-    bool bfloat16;
-    const float* rows;        // (weights, cores)
-    const float* tap_factor;  // (taps, inner taps)
-};
-
-// Floats of scratch that the kernels need: a block of 64 pairs of all slices, and 16 lanes of sums.
-static inline size_t mixing_floats(const Mixing& m) {
-    const size_t slices =
-        static_cast<size_t>(m.cores) * (m.inner_taps + m.taps) + static_cast<size_t>(m.weights + 1) * m.taps;
-    return slices * 64 + (static_cast<size_t>(m.weights) * m.cores + m.taps * m.inner_taps) * 16;
-}
-
-struct MixingKernels {
-    // Of the pairs first ... first + count.
-    void (*mix)(const Mixing&, const float* cores, int first, int count, float* scratch, void* x);
-    // The gradients: of_cores, and what these pairs add to of_rows and of_taps, shaped as the factors.
-    void (*unmix)(const Mixing&, const float* cores, int first, int count, const void* of_x, float* scratch,
-                  float* of_cores, float* of_rows, float* of_taps);
-};
-
-struct KernelSet {
-    const char* name;
-    bool (*supported)();  // does this machine run it?
-    int lanes;            // output channels in a vector: how pack.h lays out weights
-    int tile;             // pixels computed at once; a strip of rows should be a multiple
-
+// All but the layers below. Each of these tables may serve several sets: a table is compiled again only for
+// instructions that it gains from.
+struct CommonKernels {
     // Pixels first ... first + count of the result, (count, groups * out_channels). `pointers` is scratch for
     // (count rounded up to tile) * taps pointers.
     void (*conv)(const Conv&, const float* map, int first, int count, const void** pointers, float* rows);
     // Of single channels, `groups` of them; the weights are (taps, groups).
     void (*depthwise)(const Conv&, const float* map, int first, int count, float* rows);
-    void (*binary_conv)(const BinaryConv&, const uint32_t* map, int first, int count, const void** pointers,
-                        float* rows);
     void (*max_pool)(const Pool&, const float* map, int first, int count, float* rows);
     void (*avg_pool)(const Pool&, const float* map, int first, int count, float* rows);
     // (pixels, channels) -> (channels): the mean, summed in the order of the pixels.
@@ -274,13 +228,26 @@ struct KernelSet {
     // Walks the stages over rows (count, channels) of pixels first ... first + count.
     void (*epilogue)(const Stage* stages, size_t stage_count, const float* rows, int first, int count,
                      int channels, char* arena);
-    SignKernels signs;
-    MixingKernels mixing;
-    QuantisedKernels quantised;
+};
+
+struct BinaryKernels {
+    void (*conv)(const BinaryConv&, const uint32_t* map, int first, int count, const void** pointers,
+                 float* rows);
+    const LookupKernels* lookups;  // nullptr where the registers have a population count
+};
+
+// Sets of one width have one layout of weights.
+struct KernelSet {
+    const char* name;
+    bool (*supported)();  // does this machine run it?
+    int lanes;            // output channels in a vector: how pack.h lays out weights
+    int tile;             // pixels computed at once; a strip of rows should be a multiple
+    const CommonKernels* common;
+    const BinaryKernels* binary;
+    const QuantisedKernels* quantised;
     // The same of numbers in bfloat16 in place of levels, or nullptr where this machine has none.
     const QuantisedKernels* (*bfloat16)();
-    const TileKernels* tiles;      // nullptr where the set has none
-    const LookupKernels* lookups;  // likewise
+    const TileKernels* tiles;  // nullptr where the set has none
 };
 
 // The sets compiled in that this machine runs, best first. Ends with nullptr.

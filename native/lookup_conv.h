@@ -30,19 +30,6 @@ namespace {
 
 constexpr int lookup_steps = 60, lookup_group = 3;
 
-struct CountTable {
-    alignas(64) uint8_t counts[256][16];
-
-    constexpr CountTable() : counts() {
-        for (int x = 0; x < 256; ++x) {
-            for (int w = 0; w < 16; ++w) counts[x][w] = bits(x % 16 ^ w) | bits(x / 16 ^ w) << 4;
-        }
-    }
-    static constexpr uint8_t bits(int x) { return x ? x % 2 + bits(x / 2) : 0; }
-};
-
-constexpr CountTable count_table;
-
 // Two sums for each pair of pixels.
 template <int pairs, int V>
 struct LookupTile {

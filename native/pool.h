@@ -15,9 +15,6 @@ struct Extent {
     int y0, y1, x0, x1;
 };
 
-inline int at_least_0(int value) { return value > 0 ? value : 0; }
-inline int at_most(int value, int limit) { return value < limit ? value : limit; }
-
 inline Extent extent_at(const Window& w, Pixel pixel) {
     const Corner at = corner_of(w, pixel);
     return {at_least_0(-at.top), at_most(w.in_h - at.top, w.kernel_h), at_least_0(-at.left),

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "kernels.h"
+#include "functions.h"
 
 namespace bitfactor {
 namespace {
@@ -24,7 +24,7 @@ float sum_of(const float* x, int count, F f) {
     return sums[0];
 }
 
-void layer_norm(const float* map, int count, int channels, float eps, float* rows) {
+void layer_norm(const float* __restrict map, int count, int channels, float eps, float* __restrict rows) {
     const float n = static_cast<float>(channels);
     for (int i = 0; i < count; ++i, map += channels, rows += channels) {
         const float mean = sum_of(map, channels, [](float x) { return x; }) / n;
@@ -52,7 +52,8 @@ void reduce_channels(Reduction how, const float* map, int count, int channels, f
     for (int i = 0; i < count; ++i, map += channels) rows[i] = reduced(how, map, channels);
 }
 
-void reduce_pixels(Reduction how, const float* map, int pixels, int channels, float* row) {
+void reduce_pixels(Reduction how, const float* __restrict map, int pixels, int channels,
+                   float* __restrict row) {
     const bool sums = how == Reduction::mean || how == Reduction::sum;
     for (int c = 0; c < channels; ++c) row[c] = sums ? 0.0f : map[c];
     for (int i = 0; i < pixels; ++i, map += channels) {
@@ -68,7 +69,7 @@ void reduce_pixels(Reduction how, const float* map, int pixels, int channels, fl
     for (int c = 0; c < channels; ++c) row[c] /= static_cast<float>(pixels);
 }
 
-void resize(const Resize& r, const float* map, int first, int count, float* rows) {
+void resize(const Resize& r, const float* __restrict map, int first, int count, float* __restrict rows) {
     for (int pixel = first; pixel < first + count; ++pixel, rows += r.channels) {
         const int y = pixel / r.out_w, x = pixel % r.out_w;
         const auto at = [&](int row, int column) {
@@ -83,6 +84,54 @@ void resize(const Resize& r, const float* map, int first, int count, float* rows
             rows[k] = __builtin_fmaf(along, right - left, left);
         }
     }
+}
+
+inline float largest_of(const float* x, int count) {
+    Simd::Float parts = Simd::broadcast(x[0]);
+    int c = 0;
+    for (; c + Simd::lanes <= count; c += Simd::lanes) parts = Simd::max(Simd::load(x + c), parts);
+    float lanes[Simd::lanes], largest = x[0];
+    Simd::store(lanes, parts);
+    for (const float lane : lanes) largest = lane > largest ? lane : largest;
+    for (; c < count; ++c) largest = x[c] > largest ? x[c] : largest;
+    return largest;
+}
+
+// The softmax over the channels of P pixels; sums are in the order of the channels, those of the pixels side
+// by side, since each waits for the one before.
+template <int P>
+void softmax_pixels(const float* map, int channels, float* rows) {
+    float sums[P] = {};
+    ROLLED for (int p = 0; p < P; ++p) {
+        const float* x = map + static_cast<ptrdiff_t>(p) * channels;
+        float* row = rows + static_cast<ptrdiff_t>(p) * channels;
+        const Simd::Float less = Simd::broadcast(-largest_of(x, channels));
+        for (int c = 0; c < channels; c += Simd::lanes) {
+            const Simd::Float apart = Simd::add(Simd::load_first(x + c, channels - c), less);
+            Simd::store_first(row + c, exponential(apart), channels - c);
+        }
+    }
+    for (int c = 0; c < channels; ++c) {
+        for (int p = 0; p < P; ++p) sums[p] += rows[static_cast<ptrdiff_t>(p) * channels + c];
+    }
+    ROLLED for (int p = 0; p < P; ++p) {
+        float* row = rows + static_cast<ptrdiff_t>(p) * channels;
+        const Simd::Float sum = Simd::broadcast(sums[p]);
+        for (int c = 0; c < channels; c += Simd::lanes) {
+            const Simd::Float part = Simd::divide(Simd::load_first(row + c, channels - c), sum);
+            Simd::store_first(row + c, part, channels - c);
+        }
+    }
+}
+
+// rows (count, channels) = exp(x - max) / sum, over the channels of each pixel.
+void softmax(const float* map, int count, int channels, float* rows) {
+    constexpr int pixels = 4;
+    int i = 0;
+    for (; i + pixels <= count; i += pixels, map += pixels * channels, rows += pixels * channels) {
+        softmax_pixels<pixels>(map, channels, rows);
+    }
+    for (; i < count; ++i, map += channels, rows += channels) softmax_pixels<1>(map, channels, rows);
 }
 
 }  // namespace

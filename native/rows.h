@@ -27,6 +27,8 @@ inline Pixel after(const Window& window, Pixel pixel, int count) {
     return pixel;
 }
 
+inline int at_least_0(int value) { return value > 0 ? value : 0; }
+inline int at_most(int value, int limit) { return value < limit ? value : limit; }
 inline bool inside(int index, int size) { return static_cast<unsigned>(index) < static_cast<unsigned>(size); }
 
 // Where the window of one pixel lies in the map: the place of its first tap.
@@ -59,17 +61,22 @@ bool is_interior(const Window& w, Pixel pixel) {
     return all_inside(w, corner_of(w, pixel)) && all_inside(w, corner_of(w, {pixel.y, pixel.x + tile - 1}));
 }
 
+// Of 32 bits: a real number or a word of signs. Only its place matters.
+struct Number {
+    uint32_t bits;
+};
+
 // rows[tap * tile + i] = what the tap reads at the i-th pixel from `pixel` on. Pixels from `count` to `tile`
 // repeat the last one: a tile is always computed whole, and its surplus is dropped.
-template <int tile, class T>
-void gather_rows(const Window& w, const T* map, const T* padding, ptrdiff_t pixel_stride, Pixel pixel,
-                 int count, const T** rows) {
+template <int tile>
+void gather_rows(const Window& w, const Number* map, const Number* padding, ptrdiff_t pixel_stride,
+                 Pixel pixel, int count, const void** rows) {
     const auto offset = [&](int y, int x) { return (static_cast<ptrdiff_t>(y) * w.in_w + x) * pixel_stride; };
-    if (is_interior<tile>(w, pixel) && count >= tile) {
+    if (tile > 1 && is_interior<tile>(w, pixel) && count >= tile) {
         const Corner at = corner_of(w, pixel);
         const ptrdiff_t step = w.stride_w * pixel_stride;
         for_each_tap(w, [&](int tap, int dy, int dx) {
-            const T* start = map + offset(at.top + dy, at.left + dx);
+            const Number* start = map + offset(at.top + dy, at.left + dx);
             UNROLL for (int i = 0; i < tile; ++i) rows[tap * tile + i] = start + i * step;
         });
         return;

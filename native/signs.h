@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels.h"
+#include "training_kernels.h"
 
 namespace bitfactor {
 namespace {

@@ -43,12 +43,11 @@ struct Reading {
     }
 };
 
-template <class T>
-void gather_strip(const Reading& reading, const T* map, const T* padding, Pixel at, int count,
-                  const T** rows) {
+[[gnu::noinline]] inline void gather_strip(const Reading& reading, const Number* map, const Number* padding,
+                                           Pixel at, int count, const void** rows) {
     const int taps = reading.window.kernel_h * reading.window.kernel_w;
     for (int done = 0; done < count; done += Simd::tile, at = after(reading.window, at, Simd::tile)) {
-        const T** tile_rows = rows + static_cast<ptrdiff_t>(done) * taps;
+        const void** tile_rows = rows + static_cast<ptrdiff_t>(done) * taps;
         const int left = count - done;
         if (tile_at(done, count) == 1) {
             gather_rows<1>(reading.window, map, padding, reading.pixel_stride, at, 1, tile_rows);
@@ -79,13 +78,13 @@ void store_tile(const Simd::Float (&tile)[P][V], const Layer& layer, int group, 
     }
 }
 
-template <class Block, int V, class Layer, class T>
-void sweep_strip(const Layer& layer, const Reading& reading, const T* const* rows, int group, int vector,
+template <class Block, int V, class Layer>
+void sweep_strip(const Layer& layer, const Reading& reading, const void* const* rows, int group, int vector,
                  Pixel at, int count, float* out) {
     const int taps = layer.window.kernel_h * layer.window.kernel_w;
     const ptrdiff_t stride = static_cast<ptrdiff_t>(layer.groups) * layer.out_channels;
     for (int done = 0; done < count; done += Simd::tile, at = after(layer.window, at, Simd::tile)) {
-        const T* const* tile_rows = rows + static_cast<ptrdiff_t>(done) * taps;
+        const void* const* tile_rows = rows + static_cast<ptrdiff_t>(done) * taps;
         const int left = count - done;
         const Runs runs = reading.runs(at, left);
         if (tile_at(done, count) == 1) {
@@ -98,11 +97,12 @@ void sweep_strip(const Layer& layer, const Reading& reading, const T* const* row
 }
 
 // Runs Block over all tiles, `V` registers of output channels at a time, the rest with fewer.
-template <class Block, int V, class Layer, class T>
-void sweep(const Layer& layer, const Reading& reading, const T* map, int group, int first, int count,
-           const T** rows, float* out) {
+template <class Block, int V, class Layer>
+void sweep(const Layer& layer, const Reading& reading, const void* map, int group, int first, int count,
+           const void** rows, float* out) {
     const Pixel pixel = pixel_at(layer.window, first);
-    gather_strip(reading, map, layer.padding, pixel, count, rows);
+    gather_strip(reading, static_cast<const Number*>(map), reinterpret_cast<const Number*>(layer.padding),
+                 pixel, count, rows);
     const int vectors = vectors_for(layer.out_channels);
     int vector = 0;
     for (; vector + V <= vectors; vector += V) {

@@ -2,12 +2,28 @@
 
 #include <algorithm>
 #include <atomic>
+#include <stdexcept>
+#include <string>
 
 #include "border.h"
 #include "pack.h"
 
 namespace bitfactor {
+
+#define TABLE(name) extern const TrainingKernels name;
+#include "training_tables.inc"
+#undef TABLE
+
 namespace {
+
+// Those of the same registers.
+const TrainingKernels& training_of(const KernelSet& kernels) {
+#define TABLE(name) \
+    if (name.lanes == kernels.lanes) return name;
+#include "training_tables.inc"
+#undef TABLE
+    throw std::invalid_argument(std::string("nothing trains with ") + kernels.name);
+}
 
 constexpr int mixing_strip = 4096;     // pairs; what they add to a factor's gradient is one term of its sum
 constexpr int strip_bytes = 32 << 10;  // of rows: they stay in the L1 cache
@@ -30,25 +46,28 @@ void* nth(void* first, size_t i, size_t bytes) { return static_cast<char*>(first
 
 }  // namespace
 
+Trainer::Trainer(const KernelSet& kernels, int threads)
+    : kernels_(kernels), training_(training_of(kernels)), threads_(threads - 1) {}
+
 bool Trainer::pack(const SignMap& map, int samples, const void* x, uint32_t* signs, uint32_t* inside) {
     std::atomic<bool> none{false};
     threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
         const size_t at = i * sign_words(map);
         uint32_t* in = inside ? inside + at : nullptr;
-        if (kernels_.signs.pack(map, nth(x, i, map_bytes(map)), signs + at, in)) none = true;
+        if (training_.signs.pack(map, nth(x, i, map_bytes(map)), signs + at, in)) none = true;
     });
     return none;
 }
 
 void Trainer::unpack(const SignMap& map, int samples, const uint32_t* signs, void* out) {
     threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
-        kernels_.signs.unpack(map, signs + i * sign_words(map), nth(out, i, map_bytes(map)));
+        training_.signs.unpack(map, signs + i * sign_words(map), nth(out, i, map_bytes(map)));
     });
 }
 
 void Trainer::mask(const SignMap& map, int samples, const uint32_t* inside, void* gradient) {
     threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
-        kernels_.signs.mask(map, inside + i * sign_words(map), nth(gradient, i, map_bytes(map)));
+        training_.signs.mask(map, inside + i * sign_words(map), nth(gradient, i, map_bytes(map)));
     });
 }
 
@@ -56,8 +75,8 @@ void Trainer::prelu(const SignMap& map, int samples, const void* x, const void* 
                     void* of_x, float* of_slope) {
     const size_t bytes = map_bytes(map);
     threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
-        kernels_.signs.prelu(map, nth(x, i, bytes), nth(gradient, i, bytes), slope, nth(of_x, i, bytes),
-                             of_slope + i * map.channels);
+        training_.signs.prelu(map, nth(x, i, bytes), nth(gradient, i, bytes), slope, nth(of_x, i, bytes),
+                              of_slope + i * map.channels);
     });
 }
 
@@ -97,8 +116,8 @@ void Trainer::conv(const SignMap& out, int samples, const Window& window, int ch
         const size_t sample = item / strips;
         const int first = static_cast<int>(item % strips) * strip;
         const int count = std::min(strip, out.pixels - first);
-        kernels_.binary_conv(layer, signs + sample * map_words, first, count, pointers.data(), rows.data());
-        kernels_.signs.give(out, rows.data(), scale, first, count, nth(y, sample, map_bytes(out)));
+        kernels_.binary->conv(layer, signs + sample * map_words, first, count, pointers.data(), rows.data());
+        training_.signs.give(out, rows.data(), scale, first, count, nth(y, sample, map_bytes(out)));
     });
 }
 
@@ -109,7 +128,7 @@ void Trainer::mix(const Mixing& mixing, const float* cores, void* x) {
         scratch.resize(std::max(scratch.size(), mixing_floats(mixing)));
         const int first = static_cast<int>(i) * mixing_strip;
         const int count = std::min(mixing_strip, mixing.pairs - first);
-        kernels_.mixing.mix(mixing, cores, first, count, scratch.data(), x);
+        training_.mixing.mix(mixing, cores, first, count, scratch.data(), x);
     });
 }
 
@@ -125,7 +144,8 @@ void Trainer::unmix(const Mixing& mixing, const float* cores, const void* of_x, 
         const int first = static_cast<int>(i) * mixing_strip;
         const int count = std::min(mixing_strip, mixing.pairs - first);
         float* term = terms.data() + i * (rows + taps);
-        kernels_.mixing.unmix(mixing, cores, first, count, of_x, scratch.data(), of_cores, term, term + rows);
+        training_.mixing.unmix(mixing, cores, first, count, of_x, scratch.data(), of_cores, term,
+                               term + rows);
     });
     std::fill_n(of_rows, rows, 0.0f);
     std::fill_n(of_taps, taps, 0.0f);

@@ -7,14 +7,14 @@
 
 #include <cstddef>
 
-#include "kernels.h"
 #include "thread_pool.h"
+#include "training_kernels.h"
 
 namespace bitfactor {
 
 class Trainer {
   public:
-    Trainer(const KernelSet& kernels, int threads) : kernels_(kernels), threads_(threads - 1) {}
+    Trainer(const KernelSet& kernels, int threads);
 
     // For each sample what the kernels of the same names do.
     bool pack(const SignMap& map, int samples, const void* x, uint32_t* signs, uint32_t* inside);
@@ -35,6 +35,7 @@ class Trainer {
 
   private:
     const KernelSet& kernels_;
+    const TrainingKernels& training_;
     ThreadPool threads_;
 };
 

@@ -18,8 +18,10 @@
 #include "avx512.h"
 // What is built on these registers.
 #include "../byte_map.h"
+#include "../epilogue.h"
 #include "../kernel_set.h"
 #include "../pack.h"
+#include "../rows.h"
 #include "../run_map.h"
 
 namespace bitfactor {
@@ -410,6 +412,7 @@ constexpr TileKernels tile_kernels = {
 }  // namespace
 
 extern const KernelSet amx;
-const KernelSet amx = kernel_set("amx", supported, &tile_kernels);
+const KernelSet amx = kernel_set("amx", supported, &avx512_common, &avx512_popcounts, &avx512_bytes,
+                                 no_bfloat16, &tile_kernels);
 
 }  // namespace bitfactor

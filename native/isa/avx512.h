@@ -12,12 +12,13 @@
 #include "../kernels.h"
 
 #define UNROLL _Pragma("GCC unroll 64")
+#define ROLLED _Pragma("GCC unroll 1")
 
 namespace bitfactor {
 namespace {
 
 struct Simd {
-    static constexpr int lanes = 16, tile = 6, conv_vectors = 4, binary_vectors = 4;
+    static constexpr int lanes = 16, tile = 6, conv_vectors = 4;
     using Float = __m512;
     using Bits = __m512i;
     using Count = __m512i;
@@ -55,6 +56,7 @@ struct Simd {
     static Count no_count() { return _mm512_setzero_si512(); }
 #if defined(__AVX512VPOPCNTDQ__)
     static constexpr bool counts_are_sums = true;
+    static constexpr int binary_vectors = 4;
     static Count add_differing(Count count, Bits a, Bits b) {
         return _mm512_add_epi32(count, _mm512_popcnt_epi32(_mm512_xor_si512(a, b)));
     }
@@ -62,7 +64,7 @@ struct Simd {
 #else
     // As in avx2.cpp.
     static constexpr bool counts_are_sums = false;
-    static constexpr int count_steps = 31;
+    static constexpr int count_steps = 31, binary_vectors = 2;  // counts and sums take registers
     static Count add_differing(Count count, Bits a, Bits b) {
         const __m512i table =
             _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
@@ -118,28 +120,6 @@ struct Simd {
     }
 };
 
-// Numbers as bfloat16, by two at a time, in the place of levels.
-struct Bfloat16Dots {
-    static constexpr bool levels_are_cut = false;
-    static constexpr int level_zero = 0, level_vectors = Simd::conv_vectors;
-    using Level = uint16_t;
-    using LevelSum = __m512;
-    static void store_levels(Level* to, __m512 x, int n) {
-        __m256i rounded;
-        asm("vcvtneps2bf16 %1, %0" : "=v"(rounded) : "v"(x));
-        if (n >= Simd::lanes) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), rounded);
-        _mm256_mask_storeu_epi16(to, Simd::first(n), rounded);
-    }
-    static LevelSum level_sum(const int32_t*) { return _mm512_setzero_ps(); }
-    static LevelSum add_products(LevelSum sum, __m512i numbers, __m512i weights) {
-        asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(numbers), "v"(weights));
-        return sum;
-    }
-    static __m512 real_of(LevelSum sum) { return sum; }
-
-    static bool supported() { return __builtin_cpu_supports("avx512bf16"); }
-};
-
 inline bool avx512bw_supported() {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
@@ -150,4 +130,9 @@ inline bool avx512vnni_supported() { return avx512bw_supported() && __builtin_cp
 inline bool avx512_supported() { return avx512vnni_supported() && __builtin_cpu_supports("avx512vpopcntdq"); }
 
 }  // namespace
+
+extern const CommonKernels avx512_common;
+extern const BinaryKernels avx512_lookups, avx512_popcounts;
+extern const QuantisedKernels avx512_bytes;  // with VNNI
+
 }  // namespace bitfactor

@@ -1,13 +1,18 @@
 // AVX-512 F, BW, VL and DQ with VNNI, but without VPOPCNTDQ: Intel's Cascade Lake and Cooper Lake.
-
-#include "avx512bw.h"
+#include "avx512.h"
+// What is built on these registers.
+#include "../kernel_set.h"
+#include "../quantised_conv.h"
 
 namespace bitfactor {
 namespace {
 bool supported() { return avx512vnni_supported(); }
 }  // namespace
 
+const QuantisedKernels avx512_bytes = quantised_kernels<Simd>;
+
 extern const KernelSet avx512vnni;
-const KernelSet avx512vnni = kernel_set("avx512vnni", supported, nullptr, &lookup_kernels);
+const KernelSet avx512vnni =
+    kernel_set("avx512vnni", supported, &avx512_common, &avx512_lookups, &avx512_bytes);
 
 }  // namespace bitfactor

@@ -1,6 +1,8 @@
 // AVX2, FMA and AVX-VNNI: Intel since Alder Lake, which has no AVX-512.
-
 #include "avx2.h"
+// What is built on these registers.
+#include "../kernel_set.h"
+#include "../quantised_conv.h"
 
 namespace bitfactor {
 namespace {
@@ -11,6 +13,7 @@ bool supported() {
 }  // namespace
 
 extern const KernelSet avxvnni;
-const KernelSet avxvnni = kernel_set("avxvnni", supported, nullptr, &lookup_kernels);
+const KernelSet avxvnni =
+    kernel_set("avxvnni", supported, &avx2_common, &avx2_binary, &quantised_kernels<Simd>);
 
 }  // namespace bitfactor

@@ -12,6 +12,7 @@
 #include "../kernels.h"
 
 #define UNROLL _Pragma("GCC unroll 64")
+#define ROLLED _Pragma("GCC unroll 1")
 
 namespace bitfactor {
 namespace {
@@ -114,6 +115,8 @@ struct Simd {
 };
 
 }  // namespace
-}  // namespace bitfactor
 
-#include "../kernel_set.h"
+extern const CommonKernels neon_common;
+extern const BinaryKernels neon_binary;
+
+}  // namespace bitfactor

@@ -3,8 +3,10 @@
 #if defined(__linux__)
 #include <sys/auxv.h>
 #endif
-
 #include "neon.h"
+// What is built on these registers.
+#include "../kernel_set.h"
+#include "../quantised_conv.h"
 
 namespace bitfactor {
 namespace {
@@ -23,6 +25,7 @@ bool supported() {
 }  // namespace
 
 extern const KernelSet neondot;
-const KernelSet neondot = kernel_set("neondot", supported);
+const KernelSet neondot =
+    kernel_set("neondot", supported, &neon_common, &neon_binary, &quantised_kernels<Simd>);
 
 }  // namespace bitfactor

@@ -11,6 +11,7 @@
 #include "../kernels.h"
 
 #define UNROLL _Pragma("unroll")
+#define ROLLED _Pragma("nounroll")
 
 namespace bitfactor {
 namespace {
@@ -138,19 +139,28 @@ struct Lookup {
 }  // namespace
 }  // namespace bitfactor
 
+#include "../binary_conv.h"
+#include "../common_kernels.h"
 #include "../kernel_set.h"
 #include "../lookup_conv.h"
+#include "../quantised_conv.h"
 
 namespace bitfactor {
 namespace {
+
 bool supported() { return true; }
+
+#ifdef RELAXED
+constexpr const char* name = "wasm-relaxed";
+#else
+constexpr const char* name = "wasm";
+#endif
+
+constexpr BinaryKernels binary = {binary_conv, &lookup_kernels};
+
 }  // namespace
 
 extern const KernelSet wasm;
-#ifdef RELAXED
-const KernelSet wasm = kernel_set("wasm-relaxed", supported, nullptr, &lookup_kernels);
-#else
-const KernelSet wasm = kernel_set("wasm", supported, nullptr, &lookup_kernels);
-#endif
+const KernelSet wasm = kernel_set(name, supported, &common_kernels, &binary, &quantised_kernels<Simd>);
 
 }  // namespace bitfactor

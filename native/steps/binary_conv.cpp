@@ -119,7 +119,7 @@ void add_by_popcounts(Program& program, const Layer& l, size_t source) {
     program.add_step("binary_conv", l.maps * pixels, channels, taps, depth,
                      [=, own = own, &program](Workspace& w, int first, int count) {
                          for_each_map(pixels, first, count, [&](int map, int from, int part, int done) {
-                             program.kernels().binary_conv(
+                             program.kernels().binary->conv(
                                  conv, at<uint32_t>(w.arena, source) + map * map_words, from, part,
                                  w.pointers.data(), w.rows.data() + static_cast<ptrdiff_t>(done) * channels);
                          });
@@ -131,8 +131,9 @@ void add_by_popcounts(Program& program, const Layer& l, size_t source) {
 // waits for its weights.
 bool lookups_are_faster(const KernelSet& kernels, const Layer& l) {
     const bool fit = taps_of(l.window) * l.in_channels <= most_lookups;
-    if (!kernels.lookups || !fit || l.maps > 1 || pixels_of(l.window) == 1) return false;
-    const int outputs = round_up(l.out_channels, kernels.lookups->lanes);
+    const LookupKernels* lookups = kernels.binary->lookups;
+    if (!lookups || !fit || l.maps > 1 || pixels_of(l.window) == 1) return false;
+    const int outputs = round_up(l.out_channels, lookups->lanes);
     return outputs * round_up(l.in_channels, 4) < 2 * round_up(l.out_channels, kernels.lanes) * l.words * 32;
 }
 
@@ -143,7 +144,7 @@ void add_by_lookups(Program& program, const Layer& l, size_t source) {
         Border border;
         std::vector<ptrdiff_t> offsets;
     };
-    const LookupKernels& lookups = *program.kernels().lookups;
+    const LookupKernels& lookups = *program.kernels().binary->lookups;
     const Window& w = l.window;
     const int nibbles = (l.in_channels + 3) / 4, taps = taps_of(w);
     const auto span = [](int out, int stride, int kernel, int dilation) {
@@ -182,14 +183,15 @@ void add_by_lookups(Program& program, const Layer& l, size_t source) {
     program.need_scratch(bytes);
     program.add_parts("expand", map.lines, layout_work(bytes / 8),
                       [map, source, &program](Program::Workspace& w, int first, int count) {
-                          program.kernels().lookups->expand(map, at<uint32_t>(w.arena, source), first, count,
-                                                            at<uint8_t>(w.arena, program.scratch()));
+                          program.kernels().binary->lookups->expand(map, at<uint32_t>(w.arena, source), first,
+                                                                    count,
+                                                                    at<uint8_t>(w.arena, program.scratch()));
                           return w.rows.data();
                       });
     program.add_step("binary_conv by lookups", pixels_of(w), l.groups * l.out_channels, 0, taps * l.words,
                      [conv, own, &program](Program::Workspace& w, int first, int count) {
-                         program.kernels().lookups->conv(conv, at<uint8_t>(w.arena, program.scratch()), first,
-                                                         count, w.rows.data());
+                         program.kernels().binary->lookups->conv(
+                             conv, at<uint8_t>(w.arena, program.scratch()), first, count, w.rows.data());
                          return w.rows.data();
                      });
 }

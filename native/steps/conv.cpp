@@ -131,8 +131,9 @@ void add_by_multiply_adds(Program& program, const Conv& layer, int maps, LayerOf
                      [=, &program](Workspace& w, int first, int count) {
                          for_each_map(pixels, first, count, [&](int map, int from, int part, int done) {
                              const auto [of_map, numbers] = layer_of(w, map);
-                             program.kernels().conv(of_map, numbers, from, part, w.pointers.data(),
-                                                    w.rows.data() + static_cast<ptrdiff_t>(done) * channels);
+                             program.kernels().common->conv(
+                                 of_map, numbers, from, part, w.pointers.data(),
+                                 w.rows.data() + static_cast<ptrdiff_t>(done) * channels);
                          });
                          return w.rows.data();
                      });
@@ -156,7 +157,7 @@ void add_depthwise(Program& program, const Given& conv) {
     program.add_step("depthwise", conv.maps * pixels, channels, 0, taps,
                      [=, own = own, &program](Workspace& w, int first, int count) {
                          for_each_map(pixels, first, count, [&](int map, int from, int part, int done) {
-                             program.kernels().depthwise(
+                             program.kernels().common->depthwise(
                                  layer, at<float>(w.arena, source) + map * map_size, from, part,
                                  w.rows.data() + static_cast<ptrdiff_t>(done) * channels);
                          });
@@ -196,8 +197,8 @@ void add(Program& program, const Instruction& instruction) {
                                    part.weight += first * depth * lanes;
                                    part.bias += static_cast<ptrdiff_t>(first) * lanes;
                                    part.out_channels = std::min(count * lanes, out_channels - first * lanes);
-                                   program.kernels().conv(part, at<float>(w.arena, source), 0, 1,
-                                                          w.pointers.data(), row);
+                                   program.kernels().common->conv(part, at<float>(w.arena, source), 0, 1,
+                                                                  w.pointers.data(), row);
                                });
     }
     add_by_multiply_adds(program, layer, conv.maps, [own, layer, source](Workspace& w, int map) {

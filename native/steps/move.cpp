@@ -32,8 +32,8 @@ void add_flatten(Program& program, const Instruction& i) {
     const Buffer source = i.buffer("source");
     program.add_step("flatten", 1, source.pixels * source.channels, 0, 1,
                      [=, &program](Workspace& w, int, int) {
-                         program.kernels().transpose(at<float>(w.arena, source.offset), source.pixels,
-                                                     source.channels, source.channels, w.rows.data());
+                         program.kernels().common->transpose(at<float>(w.arena, source.offset), source.pixels,
+                                                             source.channels, source.channels, w.rows.data());
                          return w.rows.data();
                      });
 }

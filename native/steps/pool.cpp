@@ -32,7 +32,7 @@ void add_max_pool_of_last(Program& program, const Pool& pool) {
             const int part = std::min(from->strip, end - at);
             program.run_strip(*from, at, part, space, reinterpret_cast<char*>(map));
         }
-        program.kernels().max_pool(pool, map, first, count, space.rows.data());
+        program.kernels().common->max_pool(pool, map, first, count, space.rows.data());
         return space.rows.data();
     };
     program.add_step(from->kernel + ", max_pool", pixels_of(w), pool.channels, 0, 0, rows);
@@ -64,13 +64,13 @@ void add_pool(Program& program, const Instruction& i, const char* name, const Po
 void add_max_pool(Program& program, const Instruction& i) {
     const Pool pool{i.window(), i.number("channels"), false, 0, 0};
     if (i.flag("of_last")) return add_max_pool_of_last(program, pool);
-    add_pool(program, i, "max_pool", pool, program.kernels().max_pool);
+    add_pool(program, i, "max_pool", pool, program.kernels().common->max_pool);
 }
 
 void add_avg_pool(Program& program, const Instruction& i) {
     const Pool pool{i.window(), i.number("channels"), i.flag("count_include_pad"), i.number("far_padding", 0),
                     i.number("far_padding", 1)};
-    add_pool(program, i, "avg_pool", pool, program.kernels().avg_pool);
+    add_pool(program, i, "avg_pool", pool, program.kernels().common->avg_pool);
 }
 
 void add_resize_bilinear(Program& program, const Instruction& i) {
@@ -103,7 +103,7 @@ void add_resize_bilinear(Program& program, const Instruction& i) {
     program.add_step("resize_bilinear", i.maps() * pixels, layer.channels, 0, 4,
                      [=, own = own, &program](Workspace& w, int first, int count) {
                          for_each_map(pixels, first, count, [&](int map, int from, int part, int done) {
-                             program.kernels().resize(
+                             program.kernels().common->resize(
                                  layer, at<float>(w.arena, source) + map * map_size, from, part,
                                  w.rows.data() + static_cast<ptrdiff_t>(done) * layer.channels);
                          });

@@ -141,7 +141,7 @@ void add(Program& program, const Instruction& i) {
     const auto* weight = reinterpret_cast<const int8_t*>(i.array<uint8_t>("weight"));
     const int groups = i.number("groups");
     add_quantised(program, "quantised_conv",
-                  {&program.kernels().quantised,
+                  {program.kernels().quantised,
                    i.source(),
                    i.window(),
                    groups,

@@ -7,12 +7,12 @@ namespace {
 
 void add_global_avg_pool(Program& program, const Instruction& i) {
     const Buffer source = i.buffer("source");
-    program.add_step("global_avg_pool", 1, source.channels, 0, source.pixels,
-                     [=, &program](Workspace& w, int, int) {
-                         program.kernels().global_avg_pool(at<float>(w.arena, source.offset), source.pixels,
-                                                           source.channels, w.rows.data());
-                         return w.rows.data();
-                     });
+    program.add_step(
+        "global_avg_pool", 1, source.channels, 0, source.pixels, [=, &program](Workspace& w, int, int) {
+            program.kernels().common->global_avg_pool(at<float>(w.arena, source.offset), source.pixels,
+                                                      source.channels, w.rows.data());
+            return w.rows.data();
+        });
 }
 
 void add_softmax(Program& program, const Instruction& i) {
@@ -20,7 +20,7 @@ void add_softmax(Program& program, const Instruction& i) {
     program.add_step("softmax", source.pixels, source.channels, 0, 8,
                      [=, &program](Workspace& w, int first, int count) {
                          const float* map = row_at(w.arena, source, first);
-                         program.kernels().softmax(map, count, source.channels, w.rows.data());
+                         program.kernels().common->softmax(map, count, source.channels, w.rows.data());
                          return w.rows.data();
                      });
 }
@@ -31,7 +31,8 @@ void add_layer_norm(Program& program, const Instruction& i) {
     program.add_step("layer_norm", source.pixels, source.channels, 0, 4,
                      [=, &program](Workspace& w, int first, int count) {
                          const float* map = row_at(w.arena, source, first);
-                         program.kernels().layer_norm(map, count, source.channels, eps, w.rows.data());
+                         program.kernels().common->layer_norm(map, count, source.channels, eps,
+                                                              w.rows.data());
                          return w.rows.data();
                      });
 }
@@ -44,7 +45,8 @@ void add_reduce_channels(Program& program, const Instruction& i) {
     program.add_step("reduce_channels", source.pixels, 1, 0, source.channels,
                      [=, &program](Workspace& w, int first, int count) {
                          const float* map = row_at(w.arena, source, first);
-                         program.kernels().reduce_channels(how, map, count, source.channels, w.rows.data());
+                         program.kernels().common->reduce_channels(how, map, count, source.channels,
+                                                                   w.rows.data());
                          return w.rows.data();
                      });
 }
@@ -52,12 +54,12 @@ void add_reduce_channels(Program& program, const Instruction& i) {
 void add_reduce_pixels(Program& program, const Instruction& i) {
     const Buffer source = i.buffer("source");
     const Reduction how = how_of(i);
-    program.add_step("reduce_pixels", 1, source.channels, 0, source.pixels,
-                     [=, &program](Workspace& w, int, int) {
-                         program.kernels().reduce_pixels(how, at<float>(w.arena, source.offset),
-                                                         source.pixels, source.channels, w.rows.data());
-                         return w.rows.data();
-                     });
+    program.add_step(
+        "reduce_pixels", 1, source.channels, 0, source.pixels, [=, &program](Workspace& w, int, int) {
+            program.kernels().common->reduce_pixels(how, at<float>(w.arena, source.offset), source.pixels,
+                                                    source.channels, w.rows.data());
+            return w.rows.data();
+        });
 }
 
 void check_global_avg_pool(Verifier& v) {

@@ -22,7 +22,7 @@ MODULES = {"bitfactor.wasm": [], "bitfactor-relaxed.wasm": ["-DRELAXED", "-mrela
 _ZIG = Path(ziglang.__file__).parent
 _TARGET = ["-target", "wasm32-wasi", "-mcpu=generic+simd128+exception_handling"]
 _FLAGS = [*_TARGET, "-O3", "-fwasm-exceptions", "-ffp-contract=off"]
-_NOT_HERE = {"bindings.cpp", "training.cpp", "thread_pool.cpp"}
+_NOT_HERE = {"bindings.cpp", "training.cpp", "training_kernels.cpp", "thread_pool.cpp"}
 _RUNTIME = ["cxa_exception", "cxa_personality", "cxa_aux_runtime"]
 _EXPORTS = (
     "malloc",

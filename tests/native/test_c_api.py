@@ -11,6 +11,7 @@ import bitfactor
 from bitfactor import images
 from bitfactor.errors import InputError
 from bitfactor.format.file import golden_input
+from bitfactor.format.frozen import _ARRAY
 from bitfactor.runtime import Session, _native, instruction_sets
 from bitfactor.zoo import file_of, names
 
@@ -278,6 +279,17 @@ def test_truncated_altered_or_of_another_version(frozen):
     assert "version 2" in refusal(with_checksum(content[:8] + b"\2\0\0\0" + content[12:]))
     assert "byte order" in refusal(content[:12] + content[15:11:-1] + content[16:])
     assert "not match their checksum" in refusal(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+@pytest.mark.parametrize(("dimensions", "first", "second"), [(1, 1025, 0), (1, 0, 1 << 40), (2, 0, 1 << 40)])
+def test_lengths_of_an_array(frozen, dimensions, first, second):
+    """Of the name of the input: one of 0 takes no bytes, whatever the others say."""
+    content = bytearray(frozen["digits"].read_bytes())
+    records, arrays = (int.from_bytes(content[at : at + 4], "little") for at in (28, 44))
+    table = np.frombuffer(content, _ARRAY, arrays, offset=64 + 40 * records)
+    entry = table[int(np.flatnonzero(table["name"] == b"name")[0])]
+    entry["shape"], entry["dimensions"] = (first, second, 1, 1, 1, 1), dimensions
+    assert "an array of impossible lengths" in refusal(with_checksum(bytes(content)))
 
 
 def test_golden_output_that_differs(frozen):

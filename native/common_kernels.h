@@ -1,0 +1,40 @@
+// The table of all but the layers of signs and of 8 bits, over the file's `Simd`.
+
+#pragma once
+
+#include "conv.h"
+#include "depthwise.h"
+#include "epilogue.h"
+#include "pool.h"
+#include "reduce.h"
+
+namespace bitfactor {
+namespace {
+
+struct FloatRows {
+    const float* rows;
+    int first, count, channels;
+
+    template <class F>
+    void for_each(F f) const {
+        for (int i = 0; i < count; ++i) f(i, first + i);
+    }
+
+    template <bool whole>
+    Simd::Float load(int row, int c) const {
+        return load_lanes<whole>(rows + static_cast<ptrdiff_t>(row) * channels + c, channels - c);
+    }
+};
+
+void epilogue(const Stage* stages, size_t stage_count, const float* rows, int first, int count, int channels,
+              char* arena) {
+    take_through(stages, stage_count, FloatRows{rows, first, count, channels}, channels, arena);
+}
+
+constexpr CommonKernels common_kernels = {
+    conv,          depthwise, max_pool,   avg_pool,  global_avg_pool, softmax, layer_norm, reduce_channels,
+    reduce_pixels, resize,    all_finite, transpose, epilogue,
+};
+
+}  // namespace
+}  // namespace bitfactor

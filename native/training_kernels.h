@@ -1,0 +1,65 @@
+// What training offers of an instruction set, beside kernels.h: compiled once for each width of registers,
+// and no part of the C library.
+
+#pragma once
+
+#include "kernels.h"
+
+namespace bitfactor {
+
+// A map of a framework that trains, one sample: `groups` times `channels`, in float or bfloat16, (pixels,
+// channels) or (channels, pixels). Its signs are (pixels, groups, words), each group at a 64-bit word.
+struct SignMap {
+    int pixels, groups, channels;
+    bool channels_last, bfloat16;
+    bool closed;  // whether -1 and +1 are inside
+};
+
+// What training needs of it.
+struct SignKernels {
+    // The signs, and where `inside` is not nullptr whether |x| < 1 (<= 1 if closed). Gives whether one of the
+    // numbers is none, whose sign means nothing.
+    bool (*pack)(const SignMap&, const void* x, uint32_t* signs, uint32_t* inside);
+    void (*unpack)(const SignMap&, const uint32_t* signs, void* out);
+    // Puts 0 where the bit is 0.
+    void (*mask)(const SignMap&, const uint32_t* inside, void* gradient);
+    // Writes rows (count, channels) times scale (channels) to pixels first ... first + count of the map.
+    void (*give)(const SignMap&, const float* rows, const float* scale, int first, int count, void* out);
+    // The gradients of prelu, x > 0 ? x : slope * x with a slope for each channel of one group: of_x, shaped
+    // as x, and of_slope (channels).
+    void (*prelu)(const SignMap&, const void* x, const void* gradient, const float* slope, void* of_x,
+                  float* of_slope);
+};
+
+// How core slices become those of weights (see mixing.h): x_p = sum_g rows[p, g] tap_factor core_g, with
+// cores (cores, pairs, inner taps) and x (weights, taps, pairs), in float or bfloat16. A pair is one of each
+// channel mode.
+struct Mixing {
+    int weights, cores, taps, inner_taps, pairs;
+    bool bfloat16;
+    const float* rows;        // (weights, cores)
+    const float* tap_factor;  // (taps, inner taps)
+};
+
+// Floats of scratch that the kernels need: a block of 64 pairs of all slices, and 16 lanes of sums.
+static inline size_t mixing_floats(const Mixing& m) {
+    const size_t slices =
+        static_cast<size_t>(m.cores) * (m.inner_taps + m.taps) + static_cast<size_t>(m.weights + 1) * m.taps;
+    return slices * 64 + (static_cast<size_t>(m.weights) * m.cores + m.taps * m.inner_taps) * 16;
+}
+
+struct MixingKernels {
+    // Of the pairs first ... first + count.
+    void (*mix)(const Mixing&, const float* cores, int first, int count, float* scratch, void* x);
+    // The gradients: of_cores, and what these pairs add to of_rows and of_taps, shaped as the factors.
+    void (*unmix)(const Mixing&, const float* cores, int first, int count, const void* of_x, float* scratch,
+                  float* of_cores, float* of_rows, float* of_taps);
+};
+
+struct TrainingKernels {
+    int lanes;
+    SignKernels signs;
+    MixingKernels mixing;
+};
+
+}  // namespace bitfactor
