@@ -83,7 +83,7 @@ dist: .venv/installed ## sdist and wheel, built in isolation, repaired, tried wh
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/dist/*.whl
 	mv build/dist/*.tar.gz dist
 	case dist/*.whl in *abi3*) $(BIN)/abi3audit --strict --report dist/*.whl;; esac
-	$(BIN)/python tests/dist/try_wheel.py dist/*.whl
+	$(BIN)/python tests/wheel/try_wheel.py dist/*.whl
 
 # What libFuzzer finds stays in build/fuzz/found, with what made it fail beside it.
 FUZZ_SECONDS ?= 60

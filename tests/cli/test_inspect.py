@@ -25,6 +25,17 @@ def inspect(capsys):
     return inspect
 
 
+def test_the_program_is_what_freeze_writes(inspect, exported):
+    *lines, last = inspect(exported, "--program").splitlines()
+    found = json.loads(inspect(exported, "--program", "--json"))["program"]
+    assert [line.split(maxsplit=1)[1] for line in lines] == found["instructions"]
+    assert last == f"{len(lines)} instructions, {found['arena_bytes']:,} bytes of arena"
+    kinds = [instruction.split()[0] for instruction in found["instructions"]]
+    assert (kinds[0], kinds[-1]) == ("input", "output")
+    assert "binary_conv" in kinds
+    assert "name='input'" in found["instructions"][0]
+
+
 def test_json_holds_the_header_and_every_operation(inspect, exported):
     found = json.loads(inspect(exported, "--json"))
     model = load(exported)

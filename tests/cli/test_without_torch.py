@@ -43,6 +43,16 @@ def test_bench(without_torch):
     assert [engine["name"].split()[0] for engine in json.loads(done.stdout)["engines"]] == ["bitfactor"]
 
 
+@pytest.mark.parametrize(
+    "command", ["export digits -o net.c", "freeze digits -o net.bfp", "page digits -o net"]
+)
+def test_other_targets(without_torch, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = without_torch(command.split())
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir())
+
+
 def test_zoo(without_torch):
     assert all(name in without_torch(["zoo"]).stdout for name in ZOO)
     assert without_torch(["zoo", "digits"]).returncode == 0
@@ -70,7 +80,7 @@ def test_help(without_torch, command):
     ("command", "extra"),
     [
         ("train digits --out run", "train"),
-        ("export run -o net.safetensors", "train"),
+        ("export . -o net.safetensors", "train"),
         ("ablate digits --out study", "train"),
         ("report run -o page.html", "train"),
         ("bench digits --runs 2 --against torch", "bench"),

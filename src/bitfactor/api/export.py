@@ -4,16 +4,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bitfactor.c99 import CReport, export_c
 from bitfactor.errors import InputError, imported
-from bitfactor.exporter import ExportReport, Real
 from bitfactor.format import ModelFile, load
-from bitfactor.recipes.exporting import export_run
-from bitfactor.training import Run
+from bitfactor.format.quantise import Real
 
 if TYPE_CHECKING:
+    from bitfactor.exporter import ExportReport
     from bitfactor.exporter.onnx import OnnxReport
 
 Format = Literal["bitfactor", "onnx", "qonnx", "c"]
@@ -53,7 +52,7 @@ def write_network(
     """
     _expect_possible(run, output, format, changed=best or calibration != 0 or real != "float32")
     form = format or _FORMATS[output.suffix.lower()]
-    export = partial(export_run, Run(run), best=best, real=real, calibration=calibration)
+    export = partial(_export_run, run, best=best, real=real, calibration=calibration)
     if form == "bitfactor":
         return export(output)
     if form == "c":
@@ -62,6 +61,12 @@ def write_network(
     report: OnnxReport = onnx.export_onnx(
         _model(run, export), output, "standard" if form == "onnx" else "qonnx"
     )
+    return report
+
+
+def _export_run(run: Path, output: Path, **options: Any) -> "ExportReport":
+    exporting = imported("bitfactor.recipes.exporting", "bitfactor export", "train")
+    report: ExportReport = exporting.export_run(exporting.Run(run), output, **options)
     return report
 
 

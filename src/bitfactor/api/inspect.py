@@ -15,6 +15,8 @@ from bitfactor.format import Graph, InputSpec, ModelFile, Node, load
 from bitfactor.format.cost import Cost, cost, total
 from bitfactor.format.free import FreeSizes
 from bitfactor.result import Result, text_table
+from bitfactor.runtime.inputs import packed
+from bitfactor.runtime.program import Program, program_of
 from bitfactor.zoo import locate
 
 _SHOWN, _LETTERS = 8, 60
@@ -24,26 +26,38 @@ _TRAINED = ("epoch", "epochs", "step", "metric")
 
 @dataclass(frozen=True)
 class Inspection(Result):
-    """What an exported file holds: `description` as plain types, `model` to look further."""
+    """What an exported file holds: `description` as plain types, `model` to look further.
+
+    `program` is what the compiled core is told, where it was asked for.
+    """
 
     description: Mapping[str, Any]
     model: ModelFile
+    program: Program | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return dict(self.description)
+        return {**self.description, **({"program": _program(self.program)} if self.program else {})}
 
     def __str__(self) -> str:
-        return _as_text(self.description, self.model)
+        if self.program is None:
+            return _as_text(self.description, self.model)
+        listed = _program(self.program)
+        lines = [f"{i:4}  {instruction}" for i, instruction in enumerate(listed["instructions"])]
+        return "\n".join([*lines, f"{len(lines)} instructions, {listed['arena_bytes']:,} bytes of arena"])
 
 
 @checked
-def inspect(model: str | os.PathLike[str]) -> Inspection:
+def inspect(model: str | os.PathLike[str], *, program: bool = False) -> Inspection:
     """Return the origin of an exported file, every operation, bytes and multiply-accumulates.
 
     Parameters
     ----------
     model
         An exported file, or the name of a network of the zoo.
+    program
+        Give the instructions for the compiled core, too: those that `freeze` writes. A buffer is its place in
+        the arena, pixels, channels and whether they are signs; a window the sizes of input, output, kernel,
+        stride, padding and dilation.
 
     Raises
     ------
@@ -56,7 +70,13 @@ def inspect(model: str | os.PathLike[str]) -> Inspection:
     """
     path = locate(model)
     loaded = load(path)
-    return Inspection(_describe(path, loaded), loaded)
+    instructions = program_of(packed(loaded.graph)) if program else None
+    return Inspection(_describe(path, loaded), loaded, instructions)
+
+
+def _program(program: Program) -> dict[str, Any]:
+    instructions = [str(i) for layer in program.layers for i in layer.instructions]
+    return {"arena_bytes": program.arena_bytes, "instructions": instructions}
 
 
 def _describe(path: Path, model: ModelFile) -> dict[str, Any]:

@@ -101,6 +101,7 @@ def _command(name: str):  # type: ignore[no-untyped-def]
     without_torch = {
         "check-data": "cli",
         "evaluate": "cli",
+        "export": "cli",
         "freeze": "cli",
         "page": "cli",
         "inspect": "cli",

@@ -1,4 +1,4 @@
-"""`bitfactor export RUN -o FILE`."""
+"""`bitfactor export RUN -o FILE`; of an exported file C needs no torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import tyro
 from bitfactor.api.export import Format, write_network
 from bitfactor.cli.arguments import Network, Output, parse
 from bitfactor.cli.output import call_and_print
-from bitfactor.exporter import Real
+from bitfactor.format.quantise import Real
 
 
 @dataclass(frozen=True)

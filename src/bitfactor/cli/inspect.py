@@ -21,6 +21,8 @@ class Arguments:
     """Exported file, or a network of `bitfactor zoo`."""
     svg: Path | None = None
     """Also draw the network, as an SVG image."""
+    program: bool = False
+    """Show the instructions for the compiled core, which `bitfactor freeze` writes."""
     json: bool = False
     """Print JSON."""
 
@@ -28,7 +30,7 @@ class Arguments:
 def main(arguments: Sequence[str]) -> None:
     """Print the description, and write the drawing."""
     options = parse(Arguments, "inspect", arguments)
-    found = inspect(options.model)
+    found = inspect(options.model, program=options.program)
     if options.svg is not None:
         with replacing(options.svg) as temporary:
             temporary.write_text(svg(found.model, options.model.name), encoding="utf-8")

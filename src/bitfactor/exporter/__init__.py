@@ -2,9 +2,9 @@
 
 from bitfactor.exporter.export import export
 from bitfactor.exporter.obstacles import Obstacle, UnsupportedError
-from bitfactor.exporter.quantise import Real
 from bitfactor.exporter.report import ExportReport, LayerReport
 from bitfactor.exporter.split import Split, SplitReport
+from bitfactor.format.quantise import Real
 
 __all__ = [
     "ExportReport",

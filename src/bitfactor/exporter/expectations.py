@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.errors import InputError
-from bitfactor.exporter.quantise import Real
 from bitfactor.format import Graph, InputSpec, Node, Skeleton
+from bitfactor.format.quantise import Real
 from bitfactor.nn import BinaryLayer
 from bitfactor.nn.example import Call
 

@@ -29,7 +29,6 @@ from bitfactor.exporter.free import Free, free_axes, other_sizes
 from bitfactor.exporter.lower import Lowered, lower
 from bitfactor.exporter.obstacles import UnsupportedError
 from bitfactor.exporter.parity import check, check_trace, relative_difference, tensors_of, torch_values
-from bitfactor.exporter.quantise import Real, quantise
 from bitfactor.exporter.report import (
     ExportReport,
     float_bytes,
@@ -42,6 +41,7 @@ from bitfactor.format import Graph, InputSpec, ModelFile, Signature, Skeleton, s
 from bitfactor.format.file import golden_inputs
 from bitfactor.format.free import FreeSizes, free_sizes
 from bitfactor.format.graph import run
+from bitfactor.format.quantise import Real, quantise
 from bitfactor.format.signature import plain
 from bitfactor.nn.example import Call, Example, noise_like
 from bitfactor.runtime import Session, instruction_sets

@@ -18,9 +18,9 @@ from torch.utils._pytree import tree_leaves
 
 from bitfactor.errors import InputError
 from bitfactor.exporter.lower import Lowered
-from bitfactor.exporter.quantise import TOLERANCE, Real, is_real_layer
 from bitfactor.format import Graph, Node
 from bitfactor.format.operations import OPERATIONS
+from bitfactor.format.quantise import TOLERANCE, Real, is_real_layer
 from bitfactor.nn.example import Call
 
 Values = dict[str, NDArray[Any]]

@@ -30,12 +30,12 @@ from bitfactor.exporter.fold import fold
 from bitfactor.exporter.lower import Lowered, Visit, constant_of, lower_trace
 from bitfactor.exporter.obstacles import Obstacle, UnsupportedError, grouped
 from bitfactor.exporter.parity import check, relative_difference, tensors_of, torch_values
-from bitfactor.exporter.quantise import Real, quantise
 from bitfactor.exporter.trace import Trace, leaves, placeholders, traced, type_of
 from bitfactor.format import ModelFile, Signature, Value, save
 from bitfactor.format.cost import total
 from bitfactor.format.file import golden_inputs
 from bitfactor.format.graph import run
+from bitfactor.format.quantise import Real, quantise
 from bitfactor.format.signature import as_float, plain
 from bitfactor.nn.example import Call
 from bitfactor.result import Result, text_table

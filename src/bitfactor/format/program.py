@@ -54,6 +54,21 @@ class Instruction:
         """Return the instruction with other or more arguments."""
         return Instruction(self.kind, {**self.arguments, **Instruction.of(self.kind, **arguments).arguments})
 
+    def __str__(self) -> str:
+        """The kind and its arguments: integers and texts as they are, of other arrays type and shape."""
+        return " ".join([self.kind, *(f"{name}={_shown(array)}" for name, array in self.arguments.items())])
+
+
+_SHOWN = 12
+
+
+def _shown(array: NDArray[Any]) -> str:
+    if array.dtype == np.uint8 and array.ndim == 1:
+        return repr(array.tobytes().decode(errors="replace"))
+    if array.size <= _SHOWN and (array.dtype == np.int64 or array.size == 1):
+        return ",".join(f"{value:g}" for value in array.reshape(-1).tolist())
+    return f"{array.dtype}[{'x'.join(map(str, array.shape))}]"
+
 
 def _array(value: object) -> NDArray[Any]:
     if isinstance(value, np.ndarray):

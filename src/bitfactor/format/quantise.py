@@ -6,7 +6,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.format import Graph, Node
+from bitfactor.format.graph import Graph
+from bitfactor.format.operations.operation import Node
 
 Real = Literal["float32", "float16", "int8"]
 
