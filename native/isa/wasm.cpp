@@ -58,10 +58,6 @@ struct Simd {
     static Float if_positive(Float x, Float a, Float b) {
         return wasm_v128_bitselect(a, b, wasm_f32x4_gt(x, wasm_f32x4_const_splat(0)));
     }
-    static void zip(Float a, Float b, Float& low, Float& high) {
-        low = wasm_i32x4_shuffle(a, b, 0, 4, 1, 5);
-        high = wasm_i32x4_shuffle(a, b, 2, 6, 3, 7);
-    }
     static unsigned greater(Float a, Float b) { return wasm_i32x4_bitmask(wasm_f32x4_gt(a, b)); }
 
     static Bits load_bits(const uint32_t* from) { return wasm_v128_load(from); }
