@@ -138,6 +138,7 @@ NB_MODULE(_native, m) {
         .def("run", &run, "x"_a.noconvert(), "outs"_a.noconvert())
         .def("profile", &profile, "x"_a.noconvert(), "outs"_a.noconvert(), "ns"_a.noconvert())
         .def("phases", &Program::phases)
+        .def("reasons", &Program::reasons)
         .def("step_count", &Program::step_count);
 
     // Tensors come as addresses: whoever calls has checked what lies there.

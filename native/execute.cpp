@@ -179,6 +179,13 @@ std::vector<std::string> Program::phases() const {
     return names;
 }
 
+std::vector<std::string> Program::reasons() const {
+    std::vector<std::string> reasons{""};
+    for (const Step& step : steps_) reasons.push_back(step.reason);
+    reasons.emplace_back("");
+    return reasons;
+}
+
 bool Program::is_worth_sharing(double work) const { return threads_.workers() > 1 && work >= worth_sharing; }
 
 // Pixels first ... last, a strip at a time; the stages' buffers lie in `arena`.

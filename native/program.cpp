@@ -92,7 +92,8 @@ void Program::add_step(std::string kernel, int pixels, int channels, int taps, d
     const double work = static_cast<double>(pixels) * channels * (operands + epilogue_operands);
     need_pointers(static_cast<size_t>(strip) * taps);
     need_rows(static_cast<size_t>(std::min(strip, pixels)) * channels);
-    steps_.push_back({std::move(kernel), std::move(rows), pixels, channels, strip, strip, work, {}, {}, {}});
+    steps_.push_back(
+        {std::move(kernel), std::move(rows), pixels, channels, strip, strip, work, {}, {}, {}, {}});
 }
 
 void Program::by_tiles(int out_w, int pitch, bool sums) {
@@ -108,6 +109,7 @@ void Program::run_shortcut_within_last() {
     const auto step = steps_.begin() + static_cast<ptrdiff_t>(shortcut_);
     steps_.back().work += step->work;
     steps_.back().kernel = step->kernel + ", " + steps_.back().kernel;
+    steps_.back().reason = step->reason + "\n" + steps_.back().reason;
     steps_.back().within = std::make_shared<Step>(std::move(*step));
     steps_.erase(step);
 }
@@ -120,7 +122,7 @@ std::shared_ptr<Program::Step> Program::take_last() {
 
 void Program::add_parts(std::string kernel, int parts, double work, Rows rows) {
     steps_.push_back(
-        {std::move(kernel), std::move(rows), parts, 0, parts, piece_of(parts, 1), work, {}, {}, {}});
+        {std::move(kernel), std::move(rows), parts, 0, parts, piece_of(parts, 1), work, {}, {}, {}, {}});
 }
 
 void Program::add_row(const std::string& kernel, int channels, int lanes, double operands,

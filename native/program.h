@@ -47,6 +47,8 @@ class Program {
     void profile(const float* x, float* const* outs, double* ns);
     // What runs in each phase: a kernel of the set, or a step of its own.
     std::vector<std::string> phases() const;
+    // Why these and no others, empty where there was no choice.
+    std::vector<std::string> reasons() const;
     size_t step_count() const { return steps_.size(); }
 
     const Port& input() const { return input_; }
@@ -80,6 +82,7 @@ class Program {
         std::vector<Stage> stages;
         TileLayout tile_layout;
         std::shared_ptr<const Step> within;
+        std::string reason;  // why this kernel and no other, where there was a choice
 
         int pixel_at(int row) const;
     };

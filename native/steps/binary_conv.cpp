@@ -4,13 +4,13 @@
 
 #include "border.h"
 #include "byte_map.h"
+#include "choice.h"
 #include "steps/step.h"
 
 namespace bitfactor {
 namespace {
 
 constexpr int exact_sums = 1 << 24;  // beyond, a float does not hold every integer
-constexpr int most_lookups = 65535;  // signs of an output: what sums of 16 bits hold
 
 // Copies `count` bits from bit `first` of `from` to the start of `to`, with zeros behind them.
 void copy_bits(const uint64_t* from, size_t first, size_t count, uint64_t* to) {
@@ -19,14 +19,6 @@ void copy_bits(const uint64_t* from, size_t first, size_t count, uint64_t* to) {
         const uint64_t bit = from[(first + i) / 64] >> ((first + i) % 64) & 1;
         to[i / 64] |= bit << (i % 64);
     }
-}
-
-// By what was measured of each, for a whole map: tiles compute 16 positions, 64 channels and 16 outputs at a
-// time, missing ones too.
-bool tiles_are_faster(const TileKernels& tiles, const ByteMap& map, const Window& w, int words, int outputs) {
-    const double vectors = (outputs + 15) / 16 * taps_of(w);
-    const double steps = map.pixel_bytes / 64 * ((map.out_positions + 15) / 16);
-    return vectors * steps * tiles.cycles < vectors * words / 2 * pixels_of(w) / 16 * tiles.popcount_cycles;
 }
 
 // Copies the signs so that each group starts at a word of its own: (pixels, groups, words). Gives their
@@ -47,38 +39,6 @@ size_t regroup(Program& program, size_t source, int pixels, int groups, int chan
     return offset;
 }
 
-// The signs become bytes in a step of their own, in memory behind the arena that all layers use in turn.
-void add_by_tiles(Program& program, size_t source, const Window& window, const ByteMap& layout,
-                  int out_channels, int words, const uint32_t* weight) {
-    struct Constants {
-        ByteMap map;
-        AlignedVector<uint64_t> weight;
-        std::vector<ptrdiff_t> offsets;
-    };
-    auto own = std::make_shared<Constants>(
-        Constants{layout, pack_tiles(weight, out_channels, taps_of(window), words), {}});
-    for (const ptrdiff_t tap : own->map.taps) {
-        for (int byte = 0; byte < own->map.pixel_bytes; byte += 64) own->offsets.push_back(tap + byte);
-    }
-    const TileConv layer{static_cast<int>(own->offsets.size()), (out_channels + 15) / 16,
-                         own->map.pixel_bytes, own->offsets.data(), own->weight.data()};
-    program.need_scratch(own->map.bytes());
-    const size_t bytes = static_cast<size_t>(own->map.positions) * own->map.pixel_bytes;
-    program.add_parts("expand", own->map.positions, layout_work(bytes),
-                      [&program, own, source](Program::Workspace& w, int first, int count) {
-                          program.kernels().tiles->expand(own->map, at<uint64_t>(w.arena, source), first,
-                                                          count, at<int8_t>(w.arena, program.scratch()));
-                          return w.rows.data();
-                      });
-    program.add_step("binary_conv by tiles", own->map.out_positions, out_channels, 0, taps_of(window) * words,
-                     [&program, own, layer](Program::Workspace& w, int first, int count) {
-                         program.kernels().tiles->conv(layer, at<int8_t>(w.arena, program.scratch()), first,
-                                                       count, reinterpret_cast<int32_t*>(w.rows.data()));
-                         return w.rows.data();
-                     });
-    program.by_tiles(window.out_w, own->map.pitch, true);
-}
-
 // A layer as the file has it; `words` 32-bit words of weight hold the `in_channels` signs of a group.
 struct Layer {
     Window window;
@@ -89,6 +49,40 @@ struct Layer {
         return border_of(window, groups, out_channels, words, in_channels, weight, pad_value, lanes);
     }
 };
+
+// The signs become bytes in a step of their own, in memory behind the arena that all layers use in turn.
+void add_by_tiles(Program& program, const Layer& l, size_t source) {
+    struct Constants {
+        ByteMap map;
+        AlignedVector<uint64_t> weight;
+        std::vector<ptrdiff_t> offsets;
+    };
+    auto own = std::make_shared<Constants>(
+        Constants{ByteMap(l.window, l.in_channels, l.pad_value),
+                  pack_tiles(l.weight, l.out_channels, taps_of(l.window), l.words),
+                  {}});
+    for (const ptrdiff_t tap : own->map.taps) {
+        for (int byte = 0; byte < own->map.pixel_bytes; byte += 64) own->offsets.push_back(tap + byte);
+    }
+    const TileConv layer{static_cast<int>(own->offsets.size()), (l.out_channels + 15) / 16,
+                         own->map.pixel_bytes, own->offsets.data(), own->weight.data()};
+    program.need_scratch(own->map.bytes());
+    const size_t bytes = static_cast<size_t>(own->map.positions) * own->map.pixel_bytes;
+    program.add_parts("expand", own->map.positions, layout_work(bytes),
+                      [&program, own, source](Program::Workspace& w, int first, int count) {
+                          program.kernels().tiles->expand(own->map, at<uint64_t>(w.arena, source), first,
+                                                          count, at<int8_t>(w.arena, program.scratch()));
+                          return w.rows.data();
+                      });
+    program.add_step("binary_conv by tiles", own->map.out_positions, l.out_channels, 0,
+                     taps_of(l.window) * l.words,
+                     [&program, own, layer](Program::Workspace& w, int first, int count) {
+                         program.kernels().tiles->conv(layer, at<int8_t>(w.arena, program.scratch()), first,
+                                                       count, reinterpret_cast<int32_t*>(w.rows.data()));
+                         return w.rows.data();
+                     });
+    program.by_tiles(l.window.out_w, own->map.pitch, true);
+}
 
 void add_by_popcounts(Program& program, const Layer& l, size_t source) {
     struct Constants {
@@ -125,16 +119,6 @@ void add_by_popcounts(Program& program, const Layer& l, size_t source) {
                          });
                          return w.rows.data();
                      });
-}
-
-// A byte holds 4 signs for a lookup, 8 for a popcount, which takes twice as long for as many. A single pixel
-// waits for its weights.
-bool lookups_are_faster(const KernelSet& kernels, const Layer& l) {
-    const bool fit = taps_of(l.window) * l.in_channels <= most_lookups;
-    const LookupKernels* lookups = kernels.binary->lookups;
-    if (!lookups || !fit || l.maps > 1 || pixels_of(l.window) == 1) return false;
-    const int outputs = round_up(l.out_channels, lookups->lanes);
-    return outputs * round_up(l.in_channels, 4) < 2 * round_up(l.out_channels, kernels.lanes) * l.words * 32;
 }
 
 // The signs become bytes in a step of their own, in the memory that all layers use in turn.
@@ -207,16 +191,18 @@ void add(Program& program, const Instruction& i) {
                   i.number("pad_value"),
                   i.array<uint32_t>("weight")};
     size_t source = i.source();
-    if (l.maps == 1 && groups == 1 && program.kernels().tiles) {
-        const ByteMap map(l.window, l.in_channels, l.pad_value);
-        if (tiles_are_faster(*program.kernels().tiles, map, l.window, l.words, l.out_channels)) {
-            return add_by_tiles(program, source, l.window, map, l.out_channels, l.words, l.weight);
-        }
-    }
     if (groups > 1 && l.in_channels % 64)
         source = regroup(program, source, l.maps * l.window.in_h * l.window.in_w, groups, l.in_channels);
-    if (lookups_are_faster(program.kernels(), l)) return add_by_lookups(program, l, source);
-    add_by_popcounts(program, l, source);
+    const Choice choice = choice_of_signs(
+        program.kernels(), {l.window, l.maps, groups, l.in_channels, l.out_channels}, l.pad_value);
+    if (choice.kernel == Kernel::tiles) {
+        add_by_tiles(program, l, source);
+    } else if (choice.kernel == Kernel::lookups) {
+        add_by_lookups(program, l, source);
+    } else {
+        add_by_popcounts(program, l, source);
+    }
+    program.last().reason = choice.reason;
 }
 
 // Unused bits of the last word are 0.

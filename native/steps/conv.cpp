@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "choice.h"
 #include "run_map.h"
 #include "steps/quantised_conv.h"
 
 namespace bitfactor {
 namespace {
-
-// With fewer pixels tiles of 16 are too empty for numbers of two parts. Those of one have half the weights to
-// read, which is what so few pixels wait for.
-constexpr int least_pixels = 9;
 
 // Weights are (groups * out_channels, kh, kw, in_channels), biases (groups * out_channels).
 struct Given {
@@ -114,13 +111,6 @@ void add_by_dots(Program& program, const Given& conv) {
                    conv.apart});
 }
 
-// Where groups are single channels, half of each word would be empty.
-bool dots_are_faster(const Program& program, const Given& conv) {
-    const bool fill = conv.groups == 1 || conv.in_channels > 1;
-    if (conv.maps > 1) return false;
-    return program.bfloat16_parts() == 1 && program.kernels().bfloat16() && fill;
-}
-
 // `layer_of` gives the layer and the map of each of several.
 template <class LayerOf>
 void add_by_multiply_adds(Program& program, const Conv& layer, int maps, LayerOf layer_of) {
@@ -137,6 +127,41 @@ void add_by_multiply_adds(Program& program, const Conv& layer, int maps, LayerOf
                          });
                          return w.rows.data();
                      });
+}
+
+void add_by_multiply_adds(Program& program, const Given& conv) {
+    const size_t source = conv.source;
+    const Window& window = conv.window;
+    const int groups = conv.groups, in_channels = conv.in_channels, out_channels = conv.out_channels;
+    struct Constants {
+        AlignedVector<float> weight, bias, padding;
+    };
+    const size_t depth = static_cast<size_t>(taps_of(window)) * in_channels;
+    auto own = std::make_shared<Constants>(
+        Constants{pack_lanes(conv.weight, groups, out_channels, depth, program.kernels().lanes),
+                  pack_lanes(conv.bias, groups, out_channels, 1, program.kernels().lanes),
+                  AlignedVector<float>(in_channels, 0.0f)});
+    const Conv layer{
+        window, groups, in_channels, out_channels, own->weight.data(), own->bias.data(), own->padding.data()};
+    if (conv.maps * pixels_of(window) == 1 && groups == 1) {
+        const int lanes = program.kernels().lanes;
+        program.need_pointers(static_cast<size_t>(program.kernels().tile * taps_of(window)));
+        return program.add_row("conv", out_channels, lanes, depth,
+                               [&program, own, layer, source, depth, lanes, out_channels](
+                                   Program::Workspace& w, int first, int count, float* row) {
+                                   Conv part = layer;
+                                   part.weight += first * depth * lanes;
+                                   part.bias += static_cast<ptrdiff_t>(first) * lanes;
+                                   part.out_channels = std::min(count * lanes, out_channels - first * lanes);
+                                   program.kernels().common->conv(part, at<float>(w.arena, source), 0, 1,
+                                                                  w.pointers.data(), row);
+                               });
+    }
+    add_by_multiply_adds(program, layer, conv.maps, [own, layer, source](Workspace& w, int map) {
+        const ptrdiff_t size =
+            static_cast<ptrdiff_t>(layer.window.in_h) * layer.window.in_w * layer.groups * layer.in_channels;
+        return std::make_pair(layer, at<float>(w.arena, source) + map * size);
+    });
 }
 
 // Each channel by itself: the weights become (taps, channels).
@@ -169,43 +194,17 @@ void add(Program& program, const Instruction& instruction) {
     const Given conv = given(instruction);
     if (conv.groups > 1 && conv.in_channels == 1 && conv.out_channels == 1)
         return add_depthwise(program, conv);
-    const size_t source = conv.source;
-    const Window& window = conv.window;
-    const int groups = conv.groups, in_channels = conv.in_channels, out_channels = conv.out_channels;
-    if (program.bfloat16_parts() && program.kernels().tiles && conv.maps == 1 && groups == 1 &&
-        RunMap::fits(window) && (pixels_of(window) >= least_pixels || program.bfloat16_parts() == 1)) {
-        return add_by_tiles(program, conv);
+    const Choice choice = choice_of_numbers(
+        program.kernels(), {conv.window, conv.maps, conv.groups, conv.in_channels, conv.out_channels},
+        program.bfloat16_parts());
+    if (choice.kernel == Kernel::tiles) {
+        add_by_tiles(program, conv);
+    } else if (choice.kernel == Kernel::dots) {
+        add_by_dots(program, conv);
+    } else {
+        add_by_multiply_adds(program, conv);
     }
-    if (dots_are_faster(program, conv)) return add_by_dots(program, conv);
-    struct Constants {
-        AlignedVector<float> weight, bias, padding;
-    };
-    const size_t depth = static_cast<size_t>(taps_of(window)) * in_channels;
-    auto own = std::make_shared<Constants>(
-        Constants{pack_lanes(conv.weight, groups, out_channels, depth, program.kernels().lanes),
-                  pack_lanes(conv.bias, groups, out_channels, 1, program.kernels().lanes),
-                  AlignedVector<float>(in_channels, 0.0f)});
-    const Conv layer{
-        window, groups, in_channels, out_channels, own->weight.data(), own->bias.data(), own->padding.data()};
-    if (conv.maps * pixels_of(window) == 1 && groups == 1) {
-        const int lanes = program.kernels().lanes;
-        program.need_pointers(static_cast<size_t>(program.kernels().tile * taps_of(window)));
-        return program.add_row("conv", out_channels, lanes, depth,
-                               [&program, own, layer, source, depth, lanes, out_channels](
-                                   Program::Workspace& w, int first, int count, float* row) {
-                                   Conv part = layer;
-                                   part.weight += first * depth * lanes;
-                                   part.bias += static_cast<ptrdiff_t>(first) * lanes;
-                                   part.out_channels = std::min(count * lanes, out_channels - first * lanes);
-                                   program.kernels().common->conv(part, at<float>(w.arena, source), 0, 1,
-                                                                  w.pointers.data(), row);
-                               });
-    }
-    add_by_multiply_adds(program, layer, conv.maps, [own, layer, source](Workspace& w, int map) {
-        const ptrdiff_t size =
-            static_cast<ptrdiff_t>(layer.window.in_h) * layer.window.in_w * layer.groups * layer.in_channels;
-        return std::make_pair(layer, at<float>(w.arena, source) + map * size);
-    });
+    program.last().reason = choice.reason;
 }
 
 // The columns of each group, as the weights of a convolution, in the memory that all layers use in turn.

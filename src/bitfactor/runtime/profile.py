@@ -1,5 +1,6 @@
 """Where the time of a network goes."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ class LayerTime:
     names : the nodes of the graph that run in it, in their order
     operations : what is done, `store` being a value written to memory on the way
     kernel : instruction set and algorithm
+    reasons : why this algorithm and none of the others, where there was a choice
     binary_macs, real_macs : multiply-accumulates of one sample
     minimum, median : seconds
     fraction : of the whole, by the median; all fractions together are 1
@@ -29,6 +31,7 @@ class LayerTime:
     names: tuple[str, ...]
     operations: tuple[str, ...]
     kernel: str
+    reasons: tuple[str, ...]
     binary_macs: int
     real_macs: int
     minimum: float
@@ -62,7 +65,9 @@ class Profile:
         rows = [_row(layer) for layer in self.layers]
         macs = sum(layer.binary_macs + layer.real_macs for layer in self.layers)
         rows.append(["total", "", "", "", f"{1e6 * self.seconds:.1f}", f"{macs / 1e6:.2f}", "", "100.0 %"])
-        return text_table(head, rows, right=frozenset(range(3, 8)))
+        reasons = Counter(reason for layer in self.layers for reason in layer.reasons)
+        why = [f"{count} layers {reason}" for reason, count in reasons.most_common()]
+        return "\n".join([text_table(head, rows, right=frozenset(range(3, 8))), *why])
 
 
 def _row(layer: LayerTime) -> list[str]:
@@ -84,6 +89,7 @@ def profile_of(
     layers: Sequence[Layer],
     phases: Sequence[int],
     kernels: Sequence[str],
+    reasons: Sequence[str],
     ns: NDArray[np.float64],
     *,
     isa: str,
@@ -103,6 +109,7 @@ def profile_of(
                 layer.names,
                 layer.operations,
                 f"{isa}/{kernels[ends[i] - 1]}",
+                tuple(filter(None, reasons[ends[i] - 1].split("\n"))),
                 spent.binary_macs,
                 spent.real_macs,
                 float(times[:, i].min()),

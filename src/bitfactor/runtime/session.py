@@ -332,7 +332,14 @@ class NativeRunner:
             ns = np.empty((count, len(kernels)))
             self._program.profile(x=_flat(xs), outs=outs, ns=ns)
         return profile_of(
-            self._packed, self._layers, self._phases, kernels, ns, isa=self.isa, threads=self.threads
+            self._packed,
+            self._layers,
+            self._phases,
+            kernels,
+            self._program.reasons(),
+            ns,
+            isa=self.isa,
+            threads=self.threads,
         )
 
     def _outputs(self, samples: int) -> list[NDArray[np.float32]]:
