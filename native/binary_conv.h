@@ -26,18 +26,22 @@ void count_tile(const void* const* rows, Runs runs, const uint32_t* weight, ptrd
     }
     int steps = 0;
     for (int run = 0; run < runs.count; ++run, rows += P) {
-        for (int word = 0; word < runs.numbers; ++word, weight += S::lanes) {
-            typename S::Bits w[V];
-            UNROLL for (int v = 0; v < V; ++v) w[v] = S::load_bits(weight + v * vector_stride);
-            UNROLL for (int p = 0; p < P; ++p) {
-                const typename S::Bits x = S::broadcast_bits(static_cast<const uint32_t*>(rows[p]) + word);
-                UNROLL for (int v = 0; v < V; ++v) count[p][v] = S::add_differing(count[p][v], x, w[v]);
-            }
-            if constexpr (!S::counts_are_sums) {
-                if (++steps < S::count_steps) continue;
-                steps = 0;
+        ptrdiff_t first = 0;
+        for (int piece = 0; piece < runs.pieces; ++piece, first += runs.stride) {
+            for (ptrdiff_t word = first; word < first + runs.numbers; ++word, weight += S::lanes) {
+                typename S::Bits w[V];
+                UNROLL for (int v = 0; v < V; ++v) w[v] = S::load_bits(weight + v * vector_stride);
                 UNROLL for (int p = 0; p < P; ++p) {
-                    UNROLL for (int v = 0; v < V; ++v) S::flush(sum[p][v], count[p][v]);
+                    const typename S::Bits x =
+                        S::broadcast_bits(static_cast<const uint32_t*>(rows[p]) + word);
+                    UNROLL for (int v = 0; v < V; ++v) count[p][v] = S::add_differing(count[p][v], x, w[v]);
+                }
+                if constexpr (!S::counts_are_sums) {
+                    if (++steps < S::count_steps) continue;
+                    steps = 0;
+                    UNROLL for (int p = 0; p < P; ++p) {
+                        UNROLL for (int v = 0; v < V; ++v) S::flush(sum[p][v], count[p][v]);
+                    }
                 }
             }
         }
@@ -58,7 +62,7 @@ struct BinaryConvBlock {
     template <int P, int V>
     static void run(const BinaryConv& conv, Runs runs, const void* const* rows, Pixel pixel, int group,
                     int first_vector, int count, float* out) {
-        const ptrdiff_t vector_stride = static_cast<ptrdiff_t>(runs.count) * runs.numbers * Simd::lanes;
+        const ptrdiff_t vector_stride = runs.depth() * Simd::lanes;
         const ptrdiff_t vector =
             static_cast<ptrdiff_t>(group) * vectors_for(conv.out_channels) + first_vector;
         Simd::Int count_of[P][V];

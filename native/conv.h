@@ -21,12 +21,15 @@ void conv_tile(const void* const* rows, Runs runs, const float* weight, ptrdiff_
         UNROLL for (int v = 0; v < V; ++v) sum[p][v] = Simd::load(bias + v * Simd::lanes);
     }
     for (int run = 0; run < runs.count; ++run, rows += P) {
-        for (int i = 0; i < runs.numbers; ++i, weight += Simd::lanes) {
-            Simd::Float w[V];
-            UNROLL for (int v = 0; v < V; ++v) w[v] = Simd::load(weight + v * vector_stride);
-            UNROLL for (int p = 0; p < P; ++p) {
-                const Simd::Float x = Simd::broadcast(static_cast<const float*>(rows[p])[i]);
-                UNROLL for (int v = 0; v < V; ++v) sum[p][v] = Simd::fma(x, w[v], sum[p][v]);
+        ptrdiff_t first = 0;
+        for (int piece = 0; piece < runs.pieces; ++piece, first += runs.stride) {
+            for (ptrdiff_t i = first; i < first + runs.numbers; ++i, weight += Simd::lanes) {
+                Simd::Float w[V];
+                UNROLL for (int v = 0; v < V; ++v) w[v] = Simd::load(weight + v * vector_stride);
+                UNROLL for (int p = 0; p < P; ++p) {
+                    const Simd::Float x = Simd::broadcast(static_cast<const float*>(rows[p])[i]);
+                    UNROLL for (int v = 0; v < V; ++v) sum[p][v] = Simd::fma(x, w[v], sum[p][v]);
+                }
             }
         }
     }
@@ -36,7 +39,7 @@ struct ConvBlock {
     template <int P, int V>
     static void run(const Conv& conv, Runs runs, const void* const* rows, Pixel, int group, int first_vector,
                     int count, float* out) {
-        const ptrdiff_t vector_stride = static_cast<ptrdiff_t>(runs.count) * runs.numbers * Simd::lanes;
+        const ptrdiff_t vector_stride = runs.depth() * Simd::lanes;
         const ptrdiff_t vector =
             static_cast<ptrdiff_t>(group) * vectors_for(conv.out_channels) + first_vector;
         Simd::Float sum[P][V];

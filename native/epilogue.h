@@ -15,8 +15,10 @@ namespace {
 constexpr int block_channels = 64;
 constexpr int block_vectors = block_channels / Simd::lanes;
 
+// Of all registers, or of half of them.
+template <int N>
 struct Block {
-    Simd::Float x[block_vectors];
+    Simd::Float x[N];
 };
 
 // A whole block knows at compile time that no lane is missing, and stays in registers.
@@ -36,49 +38,50 @@ void store_lanes(float* to, Simd::Float x, int count) {
 }
 
 // f(x, first) for each register and its first channel.
-template <bool whole, class F>
-[[gnu::always_inline]] inline void each_register(Block& block, int count, F f) {
+template <bool whole, int N, class F>
+[[gnu::always_inline]] inline void each_register(Block<N>& block, int count, F f) {
     if constexpr (whole) {
-        UNROLL for (int i = 0; i < block_vectors; ++i) f(block.x[i], i * Simd::lanes);
+        UNROLL for (int i = 0; i < N; ++i) f(block.x[i], i * Simd::lanes);
     } else {
         ROLLED for (int i = 0; i * Simd::lanes < count; ++i) f(block.x[i], i * Simd::lanes);
     }
 }
 
 // x = f(x, a, first), where a is read from memory.
-template <bool whole, class F>
-[[gnu::always_inline]] inline void with_operand(Block& block, const float* a, int count, F f) {
+template <bool whole, int N, class F>
+[[gnu::always_inline]] inline void with_operand(Block<N>& block, const float* a, int count, F f) {
     each_register<whole>(block, count, [&](Simd::Float& x, int first) {
         x = f(x, load_lanes<whole>(a + first, count - first), first);
     });
 }
 
 // Functions are long: they stand in the code once, and a block goes through memory to them.
-template <class F>
-void through_memory(Block& block, F f) {
-    float x[block_channels];
-    UNROLL for (int i = 0; i < block_vectors; ++i) Simd::store(x + i * Simd::lanes, block.x[i]);
+template <int N, class F>
+void through_memory(Block<N>& block, F f) {
+    float x[N * Simd::lanes];
+    UNROLL for (int i = 0; i < N; ++i) Simd::store(x + i * Simd::lanes, block.x[i]);
     f(x);
-    UNROLL for (int i = 0; i < block_vectors; ++i) block.x[i] = Simd::load(x + i * Simd::lanes);
+    UNROLL for (int i = 0; i < N; ++i) block.x[i] = Simd::load(x + i * Simd::lanes);
 }
 
-template <class F>
-void map_registers(Block& block, F f) {
+template <int N, class F>
+void map_registers(Block<N>& block, F f) {
     through_memory(block, [&](float* x) {
-        ROLLED for (int i = 0; i < block_channels; i += Simd::lanes) Simd::store(x + i, f(Simd::load(x + i)));
+        ROLLED for (int i = 0; i < N * Simd::lanes; i += Simd::lanes)
+            Simd::store(x + i, f(Simd::load(x + i)));
     });
 }
 
-template <class F>
-void map_lanes(Block& block, F f) {
+template <int N, class F>
+void map_lanes(Block<N>& block, F f) {
     through_memory(block, [&](float* x) {
-        for (int i = 0; i < block_channels; ++i) x[i] = f(x[i]);
+        for (int i = 0; i < N * Simd::lanes; ++i) x[i] = f(x[i]);
     });
 }
 
 // In missing lanes direction and threshold are 0, and x * 0 > 0 is false: unused bits come out as 0.
-template <bool whole>
-uint64_t signs_of(Block& block, const float* direction, const float* threshold, int count) {
+template <bool whole, int N>
+uint64_t signs_of(Block<N>& block, const float* direction, const float* threshold, int count) {
     uint64_t word = 0;
     each_register<whole>(block, count, [&](Simd::Float& x, int first) {
         const Simd::Float turned = Simd::multiply(x, load_lanes<whole>(direction + first, count - first));
@@ -89,9 +92,9 @@ uint64_t signs_of(Block& block, const float* direction, const float* threshold, 
 }
 
 // `kind` is stage.kind; where it is known at compile time, the switch goes.
-template <bool whole>
-[[gnu::always_inline]] inline void apply(Stage::Kind kind, const Stage& stage, Block& block, ptrdiff_t pixel,
-                                         int c, int channels, char* arena) {
+template <bool whole, int N>
+[[gnu::always_inline]] inline void apply(Stage::Kind kind, const Stage& stage, Block<N>& block,
+                                         ptrdiff_t pixel, int c, int channels, char* arena) {
     const int count = channels - c;
     // Arrays that a kind does not have are null, which no offset may be added to.
     const auto a = [&] { return stage.a + pixel * stage.a_step + c; };
@@ -149,8 +152,8 @@ template <bool whole>
 }
 
 struct AnyStages {
-    template <bool whole>
-    static void walk(const Stage* stages, size_t count, Block& block, ptrdiff_t pixel, int c, int channels,
+    template <bool whole, int N>
+    static void walk(const Stage* stages, size_t count, Block<N>& block, ptrdiff_t pixel, int c, int channels,
                      char* arena) {
         for (size_t i = 0; i < count; ++i) {
             apply<whole>(stages[i].kind, stages[i], block, pixel, c, channels, arena);
@@ -164,17 +167,17 @@ struct Stages {
         return count == sizeof...(kinds) && ((stages++->kind == kinds) && ...);
     }
 
-    template <bool whole>
-    [[gnu::always_inline]] static inline void walk(const Stage* stages, size_t, Block& block, ptrdiff_t pixel,
-                                                   int c, int channels, char* arena) {
+    template <bool whole, int N>
+    [[gnu::always_inline]] static inline void walk(const Stage* stages, size_t, Block<N>& block,
+                                                   ptrdiff_t pixel, int c, int channels, char* arena) {
         (apply<whole>(kinds, *stages++, block, pixel, c, channels, arena), ...);
     }
 };
 
-template <class List, bool whole, class Rows>
+template <class List, int N, bool whole, class Rows>
 [[gnu::always_inline]] inline void walk_block(const Stage* stages, size_t stage_count, const Rows& rows,
                                               int row, ptrdiff_t pixel, int c, int channels, char* arena) {
-    Block block;
+    Block<N> block;
     each_register<whole>(block, channels - c,
                          [&](Simd::Float& x, int first) { x = rows.template load<whole>(row, c + first); });
     List::template walk<whole>(stages, stage_count, block, pixel, c, channels, arena);
@@ -184,7 +187,7 @@ template <class List, bool whole, class Rows>
 template <class Rows>
 [[gnu::noinline]] void walk_rest(const Stage* stages, size_t stage_count, const Rows& rows, int row,
                                  ptrdiff_t pixel, int c, int channels, char* arena) {
-    walk_block<AnyStages, false>(stages, stage_count, rows, row, pixel, c, channels, arena);
+    walk_block<AnyStages, block_vectors, false>(stages, stage_count, rows, row, pixel, c, channels, arena);
 }
 
 template <class List, class Rows>
@@ -192,7 +195,11 @@ void walk_rows(const Stage* stages, size_t stage_count, const Rows& rows, int ch
     rows.for_each([&](int row, ptrdiff_t pixel) {
         int c = 0;
         for (; c + block_channels <= channels; c += block_channels) {
-            walk_block<List, true>(stages, stage_count, rows, row, pixel, c, channels, arena);
+            walk_block<List, block_vectors, true>(stages, stage_count, rows, row, pixel, c, channels, arena);
+        }
+        if (channels - c == block_channels / 2) {
+            return walk_block<List, block_vectors / 2, true>(stages, stage_count, rows, row, pixel, c,
+                                                             channels, arena);
         }
         if (c < channels) walk_rest(stages, stage_count, rows, row, pixel, c, channels, arena);
     });

@@ -16,14 +16,17 @@ inline int vectors_for(int channels) { return (channels + Simd::lanes - 1) / Sim
 // remainder is computed as a whole tile.
 inline int tile_at(int done, int count) { return count - done == 1 ? 1 : Simd::tile; }
 
-// What a tile reads of the map for each of its pixels: `count` runs of `numbers`, in the order of the
-// weights.
+// What a tile reads of the map for each of its pixels: `count` runs of `pieces` of `numbers`, in the order of
+// the weights; a piece is `stride` numbers further than the one before.
 struct Runs {
-    int count, numbers;
+    int count, pieces, numbers;
+    ptrdiff_t stride;
+
+    ptrdiff_t depth() const { return static_cast<ptrdiff_t>(count) * pieces * numbers; }
 };
 
-// A run is a tap; where the taps of a row of the window lie side by side for all pixels of the tile, it is
-// that row.
+// A run is a tap; where no pixel of the tile is at the border, it is a row of the window, whose taps are its
+// pieces, or one piece if they lie side by side.
 struct Reading {
     Window window, rows_of_window;
     ptrdiff_t pixel_stride;
@@ -34,12 +37,13 @@ struct Reading {
         rows_of_window.kernel_w = 1;
     }
     bool by_rows(Pixel pixel, int count) const {
-        return window.dilation_w == 1 && pixel_stride == depth && count >= Simd::tile &&
-               is_interior<Simd::tile>(window, pixel);
+        return count >= Simd::tile && is_interior<Simd::tile>(window, pixel);
     }
     Runs runs(Pixel pixel, int count) const {
-        if (by_rows(pixel, count)) return {window.kernel_h, window.kernel_w * depth};
-        return {window.kernel_h * window.kernel_w, depth};
+        if (!by_rows(pixel, count)) return {window.kernel_h * window.kernel_w, 1, depth, 0};
+        const ptrdiff_t stride = window.dilation_w * pixel_stride;
+        if (stride == depth) return {window.kernel_h, 1, window.kernel_w * depth, 0};
+        return {window.kernel_h, window.kernel_w, depth, stride};
     }
 };
 
@@ -107,6 +111,12 @@ void sweep(const Layer& layer, const Reading& reading, const void* map, int grou
     int vector = 0;
     for (; vector + V <= vectors; vector += V) {
         sweep_strip<Block, V>(layer, reading, rows, group, vector, pixel, count, out);
+    }
+    if constexpr (V > 2) {
+        if (vector + 2 <= vectors) {
+            sweep_strip<Block, 2>(layer, reading, rows, group, vector, pixel, count, out);
+            vector += 2;
+        }
     }
     for (; vector < vectors; ++vector) {
         sweep_strip<Block, 1>(layer, reading, rows, group, vector, pixel, count, out);

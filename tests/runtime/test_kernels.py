@@ -100,15 +100,15 @@ def test_binary_conv2d_of_many_channels(
 
 @pytest.mark.skipif("avx2" not in instruction_sets(), reason="lookups are those of AVX2 and AVX-512")
 @pytest.mark.parametrize(
-    ("depth", "outputs", "size", "expected"),
+    ("depth", "outputs", "size", "expected", "reason"),
     [
-        (64, 64, 8, "binary_conv by lookups"),
-        (64, 4, 8, "binary_conv"),  # a register of 32 channels would be empty but for four
-        (64, 64, 1, "binary_conv"),  # a single pixel waits for its weights, which lookups double
-        (7300, 32, 4, "binary_conv"),  # more signs of an output than 16 bits count
+        (64, 64, 8, "binary_conv by lookups", "by lookups; not by popcounts, 2.00 times as long"),
+        (64, 4, 8, "binary_conv", "by popcounts; not by lookups, 2.00 times as long"),  # 28 of 32 lanes empty
+        (64, 64, 1, "binary_conv", "by popcounts; not by lookups, as a single pixel waits for its weights"),
+        (7300, 32, 4, "binary_conv", "by popcounts; not by lookups, whose sums would overflow"),
     ],
 )
-def test_a_layer_is_looked_up_where_that_is_faster(depth, outputs, size, expected):
+def test_a_layer_is_looked_up_where_that_is_faster(depth, outputs, size, expected, reason):
     padding = (1, 1, 1, 1) if size > 1 else (0, 0, 0, 0)
     attributes = {"stride": (1, 1), "padding": padding, "dilation": (1, 1), "groups": 1, "pad_value": 0}
     kernel = 3 if size > 1 else 1
@@ -120,6 +120,7 @@ def test_a_layer_is_looked_up_where_that_is_faster(depth, outputs, size, expecte
     graph = Graph(Value("x", (depth, size, size), "float32"), nodes, ("y",))
     core, _ = program_of(graph).compile("avx2", 1)
     assert core.phases()[-2] == expected
+    assert core.reasons()[-2] == f"{reason}; not by tiles, which this instruction set lacks"
 
 
 def test_medium_is_bfloat16_where_the_cpu_multiplies_it():
