@@ -179,11 +179,25 @@ def test_a_rank_that_does_not_fit_names_the_layer() -> None:
 
 
 def test_layers_without_a_binary_form_stay_real() -> None:
-    model = nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3), nn.ConvTranspose2d(4, 4, 3), nn.Conv2d(4, 2, 1)
-    )
+    class Own(nn.Conv2d):
+        pass
+
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3), Own(4, 4, 3), nn.Conv2d(4, 2, 1))
     plan = binarize_(model)
     assert [layer.reason for layer in plan.layers][2] == "has no binary form"
+
+
+def test_transposed_convolutions_turn_binary() -> None:
+    up = nn.ConvTranspose2d(8, 4, 3, 2, 1, 1, groups=2)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ConvTranspose1d(8, 8, 2), up, nn.Conv2d(4, 2, 1))
+    weight, taps = up.weight, (4, 4, 3, 3)
+    plan = binarize_(model, scale="analytic", groups=None, latent="tucker")
+    assert [layer.binary for layer in plan.layers] == [False, True, True, False]
+    assert plan.layers[2].packed_bytes == 8 * 4 * 9  # each of 4 filters has 4 channels in a word of 64
+    assert model[2].output_padding == (1, 1)
+    assert model[2].latent.shape == (8, 2, 3, 3)
+    filters = weight.detach().reshape(2, 4, 2, 3, 3).transpose(1, 2).reshape(taps)
+    torch.testing.assert_close(model[2].alpha(), filters.abs().mean((1, 2, 3)))
 
 
 def test_a_module_under_two_names_is_replaced_under_both() -> None:

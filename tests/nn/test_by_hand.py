@@ -6,7 +6,14 @@ from torch import nn
 
 from bitfactor.decompositions import LAYERWISE, Tucker
 from bitfactor.errors import InputError
-from bitfactor.nn import BinaryConv1d, BinaryConv2d, BinaryConv3d, BinaryLinear
+from bitfactor.nn import (
+    BinaryConv1d,
+    BinaryConv2d,
+    BinaryConv3d,
+    BinaryConvTranspose1d,
+    BinaryConvTranspose2d,
+    BinaryLinear,
+)
 from bitfactor.nn.scale import PER_CHANNEL
 
 
@@ -22,7 +29,23 @@ def test_they_are_made_as_torchs_own(latent, scale) -> None:
     assert all(parameter.grad is not None for parameter in layer.latent.parameters())
 
 
+@pytest.mark.parametrize("scale", PER_CHANNEL)
+@pytest.mark.parametrize("latent", LAYERWISE)
+def test_transposed_ones(latent, scale) -> None:
+    layer = BinaryConvTranspose2d(4, 6, 3, 2, 1, groups=2, latent=latent, scale=scale)
+    like, x = nn.ConvTranspose2d(4, 6, 3, 2, 1, groups=2), torch.randn(2, 4, 5, 5)
+    assert layer.weight.shape == like.weight.shape
+    assert layer.alpha().shape == (6,)
+    for size in (None, (9, 10)):
+        assert layer(x, size).shape == like(x, size).shape
+    layer(x).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in layer.latent.parameters())
+    with pytest.raises(InputError, match=r"output_size: expected \[9, 9\], or more"):
+        layer(x, (9, 11))
+
+
 def test_other_dimensions() -> None:
+    assert BinaryConvTranspose1d(2, 4, 2, 2)(torch.randn(1, 2, 5)).shape == (1, 4, 10)
     assert BinaryConv1d(2, 4, 3, padding="same")(torch.randn(1, 2, 5)).shape == (1, 4, 5)
     assert BinaryConv3d(2, 4, (1, 2, 3))(torch.randn(1, 2, 5, 5, 5)).shape == (1, 4, 5, 4, 3)
     assert BinaryLinear(8, 4, latent="svd", rank=2)(torch.randn(3, 8)).shape == (3, 4)

@@ -23,6 +23,10 @@ FLOAT_LAYERS = {
     "reflect": (lambda: nn.Conv2d(4, 6, 3, padding=1, padding_mode="reflect"), (2, 4, 5, 5)),
     "unbatched": (lambda: nn.Conv2d(4, 6, 3, padding=1), (4, 5, 5)),
     "linear": (lambda: nn.Linear(6, 5), (2, 3, 6)),
+    "transposed": (lambda: nn.ConvTranspose2d(4, 6, 3, 2, 1, 1), (2, 4, 5, 5)),
+    "transposed, grouped": (lambda: nn.ConvTranspose2d(4, 6, 3, 2, groups=2, dilation=2), (2, 4, 5, 5)),
+    "transposed line": (lambda: nn.ConvTranspose1d(4, 6, 4, 2, 1, bias=False), (2, 4, 5)),
+    "transposed, unbatched": (lambda: nn.ConvTranspose2d(4, 6, 2, 2), (4, 5, 5)),
 }
 
 
@@ -42,10 +46,12 @@ def test_a_binary_layer_is_its_float_twin_on_signs(name) -> None:
     x = torch.randn(shape, dtype=torch.float64)
     W = layer.weight.detach()
     assert binary.latent().shape == W.shape
-    torch.testing.assert_close(binary.alpha(), W.abs().flatten(1).mean(1))
+    filters = binary.filters(W, binary.groups)
+    torch.testing.assert_close(binary.alpha(), filters.abs().flatten(1).mean(1))
     assert torch.equal(binary.binary_weight(), sign(W))
     with torch.no_grad():
-        layer.weight.copy_(sign(W) * W.abs().flatten(1).mean(1).view(-1, *(1,) * (W.dim() - 1)))
+        scaled = sign(filters) * filters.abs().flatten(1).mean(1).view(-1, *(1,) * (W.dim() - 1))
+        layer.weight.copy_(binary.of_filters(scaled, binary.groups))
     torch.testing.assert_close(binary(x), layer(sign(x)))
 
 
@@ -109,7 +115,7 @@ def test_the_magnitude_of_the_input_is_the_mean_over_each_window(name) -> None:
     scaled.load_state_dict(plain.state_dict())
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     window = make().double()
-    window.weight.data.fill_(1 / window.weight[0].numel())
+    window.weight.data.fill_(1 / plain.filters(plain.weight, plain.groups)[0].numel())
     window.bias = None
     if name == "reflect":
         window.padding_mode = "zeros"

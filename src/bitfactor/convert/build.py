@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.convert.binarization import Binarization
-from bitfactor.convert.layers import BINARY_FORMS, PlannedLayer
+from bitfactor.convert.layers import BINARY_FORMS, PlannedLayer, filters_of
 from bitfactor.convert.plan import Plan
 from bitfactor.decompositions import LAYERWISE, Latent, build_bank, build_shared
 from bitfactor.errors import InputError
@@ -101,7 +101,7 @@ def scale_of(
     if binarization.scale == "analytic":
         return AnalyticScale(detach=binarization.detach_alpha)
     with torch.no_grad():
-        alpha = analytic_alpha(latent())
+        alpha = analytic_alpha(filters_of(layer, latent()))
     if binarization.alpha_start == "ones":
         alpha = torch.ones_like(alpha)
     if binarization.scale in MAPS and size:
@@ -115,6 +115,7 @@ def binary_form(layer: nn.Module, latent: Latent, scale: Scale) -> BinaryLayer:
     if isinstance(layer, nn.Linear):
         binary: BinaryLayer = form.of(latent, scale, bias=layer.bias)
     else:
-        names = ("stride", "padding", "dilation", "groups", "bias", "padding_mode")
+        own = "output_padding" if isinstance(layer, nn.modules.conv._ConvTransposeNd) else "padding_mode"
+        names = ("stride", "padding", "dilation", "groups", "bias", own)
         binary = form.of(latent, scale, **{name: getattr(layer, name) for name in names})
     return binary.train(layer.training)

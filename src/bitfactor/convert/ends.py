@@ -71,7 +71,7 @@ def _guesses(layers: Iterable[nn.Module]) -> list[Tensor]:
         weight = layer.weight
         if isinstance(weight, Tensor):
             sizes = _SIDE[weight.dim() - 2] if weight.dim() > 2 else ()
-            shape = 2, weight.shape[1] * getattr(layer, "groups", 1), *sizes
+            shape = 2, getattr(layer, "in_channels", weight.shape[1]), *sizes
             guesses.setdefault(shape, torch.zeros(shape).to(weight))
     return sorted(guesses.values(), key=lambda x: x.dim() == 2)[:_GUESSES]
 

@@ -5,16 +5,26 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from bitfactor.errors import InputError, near_matches
-from bitfactor.nn import BinaryConv1d, BinaryConv2d, BinaryConv3d, BinaryLayer, BinaryLinear
+from bitfactor.nn import (
+    BinaryConv1d,
+    BinaryConv2d,
+    BinaryConv3d,
+    BinaryConvTranspose1d,
+    BinaryConvTranspose2d,
+    BinaryLayer,
+    BinaryLinear,
+)
 
 # Float layer -> its binary form. Exact types alone: a subclass computes something else with its weight.
 BINARY_FORMS: dict[type[nn.Module], type[BinaryLayer]] = {
     nn.Conv1d: BinaryConv1d,
     nn.Conv2d: BinaryConv2d,
     nn.Conv3d: BinaryConv3d,
+    nn.ConvTranspose1d: BinaryConvTranspose1d,
+    nn.ConvTranspose2d: BinaryConvTranspose2d,
     nn.Linear: BinaryLinear,
 }
 
@@ -31,6 +41,12 @@ def can_turn_binary(layer: nn.Module) -> bool:
 
 def weight_shape(layer: nn.Module) -> tuple[int, ...]:
     return layer.latent.shape if isinstance(layer, BinaryLayer) else tuple(layer.weight.shape)  # type: ignore[arg-type]
+
+
+def filters_of(layer: nn.Module, W: Tensor) -> Tensor:
+    """Return a weight of a layer as filters, one for each output channel: (O, C / groups, ...)."""
+    form = type(layer) if isinstance(layer, BinaryLayer) else BINARY_FORMS.get(type(layer), BinaryLinear)
+    return form.filters(W, getattr(layer, "groups", 1))
 
 
 def names_matching(pattern: str, names: Iterable[str]) -> list[str]:

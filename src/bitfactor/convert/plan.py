@@ -17,7 +17,7 @@ from bitfactor.convert.layers import (
     weight_layers,
     weight_shape,
 )
-from bitfactor.convert.sizes import grows, size_warnings, with_sizes
+from bitfactor.convert.sizes import grows, packed_bytes, size_warnings, with_sizes
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer
 from bitfactor.nn.example import Call
@@ -178,5 +178,16 @@ def _planned(
     if latent == "holistic" and not bank:
         latent, reason = "tucker", "in no group: layer-wise"
     return PlannedLayer(
-        name, shape, True, reason, latent, (), bank, place, binarization.scale, 4 * prod(shape)
+        name,
+        shape,
+        True,
+        reason,
+        latent,
+        (),
+        bank,
+        place,
+        binarization.scale,
+        4 * prod(shape),
+        None,
+        packed_bytes(layer),
     )

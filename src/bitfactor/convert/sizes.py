@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from bitfactor.convert.binarization import Binarization
-from bitfactor.convert.layers import PlannedLayer, weight_shape
+from bitfactor.convert.layers import PlannedLayer, filters_of, weight_shape
 from bitfactor.decompositions import JOINT, LAYERWISE, Latent, Rank
 from bitfactor.errors import InputError
 from bitfactor.format.bits import words_for
@@ -18,15 +18,15 @@ _MANY = 2  # times the bytes of the weight itself
 _FRACTIONS = (0.75, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.02, 0.01)
 
 
-def packed_bytes(shape: Sequence[int]) -> int:
-    """Return the bytes of the signs of a weight (O, C, ...) in the file: channels padded to words of 64."""
+def packed_bytes(layer: nn.Module) -> int:
+    """Return the bytes of the signs of a layer in the file: channels padded to words of 64."""
+    shape = filters_of(layer, torch.empty(weight_shape(layer), device="meta")).shape
     return 8 * shape[0] * prod(shape[2:]) * words_for(shape[1])
 
 
 def grows(layer: nn.Module) -> str:
     """Return why a layer takes more bytes at 1 bit than in float32, or nothing."""
-    shape = weight_shape(layer)
-    packed, real = packed_bytes(shape), 4 * prod(shape)
+    packed, real = packed_bytes(layer), 4 * prod(weight_shape(layer))
     if isinstance(layer, BinaryLayer) or packed <= real:
         return ""
     return f"depthwise: {packed:,} bytes at 1 bit, {real:,} in float32"
@@ -50,7 +50,6 @@ def with_sizes(planned: Sequence[PlannedLayer], binarization: Binarization) -> l
                 layer,
                 rank=_ranks(latent),
                 latent_bytes=None if latent is None else 4 * sum(p.numel() for p in new.values()),
-                packed_bytes=packed_bytes(layer.shape),
             )
     return [sized.get(layer.name, layer) for layer in planned]
 

@@ -11,7 +11,7 @@ from bitfactor.checks import checked
 from bitfactor.convert.layers import weight_shape
 from bitfactor.convert.outputs import Shapes, leaves, record_calls, zeros
 from bitfactor.convert.sizes import packed_bytes
-from bitfactor.nn import BinaryLayer, LearnedMapScale
+from bitfactor.nn import BinaryConvTranspose, BinaryLayer, LearnedMapScale
 from bitfactor.nn.example import Call, Example
 from bitfactor.result import text_table
 
@@ -156,7 +156,8 @@ def _macs(module: nn.Module, weight: tuple[int, ...], call: Shapes) -> int:
     if not weight:
         return 0
     # A transposed convolution spreads every input value over its kernel.
-    values = call.input if isinstance(module, nn.modules.conv._ConvTransposeNd) else call.output
+    spreads = isinstance(module, nn.modules.conv._ConvTransposeNd | BinaryConvTranspose)
+    values = call.input if spreads else call.output
     return prod(values) * prod(weight[1:])
 
 
@@ -177,7 +178,7 @@ def _float_bytes(module: nn.Module) -> int:
 def _exported_bytes(module: nn.Module) -> int:
     if not isinstance(module, BinaryLayer) or not module.binary_weights:
         return _float_bytes(module)
-    O = module.latent.shape[0]
+    O = module.alpha().numel()
     scale = module.scale.gamma().numel() if isinstance(module.scale, LearnedMapScale) else O
     bias = 0 if module.bias is None else O
-    return packed_bytes(module.latent.shape) + FLOAT_BYTES * (scale + bias)
+    return packed_bytes(module) + FLOAT_BYTES * (scale + bias)

@@ -3,6 +3,7 @@
 from bitfactor.nn.activation import PReLU, ReLU, SignActivation, anneal_
 from bitfactor.nn.attention import MultiheadAttention, open_attention_
 from bitfactor.nn.conv import BinaryConv, BinaryConv1d, BinaryConv2d, BinaryConv3d
+from bitfactor.nn.conv_transpose import BinaryConvTranspose, BinaryConvTranspose1d, BinaryConvTranspose2d
 from bitfactor.nn.layer import BinaryLayer, merge_
 from bitfactor.nn.linear import BinaryLinear
 from bitfactor.nn.pooling import MaxPool2d
@@ -15,6 +16,9 @@ __all__ = [
     "BinaryConv1d",
     "BinaryConv2d",
     "BinaryConv3d",
+    "BinaryConvTranspose",
+    "BinaryConvTranspose1d",
+    "BinaryConvTranspose2d",
     "BinaryLayer",
     "BinaryLinear",
     "LearnedMapScale",

@@ -62,6 +62,7 @@ class BinaryLayer(nn.Module, ABC):
     """
 
     made_as: tuple[object, ...] = ()
+    groups: int = 1
     bias: nn.Parameter | None
 
     def _assemble(self, latent: Latent, scale: Scale | None, bias: nn.Parameter | None) -> None:
@@ -92,16 +93,26 @@ class BinaryLayer(nn.Module, ABC):
 
     def binary_weight(self) -> Tensor:
         """Return sign(W) in {-1, +1}, shaped as W; its gradient is the estimator's."""
-        return WEIGHT_SIGNS[self.weight_estimator](self._weight())
+        return self.of_filters(WEIGHT_SIGNS[self.weight_estimator](self._filters()), self.groups)
 
     def alpha(self) -> Tensor:
         """Return the scale, (O,): ones without one, the mean over positions of a scale per position."""
-        alpha: Tensor = self.scale.alpha_of(self.latent())
+        alpha: Tensor = self.scale.alpha_of(self.filters(self.latent(), self.groups))
         return alpha
+
+    @staticmethod
+    def filters(W: Tensor, groups: int = 1) -> Tensor:
+        """Return a weight as filters, one for each output channel: (O, ...). Most weights are that."""
+        return W
+
+    @staticmethod
+    def of_filters(V: Tensor, groups: int = 1) -> Tensor:
+        """Return filters as the weight that they are of."""
+        return V
 
     @abstractmethod
     def apply_weight(self, x: Tensor, B: Tensor) -> Tensor:
-        """Return the convolution or product of the signed input with the signed weight."""
+        """Return the convolution or product of the signed input with the signed filters."""
 
     def multiply(self, x: Tensor, V: Tensor, alpha: Tensor | None, masks: Masks) -> Tensor | None:
         """Return alpha times `apply_weight` of the signs of x and V, in one (see `bitfactor.nn.product`).
@@ -114,16 +125,18 @@ class BinaryLayer(nn.Module, ABC):
     def magnitude(self, x: Tensor) -> Tensor:
         """Return XNOR-Net's K of an input, shaped as the output."""
 
-    def _make(self, weight: Tensor, bias: nn.Parameter | None, making: Making) -> None:
-        """Assemble a layer around a first weight, as `making` says."""
+    def _make(
+        self, weight: Tensor, bias: nn.Parameter | None, making: Making, filters: Tensor | None = None
+    ) -> None:
+        """Assemble a layer around a first weight, as `making` says; its filters, where they are no others."""
         latent = LAYERWISE[making.latent](weight, making.rank, "factorised")
-        self._assemble(latent, PER_CHANNEL[making.scale](weight), bias)
+        self._assemble(latent, PER_CHANNEL[making.scale](weight if filters is None else filters), bias)
         self.weight_estimator = making.weight_estimator
         self.sign_input = SignActivation(making.activation_estimator)
         self.input_scale = making.input_scale
 
     def forward(self, x: Tensor) -> Tensor:
-        W, K = self._weight(), None
+        W, K = self._filters(), None
         if self.binary_activations:
             self._expect_no_nan(x, "input")
             K = self.magnitude(x) if self.input_scale else None
@@ -146,10 +159,10 @@ class BinaryLayer(nn.Module, ABC):
         y = self.multiply(x if masks.input else self.sign_input.sloped(x), form(W), alpha, masks)
         return self.scale(y, W) if positions and y is not None else y
 
-    def _weight(self) -> Tensor:
+    def _filters(self) -> Tensor:
         W: Tensor = self.latent()
         self._expect_no_nan(W, "latent weight")
-        return W
+        return self.filters(W, self.groups)
 
     def _unit_weight(self, W: Tensor) -> Tensor:
         mean = analytic_alpha(W).clamp_min(torch.finfo(W.dtype).tiny)
