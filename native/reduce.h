@@ -97,8 +97,16 @@ inline float largest_of(const float* x, int count) {
     return largest;
 }
 
+inline float sum_of_lanes(Simd::Float x) {
+    float lanes[Simd::lanes], sum = 0.0f;
+    Simd::store(lanes, x);
+    for (const float lane : lanes) sum += lane;
+    return sum;
+}
+
 // The softmax over the channels of P pixels; sums are in the order of the channels, those of the pixels side
-// by side, since each waits for the one before.
+// by side, since each waits for the one before. They begin at 0, and at NaN where an input less the largest
+// is that, which the exponential would hide.
 template <int P>
 void softmax_pixels(const float* map, int channels, float* rows) {
     float sums[P] = {};
@@ -106,10 +114,14 @@ void softmax_pixels(const float* map, int channels, float* rows) {
         const float* x = map + static_cast<ptrdiff_t>(p) * channels;
         float* row = rows + static_cast<ptrdiff_t>(p) * channels;
         const Simd::Float less = Simd::broadcast(-largest_of(x, channels));
+        Simd::Float below = Simd::broadcast(0.0f);
         for (int c = 0; c < channels; c += Simd::lanes) {
             const Simd::Float apart = Simd::add(Simd::load_first(x + c, channels - c), less);
             Simd::store_first(row + c, exponential(apart), channels - c);
+            below = Simd::add(below, apart);
         }
+        const float all = sum_of_lanes(below);
+        if (all != all) sums[p] = all;
     }
     for (int c = 0; c < channels; ++c) {
         for (int p = 0; p < P; ++p) sums[p] += rows[static_cast<ptrdiff_t>(p) * channels + c];

@@ -271,12 +271,14 @@ static float exponential(float x)
 
 static void softmax(cell *row, const cell *pixel, int32_t channels)
 {
-    float most = pixel[0].f, total = 0;
+    float most = pixel[0].f, total = 0, below = 0;
     for (int32_t c = 1; c < channels; c++) most = pixel[c].f > most ? pixel[c].f : most;
     for (int32_t c = 0; c < channels; c++) {
         row[c].f = exponential(pixel[c].f - most);
         total += row[c].f;
+        below += pixel[c].f - most;
     }
+    if (below != below) total = below;  /* NaN, which the exponential would hide */
     for (int32_t c = 0; c < channels; c++) row[c].f /= total;
 }
 

@@ -128,6 +128,20 @@ def expect_finite(xs: Sequence[Float], names: Sequence[str]) -> None:
             raise not_finite(x, name)
 
 
+def expect_numbers(outputs: Sequence[NDArray[Any]], names: Sequence[str]) -> None:
+    """Raise InputError where an output is NaN; a sum tells whether one may be."""
+    for y, name in zip(outputs, names, strict=True):
+        with np.errstate(invalid="ignore", over="ignore"):
+            doubtful = y.dtype == np.float32 and np.isnan(y.sum())
+        if doubtful and np.isnan(y).any():
+            raise InputError(
+                f"output {name!r}",
+                expected="numbers",
+                found=f"NaN at {np.argwhere(np.isnan(y))[0].tolist()}",
+                fix="look for what divides by 0 or grows without bound for this input; torch gives NaN too",
+            )
+
+
 def not_finite(x: Float, where: str) -> InputError:
     """Return the error of an input with NaN or infinity."""
     places = np.argwhere(~np.isfinite(x)).tolist()

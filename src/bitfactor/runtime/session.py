@@ -21,6 +21,7 @@ from bitfactor.runtime.inputs import (
     by_name,
     checked_inputs,
     expect_finite,
+    expect_numbers,
     expect_rows,
     not_finite,
     packed,
@@ -126,7 +127,8 @@ class Session:
         Raises
         ------
         InputError
-            If an input is missing or not known, has another shape or type, or holds NaN or infinity.
+            If an input is missing or not known, has another shape or type, or holds NaN or infinity; or if an
+            output is NaN, as from a division by 0.
         """
         self._warn_of_unprepared(args)
         return self.model.called.arrange(self._run(*args, **kwargs))
@@ -183,10 +185,23 @@ class Session:
                 )
 
     def _run(self, *args: Any, **kwargs: Any) -> _Outputs:
-        given = by_name(self.input_names, args, kwargs)
+        given = self._given(by_name(self.input_names, args, kwargs))
         xs = checked_inputs(given, self.model.called.types, self._shapes(given))
         expect_rows(xs, self.input_names, self._rows)
-        return self._runner(tuple(x.shape[1:] for x in xs))(*xs)
+        outputs = self._runner(tuple(x.shape[1:] for x in xs))(*xs)
+        expect_numbers(outputs, self.model.graph.outputs)
+        return outputs
+
+    def _given(self, given: Sequence[tuple[str, NDArray[Any]]]) -> list[tuple[str, NDArray[Any]]]:
+        """Return the inputs as the graph has them: one value a sample, (N,), is (N, 1)."""
+        scalars = self.model.called.scalar_inputs
+        for i in (i for i in scalars if i < len(given)):
+            where, x = given[i]
+            if x.ndim != 1:
+                raise InputError(
+                    where, expected="shape (N,)", found=str(x.shape), fix="pass a value a sample"
+                )
+        return [(where, x[:, None] if i in scalars else x) for i, (where, x) in enumerate(given)]
 
     def _shapes(self, given: Sequence[tuple[str, NDArray[Any]]]) -> list[Sequence[tuple[int, ...]]]:
         """Return the shapes that each of the given inputs may have."""
@@ -233,7 +248,7 @@ class Session:
         if x is None:
             xs = list(self.model.golden_inputs)
         else:
-            given = by_name(self.input_names[:1], [x], {})
+            given = self._given(by_name(self.input_names[:1], [x], {}))
             xs = checked_inputs(given, self.model.called.types[:1], self._shapes(given))
             xs += self.model.golden_inputs[1:]
         if len(xs[0]) != 1:

@@ -145,8 +145,11 @@ GLOBAL_AVG_POOL = Operation(
 
 
 def _softmax(node: Node, x: Float) -> Float:
-    exponentials = exponential(x - x.max(1, keepdims=True))
-    total = np.zeros_like(exponentials[:, 0])
+    """The exponentials over their sum; NaN where a difference is, which `exponential` would hide."""
+    with np.errstate(invalid="ignore"):  # of infinities
+        apart = x - x.max(1, keepdims=True)
+    exponentials = exponential(apart)
+    total = np.where(np.isnan(apart).any(1), np.float32(np.nan), np.float32(0))
     for c in range(x.shape[1]):
         total = total + exponentials[:, c]
     return np.asarray(exponentials / total[:, None])
