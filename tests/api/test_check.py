@@ -37,11 +37,16 @@ def test_a_network_that_can_be_exported_and_is_left_as_it_is() -> None:
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+class Odd(nn.Module):
+    def forward(self, x):
+        return x + torch.erfinv(x.clamp(-0.5, 0.5))
+
+
 def test_what_cannot_be_exported_and_what_is_dead() -> None:
-    found = bitfactor.check(network(nn.Sigmoid(), nn.Hardshrink(0.0)), torch.randn(2, 3, 16, 16))
+    found = bitfactor.check(network(nn.Sigmoid(), Odd()), torch.randn(2, 3, 16, 16))
     (obstacle,) = found.obstacles
-    assert (obstacle.layer, obstacle.found) == ("2", "aten.hardshrink.default")
-    assert "aten.hardshrink.default" in str(found)
+    assert (obstacle.layer, obstacle.found) == ("2", "aten.erfinv.default")
+    assert "aten.erfinv.default" in str(found)
     (warning,) = found.plan.warnings
     assert warning.startswith("3: 100%")
 
@@ -71,6 +76,29 @@ def test_the_command(tmp_path, capsys, monkeypatch) -> None:
     assert "100% of its input channels" in text
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["obstacles"] == []
+
+
+def test_the_command_for_several_inputs(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tokens.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.table, self.body, self.last = nn.Embedding(9, 8), nn.Linear(8, 8), nn.Linear(8, 2)\n"
+        "    def forward(self, ids, weight):\n"
+        "        return self.last(self.body(self.body(self.table(ids))) * weight[:, None, None])\n"
+        "def given():\n"
+        "    return {'ids': torch.arange(8).reshape(2, 4), 'weight': torch.tensor([1.0, 0.5])}\n"
+    )
+    for name in ("check", "summary"):
+        assert main([name, "tokens.py:Net", "--example", "tokens.py:given"]) == 0
+        text = capsys.readouterr().out
+        assert "body" in text
+    assert main(["check", "tokens.py:Net", "--example", "tokens.py:gven"]) == 2
+    assert "did you mean given" in capsys.readouterr().err
+    assert main(["check", "tokens.py:Net", "--example", "tokens.py:Net"]) == 2
+    assert "expected a batch, a tuple" in capsys.readouterr().err
 
 
 def test_a_typo() -> None:

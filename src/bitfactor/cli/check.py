@@ -6,14 +6,15 @@ from typing import Annotated
 
 import torch
 import tyro
-from torch import Tensor, nn
+from torch import nn
 
 from bitfactor.api.check import check
 from bitfactor.cli.arguments import parse
 from bitfactor.cli.output import print_result
 from bitfactor.convert import Binarization
 from bitfactor.errors import InputError
-from bitfactor.recipes.own import OwnModel
+from bitfactor.nn.example import Example
+from bitfactor.recipes.own import OwnModel, own_example
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,9 @@ class OwnArguments:
     binarization: tyro.conf.OmitArgPrefixes[Binarization]
     input: tuple[int, ...] = (3, 224, 224)
     """Shape of one input, such as 3 224 224."""
+    example: Annotated[str, tyro.conf.arg(metavar="FILE.py:NAME")] = ""
+    """What to call it with instead, for several inputs or integers: a batch, a tuple or a dict by name, or a
+    function that returns it."""
     keep_real: tuple[str, ...] = ()
     """Layers that stay in full precision, by name."""
     json: bool = False
@@ -39,8 +43,10 @@ class OwnArguments:
         """Build the network."""
         return OwnModel.at(self.model)()
 
-    def example(self) -> Tensor:
-        """Return two inputs of noise, (2, *input), the same each time."""
+    def batch(self) -> Example:
+        """Return the example, or two inputs of noise, (2, *input), the same each time."""
+        if self.example:
+            return own_example(self.example)
         return torch.randn(2, *self.input, generator=torch.Generator().manual_seed(0))
 
 
@@ -48,6 +54,6 @@ def main(arguments: Sequence[str]) -> None:
     """Say what of a network turns binary, what stays as it is and why, and whether it runs from a file."""
     options = parse(OwnArguments, "check", arguments)
     result = check(
-        options.network(), options.example(), keep_real=options.keep_real, **asdict(options.binarization)
+        options.network(), options.batch(), keep_real=options.keep_real, **asdict(options.binarization)
     )
     print_result(result, as_json=options.json)

@@ -33,15 +33,18 @@ def main(arguments: Sequence[str]) -> None:
 
 def _own(options: OwnArguments) -> Summary:
     model = options.network()
-    binarize_(model, options.binarization, options.keep_real)
+    example = options.batch()
     try:
-        return summary(model, (1, *options.input))
+        binarize_(
+            model, options.binarization, options.keep_real, example=example if options.example else None
+        )
+        return summary(model, example if options.example else (1, *options.input))
     except InputError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise InputError(
             options.model,
-            expected=f"a network that takes one input of shape {options.input}",
+            expected=f"a network that takes {options.example or f'one input of shape {options.input}'}",
             found=f"{type(error).__name__}: {error}",
-            fix="name its shape with --input",
+            fix="name its shape with --input, or what it takes with --example FILE.py:NAME",
         ) from error

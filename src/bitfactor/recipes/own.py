@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 import warnings
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from bitfactor.data import DataSet
 from bitfactor.errors import InputError, near_matches
+from bitfactor.nn.example import Example
 from bitfactor.own_file import run_file
 from bitfactor.training import Classification, Recipe
 
@@ -63,6 +65,26 @@ class OwnModel:
         return model
 
 
+def own_example(spec: str) -> Example:
+    """Return what a file says a network is called with: a tensor, a tuple, a dict, or a function of these.
+
+    Raises
+    ------
+    InputError
+        If there is no such file or name, or it is none of these.
+    """
+    found = _named(*_parts(spec, "--example"))
+    example = _called(spec, found) if callable(found) else found
+    if not isinstance(example, Tensor | tuple | Mapping):
+        raise InputError(
+            spec,
+            expected="a batch, a tuple of arguments or a dict of them by name",
+            found=f"a {type(example).__name__}",
+            fix="return what the network is called with",
+        )
+    return example
+
+
 def is_spec(text: str) -> bool:
     """Return whether a word names a network of the user's own.
 
@@ -105,23 +127,28 @@ def _expect_fit(recipe: Recipe, data: DataSet) -> Recipe:
     return recipe
 
 
-def _parts(spec: str) -> tuple[str, str]:
+def _parts(spec: str, flag: str = "--model") -> tuple[str, str]:
     file, colon, name = spec.rpartition(":")
     if not colon or not file.endswith(".py") or not name.isidentifier():
         raise InputError(
-            "--model", expected="FILE.py:NAME", found=repr(spec), fix="name the file and what is in it"
+            flag, expected="FILE.py:NAME", found=repr(spec), fix="name the file and what is in it"
         )
     return file, name
 
 
-def _found(file: str, name: str) -> Any:
-    """Return what a file calls `name`, if a network can come of it."""
-    module, spec = run_file(file), f"{file}:{name}"
+def _named(file: str, name: str) -> Any:
+    """Return what a file calls `name`."""
+    module = run_file(file)
     if not hasattr(module, name):
         known = [one for one, value in vars(module).items() if _is_own(value, module.__name__)]
         fix = near_matches(name, known) if known else "define it there"
-        raise InputError(spec, expected="a name in that file", found="none such", fix=fix)
-    found = getattr(module, name)
+        raise InputError(f"{file}:{name}", expected="a name in that file", found="none such", fix=fix)
+    return getattr(module, name)
+
+
+def _found(file: str, name: str) -> Any:
+    """Return what a file calls `name`, if a network can come of it."""
+    found, spec = _named(file, name), f"{file}:{name}"
     if isinstance(found, nn.Module):
         return found
     if not callable(found):
