@@ -141,6 +141,28 @@ def test_an_encoder_of_torch_at_any_length(tmp_path) -> None:
         session(np.zeros((1, 31, 8), np.float32))
 
 
+class Patches(nn.Module):
+    """Overlapping patches: of 64, 65 and 67 pixels are left 16, 17, 17, then 8, 9, 9; of 69 18, then 9."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 7, 4, 3), nn.Conv2d(8, 8, 3, 2, 1)
+        self.norm, self.mixed, self.last = nn.LayerNorm(8), nn.Linear(8, 8), nn.Conv2d(8, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.second(self.first(x))
+        tokens = self.mixed(self.norm(y.flatten(2).transpose(1, 2)))
+        return self.last(tokens.transpose(1, 2).reshape(y.shape))
+
+
+def test_a_map_of_tokens_at_any_size(tmp_path) -> None:
+    model, path = Patches(), tmp_path / "net.safetensors"
+    exported(model, torch.randn(2, 3, 64, 64), path)
+    session = Session(path)
+    for height, width in ((64, 64), (69, 69), (40, 33), (81, 127)):
+        expect_same(session, model, torch.randn(2, 3, height, width))
+
+
 class Flat(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(128, 4))

@@ -25,6 +25,13 @@ def drawn(*shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
+def written(x):
+    x[:, :2] = 0.5
+    x[:, 3] = x[:, 0] + x[:, 4]
+    x[:, :, [0, 2]] = 1.0
+    return x.mul_(2)
+
+
 def sequence(x):
     """(N, C, H, W) -> (N, H W, C)."""
     return x.flatten(2).transpose(1, 2)
@@ -152,6 +159,85 @@ OPERATIONS = {
     "linear": lambda x: F.interpolate(x.flatten(2), scale_factor=2, mode="linear"),
     "nearest": lambda x: F.interpolate(F.interpolate(x, scale_factor=1.5), size=(7, 8)),
     "reshaped across axes": lambda x: x.reshape(len(x), 16, 15).transpose(1, 2).reshape(len(x), 12, 20),
+    "comparisons": lambda x: torch.cat(
+        [(x > 0.5).float(), (x <= x.flip(1)).float(), (x != x.round()).float(), (x.abs() == x) * x], 1
+    ),
+    "conditions": lambda x: torch.where((x > 0) & ~(x > 2) | (x < -3), x, 0.1 * x.logical_not()),
+    "what is chosen beside infinity": lambda x: torch.where(x.abs() > 1, 1 / x, torch.zeros(())),
+    "masked by what is computed": lambda x: x.masked_fill(x < x.mean(1, keepdim=True), -torch.inf).softmax(1),
+    "attention that is masked by values": lambda x: F.scaled_dot_product_attention(
+        *[heads(x)] * 3, attn_mask=(sequence(x).mean(2) > -9)[:, None, None, :]
+    ),
+    "whole numbers": lambda x: torch.cat([x.floor(), x.ceil(), x.round(), x.trunc(), x.frac(), x.int()], 1),
+    "remainders": lambda x: torch.cat(
+        [x // 2, x % 1.5, x.fmod(2), torch.div(x, 3, rounding_mode="trunc")], 1
+    ),
+    "powers": lambda x: torch.cat(
+        [
+            (x / 9) ** 5,
+            (x.abs() + 1) ** -3,
+            x.abs() ** 1.5,
+            x.abs() ** 0.3,
+            2 ** (x / 9),
+            x**0,
+            (x.abs() + 1) ** x.clamp(-1, 1),
+        ],
+        1,
+    ),
+    "waves": lambda x: torch.cat([x.sin(), x.cos(), x.erf(), (x / 9).sinh(), x.abs().log1p()], 1),
+    "rare activations": lambda x: torch.cat(
+        [
+            F.threshold(x, 0.1, -1),
+            F.hardshrink(x),
+            F.softshrink(x),
+            F.glu(x, 1),
+            F.softplus(x, 2, 1.5),
+            F.rrelu(x),
+        ],
+        1,
+    ),
+    "written in place": lambda x: written(x.clone()),
+    "in place where others see it": lambda x: (lambda y: y.add_(1).mul(y) + y.view(-1).relu_().view(x.shape))(
+        x.clone()
+    ),
+    "places": lambda x: torch.cat([x.argmax(1), x.min(2)[1].flatten(1, 2)[:, :6, None].expand(-1, -1, 5)], 1),
+    "a place of each sample": lambda x: sequence(x)[torch.arange(len(x)), sequence(x).mean(2).argmax(1)],
+    "gathered": lambda x: (
+        x.gather(1, x.argmax(1, keepdim=True)) + x.gather(1, torch.ones(len(x), 1, 6, 5).long())
+    ),
+    "indices of two dimensions": lambda x: x[:, :, torch.arange(3)[:, None], [0, 2]],
+    "diagonals": lambda x: x.diagonal(-1, 2, 3),
+    "running sums": lambda x: x.cumsum(2) + x[:, :, :3].prod(2, keepdim=True),
+    "log of the sum of exponentials": lambda x: x.logsumexp((1, 3)) + (9 * x).log_softmax(1).mean((1, 3)),
+    "norms of other orders": lambda x: (
+        F.normalize(x, 1, 1) + F.normalize(x, torch.inf) + F.normalize(x, 3, 2)
+    ),
+    "distances": lambda x: (
+        F.cosine_similarity(x, x.flip(1)) + F.pairwise_distance(x, x.roll(1, 3)).mean((1, 2))[:, None, None]
+    ),
+    "einsum of three": lambda x: torch.einsum("n...i, n...j, ik -> n...k", sequence(x), sequence(x), MATRIX),
+    "bilinear layer": lambda x: F.bilinear(sequence(x), sequence(x), drawn(3, CHANNELS, CHANNELS), drawn(3)),
+    "local response": lambda x: F.local_response_norm(x, 3),
+    "dilated pools": lambda x: torch.cat(
+        [F.max_pool2d(x, 2, 1, 1, 2).flatten(1), F.max_pool2d(x, 2, 2, 1, 2, True).flatten(1)], 1
+    ),
+    "pools with places": lambda x: F.max_pool2d(x, 2, return_indices=True)[0],
+    "average pools with ceil_mode and padding": lambda x: F.avg_pool2d(x, 3, 2, 1, True),
+    "dilated unfold and fold": lambda x: F.fold(F.unfold(x, 2, 2, 1), (6, 5), 2, 2, 1),
+    "fold of what overlaps": lambda x: F.fold(
+        F.unfold(x, 3, padding=1, stride=2), (6, 5), 3, padding=1, stride=2
+    ),
+    "bicubic": lambda x: (
+        F.interpolate(x, (9, 3), mode="bicubic") + F.interpolate(x, (9, 3), mode="nearest-exact")
+    ),
+    "smaller, antialiased": lambda x: F.interpolate(x, (4, 2), mode="bilinear", antialias=True),
+    "trilinear": lambda x: F.interpolate(volume(x), (2, 7, 8), mode="trilinear"),
+    "other names": lambda x: torch.hstack(
+        [x.swapdims(2, 3).mT, x.narrow(1, 2, 3), x.tile(1, 1, 1, 1)]
+    ).movedim(1, 3),
+    "a recurrent layer": nn.GRU(CHANNELS, 6, batch_first=True),
+    "one value a sample": lambda x: x.mean((1, 2, 3)),
+    "conditions as the output": lambda x: x > 0,
     "repeated": lambda x: x.repeat(1, 1, 2, 1) + x.mean(2, keepdim=True).expand(-1, -1, 12, -1),
     "multi-head attention": nn.MultiheadAttention(CHANNELS, 2, batch_first=True),
     "binary linear layer of sequences": bitfactor.nn.BinaryLinear(CHANNELS, 70),
@@ -160,7 +246,36 @@ OPERATIONS = {
 }
 
 
+GEOMETRIES = {  # kernel, stride, padding, output padding, groups, dilation
+    "even": (4, 2, 1, 0, 1, 1),
+    "odd, as a U-Net's": (3, 2, 1, 1, 1, 1),
+    "without overlap, of groups": (2, 2, 0, 0, 2, 1),
+    "with gaps": (2, 3, 0, 1, 1, 1),
+    "one place a phase": (1, 2, 0, 1, 1, 1),
+    "dilated": (3, 2, 1, 0, 1, 3),
+    "dilated, with empty phases": (3, 4, 0, 0, 2, 2),
+    "cut beyond the kernel": (3, 1, 2, 0, 1, 1),
+    "of each side another": ((3, 4), (2, 3), (1, 0), (1, 2), 1, (1, 2)),
+}
+for what, (kernel, stride, padding, extra, groups, dilation) in GEOMETRIES.items():
+    both = (CHANNELS, 6, kernel, stride, padding, extra, groups, True, dilation)
+    OPERATIONS[f"binary transposed convolution, {what}"] = bitfactor.nn.BinaryConvTranspose2d(*both)
+    OPERATIONS[f"transposed convolution, {what}"] = nn.ConvTranspose2d(*both)
+OPERATIONS |= {
+    "binary transposed convolution of lines": bitfactor.nn.BinaryConvTranspose1d(CHANNELS, 6, 3, 2, 1, 1),
+    "transposed convolution of volumes": nn.ConvTranspose3d(2, 4, (2, 3, 4), (1, 2, 2), (0, 1, 1), groups=2),
+    "one of the magnitude": bitfactor.nn.BinaryConvTranspose2d(
+        CHANNELS, 6, 3, 2, 1, 1, groups=2, latent="svd", scale="analytic", input_scale=True
+    ),
+    "binary convolution with a mirrored border": bitfactor.nn.BinaryConv2d(
+        CHANNELS, 6, 3, padding=2, padding_mode="reflect"
+    ),
+}
+
 FORMS = {
+    bitfactor.nn.BinaryConvTranspose1d: lambda x: x.flatten(2),
+    nn.GRU: sequence,
+    nn.ConvTranspose3d: volume,
     nn.MultiheadAttention: sequence,
     bitfactor.nn.BinaryLinear: sequence,
     bitfactor.nn.BinaryConv3d: volume,
@@ -177,6 +292,8 @@ class Network(nn.Module):
         y = self.conv(x) if self.form is None else self.form(self.conv(x))
         if isinstance(self.operation, nn.MultiheadAttention):
             return self.operation(y, y, y, need_weights=False)[0]
+        if isinstance(self.operation, nn.GRU):
+            return self.operation(y[:, :4])[0]
         return self.operation(y)
 
 
@@ -187,6 +304,7 @@ def test_it_is_exported_and_runs_as_in_torch(name, tmp_path):
     export(model, tmp_path / "net.safetensors", x)
     expected = model(x).detach().numpy()
     reference = Session(tmp_path / "net.safetensors", isa="reference")(x.numpy())
+    assert reference.dtype == expected.dtype
     np.testing.assert_allclose(reference, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
     for isa in instruction_sets():
         np.testing.assert_array_equal(Session(tmp_path / "net.safetensors", isa=isa)(x.numpy()), reference)

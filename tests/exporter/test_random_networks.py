@@ -5,6 +5,7 @@ here the runtime must give the reference's bits, and a network without real laye
 """
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from bitfactor.convert import Binarization, binarize_
+from bitfactor.errors import InputError
 from bitfactor.exporter import export
 from bitfactor.nn import LearnedScale
 from bitfactor.runtime import Session, instruction_sets
@@ -56,10 +58,82 @@ class Shuffled(nn.Module):
         return x.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w)
 
 
+class Of(nn.Module):
+    """A function of torch as a module."""
+
+    def __init__(self, compute):
+        super().__init__()
+        self.compute = compute
+
+    def forward(self, x):
+        return self.compute(x)
+
+
+def halves(x):
+    return torch.chunk(torch.cat([x, -x], 1), 2, 1)
+
+
+def lines(x):
+    return x.flatten(2).transpose(1, 2)
+
+
+def assigned(x):
+    y = x.clone()
+    y[:, :, 0] = 0.5
+    return y
+
+
+# Every family of operators that keeps the shape of a map, in a form whose values stay within bounds.
+SAME = {
+    "comparison": lambda x: torch.where(x > x.mean(1, keepdim=True), x, -0.5 * x) * (x <= 2),
+    "condition": lambda x: torch.where((x > 0) & ~(x > 1), x, 0.5),
+    "whole": lambda x: x - 0.5 * x.round() + 0.1 * (x % 2),
+    "power": lambda x: x.abs().clamp(0.1, 2) ** 1.5 - x.clamp(-1, 1) ** 5,
+    "wave": lambda x: x.sin() + 0.5 * x.cos(),
+    "softmax of rows": lambda x: 4 * x.tanh().softmax(2),
+    "softmax of channels": lambda x: 4 * x.tanh().softmax(1),
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[1:], eps=0.1),
+    "instance_norm": lambda x: F.instance_norm(x, eps=0.1),
+    "group_norm": lambda x: F.group_norm(x, 1, eps=0.1),
+    "length": lambda x: F.normalize(x, dim=1, eps=0.1),
+    "largest": lambda x: x - x.amax(3, keepdim=True) + x.amin((1, 2), keepdim=True),
+    "place": lambda x: x + 0.1 * x.argmax(1, keepdim=True),
+    "running sum": lambda x: x.tanh().cumsum(3),
+    "division": lambda x: x / (x.abs().mean(1, keepdim=True) + 0.5),
+    "moved": lambda x: x.flip(2).roll(1, 3).transpose(2, 3),
+    "taken": lambda x: x[:, torch.arange(x.shape[1]).flip(0)][:, :, [*range(1, x.shape[2]), 0]],
+    "written": assigned,
+    "windows": lambda x: F.fold(F.unfold(x, 3, padding=1), x.shape[2:], 3, padding=1) / 9,
+    "pooled in place": lambda x: F.max_pool2d(x, 3, 1, 1) - F.avg_pool2d(x, 3, 1, 1),
+    "pooled apart": lambda x: F.max_pool2d(F.pad(x, (1, 1, 1, 1)), 3, 1, 1, 2),
+    "resized": lambda x: F.interpolate(
+        F.interpolate(x, scale_factor=1.5, mode="bicubic"), x.shape[2:], mode="bilinear", align_corners=True
+    ),
+    "adaptive": lambda x: F.interpolate(F.adaptive_avg_pool2d(x, 3), x.shape[2:]),
+    "stacked": lambda x: torch.stack(halves(x), 2).mean(2) + torch.stack(halves(x), -1).amax(-1),
+    "product": lambda x: (x.tanh() @ x.tanh().mT) @ x.tanh(),
+    "einsum": lambda x: torch.einsum("nchw,ndhw->nchw", x.tanh(), x.tanh()),
+    "volumes": lambda x: (
+        F.avg_pool3d(x[:, None], 3, 1, 1)[:, 0] + F.conv3d(x[:, None], CUBE, padding=1)[:, 0]
+    ),
+    "rearranged": lambda x: F.pixel_unshuffle(F.interpolate(x, scale_factor=2), 2)[:, ::4],
+    "gated": lambda x: F.glu(torch.cat([x, x.flip(1)], 1), 1),
+    "mixed": lambda x: (
+        F.bilinear(lines(x).tanh(), lines(x).tanh(), PAIR[: x.shape[1], : x.shape[1], : x.shape[1]])
+        .transpose(1, 2)
+        .reshape(x.shape)
+        if x.shape[1] <= len(PAIR)
+        else x
+    ),
+}
+CUBE = torch.randn(1, 1, 3, 3, 3, generator=torch.Generator().manual_seed(0))
+PAIR = torch.randn(8, 8, 8, generator=torch.Generator().manual_seed(0)) / 8
+
+
 @st.composite
 def blocks(draw, channels, size):
     """Return a module, its output's channels and size, for a map of `channels` x `size` x `size`."""
-    kinds = ["depthwise", "pool", "residual", "shuffle", "up", "up", "attention", "pad"]
+    kinds = ["depthwise", "pool", "residual", "shuffle", "up", "up", "attention", "pad", *["same"] * 6]
     kind = draw(st.sampled_from([*["conv"] * 4, *kinds]))
     if kind == "depthwise":
         return (
@@ -79,9 +153,12 @@ def blocks(draw, channels, size):
     if kind == "shuffle" and channels % 2 == 0:
         return Shuffled(), channels, size
     if kind == "up" and size < 6:
-        transposed = nn.ConvTranspose2d(channels, channels, 4, 2, 1, bias=draw(st.booleans()))
+        geometry = draw(st.sampled_from([(4, 2, 1), (3, 2, 1, 1), (2, 2), (1, 2, 0, 1)]))
+        transposed = nn.ConvTranspose2d(channels, channels, *geometry, bias=draw(st.booleans()))
         bilinear = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=draw(st.booleans()))
         return draw(st.sampled_from([nn.Upsample(scale_factor=2), bilinear, transposed])), channels, size * 2
+    if kind == "same":
+        return Of(SAME[draw(st.sampled_from(list(SAME)))]), channels, size
     if kind == "attention":
         return Attended(), channels, size
     if kind == "pad" and 2 < size < 9:
@@ -125,6 +202,10 @@ def networks(draw):
                 nn.Hardswish(),
                 nn.Tanh(),
                 nn.ELU(0.5),
+                nn.Softplus(),
+                nn.Hardsigmoid(),
+                nn.Mish(),
+                nn.Softshrink(),
             ]
             layers.append(draw(st.sampled_from(activations)))
     layers += [nn.Conv2d(channels, 6, 1), nn.BatchNorm2d(6)]
@@ -134,10 +215,14 @@ def networks(draw):
     model = nn.Sequential(*layers)
     scale = draw(st.sampled_from(["none", "analytic", "learned"]))
     padding = draw(st.sampled_from([-1, 0, 1]))
-    weighty = sum(isinstance(module, nn.Conv2d | nn.Linear) for module in model.modules())
-    binarize_(
-        model, Binarization("none", scale=scale, real_ends=real_ends and weighty > 2, padding_value=padding)
+    weighty = sum(
+        isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.Linear) for module in model.modules()
     )
+    choices = Binarization("none", scale=scale, real_ends=real_ends and weighty > 2, padding_value=padding)
+    try:
+        binarize_(model, choices)
+    except InputError:  # around which residual connections lead, each layer reads the input
+        binarize_(model, replace(choices, real_ends=False))
     randomise(model)
     return model.eval(), batch
 

@@ -146,6 +146,68 @@ def test_what_takes_images_alone_says_so(towers, tmp_path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+class Timed(nn.Module):
+    """A time for each sample, as a diffusion network takes; a score of each, and what it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.first, self.body = nn.Embedding(10, 8), nn.Linear(6, 8), nn.Linear(8, 8)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor, step: Tensor, weight: Tensor) -> dict[str, Tensor]:
+        y = self.last(self.body(self.body(self.first(x) + self.embed(step))) * weight[:, None])
+        return {"score": y.sum(1) * weight, "kind": y.argmax(1), "sure": y > 0.1}
+
+
+def test_one_value_a_sample(tmp_path) -> None:
+    torch.manual_seed(0)
+    model, path = Timed(), tmp_path / "net.safetensors"
+    given = {"x": torch.randn(4, 6), "step": torch.tensor([1, 9, 0, 4]), "weight": torch.rand(4)}
+    bitfactor.binarize_(model, latent="none", example=given)
+    export(model.eval(), path, given)
+    arrays, expected = {name: x.numpy() for name, x in given.items()}, model(**given)
+    for isa in (*instruction_sets(), "reference"):
+        session = Session(path, isa=isa)
+        session.verify()
+        found = session(**arrays)
+        for name, y in expected.items():
+            assert found[name].dtype == y.detach().numpy().dtype
+            np.testing.assert_allclose(found[name], y.detach().numpy(), atol=1e-5)
+    text = str(bitfactor.inspect(path))
+    assert "step int64 shaped (N,)" in text
+    assert "weight float32 shaped (N,)" in text
+    with pytest.raises(InputError, match=r"step: expected shape \(N,\), found \(4, 1\)"):
+        session(**arrays | {"step": arrays["step"][:, None]})
+    with pytest.raises(InputError, match=r"step: expected indices of 0 to 9, found 10 at \[1, 0\]"):
+        session(**arrays | {"step": arrays["step"] + 1})
+
+
+class Divides(nn.Module):
+    """The part of each value in the sum, and a softmax of it: 0 / 0 where all are 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = bitfactor.nn.BinaryLinear(4, 4, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x) * x
+        return (y / y.abs().sum(1, keepdim=True)).softmax(1)
+
+
+def test_nan_through_a_softmax_is_an_error(tmp_path) -> None:
+    torch.manual_seed(0)
+    model, path = Divides().eval(), tmp_path / "net.safetensors"
+    export(model, path, torch.randn(2, 4))
+    x = np.array([[1, 2, 3, 4], [0, 0, 0, 0]], np.float32)
+    for isa in (*instruction_sets(), "reference"):
+        session = Session(path, isa=isa)
+        assert np.isfinite(session(x[:1])).all()
+        with pytest.raises(InputError, match=r"output 'softmax': expected numbers, found NaN at \[1, 0\]"):
+            session(x)
+    with pytest.raises(InputError, match=r"expected numbers in torch, .*, found NaN; look for a division"):
+        export(model, path, torch.zeros(2, 4))
+
+
 class Pair(NamedTuple):
     first: Tensor
     second: Tensor

@@ -154,7 +154,7 @@ def _header(description: Mapping[str, Any], model: ModelFile) -> dict[str, str]:
         "input": " or ".join(_shape(shape) for shape in shapes) + f" {model.called.types[0]}",
         **({"input": _inputs(model)} if graph.others or model.free else {}),
         "images": _images(model.input_spec) if model.input_spec else "",
-        "outputs": ", ".join(f"{name} shaped {_shape(graph.values[name].shape)}" for name in graph.outputs),
+        "outputs": _outputs(model),
         "labels": _listed(model.labels),
         "keypoints": _listed(model.skeleton.keypoints) if model.skeleton else "",
         "trained": _trained(model.provenance),
@@ -169,10 +169,18 @@ def _header(description: Mapping[str, Any], model: ModelFile) -> dict[str, str]:
 
 
 def _inputs(model: ModelFile) -> str:
-    free = model.free or FreeSizes(())
+    free, scalars = model.free or FreeSizes(()), model.called.scalar_inputs
     return ", ".join(
-        f"{value.name} {kind} shaped {free.shown(i, value.shape)}"
+        f"{value.name} {kind} shaped {'(N,)' if i in scalars else free.shown(i, value.shape)}"
         for i, (value, kind) in enumerate(zip(model.graph.inputs, model.called.types, strict=True))
+    )
+
+
+def _outputs(model: ModelFile) -> str:
+    values, scalars = model.graph.values, model.called.scalar_outputs
+    return ", ".join(
+        f"{name} shaped {'(N,)' if i in scalars else _shape(values[name].shape)}"
+        for i, name in enumerate(model.graph.outputs)
     )
 
 

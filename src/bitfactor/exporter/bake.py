@@ -6,14 +6,25 @@ instead of the arithmetic that made its weight.
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bitfactor.exporter.obstacles import Obstacle
-from bitfactor.nn import BinaryConv, BinaryLayer, BinaryLinear, LearnedMapScale, open_attention_, sign
+from bitfactor.nn import (
+    BinaryConv,
+    BinaryConvTranspose,
+    BinaryLayer,
+    BinaryLinear,
+    LearnedMapScale,
+    open_attention_,
+    sign,
+)
+from bitfactor.nn.conv_transpose import CONVOLUTIONS as TRANSPOSED
+from bitfactor.nn.conv_transpose import spread_magnitude
 from bitfactor.nn.scale import feature_magnitude, over_channels, window_magnitude
 
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -55,6 +66,34 @@ binary_conv = {
 }
 for operator in binary_conv.values():
     operator.register_fake(_shape_of_binary_conv)
+
+
+def _binary_conv_transpose(
+    x: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+) -> Tensor:
+    """sign(x) (N, C, ...) by weight in {-1, +1} (C, O / groups, ...), as torch's: exact sums as float32."""
+    geometry = stride, padding, output_padding, groups, dilation
+    return TRANSPOSED[x.ndim - 2](sign(x), weight.to(x.dtype), None, *geometry)
+
+
+def _shape_of_binary_conv_transpose(x: Tensor, weight: Tensor, *geometry: Any) -> Tensor:
+    return TRANSPOSED[x.ndim - 2](x, weight.to(x.dtype), None, *geometry)
+
+
+binary_conv_transpose = {
+    n: torch.library.custom_op(
+        f"bitfactor::binary_conv_transpose{n}d", _binary_conv_transpose, mutates_args=()
+    )
+    for n in TRANSPOSED
+}
+for operator in binary_conv_transpose.values():
+    operator.register_fake(_shape_of_binary_conv_transpose)
 
 
 @torch.library.custom_op("bitfactor::binary_linear", mutates_args=())
@@ -112,10 +151,13 @@ class _BakedConv(_BakedLayer):
         self.stride, self.dilation, self.groups = list(layer.stride), list(layer.dilation), layer.groups
         self.padding, self.pad_value = layer.padding, layer.padding_value
         self.kernel_size = layer.kernel_size  # for models that look at it
-        self.sides = layer.padding_of_sides()
+        self.sides, self.padding_mode = layer.padding_of_sides(), layer.padding_mode
 
     def product(self, x: Tensor) -> Tensor:
-        geometry = self.stride, self.sides, self.dilation, self.groups, self.pad_value
+        sides = self.sides
+        if self.padding_mode != "zeros":  # of values or of their signs is the same
+            x, sides = F.pad(x, sides, mode=self.padding_mode), [0] * len(sides)
+        geometry = self.stride, sides, self.dilation, self.groups, self.pad_value
         y: Tensor = self.convolve(x, self.weight, *geometry)
         return y
 
@@ -123,6 +165,29 @@ class _BakedConv(_BakedLayer):
         geometry = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
         outputs, _, *kernel = self.weight.shape
         return window_magnitude(x, outputs, kernel, groups=self.groups, **geometry)
+
+
+class _BakedConvTranspose(_BakedLayer):
+    def __init__(self, layer: BinaryConvTranspose) -> None:
+        super().__init__(layer)
+        self.convolve = binary_conv_transpose[layer.dimensions]
+        self.geometry, self.kernel_size, self.out_channels = (
+            layer.geometry,
+            layer.kernel_size,
+            layer.out_channels,
+        )
+
+    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        if output_size is not None:
+            self.geometry = self.geometry.giving(output_size, x.shape, self.kernel_size)
+        return super().forward(x)
+
+    def product(self, x: Tensor) -> Tensor:
+        y: Tensor = self.convolve(x, self.weight, *self.geometry)
+        return y
+
+    def magnitude(self, x: Tensor) -> Tensor:
+        return spread_magnitude(x, self.out_channels, self.kernel_size, self.geometry)
 
 
 class _BakedLinear(_BakedLayer):
@@ -156,7 +221,7 @@ class Refused(nn.Module):
 
     def __init__(self, name: str, layer: BinaryLayer, found: str, fix: str) -> None:
         super().__init__()
-        expected = "a binary linear layer or convolution, padded with a constant"
+        expected = "a binary linear layer or convolution"
         self.obstacle = Obstacle(name, "", expected, found, fix)
         self.layer = copy.deepcopy(layer).eval()
 
@@ -169,9 +234,14 @@ def _baked(name: str, layer: BinaryLayer) -> nn.Module:
     if not (layer.binary_activations and layer.binary_weights):
         found = "a layer whose weights or inputs are still real"
         return Refused(name, layer, found, "finish the stage that turns them binary")
-    if isinstance(layer, BinaryConv) and layer.dimensions in binary_conv and layer.padding_mode == "zeros":
-        return _BakedConv(layer)
-    if isinstance(layer, BinaryLinear):
-        return _BakedLinear(layer)
-    found = f"{type(layer).__name__} with padding mode {getattr(layer, 'padding_mode', 'zeros')}"
-    return Refused(name, layer, found, "keep this layer real")
+    form = next((form for kind, form in _FORMS.items() if isinstance(layer, kind)), None)
+    if form is None:
+        return Refused(name, layer, type(layer).__name__, "keep this layer real")
+    return form(layer)
+
+
+_FORMS: dict[type[BinaryLayer], Callable[[Any], nn.Module]] = {
+    BinaryConv: _BakedConv,
+    BinaryConvTranspose: _BakedConvTranspose,
+    BinaryLinear: _BakedLinear,
+}

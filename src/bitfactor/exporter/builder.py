@@ -27,7 +27,8 @@ class Builder:
     """Collects nodes while the operators of the model are visited in order.
 
     `module` is the path of the module being visited, `where` that and the line of the user's code, `result`
-    the shape that torch gives there, with the batch; `modules` tells of each node in which module it stands.
+    the shape that torch gives there, with the batch, `given` what torch has for the operands; `modules` tells
+    of each node in which module it stands.
     What an operator takes and gives are views of values, see `bitfactor.exporter.view`.
     """
 
@@ -38,6 +39,7 @@ class Builder:
         self.modules: dict[str, str] = {}
         self.module, self.where = "", ""
         self.result: Shape = ()
+        self.given: Sequence[Any] = ()
 
     def emit(
         self,
@@ -201,20 +203,20 @@ class Builder:
         return view
 
     def as_torch(self, x: View) -> str:
-        """Return the value as real numbers in the shape that it has in torch, (N, ...).
+        """Return the value as real numbers in the shape that it has in torch, (N, ...); of (N,) as (N, 1).
 
         Raises
         ------
         InputError
             If the batch is not the first dimension.
         """
-        if x.dims[0] != (self.batch,) or len(x.dims) < 2:
+        if not x.dims or x.dims[0] != (self.batch,):
             raise self.refused(
                 "the batch as the first dimension",
                 f"a result shaped {x.shape} for {self.batch.length} samples",
                 "use flatten(1), or reshape to (N, ...)",
             )
-        channels, *pixels = x.dims[1:]
+        channels, *pixels = x.dims[1:] or ((),)
         return self.arranged(self.real(x), *pixels, channels)
 
     def together(self, x: View, y: View) -> tuple[View, View]:
@@ -286,6 +288,10 @@ class Builder:
             if size(dims[i]) != length and length != -1:
                 dims[i] = (Axis(length),)
         return replace(x, dims=tuple(dims))
+
+    def expanded_to(self, x: View | Tensor, shape: Sequence[int]) -> View | Tensor:
+        """Return a value or a constant in a shape that it broadcasts to."""
+        return x.expand(tuple(shape)) if isinstance(x, Tensor) else self.expanded(x, shape)
 
     def sign(self, name: str) -> str:
         """Return the signs of a value."""

@@ -67,7 +67,8 @@ def expect_examples(examples: Sequence[Any]) -> list[Call]:
 
 
 def _expect_batch(x: Tensor, call: Call) -> None:
-    if x.ndim < 2 or not len(x):
+    # One value a sample, (N,), may stand beside others; alone it is a sample without its batch.
+    if x.ndim < 1 or not len(x) or all(y.ndim < 2 for y in call.tensors):
         raise _no_example(f"shape {tuple(x.shape)}")
     if len(x) != len(call.tensors[0]):
         raise _no_example(f"inputs of {len(call.tensors[0])} and {len(x)} samples")

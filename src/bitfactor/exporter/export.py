@@ -95,7 +95,9 @@ def export(
     dynamic_size
         Make a file that takes other sizes than the example's: any height and width where the model is
         convolutional throughout, any length of a sequence. Which lengths may differ, and by how much, is
-        found by running the model; the operations must be the same at all sizes, and are checked at three.
+        found by running the model; the operations must be the same at all sizes, and are checked at four.
+        What a model has for each position, such as an embedding, reaches as far as the largest example: then
+        pass a list of two, the last as long as it gets.
     input_spec, labels, skeleton, provenance
         Stored with the model: how an image becomes an input, names of the classes or the keypoints that it
         finds, where it comes from.
@@ -117,7 +119,7 @@ def export(
     expect_model(model)
     expect_real(real)
     examples = expect_examples(example_input if isinstance(example_input, list) else [example_input])
-    samples = expect_calibration(calibration, examples[0])
+    drawn = expect_calibration(calibration, examples[0])
     model = copy.deepcopy(model).cpu()
     if on_unsupported == "split":
         obstacles = _obstacles(model, examples[0])
@@ -136,9 +138,9 @@ def export(
     expect_binary(graph, model)
     expect_description(graph, input_spec, labels, skeleton, provenance or {})
     report = _report(model, (first, *others), real)
-    if samples is not None:
-        graph = with_ranges(graph, _numpy(samples), input_spec)
-        report = replace(report, calibration=calibration_of(graph, _numpy(samples)))
+    if drawn is not None:
+        graph = with_ranges(graph, _numpy(drawn), input_spec)
+        report = replace(report, calibration=calibration_of(graph, _numpy(drawn)))
     signature, integers = _call_of(first)
     file = ModelFile(
         graph,
@@ -188,7 +190,7 @@ def _call_of(checked: _Checked) -> tuple[Signature | None, dict[int, NDArray[np.
     """Return the signature, if it is one that the file must state, and the golden inputs of integers."""
     signature, graph = checked.lowered.signature, checked.graph
     integers = {
-        i: _numpy(x[:1]) for i, x in enumerate(checked.inputs[0].tensors) if not x.is_floating_point()
+        i: _samples(x[:1]) for i, x in enumerate(checked.inputs[0].tensors) if not x.is_floating_point()
     }
     stated = signature != plain(len(graph.inputs), len(graph.outputs))
     return (signature if stated else None), integers
@@ -226,6 +228,12 @@ def _report(model: nn.Module, checked: Sequence[_Checked], real: Real) -> Export
     )
 
 
+def _samples(tensor: Tensor) -> NDArray[np.float32]:
+    """Return a tensor (N, ...) as the graph has it, (N, 1) where it is (N,)."""
+    array = _numpy(tensor)
+    return array if array.ndim > 1 else array[:, None]
+
+
 def _numpy(tensor: Tensor) -> NDArray[np.float32]:
     return np.ascontiguousarray(tensor.detach().cpu().float().numpy())
 
@@ -234,8 +242,8 @@ def _end_to_end(model: nn.Module, graph: Graph, call: Call) -> tuple[float, int]
     """Compare the whole model with the runtime: largest relative difference, inputs with the same class."""
     with torch.inference_mode():
         expected = tensors_of(call(model))
-    found = runner(graph, instruction_sets()[0])(*map(_numpy, call.tensors))
-    difference = max(relative_difference(z, _numpy(y)) for y, z in zip(expected, found, strict=True))
-    classes = [_numpy(expected[0]), found[0]]
+    found = runner(graph, instruction_sets()[0])(*map(_samples, call.tensors))
+    difference = max(relative_difference(z, _samples(y)) for y, z in zip(expected, found, strict=True))
+    classes = [_samples(expected[0]), found[0]]
     first, second = (scores.reshape(len(scores), -1).argmax(1) for scores in classes)
     return difference, int((first == second).sum())

@@ -89,7 +89,7 @@ def resized(call: Call, more: dict[Axis, int]) -> Call:
 
 
 def other_sizes(call: Call, free: Sequence[Free]) -> Iterator[Call]:
-    """Yield the call at two larger sizes; no two lengths that change by themselves grow alike."""
-    for least in (1, 3):
+    """Yield the call at three larger sizes; no two lengths that change by themselves grow alike."""
+    for least in (1, 3, 8):
         more = {axis: one.step * (least + i) for i, one in enumerate(free) for axis in one.axes}
         yield resized(call, more)

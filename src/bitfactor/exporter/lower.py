@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor, fx, nn
 from bitfactor.errors import InputError
 from bitfactor.exporter.builder import Builder, Unknown
 from bitfactor.exporter.obstacles import Obstacle, UnsupportedError
-from bitfactor.exporter.operators import FAMILIES, LOWERING
-from bitfactor.exporter.trace import Trace, leaves, own_line, traced
+from bitfactor.exporter.operators import FAMILIES, rule_of
+from bitfactor.exporter.trace import Trace, leaves, own_line, traced, type_of
 from bitfactor.exporter.view import View
 from bitfactor.format import Graph, Signature
 from bitfactor.nn.example import Call, Example
@@ -51,11 +51,10 @@ def lower_trace(trace: Trace, model: str) -> Lowered:
     outputs = visit.outputs()
     if visit.obstacles:
         raise UnsupportedError(model, visit.obstacles)
+    signature = visit.signature()
     environment = reversed(visit.environment.items())
     origins = {view.name: (node.name, view) for node, view in environment if isinstance(view, View)}
-    return Lowered(
-        visit.builder.graph(outputs), trace.module, trace.signature, origins, visit.builder.modules
-    )
+    return Lowered(visit.builder.graph(outputs), trace.module, signature, origins, visit.builder.modules)
 
 
 class Visit:
@@ -72,11 +71,23 @@ class Visit:
         for node in trace.module.graph.nodes:
             if node.op == "placeholder":
                 given = trace.given[node]
-                self.environment[node] = self.builder.view(given) if isinstance(given, str) else given
+                self.environment[node] = self._input(given, node) if isinstance(given, str) else given
             elif node.op == "get_attr":
                 self.environment[node] = constant_of(trace.module, node.target)
             elif node.op == "call_function":
                 self.environment[node] = self._call(node)
+
+    def _input(self, name: str, node: fx.Node) -> View:
+        view = self.builder.view(name)
+        return view.with_dim(-1) if len(_shape(node.meta.get("val"))) == 1 else view
+
+    def signature(self) -> Signature:
+        """Return how the model is called, with what is known of its outputs now."""
+        given = [leaf.meta["val"] for leaf in leaves(self.trace.module) if isinstance(leaf, fx.Node)]
+        types = tuple(map(type_of, given))
+        scalars = tuple(i for i, x in enumerate(given) if x.dim() == 1)
+        returned = types if any(name != "float32" for name in types) else ()
+        return replace(self.trace.signature, returned=returned, scalar_outputs=scalars)
 
     def outputs(self) -> list[str]:
         """Return the values that the outputs are, as torch has them."""
@@ -93,6 +104,7 @@ class Visit:
         builder.module, line = _module_path(node), _line(node)
         builder.where = ", ".join(part for part in (builder.module, line) if part)
         builder.result = _shape(node.meta.get("val"))
+        builder.given = [operand.meta.get("val") for operand in node.all_input_nodes]
         inside = any(f"{builder.module}.".startswith(f"{layer}.") for layer in self.refused)
         try:
             if not (inside or any(isinstance(value, Unknown) for value in operands)):
@@ -122,7 +134,7 @@ def _lowered(node: fx.Node, environment: Mapping[fx.Node, Any], builder: Builder
         return node.target(*args, **kwargs)  # type: ignore[operator]
     if any(environment[operand] is None for operand in node.all_input_nodes):
         raise builder.refused("values that the file holds", "places of maxima", "use the maxima alone")
-    rule = LOWERING.get(str(node.target))
+    rule = rule_of(node.target)
     if rule is None:
         raise builder.refused(
             "an operator that the file has",
@@ -141,7 +153,7 @@ def _lowered(node: fx.Node, environment: Mapping[fx.Node, Any], builder: Builder
         ) from error
 
 
-_WITH_DROPOUT = ("dropout", "scaled_dot_product_attention")  # which evaluation mode leaves out
+_WITH_DROPOUT = ("dropout", "scaled_dot_product_attention", "rrelu")  # what evaluation mode leaves out
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ from bitfactor.nn.example import Call
 
 Values = dict[str, NDArray[Any]]
 
+_MASKED = np.float32(1e29)
 _KINDS = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
 
 
@@ -103,6 +104,14 @@ def check(graph: Graph, values: Values, stands_for: Mapping[str, str], real: Rea
     worst = 0.0
     for node in graph.nodes:
         found, expected = _run(node, values), values[node.name]
+        if np.isnan(expected).any():
+            raise InputError(
+                f"node {node.name!r} ({node.op})",
+                expected="numbers in torch, on the example and on noise",
+                found="NaN",
+                fix="look for a division by 0, a root or logarithm of less than 0, or a softmax over what is "
+                "masked throughout",
+            )
         if expected.dtype != np.float32:
             wrong = int((found != expected).sum())
             _expect(node, wrong == 0, "torch's values exactly", f"{wrong} of {expected.size} that differ")
@@ -116,8 +125,13 @@ def check(graph: Graph, values: Values, stands_for: Mapping[str, str], real: Rea
 
 
 def relative_difference(found: NDArray[Any], expected: NDArray[Any]) -> float:
-    """Return the largest difference, as a fraction of the largest expected magnitude."""
-    largest = max(float(np.abs(expected).max(initial=0)), float(np.finfo(np.float32).tiny))
+    """Return the largest difference, as a fraction of the largest expected magnitude.
+
+    What is masked counts as neither: values beyond 1e29 are the same where they are of the same sign.
+    """
+    found, expected = (np.clip(x.astype(np.float32), -_MASKED, _MASKED) for x in (found, expected))
+    inside = np.abs(expected[np.abs(expected) < _MASKED])
+    largest = max(float(inside.max(initial=0)), float(np.finfo(np.float32).tiny))
     return float(np.abs(found - expected).max(initial=0)) / largest
 
 

@@ -3,6 +3,7 @@
 import itertools
 import logging
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, is_dataclass
@@ -12,11 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.export import ExportedProgram
 from torch.utils._pytree import TreeSpec, tree_leaves, tree_unflatten
 
 from bitfactor.errors import InputError
 from bitfactor.exporter.bake import Refused, bake
 from bitfactor.exporter.obstacles import Obstacle, UnsupportedError
+from bitfactor.exporter.operators import rule_of
 from bitfactor.format import Signature, Value
 from bitfactor.format.signature import Structure
 from bitfactor.nn.example import Call
@@ -51,12 +54,13 @@ def traced(model: nn.Module, call: Call) -> Trace:
     refused = tuple(module.obstacle for module in baked.modules() if isinstance(module, Refused))
     try:
         with torch.no_grad(), _quiet():
-            program = torch.export.export(baked, call.args, dict(call.kwargs))
+            program = _of_known(torch.export.export(baked, call.args, dict(call.kwargs)))
             module = program.module()
     except Exception as error:
         raise UnsupportedError(type(model).__name__, [*refused, _untraceable(model, error)]) from error
     names, types = input_names(model, call), [type_of(x) for x in call.tensors]
-    inputs = [Value(name, tuple(x.shape[1:]), "float32") for name, x in zip(names, call.tensors, strict=True)]
+    shapes = [tuple(x.shape[1:]) or (1,) for x in call.tensors]
+    inputs = [Value(name, shape, "float32") for name, shape in zip(names, shapes, strict=True)]
     left = iter(names)
     given = [next(left) if isinstance(value, Tensor) else value for value in call.values()]
     return Trace(
@@ -64,9 +68,67 @@ def traced(model: nn.Module, call: Call) -> Trace:
         tuple(inputs),
         len(call.tensors[0]),
         dict(zip(placeholders(module), given, strict=True)),
-        Signature(tuple(types), _structure(program.call_spec.out_spec, module)),
+        Signature(
+            tuple(types),
+            _structure(program.call_spec.out_spec, module),
+            scalar_inputs=tuple(i for i, x in enumerate(call.tensors) if x.dim() == 1),
+        ),
         refused,
     )
+
+
+def _of_known(program: ExportedProgram) -> ExportedProgram:
+    """Return the program with torch's own decompositions of operators that the file has no rule for.
+
+    Torch then also writes what changes a part of a value in place as an operator that gives a new one; so
+    this is done where a program changes a value that others see. All else stays as it is.
+    """
+    for _ in range(_ROUNDS):
+        unknown = {node.target for node in _computed(program) if rule_of(node.target) is None}
+        table = torch.export.default_decompositions() if unknown else {}
+        known = {operator: table[operator] for operator in unknown if operator in table}
+        if not known and not any(map(_is_composite, unknown)) and not _changes_what_others_see(program.graph):
+            break
+        with warnings.catch_warnings(action="ignore"):
+            program = program.run_decompositions(known)
+    return program
+
+
+def _is_composite(operator: object) -> bool:
+    """Whether torch takes an operator apart by itself, such as a view by another name."""
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    return isinstance(operator, torch._ops.OpOverload) and operator.has_kernel_for_dispatch_key(composite)
+
+
+_ROUNDS = 4  # one decomposition may need another
+
+
+def _computed(program: ExportedProgram) -> list[fx.Node]:
+    """Return the operators that depend on an input; others are constants of the file."""
+    inputs, depends = {*program.graph_signature.user_inputs}, set[fx.Node]()
+    for node in program.graph.nodes:
+        if node.name in inputs or any(operand in depends for operand in node.all_input_nodes):
+            depends.add(node)
+    return [node for node in program.graph.nodes if node in depends and node.op == "call_function"]
+
+
+def _changes_what_others_see(graph: fx.Graph) -> bool:
+    """Whether an operator changes a value in place of which more is used than its result."""
+    for node in graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        changes = schema is not None and schema.is_mutable
+        if changes and (not node.users or any(len(value.users) > 1 for value in _viewed(node.args[0]))):
+            return True
+    return False
+
+
+def _viewed(node: Any) -> Iterator[fx.Node]:
+    """Yield a value and those that it is a view of."""
+    while isinstance(node, fx.Node):
+        yield node
+        schema = getattr(node.target, "_schema", None)
+        aliases = schema is not None and any(value.alias_info is not None for value in schema.returns)
+        node = node.args[0] if aliases and node.args else None
 
 
 def placeholders(module: fx.GraphModule) -> list[fx.Node]:
@@ -88,7 +150,7 @@ def input_names(model: nn.Module, call: Call) -> list[str]:
 
 
 def type_of(x: Tensor) -> str:
-    """Return the type of an input as a signature has it."""
+    """Return the type of an input or output as a signature has it."""
     if x.is_floating_point():
         return "float32"
     return "bool" if x.dtype == torch.bool else "int64"

@@ -235,14 +235,16 @@ def _length(node: Node, numbers: Sequence[int], graphs: Sequence[Graph]) -> Leng
             names[: names.index(node.name)],
         )
     )
-    for axes in (*((one,) for one in own), *_pairs(own), *((one,) for one in before), *_pairs(inputs)):
-        sizes = [prod(graph.values[name].shape[axis] for name, axis in axes) for graph in graphs]
-        for length in _forms(axes, sizes, numbers):
-            if all(
-                length.at({name: graph.values[name].shape for name, _ in axes}) == number
-                for graph, number in zip(graphs, numbers, strict=True)
-            ):
-                return length
+    # What is the same is looked for first: so much more or less fits many a length at a few sizes.
+    for forms in (_same, _multiples, _apart):
+        for axes in (*((one,) for one in own), *_pairs(own), *((one,) for one in before), *_pairs(inputs)):
+            sizes = [prod(graph.values[name].shape[axis] for name, axis in axes) for graph in graphs]
+            for length in forms(axes, sizes, numbers) if len(set(sizes)) > 1 else ():
+                if all(
+                    length.at({name: graph.values[name].shape for name, _ in axes}) == number
+                    for graph, number in zip(graphs, numbers, strict=True)
+                ):
+                    return length
     return None
 
 
@@ -252,16 +254,22 @@ def _pairs(axes: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], .
             yield one, other
 
 
-def _forms(
-    axes: tuple[tuple[str, int], ...], sizes: Sequence[int], numbers: Sequence[int]
-) -> Iterator[Length]:
-    """Yield what the first number may be of the first size: a multiple, a part, or so much more or less."""
-    if len(set(sizes)) == 1:
-        return
+_Axes = tuple[tuple[str, int], ...]
+
+
+def _same(axes: _Axes, sizes: Sequence[int], numbers: Sequence[int]) -> Iterator[Length]:
+    yield Length(axes)
+
+
+def _multiples(axes: _Axes, sizes: Sequence[int], numbers: Sequence[int]) -> Iterator[Length]:
+    """Yield what the first number may be of the first size: a multiple, or a part."""
     if numbers[0] % sizes[0] == 0:
         yield Length(axes, factor=numbers[0] // sizes[0])
     if numbers[0] and sizes[0] % numbers[0] == 0:
         yield Length(axes, divisor=sizes[0] // numbers[0])
+
+
+def _apart(axes: _Axes, sizes: Sequence[int], numbers: Sequence[int]) -> Iterator[Length]:
     yield Length(axes, offset=numbers[0] - sizes[0])
 
 

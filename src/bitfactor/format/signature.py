@@ -13,6 +13,7 @@ from bitfactor.errors import InputError
 Structure = Any  # the number of an output, None, or a tuple, list or dict of such
 
 _TYPES = ("float32", "int64", "bool")
+_MORE = ("returned", "scalar_inputs", "scalar_outputs")  # in a file that has them
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,9 @@ class Signature:
     """What of a call a graph does not say, whose values are float32 all.
 
     `types` are those of the inputs as torch has them: float32, int64 (any integers) or bool. `outputs` is
-    what the model returns, with the number of an output of the graph in the place of each.
+    what the model returns, with the number of an output of the graph in the place of each; `returned` are
+    their types, where not all are float32. Inputs and outputs in `scalar_inputs` and `scalar_outputs`, by
+    their number, are one value a sample, (N,), which a graph has as (N, 1).
 
     Example
     -------
@@ -30,10 +33,13 @@ class Signature:
 
     types: tuple[str, ...]
     outputs: Structure = 0
+    returned: tuple[str, ...] = ()
+    scalar_inputs: tuple[int, ...] = ()
+    scalar_outputs: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self, "signature: ")
-        for name in self.types:
+        for name in (*self.types, *self.returned):
             if name not in _TYPES:
                 raise InputError(
                     "signature: types", expected=f"of {', '.join(_TYPES)}", found=name, fix="export again"
@@ -41,16 +47,24 @@ class Signature:
 
     def arrange(self, outputs: Sequence[NDArray[Any]]) -> Any:
         """Return the outputs as the model returns them."""
-        return _arranged(self.outputs, outputs)
+        given = list(outputs)
+        for i in self.scalar_outputs:
+            given[i] = given[i][:, 0]
+        for i, name in enumerate(self.returned):
+            if name != "float32":
+                given[i] = given[i].astype(np.dtype(name))
+        return _arranged(self.outputs, given)
 
     def described(self) -> dict[str, Any]:
         """Return it as plain types that JSON holds."""
-        return {"types": list(self.types), "outputs": _described(self.outputs)}
+        more = {name: list(getattr(self, name)) for name in _MORE if getattr(self, name)}
+        return {"types": list(self.types), "outputs": _described(self.outputs), **more}
 
     @classmethod
     def restored(cls, values: Mapping[str, Any]) -> "Signature":
         """Return what `described` told of."""
-        return cls(tuple(values["types"]), _restored(values["outputs"]))
+        more = (tuple(values.get(name, ())) for name in _MORE)
+        return cls(tuple(values["types"]), _restored(values["outputs"]), *more)
 
 
 def plain(inputs: int, outputs: int) -> Signature:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from bitfactor.exporter.builder import Builder
 from bitfactor.exporter.operators.layers import linear
-from bitfactor.exporter.operators.pointwise import add, mul, softmax
+from bitfactor.exporter.operators.pointwise import NEVER, add, mul, softmax, sub
+from bitfactor.exporter.operators.reductions import reduced
 from bitfactor.exporter.operators.shapes import transpose
 from bitfactor.exporter.view import Axes, Axis, View, common
 
@@ -100,6 +101,8 @@ def attention(
         mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
     if isinstance(mask, Tensor) and mask.dtype == torch.bool:
         mask = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+    if isinstance(mask, View) and b.given[-1].dtype == torch.bool:
+        mask = mul(b, sub(b, 1.0, mask), NEVER)
     if mask is not None:
         scores = add(b, scores, mask)
     return matmul(b, softmax(b, scores, -1), value)
@@ -115,13 +118,55 @@ def addmm(b: Builder, bias: Any, x: View, y: Any, *, beta: float = 1, alpha: flo
     return add(b, product, bias, beta)
 
 
+def bilinear(b: Builder, x: View, y: View, weight: Tensor, bias: Tensor | None = None) -> View:
+    """(..., I) and (..., J) with weight (O, I, J): the sum of x weight y, (..., O)."""
+    outputs, of_x, of_y = weight.shape
+    rows = linear(b, x, weight.transpose(1, 2).reshape(-1, of_x))
+    parts = b.reshaped(rows, (*x.shape[:-1], outputs, of_y))
+    product = reduced(b, "sum", mul(b, parts, replace(y, dims=(*y.dims[:-1], (), y.dims[-1]))), [-1], False)
+    return product if bias is None else add(b, product, bias)
+
+
 def einsum(b: Builder, equation: str, operands: Sequence[View | Tensor], path: Any = None) -> View:
-    """A product of two: what both have and the result has not is summed, what all have is the batch."""
-    inputs, _, output = equation.replace(" ", "").partition("->")
-    first, _, second = inputs.partition(",")
-    if len(operands) != 2 or "." in equation or not output or len(set(first)) < len(first):
-        raise b.refused("einsum of two operands with all its letters", equation, "use matmul")
-    x, y = (v if isinstance(v, View) else b.stored(v) for v in operands)
+    """Products of two after each other, each less the letters that nothing else needs."""
+    inputs, output = _letters(b, equation, operands)
+    views = [v if isinstance(v, View) else b.stored(v) for v in operands]
+    (x, *others), (letters, *rest) = views, inputs
+    for i, (y, own) in enumerate(zip(others, rest, strict=True)):
+        needed = {*output, *(c for later in rest[i + 1 :] for c in later)}
+        kept = "".join(c for c in dict.fromkeys(letters + own) if c in needed)
+        x, letters = _pair(b, x, letters, y, own, kept), kept
+    over = [i for i, c in enumerate(letters) if c not in output]
+    x = reduced(b, "sum", x, over, False) if over else x
+    left = [c for c in letters if c in output]
+    return replace(x, dims=tuple(x.dims[left.index(c)] for c in output))
+
+
+def _letters(b: Builder, equation: str, operands: Sequence[View | Tensor]) -> tuple[list[str], str]:
+    """Return the letters of each operand and of the result; dots stand for capital ones."""
+    left, arrow, output = equation.replace(" ", "").partition("->")
+    inputs = left.split(",")
+    most = 0
+    for i, (own, x) in enumerate(zip(inputs, operands, strict=True)):
+        count = len(x.shape) - len(own.replace("...", ""))
+        inputs[i], most = own.replace("...", "ABCDEFGH"[8 - count :]), max(most, count)
+    once = sorted(c for c in set("".join(inputs)) if c.islower() and "".join(inputs).count(c) == 1)
+    output = (
+        output.replace("...", "ABCDEFGH"[8 - most :]) if arrow else "ABCDEFGH"[8 - most :] + "".join(once)
+    )
+    if any(len(set(own)) < len(own) for own in (*inputs, output)):
+        raise b.refused("einsum whose operands have each letter once", equation, "use diagonal")
+    return inputs, output
+
+
+def _pair(b: Builder, x: View, first: str, y: View, second: str, output: str) -> View:
+    """What both have and the result has not is summed, what all have is the batch."""
+    alone = [i for i, c in enumerate(first) if c not in second + output]
+    if alone:
+        x = reduced(b, "sum", x, alone, False)
+        first = "".join(c for c in first if c in second + output)
+    if any(c not in first + output for c in second):
+        return _pair(b, y, second, x, first, output)
     batch = [c for c in first if c in second and c in output]
     summed = [c for c in first if c in second and c not in output]
     rows, columns = ([c for c in own if c not in batch + summed] for own in (first, second))

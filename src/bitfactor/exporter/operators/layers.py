@@ -76,6 +76,15 @@ def conv_padded(
     return _conv(b, x, weight, bias, stride, (*near, *far), dilation, groups)
 
 
+def conv_sided(
+    b: Builder, x: View, weight: Tensor, bias: Tensor | None, near: Sequence[int], far: Sequence[int],
+    groups: int,
+) -> View:  # fmt: skip
+    """A convolution padded before and after each side."""
+    sides = (*sizes_of(near, weight.ndim - 2, 0), *sizes_of(far, weight.ndim - 2, 0))
+    return _conv(b, x, weight, bias, 1, sides, 1, groups)
+
+
 def _conv(
     b: Builder, x: View, weight: Tensor, bias: Tensor | None, stride: Any, padding: Sequence[int],
     dilation: Any, groups: int,
@@ -114,6 +123,14 @@ def batch_norm(
 
     zeros = torch.zeros_like(mean)
     return scaled_by_channel(b, x, 1, kernel(1.0, zeros, None), kernel(0.0, mean, bias))
+
+
+def batch_norm_alone(
+    b: Builder, x: View, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor,
+    momentum: float, eps: float,
+) -> list[View | None]:  # fmt: skip
+    """As torch writes a batch_norm with running statistics in a program that changes nothing in place."""
+    return [batch_norm(b, x, weight, bias, mean, var, False, momentum, eps, False), None, None]
 
 
 def scaled_by_channel(b: Builder, x: View, dim: int, scale: Tensor, shift: Tensor) -> View:

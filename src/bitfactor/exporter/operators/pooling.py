@@ -1,4 +1,4 @@
-"""Operators that change the size of a map, or sum up over dimensions."""
+"""Pooling of maps, lines and volumes."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,9 +10,10 @@ from torch import Tensor
 
 from bitfactor.exporter.builder import Builder
 from bitfactor.exporter.operators.layers import sizes_of
-from bitfactor.exporter.operators.pointwise import add, mul, power, sub
-from bitfactor.exporter.operators.shapes import cat, slice_, taken
-from bitfactor.exporter.view import View, size
+from bitfactor.exporter.operators.pointwise import NEVER, mul
+from bitfactor.exporter.operators.reductions import largest, reduced
+from bitfactor.exporter.operators.shapes import cat, pad, slice_, windows
+from bitfactor.exporter.view import View
 
 
 def _window(b: Builder, x: View, sides: int, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:
@@ -33,21 +34,44 @@ def max_pool(
     b: Builder, x: View, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil: bool = False,
 ) -> View:  # fmt: skip
+    if any(n > 1 for n in _each(dilation, len(x.dims) - 2)):
+        return _dilated(b, x, kernel, stride or kernel, padding, dilation, ceil)
     if len(x.dims) == 5:
         return _in_turn(b, max_pool, x, kernel, stride, padding, ceil=ceil)
-    if sizes_of(dilation, 2, 1) != (1, 1):
-        raise b.refused("max pooling without dilation", str(dilation), "leave it out")
     window = _window(b, x, len(x.dims) - 2, kernel, stride, padding)
     return _pool(b, "max_pool2d", x, _ceiled(x, window) if ceil else window)
 
 
-def _three(value: Any) -> list[int]:
-    return [value] * 3 if isinstance(value, int) else list(value) * (3 // len(value))
+def max_pool_with_places(b: Builder, *args: Any, **kwargs: Any) -> list[View | None]:
+    """Lower to the maxima; their places, which torch gives as well, the file does not hold."""
+    return [max_pool(b, *args, **kwargs), None]
+
+
+def _dilated(
+    b: Builder, x: View, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> View:  # fmt: skip
+    """One side after the other: the largest of each window, whose places are apart."""
+    sides = len(x.dims) - 2
+    for i, (k, s, p, d) in enumerate(
+        zip(*(_each(v, sides) for v in (kernel, stride, padding, dilation)), strict=True)
+    ):
+        length, reach = x.shape[2 + i], d * (k - 1) + 1
+        left = length + 2 * p - reach
+        count = (-(-left // s) if ceil else left // s) + 1
+        count -= (count - 1) * s >= length + p
+        far = max((count - 1) * s + reach - length - p, 0)
+        y = pad(b, x, (*(0, 0) * (sides - 1 - i), p, far), value=NEVER)
+        x = largest(b, windows(b, y, 2 + i, k, s, d), [-1])
+    return x
+
+
+def _each(value: Any, sides: int) -> list[int]:
+    return [value] * sides if isinstance(value, int) else list(value) * (sides // len(value))
 
 
 def _in_turn(b: Builder, pool: Any, x: View, kernel: Any, stride: Any, padding: Any, **more: Any) -> View:
     """Pool volumes (N, C, D, H, W): over height and width, then over depth."""
-    k, s, p = _three(kernel), _three(stride or kernel), _three(padding)
+    k, s, p = (_each(value, 3) for value in (kernel, stride or kernel, padding))
     n, channels, depth, *_ = x.shape
     frames = b.reshaped(
         replace(x, dims=(*x.dims[:1], *x.dims[2:3], x.dims[1], *x.dims[3:])),
@@ -78,16 +102,28 @@ def avg_pool(
 ) -> View:  # fmt: skip
     if len(x.dims) == 5:
         y = _in_turn(b, avg_pool, x, kernel, stride, padding, ceil=ceil, count_include_pad=count_include_pad)
-        return y if divisor is None else mul(b, y, math.prod(_three(kernel)) / divisor)
+        return y if divisor is None else mul(b, y, math.prod(_each(kernel, 3)) / divisor)
     window = _window(b, x, len(x.dims) - 2, kernel, stride, padding)
     if ceil and _ceiled(x, window) != window:
-        if count_include_pad and any(window["padding"]):
-            raise b.refused("average pooling with ceil_mode or padding", "both", "count_include_pad=False")
-        window, count_include_pad = _ceiled(x, window), False
+        near, window = window["padding"], _ceiled(x, window)
+        if count_include_pad and divisor is None and any(near):
+            y = _pool(b, "avg_pool2d", x, window | {"count_include_pad": 1})
+            return mul(b, y, _fewer(x, y, window, near))
+        count_include_pad = False
     if divisor is not None:
         y = _pool(b, "avg_pool2d", x, window | {"count_include_pad": 1})
         return mul(b, y, math.prod(window["kernel"]) / divisor)
     return _pool(b, "avg_pool2d", x, window | {"count_include_pad": int(count_include_pad)})
+
+
+def _fewer(x: View, y: View, window: dict[str, Any], padding: Sequence[int]) -> Tensor:
+    """Return by how much the last windows of ceil_mode, beyond the padding, have fewer places, (H', W')."""
+    parts: list[Tensor] = []
+    for i, (length, count) in enumerate(zip((1, *x.shape[2:])[-2:], (1, *y.shape[2:])[-2:], strict=True)):
+        starts = torch.arange(count) * window["stride"][i]
+        inside = (starts + window["kernel"][i]).clamp(max=length + 2 * padding[i]) - starts
+        parts.append(window["kernel"][i] / inside)
+    return parts[0][:, None] * parts[1] if len(x.dims) == 4 else parts[1]
 
 
 def adaptive_avg_pool(b: Builder, x: View, size: Any) -> View:
@@ -112,109 +148,3 @@ def _adaptive(b: Builder, how: str, pool: Callable[..., View], x: View, size: An
         ends = [(j * n // want, -(-(j + 1) * n // want)) for j in range(want)]
         x = cat(b, [reduced(b, how, slice_(b, x, 2 + i, *end), [2 + i], True) for end in ends], 2 + i)
     return x
-
-
-def mean(b: Builder, x: View, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> View:
-    return reduced(b, "mean", x, dims, keepdim)
-
-
-def total(b: Builder, x: View, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> View:
-    return reduced(b, "sum", x, dims, keepdim)
-
-
-def largest(b: Builder, x: View, dims: Any = None, keepdim: bool = False) -> View:
-    return reduced(b, "max", x, dims, keepdim)
-
-
-def smallest(b: Builder, x: View, dims: Any = None, keepdim: bool = False) -> View:
-    return reduced(b, "min", x, dims, keepdim)
-
-
-def largest_of_dim(b: Builder, x: View, dim: int, keepdim: bool = False) -> list[View | None]:
-    """Lower to the maxima; their places the file does not hold."""
-    return [largest(b, x, [dim], keepdim), None]
-
-
-def smallest_of_dim(b: Builder, x: View, dim: int, keepdim: bool = False) -> list[View | None]:
-    return [smallest(b, x, [dim], keepdim), None]
-
-
-def reduced(b: Builder, how: str, x: View, dims: Any, keepdim: bool) -> View:
-    """Reduce over dimensions: over all pixels where they are just that, else they become channels."""
-    given = [dims] if isinstance(dims, int) else list(dims) if dims else range(len(x.dims))
-    numbers = sorted(dim % len(x.dims) for dim in given)
-    every = [axis for number in numbers for axis in x.dims[number]]
-    repeats = size(axis for axis in every if x.is_repeated(axis)) if how == "sum" else 1
-    over = tuple(axis for axis in every if not x.is_repeated(axis))
-    x = b.real(x)
-    channels = b.shape(x.name)[0]
-    if over and set(x.memory[: len(over)]) == set(over) and size(x.memory[len(over) :]) == channels:
-        if how == "mean" and len(b.shape(x.name)) == 3:
-            name = b.emit("global_avg_pool", [x.name])
-        else:
-            name = b.emit("reduce_pixels", [x.name], {"how": how})
-    elif over:
-        over = tuple(axis for axis in x.memory if axis in over) or over
-        name, _ = b.pixels(x, over)
-        name = b.emit("reduce_channels", [name], {"how": how})
-    else:
-        name = x.name
-    left = tuple(axis for axis in x.memory if axis not in over)
-    kept = [() if i in numbers else dim for i, dim in enumerate(x.dims) if keepdim or i not in numbers]
-    y = View(name, left, tuple(kept))
-    return mul(b, y, float(repeats)) if repeats != 1 else y
-
-
-def vector_norm(
-    b: Builder, x: View, ord: float = 2, dims: Any = None, keepdim: bool = False, dtype: Any = None
-) -> View:
-    if ord != 2:
-        raise b.refused("the norm of order 2", f"order {ord}", "use sums")
-    return b.alike("sqrt", total(b, power(b, x, 2), dims, keepdim))
-
-
-def variance(b: Builder, x: View, dims: Any = None, correction: Any = 1, keepdim: bool = False) -> View:
-    given = [dims] if isinstance(dims, int) else list(dims) if dims else range(1, len(x.dims))
-    apart = power(b, sub(b, x, mean(b, x, given, True)), 2)
-    count = math.prod(x.shape[dim] for dim in given)
-    factor = count / (count - float(1 if correction is None else correction))
-    return mul(b, mean(b, apart, given, keepdim), factor)
-
-
-def variance_unbiased(b: Builder, x: View, dims: Any, unbiased: bool = True, keepdim: bool = False) -> View:
-    return variance(b, x, dims, int(unbiased), keepdim)
-
-
-def upsample_nearest(b: Builder, x: View, size: Any = None, factors: Any = None) -> View:
-    shape = x.shape[2:]
-    scale = [s / n for s, n in zip(size, shape, strict=True)] if size else list(factors)
-    if any(factor != int(factor) for factor in scale):
-        wanted = [s if size else int(n * f) for s, n, f in zip(size or shape, shape, scale, strict=True)]
-        for dim, (length, n) in enumerate(zip(wanted, shape, strict=True)):
-            step = n / length if size else 1 / scale[dim]
-            x = taken(b, x, dim + 2, [min(int(i * step), n - 1) for i in range(length)])
-        return x
-    whole = sizes_of([int(factor) for factor in scale], len(shape), 1)
-    return b.of_maps(
-        x, b.emit("upsample_nearest", [b.maps(b.real(x), len(shape))], {"scale": whole}), len(shape)
-    )
-
-
-def upsample_bilinear(b: Builder, x: View, size: Any, align_corners: bool, factors: Any = None) -> View:
-    sides = len(x.dims) - 2
-    attributes = {
-        "size": sizes_of(size, sides, 1) if size else (0, 0),
-        "scale": (0.0, 0.0) if size else (1.0, *map(float, factors))[-2:],
-        "align_corners": int(align_corners),
-    }
-    return b.of_maps(x, b.emit("resize_bilinear", [b.maps(b.real(x), sides)], attributes), sides)
-
-
-def rms_norm(
-    b: Builder, x: View, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
-) -> View:
-    dims = list(range(len(x.dims) - len(shape), len(x.dims)))
-    square = mean(b, mul(b, x, x), dims, True)
-    factor = power(b, add(b, square, torch.finfo(torch.float32).eps if eps is None else eps), -0.5)
-    y = mul(b, x, factor)
-    return y if weight is None else mul(b, y, weight)

@@ -9,12 +9,31 @@ import torch
 from torch import Tensor
 
 from bitfactor.exporter.builder import Builder, floats
+from bitfactor.exporter.operators.conditions import differs
+from bitfactor.exporter.operators.functions import truncated
 from bitfactor.exporter.view import Axes, Axis, View, common
 
 
 def same(b: Builder, x: View, *_: Any, **__: Any) -> View:
     """Lower what changes nothing here."""
     return x
+
+
+def cast(b: Builder, x: View, *args: Any, **kwargs: Any) -> View:
+    """Values stay as they are, but for what becomes an integer, or a condition."""
+    kind = next((a for a in (*args, *kwargs.values()) if isinstance(a, torch.dtype)), None)
+    if kind is None and args and isinstance(args[0], Tensor | View):
+        kind = b.given[-1].dtype
+    return cast_to(b, x, kind)
+
+
+def cast_to(b: Builder, x: View, kind: torch.dtype | None) -> View:
+    before = b.given[0].dtype
+    if kind is None or kind == before or before == torch.bool:
+        return x
+    if kind == torch.bool:
+        return differs(b, x, 0.0)
+    return x if kind.is_floating_point or not before.is_floating_point else truncated(b, x)
 
 
 def filled(value: float) -> Callable[..., Tensor]:
@@ -111,15 +130,16 @@ def _lying_alike(b: Builder, x: View, first: View, dim: int) -> str:
     return b.arranged(x, *order)
 
 
+def unsqueezed(x: View | Tensor, dim: int) -> View | Tensor:
+    """Return x with one more dimension, of length 1."""
+    dim %= len(x.shape) + 1
+    if isinstance(x, Tensor):
+        return x.unsqueeze(dim)
+    return replace(x, dims=(*x.dims[:dim], (), *x.dims[dim:]))
+
+
 def stack(b: Builder, values: Sequence[View | Tensor], dim: int = 0) -> View:
-    dim %= len(values[0].shape) + 1
-
-    def unsqueezed(x: View | Tensor) -> View | Tensor:
-        return (
-            x.unsqueeze(dim) if isinstance(x, Tensor) else replace(x, dims=(*x.dims[:dim], (), *x.dims[dim:]))
-        )
-
-    return cat(b, [unsqueezed(x) for x in values], dim)
+    return cat(b, [unsqueezed(x, dim) for x in values], dim % (len(values[0].shape) + 1))
 
 
 def pixel_shuffle(b: Builder, x: View, factor: int) -> View:
@@ -157,25 +177,6 @@ def taken(b: Builder, x: View, dim: int, indices: Sequence[int]) -> View:
     """Return the places of a dimension that have these indices."""
     name, axis, view = b.isolated(b.real(x), dim)
     return b.resized(view, dim, b.emit("take", [name], {"axis": axis, "indices": tuple(indices)}), axis)
-
-
-def index(b: Builder, x: View, indices: Sequence[Tensor | None]) -> View:
-    """Take places of one dimension by a constant."""
-    given = [(dim, places) for dim, places in enumerate(indices) if places is not None]
-    if len(given) != 1 or not isinstance(given[0][1], Tensor):
-        raise b.refused("an index by one constant", f"{len(given)} of them", "use gather, or flatten first")
-    dim, places = given[0]
-    if places.dtype == torch.bool:
-        places = places.nonzero()[:, 0]
-    flat = [int(i) % x.shape[dim] for i in places.flatten()]
-    y = taken(b, x, dim, flat)
-    if places.ndim == 1:
-        return y
-    return b.reshaped(y, (*y.shape[:dim], *places.shape, *y.shape[dim + 1 :]))
-
-
-def index_select(b: Builder, x: View, dim: int, places: Tensor) -> View:
-    return taken(b, x, dim, [int(i) for i in places])
 
 
 def flip(b: Builder, x: View, dims: Sequence[int]) -> View:
@@ -220,41 +221,31 @@ def _padded(b: Builder, x: View, dim: int, before: int, after: int, mode: str, v
 
 def unfold(b: Builder, x: View, dim: int, size: int, step: int) -> View:
     """Windows of a dimension, which come last."""
+    return windows(b, x, dim, size, step)
+
+
+def windows(b: Builder, x: View, dim: int, size: int, step: int, spread: int = 1) -> View:
+    """Windows of a dimension, which come last, of places that are `spread` apart."""
     dim %= len(x.dims)
-    count = (x.shape[dim] - size) // step + 1
-    if size == step:
+    count = (x.shape[dim] - spread * (size - 1) - 1) // step + 1
+    if size == step and spread == 1:
         x = slice_(b, x, dim, 0, count * step)
-        windows = b.reshaped(x, (*x.shape[:dim], count, size, *x.shape[dim + 1 :]))
+        parts = b.reshaped(x, (*x.shape[:dim], count, size, *x.shape[dim + 1 :]))
     else:
-        y = taken(b, x, dim, [i * step + k for i in range(count) for k in range(size)])
-        windows = b.reshaped(y, (*x.shape[:dim], count, size, *x.shape[dim + 1 :]))
-    order = [i for i in range(len(windows.dims)) if i != dim + 1]
-    return permute(b, windows, [*order, dim + 1])
+        y = taken(b, x, dim, [i * step + k * spread for i in range(count) for k in range(size)])
+        parts = b.reshaped(y, (*x.shape[:dim], count, size, *x.shape[dim + 1 :]))
+    order = [i for i in range(len(parts.dims)) if i != dim + 1]
+    return permute(b, parts, [*order, dim + 1])
 
 
 def im2col(b: Builder, x: View, kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int],
            stride: Sequence[int]) -> View:  # fmt: skip
     """(N, C, H, W) -> (N, C kh kw, windows)."""
     x = pad(b, x, (padding[1], padding[1], padding[0], padding[0]))
-    if list(dilation) != [1, 1]:
-        raise b.refused("unfold without dilation", str(dilation), "leave it out")
-    windows = unfold(b, unfold(b, x, 2, kernel[0], stride[0]), 3, kernel[1], stride[1])
-    n, c, h, w, kh, kw = windows.shape
-    return b.reshaped(permute(b, windows, (0, 1, 4, 5, 2, 3)), (n, c * kh * kw, h * w))
-
-
-def col2im(b: Builder, x: View, size: Sequence[int], kernel: Sequence[int], dilation: Sequence[int],
-           padding: Sequence[int], stride: Sequence[int]) -> View:  # fmt: skip
-    """Undo im2col where windows do not overlap."""
-    if list(kernel) != list(stride) or any(padding) or list(dilation) != [1, 1]:
-        raise b.refused(
-            "fold of windows that tile the map", f"kernel {kernel}, stride {stride}", "change them"
-        )
-    n, channels, _ = x.shape
-    (kh, kw), h, w = kernel, size[0] // kernel[0], size[1] // kernel[1]
-    parts = b.reshaped(x, (n, channels // (kh * kw), kh, kw, h, w))
-    y = b.reshaped(permute(b, parts, (0, 1, 4, 2, 5, 3)), (n, channels // (kh * kw), h * kh, w * kw))
-    return pad(b, y, (0, size[1] - w * kw, 0, size[0] - h * kh))
+    y = windows(b, x, 2, kernel[0], stride[0], dilation[0])
+    y = windows(b, y, 3, kernel[1], stride[1], dilation[1])
+    n, c, h, w, kh, kw = y.shape
+    return b.reshaped(permute(b, y, (0, 1, 4, 5, 2, 3)), (n, c * kh * kw, h * w))
 
 
 def split_with_sizes(b: Builder, x: View, sizes: Sequence[int], dim: int = 0) -> list[View]:

@@ -1,0 +1,216 @@
+"""Functions of a number that are made of others."""
+
+import math
+from typing import Any
+
+import torch
+
+from bitfactor.exporter.builder import Builder
+from bitfactor.exporter.operators.conditions import above, at_least, enlarged, where
+from bitfactor.exporter.operators.pointwise import (
+    Constant,
+    absolute,
+    add,
+    clip,
+    div,
+    mul,
+    relu,
+    sigmoid,
+    sub,
+    tanh,
+)
+from bitfactor.exporter.view import View
+
+_EXACT = 64  # powers up to it are products
+_HALVES = 2.0**22  # beyond, float32 has no fractions but 1/2
+_TO_INTEGER = 1.5 * 2.0**23  # adding it rounds to an integer
+
+
+def elu(b: Builder, x: View, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> View:
+    """Scale (relu(x) + alpha (exp(min(input_scale x, 0)) - 1))."""
+    below = sub(b, b.alike("exp", clip(b, mul(b, x, input_scale), None, 0)), 1.0)
+    return mul(b, add(b, relu(b, x), mul(b, below, alpha)), scale)
+
+
+def selu(b: Builder, x: View) -> View:
+    return elu(b, x, 1.6732632423543772, 1.0507009873554805)
+
+
+def celu(b: Builder, x: View, alpha: float = 1) -> View:
+    return elu(b, x, alpha, 1, 1 / alpha)
+
+
+def softplus(b: Builder, x: View, beta: float = 1, threshold: float = 20) -> View:
+    """log(1 + exp(beta x)) / beta, as relu(x) + log(1 + exp(-abs(beta x))) / beta; x above the threshold."""
+    far = b.alike("exp", mul(b, absolute(b, x), -beta))
+    y = add(b, relu(b, x), mul(b, b.alike("log", add(b, far, 1.0)), 1 / beta))
+    # Where both are the same in float32, nothing is chosen.
+    return y if threshold >= 16 else where(b, above(b, x, threshold / beta), x, y)
+
+
+def mish(b: Builder, x: View) -> View:
+    return mul(b, x, tanh(b, softplus(b, x)))
+
+
+def threshold(b: Builder, x: View, limit: float, value: float) -> View:
+    return where(b, above(b, x, limit), x, value)
+
+
+def hardshrink(b: Builder, x: View, bound: float = 0.5) -> View:
+    return mul(b, x, above(b, absolute(b, x), bound))
+
+
+def softshrink(b: Builder, x: View, bound: float = 0.5) -> View:
+    return sub(b, x, clip(b, x, -bound, bound))
+
+
+def rrelu(b: Builder, x: View, lower: float = 1 / 8, upper: float = 1 / 3, *_: Any) -> View:
+    """As in evaluation, where the slope is the mean of both."""
+    return sub(b, relu(b, x), mul(b, relu(b, mul(b, x, -1.0)), (lower + upper) / 2))
+
+
+def gelu(b: Builder, x: View, approximate: str = "none") -> View:
+    """Exact, or by tanh: x (1 + tanh(z)) / 2 = x sigmoid(2 z)."""
+    if approximate != "tanh":
+        return b.alike("gelu", x)
+    z = mul(b, add(b, x, mul(b, power(b, x, 3), 0.044715)), math.sqrt(2 / math.pi))
+    return mul(b, x, sigmoid(b, mul(b, z, 2.0)))
+
+
+def power(b: Builder, x: View, exponent: float) -> View:
+    """Products, and a root for what ends in a half; other exponents by log(x), of positive x."""
+    whole = int(exponent // 1)
+    if exponent in (1, -1):
+        return x if exponent == 1 else b.alike("reciprocal", x)
+    if exponent == 0:
+        return add(b, mul(b, x, 0.0), 1.0)
+    if exponent < 0:
+        return b.alike("reciprocal", power(b, x, -exponent))
+    if exponent - whole == 0.5 and whole <= _EXACT:
+        root = b.alike("sqrt", x)
+        return mul(b, power(b, x, whole), root) if whole else root
+    if exponent != whole or whole > _EXACT:
+        return b.alike("exp", mul(b, b.alike("log", x), exponent))
+    square = power(b, mul(b, x, x), whole // 2)
+    return mul(b, square, x) if whole % 2 else square
+
+
+def power_of(b: Builder, x: View | Constant, exponent: View | Constant) -> View:
+    """Exp(exponent log(x)), of positive x."""
+    if isinstance(exponent, View):
+        logarithm = b.alike("log", x) if isinstance(x, View) else torch.as_tensor(x).float().log()
+        return b.alike("exp", mul(b, exponent, logarithm))
+    assert isinstance(x, View)
+    one = torch.as_tensor(exponent)
+    if one.numel() == 1:
+        return power(b, x, one.item())
+    return b.alike("exp", mul(b, b.alike("log", x), one))
+
+
+def logarithm(base: float) -> Any:
+    """Return the rule of a logarithm."""
+    return lambda b, x: mul(b, b.alike("log", x), 1 / math.log(base))
+
+
+def erf(b: Builder, x: View) -> View:
+    """From gelu(z) = z (1 + erf(z / sqrt(2))) / 2; near 0, where that is 0 / 0, erf(x) = 2 x / sqrt(pi)."""
+    size = absolute(b, x)
+    far = add(b, relu(b, sub(b, size, 1e-3)), 1e-3)  # no closer to 0
+    z = mul(b, far, math.sqrt(2))
+    y = sub(b, div(b, mul(b, b.alike("gelu", z), 2.0), z), 1.0)
+    return where(b, above(b, size, 1e-3), mul(b, y, sign(b, x)), mul(b, x, 2 / math.sqrt(math.pi)))
+
+
+def sign(b: Builder, x: View) -> View:
+    """-1, 0 or 1; subnormal numbers lie between."""
+    return clip(b, enlarged(b, x), -1, 1)
+
+
+def rounded(b: Builder, x: View, decimals: int = 0) -> View:
+    """To the next integer, a half to the even one; beyond 2^22 a half stays."""
+    if decimals:
+        raise b.refused("rounding to integers", f"{decimals} decimals", "scale before and after")
+    inside = clip(b, x, -_HALVES, _HALVES)
+    whole = sub(b, add(b, inside, _TO_INTEGER), _TO_INTEGER)
+    return add(b, whole, sub(b, x, inside))
+
+
+def floor(b: Builder, x: View) -> View:
+    whole = rounded(b, x)
+    return sub(b, whole, above(b, whole, x))
+
+
+def ceil(b: Builder, x: View) -> View:
+    whole = rounded(b, x)
+    return add(b, whole, above(b, x, whole))
+
+
+def truncated(b: Builder, x: View) -> View:
+    return mul(b, floor(b, absolute(b, x)), sign(b, x))
+
+
+def quotient(b: Builder, x: View, y: View | Constant) -> tuple[View, View]:
+    """Return floor(x / y), and x less so many y, from 0 to y; y is a constant above 0."""
+    if isinstance(y, View) or not bool((torch.as_tensor(y) > 0).all()):
+        raise b.refused("whole parts of a division by constants above 0", "others", "divide, then floor")
+    whole = floor(b, div(b, x, y))
+    rest = sub(b, x, mul(b, whole, y))
+    # The quotient of two floats may be rounded across an integer.
+    more = sub(b, at_least(b, rest, y), above(b, 0.0, rest))
+    return add(b, whole, more), sub(b, rest, mul(b, more, y))
+
+
+def divided(b: Builder, x: View | Constant, y: View | Constant, rounding_mode: Any = None) -> View:
+    if rounding_mode is None:
+        return div(b, x, y)
+    assert isinstance(x, View)
+    if rounding_mode == "floor":
+        return quotient(b, x, y)[0]
+    return mul(b, quotient(b, absolute(b, x), y)[0], sign(b, x))
+
+
+def fmod(b: Builder, x: View, y: View | Constant) -> View:
+    """What is left of the division, with the sign of x."""
+    return mul(b, quotient(b, absolute(b, x), y)[1], sign(b, x))
+
+
+def hyperbolic(other: float) -> Any:
+    """Return the rule of cosh, (exp(x) + exp(-x)) / 2, or with -1 that of sinh."""
+
+    def rule(b: Builder, x: View) -> View:
+        falling = mul(b, b.alike("exp", mul(b, x, -1.0)), other / 2)
+        return add(b, mul(b, b.alike("exp", x), 0.5), falling)
+
+    return rule
+
+
+def sine(b: Builder, x: View, shift: float = 0.0) -> View:
+    """sin(x + shift): r from -pi to pi is what is left of whole turns; then the terms up to r^15."""
+    if shift:
+        x = add(b, x, shift)
+    turns = rounded(b, mul(b, x, 1 / math.tau))
+    high = 6.28125  # few bits, so that turns times it is exact
+    r = sub(b, sub(b, x, mul(b, turns, high)), mul(b, turns, math.tau - high))
+    square, y = mul(b, r, r), None
+    for n in range(7, 0, -1):
+        term = (-1) ** n / math.factorial(2 * n + 1)
+        y = mul(b, square, term) if y is None else mul(b, square, add(b, y, term))
+    assert y is not None
+    return mul(b, r, add(b, y, 1.0))
+
+
+def maximum(b: Builder, x: View | Constant, y: View | Constant) -> View:
+    """X + relu(y - x)."""
+    return add(b, x, relu(b, sub(b, y, x)))
+
+
+def minimum(b: Builder, x: View | Constant, y: View | Constant) -> View:
+    return sub(b, x, relu(b, sub(b, x, y)))
+
+
+def clamped(b: Builder, x: View, lower: View | Constant | None = None, upper: Any = None) -> View:
+    """Between numbers, or between tensors."""
+    if all(bound is None or isinstance(bound, float | int) for bound in (lower, upper)):
+        return clip(b, x, lower, upper)  # type: ignore[arg-type]
+    x = x if lower is None else maximum(b, x, lower)
+    return x if upper is None else minimum(b, x, upper)
