@@ -50,8 +50,12 @@ decomposition, `make test` four small ones.
   and products of two computed values, as in attention, stay float32.
 - *over torch* is torch's float32 time over the file's, batch 1, one core, medians of runs that take turns.
 - *difference* is the largest of an output, from torch, over the largest output. Each operation by itself is
-  checked to 1e-4, and signs exactly; where a number lies next to 0, rounding may turn a sign, and then the
-  end differs more.
+  checked to 1e-4, and signs exactly. Where a sum is 0 but for rounding, the two may sign it differently, and
+  then the end differs more. Traced for the three rows above 1e-5, sign by sign: in SegFormer 2,878 of
+  2,097,152 signs before `linear_fuse` turn, all of sums within 1.5e-8 of 0 at values up to 1.2 (an
+  interpolation between multiples of one alpha, with no bias yet, is often exactly 0), and none before; in
+  MobileViT none turns on the example, and on noise it begins with one of 401,408, 8e-16 from 0 at values up
+  to 6e-6; in CLIP with one of 75,648, 3e-8 from 0 at values up to 4.2, and none on the example.
 - Tried and not here: TimeSformer, which cuts its class token out of the batch of all frames, while a file
   takes each sample by itself; and BiT, whose standardised convolutions are a class of their own, and stay
   real.
