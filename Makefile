@@ -42,6 +42,8 @@ test-neon: $(RECORDED) ## the core compiled for ARM, on an emulator
 	cmake -S . -B build/neon -DNATIVE_TESTS=ON -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
 	    -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_EXE_LINKER_FLAGS=-static
 	cmake --build build/neon --parallel
+	$(BIN)/python -m tests.conformance.networks build/conformance
+	qemu-aarch64 build/neon/tests/native/replay build/conformance/all.cases
 	qemu-aarch64 build/neon/tests/native/replay $(RECORDED)
 
 test-sanitize: $(RECORDED) ## the core under AddressSanitizer, UndefinedBehaviorSanitizer, ThreadSanitizer

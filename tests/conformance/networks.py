@@ -52,13 +52,8 @@ def drawn(seed: int) -> ModelFile:
             "groups": groups,
             "pad_value": int(rng.integers(-1, 2)),
         }
-        return Node(
-            name,
-            "binary_conv2d",
-            (of,),
-            window,
-            {"weight": pack_signs(signs(after, *kernel, before // groups))},
-        )
+        weight = pack_signs(signs(after, *kernel, before // groups))
+        return Node(name, "binary_conv2d", (of,), window, {"weight": weight})
 
     alpha, slope = (rng.standard_normal(middle).astype(np.float32) for _ in range(2))
     nodes = (

@@ -1,4 +1,7 @@
-"""Every target runs the networks of networks.py alike: x86's sets, WebAssembly, C99; `make test-neon` has NEON."""
+"""Every target runs the networks of networks.py alike: the sets of this machine, WebAssembly, C99.
+
+NEON is run by `make test-neon`.
+"""
 
 import numpy as np
 import pytest
@@ -43,7 +46,7 @@ def test_there_are_drawn_networks():
 
 @every_network
 @pytest.mark.parametrize("isa", instruction_sets())
-def test_x86(name, path, isa):
+def test_instruction_sets(name, path, isa):
     session = Session(path, isa=isa, threads=1)
     found = as_list(session(golden_input(session.input_shape)))
     for values, expected in zip(found, NETWORKS[name].golden_outputs, strict=True):
