@@ -14,7 +14,8 @@ NATIVE_TESTS := $(wildcard tests/native/*.cpp)
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: help demo test test-all test-random test-isa test-neon test-sanitize test-cortex-m web test-web check lint format clean
+.PHONY: help demo test test-all test-random test-isa test-neon test-sanitize test-cortex-m web test-web test-c \
+    test-fuzz dist dist-aarch64 check lint format clean
 
 demo: .venv/installed ## train on handwritten digits, export, run at 1 bit, write a page
 	$(BIN)/python examples/digits.py runs/demo
@@ -86,6 +87,10 @@ dist: .venv/installed ## sdist and wheel, built in isolation, repaired, tried wh
 	mv build/dist/*.tar.gz dist
 	case dist/*.whl in *abi3*) $(BIN)/abi3audit --strict --report dist/*.whl;; esac
 	$(BIN)/python tests/wheel/try_wheel.py dist/*.whl
+
+dist-aarch64: .venv/installed ## the wheel for 64-bit ARM, tried on an emulator
+	tests/native/install cmake=cmake aarch64-linux-gnu-g++=g++-aarch64-linux-gnu qemu-aarch64=qemu-user
+	tests/wheel/aarch64
 
 # What libFuzzer finds stays in build/fuzz/found, with what made it fail beside it.
 FUZZ_SECONDS ?= 60

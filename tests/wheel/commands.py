@@ -1,18 +1,21 @@
 """What `pip install bitfactor` alone gives: run by the Python of an environment that has nothing else.
 
-python commands.py
+python commands.py [PYTHON ...]
+
+PYTHON is the command of another Python, on an emulator say.
 """
 
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+PYTHON = sys.argv[1:] or [sys.executable]
 
 
 def bitfactor(*arguments: str, status: int = 0) -> str:
     """Run a command and return what it printed, or what it refused."""
-    command = [sys.executable, "-m", "bitfactor", *arguments]
+    command = [*PYTHON, "-m", "bitfactor", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
     return done.stderr if status else done.stdout
@@ -20,7 +23,8 @@ def bitfactor(*arguments: str, status: int = 0) -> str:
 
 def main() -> None:
     """Try each command that needs no torch, and one that does."""
-    assert find_spec("torch") is None, "expected an environment without torch"
+    missing = subprocess.run([*PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode
+    assert missing, "expected an environment without torch"
     with TemporaryDirectory() as name:
         folder = Path(name)
         image = folder / "white.pgm"

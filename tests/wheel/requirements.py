@@ -1,0 +1,7 @@
+"""Prints what a plain install of the package asks for."""
+
+import tomllib
+from pathlib import Path
+
+project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+print(*project["dependencies"])
