@@ -1,11 +1,11 @@
-"""Speed in a browser's WebAssembly, in node, against onnxruntime-web, batch 1, one thread.
+"""Speed in a browser's WebAssembly, in node, against onnxruntime-web, batch 1, both with --threads (1).
 
 ResNet-18 at 224 pixels and the hourglass of the paper at 256, untrained, and the zoo's pose network. Ours
 with relaxed vectors (which node 20 has behind a flag, and browsers have) and without; the other engine runs
 the full-precision baseline of the same network in float32. All take turns. A first call, which need not be
 pinned, exports the networks.
 
-    chrt -f 1 taskset -c 1 python benchmarks/web.py [--runs 20] [--json]
+    chrt -r 1 taskset -c 1 python benchmarks/web.py [--runs 20] [--threads 2] [--json]
 
 Needs the packages of bitfactor[train,bench], node 20 and npm, which fetches onnxruntime-web.
 """
@@ -37,7 +37,7 @@ def files_of(network: str, folder: Path) -> tuple[str, str]:
     return str(program), str(baseline)
 
 
-def measured(networks: list[str], folder: Path, runs: int) -> list[list[dict]]:
+def measured(networks: list[str], folder: Path, runs: int, threads: int) -> list[list[dict]]:
     ort = folder / "node_modules" / "onnxruntime-web"
     if not ort.exists():
         subprocess.run(["npm", "install", "--silent", "--prefix", str(folder), "onnxruntime-web"], check=True)
@@ -51,9 +51,10 @@ def measured(networks: list[str], folder: Path, runs: int) -> list[list[dict]]:
         PACKAGE,
         ort,
         runs,
+        threads,
         *files,
     ]
-    done = subprocess.run([*map(str, command)], check=True, capture_output=True, text=True)
+    done = subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True)
     return list(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -61,11 +62,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("build/web-benchmark"), help="keeps the networks")
     parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     names = [*NETWORKS.values(), ZOO]
-    found = dict(zip([*NETWORKS, ZOO], measured(names, options.folder, options.runs), strict=True))
+    rows = measured(names, options.folder, options.runs, options.threads)
+    found = dict(zip([*NETWORKS, ZOO], rows, strict=True))
     if options.json:
         print(json.dumps(found))
         return

@@ -98,7 +98,7 @@ struct bf_network {
     std::unique_ptr<Program> program;
 
     explicit bf_network(const void* memory, size_t bytes)
-        : frozen(read_frozen(memory, bytes)), threads(frozen.threads) {
+        : frozen(read_frozen(memory, bytes)), threads(threads_at_first(frozen.threads)) {
         build(*set, threads);
     }
     explicit bf_network(AlignedVector<char> contents) : bf_network(contents.data(), contents.size()) {

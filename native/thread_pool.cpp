@@ -1,79 +1,22 @@
 #include "thread_pool.h"
 
-#include <unistd.h>
-
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <thread>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 namespace bitfactor {
 namespace {
 
-// How long a worker looks on before it sleeps: longer than a small step, and than what a caller does between
-// two runs; short enough that an idle pool costs nothing. An estimate, not a measured optimum.
-constexpr std::chrono::microseconds look_on{100};
-constexpr int looks = 32;  // before the core is offered to others: about a microsecond
-
-void pause() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
-
-// Where workers wait for news. The order of all accesses to `version_` and `sleepers_` is one that all
-// threads agree on: either the one who brings news sees the sleeper, or the sleeper sees the news.
-class Bell {
-  public:
-    uint32_t version() const { return version_; }
-
-    void ring() {
-        ++version_;
-        if (!sleepers_) return;
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-        }  // whoever counts as a sleeper sleeps by now
-        rung_.notify_all();
-    }
-
-    // Returns when there is news since `version() == seen`.
-    void wait(uint32_t seen) {
-        if (looked_on(seen)) return;
-        std::unique_lock<std::mutex> lock(mutex_);
-        ++sleepers_;
-        rung_.wait(lock, [&] { return version_ != seen; });
-        --sleepers_;
-    }
-
-  private:
-    bool looked_on(uint32_t seen) const {
-        const auto end = std::chrono::steady_clock::now() + look_on;
-        do {
-            for (int i = 0; i < looks; ++i, pause()) {
-                if (version_ != seen) return true;
-            }
-            std::this_thread::yield();
-        } while (std::chrono::steady_clock::now() < end);
-        return false;
-    }
-
-    std::atomic<uint32_t> version_{0};
-    std::atomic<int> sleepers_{0};
-    std::mutex mutex_;
-    std::condition_variable rung_;
-};
-
 // Items first ... end of a phase, taken one by one. Both numbers are in one word, so that an item is taken
 // with the phase that it belongs to, or not at all.
 class alignas(64) Share {
   public:
-    void set(size_t first, size_t end) { left_.store(first | end << 32, std::memory_order_release); }
+    void set(size_t first, size_t end) {
+        left_.store(first | uint64_t{end} << 32, std::memory_order_release);
+    }
 
     bool take(size_t& item) {
         if (!any(left_.load(std::memory_order_relaxed))) return false;
@@ -91,9 +34,9 @@ class alignas(64) Share {
 }  // namespace
 
 struct ThreadPool::State {
-    std::vector<std::thread> threads;
-    const pid_t owner = getpid();
-    std::mutex taken;  // by the caller for whom the helpers work
+    std::vector<Thread> threads;
+    const long owner = this_process();
+    Mutex taken;  // by the caller for whom the helpers work
     Bell bell;
     std::vector<Share> shares;
     std::atomic<bool> closing{false}, finished{false}, failed{false};
@@ -128,7 +71,7 @@ struct ThreadPool::State {
             const uint32_t seen = bell.version();
             const bool took_part = take_part(0);
             if (finished) break;
-            if (!took_part) bell.wait(seen);
+            if (!took_part && caller_may_sleep) bell.wait(seen);
         }
         if (error) std::rethrow_exception(std::exchange(error, nullptr));
     }
@@ -187,7 +130,7 @@ ThreadPool::ThreadPool(size_t helpers)
 
 ThreadPool::~ThreadPool() {
     if (!state_) return;
-    if (getpid() == state_->owner) {
+    if (this_process() == state_->owner) {
         state_->close();
         for (auto& thread : state_->threads) thread.join();
         return;
@@ -199,8 +142,8 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run(Work& work) {
-    if (!state_ || getpid() != state_->owner) return run_alone(work);
-    std::unique_lock<std::mutex> lock(state_->taken, std::try_to_lock);
+    if (!state_ || this_process() != state_->owner) return run_alone(work);
+    std::unique_lock<Mutex> lock(state_->taken, std::try_to_lock);
     if (!lock) return run_alone(work);
     state_->lead(work);
 }

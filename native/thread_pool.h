@@ -10,18 +10,10 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
+
+#include "threads.h"
 
 namespace bitfactor {
-
-#ifdef __wasm__  // of one thread, without <thread>: web/thread_pool_alone.cpp
-struct Mutex {
-    void lock() {}
-    void unlock() {}
-};
-#else
-using Mutex = std::mutex;
-#endif
 
 class Work {
   public:

@@ -20,10 +20,12 @@ PACKAGE = NATIVE.parent / "src" / "bitfactor" / "web"
 MODULES = {"bitfactor.wasm": [], "bitfactor-relaxed.wasm": ["-DRELAXED", "-mrelaxed-simd"]}
 
 _ZIG = Path(ziglang.__file__).parent
-_TARGET = ["-target", "wasm32-wasi", "-mcpu=generic+simd128+exception_handling"]
+_TARGET = ["-target", "wasm32-wasi", "-mcpu=generic+simd128+exception_handling+atomics+bulk_memory"]
 _FLAGS = [*_TARGET, "-O3", "-fwasm-exceptions", "-ffp-contract=off"]
-_NOT_HERE = {"bindings.cpp", "training.cpp", "training_kernels.cpp", "thread_pool.cpp"}
+_NOT_HERE = {"bindings.cpp", "training.cpp", "training_kernels.cpp"}
 _RUNTIME = ["cxa_exception", "cxa_personality", "cxa_aux_runtime"]
+_MEMORY = (4 << 20, 1 << 30)  # bytes at first and at most, and of a stack: as bitfactor.js says
+_STACK = 1 << 20
 _EXPORTS = (
     "malloc",
     "free",
@@ -40,6 +42,12 @@ _EXPORTS = (
     "bf_image_of",
     "bf_run",
     "bf_verify",
+    "bf_set_threads",
+    "bf_thread",
+    "__stack_pointer",
+    "__tls_size",
+    "__tls_align",
+    "__wasm_init_tls",
 )
 
 
@@ -50,20 +58,23 @@ def build(folder: Path) -> None:
         (objects / "kernel_sets.inc").write_text("SET(wasm)\n")
         sources = (path for folder in (".", "steps", "web") for path in (NATIVE / folder).glob("*.cpp"))
         common = [path for path in sources if path.name not in _NOT_HERE]
-        core = ["-std=c++17", f"-I{NATIVE}", f"-I{NATIVE / 'include'}", f"-I{objects}"]
-        jobs = [("c++", path, objects / f"{path.parent.name}-{path.stem}.o", core) for path in sorted(common)]
-        jobs += [("c++", *_runtime(one, objects)) for one in _RUNTIME]
+        core = ["-Os", "-std=c++17", f"-I{NATIVE}", f"-I{NATIVE / 'include'}", f"-I{objects}"]
+        # The runtime first: what is undefined before it would be taken from zig's, which has no exceptions.
+        jobs = [("c++", *_runtime(one, objects)) for one in _RUNTIME]
+        jobs += [
+            ("c++", path, objects / f"{path.parent.name}-{path.stem}.o", core) for path in sorted(common)
+        ]
         jobs.append(("cc", *_unwinder(objects)))
         jobs.append(
             ("cc", NATIVE / "web" / "exception.s", objects / "tag.o", ["-Wno-unused-command-line-argument"])
         )
         shared = [job[2] for job in jobs]
         for module, flags in MODULES.items():
-            jobs.append(("c++", NATIVE / "isa" / "wasm.cpp", objects / f"{module}.o", [*core, *flags]))
+            jobs.append(("c++", NATIVE / "isa" / "wasm.cpp", objects / f"{module}.o", [*core, "-O2", *flags]))
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(_compile, jobs))
         for module in MODULES:
-            _link([objects / f"{module}.o", *shared], folder / module)
+            _link([*shared, objects / f"{module}.o"], folder / module)
             (folder / module).chmod(0o644)
 
 
@@ -93,9 +104,10 @@ def _compile(job: tuple[str, Path, Path, list[str]]) -> None:
 
 def _link(objects: list[Path], module: Path) -> None:
     exports = [f"-Wl,--export={name}" for name in _EXPORTS]
-    _zig(
-        "c++", *_TARGET, "-O3", "-mexec-model=reactor", "-s", *exports, *map(str, objects), "-o", str(module)
-    )
+    memory = ["-Wl,--import-memory", "-Wl,--shared-memory", f"-Wl,--initial-memory={_MEMORY[0]}"]
+    memory += [f"-Wl,--max-memory={_MEMORY[1]}", f"-Wl,-z,stack-size={_STACK}"]
+    how = [*_TARGET, "-O3", "-mexec-model=reactor", "-s", *memory, *exports]
+    _zig("c++", *how, *map(str, objects), "-o", str(module))
 
 
 def _zig(*arguments: str) -> None:

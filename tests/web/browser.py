@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import threading
 from functools import partial
@@ -39,7 +40,13 @@ return {
 """
 
 
-class Quiet(SimpleHTTPRequestHandler):
+class Isolating(SimpleHTTPRequestHandler):
+    def end_headers(self):
+        if "isolated" in self.path or "isolated" in self.headers.get("Referer", ""):
+            self.send_header("Cross-Origin-Opener-Policy", "same-origin")
+            self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
+        super().end_headers()
+
     def log_message(self, *_):
         pass
 
@@ -47,7 +54,7 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture
 def seen(tmp_path):
     """Open a page of the folder in Chromium until its line of time says `until`; return what is there."""
-    server = ThreadingHTTPServer(("localhost", 0), partial(Quiet, directory=str(tmp_path)))
+    server = ThreadingHTTPServer(("localhost", 0), partial(Isolating, directory=str(tmp_path)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
     def seen(page, until, width=900, first=""):
@@ -77,6 +84,16 @@ def test_a_photo_is_classified_as_in_python(seen, tmp_path):
     probabilities = [float(value.removesuffix(" %")) for value in page.values]
     np.testing.assert_allclose(probabilities, [100 * one.probability for one in expected], atol=0.06)
     assert "10 classes" in page.about
+
+
+def test_an_isolated_page_has_threads(seen, tmp_path):
+    photo(tmp_path / "photo.png", 200)
+    bitfactor.page("lsp-hourglass", tmp_path)
+    cores = "Object.defineProperty(navigator, 'hardwareConcurrency', { value: 4 });"
+    index = tmp_path / "index.html"
+    index.write_text(index.read_text().replace("<head>", f"<head><script>{cores}</script>"))
+    page = seen("index.html?photo=photo.png&isolated", r"^[\d.]+ ms$")
+    assert re.search("wasm.*, 2 threads", page.about)
 
 
 @pytest.mark.parametrize("width", [360, 900])

@@ -16,14 +16,17 @@ const said = async (call) => {
 };
 
 const tasks = {
-  async run({ file, x, relaxed }) {
-    const network = await Network.load(pathToFileURL(file), { relaxed });
+  async run({ file, x, relaxed, threads = 1 }) {
+    const network = await Network.load(pathToFileURL(file), { relaxed, threads });
     const values = await floats(x);
     const { size } = network.input;
     const rows = Array.from({ length: values.length / size }, (_, i) => values.subarray(i * size, (i + 1) * size));
     const outputs = rows.map((row) => [network.run(row)].flat().map((output) => [...output]));
     const { input, labels, edges, image, instructionSet } = network;
-    return { outputs, input, shapes: network.outputs, labels, edges, image, instructionSet, verified: network.verify() };
+    const verified = network.verify();
+    network.close();
+    const closed = await said(() => network.run(rows[0]));
+    return { outputs, input, shapes: network.outputs, labels, edges, image, instructionSet, verified, closed };
   },
   async prepare({ file, pixels, width, height }) {
     const network = await Network.load(await bytes(file));
@@ -44,9 +47,13 @@ const tasks = {
       infinite: await said(() => network.run(new Float32Array(network.input.size).fill(Infinity))),
       size: await said(() => network.prepare({ data: new Uint8Array(16), width: 2, height: 2 })),
       none: await said(() => Network.load(null)),
+      threads: await said(() => Network.load(good, { threads: 0 })),
+      many: await said(() => Network.load(good, { threads: "2" })),
       missing: await said(() => Network.load(pathToFileURL("/none.bfp"))),
     };
     for (const [name, path] of Object.entries(altered)) messages[name] = await said(async () => Network.load(await bytes(path)));
+    globalThis.crossOriginIsolated = false;
+    messages.alone = await said(() => Network.load(good, { threads: 2 }));
     const after = network.run(new Float32Array(network.input.size));
     return { messages, after: [...after] };
   },

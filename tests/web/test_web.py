@@ -88,6 +88,21 @@ def test_binary_layers_are_exact(node, tmp_path, channels, outputs, groups, pad,
     assert found["verified"] == {"same": True, "difference": 0}
 
 
+@every_module
+@pytest.mark.parametrize("name", [GOLDEN, "cifar10-resnet18", "lsp-hourglass"])
+def test_threads_change_no_bit(node, tmp_path, name, relaxed):
+    path = GOLDEN if name == GOLDEN else file_of(name)
+    bitfactor.freeze(path, tmp_path / "net.bfp", threads=2)
+    x = np.concatenate([golden_input(load(path).graph.input.shape)] * 20)
+    alone, shared = (
+        node("run", file=str(tmp_path / "net.bfp"), x=x, relaxed=relaxed, threads=threads)
+        for threads in (1, 3)
+    )
+    assert shared["outputs"] == alone["outputs"]
+    assert shared["verified"] == alone["verified"]
+    assert "closed" in shared["closed"]
+
+
 @pytest.mark.parametrize("name", ["digits", "lsp-hourglass"])
 def test_pixels_are_prepared_as_in_python(node, tmp_path, name):
     spec = load(file_of(name)).input_spec
@@ -141,6 +156,9 @@ def test_what_cannot_run_is_refused_in_a_sentence(node, tmp_path):
     assert "expected an image of 8 x 8 pixels, found 2 x 2" in messages["size"]
     assert "found null" in messages["none"]
     assert "none.bfp" in messages["missing"]
+    assert "a whole number from 1 to 64, found 0" in messages["threads"]
+    assert "a whole number from 1 to 64, found 2" in messages["many"]
+    assert "cross-origin isolated" in messages["alone"]
     for name in cases:
         assert re.match(r"Error: \w", messages[name]), (name, messages[name])
     assert len(found["after"]) == 10

@@ -20,10 +20,13 @@ export interface ImageRule {
 
 export declare class Network {
   private constructor();
-  /** From a URL, a Response, or the bytes of a .bfp file. `relaxed: false` keeps to the plain vectors. */
+  /**
+   * From a URL, a Response, or the bytes of a .bfp file. `relaxed: false` keeps to the plain vectors. `threads` are up
+   * to four, by the device, where `hasThreads()`, else 1.
+   */
   static load(
     source: string | URL | Response | ArrayBuffer | ArrayBufferView,
-    options?: { relaxed?: boolean },
+    options?: { relaxed?: boolean; threads?: number },
   ): Promise<Network>;
   readonly input: Tensor;
   readonly outputs: Tensor[];
@@ -32,14 +35,19 @@ export declare class Network {
   readonly edges: [number, number][];
   readonly image: ImageRule | null;
   readonly instructionSet: "wasm" | "wasm-relaxed";
+  readonly threads: number;
   /** One sample; an array of outputs where there are several. */
   run(x: Float32Array): Float32Array | Float32Array[];
   /** Pixels of the network's size, as of a canvas, as its input. */
   prepare(pixels: { data: ArrayLike<number>; width: number; height: number }): Float32Array;
   /** Replays the golden input of the file. */
   verify(): { same: boolean; difference: number };
+  /** Ends the threads; the network cannot be run any more. */
+  close(): void;
 }
 
 /** Whether WebAssembly has vectors here, and relaxed ones. */
 export declare function hasSimd(): boolean;
 export declare function hasRelaxedSimd(): boolean;
+/** Whether threads may share memory: in node, and in a page that is cross-origin isolated. */
+export declare function hasThreads(): boolean;

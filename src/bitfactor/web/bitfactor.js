@@ -4,7 +4,8 @@
 //     const network = await Network.load("net.bfp");
 //     const scores = network.run(x);   // a Float32Array of one sample, (channels, height, width)
 //
-// The core is WebAssembly with vectors of 128 bits; relaxed ones are taken where the browser has them.
+// The core is WebAssembly with vectors of 128 bits; relaxed ones are taken where the browser has them, and threads
+// where the page is cross-origin isolated.
 
 const VALUES = ["real", "integers", "signs"];
 const PAGE_OF_ERROR = 512; // bf_error in bitfactor.h; the offsets below are those of its structures, in 32 bits
@@ -21,6 +22,9 @@ const splat = [65, 0, 253, 15];
 /** Whether vectors are there at all, and whether relaxed ones are. */
 export const hasSimd = () => probe(...splat);
 export const hasRelaxedSimd = () => probe(...splat, ...splat, 253, 128, 2);
+
+/** Whether threads may share memory: in node, and in a page that is served with the headers for it. */
+export const hasThreads = () => typeof SharedArrayBuffer !== "undefined" && (globalThis.crossOriginIsolated ?? true);
 
 async function bytesOf(source) {
   if (source instanceof ArrayBuffer) return new Uint8Array(source);
@@ -42,13 +46,60 @@ async function answered(response) {
 
 const describe = (value) => (value === null ? "null" : (value?.constructor?.name ?? typeof value));
 
+// Memory of a module, in pages of 64 KiB, and the stack of a thread in bytes: as native/web/build.py says.
+const MEMORY = { initial: 64, maximum: 16384 };
+const STACK = 1 << 20;
+
+// How a module asks for its memory, which ends in: shared, with a maximum.
+const ASKS = [3, ...new TextEncoder().encode("env"), 6, ...new TextEncoder().encode("memory"), 2, 3];
+
 const modules = new Map(); // compiled once
-function compiled(relaxed) {
+function compiled(relaxed, shared) {
   const name = relaxed ? "bitfactor-relaxed.wasm" : "bitfactor.wasm";
-  if (!modules.has(name))
-    modules.set(name, bytesOf(new URL(name, import.meta.url)).then((bytes) => WebAssembly.compile(bytes)));
-  return modules.get(name);
+  const key = `${name}, ${shared}`;
+  if (!modules.has(key)) modules.set(key, bytesOf(new URL(name, import.meta.url)).then((bytes) => made(bytes, shared)));
+  return modules.get(key);
 }
+
+function made(bytes, shared) {
+  const own = bytes.slice();
+  if (!shared) own[own.findIndex((_, i) => ASKS.every((byte, k) => own[i + k] === byte)) + ASKS.length - 1] = 1;
+  return WebAssembly.compile(own);
+}
+
+// Half of the logical CPUs, which often are two for a core, and four at most.
+const defaultThreads = () => (hasThreads() ? Math.min(4, Math.ceil((globalThis.navigator?.hardwareConcurrency ?? 2) / 2)) : 1);
+
+function expectThreads(threads) {
+  if (!Number.isInteger(threads) || threads < 1 || threads > 64)
+    throw new RangeError(`threads: expected a whole number from 1 to 64, found ${threads}${typeof threads === "string" ? " as text" : ""}`);
+  if (threads > 1 && !hasThreads())
+    throw new Error(
+      "threads: expected a page that is cross-origin isolated, found one that is not; leave `threads` out, or serve " +
+        "it with Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp",
+    );
+}
+
+// Workers that are up, and wait for the first message.
+async function startedWorkers(count) {
+  const node = globalThis.process?.versions?.node && (await import("node:worker_threads"));
+  const start = () =>
+    new Promise((resolve, reject) => {
+      const worker = node
+        ? new node.Worker(new URL("thread.js", import.meta.url))
+        : new Worker(new URL("thread.js", import.meta.url), { type: "module" });
+      const listen = node ? worker.once.bind(worker) : worker.addEventListener.bind(worker);
+      listen("message", () => {
+        if (node) worker.unref();
+        resolve(worker);
+      });
+      listen("error", (event) => reject(new Error(`thread.js: a thread cannot be started: ${event.message}`)));
+    });
+  return Promise.all(Array.from({ length: count }, start));
+}
+
+// A network that is no longer used has no more use for its threads.
+const abandoned = new FinalizationRegistry((workers) => workers.forEach((worker) => worker.terminate()));
 
 // The core asks the system for nothing; what its C library might, is refused.
 const system = new Proxy(
@@ -66,6 +117,8 @@ const system = new Proxy(
 /** A network in memory of its own. */
 export class Network {
   #core;
+  #memory;
+  #workers;
   #error;
   #network;
   #input;
@@ -75,18 +128,39 @@ export class Network {
   /**
    * Loads a network: from a URL, a Response, or the bytes of a .bfp file.
    *
-   * `relaxed: false` keeps to the plain vectors, whose results are the same in every browser.
+   * `relaxed: false` keeps to the plain vectors, whose results are the same in every browser. `threads` are up to
+   * four, by the device, where memory can be shared, else 1; results do not depend on them.
    */
-  static async load(source, { relaxed = true } = {}) {
+  static async load(source, { relaxed = true, threads = defaultThreads() } = {}) {
     if (!hasSimd()) throw new Error("expected a browser with WebAssembly SIMD, found none; use one of 2021 or later");
-    const [bytes, module] = await Promise.all([bytesOf(source), compiled(relaxed && hasRelaxedSimd())]);
-    const instance = await WebAssembly.instantiate(module, { wasi_snapshot_preview1: system });
-    return new Network(instance.exports, bytes);
+    expectThreads(threads);
+    const shared = threads > 1;
+    const [bytes, module] = await Promise.all([bytesOf(source), compiled(relaxed && hasRelaxedSimd(), shared)]);
+    const memory = new WebAssembly.Memory({ ...MEMORY, shared });
+    const workers = await startedWorkers(threads - 1);
+    const waiting = [...workers];
+    const start = (body) => {
+      const stack = core.malloc(STACK) + STACK;
+      const align = core.__tls_align.value;
+      const variables = (core.malloc(core.__tls_size.value + align) + align - 1) & -align;
+      const imports = WebAssembly.Module.imports(module).map(({ name }) => name);
+      waiting.pop().postMessage({ module, imports, memory, body, stack: stack & ~15, variables });
+    };
+    const imports = { env: { memory, bf_start: start }, wasi_snapshot_preview1: system };
+    const core = (await WebAssembly.instantiate(module, imports)).exports;
+    try {
+      return new Network(core, memory, workers, bytes);
+    } catch (error) {
+      workers.forEach((worker) => worker.terminate());
+      throw error;
+    }
   }
 
   /** Use `Network.load`. */
-  constructor(core, bytes) {
+  constructor(core, memory, workers, bytes) {
     this.#core = core;
+    this.#memory = memory;
+    this.#workers = workers;
     core._initialize();
     this.#error = core.malloc(PAGE_OF_ERROR);
     const file = core.malloc(bytes.length + 64);
@@ -94,6 +168,9 @@ export class Network {
     this.#bytes(aligned, bytes.length).set(bytes);
     this.#network = core.bf_load(aligned, bytes.length, this.#error);
     if (!this.#network) this.#fail();
+    this.threads = 1 + workers.length;
+    if (workers.length && core.bf_set_threads(this.#network, this.threads, this.#error)) this.#fail();
+    abandoned.register(this, workers);
     this.input = this.#tensor(core.bf_input, 0);
     this.outputs = Array.from({ length: core.bf_output_count(this.#network) }, (_, i) => this.#tensor(core.bf_output, i));
     this.labels = Array.from({ length: core.bf_label_count(this.#network) }, (_, i) =>
@@ -116,10 +193,17 @@ export class Network {
         `expected a Float32Array of ${this.input.size} values, (${this.input.shape.join(", ")}), found ` +
           `${describe(x)}${x?.length === undefined ? "" : ` of ${x.length}`}`,
       );
+    if (!this.#core) throw new Error("expected an open network, found one that was closed");
     this.#floats(this.#input, x.length).set(x);
     if (this.#core.bf_run(this.#network, 1, this.#table, this.#table + 4, this.#error)) this.#fail();
     const outputs = this.outputs.map(({ size }, i) => this.#floats(this.#outputs[i], size).slice());
     return outputs.length > 1 ? outputs : outputs[0];
+  }
+
+  /** Ends the threads. A network that nothing refers to any more ends them by itself, some time later. */
+  close() {
+    this.#workers.forEach((worker) => worker.terminate());
+    this.#core = null;
   }
 
   /** Whether the golden input of the file gives the golden outputs, bit for bit; and the largest difference. */
@@ -180,19 +264,19 @@ export class Network {
 
   // The memory may grow and then lies elsewhere, so views are made when they are needed.
   #bytes(at, n) {
-    return new Uint8Array(this.#core.memory.buffer, at, n);
+    return new Uint8Array(this.#memory.buffer, at, n);
   }
 
   #words(at, n) {
-    return new Uint32Array(this.#core.memory.buffer, at, n);
+    return new Uint32Array(this.#memory.buffer, at, n);
   }
 
   #floats(at, n) {
-    return new Float32Array(this.#core.memory.buffer, at, n);
+    return new Float32Array(this.#memory.buffer, at, n);
   }
 
   #text(at) {
-    const bytes = new Uint8Array(this.#core.memory.buffer, at);
-    return new TextDecoder().decode(bytes.subarray(0, bytes.indexOf(0)));
+    const bytes = new Uint8Array(this.#memory.buffer, at);
+    return new TextDecoder().decode(bytes.slice(0, bytes.indexOf(0))); // a copy, for no decoder takes shared memory
   }
 }

@@ -165,7 +165,8 @@ try {
   network.verify(); // a first run, which is slow
   const { shape } = network.input;
   const what = options.finds === "keypoints" ? `${network.labels.length} keypoints` : `${network.outputs[0].size} classes`;
-  element("about").textContent = `A binary network: input ${shape.join(" x ")}, ${what}; ${network.instructionSet}.`;
+  const threads = network.threads > 1 ? `, ${network.threads} threads` : "";
+  element("about").textContent = `A binary network: input ${shape.join(" x ")}, ${what}; ${network.instructionSet}${threads}.`;
   const asked = new URLSearchParams(location.search).get("photo"); // index.html?photo=URL shows it at once
   if (asked) await showPhoto(await (await fetch(asked)).blob(), asked);
 } catch (error) {

@@ -14,7 +14,15 @@ from bitfactor.format import ModelFile
 from bitfactor.result import Result
 
 PACKAGE = Path(__file__).parent  # laid out as a package of npm
-_MODULE = ("bitfactor.js", "answers.js", "bitfactor.wasm", "bitfactor-relaxed.wasm", "page.js", "page.css")
+_MODULE = (
+    "bitfactor.js",
+    "thread.js",
+    "answers.js",
+    "bitfactor.wasm",
+    "bitfactor-relaxed.wasm",
+    "page.js",
+    "page.css",
+)
 
 
 @dataclass(frozen=True)

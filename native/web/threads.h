@@ -1,0 +1,73 @@
+// Threads of a web page: workers that share its memory. The page's script starts them beforehand; each then runs
+// one body. A page's own thread must not sleep, so who waits for workers looks on.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace bitfactor {
+
+// One network is run from one thread alone.
+struct Mutex {
+    void lock() {}
+    bool try_lock() { return true; }
+    void unlock() {}
+};
+
+constexpr bool caller_may_sleep = false;
+
+constexpr int threads_at_first(int) { return 1; }  // a page does not know beforehand how many it may have
+
+inline long this_process() { return 0; }
+
+struct ThreadBody {
+    std::function<void()> run;
+    std::atomic<bool> ended{false};
+};
+
+class Thread {
+  public:
+    explicit Thread(std::function<void()> run);
+    void join() {
+        while (!body_->ended) {
+        }
+    }
+    void detach() {}
+
+  private:
+    std::unique_ptr<ThreadBody> body_;
+};
+
+// Where workers wait for news, as on other systems.
+class Bell {
+  public:
+    uint32_t version() const { return version_; }
+
+    void ring() {
+        ++version_;
+        if (sleepers_) __builtin_wasm_memory_atomic_notify(address(), UINT32_MAX);
+    }
+
+    void wait(uint32_t seen) {
+        for (int look = 0; look < looks; ++look) {
+            if (version_ != seen) return;
+        }
+        ++sleepers_;
+        __builtin_wasm_memory_atomic_wait32(address(), static_cast<int>(seen), -1);  // not if there is news
+        --sleepers_;
+    }
+
+  private:
+    static constexpr int looks = 1 << 16;  // some 100 microseconds
+
+    int* address() { return reinterpret_cast<int*>(&version_); }
+
+    std::atomic<uint32_t> version_{0};
+    std::atomic<int> sleepers_{0};
+};
+
+}  // namespace bitfactor
