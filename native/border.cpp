@@ -58,7 +58,9 @@ Border border_of(const Window& w, int groups, int out_channels, int words, int s
         border.row_class.assign(w.out_h, 0);
         border.column_class.assign(w.out_w, 0);
     }
-    for (int& row : border.row_class) row *= static_cast<int>(columns.size());
+    const int per_class = groups * ((out_channels + lanes - 1) / lanes) * lanes;
+    for (int& row : border.row_class) row *= static_cast<int>(columns.size()) * per_class;
+    for (int& column : border.column_class) column *= per_class;
     const size_t depth = static_cast<size_t>(w.kernel_h) * w.kernel_w * words;
     for (const Span& row : rows) {
         for (const Span& column : columns) {
@@ -71,6 +73,28 @@ Border border_of(const Window& w, int groups, int out_channels, int words, int s
         }
     }
     return border;
+}
+
+SignLayout layout_of(const Window& w, int groups, int words, int group_stride,
+                     std::vector<ptrdiff_t>& offsets) {
+    const int lines = (w.out_h - 1) * w.stride_h + (w.kernel_h - 1) * w.dilation_h + 1;
+    const int pitch = (w.out_w - 1) * w.stride_w + (w.kernel_w - 1) * w.dilation_w + 1;
+    const bool padded = w.pad_top > 0 || w.pad_left > 0 || lines > w.in_h || pitch > w.in_w;
+    const ptrdiff_t group = padded ? words : group_stride, position = groups * group;
+    const ptrdiff_t line = (padded ? pitch : w.in_w) * position;
+    const bool by_rows = w.dilation_w * position == words;
+    offsets.clear();
+    for (int kh = 0; kh < w.kernel_h; ++kh) {
+        for (int kw = 0; kw < (by_rows ? 1 : w.kernel_w); ++kw)
+            offsets.push_back(kh * w.dilation_h * line + kw * w.dilation_w * position);
+    }
+    return {padded,
+            line,
+            position,
+            group,
+            static_cast<int>(offsets.size()),
+            (by_rows ? w.kernel_w : 1) * words,
+            offsets.data()};
 }
 
 }  // namespace bitfactor

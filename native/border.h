@@ -24,4 +24,8 @@ struct Border {
 Border border_of(const Window& window, int groups, int out_channels, int words, int signs,
                  const uint32_t* weight, int pad_value, int lanes);
 
+// `words` of each group hold signs; `offsets` are kept by the caller.
+SignLayout layout_of(const Window& window, int groups, int words, int group_stride,
+                     std::vector<ptrdiff_t>& offsets);
+
 }  // namespace bitfactor

@@ -16,7 +16,7 @@ struct FloatRows {
     int first, count, channels;
 
     template <class F>
-    void for_each(F f) const {
+    [[gnu::always_inline]] void for_each(F f) const {
         for (int i = 0; i < count; ++i) f(i, first + i);
     }
 

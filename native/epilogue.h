@@ -81,7 +81,8 @@ void map_lanes(Block<N>& block, F f) {
 
 // In missing lanes direction and threshold are 0, and x * 0 > 0 is false: unused bits come out as 0.
 template <bool whole, int N>
-uint64_t signs_of(Block<N>& block, const float* direction, const float* threshold, int count) {
+[[gnu::always_inline]] inline uint64_t signs_of(Block<N>& block, const float* direction,
+                                                const float* threshold, int count) {
     uint64_t word = 0;
     each_register<whole>(block, count, [&](Simd::Float& x, int first) {
         const Simd::Float turned = Simd::multiply(x, load_lanes<whole>(direction + first, count - first));
@@ -152,6 +153,10 @@ template <bool whole, int N>
 }
 
 struct AnyStages {
+    struct Own {
+        explicit Own(const Stage* from) : stages(from) {}
+        const Stage* stages;
+    };
     template <bool whole, int N>
     static void walk(const Stage* stages, size_t count, Block<N>& block, ptrdiff_t pixel, int c, int channels,
                      char* arena) {
@@ -163,6 +168,13 @@ struct AnyStages {
 
 template <Stage::Kind... kinds>
 struct Stages {
+    // Nothing that is stored can change them: they stay in registers.
+    struct Own {
+        explicit Own(const Stage* from) {
+            for (Stage& stage : stages) stage = *from++;
+        }
+        Stage stages[sizeof...(kinds)];
+    };
     static bool are(const Stage* stages, size_t count) {
         return count == sizeof...(kinds) && ((stages++->kind == kinds) && ...);
     }
@@ -192,16 +204,18 @@ template <class Rows>
 
 template <class List, class Rows>
 void walk_rows(const Stage* stages, size_t stage_count, const Rows& rows, int channels, char* arena) {
-    rows.for_each([&](int row, ptrdiff_t pixel) {
-        int c = 0;
-        for (; c + block_channels <= channels; c += block_channels) {
-            walk_block<List, block_vectors, true>(stages, stage_count, rows, row, pixel, c, channels, arena);
+    const typename List::Own own(stages);
+    const int whole = channels / block_channels * block_channels;
+    rows.for_each([&](int row, ptrdiff_t pixel) __attribute__((always_inline)) {
+        for (int c = 0; c < whole; c += block_channels) {
+            walk_block<List, block_vectors, true>(own.stages, stage_count, rows, row, pixel, c, channels,
+                                                  arena);
         }
-        if (channels - c == block_channels / 2) {
-            return walk_block<List, block_vectors / 2, true>(stages, stage_count, rows, row, pixel, c,
+        if (channels - whole == block_channels / 2) {
+            return walk_block<List, block_vectors / 2, true>(own.stages, stage_count, rows, row, pixel, whole,
                                                              channels, arena);
         }
-        if (c < channels) walk_rest(stages, stage_count, rows, row, pixel, c, channels, arena);
+        if (whole < channels) walk_rest(stages, stage_count, rows, row, pixel, whole, channels, arena);
     });
 }
 

@@ -26,7 +26,8 @@ std::unique_ptr<Program::Team> Program::new_team() const {
     team->arena.resize(arena_bytes_ + scratch_bytes_);
     for (size_t i = 0; i < threads_.workers(); ++i) {
         team->workers.push_back({team->arena.data(), AlignedVector<const void*>(pointer_count_),
-                                 AlignedVector<float>(row_floats_), AlignedVector<float>(band_floats_)});
+                                 AlignedVector<float>(row_floats_), AlignedVector<float>(band_floats_),
+                                 AlignedVector<uint32_t>(sign_words_)});
     }
     return team;
 }
@@ -224,10 +225,11 @@ void Program::store_output(const Buffer& output, const char* arena, float* out) 
         return;
     }
     const uint64_t* words = reinterpret_cast<const uint64_t*>(arena + output.offset);
-    for (int pixel = 0; pixel < output.pixels; ++pixel, words += words_for(output.channels)) {
-        for (int c = 0; c < output.channels; ++c) {
-            const bool plus = words[c / 64] >> (c % 64) & 1;
-            out[static_cast<size_t>(c) * output.pixels + pixel] = plus ? 1.0f : -1.0f;
+    const size_t step = words_for(output.channels);
+    for (int c = 0; c < output.channels; ++c) {
+        const uint64_t* word = words + c / 64;
+        for (int pixel = 0; pixel < output.pixels; ++pixel, word += step) {
+            *out++ = static_cast<float>(static_cast<int>(*word >> c % 64 & 1) * 2 - 1);
         }
     }
 }

@@ -35,17 +35,35 @@ struct Conv {
     const float* padding;                   // (in_channels): zeros, read where a tap falls outside the map
 };
 
+// Where the windows of a map of signs lie: in the map, or in a copy of its lines with their padding. Each is
+// `runs` of so many words, at offsets from its corner.
+struct SignLayout {
+    bool padded;
+    ptrdiff_t line, position, group;  // words from one to the next
+    int runs, run_words;
+    const ptrdiff_t* offsets;
+};
+
 // A convolution of signs by signs; its results are the exact sums.
 struct BinaryConv {
     Window window;
     int groups, words, out_channels;  // `words`: 32-bit words of one group that hold signs
     int group_stride, pixel_stride;   // words from group to group and from pixel to pixel of the input
-    const uint32_t* weight;           // (groups, vectors, taps * words, lanes), see pack.h
-    const uint32_t* padding;          // (words): what a tap reads outside the map
-    const int32_t* base;              // (classes, groups, vectors, lanes): sum = base - 2 * popcount
-    const int* row_class;             // (out_h): the class of a pixel is row_class[y] + column_class[x]
-    const int* column_class;          // (out_w)
+    SignLayout layout;
+    const uint32_t* weight;   // (groups, vectors, taps * words, lanes), see pack.h
+    const uint32_t* padding;  // (words): what a position outside the map is
+    const int32_t* base;      // (classes, groups, vectors, lanes): sum = base - 2 * popcount
+    const int* row_class;     // (out_h): a pixel's class begins at base[row_class[y] + column_class[x]]
+    const int* column_class;  // (out_w)
 };
+
+// Words of the lines that the windows of so many pixels lie in.
+static inline size_t band_words(const BinaryConv& conv, int pixels) {
+    const Window& w = conv.window;
+    const int rows = (pixels + w.out_w - 2) / w.out_w + 1;
+    const int lines = (rows - 1) * w.stride_h + (w.kernel_h - 1) * w.dilation_h + 1;
+    return conv.layout.padded ? lines * conv.layout.line : 0;
+}
 
 // Maximum or mean over a window.
 struct Pool {
@@ -231,8 +249,9 @@ struct CommonKernels {
 };
 
 struct BinaryKernels {
-    void (*conv)(const BinaryConv&, const uint32_t* map, int first, int count, const void** pointers,
-                 float* rows);
+    // `band` is scratch for band_words(conv, count) words: the lines that the windows lie in, padding and
+    // all.
+    void (*conv)(const BinaryConv&, const uint32_t* map, int first, int count, uint32_t* band, float* rows);
     const LookupKernels* lookups;  // nullptr where the registers have a population count
 };
 

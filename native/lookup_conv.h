@@ -110,11 +110,10 @@ void look_up_tile(const LookupConv& conv, const uint8_t* map, Pixel pixel, int g
              2 * w.stride_w * bytes);
     const int channels = conv.out_channels - vector * Lookup::lanes;
     const ptrdiff_t stride = static_cast<ptrdiff_t>(conv.map.groups) * conv.out_channels;
-    const ptrdiff_t per_class = static_cast<ptrdiff_t>(conv.map.groups) * vectors * Lookup::lanes;
     const int32_t* bases = conv.base + (static_cast<ptrdiff_t>(group) * vectors + vector) * Lookup::lanes;
     out += group * conv.out_channels + vector * Lookup::lanes;
     for (int p = 0; p < count; ++p, out += stride) {
-        const int32_t* base = bases + per_class * (conv.row_class[pixel.y] + conv.column_class[pixel.x + p]);
+        const int32_t* base = bases + conv.row_class[pixel.y] + conv.column_class[pixel.x + p];
         UNROLL for (int i = 0; i < V * parts; ++i) {
             const int c = i * Simd::lanes;
             const Simd::Int differing = Lookup::part(tile.sums[p][i / parts], i % parts);

@@ -63,6 +63,7 @@ class Program {
         char* arena;
         AlignedVector<const void*> pointers;
         AlignedVector<float> rows, band;
+        AlignedVector<uint32_t> signs;
     };
     // Fills rows (count, channels) for the pixels first ... first + count, or returns where they already
     // stand.
@@ -109,6 +110,7 @@ class Program {
     // Scratch of a worker that is at least so large.
     void need_pointers(size_t count) { pointer_count_ = std::max(pointer_count_, count); }
     void need_rows(size_t floats) { row_floats_ = std::max(row_floats_, floats); }
+    void need_signs(size_t words) { sign_words_ = std::max(sign_words_, words); }
     void need_band(size_t floats) { band_floats_ = std::max(band_floats_, floats); }
     // Memory at `scratch`, behind the arena, that all layers use in turn.
     void need_scratch(size_t bytes) { scratch_bytes_ = std::max(scratch_bytes_, bytes); }
@@ -147,7 +149,8 @@ class Program {
     void store_output(const Buffer& output, const char* arena, float* out) const;
 
     const KernelSet& kernels_;
-    size_t arena_bytes_, pointer_count_ = 0, row_floats_ = 0, band_floats_ = 0, scratch_bytes_ = 0;
+    size_t arena_bytes_, pointer_count_ = 0, row_floats_ = 0, band_floats_ = 0, sign_words_ = 0,
+                         scratch_bytes_ = 0;
     int bfloat16_parts_ = 0;
     Port input_{};
     std::vector<Port> outputs_;

@@ -5,12 +5,30 @@
 
 #pragma once
 
+#include <algorithm>
+#include <type_traits>
+
 #include "rows.h"
 
 namespace bitfactor {
 namespace {
 
 inline int vectors_for(int channels) { return (channels + Simd::lanes - 1) / Simd::lanes; }
+
+// Calls f(number, first) for each so many registers of output channels: `V` of them, the rest fewer.
+template <int V, class F>
+void for_each_block(int channels, F f) {
+    const int vectors = vectors_for(channels);
+    int vector = 0;
+    for (; vector + V <= vectors; vector += V) f(std::integral_constant<int, V>(), vector);
+    if constexpr (V > 2) {
+        if (vector + 2 <= vectors) {
+            f(std::integral_constant<int, 2>(), vector);
+            vector += 2;
+        }
+    }
+    for (; vector < vectors; ++vector) f(std::integral_constant<int, 1>(), vector);
+}
 
 // The tile that starts at `done`: a single pixel has its own, as linear layers have no other; any other
 // remainder is computed as a whole tile.
@@ -62,24 +80,28 @@ struct Reading {
     }
 }
 
-// Writes the first `count` pixels of a tile to out (pixels, groups * out_channels).
+// Writes the first `count` pixels of a tile, or all, to out (pixels, groups * out_channels).
 template <int P, int V, class Layer>
-void store_tile(const Simd::Float (&tile)[P][V], const Layer& layer, int group, int vector, int count,
-                float* out) {
+[[gnu::always_inline]] inline void store_tile(const Simd::Float (&tile)[P][V], const Layer& layer, int group,
+                                              int vector, int count, float* out) {
     const int channels = layer.out_channels - vector * Simd::lanes;
     const ptrdiff_t stride = static_cast<ptrdiff_t>(layer.groups) * layer.out_channels;
     out += group * layer.out_channels + vector * Simd::lanes;
-    UNROLL for (int p = 0; p < P; ++p) {
-        if (p >= count) return;
-        UNROLL for (int v = 0; v < V; ++v) {
-            float* to = out + p * stride + v * Simd::lanes;
-            if (channels >= V * Simd::lanes) {
-                Simd::store(to, tile[p][v]);
-            } else {
-                Simd::store_first(to, tile[p][v], channels - v * Simd::lanes);
+    if (channels >= V * Simd::lanes) {
+        UNROLL for (int p = 0; p < P; ++p) {
+            if (p < count) {
+                UNROLL for (int v = 0; v < V; ++v) {
+                    Simd::store(out + p * stride + v * Simd::lanes, tile[p][v]);
+                }
             }
         }
+        return;
     }
+    float numbers[P][V * Simd::lanes];
+    UNROLL for (int p = 0; p < P; ++p) {
+        UNROLL for (int v = 0; v < V; ++v) Simd::store(numbers[p] + v * Simd::lanes, tile[p][v]);
+    }
+    for (int p = 0; p < at_most(count, P); ++p) std::copy_n(numbers[p], channels, out + p * stride);
 }
 
 template <class Block, int V, class Layer>
@@ -100,27 +122,16 @@ void sweep_strip(const Layer& layer, const Reading& reading, const void* const* 
     }
 }
 
-// Runs Block over all tiles, `V` registers of output channels at a time, the rest with fewer.
+// Runs Block over all tiles.
 template <class Block, int V, class Layer>
 void sweep(const Layer& layer, const Reading& reading, const void* map, int group, int first, int count,
            const void** rows, float* out) {
     const Pixel pixel = pixel_at(layer.window, first);
     gather_strip(reading, static_cast<const Number*>(map), reinterpret_cast<const Number*>(layer.padding),
                  pixel, count, rows);
-    const int vectors = vectors_for(layer.out_channels);
-    int vector = 0;
-    for (; vector + V <= vectors; vector += V) {
-        sweep_strip<Block, V>(layer, reading, rows, group, vector, pixel, count, out);
-    }
-    if constexpr (V > 2) {
-        if (vector + 2 <= vectors) {
-            sweep_strip<Block, 2>(layer, reading, rows, group, vector, pixel, count, out);
-            vector += 2;
-        }
-    }
-    for (; vector < vectors; ++vector) {
-        sweep_strip<Block, 1>(layer, reading, rows, group, vector, pixel, count, out);
-    }
+    for_each_block<V>(layer.out_channels, [&](auto vectors, int vector) {
+        sweep_strip<Block, vectors()>(layer, reading, rows, group, vector, pixel, count, out);
+    });
 }
 
 }  // namespace

@@ -93,12 +93,14 @@ void Trainer::conv(const SignMap& out, int samples, const Window& window, int ch
     const Border border =
         border_of(window, out.groups, out.channels, words, channels, tight.data(), 0, kernels_.lanes);
     const std::vector<uint32_t> padding(words, 0);
+    std::vector<ptrdiff_t> offsets;
     const BinaryConv layer{window,
                            out.groups,
                            words,
                            out.channels,
                            group_words,
                            out.groups * group_words,
+                           layout_of(window, out.groups, words, group_words, offsets),
                            packed.data(),
                            padding.data(),
                            border.base.data(),
@@ -109,14 +111,14 @@ void Trainer::conv(const SignMap& out, int samples, const Window& window, int ch
     const size_t strips = (static_cast<size_t>(out.pixels) + strip - 1) / strip;
     const size_t map_words = static_cast<size_t>(window.in_h) * window.in_w * layer.pixel_stride;
     threads_.for_each(samples * strips, [&](size_t item) {
-        thread_local std::vector<const void*> pointers;
+        thread_local AlignedVector<uint32_t> band;
         thread_local AlignedVector<float> rows;
-        pointers.resize(std::max(pointers.size(), static_cast<size_t>(strip) * taps));
+        band.resize(std::max(band.size(), band_words(layer, strip)));
         rows.resize(std::max(rows.size(), static_cast<size_t>(strip) * outputs));
         const size_t sample = item / strips;
         const int first = static_cast<int>(item % strips) * strip;
         const int count = std::min(strip, out.pixels - first);
-        kernels_.binary->conv(layer, signs + sample * map_words, first, count, pointers.data(), rows.data());
+        kernels_.binary->conv(layer, signs + sample * map_words, first, count, band.data(), rows.data());
         training_.signs.give(out, rows.data(), scale, first, count, nth(y, sample, map_bytes(out)));
     });
 }

@@ -116,7 +116,7 @@ struct Simd {
 #endif
 
     static Float minus_twice(const int32_t* base, Int sum) {
-        return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(base), _mm512_slli_epi32(sum, 1)));
+        return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_epi32(base), _mm512_slli_epi32(sum, 1)));
     }
 };
 

@@ -88,11 +88,14 @@ void add_by_popcounts(Program& program, const Layer& l, size_t source) {
     struct Constants {
         AlignedVector<uint32_t> weight, padding;
         Border border;
+        std::vector<ptrdiff_t> offsets;
     };
     const int lanes = program.kernels().lanes, taps = taps_of(l.window), depth = taps * l.words;
     auto own =
         std::make_shared<Constants>(Constants{pack_lanes(l.weight, l.groups, l.out_channels, depth, lanes),
-                                              AlignedVector<uint32_t>(l.words, 0u), l.border(lanes)});
+                                              AlignedVector<uint32_t>(l.words, 0u),
+                                              l.border(lanes),
+                                              {}});
     if (l.pad_value == 1) {
         for (int c = 0; c < l.in_channels; ++c) own->padding[c / 32] |= 1u << (c % 32);
     }
@@ -103,6 +106,7 @@ void add_by_popcounts(Program& program, const Layer& l, size_t source) {
                           l.out_channels,
                           group_words,
                           l.groups * group_words,
+                          layout_of(l.window, l.groups, l.words, group_words, own->offsets),
                           own->weight.data(),
                           own->padding.data(),
                           own->border.base.data(),
@@ -110,15 +114,16 @@ void add_by_popcounts(Program& program, const Layer& l, size_t source) {
                           own->border.column_class.data()};
     const int pixels = pixels_of(l.window), channels = l.groups * l.out_channels;
     const ptrdiff_t map_words = static_cast<ptrdiff_t>(l.window.in_h) * l.window.in_w * conv.pixel_stride;
-    program.add_step("binary_conv", l.maps * pixels, channels, taps, depth,
+    program.add_step("binary_conv", l.maps * pixels, channels, 0, depth,
                      [=, own = own, &program](Workspace& w, int first, int count) {
                          for_each_map(pixels, first, count, [&](int map, int from, int part, int done) {
                              program.kernels().binary->conv(
                                  conv, at<uint32_t>(w.arena, source) + map * map_words, from, part,
-                                 w.pointers.data(), w.rows.data() + static_cast<ptrdiff_t>(done) * channels);
+                                 w.signs.data(), w.rows.data() + static_cast<ptrdiff_t>(done) * channels);
                          });
                          return w.rows.data();
                      });
+    program.need_signs(band_words(conv, program.last().strip));
 }
 
 // The signs become bytes in a step of their own, in the memory that all layers use in turn.
