@@ -107,16 +107,22 @@ T* pointer(size_t address) {
     return reinterpret_cast<T*>(address);
 }
 
-Mixing mixing_of(const std::vector<int>& sizes, bool bfloat16, size_t rows, size_t tap_factor) {
-    expect(sizes.size() == 5, "sizes are those of weights, cores, taps, inner taps and pairs");
-    return {sizes[0],
-            sizes[1],
-            sizes[2],
-            sizes[3],
-            sizes[4],
-            bfloat16,
-            pointer<float>(rows),
-            pointer<float>(tap_factor)};
+// operands: cores, rows, tap factor, output, channel.
+Tucker tucker_of(const std::vector<int>& sizes, bool coupled, const std::vector<size_t>& operands) {
+    expect(sizes.size() == 8,
+           "sizes are of weights, cores, taps, inner taps, outputs, channels, and these inside");
+    expect(operands.size() == 5, "operands are cores and four factors");
+    const int* n = sizes.data();
+    const auto at = [&](int i) { return pointer<float>(operands[i]); };
+    return {
+        {n[0], n[1], n[2], n[3], n[6] * n[7], at(1), at(2)}, n[4], n[5], n[6], n[7], coupled, at(3), at(4)};
+}
+
+template <class T>
+std::vector<T*> pointers(const std::vector<size_t>& addresses) {
+    std::vector<T*> found;
+    for (const size_t address : addresses) found.push_back(pointer<T>(address));
+    return found;
 }
 
 }  // namespace
@@ -180,26 +186,31 @@ NB_MODULE(_native, m) {
                            pointer<float>(slope), pointer<void>(of_x), pointer<float>(of_slope));
             },
             "maps"_a, "x"_a, "gradient"_a, "slope"_a, "of_x"_a, "of_slope"_a)
+        .def("couples", &Trainer::couples)
         .def(
-            "mix",
-            [](Trainer& self, const std::vector<int>& sizes, bool bfloat16, size_t rows, size_t tap_factor,
-               size_t cores, size_t x) {
-                const Mixing mixing = mixing_of(sizes, bfloat16, rows, tap_factor);
+            "weights",
+            [](Trainer& self, const std::vector<int>& sizes, bool coupled,
+               const std::vector<size_t>& operands, size_t x, size_t y, const std::vector<size_t>& weights) {
+                const Tucker tucker = tucker_of(sizes, coupled, operands);
+                const auto W = pointers<float>(weights);
                 nb::gil_scoped_release released;
-                self.mix(mixing, pointer<float>(cores), pointer<void>(x));
+                self.weights(tucker, pointer<float>(operands[0]), pointer<float>(x), pointer<float>(y), W);
             },
-            "sizes"_a, "bfloat16"_a, "rows"_a, "tap_factor"_a, "cores"_a, "x"_a)
+            "sizes"_a, "coupled"_a, "operands"_a, "x"_a, "y"_a, "weights"_a)
         .def(
-            "unmix",
-            [](Trainer& self, const std::vector<int>& sizes, bool bfloat16, size_t rows, size_t tap_factor,
-               size_t cores, size_t of_x, size_t of_cores, size_t of_rows, size_t of_taps) {
-                const Mixing mixing = mixing_of(sizes, bfloat16, rows, tap_factor);
+            "of_weights",
+            [](Trainer& self, const std::vector<int>& sizes, bool coupled,
+               const std::vector<size_t>& operands, size_t x, size_t y, const std::vector<size_t>& of_weights,
+               const std::vector<size_t>& of_operands) {
+                const Tucker tucker = tucker_of(sizes, coupled, operands);
+                const auto of_W = pointers<const float>(of_weights);
+                const auto of = pointers<float>(of_operands);
+                expect(of.size() == operands.size(), "a gradient for each operand");
                 nb::gil_scoped_release released;
-                self.unmix(mixing, pointer<float>(cores), pointer<void>(of_x), pointer<float>(of_cores),
-                           pointer<float>(of_rows), pointer<float>(of_taps));
+                self.of_weights(tucker, pointer<float>(operands[0]), pointer<float>(x), pointer<float>(y),
+                                of_W, {of[0], of[1], of[2], of[3], of[4]});
             },
-            "sizes"_a, "bfloat16"_a, "rows"_a, "tap_factor"_a, "cores"_a, "of_x"_a, "of_cores"_a, "of_rows"_a,
-            "of_taps"_a)
+            "sizes"_a, "coupled"_a, "operands"_a, "x"_a, "y"_a, "of_weights"_a, "of_operands"_a)
         .def(
             "conv",
             [](Trainer& self, const Maps& out, const std::vector<int>& window, int channels, size_t signs,

@@ -114,42 +114,42 @@ void prefetch(const T* next, int count) {
     for (int i = 0; i < count; i += 64 / static_cast<int>(sizeof(T))) __builtin_prefetch(next + i);
 }
 
-// Slices (pairs, taps) of `count` pairs from `first` on as (taps, block), the rest of the block 0.
-inline void gather_taps(const float* slices, int taps, int first, int count, float* block) {
+// Slices (count, taps) as (taps, count), a stride from one row to the next.
+void gather_taps(const float* slices, int taps, int count, float* out, ptrdiff_t stride) {
     constexpr int lanes = Simd::lanes;
-    prefetch(slices + static_cast<ptrdiff_t>(first + mixing_block) * taps, mixing_block * taps);
-    for (int pair = 0; pair < mixing_block; pair += lanes) {
-        const float* from = slices + static_cast<ptrdiff_t>(first + pair) * taps;
+    for (int pair = 0; pair < count; pair += lanes, slices += static_cast<ptrdiff_t>(lanes) * taps) {
+        prefetch(slices + static_cast<ptrdiff_t>(mixing_block) * taps, lanes * taps);
         for (int tap = 0; tap < taps; tap += lanes) {
             Simd::Float square[lanes];
             UNROLL for (int i = 0; i < lanes; ++i) {
-                square[i] = pair + i < count
-                                ? Simd::load_first(from + static_cast<ptrdiff_t>(i) * taps + tap, taps - tap)
-                                : Simd::broadcast(0.0f);
+                square[i] =
+                    pair + i < count
+                        ? Simd::load_first(slices + static_cast<ptrdiff_t>(i) * taps + tap, taps - tap)
+                        : Simd::broadcast(0.0f);
             }
             transpose(square);
             UNROLL for (int i = 0; i < lanes; ++i) {
-                if (tap + i < taps) Simd::store(block + (tap + i) * mixing_block + pair, square[i]);
+                if (tap + i < taps)
+                    Simd::store_first(out + (tap + i) * stride + pair, square[i], count - pair);
             }
         }
     }
 }
 
-inline void scatter_taps(const float* block, int taps, int first, int count, float* slices) {
+void scatter_taps(const float* x, ptrdiff_t stride, int taps, int count, float* slices) {
     constexpr int lanes = Simd::lanes;
-    prefetch(slices + static_cast<ptrdiff_t>(first + mixing_block) * taps, mixing_block * taps);
-    for (int pair = 0; pair < count; pair += lanes) {
-        float* to = slices + static_cast<ptrdiff_t>(first + pair) * taps;
+    for (int pair = 0; pair < count; pair += lanes, slices += static_cast<ptrdiff_t>(lanes) * taps) {
+        prefetch(slices + static_cast<ptrdiff_t>(mixing_block) * taps, lanes * taps);
         for (int tap = 0; tap < taps; tap += lanes) {
             Simd::Float square[lanes];
             UNROLL for (int i = 0; i < lanes; ++i) {
-                square[i] = tap + i < taps ? Simd::load(block + (tap + i) * mixing_block + pair)
+                square[i] = tap + i < taps ? Simd::load_first(x + (tap + i) * stride + pair, count - pair)
                                            : Simd::broadcast(0.0f);
             }
             transpose(square);
             UNROLL for (int i = 0; i < lanes; ++i) {
                 if (pair + i < count)
-                    Simd::store_first(to + static_cast<ptrdiff_t>(i) * taps + tap, square[i], taps - tap);
+                    Simd::store_first(slices + static_cast<ptrdiff_t>(i) * taps + tap, square[i], taps - tap);
             }
         }
     }
@@ -159,15 +159,15 @@ inline void scatter_taps(const float* block, int taps, int first, int count, flo
 inline void taps_of_cores(const Mixing& m, const float* cores, int first, int count, float* scratch) {
     for (int g = 0; g < m.cores; ++g) {
         float* gathered = scratch + static_cast<ptrdiff_t>(g) * (m.inner_taps + m.taps) * mixing_block;
-        gather_taps(cores + static_cast<ptrdiff_t>(g) * m.pairs * m.inner_taps, m.inner_taps, first, count,
-                    gathered);
+        if (count < mixing_block) std::fill_n(gathered, m.inner_taps * mixing_block, 0.0f);
+        gather_taps(cores + (static_cast<ptrdiff_t>(g) * m.pairs + first) * m.inner_taps, m.inner_taps, count,
+                    gathered, mixing_block);
         multiply({m.tap_factor, m.taps, m.inner_taps, m.inner_taps, 1}, gathered, mixing_block,
                  gathered + m.inner_taps * mixing_block, mixing_block);
     }
 }
 
-template <class T>
-void mix_block(const Mixing& m, const float* cores, int first, int count, float* scratch, T* x) {
+inline void mix_block(const Mixing& m, const float* cores, int first, int count, float* scratch, float* x) {
     taps_of_cores(m, cores, first, count, scratch);
     const ptrdiff_t step = static_cast<ptrdiff_t>(m.inner_taps + m.taps) * mixing_block;
     float* mixed = scratch + m.cores * step;  // (weights, block)
@@ -175,8 +175,8 @@ void mix_block(const Mixing& m, const float* cores, int first, int count, float*
         multiply({m.rows, m.weights, m.cores, m.cores, 1}, scratch + (m.inner_taps + tap) * mixing_block,
                  step, mixed, mixing_block);
         for (int p = 0; p < m.weights; ++p) {
-            T* to = x + static_cast<ptrdiff_t>(p * m.taps + tap) * m.pairs + first;
-            for (int i = 0; i < count; ++i) set(to[i], mixed[p * mixing_block + i]);
+            float* to = x + static_cast<ptrdiff_t>(p * m.taps + tap) * m.pairs + first;
+            std::copy_n(mixed + p * mixing_block, count, to);
             prefetch(to + mixing_block, mixing_block);
         }
     }
@@ -184,9 +184,8 @@ void mix_block(const Mixing& m, const float* cores, int first, int count, float*
 
 // With `of_x`, the gradient of x: of_cores is written, and what the block adds to those of rows and taps
 // comes to of_rows (weights, cores, lanes) and of_taps (taps, inner taps, lanes).
-template <class T>
-void unmix_block(const Mixing& m, const float* cores, int first, int count, const T* of_x, float* scratch,
-                 float* of_cores, float* of_rows, float* of_taps) {
+inline void unmix_block(const Mixing& m, const float* cores, int first, int count, const float* of_x,
+                        float* scratch, float* of_cores, float* of_rows, float* of_taps) {
     taps_of_cores(m, cores, first, count, scratch);
     const ptrdiff_t step = static_cast<ptrdiff_t>(m.inner_taps + m.taps) * mixing_block;
     float* given = scratch + m.cores * step;  // (taps, weights, block): the gradient of x
@@ -194,11 +193,10 @@ void unmix_block(const Mixing& m, const float* cores, int first, int count, cons
     for (int tap = 0; tap < m.taps; ++tap) {
         float* of_tap = given + static_cast<ptrdiff_t>(tap) * m.weights * mixing_block;
         for (int p = 0; p < m.weights; ++p) {
-            const T* from = of_x + static_cast<ptrdiff_t>(p * m.taps + tap) * m.pairs + first;
+            const float* from = of_x + static_cast<ptrdiff_t>(p * m.taps + tap) * m.pairs + first;
             float* to = of_tap + p * mixing_block;
             prefetch(from + mixing_block, mixing_block);
-            for (int i = 0; i < count; ++i) to[i] = real_of(from[i]);
-            std::fill(to + count, to + mixing_block, 0.0f);
+            std::fill(std::copy_n(from, count, to), to + mixing_block, 0.0f);
         }
         add_products(of_tap, m.weights, mixing_block, scratch + (m.inner_taps + tap) * mixing_block, m.cores,
                      step, of_rows);
@@ -213,8 +211,8 @@ void unmix_block(const Mixing& m, const float* cores, int first, int count, cons
         add_products(of_y, m.taps, mixing_block, gathered, m.inner_taps, mixing_block, of_taps);
         multiply({m.tap_factor, m.inner_taps, m.taps, 1, m.inner_taps}, of_y, mixing_block, gathered,
                  mixing_block);
-        scatter_taps(gathered, m.inner_taps, first, count,
-                     of_cores + static_cast<ptrdiff_t>(g) * m.pairs * m.inner_taps);
+        scatter_taps(gathered, mixing_block, m.inner_taps, count,
+                     of_cores + (static_cast<ptrdiff_t>(g) * m.pairs + first) * m.inner_taps);
     }
 }
 
@@ -225,30 +223,18 @@ void for_each_block(int first, int count, F f) {
     }
 }
 
-void mix(const Mixing& m, const float* cores, int first, int count, float* scratch, void* x) {
-    for_each_block(first, count, [&](int at, int pairs) {
-        if (m.bfloat16) {
-            mix_block(m, cores, at, pairs, scratch, static_cast<Bfloat16*>(x));
-        } else {
-            mix_block(m, cores, at, pairs, scratch, static_cast<float*>(x));
-        }
-    });
+void mix(const Mixing& m, const float* cores, int first, int count, float* scratch, float* x) {
+    for_each_block(first, count, [&](int at, int pairs) { mix_block(m, cores, at, pairs, scratch, x); });
 }
 
-void unmix(const Mixing& m, const float* cores, int first, int count, const void* of_x, float* scratch,
+void unmix(const Mixing& m, const float* cores, int first, int count, const float* of_x, float* scratch,
            float* of_cores, float* of_rows, float* of_taps) {
     const int of_factors = m.weights * m.cores + m.taps * m.inner_taps;
     float* sums = scratch + mixing_floats(m) - of_factors * Simd::lanes;
     float* of_tap_sums = sums + m.weights * m.cores * Simd::lanes;
     std::fill_n(sums, of_factors * Simd::lanes, 0.0f);
     for_each_block(first, count, [&](int at, int pairs) {
-        if (m.bfloat16) {
-            unmix_block(m, cores, at, pairs, static_cast<const Bfloat16*>(of_x), scratch, of_cores, sums,
-                        of_tap_sums);
-        } else {
-            unmix_block(m, cores, at, pairs, static_cast<const float*>(of_x), scratch, of_cores, sums,
-                        of_tap_sums);
-        }
+        unmix_block(m, cores, at, pairs, of_x, scratch, of_cores, sums, of_tap_sums);
     });
     const auto reduce = [](const float* lanes, int values, float* out) {
         for (int i = 0; i < values; ++i, lanes += Simd::lanes) {

@@ -16,10 +16,10 @@ namespace bitfactor {
 
 namespace {
 
-// Those of the same registers.
+// The best of the same registers.
 const TrainingKernels& training_of(const KernelSet& kernels) {
 #define TABLE(name) \
-    if (name.lanes == kernels.lanes) return name;
+    if (name.lanes == kernels.lanes && name.supported()) return name;
 #include "training_tables.inc"
 #undef TABLE
     throw std::invalid_argument(std::string("nothing trains with ") + kernels.name);
@@ -123,7 +123,7 @@ void Trainer::conv(const SignMap& out, int samples, const Window& window, int ch
     });
 }
 
-void Trainer::mix(const Mixing& mixing, const float* cores, void* x) {
+void Trainer::mix(const Mixing& mixing, const float* cores, float* x) {
     const size_t strips = (static_cast<size_t>(mixing.pairs) + mixing_strip - 1) / mixing_strip;
     threads_.for_each(strips, [&](size_t i) {
         thread_local AlignedVector<float> scratch;
@@ -134,7 +134,7 @@ void Trainer::mix(const Mixing& mixing, const float* cores, void* x) {
     });
 }
 
-void Trainer::unmix(const Mixing& mixing, const float* cores, const void* of_x, float* of_cores,
+void Trainer::unmix(const Mixing& mixing, const float* cores, const float* of_x, float* of_cores,
                     float* of_rows, float* of_taps) {
     const size_t strips = (static_cast<size_t>(mixing.pairs) + mixing_strip - 1) / mixing_strip;
     const size_t rows = static_cast<size_t>(mixing.weights) * mixing.cores;

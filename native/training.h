@@ -6,11 +6,17 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "thread_pool.h"
 #include "training_kernels.h"
 
 namespace bitfactor {
+
+// Shaped as what they are the gradients of.
+struct TuckerGradients {
+    float *cores, *rows, *tap_factor, *output, *channel;
+};
 
 class Trainer {
   public:
@@ -27,13 +33,23 @@ class Trainer {
     // `channels` those of a group of the input.
     void conv(const SignMap& out, int samples, const Window& window, int channels, const uint32_t* signs,
               const uint32_t* weight, const float* scale, void* y);
-    // x (weights, taps, pairs) of cores (cores, pairs, inner taps).
-    void mix(const Mixing& mixing, const float* cores, void* x);
-    // The gradients of cores, rows and tap factor.
-    void unmix(const Mixing& mixing, const float* cores, const void* of_x, float* of_cores, float* of_rows,
-               float* of_taps);
+    // Whether weights may be `coupled`.
+    bool couples() const { return training_.products.couples; }
+    // The weights W of cores (cores, pairs, inner taps), by way of x (weights, taps, pairs). y, of each
+    // weight (taps, outputs, inner channels) or, coupled, half the outputs, is what of_weights needs again.
+    void weights(const Tucker& tucker, const float* cores, float* x, float* y, const std::vector<float*>& W);
+    // Their gradients; x is room.
+    void of_weights(const Tucker& tucker, const float* cores, float* x, const float* y,
+                    const std::vector<const float*>& of_W, const TuckerGradients& gradients);
 
   private:
+    void mix(const Mixing& mixing, const float* cores, float* x);
+    void unmix(const Mixing& mixing, const float* cores, const float* of_x, float* of_cores, float* of_rows,
+               float* of_taps);
+    // Calls f(first, count) for parts of some rows, an even first, each in a thread.
+    template <class F>
+    void for_each_part(int rows, F f);
+
     const KernelSet& kernels_;
     const TrainingKernels& training_;
     ThreadPool threads_;

@@ -1,12 +1,13 @@
 // Compiled for each file of isa/ that CMake gives as VOCABULARY.
 
 #include VOCABULARY
-#include "mixing.h"
+#include "products.h"
 #include "signs.h"
 
 namespace bitfactor {
 
 extern const TrainingKernels TABLE;
-const TrainingKernels TABLE = {Simd::lanes, sign_kernels, mixing_kernels};
+const TrainingKernels TABLE = {Simd::lanes, training_supported, sign_kernels, mixing_kernels,
+                               product_kernels};
 
 }  // namespace bitfactor

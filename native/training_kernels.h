@@ -32,11 +32,9 @@ struct SignKernels {
 };
 
 // How core slices become those of weights (see mixing.h): x_p = sum_g rows[p, g] tap_factor core_g, with
-// cores (cores, pairs, inner taps) and x (weights, taps, pairs), in float or bfloat16. A pair is one of each
-// channel mode.
+// cores (cores, pairs, inner taps) and x (weights, taps, pairs). A pair is one of each channel mode.
 struct Mixing {
     int weights, cores, taps, inner_taps, pairs;
-    bool bfloat16;
     const float* rows;        // (weights, cores)
     const float* tap_factor;  // (taps, inner taps)
 };
@@ -50,16 +48,52 @@ static inline size_t mixing_floats(const Mixing& m) {
 
 struct MixingKernels {
     // Of the pairs first ... first + count.
-    void (*mix)(const Mixing&, const float* cores, int first, int count, float* scratch, void* x);
+    void (*mix)(const Mixing&, const float* cores, int first, int count, float* scratch, float* x);
     // The gradients: of_cores, and what these pairs add to of_rows and of_taps, shaped as the factors.
-    void (*unmix)(const Mixing&, const float* cores, int first, int count, const void* of_x, float* scratch,
+    void (*unmix)(const Mixing&, const float* cores, int first, int count, const float* of_x, float* scratch,
                   float* of_cores, float* of_rows, float* of_taps);
+};
+
+// Weights (outputs, channels, taps) of x (taps, inner outputs, inner channels), of which there are
+// mixing.pairs: for each tap output x channel^T. `coupled`: what is kept, y = output x, and what backward
+// multiplies are words of two bfloat16 (see products.h).
+struct Tucker {
+    Mixing mixing;
+    int outputs, channels, inner_outputs, inner_channels;
+    bool coupled;
+    const float* output;   // (outputs, inner outputs)
+    const float* channel;  // (channels, inner channels)
+};
+
+// c (rows, columns) = a b, or c += a b, of words. The strides of a are from one row and one column to the
+// next; b and c have no gaps.
+struct Product {
+    int rows, columns, inner;
+    const float* a;
+    ptrdiff_t row_stride, inner_stride;
+    const float* b;
+    float* c;
+    bool coupled = false, add = false;
+};
+
+struct ProductKernels {
+    bool couples;  // whether there are words of two bfloat16
+    void (*product)(const Product&);
+    void (*couple_columns)(const float* x, int rows, int columns, float* words);
+    void (*couple_rows)(const float* x, int rows, int columns, float* words);
+    void (*transpose)(const float* words, int rows, int columns, float* out, ptrdiff_t stride);
+    void (*gather_taps)(const float* slices, int taps, int count, float* out, ptrdiff_t stride);
+    // Filters first ... first + count, an even first. y is (taps, outputs, inner channels).
+    void (*filters)(const Tucker&, const float* x, const float* channel_transposed, int first, int count,
+                    float* scratch, float* y, float* W);
 };
 
 struct TrainingKernels {
     int lanes;
+    bool (*supported)();
     SignKernels signs;
     MixingKernels mixing;
+    ProductKernels products;
 };
 
 }  // namespace bitfactor

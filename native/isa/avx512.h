@@ -44,6 +44,12 @@ struct Simd {
     static Float if_positive(Float x, Float a, Float b) {
         return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ), b, a);
     }
+#if defined(__AVX512BF16__)
+    // Of two bfloat16 in each lane.
+    static Float add_couples(Float sum, Float a, Float b) {
+        return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+    }
+#endif
     static void zip(Float a, Float b, Float& low, Float& high) {
         const __m512i index = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
         low = _mm512_permutex2var_ps(a, index, b);

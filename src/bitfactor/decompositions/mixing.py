@@ -1,19 +1,24 @@
-"""The modes of a Tucker weight that are small: those of the grid and of the taps.
+"""The weights of Tucker decompositions, and of banks of them, in one step and its gradients.
 
-    x[p] = sum_g rows[p, g] taps core[g],    taps applied to the last mode of core[g]
+    W[p] = output x[p] channel^T for each tap,    x[p] = sum_g rows[p, g] taps core[g],
 
-makes the core slices of P weights out of G cores, with the taps outermost as products of channels take them.
-It is bound by memory, so the compiled core does it in one pass; without, it is a product with the Kronecker
-product of rows and taps.
+taps applied to the last mode of a core. The modes of grid and taps are small: making x is bound by memory.
+The compiled core takes both steps a few slices at a time, which stay in its caches; without it they are
+products of torch, that of x with the Kronecker product of rows and taps.
+
+For backward one tensor of each weight's size is kept, which would cost a product of channels to make again;
+it needs twice as many of these as forward, at least, whatever the order. Rough gradients are of bfloat16.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from bitfactor.decompositions import compiled
-from bitfactor.decompositions.precision import matmul
+from bitfactor.decompositions.precision import gradients_are_rough, matmul
 
 
 def kronecker(matrices: Sequence[Tensor]) -> Tensor:
@@ -24,50 +29,111 @@ def kronecker(matrices: Sequence[Tensor]) -> Tensor:
     return product
 
 
-def mix(cores: Tensor, rows: Tensor, taps: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return x (P, T, R0, R1) in a type, of cores (G, R0, R1, t), rows (P, G) and taps (T, t); no gradients.
+def mixed_weights(
+    cores: Tensor, rows: Tensor, taps: Tensor, output: Tensor, channel: Tensor
+) -> tuple[Tensor, ...]:
+    """Return P weights (O, C, T), of cores (G, R0, R1, t), rows (P, G), taps (T, t), (O, R0) and (C, R1).
 
     Example
     -------
-    >>> mix(torch.randn(2, 8, 4, 9), torch.randn(3, 2), torch.randn(9, 9), torch.float32).shape
-    torch.Size([3, 9, 8, 4])
+    >>> factors = torch.randn(3, 2), torch.randn(9, 9), torch.randn(8, 8), torch.randn(4, 4)
+    >>> [W.shape for W in mixed_weights(torch.randn(2, 8, 4, 9), *factors)]
+    [torch.Size([8, 4, 9]), torch.Size([8, 4, 9]), torch.Size([8, 4, 9])]
     """
-    shape = (len(rows), len(taps), *cores.shape[1:3])
-    if not _takes(cores, rows, taps, dtype):
+    operands = (cores, rows, taps, output, channel)
+    if compiled.available() and all(x.device.type == "cpu" and x.dtype == torch.float32 for x in operands):
+        weights: tuple[Tensor, ...] = _Compiled.apply(*operands)  # type: ignore[no-untyped-call]
+        return weights
+    return _Plain.apply(*operands).unbind()  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Compiled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *operands: Tensor) -> tuple[Tensor, ...]:
+        operands = tuple(operand.contiguous() for operand in operands)
+        cores, rows, taps, output, channel = operands
+        trainer = compiled.trainer()
+        ctx.coupled = gradients_are_rough() and trainer.couples()
+        ctx.sizes = [*rows.shape, *taps.shape, len(output), len(channel), *cores.shape[1:3]]
+        weights = [cores.new_empty(len(output), len(channel), len(taps)) for _ in rows]
+        x = cores.new_empty(len(rows), len(taps), *cores.shape[1:3])
+        kept = (len(output) + 1) // 2 if ctx.coupled else len(output)
+        y = cores.new_empty(len(rows), len(taps), kept, channel.shape[1])
+        trainer.weights(
+            ctx.sizes, ctx.coupled, _addresses(operands), x.data_ptr(), y.data_ptr(), _addresses(weights)
+        )
+        ctx.save_for_backward(*operands, y)
+        return tuple(weights)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *of_weights: Tensor) -> tuple[Tensor | None, ...]:
+        *operands, y = ctx.saved_tensors
+        cores, rows, taps, *_ = operands
+        of_weights = tuple(of_weight.contiguous() for of_weight in of_weights)
+        gradients = [torch.empty_like(operand) for operand in operands]
+        x = cores.new_empty(len(rows), len(taps), *cores.shape[1:3])
+        compiled.trainer().of_weights(
+            ctx.sizes,
+            ctx.coupled,
+            _addresses(operands),
+            x.data_ptr(),
+            y.data_ptr(),
+            _addresses(of_weights),
+            _addresses(gradients),
+        )
+        return _wanted(ctx, gradients)
+
+
+def _addresses(tensors: Sequence[Tensor]) -> list[int]:
+    return [tensor.data_ptr() for tensor in tensors]
+
+
+def _wanted(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    pairs = zip(gradients, ctx.needs_input_grad, strict=True)
+    return tuple(gradient if needed else None for gradient, needed in pairs)
+
+
+class _Plain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *operands: Tensor) -> Tensor:
+        cores, rows, taps, output, channel = operands
+        dtype = torch.bfloat16 if gradients_are_rough() else cores.dtype
+        half, W = products(mix(cores, rows, taps), output, channel)
+        ctx.save_for_backward(*operands, half.to(dtype))
+        return W
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_W: Tensor) -> tuple[Tensor | None, ...]:
+        cores, rows, taps, output, channel, half = ctx.saved_tensors
+        dtype, n = half.dtype, len(rows)
+        output, channel = (x.to(dtype).expand(n, -1, -1) for x in (output, channel))
         inner = cores.flatten(1, 2).mT.to(dtype).flatten(0, 1)  # (G t, R0 R1)
-        return matmul(kronecker([rows, taps]).to(dtype), inner).view(shape)
-    x = cores.new_empty(shape, dtype=dtype)
-    compiled.trainer().mix(*_described(cores, rows, taps, x), x.data_ptr())
-    return x
-
-
-def unmix(of_x: Tensor, cores: Tensor, rows: Tensor, taps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of cores, rows and taps by that of x, in their own type."""
-    if not _takes(cores, rows, taps, of_x.dtype):
-        inner = cores.flatten(1, 2).mT.to(of_x.dtype).flatten(0, 1)
-        of_x = of_x.flatten(2).flatten(0, 1)  # (P T, R0 R1)
-        of_inner = matmul(kronecker([rows, taps]).to(of_x.dtype).mT, of_x).view(len(cores), taps.shape[1], -1)
-        of_both = matmul(of_x, inner.mT).to(cores.dtype).view(len(rows), len(taps), *rows.shape[1:], -1)
+        both = kronecker([rows, taps]).to(dtype)
+        x = matmul(both, inner).view(n, -1, cores.shape[2])  # (P, T R0, R1)
+        of_W = of_W.to(dtype).flatten(2)  # (P, O, C T)
+        of_output = matmul(of_W, half)
+        of_half = matmul(of_W.mT, output).view(n, channel.shape[1], -1)  # (P, C, T R0)
+        of_channel = matmul(of_half, x)
+        of_x = matmul(of_half.mT, channel).view(len(both), -1)  # (P T, R0 R1)
+        of_inner = matmul(both.mT, of_x).view(len(cores), taps.shape[1], -1)
+        of_both = matmul(of_x, inner.mT).to(cores.dtype).view(n, len(taps), *rows.shape[1:], -1)
         of_rows = (of_both * taps[:, None]).sum((1, 3))
         of_taps = (of_both * rows[:, None, :, None]).sum((0, 2))
-        return of_inner.mT.to(cores.dtype).reshape(cores.shape), of_rows, of_taps
-    of_cores, of_rows, of_taps = torch.empty_like(cores), torch.empty_like(rows), torch.empty_like(taps)
-    addresses = [tensor.data_ptr() for tensor in (of_x, of_cores, of_rows, of_taps)]
-    compiled.trainer().unmix(*_described(cores, rows, taps, of_x), *addresses)
-    return of_cores, of_rows, of_taps
+        of_cores = of_inner.mT.to(cores.dtype).reshape(cores.shape)
+        of_factors = (terms.sum(0, dtype=cores.dtype) for terms in (of_output, of_channel))
+        return _wanted(ctx, [of_cores, of_rows, of_taps, *of_factors])
 
 
-def _takes(cores: Tensor, rows: Tensor, taps: Tensor, dtype: torch.dtype) -> bool:
-    return (
-        compiled.available()
-        and not torch.compiler.is_compiling()
-        and cores.device.type == "cpu"
-        and cores.dtype == rows.dtype == taps.dtype == torch.float32
-        and dtype in (torch.float32, torch.bfloat16)
-        and all(tensor.is_contiguous() for tensor in (cores, rows, taps))
-    )
+def mix(cores: Tensor, rows: Tensor, taps: Tensor) -> Tensor:
+    """Return x (P, T, R0, R1) as a product with a Kronecker product."""
+    x = matmul(kronecker([rows, taps]), cores.flatten(1, 2).mT.flatten(0, 1))
+    return x.view(len(rows), len(taps), *cores.shape[1:3])
 
 
-def _described(cores: Tensor, rows: Tensor, taps: Tensor, x: Tensor) -> tuple[list[int], bool, int, int, int]:
-    sizes = [*rows.shape, *taps.shape, cores.shape[1] * cores.shape[2]]
-    return sizes, x.dtype == torch.bfloat16, rows.data_ptr(), taps.data_ptr(), cores.data_ptr()
+def products(x: Tensor, output: Tensor, channel: Tensor) -> tuple[Tensor, Tensor]:
+    """Return, of x (P, T, R0, R1), products along one channel mode, (P, C T, R0), and both, (P, O, C, T)."""
+    n, r = len(x), x.shape[2]
+    half = matmul(channel.expand(n, -1, -1), x.flatten(1, 2).mT).view(n, -1, r)
+    return half, matmul(output.expand(n, -1, -1), half.mT).view(n, len(output), len(channel), -1)

@@ -1,15 +1,13 @@
 """The algebra that the decompositions share: mode products, HOSVD, and the split of a matrix in two."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from bitfactor.decompositions.latent import Initialisation
-from bitfactor.decompositions.mixing import kronecker, mix, unmix
-from bitfactor.decompositions.precision import gradients_are_rough, matmul
+from bitfactor.decompositions.mixing import kronecker, mix, mixed_weights, products
+from bitfactor.decompositions.precision import matmul
 from bitfactor.decompositions.rank import expect_full
 
 
@@ -34,95 +32,18 @@ def tucker_weights(cores: Tensor, rows: Tensor, factors: Sequence[Tensor]) -> tu
     one: the Kronecker product of rows and taps is a small matrix. Then each channel mode is one matrix
     product of full size for each weight, in an order that leaves W as it is to be. Where the rank of the taps
     is reduced they come last instead, so that the channel modes have fewer of them to go through.
-
-    For backward one tensor of each weight's size is kept, which would cost a product of channels to make
-    again; it needs twice as many of these as forward, at least, whatever the order.
     """
     output, channel, *spatial = factors
     taps = kronecker(spatial) if spatial else cores.new_ones(1, 1)  # (T, t)
     cores = cores.flatten(3) if spatial else cores[..., None]  # (G, R0, R1, t)
     shape = (len(output), len(channel), *(factor.shape[0] for factor in spatial))
     if len(rows) * len(taps) > rows.shape[1] * taps.shape[1]:
-        x = cores.permute(0, 3, 1, 2)
-        y = torch.stack([W for _, W in _channel_products(x, output, channel)], dim=2)  # (O, C, G, t)
+        y = products(cores.permute(0, 3, 1, 2), output, channel)[1].permute(1, 2, 0, 3)  # (O, C, G, t)
         W = matmul(y.flatten(2).flatten(0, 1), kronecker([rows, taps]).mT).view(*y.shape[:2], len(rows), -1)
         return tuple(one.reshape(shape) for one in W.unbind(2))
     if torch.compiler.is_compiling():
-        x = matmul(kronecker([rows, taps]), cores.flatten(1, 2).mT.flatten(0, 1))
-        x = x.view(len(rows), len(taps), *cores.shape[1:3])
-        return tuple(W.view(shape) for _, W in _channel_products(x, output, channel))
-    weights: tuple[Tensor, ...] = _MixedWeights.apply(cores, rows, taps, output, channel, shape)  # type: ignore[no-untyped-call]
-    return weights
-
-
-def _channel_products(x: Tensor, output: Tensor, channel: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield, of each x (T, R0, R1), the products along one channel mode, (C T, R0), and both, (O, C, T)."""
-    for one in x:
-        half = matmul(channel, one.flatten(0, 1).mT).view(-1, output.shape[1])
-        yield half, matmul(output, half.mT).view(len(output), len(channel), -1)
-
-
-class _MixedWeights(torch.autograd.Function):
-    """The weights, in a shape, of `mix` and `_channel_products`; rough gradients are of bfloat16.
-
-    Their backward takes several small weights at once, whose products cost less than what a call costs.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        cores: Tensor,
-        rows: Tensor,
-        taps: Tensor,
-        output: Tensor,
-        channel: Tensor,
-        shape: tuple[int, ...],
-    ) -> tuple[Tensor, ...]:
-        x = mix(cores, rows, taps, cores.dtype)
-        halves, weights = zip(*_channel_products(x, output, channel), strict=True)
-        rough = gradients_are_rough()
-        ctx.at_once = max(1, _AT_ONCE // max(1, weights[0].numel())) if rough else 1
-        kept = [
-            _stacked(halves[i : i + ctx.at_once], torch.bfloat16 if rough else cores.dtype)
-            for i in range(0, len(halves), ctx.at_once)
-        ]
-        ctx.save_for_backward(cores, rows, taps, output, channel, *kept)
-        return tuple(W.view(shape) for W in weights)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        cores, rows, taps, output, channel, *kept = ctx.saved_tensors
-        dtype = kept[0].dtype
-        output, channel = output.to(dtype), channel.to(dtype)
-        x = mix(cores, rows, taps, dtype)  # (P, T, R0, R1)
-        of_output, of_channel = [], []
-        for half, one in zip(kept, torch.split(x.flatten(1, 2), ctx.at_once), strict=True):
-            n = len(half)  # (n, C T, R0), as `one` is (n, T R0, R1)
-            of_W = _stacked(gradients[:n], dtype).flatten(2)  # (n, O, C T)
-            gradients = gradients[n:]
-            of_output.append(matmul(of_W, half))
-            of_half = matmul(of_W.mT, output.expand(n, -1, -1)).view(n, len(channel), -1)  # (n, C, T R0)
-            of_channel.append(matmul(of_half, one))
-            of_one = matmul(of_half.mT, channel.expand(n, -1, -1))
-            if n == len(x):
-                x = of_one.view(x.shape)
-            else:
-                one.copy_(of_one)  # the gradient takes its place
-        of_factors = [torch.cat(terms).sum(0, dtype=cores.dtype) for terms in (of_output, of_channel)]
-        wanted = zip((*unmix(x, cores, rows, taps), *of_factors), ctx.needs_input_grad, strict=False)
-        return *(gradient if needed else None for gradient, needed in wanted), None
-
-
-_AT_ONCE = 2**19  # numbers of weights; more no longer stay in a cache of the second level
-
-
-def _stacked(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    if len(tensors) == 1:
-        return tensors[0].to(dtype)[None]
-    stacked = torch.empty(len(tensors), *tensors[0].shape, dtype=dtype, device=tensors[0].device)
-    torch._foreach_copy_(stacked.unbind(), list(tensors))
-    return stacked
+        return tuple(W.view(shape) for W in products(mix(cores, rows, taps), output, channel)[1])
+    return tuple(W.view(shape) for W in mixed_weights(cores, rows, taps, output, channel))
 
 
 def hosvd(

@@ -38,20 +38,19 @@ class Trainer:
     def unpack(self, maps: Maps, signs: int, out: int) -> None: ...
     def mask(self, maps: Maps, inside: int, gradient: int) -> None: ...
     def prelu(self, maps: Maps, x: int, gradient: int, slope: int, of_x: int, of_slope: int) -> None: ...
-    def mix(
-        self, sizes: list[int], bfloat16: bool, rows: int, tap_factor: int, cores: int, x: int
+    def couples(self) -> bool: ...
+    def weights(
+        self, sizes: list[int], coupled: bool, operands: list[int], x: int, y: int, weights: list[int]
     ) -> None: ...
-    def unmix(
+    def of_weights(
         self,
         sizes: list[int],
-        bfloat16: bool,
-        rows: int,
-        tap_factor: int,
-        cores: int,
-        of_x: int,
-        of_cores: int,
-        of_rows: int,
-        of_taps: int,
+        coupled: bool,
+        operands: list[int],
+        x: int,
+        y: int,
+        of_weights: list[int],
+        of_operands: list[int],
     ) -> None: ...
     def conv(
         self, out: Maps, window: list[int], channels: int, signs: int, weight: int, scale: int, y: int
