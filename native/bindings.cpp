@@ -107,15 +107,20 @@ T* pointer(size_t address) {
     return reinterpret_cast<T*>(address);
 }
 
-// operands: cores, rows, tap factor, output, channel.
-Tucker tucker_of(const std::vector<int>& sizes, bool coupled, const std::vector<size_t>& operands) {
-    expect(sizes.size() == 8,
-           "sizes are of weights, cores, taps, inner taps, outputs, channels, and these inside");
-    expect(operands.size() == 5, "operands are cores and four factors");
-    const int* n = sizes.data();
-    const auto at = [&](int i) { return pointer<float>(operands[i]); };
-    return {
-        {n[0], n[1], n[2], n[3], n[6] * n[7], at(1), at(2)}, n[4], n[5], n[6], n[7], coupled, at(3), at(4)};
+// A core and the factors of `grid` modes, of outputs, of channels and of the taps; `sizes` are two a factor.
+TuckerOperands operands_of(int grid, const std::vector<int>& sizes, const std::vector<size_t>& addresses) {
+    expect(sizes.size() == 2 * (addresses.size() - 1) && addresses.size() >= static_cast<size_t>(grid) + 3,
+           "a core comes with two sizes for each factor");
+    std::vector<Matrix> factors;
+    for (size_t i = 1; i < addresses.size(); ++i) {
+        factors.push_back({sizes[2 * i - 2], sizes[2 * i - 1], pointer<float>(addresses[i])});
+    }
+    const auto channels = factors.begin() + grid;
+    return {pointer<float>(addresses[0]),
+            {factors.begin(), channels},
+            channels[0],
+            channels[1],
+            {channels + 2, factors.end()}};
 }
 
 template <class T>
@@ -189,28 +194,26 @@ NB_MODULE(_native, m) {
         .def("couples", &Trainer::couples)
         .def(
             "weights",
-            [](Trainer& self, const std::vector<int>& sizes, bool coupled,
+            [](Trainer& self, int grid, const std::vector<int>& sizes, bool coupled,
                const std::vector<size_t>& operands, size_t x, size_t y, const std::vector<size_t>& weights) {
-                const Tucker tucker = tucker_of(sizes, coupled, operands);
+                const TuckerOperands of = operands_of(grid, sizes, operands);
                 const auto W = pointers<float>(weights);
                 nb::gil_scoped_release released;
-                self.weights(tucker, pointer<float>(operands[0]), pointer<float>(x), pointer<float>(y), W);
+                self.weights(of, coupled, pointer<float>(x), pointer<float>(y), W);
             },
-            "sizes"_a, "coupled"_a, "operands"_a, "x"_a, "y"_a, "weights"_a)
+            "grid"_a, "sizes"_a, "coupled"_a, "operands"_a, "x"_a, "y"_a, "weights"_a)
         .def(
             "of_weights",
-            [](Trainer& self, const std::vector<int>& sizes, bool coupled,
+            [](Trainer& self, int grid, const std::vector<int>& sizes, bool coupled,
                const std::vector<size_t>& operands, size_t x, size_t y, const std::vector<size_t>& of_weights,
                const std::vector<size_t>& of_operands) {
-                const Tucker tucker = tucker_of(sizes, coupled, operands);
+                const TuckerOperands of = operands_of(grid, sizes, operands);
+                const TuckerOperands gradients = operands_of(grid, sizes, of_operands);
                 const auto of_W = pointers<const float>(of_weights);
-                const auto of = pointers<float>(of_operands);
-                expect(of.size() == operands.size(), "a gradient for each operand");
                 nb::gil_scoped_release released;
-                self.of_weights(tucker, pointer<float>(operands[0]), pointer<float>(x), pointer<float>(y),
-                                of_W, {of[0], of[1], of[2], of[3], of[4]});
+                self.of_weights(of, coupled, pointer<float>(x), pointer<float>(y), of_W, gradients);
             },
-            "sizes"_a, "coupled"_a, "operands"_a, "x"_a, "y"_a, "of_weights"_a, "of_operands"_a)
+            "grid"_a, "sizes"_a, "coupled"_a, "operands"_a, "x"_a, "y"_a, "of_weights"_a, "of_operands"_a)
         .def(
             "conv",
             [](Trainer& self, const Maps& out, const std::vector<int>& window, int channels, size_t signs,

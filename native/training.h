@@ -13,9 +13,18 @@
 
 namespace bitfactor {
 
-// Shaped as what they are the gradients of.
-struct TuckerGradients {
-    float *cores, *rows, *tap_factor, *output, *channel;
+struct Matrix {
+    int rows, columns;
+    float* numbers;
+};
+
+// A core (grid, inner outputs, inner channels, taps) and its factors, each (outer, inner); or their
+// gradients. Grid and taps may have several modes, or none.
+struct TuckerOperands {
+    float* core;
+    std::vector<Matrix> grid;
+    Matrix output, channel;
+    std::vector<Matrix> taps;
 };
 
 class Trainer {
@@ -35,12 +44,14 @@ class Trainer {
               const uint32_t* weight, const float* scale, void* y);
     // Whether weights may be `coupled`.
     bool couples() const { return training_.products.couples; }
-    // The weights W of cores (cores, pairs, inner taps), by way of x (weights, taps, pairs). y, of each
-    // weight (taps, outputs, inner channels) or, coupled, half the outputs, is what of_weights needs again.
-    void weights(const Tucker& tucker, const float* cores, float* x, float* y, const std::vector<float*>& W);
-    // Their gradients; x is room.
-    void of_weights(const Tucker& tucker, const float* cores, float* x, const float* y,
-                    const std::vector<const float*>& of_W, const TuckerGradients& gradients);
+    // The weights W of all places of the grid, (outputs, channels, taps), by way of x, their slices of the
+    // core (weights, taps, inner outputs, inner channels). y, of each weight (taps, outputs, inner channels),
+    // or half the outputs if coupled, is what of_weights needs again.
+    void weights(const TuckerOperands& operands, bool coupled, float* x, float* y,
+                 const std::vector<float*>& W);
+    // The gradients of the operands; x is room.
+    void of_weights(const TuckerOperands& operands, bool coupled, float* x, const float* y,
+                    const std::vector<const float*>& of_W, const TuckerOperands& gradients);
 
   private:
     void mix(const Mixing& mixing, const float* cores, float* x);

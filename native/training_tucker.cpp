@@ -56,6 +56,68 @@ class Operand {
     AlignedVector<float> by_columns_, by_rows_;
 };
 
+using Matrices = std::vector<Matrix>::const_iterator;
+
+// The Kronecker product of matrices, the last one varying fastest.
+struct Kronecker {
+    int rows = 1, columns = 1;
+    std::vector<float> numbers{1.0f};
+
+    Kronecker(Matrices first, Matrices last) {
+        for (; first != last; ++first) {
+            std::vector<float> product;
+            product.reserve(numbers.size() * first->rows * first->columns);
+            for (int row = 0; row < rows; ++row) {
+                for (int i = 0; i < first->rows; ++i) {
+                    for (int column = 0; column < columns; ++column) {
+                        const float number = numbers[row * columns + column];
+                        const float* factor = first->numbers + i * first->columns;
+                        for (int j = 0; j < first->columns; ++j) product.push_back(number * factor[j]);
+                    }
+                }
+            }
+            rows *= first->rows;
+            columns *= first->columns;
+            numbers = std::move(product);
+        }
+    }
+    explicit Kronecker(const std::vector<Matrix>& factors) : Kronecker(factors.begin(), factors.end()) {}
+};
+
+// The gradients of the matrices by that of their product.
+void of_kronecker(const std::vector<Matrix>& factors, const std::vector<float>& of_product,
+                  const std::vector<Matrix>& gradients) {
+    for (auto factor = factors.begin(); factor != factors.end(); ++factor) {
+        const Kronecker before(factors.begin(), factor), after(factor + 1, factors.end());
+        float* to = gradients[factor - factors.begin()].numbers;
+        std::fill_n(to, factor->rows * factor->columns, 0.0f);
+        const float* from = of_product.data();
+        for (int i = 0; i < before.rows * factor->rows * after.rows; ++i) {
+            const float* left = before.numbers.data() + i / (factor->rows * after.rows) * before.columns;
+            const float* right = after.numbers.data() + i % after.rows * after.columns;
+            float* row = to + i / after.rows % factor->rows * factor->columns;
+            for (int j = 0; j < before.columns * factor->columns; ++j) {
+                const float outside = left[j / factor->columns];
+                for (int k = 0; k < after.columns; ++k) {
+                    row[j % factor->columns] += outside * right[k] * *from++;
+                }
+            }
+        }
+    }
+}
+
+Tucker described(const TuckerOperands& of, const Kronecker& rows, const Kronecker& taps, bool coupled) {
+    return {{rows.rows, rows.columns, taps.rows, taps.columns, of.output.columns * of.channel.columns,
+             rows.numbers.data(), taps.numbers.data()},
+            of.output.rows,
+            of.channel.rows,
+            of.output.columns,
+            of.channel.columns,
+            coupled,
+            of.output.numbers,
+            of.channel.numbers};
+}
+
 }  // namespace
 
 // Calls f(first, count) for parts of rows, an even first, one for each thread.
@@ -68,7 +130,10 @@ void Trainer::for_each_part(int rows, F f) {
     });
 }
 
-void Trainer::weights(const Tucker& w, const float* cores, float* x, float* y, const std::vector<float*>& W) {
+void Trainer::weights(const TuckerOperands& operands, bool coupled, float* x, float* y,
+                      const std::vector<float*>& W) {
+    const Kronecker rows(operands.grid), taps(operands.taps);
+    const Tucker w = described(operands, rows, taps, coupled);
     const Mixing& m = w.mixing;
     const size_t of_x = static_cast<size_t>(m.taps) * m.pairs;
     const size_t of_y =
@@ -76,7 +141,7 @@ void Trainer::weights(const Tucker& w, const float* cores, float* x, float* y, c
     const size_t parts = (static_cast<size_t>(w.outputs) + filters_at_once - 1) / filters_at_once;
     AlignedVector<float> channel(static_cast<size_t>(w.channels) * w.inner_channels);
     training_.products.transpose(w.channel, w.channels, w.inner_channels, channel.data(), w.channels);
-    mix(m, cores, x);
+    mix(m, operands.core, x);
     threads_.for_each(parts * m.weights, [&](size_t i) {
         thread_local AlignedVector<float> scratch;
         const size_t floats = static_cast<size_t>(filters_at_once) * (m.taps * w.channels + w.inner_channels);
@@ -89,8 +154,10 @@ void Trainer::weights(const Tucker& w, const float* cores, float* x, float* y, c
     });
 }
 
-void Trainer::of_weights(const Tucker& w, const float* cores, float* x, const float* y,
-                         const std::vector<const float*>& of_W, const TuckerGradients& gradients) {
+void Trainer::of_weights(const TuckerOperands& operands, bool coupled, float* x, const float* y,
+                         const std::vector<const float*>& of_W, const TuckerOperands& gradients) {
+    const Kronecker grid(operands.grid), taps(operands.taps);
+    const Tucker w = described(operands, grid, taps, coupled);
     const Mixing& m = w.mixing;
     const ProductKernels& kernels = training_.products;
     const int rows = w.inner_outputs, columns = w.inner_channels;
@@ -110,9 +177,9 @@ void Trainer::of_weights(const Tucker& w, const float* cores, float* x, const fl
     channel.stand_for(w.channel);
     channel.take(0, w.channels);
     of_y.stand_for(of_y_floats.data());
-    std::fill_n(gradients.output, static_cast<size_t>(w.outputs) * rows, 0.0f);
-    std::fill_n(gradients.channel, static_cast<size_t>(w.channels) * columns, 0.0f);
-    mix(m, cores, x);
+    std::fill_n(gradients.output.numbers, static_cast<size_t>(w.outputs) * rows, 0.0f);
+    std::fill_n(gradients.channel.numbers, static_cast<size_t>(w.channels) * columns, 0.0f);
+    mix(m, operands.core, x);
     float* of_x = x;  // takes the place of x, slice by slice
     for (const float* of_this : of_W) {
         for_each_part(w.outputs, [&](ptrdiff_t first, int count) {
@@ -136,11 +203,12 @@ void Trainer::of_weights(const Tucker& w, const float* cores, float* x, const fl
             });
             for_each_part(w.outputs, [&](ptrdiff_t first, int count) {
                 kernels.product({count, rows, column_words, of_y.by_columns(first), column_words, 1,
-                                 slice_transposed.data(), gradients.output + first * rows, w.coupled, true});
+                                 slice_transposed.data(), gradients.output.numbers + first * rows, w.coupled,
+                                 true});
             });
             for_each_part(w.channels, [&](ptrdiff_t first, int count) {
                 kernels.product({count, columns, output_words, of_W_tap.by_rows() + first, 1, w.channels, y,
-                                 gradients.channel + first * columns, w.coupled, true});
+                                 gradients.channel.numbers + first * columns, w.coupled, true});
             });
             for_each_part(rows, [&](ptrdiff_t first, int count) {
                 kernels.product({count, columns, output_words, output.by_rows() + first, 1, rows,
@@ -150,7 +218,10 @@ void Trainer::of_weights(const Tucker& w, const float* cores, float* x, const fl
             y += static_cast<ptrdiff_t>(output_words) * columns;
         }
     }
-    unmix(m, cores, x, gradients.cores, gradients.rows, gradients.tap_factor);
+    std::vector<float> of_grid(grid.numbers.size()), of_taps(taps.numbers.size());
+    unmix(m, operands.core, x, gradients.core, of_grid.data(), of_taps.data());
+    of_kronecker(operands.grid, of_grid, gradients.grid);
+    of_kronecker(operands.taps, of_taps, gradients.taps);
 }
 
 }  // namespace bitfactor

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.decompositions.latent import Initialisation, Latent, Rank
-from bitfactor.decompositions.mixing import kronecker
-from bitfactor.decompositions.multilinear import hosvd, tucker_weights
+from bitfactor.decompositions.mixing import tucker_weights
+from bitfactor.decompositions.multilinear import hosvd
 from bitfactor.decompositions.precision import working
 from bitfactor.decompositions.rank import resolve_rank
 from bitfactor.decompositions.shared import Shared
@@ -46,7 +46,7 @@ class Bank(Shared):
         rows = factors[:order]
         if place is not None:
             rows = [factor.index_select(0, i) for factor, i in zip(rows, torch.split(place, 1), strict=True)]
-        return tucker_weights(core.flatten(0, order - 1), kronecker(rows), factors[order:])
+        return tucker_weights(core, rows, factors[order:])
 
     def extra_repr(self) -> str:
         return f"grid={self.grid}, core={tuple(self.core.shape)}"

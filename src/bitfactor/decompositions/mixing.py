@@ -1,16 +1,17 @@
-"""The weights of Tucker decompositions, and of banks of them, in one step and its gradients.
+"""The weights of a Tucker decomposition, or of a grid of them, in one step, and its gradients.
 
     W[p] = output x[p] channel^T for each tap,    x[p] = sum_g rows[p, g] taps core[g],
 
-taps applied to the last mode of a core. The modes of grid and taps are small: making x is bound by memory.
-The compiled core takes both steps a few slices at a time, which stay in its caches; without it they are
-products of torch, that of x with the Kronecker product of rows and taps.
+rows and taps the Kronecker products of the grid's and of the taps' factors. These are small matrices: making x
+is bound by memory. The compiled core takes all of it a few slices at a time, which stay in its caches; torch
+takes one product for x, and one for each channel mode.
 
 For backward one tensor of each weight's size is kept, which would cost a product of channels to make again;
 it needs twice as many of these as forward, at least, whatever the order. Rough gradients are of bfloat16.
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -21,119 +22,147 @@ from bitfactor.decompositions import compiled
 from bitfactor.decompositions.precision import gradients_are_rough, matmul
 
 
-def kronecker(matrices: Sequence[Tensor]) -> Tensor:
-    """Return the Kronecker product of matrices, the last one varying fastest, of any strides."""
+def kronecker(matrices: Sequence[Tensor], like: Tensor) -> Tensor:
+    """Return the Kronecker product of matrices, the last one varying fastest; of none a 1, of `like`'s type."""
+    if not matrices:
+        return like.new_ones(1, 1)
     product = matrices[0]
     for matrix in matrices[1:]:
         product = (product[:, None, :, None] * matrix[:, None]).flatten(2).flatten(0, 1)
     return product
 
 
-def mixed_weights(
-    cores: Tensor, rows: Tensor, taps: Tensor, output: Tensor, channel: Tensor
-) -> tuple[Tensor, ...]:
-    """Return P weights (O, C, T), of cores (G, R0, R1, t), rows (P, G), taps (T, t), (O, R0) and (C, R1).
+def tucker_weights(core: Tensor, grid: Sequence[Tensor], factors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return the weights (O, C, *kernel) of all places of a grid, in order.
+
+    core (*grid, R0, R1, *taps); a factor for each mode of the grid, (O, R0), (C, R1), one for each of the taps.
+    Where the rank of the taps is reduced they come last, so that the channel modes have fewer of them to go
+    through.
 
     Example
     -------
-    >>> factors = torch.randn(3, 2), torch.randn(9, 9), torch.randn(8, 8), torch.randn(4, 4)
-    >>> [W.shape for W in mixed_weights(torch.randn(2, 8, 4, 9), *factors)]
-    [torch.Size([8, 4, 9]), torch.Size([8, 4, 9]), torch.Size([8, 4, 9])]
+    >>> core, factors = torch.randn(2, 8, 4, 3), [torch.randn(8, 8), torch.randn(4, 4), torch.randn(3, 3)]
+    >>> [W.shape for W in tucker_weights(core, [torch.randn(3, 2)], factors)]
+    [torch.Size([8, 4, 3]), torch.Size([8, 4, 3]), torch.Size([8, 4, 3])]
     """
-    operands = (cores, rows, taps, output, channel)
-    if compiled.available() and all(x.device.type == "cpu" and x.dtype == torch.float32 for x in operands):
-        weights: tuple[Tensor, ...] = _Compiled.apply(*operands)  # type: ignore[no-untyped-call]
+    output, channel, *spatial = factors
+    small = [*grid, *spatial]
+    taps_last = prod(len(factor) for factor in small) > prod(factor.shape[1] for factor in small)
+    if not taps_last and _takes(core, *grid, *factors):
+        weights: tuple[Tensor, ...] = _Compiled.apply(len(grid), core, *grid, *factors)  # type: ignore[no-untyped-call]
         return weights
-    return _Plain.apply(*operands).unbind()  # type: ignore[no-any-return, no-untyped-call]
+    shape = (len(output), len(channel), *map(len, spatial))
+    rows, taps = kronecker(grid, core), kronecker(spatial, core)
+    cores = core.reshape(rows.shape[1], output.shape[1], channel.shape[1], -1)  # (G, R0, R1, t)
+    if taps_last:
+        y = _products(cores.permute(0, 3, 1, 2), output, channel)[1].permute(1, 2, 0, 3)  # (O, C, G, t)
+        W = matmul(y.flatten(2).flatten(0, 1), kronecker([rows, taps], core).mT).view(*y.shape[:2], len(rows), -1)
+        return tuple(one.reshape(shape) for one in W.unbind(2))
+    if torch.compiler.is_compiling():
+        W = _products(_mix(cores, rows, taps), output, channel)[1]
+    else:
+        W = _Plain.apply(cores, rows, taps, output, channel)  # type: ignore[no-untyped-call]
+    return tuple(one.view(shape) for one in W.unbind())
+
+
+def _takes(*operands: Tensor) -> bool:
+    return (
+        compiled.available()
+        and not torch.compiler.is_compiling()
+        and all(x.device.type == "cpu" and x.dtype == torch.float32 for x in operands)
+    )
 
 
 class _Compiled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *operands: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, grid: int, *operands: Tensor) -> tuple[Tensor, ...]:
         operands = tuple(operand.contiguous() for operand in operands)
-        cores, rows, taps, output, channel = operands
+        core, *factors = operands
+        output, channel, *spatial = factors[grid:]
         trainer = compiled.trainer()
-        ctx.coupled = gradients_are_rough() and trainer.couples()
-        ctx.sizes = [*rows.shape, *taps.shape, len(output), len(channel), *cores.shape[1:3]]
-        weights = [cores.new_empty(len(output), len(channel), len(taps)) for _ in rows]
-        x = cores.new_empty(len(rows), len(taps), *cores.shape[1:3])
-        kept = (len(output) + 1) // 2 if ctx.coupled else len(output)
-        y = cores.new_empty(len(rows), len(taps), kept, channel.shape[1])
+        coupled = gradients_are_rough() and trainer.couples()
+        sizes = [size for factor in factors for size in factor.shape]
+        places, taps = prod(map(len, factors[:grid])), prod(map(len, spatial))
+        ctx.described = grid, sizes, coupled
+        ctx.room = places, taps, output.shape[1], channel.shape[1]
+        shape = (len(output), len(channel), *map(len, spatial))
+        weights = tuple(core.new_empty(shape) for _ in range(places))
+        x = core.new_empty(ctx.room)
+        kept = (len(output) + 1) // 2 if coupled else len(output)
+        y = core.new_empty(places, taps, kept, channel.shape[1])
         trainer.weights(
-            ctx.sizes, ctx.coupled, _addresses(operands), x.data_ptr(), y.data_ptr(), _addresses(weights)
+            *ctx.described, _addresses(operands), x.data_ptr(), y.data_ptr(), _addresses(weights)
         )
         ctx.save_for_backward(*operands, y)
-        return tuple(weights)
+        return weights
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *of_weights: Tensor) -> tuple[Tensor | None, ...]:
         *operands, y = ctx.saved_tensors
-        cores, rows, taps, *_ = operands
-        of_weights = tuple(of_weight.contiguous() for of_weight in of_weights)
         gradients = [torch.empty_like(operand) for operand in operands]
-        x = cores.new_empty(len(rows), len(taps), *cores.shape[1:3])
+        given = [of_weight.contiguous() for of_weight in of_weights]
+        x = y.new_empty(ctx.room)
         compiled.trainer().of_weights(
-            ctx.sizes,
-            ctx.coupled,
+            *ctx.described,
             _addresses(operands),
             x.data_ptr(),
             y.data_ptr(),
-            _addresses(of_weights),
+            _addresses(given),
             _addresses(gradients),
         )
-        return _wanted(ctx, gradients)
+        return None, *_wanted(gradients, ctx.needs_input_grad[1:])
 
 
 def _addresses(tensors: Sequence[Tensor]) -> list[int]:
     return [tensor.data_ptr() for tensor in tensors]
 
 
-def _wanted(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-    pairs = zip(gradients, ctx.needs_input_grad, strict=True)
-    return tuple(gradient if needed else None for gradient, needed in pairs)
+def _wanted(gradients: Sequence[Tensor], needed: Sequence[bool]) -> tuple[Tensor | None, ...]:
+    return tuple(x if wanted else None for x, wanted in zip(gradients, needed, strict=True))
 
 
 class _Plain(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *operands: Tensor) -> Tensor:
         cores, rows, taps, output, channel = operands
-        dtype = torch.bfloat16 if gradients_are_rough() else cores.dtype
-        half, W = products(mix(cores, rows, taps), output, channel)
-        ctx.save_for_backward(*operands, half.to(dtype))
+        half, W = _products(_mix(cores, rows, taps), output, channel)
+        ctx.save_for_backward(*operands, half.bfloat16() if gradients_are_rough() else half)
         return W
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_W: Tensor) -> tuple[Tensor | None, ...]:
         cores, rows, taps, output, channel, half = ctx.saved_tensors
-        dtype, n = half.dtype, len(rows)
-        output, channel = (x.to(dtype).expand(n, -1, -1) for x in (output, channel))
-        inner = cores.flatten(1, 2).mT.to(dtype).flatten(0, 1)  # (G t, R0 R1)
-        both = kronecker([rows, taps]).to(dtype)
-        x = matmul(both, inner).view(n, -1, cores.shape[2])  # (P, T R0, R1)
+        dtype, places = half.dtype, len(rows)
+        output, channel = (x.to(dtype).expand(places, -1, -1) for x in (output, channel))
+        both, inner = kronecker([rows, taps], rows).to(dtype), _inner(cores).to(dtype)
+        x = matmul(both, inner).view(places, -1, cores.shape[2])  # (P, T R0, R1)
         of_W = of_W.to(dtype).flatten(2)  # (P, O, C T)
         of_output = matmul(of_W, half)
-        of_half = matmul(of_W.mT, output).view(n, channel.shape[1], -1)  # (P, C, T R0)
+        of_half = matmul(of_W.mT, output).view(places, channel.shape[1], -1)  # (P, C, T R0)
         of_channel = matmul(of_half, x)
         of_x = matmul(of_half.mT, channel).view(len(both), -1)  # (P T, R0 R1)
-        of_inner = matmul(both.mT, of_x).view(len(cores), taps.shape[1], -1)
-        of_both = matmul(of_x, inner.mT).to(cores.dtype).view(n, len(taps), *rows.shape[1:], -1)
+        of_cores = matmul(both.mT, of_x).view(len(cores), taps.shape[1], -1).mT.to(cores.dtype)
+        of_both = matmul(of_x, inner.mT).to(cores.dtype).view(places, len(taps), *rows.shape[1:], -1)
         of_rows = (of_both * taps[:, None]).sum((1, 3))
         of_taps = (of_both * rows[:, None, :, None]).sum((0, 2))
-        of_cores = of_inner.mT.to(cores.dtype).reshape(cores.shape)
         of_factors = (terms.sum(0, dtype=cores.dtype) for terms in (of_output, of_channel))
-        return _wanted(ctx, [of_cores, of_rows, of_taps, *of_factors])
+        gradients = [of_cores.reshape(cores.shape), of_rows, of_taps, *of_factors]
+        return _wanted(gradients, ctx.needs_input_grad)
 
 
-def mix(cores: Tensor, rows: Tensor, taps: Tensor) -> Tensor:
-    """Return x (P, T, R0, R1) as a product with a Kronecker product."""
-    x = matmul(kronecker([rows, taps]), cores.flatten(1, 2).mT.flatten(0, 1))
+def _inner(cores: Tensor) -> Tensor:
+    return cores.flatten(1, 2).mT.flatten(0, 1)  # (G t, R0 R1)
+
+
+def _mix(cores: Tensor, rows: Tensor, taps: Tensor) -> Tensor:
+    x = matmul(kronecker([rows, taps], rows), _inner(cores))
     return x.view(len(rows), len(taps), *cores.shape[1:3])
 
 
-def products(x: Tensor, output: Tensor, channel: Tensor) -> tuple[Tensor, Tensor]:
-    """Return, of x (P, T, R0, R1), products along one channel mode, (P, C T, R0), and both, (P, O, C, T)."""
-    n, r = len(x), x.shape[2]
-    half = matmul(channel.expand(n, -1, -1), x.flatten(1, 2).mT).view(n, -1, r)
-    return half, matmul(output.expand(n, -1, -1), half.mT).view(n, len(output), len(channel), -1)
+def _products(x: Tensor, output: Tensor, channel: Tensor) -> tuple[Tensor, Tensor]:
+    """Return, of x (P, T, R0, R1), the products along one channel mode, (P, C T, R0), and both, (P, O, C, T)."""
+    places = len(x)
+    half = matmul(channel.expand(places, -1, -1), x.flatten(1, 2).mT).view(places, -1, output.shape[1])
+    return half, matmul(output.expand(places, -1, -1), half.mT).view(places, len(output), len(channel), -1)

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from bitfactor.decompositions.latent import Initialisation
-from bitfactor.decompositions.mixing import kronecker, mix, mixed_weights, products
-from bitfactor.decompositions.precision import matmul
+from bitfactor.decompositions.mixing import tucker_weights
 from bitfactor.decompositions.rank import expect_full
 
 
@@ -22,28 +21,7 @@ def tucker_weight(core: Tensor, factors: Sequence[Tensor]) -> Tensor:
 
     core (R0, R1, *taps), factors (O, R0), (C, R1), then one per tap mode; gives (O, C, *kernel), contiguous.
     """
-    return tucker_weights(core[None], core.new_ones(1, 1), factors)[0]
-
-
-def tucker_weights(cores: Tensor, rows: Tensor, factors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Return P weights (O, C, *kernel) of G cores: the first of `rows` (P, G) times the cores, and so on.
-
-    cores (G, R0, R1, *taps), factors (O, R0), (C, R1), then one per tap mode. All modes but the channels' are
-    one: the Kronecker product of rows and taps is a small matrix. Then each channel mode is one matrix
-    product of full size for each weight, in an order that leaves W as it is to be. Where the rank of the taps
-    is reduced they come last instead, so that the channel modes have fewer of them to go through.
-    """
-    output, channel, *spatial = factors
-    taps = kronecker(spatial) if spatial else cores.new_ones(1, 1)  # (T, t)
-    cores = cores.flatten(3) if spatial else cores[..., None]  # (G, R0, R1, t)
-    shape = (len(output), len(channel), *(factor.shape[0] for factor in spatial))
-    if len(rows) * len(taps) > rows.shape[1] * taps.shape[1]:
-        y = products(cores.permute(0, 3, 1, 2), output, channel)[1].permute(1, 2, 0, 3)  # (O, C, G, t)
-        W = matmul(y.flatten(2).flatten(0, 1), kronecker([rows, taps]).mT).view(*y.shape[:2], len(rows), -1)
-        return tuple(one.reshape(shape) for one in W.unbind(2))
-    if torch.compiler.is_compiling():
-        return tuple(W.view(shape) for W in products(mix(cores, rows, taps), output, channel)[1])
-    return tuple(W.view(shape) for W in mixed_weights(cores, rows, taps, output, channel))
+    return tucker_weights(core, (), factors)[0]
 
 
 def hosvd(

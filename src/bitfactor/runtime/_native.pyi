@@ -40,10 +40,18 @@ class Trainer:
     def prelu(self, maps: Maps, x: int, gradient: int, slope: int, of_x: int, of_slope: int) -> None: ...
     def couples(self) -> bool: ...
     def weights(
-        self, sizes: list[int], coupled: bool, operands: list[int], x: int, y: int, weights: list[int]
+        self,
+        grid: int,
+        sizes: list[int],
+        coupled: bool,
+        operands: list[int],
+        x: int,
+        y: int,
+        weights: list[int],
     ) -> None: ...
     def of_weights(
         self,
+        grid: int,
         sizes: list[int],
         coupled: bool,
         operands: list[int],
