@@ -1,5 +1,5 @@
-// The channel modes of a Tucker weight: products of matrices of words. A word is a float, or two bfloat16 of
-// neighbouring terms of a sum: a product of pairs is that of floats with half the steps.
+// The channel modes of a Tucker weight: products of matrices of words. A word is a float, or couples two
+// bfloat16, neighbouring terms of a sum: so a product is that of floats with half the steps.
 //
 // A tile of rows by two registers of columns takes one row of b at a time, which is used for all of its rows;
 // b's part of as many columns stays in the L1 or L2 cache. The terms of a sum come in order, so that it has
@@ -85,7 +85,7 @@ void product(const Product& p) {
     }
 }
 
-// Words of two neighbouring columns, (rows, columns / 2), or of two neighbouring rows, (rows / 2, columns);
+// Words of two neighbouring columns, (rows, columns / 2), and of two neighbouring rows, (rows / 2, columns);
 // what is missing of the last is 0.
 void couple_columns(const float* x, int rows, int columns, float* words) {
     Bfloat16* to = reinterpret_cast<Bfloat16*>(words);
@@ -131,11 +131,11 @@ void transpose_words(const float* x, int rows, int columns, float* out, ptrdiff_
     }
 }
 
-// Filters first ... first + count of a weight, see Tucker. scratch: (taps + 1, count, wider of both).
+// scratch: (count, inner channels), then (taps, count, channels).
 void filters(const Tucker& w, const float* x, const float* channel, int first, int count, float* scratch,
              float* y, float* W) {
     const int taps = w.mixing.taps, columns = w.inner_channels;
-    float* given = scratch + static_cast<ptrdiff_t>(count) * columns;  // (taps, count, channels)
+    float* found = scratch + static_cast<ptrdiff_t>(count) * columns;  // (taps, count, channels)
     for (int tap = 0; tap < taps; ++tap) {
         float* y_rows = w.coupled ? scratch : y + (static_cast<ptrdiff_t>(tap) * w.outputs + first) * columns;
         product({count, columns, w.inner_outputs, w.output + static_cast<ptrdiff_t>(first) * w.inner_outputs,
@@ -145,9 +145,9 @@ void filters(const Tucker& w, const float* x, const float* channel, int first, i
             couple_rows(y_rows, count, columns, y + row * columns);
         }
         product({count, w.channels, columns, y_rows, columns, 1, channel,
-                 given + static_cast<ptrdiff_t>(tap) * count * w.channels});
+                 found + static_cast<ptrdiff_t>(tap) * count * w.channels});
     }
-    scatter_taps(given, count * w.channels, taps, count * w.channels,
+    scatter_taps(found, count * w.channels, taps, count * w.channels,
                  W + static_cast<ptrdiff_t>(first) * w.channels * taps);
 }
 

@@ -57,9 +57,6 @@ class Trainer {
     void mix(const Mixing& mixing, const float* cores, float* x);
     void unmix(const Mixing& mixing, const float* cores, const float* of_x, float* of_cores, float* of_rows,
                float* of_taps);
-    // Calls f(first, count) for parts of some rows, an even first, each in a thread.
-    template <class F>
-    void for_each_part(int rows, F f);
 
     const KernelSet& kernels_;
     const TrainingKernels& training_;

@@ -16,33 +16,39 @@ namespace {
 
 constexpr int filters_at_once = 32;  // an even number; their taps stay in the L2 cache
 
-// A matrix of floats as an operand of products: itself, or the words that stand for it.
+// Calls f(first, count) for parts of rows, an even first, one for each thread.
+template <class F>
+void for_each_part(ThreadPool& threads, int rows, F f) {
+    const int eights = 8 * static_cast<int>(threads.workers()), part = (rows + eights - 1) / eights * 8;
+    threads.for_each(static_cast<size_t>((rows + part - 1) / part), [&](size_t i) {
+        const int first = static_cast<int>(i) * part;
+        f(static_cast<ptrdiff_t>(first), std::min(part, rows - first));
+    });
+}
+
+// The words of a matrix of floats (rows, columns) as an operand: of neighbouring columns, for what is summed
+// along a row, and of neighbouring rows. Not coupled, both are the matrix itself.
 class Operand {
   public:
-    Operand(const ProductKernels& kernels, bool coupled, int rows, int columns, bool by_columns, bool by_rows)
-        : kernels_(kernels), coupled_(coupled), columns_(columns) {
-        if (coupled && by_columns) by_columns_.resize(static_cast<size_t>(rows) * words(columns));
-        if (coupled && by_rows) by_rows_.resize(static_cast<size_t>(words(rows)) * columns);
+    Operand(const ProductKernels& kernels, bool coupled, int rows, int columns, const float* x = nullptr)
+        : kernels_(kernels), coupled_(coupled), columns_(columns), words_(words(columns)), x_(x) {
+        if (!coupled) return;
+        by_columns_.resize(static_cast<size_t>(rows) * words_);
+        by_rows_.resize(static_cast<size_t>(words(rows)) * columns);
     }
 
-    // Of x (rows, columns), of which `take` then takes rows first ... first + count, an even first.
     void stand_for(const float* x) { x_ = x; }
-    void take(int first, int count) {
-        const float* from = x_ + static_cast<ptrdiff_t>(first) * columns_;
-        if (!by_columns_.empty()) {
-            float* to = by_columns_.data() + static_cast<ptrdiff_t>(first) * words(columns_);
-            kernels_.couple_columns(from, count, columns_, to);
-        }
-        if (!by_rows_.empty()) {
-            float* to = by_rows_.data() + static_cast<ptrdiff_t>(first / 2) * columns_;
-            kernels_.couple_rows(from, count, columns_, to);
-        }
+
+    // Rows first ... first + count, an even first, are there.
+    void take(ptrdiff_t first, int count) {
+        if (!coupled_) return;
+        const float* from = x_ + first * columns_;
+        kernels_.couple_columns(from, count, columns_, by_columns_.data() + first * words_);
+        kernels_.couple_rows(from, count, columns_, by_rows_.data() + first / 2 * columns_);
     }
 
-    // Rows from `row` on, words along the columns; all rows, words along the rows.
-    const float* by_columns(int row) const {
-        return coupled_ ? by_columns_.data() + static_cast<ptrdiff_t>(row) * words(columns_)
-                        : x_ + static_cast<ptrdiff_t>(row) * columns_;
+    const float* by_columns(ptrdiff_t row) const {
+        return coupled_ ? by_columns_.data() + row * words_ : x_ + row * columns_;
     }
     const float* by_rows() const { return coupled_ ? by_rows_.data() : x_; }
 
@@ -51,8 +57,8 @@ class Operand {
   private:
     const ProductKernels& kernels_;
     bool coupled_;
-    int columns_;
-    const float* x_ = nullptr;
+    int columns_, words_;
+    const float* x_;
     AlignedVector<float> by_columns_, by_rows_;
 };
 
@@ -106,9 +112,9 @@ void of_kronecker(const std::vector<Matrix>& factors, const std::vector<float>& 
     }
 }
 
-Tucker described(const TuckerOperands& of, const Kronecker& rows, const Kronecker& taps, bool coupled) {
-    return {{rows.rows, rows.columns, taps.rows, taps.columns, of.output.columns * of.channel.columns,
-             rows.numbers.data(), taps.numbers.data()},
+Tucker described(const TuckerOperands& of, const Kronecker& grid, const Kronecker& taps, bool coupled) {
+    return {{grid.rows, grid.columns, taps.rows, taps.columns, of.output.columns * of.channel.columns,
+             grid.numbers.data(), taps.numbers.data()},
             of.output.rows,
             of.channel.rows,
             of.output.columns,
@@ -118,26 +124,105 @@ Tucker described(const TuckerOperands& of, const Kronecker& rows, const Kronecke
             of.channel.numbers};
 }
 
-}  // namespace
-
-// Calls f(first, count) for parts of rows, an even first, one for each thread.
-template <class F>
-void Trainer::for_each_part(int rows, F f) {
-    const int eights = 8 * static_cast<int>(threads_.workers()), part = (rows + eights - 1) / eights * 8;
-    threads_.for_each(static_cast<size_t>((rows + part - 1) / part), [&](size_t i) {
-        const int first = static_cast<int>(i) * part;
-        f(first, std::min(part, rows - first));
-    });
+// Of y, for each tap.
+size_t floats_of_y(const Tucker& w) {
+    return static_cast<size_t>(w.coupled ? (w.outputs + 1) / 2 : w.outputs) * w.inner_channels;
 }
+
+// Leads the gradients of weights back through the channel modes, one tap of one weight at a time.
+class ChannelsBackward {
+  public:
+    ChannelsBackward(ThreadPool& threads, const ProductKernels& kernels, const Tucker& w,
+                     const TuckerOperands& gradients)
+        : threads_(threads),
+          kernels_(kernels),
+          w_(w),
+          of_output_(gradients.output.numbers),
+          of_channel_(gradients.channel.numbers),
+          output_(kernels, w.coupled, w.outputs, w.inner_outputs, w.output),
+          channel_(kernels, w.coupled, w.channels, w.inner_channels, w.channel),
+          of_W_(kernels, w.coupled, w.outputs, w.channels),
+          of_y_(kernels, w.coupled, w.outputs, w.inner_channels),
+          x_(kernels, w.coupled, w.inner_outputs, w.inner_channels),
+          taps_of_W_(static_cast<size_t>(w.mixing.taps) * w.outputs * w.channels),
+          of_y_floats_(static_cast<size_t>(w.outputs) * w.inner_channels),
+          x_transposed_(static_cast<size_t>(x_.words(w.inner_channels)) * w.inner_outputs) {
+        output_.take(0, w.outputs);
+        channel_.take(0, w.channels);
+        of_y_.stand_for(of_y_floats_.data());
+        std::fill_n(of_output_, static_cast<size_t>(w.outputs) * w.inner_outputs, 0.0f);
+        std::fill_n(of_channel_, static_cast<size_t>(w.channels) * w.inner_channels, 0.0f);
+    }
+
+    // Takes the gradient of a weight.
+    void take(const float* of_W) {
+        const ptrdiff_t tap = static_cast<ptrdiff_t>(w_.outputs) * w_.channels;
+        for_each_part(threads_, w_.outputs, [&](ptrdiff_t first, int count) {
+            first *= w_.channels;
+            kernels_.gather_taps(of_W + first * w_.mixing.taps, w_.mixing.taps, count * w_.channels,
+                                 taps_of_W_.data() + first, tap);
+        });
+    }
+
+    // Of a tap of it, adds the gradients of the factors, and puts that of x in x's place.
+    void lead_back(int tap, const float* y, float* x) {
+        const int rows = w_.inner_outputs, columns = w_.inner_channels;
+        of_W_.stand_for(taps_of_W_.data() + static_cast<ptrdiff_t>(tap) * w_.outputs * w_.channels);
+        x_.stand_for(x);
+        for_each_part(threads_, w_.outputs, [&](ptrdiff_t first, int count) {
+            of_W_.take(first, count);
+            multiply_rows(count, columns, w_.channels, of_W_.by_columns(first), channel_.by_rows(),
+                          of_y_floats_.data() + first * columns, false);
+            of_y_.take(first, count);
+        });
+        for_each_part(threads_, rows, [&](ptrdiff_t first, int count) {
+            x_.take(first, count);
+            kernels_.transpose(x_.by_columns(first), count, x_.words(columns), x_transposed_.data() + first,
+                               rows);
+        });
+        for_each_part(threads_, w_.outputs, [&](ptrdiff_t first, int count) {
+            multiply_rows(count, rows, columns, of_y_.by_columns(first), x_transposed_.data(),
+                          of_output_ + first * rows, true);
+        });
+        for_each_part(threads_, w_.channels, [&](ptrdiff_t first, int count) {
+            multiply_columns(count, w_.channels, of_W_.by_rows() + first, y, of_channel_ + first * columns,
+                             true);
+        });
+        for_each_part(threads_, rows, [&](ptrdiff_t first, int count) {
+            multiply_columns(count, rows, output_.by_rows() + first, of_y_.by_rows(), x + first * columns,
+                             false);
+        });
+    }
+
+  private:
+    // c (count, columns) = a b, terms along the rows of a.
+    void multiply_rows(int count, int columns, int terms, const float* a, const float* b, float* c,
+                       bool add) const {
+        const int words = x_.words(terms);
+        kernels_.product({count, columns, words, a, words, 1, b, c, w_.coupled, add});
+    }
+    // c (count, inner channels) = a^T b, terms, the outputs, along the columns of a (outputs, width).
+    void multiply_columns(int count, int width, const float* a, const float* b, float* c, bool add) const {
+        kernels_.product(
+            {count, w_.inner_channels, x_.words(w_.outputs), a, 1, width, b, c, w_.coupled, add});
+    }
+
+    ThreadPool& threads_;
+    const ProductKernels& kernels_;
+    const Tucker& w_;
+    float *of_output_, *of_channel_;
+    Operand output_, channel_, of_W_, of_y_, x_;
+    AlignedVector<float> taps_of_W_, of_y_floats_, x_transposed_;
+};
+
+}  // namespace
 
 void Trainer::weights(const TuckerOperands& operands, bool coupled, float* x, float* y,
                       const std::vector<float*>& W) {
-    const Kronecker rows(operands.grid), taps(operands.taps);
-    const Tucker w = described(operands, rows, taps, coupled);
+    const Kronecker grid(operands.grid), taps(operands.taps);
+    const Tucker w = described(operands, grid, taps, coupled);
     const Mixing& m = w.mixing;
-    const size_t of_x = static_cast<size_t>(m.taps) * m.pairs;
-    const size_t of_y =
-        static_cast<size_t>(m.taps) * (w.coupled ? (w.outputs + 1) / 2 : w.outputs) * w.inner_channels;
+    const size_t of_x = static_cast<size_t>(m.taps) * m.pairs, of_y = m.taps * floats_of_y(w);
     const size_t parts = (static_cast<size_t>(w.outputs) + filters_at_once - 1) / filters_at_once;
     AlignedVector<float> channel(static_cast<size_t>(w.channels) * w.inner_channels);
     training_.products.transpose(w.channel, w.channels, w.inner_channels, channel.data(), w.channels);
@@ -159,63 +244,13 @@ void Trainer::of_weights(const TuckerOperands& operands, bool coupled, float* x,
     const Kronecker grid(operands.grid), taps(operands.taps);
     const Tucker w = described(operands, grid, taps, coupled);
     const Mixing& m = w.mixing;
-    const ProductKernels& kernels = training_.products;
-    const int rows = w.inner_outputs, columns = w.inner_channels;
-    const ptrdiff_t filter = static_cast<ptrdiff_t>(w.channels) * m.taps;
-    Operand output(kernels, w.coupled, w.outputs, rows, false, true);
-    Operand channel(kernels, w.coupled, w.channels, columns, false, true);
-    Operand of_W_tap(kernels, w.coupled, w.outputs, w.channels, true, true);
-    Operand of_y(kernels, w.coupled, w.outputs, columns, true, true);
-    Operand slice(kernels, w.coupled, rows, columns, true, false);
-    const int channel_words = channel.words(w.channels), output_words = output.words(w.outputs);
-    const int column_words = slice.words(columns);
-    AlignedVector<float> taps_of_W(static_cast<size_t>(m.taps) * w.outputs * w.channels);
-    AlignedVector<float> of_y_floats(static_cast<size_t>(w.outputs) * columns);
-    AlignedVector<float> slice_transposed(static_cast<size_t>(column_words) * rows);
-    output.stand_for(w.output);
-    output.take(0, w.outputs);
-    channel.stand_for(w.channel);
-    channel.take(0, w.channels);
-    of_y.stand_for(of_y_floats.data());
-    std::fill_n(gradients.output.numbers, static_cast<size_t>(w.outputs) * rows, 0.0f);
-    std::fill_n(gradients.channel.numbers, static_cast<size_t>(w.channels) * columns, 0.0f);
+    ChannelsBackward backward(threads_, training_.products, w, gradients);
     mix(m, operands.core, x);
-    float* of_x = x;  // takes the place of x, slice by slice
+    float* slice = x;
     for (const float* of_this : of_W) {
-        for_each_part(w.outputs, [&](ptrdiff_t first, int count) {
-            kernels.gather_taps(of_this + first * filter, m.taps, count * w.channels,
-                                taps_of_W.data() + first * w.channels,
-                                static_cast<ptrdiff_t>(w.outputs) * w.channels);
-        });
-        for (int tap = 0; tap < m.taps; ++tap) {
-            of_W_tap.stand_for(taps_of_W.data() + static_cast<ptrdiff_t>(tap) * w.outputs * w.channels);
-            slice.stand_for(of_x);
-            for_each_part(w.outputs, [&](ptrdiff_t first, int count) {
-                of_W_tap.take(first, count);
-                kernels.product({count, columns, channel_words, of_W_tap.by_columns(first), channel_words, 1,
-                                 channel.by_rows(), of_y_floats.data() + first * columns, w.coupled});
-                of_y.take(first, count);
-            });
-            for_each_part(rows, [&](ptrdiff_t first, int count) {
-                slice.take(first, count);
-                kernels.transpose(slice.by_columns(first), count, column_words,
-                                  slice_transposed.data() + first, rows);
-            });
-            for_each_part(w.outputs, [&](ptrdiff_t first, int count) {
-                kernels.product({count, rows, column_words, of_y.by_columns(first), column_words, 1,
-                                 slice_transposed.data(), gradients.output.numbers + first * rows, w.coupled,
-                                 true});
-            });
-            for_each_part(w.channels, [&](ptrdiff_t first, int count) {
-                kernels.product({count, columns, output_words, of_W_tap.by_rows() + first, 1, w.channels, y,
-                                 gradients.channel.numbers + first * columns, w.coupled, true});
-            });
-            for_each_part(rows, [&](ptrdiff_t first, int count) {
-                kernels.product({count, columns, output_words, output.by_rows() + first, 1, rows,
-                                 of_y.by_rows(), of_x + first * columns, w.coupled});
-            });
-            of_x += m.pairs;
-            y += static_cast<ptrdiff_t>(output_words) * columns;
+        backward.take(of_this);
+        for (int tap = 0; tap < m.taps; ++tap, y += floats_of_y(w), slice += m.pairs) {
+            backward.lead_back(tap, y, slice);
         }
     }
     std::vector<float> of_grid(grid.numbers.size()), of_taps(taps.numbers.size());
