@@ -47,7 +47,7 @@ def tucker_weights(core: Tensor, grid: Sequence[Tensor], factors: Sequence[Tenso
     """
     output, channel, *spatial = factors
     small = [*grid, *spatial]
-    taps_last = prod(len(factor) for factor in small) > prod(factor.shape[1] for factor in small)
+    taps_last = prod([len(factor) for factor in small]) > prod([factor.shape[1] for factor in small])
     if not taps_last and _takes(core, *grid, *factors):
         weights: tuple[Tensor, ...] = _Compiled.apply(len(grid), core, *grid, *factors)  # type: ignore[no-untyped-call]
         return weights
