@@ -2,9 +2,9 @@
 
     W[p] = output x[p] channel^T for each tap,    x[p] = sum_g rows[p, g] taps core[g],
 
-rows and taps the Kronecker products of the grid's and of the taps' factors. These are small matrices: making x
-is bound by memory. The compiled core takes all of it a few slices at a time, which stay in its caches; torch
-takes one product for x, and one for each channel mode.
+rows and taps the Kronecker products of the grid's and of the taps' factors. These are small matrices: making
+x is bound by memory. The compiled core takes all of it a few slices at a time, which stay in its caches;
+torch takes one product for x, and one for each channel mode.
 
 For backward one tensor of each weight's size is kept, which would cost a product of channels to make again;
 it needs twice as many of these as forward, at least, whatever the order. Rough gradients are of bfloat16.
@@ -23,7 +23,7 @@ from bitfactor.decompositions.precision import gradients_are_rough, matmul
 
 
 def kronecker(matrices: Sequence[Tensor], like: Tensor) -> Tensor:
-    """Return the Kronecker product of matrices, the last one varying fastest; of none a 1, of `like`'s type."""
+    """Return the Kronecker product of matrices, the last one varying fastest; of none (1, 1) as `like`."""
     if not matrices:
         return like.new_ones(1, 1)
     product = matrices[0]
@@ -35,7 +35,7 @@ def kronecker(matrices: Sequence[Tensor], like: Tensor) -> Tensor:
 def tucker_weights(core: Tensor, grid: Sequence[Tensor], factors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return the weights (O, C, *kernel) of all places of a grid, in order.
 
-    core (*grid, R0, R1, *taps); a factor for each mode of the grid, (O, R0), (C, R1), one for each of the taps.
+    core (*grid, R0, R1, *taps); a factor for each mode of the grid, (O, R0), (C, R1), one for each tap mode.
     Where the rank of the taps is reduced they come last, so that the channel modes have fewer of them to go
     through.
 
@@ -56,8 +56,8 @@ def tucker_weights(core: Tensor, grid: Sequence[Tensor], factors: Sequence[Tenso
     cores = core.reshape(rows.shape[1], output.shape[1], channel.shape[1], -1)  # (G, R0, R1, t)
     if taps_last:
         y = _products(cores.permute(0, 3, 1, 2), output, channel)[1].permute(1, 2, 0, 3)  # (O, C, G, t)
-        W = matmul(y.flatten(2).flatten(0, 1), kronecker([rows, taps], core).mT).view(*y.shape[:2], len(rows), -1)
-        return tuple(one.reshape(shape) for one in W.unbind(2))
+        W = matmul(y.flatten(2).flatten(0, 1), kronecker([rows, taps], core).mT)
+        return tuple(one.reshape(shape) for one in W.view(*y.shape[:2], len(rows), -1).unbind(2))
     if torch.compiler.is_compiling():
         W = _products(_mix(cores, rows, taps), output, channel)[1]
     else:
@@ -90,9 +90,7 @@ class _Compiled(torch.autograd.Function):
         x = core.new_empty(ctx.room)
         kept = (len(output) + 1) // 2 if coupled else len(output)
         y = core.new_empty(places, taps, kept, channel.shape[1])
-        trainer.weights(
-            *ctx.described, _addresses(operands), x.data_ptr(), y.data_ptr(), _addresses(weights)
-        )
+        trainer.weights(*ctx.described, _addresses(operands), x.data_ptr(), y.data_ptr(), _addresses(weights))
         ctx.save_for_backward(*operands, y)
         return weights
 
@@ -162,7 +160,7 @@ def _mix(cores: Tensor, rows: Tensor, taps: Tensor) -> Tensor:
 
 
 def _products(x: Tensor, output: Tensor, channel: Tensor) -> tuple[Tensor, Tensor]:
-    """Return, of x (P, T, R0, R1), the products along one channel mode, (P, C T, R0), and both, (P, O, C, T)."""
+    """Return, of x (P, T, R0, R1), products along one channel mode, (P, C T, R0), and both, (P, O, C, T)."""
     places = len(x)
     half = matmul(channel.expand(places, -1, -1), x.flatten(1, 2).mT).view(places, -1, output.shape[1])
     return half, matmul(output.expand(places, -1, -1), half.mT).view(places, len(output), len(channel), -1)
