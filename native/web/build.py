@@ -24,7 +24,8 @@ _TARGET = ["-target", "wasm32-wasi", "-mcpu=generic+simd128+exception_handling+a
 _FLAGS = [*_TARGET, "-O3", "-fwasm-exceptions", "-ffp-contract=off"]
 _NOT_HERE = {"bindings.cpp", "training.cpp", "training_kernels.cpp"}
 _RUNTIME = ["cxa_exception", "cxa_personality", "cxa_aux_runtime"]
-_MEMORY = (4 << 20, 1 << 30)  # bytes at first and at most, and of a stack: as bitfactor.js says
+# In bytes, as bitfactor.js says: the memory at first and at most, and a stack.
+_MEMORY = (4 << 20, 1 << 30)
 _STACK = 1 << 20
 _EXPORTS = (
     "malloc",

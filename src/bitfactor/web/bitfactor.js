@@ -95,7 +95,12 @@ async function startedWorkers(count) {
       });
       listen("error", (event) => reject(new Error(`thread.js: a thread cannot be started: ${event.message}`)));
     });
-  return Promise.all(Array.from({ length: count }, start));
+  const started = await Promise.allSettled(Array.from({ length: count }, start));
+  const workers = started.flatMap(({ value }) => value ?? []);
+  const failed = started.find(({ reason }) => reason);
+  if (!failed) return workers;
+  workers.forEach((worker) => worker.terminate());
+  throw failed.reason;
 }
 
 // A network that is no longer used has no more use for its threads.
@@ -193,7 +198,7 @@ export class Network {
         `expected a Float32Array of ${this.input.size} values, (${this.input.shape.join(", ")}), found ` +
           `${describe(x)}${x?.length === undefined ? "" : ` of ${x.length}`}`,
       );
-    if (!this.#core) throw new Error("expected an open network, found one that was closed");
+    this.#expectOpen();
     this.#floats(this.#input, x.length).set(x);
     if (this.#core.bf_run(this.#network, 1, this.#table, this.#table + 4, this.#error)) this.#fail();
     const outputs = this.outputs.map(({ size }, i) => this.#floats(this.#outputs[i], size).slice());
@@ -208,6 +213,7 @@ export class Network {
 
   /** Whether the golden input of the file gives the golden outputs, bit for bit; and the largest difference. */
   verify() {
+    this.#expectOpen();
     const difference = this.#core.malloc(4);
     const status = this.#core.bf_verify(this.#network, difference, this.#error);
     if (status !== 0 && status !== 5) this.#fail();
@@ -234,6 +240,10 @@ export class Network {
       }
     }
     return x;
+  }
+
+  #expectOpen() {
+    if (!this.#core) throw new Error("expected an open network, found one that was closed");
   }
 
   #fail() {
