@@ -66,8 +66,9 @@ def test_the_same_bits_on_every_instruction_set_and_with_every_number_of_threads
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gradients_are_those_of_the_definition(dtype):
-    given = drawn(([(3, 2)], (6, 6), (5, 5), [(3, 3), (4, 2)]), dtype)
+@pytest.mark.parametrize("grid", [(3, 2), (1, 1)])
+def test_gradients_are_those_of_the_definition(grid, dtype):
+    given = drawn(([grid], (6, 6), (5, 5), [(3, 3), (4, 2)]), dtype)
     _, operands, of_weights = given
     weights = torch.einsum("gabtu,pg,oa,cb,st,vu->pocsv", *operands)
     expected = torch.autograd.grad(weights, operands, torch.stack(of_weights))

@@ -48,6 +48,8 @@ def _cpu_multiplies_bfloat16() -> bool:
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return a @ b, of matrices or batches, in the tensors' own type, whatever `torch.backends` allows."""
+    if a.dim() == b.dim() == 3 and len(a) == len(b) == 1:
+        return matmul(a[0], b[0])[None]
     if torch.is_grad_enabled() and (gradients_are_rough() or _onednn_takes(a, b)):
         return _Product.apply(a, b)  # type: ignore[no-any-return, no-untyped-call]
     return _product(a, b)
@@ -80,7 +82,7 @@ class _Product(torch.autograd.Function):
 
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
     if a.dim() == 3:
-        return torch.bmm(a, b) if len(a) > 1 else _matmul(a[0], b[0])[None]
+        return torch.bmm(a, b)
     if _onednn_takes(a, b):
         product: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.mT, None, "none", [], None)
         return product
