@@ -194,7 +194,7 @@ class FileStore:
 
     def name(self, index: int) -> str:
         """Return the image's path."""
-        return str(self.directory / os.fsdecode(bytes(self.names[index])))
+        return os.fsdecode(self._path(index))
 
     def shuffled(self, generator: np.random.Generator) -> Indices:
         """Return all indices, any order as likely as any other."""

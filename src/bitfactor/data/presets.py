@@ -32,6 +32,7 @@ DRAWS = 23
 _TRIES = (DRAWS - 3) // 2
 _AREA = (0.08, 1.0)
 _RATIO = (3 / 4, 4 / 3)
+_LOG_RATIO = (math.log(_RATIO[0]), math.log(_RATIO[1]))
 _MEAN = (0.485, 0.456, 0.406)  # of ImageNet's training images
 _STD = (0.229, 0.224, 0.225)
 
@@ -73,7 +74,7 @@ def _centre(image: Image, spec: InputSpec, draws: NDArray[np.float64], out: Imag
 def _random_part(height: int, width: int, draws: NDArray[np.float64]) -> tuple[slice, slice]:
     """Return the rows and columns of a part; the largest in the middle if none of ten tries fits."""
     down, right, *shapes = draws.tolist()
-    low, high = (math.log(ratio) for ratio in _RATIO)
+    low, high = _LOG_RATIO
     for i in range(0, 2 * _TRIES, 2):
         area = height * width * (_AREA[0] + shapes[i] * (_AREA[1] - _AREA[0]))
         ratio = math.exp(low + shapes[i + 1] * (high - low))

@@ -162,19 +162,27 @@ class _TrainBatch:
         labels, corrupt = list[int](), list[tuple[str, str]]()
         draws = np.random.default_rng((*self.key, number + 1)).random((self.batch_size, DRAWS))
         for slot, i in enumerate(range(self.rank, self.batch_size, self.world)):
-            image, label = self._image(first + i, corrupt)
-            self.view(image, self.spec, draws[i], out[slot])
-            labels.append(label)
+            labels.append(self._write(first + i, draws[i], out[slot], corrupt))
         return labels, corrupt
 
-    def _image(self, position: int, corrupt: list[tuple[str, str]]) -> tuple[NDArray[np.uint8], int]:
+    def _write(
+        self,
+        position: int,
+        draws: NDArray[np.float64],
+        out: NDArray[np.uint8],
+        corrupt: list[tuple[str, str]],
+    ) -> int:
+        # On return the image's memory is free again: the next one is decoded to where the cache has it.
         for attempt in range(position, position + _TRIES):
             index = int(self.order[attempt % len(self.order)])
             try:
                 data, label = self.store.read(index)
-                return decode_about(data, max(self.spec.resize), self.store.name(index)), label
+                image = decode_about(data, max(self.spec.resize), self.store.name(index))
             except (OSError, InputError) as error:
                 corrupt.append((self.store.name(index), str(error)))
+                continue
+            self.view(image, self.spec, draws, out)
+            return label
         raise InputError(
             corrupt[-1][0],
             expected="an image that can be read",
