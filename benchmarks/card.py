@@ -40,6 +40,8 @@ class Arguments:
     """What of the JSON of `bitfactor evaluate`; keys with / between."""
     data: Path | None = None
     """Directory of the data."""
+    comparison: str = ""
+    """How other latents do at equal tuning."""
 
 
 def flags_of(recipe: Recipe) -> list[str]:
@@ -91,6 +93,7 @@ def write_card(options: Arguments) -> zoo.Card:
         seed=recipe.optimization.seed,
         versions=versions(),
         log=run.history(),
+        comparison=options.comparison,
     )
     with replacing(folder / f"{options.name}.json") as temporary:
         temporary.write_text(json.dumps(asdict(card), indent=1) + "\n")

@@ -98,6 +98,7 @@ IMAGES = Experiment(
             "precision": "bfloat16",
             "channels_last": True,
             "learning_rate": 0.004,
+            "factor_rate": 1.0,
             "epochs": 1,
             "warmup_epochs": 0.1,
         },
