@@ -41,8 +41,8 @@ def cifar10_resnet18() -> Recipe:
     It stands for no row of the paper's tables, which have no CIFAR; the flags that give the rows of its
     tables 2 and 4 are those of `imagenet_resnet18`. Where the paper's preset would cost accuracy at this
     size, we chose otherwise: a 3x3 stem without pooling, a shortcut around each convolution, PReLU, a cosine,
-    and factors that learn at 1/rank of the core's rate (docs/results/evidence.md). `--widths 32 64 128 --blocks
-    2 2 2 --stem halving` makes it small enough for a CPU.
+    and factors that learn at 1/rank of the core's rate (docs/results/evidence.md). `--widths 32 64 128
+    --blocks 2 2 2 --stem halving` makes it small enough for a CPU.
     """
     return _resnet18("cifar10-resnet18", 10)
 
