@@ -1,8 +1,8 @@
 // All that follows a convolution: a list of stages walked over rows of channels.
 //
-// A block is the 64 channels of one word of signs. It is loaded into registers, taken through every stage,
-// and written where a stage says so, so only what is kept goes to memory. Lists that are common are compiled
-// as a whole; any other is interpreted, once a block. Both do the same.
+// A block is 32 channels, half a word of signs. It is loaded into registers, taken through every stage, and
+// written where a stage says so, so only what is kept goes to memory. Lists that are common are compiled as a
+// whole; any other is interpreted, once a block. Both do the same.
 
 #pragma once
 
@@ -12,13 +12,11 @@
 namespace bitfactor {
 namespace {
 
-constexpr int block_channels = 64;
+constexpr int block_channels = 32;
 constexpr int block_vectors = block_channels / Simd::lanes;
 
-// Of all registers, or of half of them.
-template <int N>
 struct Block {
-    Simd::Float x[N];
+    Simd::Float x[block_vectors];
 };
 
 // A whole block knows at compile time that no lane is missing, and stays in registers.
@@ -38,64 +36,63 @@ void store_lanes(float* to, Simd::Float x, int count) {
 }
 
 // f(x, first) for each register and its first channel.
-template <bool whole, int N, class F>
-[[gnu::always_inline]] inline void each_register(Block<N>& block, int count, F f) {
+template <bool whole, class F>
+[[gnu::always_inline]] inline void each_register(Block& block, int count, F f) {
     if constexpr (whole) {
-        UNROLL for (int i = 0; i < N; ++i) f(block.x[i], i * Simd::lanes);
+        UNROLL for (int i = 0; i < block_vectors; ++i) f(block.x[i], i * Simd::lanes);
     } else {
         ROLLED for (int i = 0; i * Simd::lanes < count; ++i) f(block.x[i], i * Simd::lanes);
     }
 }
 
 // x = f(x, a, first), where a is read from memory.
-template <bool whole, int N, class F>
-[[gnu::always_inline]] inline void with_operand(Block<N>& block, const float* a, int count, F f) {
+template <bool whole, class F>
+[[gnu::always_inline]] inline void with_operand(Block& block, const float* a, int count, F f) {
     each_register<whole>(block, count, [&](Simd::Float& x, int first) {
         x = f(x, load_lanes<whole>(a + first, count - first), first);
     });
 }
 
 // Functions are long: they stand in the code once, and a block goes through memory to them.
-template <int N, class F>
-void through_memory(Block<N>& block, F f) {
-    float x[N * Simd::lanes];
-    UNROLL for (int i = 0; i < N; ++i) Simd::store(x + i * Simd::lanes, block.x[i]);
+template <class F>
+void through_memory(Block& block, F f) {
+    float x[block_channels];
+    UNROLL for (int i = 0; i < block_vectors; ++i) Simd::store(x + i * Simd::lanes, block.x[i]);
     f(x);
-    UNROLL for (int i = 0; i < N; ++i) block.x[i] = Simd::load(x + i * Simd::lanes);
+    UNROLL for (int i = 0; i < block_vectors; ++i) block.x[i] = Simd::load(x + i * Simd::lanes);
 }
 
-template <int N, class F>
-void map_registers(Block<N>& block, F f) {
+template <class F>
+void map_registers(Block& block, F f) {
     through_memory(block, [&](float* x) {
-        ROLLED for (int i = 0; i < N * Simd::lanes; i += Simd::lanes)
-            Simd::store(x + i, f(Simd::load(x + i)));
+        ROLLED for (int i = 0; i < block_channels; i += Simd::lanes) Simd::store(x + i, f(Simd::load(x + i)));
     });
 }
 
-template <int N, class F>
-void map_lanes(Block<N>& block, F f) {
+template <class F>
+void map_lanes(Block& block, F f) {
     through_memory(block, [&](float* x) {
-        for (int i = 0; i < N * Simd::lanes; ++i) x[i] = f(x[i]);
+        for (int i = 0; i < block_channels; ++i) x[i] = f(x[i]);
     });
 }
 
 // In missing lanes direction and threshold are 0, and x * 0 > 0 is false: unused bits come out as 0.
-template <bool whole, int N>
-[[gnu::always_inline]] inline uint64_t signs_of(Block<N>& block, const float* direction,
-                                                const float* threshold, int count) {
-    uint64_t word = 0;
+template <bool whole>
+[[gnu::always_inline]] inline uint32_t signs_of(Block& block, const float* direction, const float* threshold,
+                                                int count) {
+    uint32_t word = 0;
     each_register<whole>(block, count, [&](Simd::Float& x, int first) {
         const Simd::Float turned = Simd::multiply(x, load_lanes<whole>(direction + first, count - first));
-        const uint64_t bits = Simd::greater(turned, load_lanes<whole>(threshold + first, count - first));
+        const uint32_t bits = Simd::greater(turned, load_lanes<whole>(threshold + first, count - first));
         word |= bits << first;
     });
     return word;
 }
 
 // `kind` is stage.kind; where it is known at compile time, the switch goes.
-template <bool whole, int N>
-[[gnu::always_inline]] inline void apply(Stage::Kind kind, const Stage& stage, Block<N>& block,
-                                         ptrdiff_t pixel, int c, int channels, char* arena) {
+template <bool whole>
+[[gnu::always_inline]] inline void apply(Stage::Kind kind, const Stage& stage, Block& block, ptrdiff_t pixel,
+                                         int c, int channels, char* arena) {
     const int count = channels - c;
     // Arrays that a kind does not have are null, which no offset may be added to.
     const auto a = [&] { return stage.a + pixel * stage.a_step + c; };
@@ -144,9 +141,10 @@ template <bool whole, int N>
                 store_lanes<whole>(buffer + first, x, count - first);
             });
         case Stage::signs: {
-            const ptrdiff_t words = (channels + block_channels - 1) / block_channels;
-            reinterpret_cast<uint64_t*>(arena + stage.buffer)[pixel * words + c / block_channels] =
-                signs_of<whole>(block, a(), b(0), count);
+            const ptrdiff_t halves = (channels + 63) / 64 * 2;
+            uint32_t* half = reinterpret_cast<uint32_t*>(arena + stage.buffer) + pixel * halves + c / 32;
+            *half = signs_of<whole>(block, a(), b(0), count);
+            if (c + 32 >= channels && c % 64 == 0) half[1] = 0;
             return;
         }
     }
@@ -157,8 +155,8 @@ struct AnyStages {
         explicit Own(const Stage* from) : stages(from) {}
         const Stage* stages;
     };
-    template <bool whole, int N>
-    static void walk(const Stage* stages, size_t count, Block<N>& block, ptrdiff_t pixel, int c, int channels,
+    template <bool whole>
+    static void walk(const Stage* stages, size_t count, Block& block, ptrdiff_t pixel, int c, int channels,
                      char* arena) {
         for (size_t i = 0; i < count; ++i) {
             apply<whole>(stages[i].kind, stages[i], block, pixel, c, channels, arena);
@@ -179,17 +177,17 @@ struct Stages {
         return count == sizeof...(kinds) && ((stages++->kind == kinds) && ...);
     }
 
-    template <bool whole, int N>
-    [[gnu::always_inline]] static inline void walk(const Stage* stages, size_t, Block<N>& block,
-                                                   ptrdiff_t pixel, int c, int channels, char* arena) {
+    template <bool whole>
+    [[gnu::always_inline]] static inline void walk(const Stage* stages, size_t, Block& block, ptrdiff_t pixel,
+                                                   int c, int channels, char* arena) {
         (apply<whole>(kinds, *stages++, block, pixel, c, channels, arena), ...);
     }
 };
 
-template <class List, int N, bool whole, class Rows>
+template <class List, bool whole, class Rows>
 [[gnu::always_inline]] inline void walk_block(const Stage* stages, size_t stage_count, const Rows& rows,
                                               int row, ptrdiff_t pixel, int c, int channels, char* arena) {
-    Block<N> block;
+    Block block;
     each_register<whole>(block, channels - c,
                          [&](Simd::Float& x, int first) { x = rows.template load<whole>(row, c + first); });
     List::template walk<whole>(stages, stage_count, block, pixel, c, channels, arena);
@@ -199,7 +197,7 @@ template <class List, int N, bool whole, class Rows>
 template <class Rows>
 [[gnu::noinline]] void walk_rest(const Stage* stages, size_t stage_count, const Rows& rows, int row,
                                  ptrdiff_t pixel, int c, int channels, char* arena) {
-    walk_block<AnyStages, block_vectors, false>(stages, stage_count, rows, row, pixel, c, channels, arena);
+    walk_block<AnyStages, false>(stages, stage_count, rows, row, pixel, c, channels, arena);
 }
 
 template <class List, class Rows>
@@ -208,12 +206,7 @@ void walk_rows(const Stage* stages, size_t stage_count, const Rows& rows, int ch
     const int whole = channels / block_channels * block_channels;
     rows.for_each([&](int row, ptrdiff_t pixel) __attribute__((always_inline)) {
         for (int c = 0; c < whole; c += block_channels) {
-            walk_block<List, block_vectors, true>(own.stages, stage_count, rows, row, pixel, c, channels,
-                                                  arena);
-        }
-        if (channels - whole == block_channels / 2) {
-            return walk_block<List, block_vectors / 2, true>(own.stages, stage_count, rows, row, pixel, whole,
-                                                             channels, arena);
+            walk_block<List, true>(own.stages, stage_count, rows, row, pixel, c, channels, arena);
         }
         if (whole < channels) walk_rest(stages, stage_count, rows, row, pixel, whole, channels, arena);
     });

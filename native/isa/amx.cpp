@@ -14,6 +14,7 @@
 
 #include <cstring>
 #include <initializer_list>
+#include <type_traits>
 
 #include "avx512.h"
 // What is built on these registers.
@@ -367,12 +368,10 @@ void run_conv(const RunConv& conv, const uint16_t* map, int first, int count, fl
     run_parts<2>(conv, map, count, rows);
 }
 
-inline __m512 number(const int32_t* from) { return _mm512_cvtepi32_ps(_mm512_load_si512(from)); }
-inline __m512 number(const float* from) { return _mm512_load_ps(from); }
-
-template <class T>
+// Both kinds of rows, which a mask tells apart: of integers, or of numbers.
 struct TileRows {
-    const T* rows;
+    const void* rows;
+    __mmask16 integers;
     int out_w, pitch, first, count;
 
     template <class F>
@@ -388,14 +387,17 @@ struct TileRows {
     // Channels that do not exist have some number.
     template <bool>
     Simd::Float load(int row, int c) const {
-        return number(rows + (static_cast<ptrdiff_t>(c) * strip + 16 * row));
+        const ptrdiff_t vector = static_cast<ptrdiff_t>(c) / Simd::lanes * strip + row;
+        const __m512i x = _mm512_load_si512(static_cast<const __m512i*>(rows) + vector);
+        return _mm512_mask_cvtepi32_ps(_mm512_castsi512_ps(x), integers, x);
     }
 };
 
 template <class T>
 void tile_epilogue(const Stage* stages, size_t stage_count, const T* rows, int out_w, int pitch, int first,
                    int count, int channels, char* arena) {
-    take_through(stages, stage_count, TileRows<T>{rows, out_w, pitch, first, count}, channels, arena);
+    const __mmask16 integers = std::is_integral_v<T> ? 0xffff : 0;
+    take_through(stages, stage_count, TileRows{rows, integers, out_w, pitch, first, count}, channels, arena);
 }
 
 // Linux lets a process use the tiles' state once it has asked for it.
