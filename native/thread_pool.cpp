@@ -71,7 +71,7 @@ struct ThreadPool::State {
             const uint32_t seen = bell.version();
             const bool took_part = take_part(0);
             if (finished) break;
-            if (!took_part && caller_may_sleep) bell.wait(seen);
+            if (!took_part) wait_for_helpers(bell, seen);
         }
         if (error) std::rethrow_exception(std::exchange(error, nullptr));
     }

@@ -20,8 +20,6 @@ namespace bitfactor {
 using Mutex = std::mutex;
 using Thread = std::thread;
 
-constexpr bool caller_may_sleep = true;
-
 constexpr int threads_at_first(int of_file) { return of_file; }
 
 inline long this_process() { return getpid(); }
@@ -80,6 +78,8 @@ class Bell {
     std::mutex mutex_;
     std::condition_variable rung_;
 };
+
+inline void wait_for_helpers(Bell& bell, uint32_t seen) { bell.wait(seen); }
 
 }  // namespace bitfactor
 

@@ -45,6 +45,7 @@ _EXPORTS = (
     "bf_verify",
     "bf_set_threads",
     "bf_thread",
+    "bf_thread_lost",
     "__stack_pointer",
     "__tls_size",
     "__tls_align",

@@ -4,6 +4,8 @@
 
 extern "C" {
 
+std::atomic<int> bf_thread_lost{0};
+
 FROM_SCRIPT(bf_start) void bf_start(bitfactor::ThreadBody* body);  // by a worker that calls bf_thread
 
 void bf_thread(bitfactor::ThreadBody* body) {

@@ -1,5 +1,5 @@
 // Threads of a web page: workers that share its memory. The page's script starts them beforehand; each then runs
-// one body. A page's own thread must not sleep, so who waits for workers looks on.
+// one body.
 
 #pragma once
 
@@ -17,8 +17,6 @@ struct Mutex {
     bool try_lock() { return true; }
     void unlock() {}
 };
-
-constexpr bool caller_may_sleep = false;
 
 constexpr int threads_at_first(int) { return 1; }  // a page does not know beforehand how many it may have
 
@@ -69,5 +67,13 @@ class Bell {
     std::atomic<uint32_t> version_{0};
     std::atomic<int> sleepers_{0};
 };
+
+// A worker's script sets it where the worker cannot go on, as what that held is never completed.
+extern "C" std::atomic<int> bf_thread_lost;
+
+// A page's own thread must not sleep.
+inline void wait_for_helpers(Bell&, uint32_t) {
+    if (bf_thread_lost) __builtin_trap();
+}
 
 }  // namespace bitfactor

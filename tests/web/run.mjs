@@ -1,6 +1,7 @@
 // What the tests of the web module ask: run.mjs TASK REQUEST writes JSON.
 import { readFile } from "node:fs/promises";
 import { pathToFileURL } from "node:url";
+import { Worker } from "node:worker_threads";
 
 import { keypoints, probabilities } from "../../src/bitfactor/web/answers.js";
 import { Network, hasRelaxedSimd, hasSimd } from "../../src/bitfactor/web/bitfactor.js";
@@ -56,6 +57,30 @@ const tasks = {
     messages.alone = await said(() => Network.load(good, { threads: 2 }));
     const after = network.run(new Float32Array(network.input.size));
     return { messages, after: [...after] };
+  },
+  async memory({ file, calls }) {
+    const { Memory } = WebAssembly;
+    let memory;
+    WebAssembly.Memory = function (...options) {
+      return (memory = new Memory(...options));
+    };
+    const network = await Network.load(await bytes(file));
+    network.verify();
+    const before = memory.buffer.byteLength;
+    for (let i = 0; i < calls; i++) network.verify();
+    return [before, memory.buffer.byteLength];
+  },
+  // By a worker with a stack so small that its first piece of work goes beyond the memory.
+  async lost({ file, stack }) {
+    const { postMessage } = Worker.prototype;
+    Worker.prototype.postMessage = function (message) {
+      postMessage.call(this, { ...message, stack });
+    };
+    const network = await Network.load(await bytes(file), { threads: 2 });
+    const x = new Float32Array(network.input.size);
+    const messages = [];
+    for (let i = 0; i < 1000 && !messages.length; i++) messages.push(...[await said(() => network.run(x))].filter(Boolean));
+    return [...messages, await said(() => network.run(x))];
   },
   async simd() {
     return [hasSimd(), hasRelaxedSimd()];

@@ -164,6 +164,19 @@ def test_what_cannot_run_is_refused_in_a_sentence(node, tmp_path):
     assert len(found["after"]) == 10
 
 
+def test_a_replay_takes_no_memory(node, tmp_path):
+    bitfactor.freeze("digits", tmp_path / "net.bfp")
+    before, after = node("memory", file=str(tmp_path / "net.bfp"), calls=20_000)
+    assert after == before
+
+
+def test_a_thread_that_is_lost_is_an_error(node, tmp_path):
+    bitfactor.freeze("lsp-hourglass", tmp_path / "net.bfp")
+    stopped, closed = node("lost", file=str(tmp_path / "net.bfp"), stack=256)
+    assert "the network stopped and was closed: load it again" in stopped
+    assert "found one that was closed" in closed
+
+
 def test_a_page_is_written(tmp_path):
     page = bitfactor.page("digits", tmp_path / "site")
     assert {path.name: path.stat().st_size for path in (tmp_path / "site").iterdir()} == page.files

@@ -129,6 +129,7 @@ export class Network {
   #input;
   #outputs;
   #table; // the pointers to the input and to the outputs
+  #difference;
 
   /**
    * Loads a network: from a URL, a Response, or the bytes of a .bfp file.
@@ -149,7 +150,8 @@ export class Network {
       const align = core.__tls_align.value;
       const variables = (core.malloc(core.__tls_size.value + align) + align - 1) & -align;
       const imports = WebAssembly.Module.imports(module).map(({ name }) => name);
-      waiting.pop().postMessage({ module, imports, memory, body, stack: stack & ~15, variables });
+      const lost = core.bf_thread_lost.value;
+      waiting.pop().postMessage({ module, imports, memory, body, stack: stack & ~15, variables, lost });
     };
     const imports = { env: { memory, bf_start: start }, wasi_snapshot_preview1: system };
     const core = (await WebAssembly.instantiate(module, imports)).exports;
@@ -187,6 +189,7 @@ export class Network {
     const floats = (n) => core.malloc(4 * n);
     this.#input = floats(this.input.size);
     this.#outputs = this.outputs.map(({ size }) => floats(size));
+    this.#difference = floats(1);
     this.#table = core.malloc(4 + 4 * this.#outputs.length);
     this.#words(this.#table, 1 + this.#outputs.length).set([this.#input, ...this.#outputs]);
   }
@@ -200,7 +203,7 @@ export class Network {
       );
     this.#expectOpen();
     this.#floats(this.#input, x.length).set(x);
-    if (this.#core.bf_run(this.#network, 1, this.#table, this.#table + 4, this.#error)) this.#fail();
+    if (this.#called("bf_run", 1, this.#table, this.#table + 4)) this.#fail();
     const outputs = this.outputs.map(({ size }, i) => this.#floats(this.#outputs[i], size).slice());
     return outputs.length > 1 ? outputs : outputs[0];
   }
@@ -214,10 +217,9 @@ export class Network {
   /** Whether the golden input of the file gives the golden outputs, bit for bit; and the largest difference. */
   verify() {
     this.#expectOpen();
-    const difference = this.#core.malloc(4);
-    const status = this.#core.bf_verify(this.#network, difference, this.#error);
+    const status = this.#called("bf_verify", this.#difference);
     if (status !== 0 && status !== 5) this.#fail();
-    return { same: status === 0, difference: this.#floats(difference, 1)[0] };
+    return { same: status === 0, difference: this.#floats(this.#difference, 1)[0] };
   }
 
   /**
@@ -244,6 +246,16 @@ export class Network {
 
   #expectOpen() {
     if (!this.#core) throw new Error("expected an open network, found one that was closed");
+  }
+
+  // The core or one of its threads may stop in the midst of a run, after which nothing can be said of its memory.
+  #called(name, ...values) {
+    try {
+      return this.#core[name](this.#network, ...values, this.#error);
+    } catch (error) {
+      this.close();
+      throw new Error(`the network stopped and was closed: load it again (${error.message})`, { cause: error });
+    }
   }
 
   #fail() {
