@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -58,14 +59,14 @@ AlignedVector<char> contents_of(const char* path) {
     const auto close = [](std::FILE* file) { std::fclose(file); };
     const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(path, "rb"), close);
     if (!file) fail(BF_NOT_FOUND, std::string(path) + ": " + std::strerror(errno));
-    AlignedVector<char> contents;
-    size_t used = 0;
-    do {
-        contents.resize(std::max<size_t>(2 * used, 1 << 16));
-        used += std::fread(contents.data() + used, 1, contents.size() - used, file.get());
-    } while (used == contents.size());
-    if (std::ferror(file.get())) fail(BF_NOT_FOUND, std::string(path) + ": cannot be read");
-    contents.resize(used);
+    const auto expect_read = [&](bool read) {
+        if (!read) fail(BF_NOT_FOUND, std::string(path) + ": cannot be read");
+    };
+    const long size = std::fseek(file.get(), 0, SEEK_END) ? -1 : std::ftell(file.get());
+    expect_read(size >= 0 && size < LONG_MAX);  // which Linux gives for a folder
+    std::rewind(file.get());
+    AlignedVector<char> contents(static_cast<size_t>(size));
+    expect_read(std::fread(contents.data(), 1, contents.size(), file.get()) == contents.size());
     return contents;
 }
 

@@ -19,7 +19,7 @@ namespace bitfactor {
 namespace {
 
 struct Simd {
-    static constexpr int lanes = 8, tile = 4, conv_vectors = 2, binary_vectors = 2;
+    static constexpr int lanes = 8, tile = 4, conv_vectors = 2, binary_vectors = 1;
     using Float = __m256;
     using Bits = __m256i;
     using Count = __m256i;
