@@ -15,7 +15,7 @@ help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 .PHONY: help demo test test-all test-random test-isa test-neon test-sanitize test-cortex-m web test-web test-c \
-    test-fuzz dist dist-aarch64 check lint format clean
+    test-fuzz dist dist-aarch64 dist-windows check lint format clean
 
 demo: .venv/installed ## train on handwritten digits, export, run at 1 bit, write a page
 	$(BIN)/python examples/digits.py runs/demo
@@ -91,6 +91,13 @@ dist: .venv/installed ## sdist and wheel, built in isolation, repaired, tried wh
 dist-aarch64: .venv/installed ## the wheel for 64-bit ARM, tried on an emulator
 	tests/native/install cmake=cmake aarch64-linux-gnu-g++=g++-aarch64-linux-gnu qemu-aarch64=qemu-user
 	tests/wheel/aarch64
+
+dist-windows: .venv/installed ## the C library for Windows, compiled by zig, tried in Wine
+	tests/native/install cmake=cmake wine=wine
+	mkdir -p build/windows
+	$(BIN)/bitfactor freeze digits -o build/windows/digits.bfp
+	$(BIN)/bitfactor freeze cifar10-resnet18 -o build/windows/cifar10-resnet18.bfp
+	tests/native/c/windows build/windows/digits.bfp build/windows/cifar10-resnet18.bfp
 
 # What libFuzzer finds stays in build/fuzz/found, with what made it fail beside it.
 FUZZ_SECONDS ?= 60

@@ -1,8 +1,8 @@
 """Latency and memory of the C library, for frozen programs, on one thread.
 
 Libraries, so that two builds may be compared, take turns in one process, on each instruction set but the
-scalar one; the minimum counts. Memory is what a process of its own grows by at its peak when it loads the first library and a program
-and runs it once, on the best instruction set.
+scalar one; the minimum counts. Memory is what a process of its own grows by at its peak when it loads the
+first library and a program and runs it once, on the best instruction set.
 
     bitfactor freeze digits -o digits.bfp
     taskset -c 1 python benchmarks/c_library.py build/c/libbitfactor.so [OTHER.so] --programs digits.bfp
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import count, takewhile
 from pathlib import Path
 
 from bitfactor.machine import cpu_name
@@ -49,8 +50,9 @@ class Network:
         return (ctypes.c_float * tensor.size)()
 
     def instruction_sets(self) -> list[str]:
-        names = iter(lambda i=iter(range(99)): self.library.bf_instruction_sets(ctypes.c_size_t(next(i))), None)
-        return [name for name in (ctypes.string_at(name).decode() for name in names) if name != "scalar"]
+        names = (self.library.bf_instruction_sets(ctypes.c_size_t(i)) for i in count())
+        texts = (ctypes.string_at(name).decode() for name in takewhile(bool, names))
+        return [text for text in texts if text != "scalar"]
 
     def on(self, isa: str) -> Callable[[], float]:
         """Return what runs the network once on an instruction set, and gives the milliseconds."""
@@ -105,11 +107,12 @@ def main() -> None:
         return
     print(cpu_name())
     for program in options.programs:
-        alone = [sys.executable, __file__, str(options.libraries[0]), "--programs", str(program), "--only-memory"]
+        alone = [sys.executable, __file__, options.libraries[0], "--programs", program, "--only-memory"]
         grown = int(subprocess.run(alone, check=True, stdout=subprocess.PIPE).stdout)
         print(f"\n{program.name}: memory {grown / 1e6:.1f} MB")
         for isa, times in latencies(options.libraries, program, options.runs).items():
-            print(f"{isa:12}", *(f"{ms:9.3f} ms" for ms in times), *(f"{ms / times[0]:6.3f}" for ms in times[1:]))
+            ratios = (f"{ms / times[0]:6.3f}" for ms in times[1:])
+            print(f"{isa:12}", *(f"{ms:9.3f} ms" for ms in times), *ratios)
 
 
 if __name__ == "__main__":
