@@ -65,7 +65,9 @@ AlignedVector<char> contents_of(const char* path) {
     const long size = std::fseek(file.get(), 0, SEEK_END) ? -1 : std::ftell(file.get());
     expect_read(size >= 0 && size < LONG_MAX);  // which Linux gives for a folder
     std::rewind(file.get());
-    AlignedVector<char> contents(static_cast<size_t>(size));
+    AlignedVector<char> contents;
+    contents.reserve(static_cast<size_t>(size) + 1);  // a place in memory, of an empty file too
+    contents.resize(static_cast<size_t>(size));
     expect_read(std::fread(contents.data(), 1, contents.size(), file.get()) == contents.size());
     return contents;
 }

@@ -256,6 +256,11 @@ def test_a_file_that_is_none(tmp_path):
     error = Error()
     assert LIBRARY.bf_open(str(tmp_path / "no.bfp").encode(), error) is None
     assert error.status == NOT_FOUND
+    assert LIBRARY.bf_open(str(tmp_path).encode(), error) is None
+    assert "cannot be read" in error.text
+    (tmp_path / "empty.bfp").touch()
+    assert LIBRARY.bf_open(str(tmp_path / "empty.bfp").encode(), error) is None
+    assert "found something else" in error.text
     assert LIBRARY.bf_open(None, error) is None
     assert LIBRARY.bf_load(None, 64, error) is None
     assert "null pointer" in error.text
