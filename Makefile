@@ -9,13 +9,13 @@ RECORDED := build/$(notdir $(CASES:.py=)).cases
 # Two processes, each with whole files and one thread for torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 SEED := $(or $(SEED),$(shell date +%s))
-NATIVE_TESTS := $(wildcard tests/native/*.cpp)
+NATIVE_TESTS := $(wildcard tests/native/*.h tests/native/*.cpp)
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: help demo test test-all test-random test-isa test-neon test-sanitize test-cortex-m web test-web test-c \
-    test-fuzz dist dist-aarch64 dist-windows check lint format clean
+.PHONY: help demo test test-all test-random test-isa test-amx test-neon test-sanitize test-cortex-m web test-web \
+    test-c test-fuzz dist dist-aarch64 dist-windows check lint format clean
 
 demo: .venv/installed ## train on handwritten digits, export, run at 1 bit, write a page
 	$(BIN)/python examples/digits.py runs/demo
@@ -37,6 +37,13 @@ test-isa: .venv/installed ## the runtime and the exporter, with each instruction
 	    BITFACTOR_ISA=$$isa $(BIN)/python -m pytest -m "not slow" $(TESTS) || exit 1; \
 	done
 
+test-amx: .venv/installed ## the kernels of AMX, with plain C++ for the instructions of tiles
+	tests/native/install cmake=cmake
+	cmake -S . -B build/amx -DSKBUILD=ON -DTILE_STAND_IN=ON -DPython_EXECUTABLE=$(abspath $(BIN))/python
+	cmake --build build/amx --parallel
+	$(BIN)/python -m pytest -p tests.native.stand_in -k amx tests/runtime tests/conformance \
+	    --ignore tests/runtime/test_limits.py
+
 # The core on an emulated ARM, and under sanitizers: it runs again what the tests of the runtime have run.
 test-neon: $(RECORDED) ## the core compiled for ARM, on an emulator
 	tests/native/install cmake=cmake aarch64-linux-gnu-g++=g++-aarch64-linux-gnu qemu-aarch64=qemu-user
@@ -50,10 +57,11 @@ test-neon: $(RECORDED) ## the core compiled for ARM, on an emulator
 test-sanitize: $(RECORDED) ## the core under AddressSanitizer, UndefinedBehaviorSanitizer, ThreadSanitizer
 	tests/native/install cmake=cmake
 	for kind in address,undefined thread; do \
-	    cmake -S . -B build/$$kind -DNATIVE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug \
+	    cmake -S . -B build/$$kind -DNATIVE_TESTS=ON -DTILE_STAND_IN=ON -DCMAKE_BUILD_TYPE=Debug \
 	        -DCMAKE_CXX_FLAGS="-O1 -fsanitize=$$kind -fno-sanitize-recover=all" && \
 	    cmake --build build/$$kind --parallel && \
 	    build/$$kind/tests/native/thread_pool && \
+	    build/$$kind/tests/native/tile_stand_in && \
 	    build/$$kind/tests/native/replay $(RECORDED) || exit 1; \
 	done
 

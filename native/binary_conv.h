@@ -123,29 +123,13 @@ void binary_tile(const BinaryConv& conv, const Lines& lines, Pixel pixel, int gr
     }
     Simd::Int differing[P][V];
     count_tile<P, V>(conv, corners, conv.weight + first * vector_stride, vector_stride, differing);
-    const int channels = conv.out_channels - vector * Simd::lanes;
-    const ptrdiff_t stride = static_cast<ptrdiff_t>(conv.groups) * conv.out_channels;
-    out += group * conv.out_channels + vector * Simd::lanes;
-    if (channels >= V * Simd::lanes) {
-        UNROLL for (int p = 0; p < P; ++p) {
-            if (p < count) {
-                UNROLL for (int v = 0; v < V; ++v) {
-                    const int c = v * Simd::lanes;
-                    Simd::store(out + p * stride + c, Simd::minus_twice(bases[p] + c, differing[p][v]));
-                }
-            }
-        }
-        return;
-    }
-    Simd::Int kept[P][V];  // the others stay in registers
-    UNROLL for (int p = 0; p < P; ++p) { UNROLL for (int v = 0; v < V; ++v) kept[p][v] = differing[p][v]; }
-    ROLLED for (int p = 0; p < count; ++p) {
-        ROLLED for (int v = 0; v < V; ++v) {
-            const int c = v * Simd::lanes;
-            Simd::store_first(out + p * stride + c, Simd::minus_twice(bases[p] + c, kept[p][v]),
-                              channels - c);
+    Simd::Float sums[P][V];
+    UNROLL for (int p = 0; p < P; ++p) {
+        UNROLL for (int v = 0; v < V; ++v) {
+            sums[p][v] = Simd::minus_twice(bases[p] + v * Simd::lanes, differing[p][v]);
         }
     }
+    store_tile<P, V>(sums, conv, group, vector, count, out);
 }
 
 template <int V>

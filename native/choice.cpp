@@ -77,7 +77,7 @@ Choice choice_of_signs(const KernelSet& set, const ConvShape& l, int pad_value) 
 Choice choice_of_numbers(const KernelSet& set, const ConvShape& l, int parts) {
     const char* dots = parts == 0                           ? "as the precision asks for float32"
                        : parts > 1                          ? "as the precision asks for more than bfloat16"
-                       : !set.bfloat16()                    ? "which this machine lacks"
+                       : !set.bfloat16()                    ? "which this machine lacks, or is slow at"
                        : l.maps > 1                         ? "which take one map"
                        : l.groups > 1 && l.in_channels == 1 ? "whose words would be half empty"
                                                             : nullptr;

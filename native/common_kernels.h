@@ -12,8 +12,9 @@ namespace bitfactor {
 namespace {
 
 struct FloatRows {
+    static constexpr int begin = 0;
     const float* rows;
-    int first, count, channels;
+    int first, count, end;
 
     template <class F>
     [[gnu::always_inline]] void for_each(F f) const {
@@ -22,13 +23,14 @@ struct FloatRows {
 
     template <bool whole>
     Simd::Float load(int row, int c) const {
-        return load_lanes<whole>(rows + static_cast<ptrdiff_t>(row) * channels + c, channels - c);
+        return load_lanes<whole>(rows + static_cast<ptrdiff_t>(row) * end + c, end - c);
     }
 };
 
 void epilogue(const Stage* stages, size_t stage_count, const float* rows, int first, int count, int channels,
               char* arena) {
-    take_through(stages, stage_count, FloatRows{rows, first, count, channels}, channels, arena);
+    walk_of<FloatRows>(stages, stage_count)(stages, stage_count, {rows, first, count, channels}, channels,
+                                            arena);
 }
 
 constexpr CommonKernels common_kernels = {

@@ -203,39 +203,44 @@ template <class Rows>
 template <class List, class Rows>
 void walk_rows(const Stage* stages, size_t stage_count, const Rows& rows, int channels, char* arena) {
     const typename List::Own own(stages);
-    const int whole = channels / block_channels * block_channels;
+    const int whole = rows.end / block_channels * block_channels;
     rows.for_each([&](int row, ptrdiff_t pixel) __attribute__((always_inline)) {
-        for (int c = 0; c < whole; c += block_channels) {
+        for (int c = rows.begin; c < whole; c += block_channels) {
             walk_block<List, true>(own.stages, stage_count, rows, row, pixel, c, channels, arena);
         }
-        if (whole < channels) walk_rest(stages, stage_count, rows, row, pixel, whole, channels, arena);
+        if (whole < rows.end) walk_rest(stages, stage_count, rows, row, pixel, whole, channels, arena);
     });
 }
 
-// Walks the first of the lists that is that of the stages, or gives false.
-template <class... Lists, class Rows>
-bool walk_if_are(const Stage* stages, size_t count, const Rows& rows, int channels, char* arena) {
-    return ((Lists::are(stages, count) && (walk_rows<Lists>(stages, count, rows, channels, arena), true)) ||
-            ...);
+template <class Rows>
+using Walk = void (*)(const Stage*, size_t count, const Rows&, int channels, char* arena);
+
+// That of the first of the lists that is that of the stages, or nullptr.
+template <class Rows, class... Lists>
+Walk<Rows> walk_if_are(const Stage* stages, size_t count) {
+    Walk<Rows> walk = nullptr;
+    static_cast<void>(((Lists::are(stages, count) && (walk = walk_rows<Lists, Rows>)) || ...));
+    return walk;
 }
 
-// `rows` has for_each(f), which calls f(row, pixel) for each row that is a pixel of the result, and
-// load<whole>(row, c), a register of its channels.
+// How rows are taken through the stages. Rows have channels `begin` (a block's first) to `end`, for_each(f),
+// which calls f(row, pixel) for each row that is a pixel of the result, and load<whole>(row, c), a register
+// of its channels.
 template <class Rows>
-void take_through(const Stage* stages, size_t count, const Rows& rows, int channels, char* arena) {
+Walk<Rows> walk_of(const Stage* stages, size_t count) {
     using S = Stage;
-    const bool done =
-        Simd::lanes > 1 &&
-        walk_if_are<Stages<S::signs>,                                                // between two layers
-                    Stages<S::scale, S::relu, S::add, S::store>,                     // within a block
-                    Stages<S::scale, S::prelu, S::add, S::store>,                    // likewise
-                    Stages<S::scale, S::relu, S::add, S::signs, S::store>,           // at its end
-                    Stages<S::scale, S::prelu, S::add, S::signs, S::store>,          // likewise
-                    Stages<S::relu, S::store>, Stages<S::relu, S::signs, S::store>,  // stem
-                    Stages<S::signs, S::store>, Stages<S::add, S::signs, S::store>,  // pool, upsampling
-                    Stages<S::store>>(stages, count, rows, channels, arena);
-    if (done) return;
-    walk_rows<AnyStages>(stages, count, rows, channels, arena);
+    const Walk<Rows> walk =
+        Simd::lanes == 1
+            ? nullptr
+            : walk_if_are<Rows, Stages<S::signs>,                                  // between two layers
+                          Stages<S::scale, S::relu, S::add, S::store>,             // within a block
+                          Stages<S::scale, S::prelu, S::add, S::store>,            // likewise
+                          Stages<S::scale, S::relu, S::add, S::signs, S::store>,   // at its end
+                          Stages<S::scale, S::prelu, S::add, S::signs, S::store>,  // likewise
+                          Stages<S::relu, S::store>, Stages<S::relu, S::signs, S::store>,  // stem
+                          Stages<S::signs, S::store>, Stages<S::add, S::signs, S::store>,  // pool, upsampling
+                          Stages<S::store>>(stages, count);
+    return walk ? walk : walk_rows<AnyStages, Rows>;
 }
 
 }  // namespace

@@ -17,7 +17,6 @@ int pieces(int count, int piece) { return (count + piece - 1) / piece; }
 
 // The pixel that a row stands for, or the one after it where it stands for none.
 int Program::Step::pixel_at(int row) const {
-    const auto [out_w, pitch, sums] = tile_layout;
     return pitch ? row / pitch * out_w + std::min(row % pitch, out_w) : row;
 }
 
@@ -189,7 +188,6 @@ std::vector<std::string> Program::reasons() const {
 
 bool Program::is_worth_sharing(double work) const { return threads_.workers() > 1 && work >= worth_sharing; }
 
-// Pixels first ... last, a strip at a time; the stages' buffers lie in `arena`.
 void Program::run_strips(const Step& step, int first, int last, Workspace& workspace, char* arena) const {
     for (; first < last; first += step.strip) {
         const int count = std::min(step.strip, last - first);
@@ -200,22 +198,14 @@ void Program::run_strips(const Step& step, int first, int last, Workspace& works
 void Program::run_strip(const Step& step, int first, int count, Workspace& workspace, char* arena) const {
     if (step.within)
         run_strips(*step.within, step.pixel_at(first), step.pixel_at(first + count), workspace, arena);
-    finish(step, step.rows(workspace, first, count), first, count, arena);
-}
-
-// Takes the rows of a strip through the stages.
-void Program::finish(const Step& step, const float* rows, int first, int count, char* arena) const {
     const Stage* stages = step.stages.data();
-    const auto [out_w, pitch, sums] = step.tile_layout;
-    if (!pitch) {
-        kernels_.common->epilogue(stages, step.stages.size(), rows, first, count, step.channels, arena);
-    } else if (sums) {
-        kernels_.tiles->epilogue(stages, step.stages.size(), reinterpret_cast<const int32_t*>(rows), out_w,
-                                 pitch, first, count, step.channels, arena);
-    } else {
-        kernels_.tiles->run_epilogue(stages, step.stages.size(), rows, out_w, pitch, first, count,
-                                     step.channels, arena);
+    const size_t stage_count = step.stages.size();
+    if (step.tiles) {
+        return step.tiles(workspace, first, count,
+                          {stages, stage_count, step.out_w, step.pitch, step.channels, arena});
     }
+    const float* rows = step.rows(workspace, first, count);
+    kernels_.common->epilogue(stages, stage_count, rows, first, count, step.channels, arena);
 }
 
 void Program::store_output(const Buffer& output, const char* arena, float* out) const {

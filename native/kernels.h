@@ -131,21 +131,25 @@ struct RunConv {
     const float* bias;         // (vectors, 16)
 };
 
-// What a set with matrix tiles adds. The rows of a result are positions first ... first + count of its map,
-// which are laid out (vectors, strip, 16); those with x >= out_w are not pixels, and the epilogues leave them
-// out.
+// What follows one by tiles. Its rows are positions of its map; those with x >= out_w are not pixels, and are
+// left out.
+struct TileStages {
+    const Stage* stages;
+    size_t count;
+    int out_w, pitch, channels;
+    char* arena;
+};
+
+// What a set with matrix tiles adds. Its convolutions take positions first ... first + count of the result
+// through the stages.
 struct TileKernels {
     int strip;                       // positions at once
     double cycles, popcount_cycles;  // of 16 pixels, 64 channels and 16 outputs, by tiles and without
     void (*expand)(const ByteMap&, const uint64_t* signs, int first, int count, int8_t* bytes);
-    void (*conv)(const TileConv&, const int8_t* bytes, int first, int count, int32_t* rows);
-    void (*epilogue)(const Stage* stages, size_t stage_count, const int32_t* rows, int out_w, int pitch,
-                     int first, int count, int channels, char* arena);
+    void (*conv)(const TileConv&, const int8_t* bytes, int first, int count, const TileStages&);
     // first and count are lines from top to bottom; the last is what lies behind the lines.
     void (*split)(const RunMap&, const float* map, int first, int count, uint16_t* numbers);
-    void (*run_conv)(const RunConv&, const uint16_t* numbers, int first, int count, float* rows);
-    void (*run_epilogue)(const Stage* stages, size_t stage_count, const float* rows, int out_w, int pitch,
-                         int first, int count, int channels, char* arena);
+    void (*run_conv)(const RunConv&, const uint16_t* numbers, int first, int count, const TileStages&);
 };
 
 // A map of signs for lookups, four signs of a group a byte, (lines, pitch, groups, nibbles), padding and all:
@@ -264,7 +268,8 @@ struct KernelSet {
     const CommonKernels* common;
     const BinaryKernels* binary;
     const QuantisedKernels* quantised;
-    // The same of numbers in bfloat16 in place of levels, or nullptr where this machine has none.
+    // The same of numbers in bfloat16 in place of levels, or nullptr where this machine has none that are
+    // faster than float32.
     const QuantisedKernels* (*bfloat16)();
     const TileKernels* tiles;  // nullptr where the set has none
 };

@@ -89,20 +89,25 @@ void Program::add_step(std::string kernel, int pixels, int channels, int taps, d
     const int longest = std::max(tile, strip_floats / std::max(channels, 1) / tile * tile);
     const int strips = round_up((pixels + longest - 1) / longest, workers());
     const int strip = std::min(longest, round_up((pixels + strips - 1) / strips, tile));
-    const double work = static_cast<double>(pixels) * channels * (operands + epilogue_operands);
     need_pointers(static_cast<size_t>(strip) * taps);
     need_rows(static_cast<size_t>(std::min(strip, pixels)) * channels);
-    steps_.push_back(
-        {std::move(kernel), std::move(rows), pixels, channels, strip, strip, work, {}, {}, {}, {}});
+    Step& step = steps_.emplace_back();
+    step.kernel = std::move(kernel);
+    step.rows = std::move(rows);
+    step.pixels = pixels;
+    step.channels = channels;
+    step.strip = step.piece = strip;
+    step.work = static_cast<double>(pixels) * channels * (operands + epilogue_operands);
 }
 
-void Program::by_tiles(int out_w, int pitch, bool sums) {
+void Program::by_tiles(int out_w, int pitch, Tiles tiles) {
     Step& step = steps_.back();
-    step.strip = kernels_.tiles->strip;
-    const int even = piece_of(step.pixels, tile_rows);
-    step.piece = even <= few_strips * step.strip ? even : step.strip;
-    step.tile_layout = {out_w, pitch, sums};
-    need_rows(words_for(step.channels) * 64 * step.strip);
+    const int even = piece_of(step.pixels, tile_rows), strip = kernels_.tiles->strip;
+    step.piece = even <= few_strips * strip ? even : strip;
+    step.strip = step.pixels;
+    step.out_w = out_w;
+    step.pitch = pitch;
+    step.tiles = std::move(tiles);
 }
 
 void Program::run_shortcut_within_last() {
@@ -111,6 +116,7 @@ void Program::run_shortcut_within_last() {
     steps_.back().kernel = step->kernel + ", " + steps_.back().kernel;
     steps_.back().reason = step->reason + "\n" + steps_.back().reason;
     steps_.back().within = std::make_shared<Step>(std::move(*step));
+    if (steps_.back().tiles) steps_.back().strip = kernels_.tiles->strip;
     steps_.erase(step);
 }
 
@@ -121,8 +127,12 @@ std::shared_ptr<Program::Step> Program::take_last() {
 }
 
 void Program::add_parts(std::string kernel, int parts, double work, Rows rows) {
-    steps_.push_back(
-        {std::move(kernel), std::move(rows), parts, 0, parts, piece_of(parts, 1), work, {}, {}, {}, {}});
+    Step& step = steps_.emplace_back();
+    step.kernel = std::move(kernel);
+    step.rows = std::move(rows);
+    step.pixels = step.strip = parts;
+    step.piece = piece_of(parts, 1);
+    step.work = work;
 }
 
 void Program::add_row(const std::string& kernel, int channels, int lanes, double operands,

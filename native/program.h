@@ -68,20 +68,17 @@ class Program {
     // Fills rows (count, channels) for the pixels first ... first + count, or returns where they already
     // stand.
     using Rows = std::function<const float*(Workspace&, int first, int count)>;
-    // Where `pitch` is not 0, rows come from tiles, and a step's pixels are positions, see TileKernels; where
-    // `sums` is true, they are integers.
-    struct TileLayout {
-        int out_w, pitch;
-        bool sums;
-    };
+    // Takes positions first ... first + count of what tiles make through the stages.
+    using Tiles = std::function<void(Workspace&, int first, int count, const TileStages&)>;
     struct Step {
         std::string kernel;
         Rows rows;
-        int pixels, channels, strip;
-        int piece;    // the pixels that a worker takes at once, where the step is shared
-        double work;  // see steps/step.h
+        Tiles tiles;
+        int out_w = 0, pitch = 0;  // of tiles, whose pixels are positions, see TileStages
+        int pixels = 0, channels = 0, strip = 0;
+        int piece = 0;    // the pixels that a worker takes at once, where the step is shared
+        double work = 0;  // see steps/step.h
         std::vector<Stage> stages;
-        TileLayout tile_layout;
         std::shared_ptr<const Step> within;
         std::string reason;  // why this kernel and no other, where there was a choice
 
@@ -95,8 +92,8 @@ class Program {
     // A layer of one pixel, of which `compute` makes vectors first ... first + count of `lanes` channels.
     using Vectors = std::function<void(Workspace&, int first, int count, float* row)>;
     void add_row(const std::string& kernel, int channels, int lanes, double operands, const Vectors& compute);
-    // The rows of the last step are those of tiles.
-    void by_tiles(int out_w, int pitch, bool sums);
+    // The last step is made by tiles, not as rows.
+    void by_tiles(int out_w, int pitch, Tiles tiles);
     // A stage of the last step; parameters are copied.
     void stage(Stage::Kind kind);
     void stage(Stage::Kind kind, const Buffer& buffer);
@@ -121,7 +118,8 @@ class Program {
     int bfloat16_parts() const { return bfloat16_parts_; }
     // The same for each worker.
     int piece_of(int pixels, int multiple) const;
-    void run_strip(const Step& step, int first, int count, Workspace& workspace, char* arena) const;
+    // Pixels first ... last; the stages' buffers lie in `arena`.
+    void run_strips(const Step& step, int first, int last, Workspace& workspace, char* arena) const;
 
     // The last step is a shortcut: once the next one is there, it runs within that, which has as many pixels.
     // What it stores of the pixels of a strip, just before that strip, is still in the cache when it is
@@ -144,8 +142,7 @@ class Program {
     std::unique_ptr<Team> new_team() const;
     void prepare(size_t samples);
     bool is_worth_sharing(double work) const;
-    void run_strips(const Step& step, int first, int last, Workspace& workspace, char* arena) const;
-    void finish(const Step& step, const float* rows, int first, int count, char* arena) const;
+    void run_strip(const Step& step, int first, int count, Workspace& workspace, char* arena) const;
     void store_output(const Buffer& output, const char* arena, float* out) const;
 
     const KernelSet& kernels_;

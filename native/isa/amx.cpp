@@ -14,7 +14,6 @@
 
 #include <cstring>
 #include <initializer_list>
-#include <type_traits>
 
 #include "avx512.h"
 // What is built on these registers.
@@ -24,11 +23,20 @@
 #include "../pack.h"
 #include "../rows.h"
 #include "../run_map.h"
+#if defined(TILE_STAND_IN)
+#include TILE_STAND_IN
+#endif
 
 namespace bitfactor {
 namespace {
 
 constexpr int tile_bytes = 1024, tile_numbers = tile_bytes / 2, strip_tiles = 4, strip = 16 * strip_tiles;
+constexpr int panel_vectors = 4, panel_channels = 16 * panel_vectors;
+constexpr int vector_bytes = strip_tiles * tile_bytes;
+
+inline bool ends_panel(int vector, int vectors) {
+    return vector % panel_vectors == panel_vectors - 1 || vector + 1 == vectors;
+}
 
 // The tiles of this thread, while it exists. Afterwards they are as before the first use, for whoever else
 // uses them.
@@ -113,18 +121,94 @@ void expand_weights(const uint64_t* bits, int8_t* tile) {
     UNROLL for (int r = 0; r < tile_rows; ++r) {
         _mm512_store_si512(tile + 64 * r, _mm512_mask_blend_epi8(bits[r], minus, plus));
     }
+    asm volatile("" ::: "memory");  // GCC does not know that the load of a tile reads memory
 }
+
+// Rows first ... last of a panel, whose row 0 is `position`.
+struct TileRows {
+    const char* sums;    // (vectors, strip, 16)
+    __mmask16 integers;  // all, or none: those are float
+    int out_w, pitch, position, first, last, begin, end;
+
+    template <class F>
+    void for_each(F f) const {
+        int x = (position + first) % pitch;
+        ptrdiff_t pixel = static_cast<ptrdiff_t>((position + first) / pitch) * out_w + at_most(x, out_w);
+        for (int i = first; i < last; ++i) {
+            if (x < out_w) f(i, pixel++);
+            x = x + 1 < pitch ? x + 1 : 0;
+        }
+    }
+
+    // Channels that do not exist have some number.
+    template <bool>
+    Simd::Float load(int row, int c) const {
+        const __m512i x = _mm512_load_si512(sums + (c - begin) / Simd::lanes * vector_bytes + 64 * row);
+        return _mm512_mask_cvtepi32_ps(_mm512_castsi512_ps(x), integers, x);
+    }
+};
+
+// Panels of up to 64 positions and 64 outputs on their way through the stages: a few rows at a time, each
+// behind some of the products of the next panel, of `steps` such. A CPU looks some 500 instructions ahead: so
+// it works on both at once.
+class Panels {
+  public:
+    Panels(const TileStages& stages, int steps, bool integers)
+        : stages_(stages),
+          walk_(walk_of<TileRows>(stages.stages, stages.count)),
+          steps_(steps),
+          integers_(integers ? 0xffff : 0) {}
+    ~Panels() { take(count_); }
+
+    // Where the sums of a vector go, (strip, 16) of 32 bits.
+    char* sums(int vector) { return sums_[turn_] + vector % panel_vectors * vector_bytes; }
+    // There those of `count` positions stand, up to `vector`.
+    void add(int position, int count, int vector) {
+        take(count_);
+        const int begin = vector / panel_vectors * panel_channels;
+        const int end = at_most(begin + panel_channels, stages_.channels);
+        rows_ = {sums_[turn_], integers_, stages_.out_w, stages_.pitch, position, 0, 0, begin, end};
+        count_ = count;
+        due_ = 0;
+        turn_ = 1 - turn_;
+    }
+    // Behind each step.
+    void go_on() {
+        due_ += count_;
+        if (due_ < least_rows * steps_) return;
+        take(due_ / steps_);
+        due_ %= steps_;
+    }
+
+  private:
+    static constexpr int least_rows = 8;
+
+    [[gnu::noinline]] void take(int rows) {
+        rows_.last = at_most(rows_.first + rows, count_);
+        walk_(stages_.stages, stages_.count, rows_, stages_.channels, stages_.arena);
+        rows_.first = rows_.last;
+    }
+
+    const TileStages& stages_;
+    const Walk<TileRows> walk_;
+    const int steps_;
+    const __mmask16 integers_;
+    TileRows rows_{nullptr, 0, 1, 1, 0, 0, 0, 0, 0};
+    int count_ = 0, due_ = 0, turn_ = 0;
+    alignas(64) char sums_[2][panel_vectors * vector_bytes];
+};
 
 // The first T tiles of 16 positions.
 template <int T>
-void conv_strip(const TileConv& conv, const int8_t* map, int32_t* rows) {
+void conv_strip(const TileConv& conv, const int8_t* map, int position, int count, Panels& panels) {
     constexpr int ring_tiles = 2 * tiles_ahead;
     alignas(64) int8_t ring[ring_tiles][tile_bytes];
     const ptrdiff_t stride = conv.pixel_bytes, tile = 16 * stride;
+    map += position * stride;
     const uint64_t* weight = conv.weight;
     unsigned at = 0;
     for (; at < tiles_ahead; ++at, weight += tile_rows) expand_weights(weight, ring[at]);
-    for (int vector = 0; vector < conv.vectors; ++vector, rows += strip * 16) {
+    for (int vector = 0; vector < conv.vectors; ++vector) {
         _tile_zero(0);
         if constexpr (T > 1) _tile_zero(1);
         if constexpr (T > 2) _tile_zero(2);
@@ -148,21 +232,28 @@ void conv_strip(const TileConv& conv, const int8_t* map, int32_t* rows) {
                 _tile_dpbssd(3, 6, 4);
             }
             if (step % 16 == 15) stay_awake();
+            panels.go_on();
         }
-        _tile_stored(0, rows, 64);
-        if constexpr (T > 1) _tile_stored(1, rows + 256, 64);
-        if constexpr (T > 2) _tile_stored(2, rows + 512, 64);
-        if constexpr (T > 3) _tile_stored(3, rows + 768, 64);
+        char* sums = panels.sums(vector);
+        _tile_stored(0, sums, 64);
+        if constexpr (T > 1) _tile_stored(1, sums + tile_bytes, 64);
+        if constexpr (T > 2) _tile_stored(2, sums + 2 * tile_bytes, 64);
+        if constexpr (T > 3) _tile_stored(3, sums + 3 * tile_bytes, 64);
+        if (ends_panel(vector, conv.vectors)) panels.add(position, count, vector);
     }
 }
 
-void tile_conv(const TileConv& conv, const int8_t* map, int first, int count, int32_t* rows) {
+void tile_conv(const TileConv& conv, const int8_t* map, int first, int count, const TileStages& stages) {
     const Tiles tiles;
-    map += static_cast<ptrdiff_t>(first) * conv.pixel_bytes;
-    if (count > 48) return conv_strip<4>(conv, map, rows);
-    if (count > 32) return conv_strip<3>(conv, map, rows);
-    if (count > 16) return conv_strip<2>(conv, map, rows);
-    conv_strip<1>(conv, map, rows);
+    Panels panels(stages, panel_vectors * conv.steps, true);
+    for (const int last = first + count; first < last; first += strip) {
+        const int left = at_most(last - first, strip);
+        const auto run = left > 48   ? conv_strip<4>
+                         : left > 32 ? conv_strip<3>
+                         : left > 16 ? conv_strip<2>
+                                     : conv_strip<1>;
+        run(conv, map, first, left, panels);
+    }
 }
 
 // Numbers of bfloat16, the nearest, ties to even.
@@ -240,10 +331,11 @@ void split(const RunMap& map, const float* from, int first, int count, uint16_t*
     _tile_dpbf16ps(tile, by, 4)
 
 template <int T, int parts>
-void run_strip(const RunConv& conv, const uint16_t* map, float* rows) {
+void run_strip(const RunConv& conv, const uint16_t* map, int position, int count, Panels& panels) {
     const ptrdiff_t stride = 2 * conv.position_numbers;
+    map += position * conv.position_numbers;
     const uint16_t* weight = conv.weight;
-    for (int vector = 0; vector < conv.vectors; ++vector, rows += strip * 16) {
+    for (int vector = 0; vector < conv.vectors; ++vector) {
         const float* bias = conv.bias + 16 * vector;  // every row of a tile
         _tile_loadd(0, bias, 0);
         if constexpr (T > 1) _tile_loadd(1, bias, 0);
@@ -264,6 +356,7 @@ void run_strip(const RunConv& conv, const uint16_t* map, float* rows) {
                     ADD_HIGH(3, 7);
                 }
                 if (step % 16 == 15) stay_awake();
+                panels.go_on();
                 continue;
             }
             const uint16_t* low = high + conv.part_numbers;
@@ -281,20 +374,28 @@ void run_strip(const RunConv& conv, const uint16_t* map, float* rows) {
                 ADD_TWO(2, 3);
             }
             if (step % 8 == 7) stay_awake();
+            panels.go_on();
         }
-        _tile_stored(0, rows, 64);
-        if constexpr (T > 1) _tile_stored(1, rows + 256, 64);
-        if constexpr (T > 2) _tile_stored(2, rows + 512, 64);
-        if constexpr (T > 3) _tile_stored(3, rows + 768, 64);
+        char* sums = panels.sums(vector);
+        _tile_stored(0, sums, 64);
+        if constexpr (T > 1) _tile_stored(1, sums + tile_bytes, 64);
+        if constexpr (T > 2) _tile_stored(2, sums + 2 * tile_bytes, 64);
+        if constexpr (T > 3) _tile_stored(3, sums + 3 * tile_bytes, 64);
+        if (ends_panel(vector, conv.vectors)) panels.add(position, count, vector);
     }
 }
 
 template <int parts>
-void run_strips(const RunConv& conv, const uint16_t* map, int count, float* rows) {
-    if (count > 48) return run_strip<4, parts>(conv, map, rows);
-    if (count > 32) return run_strip<3, parts>(conv, map, rows);
-    if (count > 16) return run_strip<2, parts>(conv, map, rows);
-    run_strip<1, parts>(conv, map, rows);
+void run_strips(const RunConv& conv, const uint16_t* map, int first, int count, const TileStages& stages) {
+    Panels panels(stages, panel_vectors * conv.steps, false);
+    for (const int last = first + count; first < last; first += strip) {
+        const int left = at_most(last - first, strip);
+        const auto run = left > 48   ? run_strip<4, parts>
+                         : left > 32 ? run_strip<3, parts>
+                         : left > 16 ? run_strip<2, parts>
+                                     : run_strip<1, parts>;
+        run(conv, map, first, left, panels);
+    }
 }
 
 // Likewise of one vector of outputs, by the tile in 4 and, of two parts, 5.
@@ -307,14 +408,15 @@ void run_strips(const RunConv& conv, const uint16_t* map, int count, float* rows
         _tile_dpbf16ps(vector, 4, by);                                        \
     }
 
-// One tile of positions by V vectors of outputs.
+// One tile of positions by V vectors of outputs: a panel.
 template <int V, int parts>
-void run_tile(const RunConv& conv, const uint16_t* map, int vector, float* rows) {
+void run_tile(const RunConv& conv, const uint16_t* map, int position, int count, int vector,
+              Panels& panels) {
     const ptrdiff_t stride = 2 * conv.position_numbers;
     const ptrdiff_t vector_numbers = static_cast<ptrdiff_t>(conv.steps) * parts * tile_numbers;
     const uint16_t* weight = conv.weight + vector * vector_numbers;
     const float* bias = conv.bias + 16 * vector;  // every row of a tile
-    rows += static_cast<ptrdiff_t>(vector) * strip * 16;
+    map += position * conv.position_numbers;
     _tile_loadd(0, bias, 0);
     if constexpr (V > 1) _tile_loadd(1, bias + 16, 0);
     if constexpr (V > 2) _tile_loadd(2, bias + 32, 0);
@@ -334,82 +436,54 @@ void run_tile(const RunConv& conv, const uint16_t* map, int vector, float* rows)
             ADD_VECTOR(3, 7);
         }
         if (step % 8 == 7) stay_awake();
+        panels.go_on();
     }
-    _tile_stored(0, rows, 64);
-    if constexpr (V > 1) _tile_stored(1, rows + strip * 16, 64);
-    if constexpr (V > 2) _tile_stored(2, rows + 2 * strip * 16, 64);
-    if constexpr (V > 3) _tile_stored(3, rows + 3 * strip * 16, 64);
+    char* sums = panels.sums(vector);
+    _tile_stored(0, sums, 64);
+    if constexpr (V > 1) _tile_stored(1, sums + vector_bytes, 64);
+    if constexpr (V > 2) _tile_stored(2, sums + 2 * vector_bytes, 64);
+    if constexpr (V > 3) _tile_stored(3, sums + 3 * vector_bytes, 64);
+    panels.add(position, count, vector);
 }
 
 // Rows of a tile that are not aligned, as the runs of an image's few channels, cross two cache lines, and
 // make a tile load three times as long: each tile is loaded once for 4 vectors.
 template <int parts>
-void run_tiles(const RunConv& conv, const uint16_t* map, int count, float* rows) {
-    for (int first = 0; first < count; first += 16, map += 16 * conv.position_numbers, rows += 256) {
-        int vector = 0;
-        for (; vector + 4 <= conv.vectors; vector += 4) run_tile<4, parts>(conv, map, vector, rows);
-        const int left = conv.vectors - vector;
-        if (left == 3) run_tile<3, parts>(conv, map, vector, rows);
-        if (left == 2) run_tile<2, parts>(conv, map, vector, rows);
-        if (left == 1) run_tile<1, parts>(conv, map, vector, rows);
-    }
-}
-
-template <int parts>
-void run_parts(const RunConv& conv, const uint16_t* map, int count, float* rows) {
-    if (conv.position_numbers % 32) return run_tiles<parts>(conv, map, count, rows);
-    run_strips<parts>(conv, map, count, rows);
-}
-
-void run_conv(const RunConv& conv, const uint16_t* map, int first, int count, float* rows) {
-    const Tiles tiles;
-    map += static_cast<ptrdiff_t>(first) * conv.position_numbers;
-    if (conv.parts == 1) return run_parts<1>(conv, map, count, rows);
-    run_parts<2>(conv, map, count, rows);
-}
-
-// Both kinds of rows, which a mask tells apart: of integers, or of numbers.
-struct TileRows {
-    const void* rows;
-    __mmask16 integers;
-    int out_w, pitch, first, count;
-
-    template <class F>
-    void for_each(F f) const {
-        int x = first % pitch;
-        ptrdiff_t pixel = static_cast<ptrdiff_t>(first / pitch) * out_w + at_most(x, out_w);
-        for (int i = 0; i < count; ++i) {
-            if (x < out_w) f(i, pixel++);
-            x = x + 1 < pitch ? x + 1 : 0;
+void run_tiles(const RunConv& conv, const uint16_t* map, int first, int count, const TileStages& stages) {
+    Panels panels(stages, conv.steps, false);
+    for (const int last = first + count; first < last; first += 16) {
+        for (int vector = 0; vector < conv.vectors; vector += panel_vectors) {
+            const int left = conv.vectors - vector;
+            const auto run = left > 3    ? run_tile<4, parts>
+                             : left == 3 ? run_tile<3, parts>
+                             : left == 2 ? run_tile<2, parts>
+                                         : run_tile<1, parts>;
+            run(conv, map, first, at_most(last - first, 16), vector, panels);
         }
     }
-
-    // Channels that do not exist have some number.
-    template <bool>
-    Simd::Float load(int row, int c) const {
-        const ptrdiff_t vector = static_cast<ptrdiff_t>(c) / Simd::lanes * strip + row;
-        const __m512i x = _mm512_load_si512(static_cast<const __m512i*>(rows) + vector);
-        return _mm512_mask_cvtepi32_ps(_mm512_castsi512_ps(x), integers, x);
-    }
-};
-
-template <class T>
-void tile_epilogue(const Stage* stages, size_t stage_count, const T* rows, int out_w, int pitch, int first,
-                   int count, int channels, char* arena) {
-    const __mmask16 integers = std::is_integral_v<T> ? 0xffff : 0;
-    take_through(stages, stage_count, TileRows{rows, integers, out_w, pitch, first, count}, channels, arena);
 }
 
+void run_conv(const RunConv& conv, const uint16_t* map, int first, int count, const TileStages& stages) {
+    const Tiles tiles;
+    const bool aligned = conv.position_numbers % 32 == 0;
+    const auto run = conv.parts == 1 ? aligned ? run_strips<1> : run_tiles<1>
+                     : aligned       ? run_strips<2>
+                                     : run_tiles<2>;
+    run(conv, map, first, count, stages);
+}
+
+#if !defined(TILE_STAND_IN)
 // Linux lets a process use the tiles' state once it has asked for it.
-bool supported() {
+bool tiles_supported() {
     constexpr int request_permission = 0x1023, tile_data = 18;
-    return avx512_supported() && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") &&
-           __builtin_cpu_supports("amx-bf16") && __builtin_cpu_supports("avx512bf16") &&
-           syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+    return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") &&
+           __builtin_cpu_supports("amx-bf16") && syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
+#endif
 
-constexpr TileKernels tile_kernels = {
-    strip, 24.0, 53.0, expand, tile_conv, tile_epilogue<int32_t>, split, run_conv, tile_epilogue<float>};
+bool supported() { return avx512_supported() && __builtin_cpu_supports("avx512bf16") && tiles_supported(); }
+
+constexpr TileKernels tile_kernels = {strip, 24.0, 53.0, expand, tile_conv, split, run_conv};
 
 }  // namespace
 

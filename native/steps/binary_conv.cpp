@@ -75,13 +75,12 @@ void add_by_tiles(Program& program, const Layer& l, size_t source) {
                           return w.rows.data();
                       });
     program.add_step("binary_conv by tiles", own->map.out_positions, l.out_channels, 0,
-                     taps_of(l.window) * l.words,
-                     [&program, own, layer](Program::Workspace& w, int first, int count) {
+                     taps_of(l.window) * l.words, nullptr);
+    program.by_tiles(l.window.out_w, own->map.pitch,
+                     [&program, own, layer](Workspace& w, int first, int count, const TileStages& stages) {
                          program.kernels().tiles->conv(layer, at<int8_t>(w.arena, program.scratch()), first,
-                                                       count, reinterpret_cast<int32_t*>(w.rows.data()));
-                         return w.rows.data();
+                                                       count, stages);
                      });
-    program.by_tiles(l.window.out_w, own->map.pitch, true);
 }
 
 void add_by_popcounts(Program& program, const Layer& l, size_t source) {

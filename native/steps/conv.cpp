@@ -66,29 +66,27 @@ void add_by_tiles(Program& program, const Given& conv) {
                           return w.rows.data();
                       });
     if (pixels_of(window) == 1) {
-        const int strip = program.kernels().tiles->strip;
         const ptrdiff_t vector_numbers = static_cast<ptrdiff_t>(layer.steps) * map.parts * 512;
-        program.need_rows(static_cast<size_t>(layer.vectors) * strip * 16);
-        return program.add_row("conv by tiles", out_channels, 16, taps_of(window) * in_channels,
-                               [&program, own, layer, place, vector_numbers, strip](
-                                   Program::Workspace& w, int first, int count, float* row) {
-                                   RunConv part = layer;
-                                   part.vectors = count;
-                                   part.weight += first * vector_numbers;
-                                   part.bias += static_cast<ptrdiff_t>(first) * 16;
-                                   program.kernels().tiles->run_conv(part, at<uint16_t>(w.arena, place()), 0,
-                                                                     1, w.rows.data());
-                                   for (int v = 0; v < count; ++v)
-                                       std::copy_n(w.rows.data() + v * strip * 16, 16, row + 16 * v);
-                               });
+        return program.add_row(
+            "conv by tiles", out_channels, 16, taps_of(window) * in_channels,
+            [&program, own, layer, place, vector_numbers](Workspace& w, int first, int count, float* row) {
+                RunConv part = layer;
+                part.vectors = count;
+                part.weight += first * vector_numbers;
+                part.bias += static_cast<ptrdiff_t>(first) * 16;
+                const Stage store{Stage::store, nullptr, nullptr, 0, 0, 0, false};
+                program.kernels().tiles->run_conv(
+                    part, at<uint16_t>(w.arena, place()), 0, 1,
+                    {&store, 1, 1, 1, 16 * count, reinterpret_cast<char*>(row)});
+            });
     }
     program.add_step("conv by tiles", map.out_positions, out_channels, 0, taps_of(window) * in_channels,
-                     [&program, own, layer, place](Program::Workspace& w, int first, int count) {
-                         program.kernels().tiles->run_conv(layer, at<uint16_t>(w.arena, place()), first,
-                                                           count, w.rows.data());
-                         return w.rows.data();
-                     });
-    program.by_tiles(window.out_w, map.pitch, false);
+                     nullptr);
+    program.by_tiles(
+        window.out_w, map.pitch,
+        [&program, own, layer, place](Workspace& w, int first, int count, const TileStages& stages) {
+            program.kernels().tiles->run_conv(layer, at<uint16_t>(w.arena, place()), first, count, stages);
+        });
 }
 
 void add_by_dots(Program& program, const Given& conv) {

@@ -22,16 +22,13 @@ void add_max_pool_of_last(Program& program, const Pool& pool) {
     const int most = (band_floats / line - w.kernel_h) / w.stride_h + 1;
     const int strips = round_up((w.out_h - 1) / std::max(most, 1) + 1, program.workers());
     const int out_lines = (w.out_h - 1) / strips + 1;
-    const int pitch = from->tile_layout.pitch ? from->tile_layout.pitch : w.in_w;
+    const int pitch = from->pitch ? from->pitch : w.in_w;
     const auto rows = [=, &program](Workspace& space, int first, int count) {
         const int top = first / w.out_w * w.stride_h - w.pad_top;
         const int bottom = top + (count / w.out_w - 1) * w.stride_h + w.kernel_h;
         const int begin = std::max(top, 0), end = std::min(bottom * pitch, from->pixels);
         float* map = space.band.data() - static_cast<ptrdiff_t>(begin) * line;
-        for (int at = begin * pitch; at < end; at += from->strip) {
-            const int part = std::min(from->strip, end - at);
-            program.run_strip(*from, at, part, space, reinterpret_cast<char*>(map));
-        }
+        program.run_strips(*from, begin * pitch, end, space, reinterpret_cast<char*>(map));
         program.kernels().common->max_pool(pool, map, first, count, space.rows.data());
         return space.rows.data();
     };

@@ -123,15 +123,15 @@ def test_a_layer_is_looked_up_where_that_is_faster(depth, outputs, size, expecte
     assert core.reasons()[-2] == f"{reason}; not by tiles, which this instruction set lacks"
 
 
-def test_medium_is_bfloat16_where_the_cpu_multiplies_it():
+def test_medium_is_bfloat16_where_the_cpu_multiplies_it_faster():
     rng = np.random.default_rng(0)
     attributes = {"stride": (1, 1), "padding": (1,) * 4, "dilation": (1, 1), "groups": 1}
     tensors = {"weight": floats(rng, 8, 3, 3, 4), "bias": floats(rng, 8)}
     nodes = (Node("y", "conv2d", ("x",), attributes, tensors),)
     program = program_of(Graph(Value("x", (4, 8, 8), "float32"), nodes, ("y",)))
-    flags = Path("/proc/cpuinfo").read_text()
+    cpu = Path("/proc/cpuinfo").read_text()
     for isa in instruction_sets():
-        dots = isa == "avx512" and "avx512_bf16" in flags
+        dots = isa == "avx512" and "avx512_bf16" in cpu and "GenuineIntel" not in cpu
         expected = "conv by tiles" if isa == "amx" else "conv by dots" if dots else "conv"
         core, _ = program.compile(isa, 1, bfloat16_parts=1)
         assert core.phases()[-2] == expected

@@ -63,7 +63,7 @@ class Session:
 
     `precision` is that of real-valued convolutions and linear layers, as of
     torch.set_float32_matmul_precision: "highest" is float32; with "high" a number may be the sum of two
-    bfloat16, where that is faster (amx), and with "medium" a single one (amx, and avx512 on CPUs with
+    bfloat16, where that is faster (amx), and with "medium" a single one (amx, and avx512 on AMD's CPUs with
     AVX512_BF16). Sums then are within 2^-16, or 2^-7, of the sum of the products' magnitudes, and some of the
     signs behind them are others. "low" is 8-bit integers, for files that were exported with calibration
     samples; results again are the same bits on every instruction set, "reference" included.
