@@ -153,7 +153,7 @@ void filters(const Tucker& w, const float* x, const float* channel, int first, i
 
 #if defined(__AVX512BF16__)
 constexpr bool couples = true;
-bool training_supported() { return __builtin_cpu_supports("avx512bf16"); }
+bool training_supported() { return this_cpu().avx512bf16; }
 #else
 constexpr bool couples = false;
 bool training_supported() { return true; }

@@ -116,7 +116,8 @@ inline void stay_awake() {
     _tile_stored(4, unused, 64);
 }
 
-void expand_weights(const uint64_t* bits, int8_t* tile) {
+// Its code stands in the library once.
+[[gnu::noinline]] void expand_weights(const uint64_t* bits, int8_t* tile) {
     const __m512i minus = _mm512_set1_epi8(-1), plus = _mm512_set1_epi8(1);
     UNROLL for (int r = 0; r < tile_rows; ++r) {
         _mm512_store_si512(tile + 64 * r, _mm512_mask_blend_epi8(bits[r], minus, plus));
@@ -410,8 +411,7 @@ void run_strips(const RunConv& conv, const uint16_t* map, int first, int count, 
 
 // One tile of positions by V vectors of outputs: a panel.
 template <int V, int parts>
-void run_tile(const RunConv& conv, const uint16_t* map, int position, int count, int vector,
-              Panels& panels) {
+void run_tile(const RunConv& conv, const uint16_t* map, int position, int count, int vector, Panels& panels) {
     const ptrdiff_t stride = 2 * conv.position_numbers;
     const ptrdiff_t vector_numbers = static_cast<ptrdiff_t>(conv.steps) * parts * tile_numbers;
     const uint16_t* weight = conv.weight + vector * vector_numbers;
@@ -476,12 +476,11 @@ void run_conv(const RunConv& conv, const uint16_t* map, int first, int count, co
 // Linux lets a process use the tiles' state once it has asked for it.
 bool tiles_supported() {
     constexpr int request_permission = 0x1023, tile_data = 18;
-    return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") &&
-           __builtin_cpu_supports("amx-bf16") && syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+    return this_cpu().tiles && syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
 #endif
 
-bool supported() { return avx512_supported() && __builtin_cpu_supports("avx512bf16") && tiles_supported(); }
+bool supported() { return avx512_supported() && this_cpu().avx512bf16 && tiles_supported(); }
 
 constexpr TileKernels tile_kernels = {strip, 24.0, 53.0, expand, tile_conv, split, run_conv};
 

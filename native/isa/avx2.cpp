@@ -56,7 +56,7 @@ struct Lookup {
 
 namespace bitfactor {
 namespace {
-bool supported() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+bool supported() { return this_cpu().avx2; }
 }  // namespace
 
 const CommonKernels avx2_common = common_kernels;

@@ -11,6 +11,7 @@
 #include <immintrin.h>
 
 #include "../kernels.h"
+#include "cpu.h"
 
 #define UNROLL _Pragma("GCC unroll 64")
 #define ROLLED _Pragma("GCC unroll 1")

@@ -29,7 +29,7 @@ struct Bfloat16Dots {
     static __m512 real_of(LevelSum sum) { return sum; }
 
     // Intel's CPUs take nearly twice as long for it as for the multiply-adds that it stands for.
-    static bool supported() { return __builtin_cpu_supports("avx512bf16") && !__builtin_cpu_is("intel"); }
+    static bool supported() { return this_cpu().avx512bf16 && !this_cpu().intel; }
 };
 
 bool supported() { return avx512_supported(); }

@@ -10,6 +10,7 @@
 #include <immintrin.h>
 
 #include "../kernels.h"
+#include "cpu.h"
 
 #define UNROLL _Pragma("GCC unroll 64")
 #define ROLLED _Pragma("GCC unroll 1")
@@ -126,14 +127,7 @@ struct Simd {
     }
 };
 
-inline bool avx512bw_supported() {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-}
-
-inline bool avx512vnni_supported() { return avx512bw_supported() && __builtin_cpu_supports("avx512vnni"); }
-
-inline bool avx512_supported() { return avx512vnni_supported() && __builtin_cpu_supports("avx512vpopcntdq"); }
+inline bool avx512_supported() { return this_cpu().avx512vnni && this_cpu().avx512vpopcntdq; }
 
 }  // namespace
 

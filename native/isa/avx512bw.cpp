@@ -61,7 +61,7 @@ struct Lookup {
 
 namespace bitfactor {
 namespace {
-bool supported() { return avx512bw_supported(); }
+bool supported() { return this_cpu().avx512bw; }
 }  // namespace
 
 const CommonKernels avx512_common = common_kernels;

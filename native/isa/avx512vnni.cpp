@@ -6,7 +6,7 @@
 
 namespace bitfactor {
 namespace {
-bool supported() { return avx512vnni_supported(); }
+bool supported() { return this_cpu().avx512vnni; }
 }  // namespace
 
 const QuantisedKernels avx512_bytes = quantised_kernels<Simd>;

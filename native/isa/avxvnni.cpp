@@ -6,10 +6,7 @@
 
 namespace bitfactor {
 namespace {
-bool supported() {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("avxvnni");
-}
+bool supported() { return this_cpu().avxvnni; }
 }  // namespace
 
 extern const KernelSet avxvnni;

@@ -22,7 +22,7 @@ MODULES = {"bitfactor.wasm": [], "bitfactor-relaxed.wasm": ["-DRELAXED", "-mrela
 _ZIG = Path(ziglang.__file__).parent
 _TARGET = ["-target", "wasm32-wasi", "-mcpu=generic+simd128+exception_handling+atomics+bulk_memory"]
 _FLAGS = [*_TARGET, "-O3", "-fwasm-exceptions", "-ffp-contract=off"]
-_NOT_HERE = {"bindings.cpp", "training.cpp", "training_kernels.cpp"}
+_NOT_HERE = {"bindings.cpp", "training.cpp", "training_kernels.cpp", "training_tucker.cpp"}
 _RUNTIME = ["cxa_exception", "cxa_personality", "cxa_aux_runtime"]
 # In bytes, as bitfactor.js says: the memory at first and at most, and a stack.
 _MEMORY = (4 << 20, 1 << 30)

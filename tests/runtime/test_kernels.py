@@ -1,5 +1,7 @@
 """Every instruction set of this machine gives the bits of the reference, operation by operation."""
 
+import platform
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +123,26 @@ def test_a_layer_is_looked_up_where_that_is_faster(depth, outputs, size, expecte
     core, _ = program_of(graph).compile("avx2", 1)
     assert core.phases()[-2] == expected
     assert core.reasons()[-2] == f"{reason}; not by tiles, which this instruction set lacks"
+
+
+@pytest.mark.skipif((sys.platform, platform.machine()) != ("linux", "x86_64"), reason="flags of x86")
+def test_the_sets_are_those_of_the_cpu():
+    avx2 = {"avx2", "fma"}
+    avx512bw = avx2 | {"avx512f", "avx512bw", "avx512vl", "avx512dq"}
+    avx512 = avx512bw | {"avx512_vnni", "avx512_vpopcntdq"}
+    needed = {
+        "amx": avx512 | {"avx512_bf16", "amx_tile", "amx_int8", "amx_bf16"},
+        "avx512": avx512,
+        "avx512vnni": avx512bw | {"avx512_vnni"},
+        "avx512bw": avx512bw,
+        "avxvnni": avx2 | {"avx_vnni"},
+        "avx2": avx2,
+        "scalar": set(),
+    }
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    flags = next(set(line.split()) for line in lines if line.startswith("flags"))
+    expected = [name for name, wanted in needed.items() if wanted <= flags]
+    assert instruction_sets() == expected
 
 
 def test_medium_is_bfloat16_where_the_cpu_multiplies_it_faster():
