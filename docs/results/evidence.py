@@ -1,0 +1,130 @@
+"""The study of evidence.md from its logs: prints its tables, draws what lies over a free weight.
+
+python docs/results/evidence.py
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import stdev
+
+import matplotlib
+import pyarrow.parquet as pq
+from matplotlib.figure import Figure
+from scipy.stats import ttest_rel
+
+from bitfactor.report.figures import LOOKS, OTHER, STYLE, svg
+from bitfactor.study.statistics import paired, sample
+
+LOGS = Path(__file__).parent / "evidence"
+PICTURE = Path(__file__).parents[1] / "images" / "evidence.svg"
+STUDIES = {
+    240: ("test-plain-240", "test-rank-240"),
+    1560: ("test-plain-1560", "test-rank-1560"),
+    7020: ("test-none-7020", "test-rank-7020"),
+}
+"""The logs of each number of steps."""
+NAMES = {"tucker": "Tucker", "svd": "SVD"}
+PRIMARY = (
+    ("Tucker", "none"),
+    ("holistic", "Tucker"),
+    ("holistic", "none"),
+    ("holistic, 1/rank", "none"),
+)
+
+Values = dict[int, float]
+"""The headline of each seed."""
+
+
+def rows(logs: tuple[str, ...]) -> dict[str, Values]:
+    """Return the seeds of each row, {"tucker, 1/rank": {0: 0.5, ...}}."""
+    found: dict[str, Values] = {}
+    for log in logs:
+        for training in pq.read_table(LOGS / f"{log}.parquet").to_pylist():
+            outcome, command = training["outcome"], training["command"]
+            axes = training["axes"]
+            name = NAMES.get(axes["latent"], axes["latent"])
+            if axes["scale"] != "learned":
+                name += f", {axes['scale']}"
+            if "--factor-rate" in command:
+                rate = command[command.index("--factor-rate") + 1]
+                name += ", frozen" if rate == "0" else f", {rate}"
+            found.setdefault(name, {})[training["seed"]] = outcome["metrics"][outcome["headline"]]
+    return dict(sorted(found.items(), key=lambda row: (row[0] != "none", row[0].count(","), row[0])))
+
+
+def holm(chances: list[float], level: float = 0.05) -> list[bool]:
+    """Tell which are certain together: the smallest of n is below level / n, the next level / (n - 1)."""
+    certain = [False] * len(chances)
+    for rank, place in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
+        if chances[place] > level / (len(chances) - rank):
+            break
+        certain[place] = True
+    return certain
+
+
+def chance(ours: Values, theirs: Values) -> float:
+    seeds = sorted(ours.keys() & theirs.keys())
+    return float(ttest_rel([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]).pvalue)
+
+
+def compare(ours: Values, theirs: Values) -> str:
+    found = paired(ours, theirs)
+    assert found is not None
+    apart = stdev(ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys())
+    return f"{found}, {found.mean / apart:+.1f} deviations, p {chance(ours, theirs):.2g}"
+
+
+def table(title: str, of: Mapping[str, Values]) -> None:
+    print(f"\n{title}\n")
+    for name, values in of.items():
+        print(f"{name:24} {sample(list(values.values()))}  ({len(values)} seeds)")
+    pairs = [pair for pair in PRIMARY if set(pair) <= of.keys()]
+    certain = holm([chance(of[ours], of[theirs]) for ours, theirs in pairs])
+    others = [(name, "none") for name in of if name != "none" and (name, "none") not in pairs]
+    verdicts = ["certain" if one else "undecided" for one in certain] + ["not primary"] * len(others)
+    for (ours, theirs), verdict in zip([*pairs, *others], verdicts, strict=True):
+        print(f"{ours} over {theirs}: {compare(of[ours], of[theirs])}, {verdict}")
+
+
+def draw(studies: Mapping[int, Mapping[str, Values]]) -> str:
+    """Draw what each row is over a free weight, with its interval, by the number of steps."""
+    names = dict.fromkeys(name for of in studies.values() for name in of if name != "none")
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+        ax = figure.subplots()
+        ax.axhline(0, color=LOOKS["none"].colour, linewidth=1)
+        for place, name in enumerate(names):
+            look = LOOKS.get(name.split(",")[0].lower(), OTHER)
+            aside = 1.03 ** (place - (len(names) - 1) / 2)  # so that intervals stand side by side
+            found = [
+                (steps * aside, paired(of[name], of["none"])) for steps, of in studies.items() if name in of
+            ]
+            ax.errorbar(
+                [steps for steps, _ in found],
+                [100 * one.mean for _, one in found if one],
+                [100 * (one.mean - (one.low or 0)) for _, one in found if one],
+                label=name,
+                color=look.colour,
+                marker=look.mark,
+                linestyle="-" if "1/rank" in name else ":",
+                fillstyle="full" if "1/rank" in name else "none",
+                capsize=3,
+            )
+        ax.set_xscale("log")
+        ax.set_xticks(list(studies), [f"{steps:,}" for steps in studies])
+        ax.minorticks_off()
+        ax.set_xlabel("steps of training")
+        ax.set_ylabel("points of top-1 over a free weight")
+        ax.legend(frameon=False)
+        return svg(figure)
+
+
+def main() -> None:
+    studies = {steps: rows(logs) for steps, logs in STUDIES.items()}
+    for steps, of in studies.items():
+        table(f"CIFAR-10, {steps:,} steps", of)
+    PICTURE.write_text(draw(studies))
+
+
+if __name__ == "__main__":
+    main()
