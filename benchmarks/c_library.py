@@ -37,7 +37,10 @@ class Network:
     def __init__(self, library: Path, program: Path):
         self.library = ctypes.CDLL(str(library.resolve()))
         self.library.bf_open.restype = self.library.bf_instruction_sets.restype = ctypes.c_void_p
+        self.path = library
         self.network = ctypes.c_void_p(self.library.bf_open(os.fsencode(program), None))
+        if not self.network:
+            sys.exit(f"{program}: expected a frozen program")
         outputs = self.library.bf_output_count(self.network)
         self.buffers = [self._floats("bf_input", 0), *(self._floats("bf_output", i) for i in range(outputs))]
         for i in range(len(self.buffers[0])):
@@ -56,7 +59,8 @@ class Network:
 
     def on(self, isa: str) -> Callable[[], float]:
         """Return what runs the network once on an instruction set, and gives the milliseconds."""
-        self.library.bf_set_instruction_set(self.network, isa.encode(), None)
+        if self.library.bf_set_instruction_set(self.network, isa.encode(), None):
+            sys.exit(f"{self.path}: expected a library with the set {isa}, found none")
 
         def run() -> float:
             start = time.perf_counter()

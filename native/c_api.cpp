@@ -59,16 +59,15 @@ AlignedVector<char> contents_of(const char* path) {
     const auto close = [](std::FILE* file) { std::fclose(file); };
     const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(path, "rb"), close);
     if (!file) fail(BF_NOT_FOUND, std::string(path) + ": " + std::strerror(errno));
-    const auto expect_read = [&](bool read) {
-        if (!read) fail(BF_NOT_FOUND, std::string(path) + ": cannot be read");
-    };
-    const long size = std::fseek(file.get(), 0, SEEK_END) ? -1 : std::ftell(file.get());
-    expect_read(size >= 0 && size < LONG_MAX);  // which Linux gives for a folder
+    // A pipe has no size, and a folder's is LONG_MAX on Linux.
+    const long told = std::fseek(file.get(), 0, SEEK_END) ? 0 : std::ftell(file.get());
     std::rewind(file.get());
-    AlignedVector<char> contents;
-    contents.reserve(static_cast<size_t>(size) + 1);  // a place in memory, of an empty file too
-    contents.resize(static_cast<size_t>(size));
-    expect_read(std::fread(contents.data(), 1, contents.size(), file.get()) == contents.size());
+    AlignedVector<char> contents(told > 0 && told < LONG_MAX ? static_cast<size_t>(told) + 1 : 4096);
+    size_t size = 0;
+    while ((size += std::fread(&contents[size], 1, contents.size() - size, file.get())) == contents.size())
+        contents.resize(2 * size);
+    if (std::ferror(file.get())) fail(BF_NOT_FOUND, std::string(path) + ": cannot be read");
+    contents.resize(size);
     return contents;
 }
 

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int block_channels = 32;
 constexpr int block_vectors = block_channels / Simd::lanes;
+static_assert(block_channels == 32 && block_channels % Simd::lanes == 0);
 
 struct Block {
     Simd::Float x[block_vectors];
@@ -217,7 +218,7 @@ using Walk = void (*)(const Stage*, size_t count, const Rows&, int channels, cha
 
 // That of the first of the lists that is that of the stages, or nullptr.
 template <class Rows, class... Lists>
-Walk<Rows> walk_if_are(const Stage* stages, size_t count) {
+Walk<Rows> walk_for(const Stage* stages, size_t count) {
     Walk<Rows> walk = nullptr;
     static_cast<void>(((Lists::are(stages, count) && (walk = walk_rows<Lists, Rows>)) || ...));
     return walk;
@@ -232,14 +233,14 @@ Walk<Rows> walk_of(const Stage* stages, size_t count) {
     const Walk<Rows> walk =
         Simd::lanes == 1
             ? nullptr
-            : walk_if_are<Rows, Stages<S::signs>,                                  // between two layers
-                          Stages<S::scale, S::relu, S::add, S::store>,             // within a block
-                          Stages<S::scale, S::prelu, S::add, S::store>,            // likewise
-                          Stages<S::scale, S::relu, S::add, S::signs, S::store>,   // at its end
-                          Stages<S::scale, S::prelu, S::add, S::signs, S::store>,  // likewise
-                          Stages<S::relu, S::store>, Stages<S::relu, S::signs, S::store>,  // stem
-                          Stages<S::signs, S::store>, Stages<S::add, S::signs, S::store>,  // pool, upsampling
-                          Stages<S::store>>(stages, count);
+            : walk_for<Rows, Stages<S::signs>,                                          // between two layers
+                       Stages<S::scale, S::relu, S::add, S::store>,                     // within a block
+                       Stages<S::scale, S::prelu, S::add, S::store>,                    // likewise
+                       Stages<S::scale, S::relu, S::add, S::signs, S::store>,           // at its end
+                       Stages<S::scale, S::prelu, S::add, S::signs, S::store>,          // likewise
+                       Stages<S::relu, S::store>, Stages<S::relu, S::signs, S::store>,  // stem
+                       Stages<S::signs, S::store>, Stages<S::add, S::signs, S::store>,  // pool, upsampling
+                       Stages<S::store>>(stages, count);
     return walk ? walk : walk_rows<AnyStages, Rows>;
 }
 

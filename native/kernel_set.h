@@ -1,7 +1,7 @@
 // Included by each file in isa/ behind its `Simd`: the algorithms over it, and the tables of them.
 //
 // The vocabulary of `Simd`:
-//   lanes            32-bit lanes of a register; divides 64
+//   lanes            32-bit lanes of a register; divides 32
 //   tile             pixels of a tile
 //   conv_vectors, binary_vectors   registers of output channels of a tile
 //   Float            lanes real numbers: load, load_first (of n lanes, the others 0), store, store_first,

@@ -199,6 +199,15 @@ class Panels {
     alignas(64) char sums_[2][panel_vectors * vector_bytes];
 };
 
+// Tiles 0 ... T.
+template <int T>
+void store_tiles(char* to, int step) {
+    _tile_stored(0, to, 64);
+    if constexpr (T > 1) _tile_stored(1, to + step, 64);
+    if constexpr (T > 2) _tile_stored(2, to + 2 * step, 64);
+    if constexpr (T > 3) _tile_stored(3, to + 3 * step, 64);
+}
+
 // The first T tiles of 16 positions.
 template <int T>
 void conv_strip(const TileConv& conv, const int8_t* map, int position, int count, Panels& panels) {
@@ -235,11 +244,7 @@ void conv_strip(const TileConv& conv, const int8_t* map, int position, int count
             if (step % 16 == 15) stay_awake();
             panels.go_on();
         }
-        char* sums = panels.sums(vector);
-        _tile_stored(0, sums, 64);
-        if constexpr (T > 1) _tile_stored(1, sums + tile_bytes, 64);
-        if constexpr (T > 2) _tile_stored(2, sums + 2 * tile_bytes, 64);
-        if constexpr (T > 3) _tile_stored(3, sums + 3 * tile_bytes, 64);
+        store_tiles<T>(panels.sums(vector), tile_bytes);
         if (ends_panel(vector, conv.vectors)) panels.add(position, count, vector);
     }
 }
@@ -377,11 +382,7 @@ void run_strip(const RunConv& conv, const uint16_t* map, int position, int count
             if (step % 8 == 7) stay_awake();
             panels.go_on();
         }
-        char* sums = panels.sums(vector);
-        _tile_stored(0, sums, 64);
-        if constexpr (T > 1) _tile_stored(1, sums + tile_bytes, 64);
-        if constexpr (T > 2) _tile_stored(2, sums + 2 * tile_bytes, 64);
-        if constexpr (T > 3) _tile_stored(3, sums + 3 * tile_bytes, 64);
+        store_tiles<T>(panels.sums(vector), tile_bytes);
         if (ends_panel(vector, conv.vectors)) panels.add(position, count, vector);
     }
 }
@@ -438,11 +439,7 @@ void run_tile(const RunConv& conv, const uint16_t* map, int position, int count,
         if (step % 8 == 7) stay_awake();
         panels.go_on();
     }
-    char* sums = panels.sums(vector);
-    _tile_stored(0, sums, 64);
-    if constexpr (V > 1) _tile_stored(1, sums + vector_bytes, 64);
-    if constexpr (V > 2) _tile_stored(2, sums + 2 * vector_bytes, 64);
-    if constexpr (V > 3) _tile_stored(3, sums + 3 * vector_bytes, 64);
+    store_tiles<V>(panels.sums(vector), vector_bytes);
     panels.add(position, count, vector);
 }
 

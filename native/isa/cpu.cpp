@@ -35,14 +35,18 @@ Cpu read() {
     const auto saves = [&](unsigned registers) { return (saved & registers) == registers; };
     Cpu cpu{};
     cpu.intel = vendor.b == signature_INTEL_ebx && vendor.d == signature_INTEL_edx;
-    cpu.avx2 = saves(0x6) && has(more.b, 5) && has(basic.c, 12);
+    // XMM and YMM; with masks, upper halves and ZMM16 to 31; tiles and their configuration.
+    const bool ymm = saves(0x6), zmm = saves(0xe6), tiles = saves(0x60000);
+    cpu.avx2 = ymm && has(more.b, 5) && has(basic.c, 12);
     cpu.avxvnni = cpu.avx2 && has(last.a, 4);
+    // F, DQ, BW, VL
     cpu.avx512bw =
-        cpu.avx2 && saves(0xe6) && has(more.b, 16) && has(more.b, 17) && has(more.b, 30) && has(more.b, 31);
+        cpu.avx2 && zmm && has(more.b, 16) && has(more.b, 17) && has(more.b, 30) && has(more.b, 31);
     cpu.avx512vnni = cpu.avx512bw && has(more.c, 11);
     cpu.avx512vpopcntdq = cpu.avx512bw && has(more.c, 14);
     cpu.avx512bf16 = cpu.avx512bw && has(last.a, 5);
-    cpu.tiles = saves(0x60000) && has(more.d, 22) && has(more.d, 24) && has(more.d, 25);
+    // bfloat16, tiles, bytes
+    cpu.tiles = tiles && has(more.d, 22) && has(more.d, 24) && has(more.d, 25);
     return cpu;
 }
 

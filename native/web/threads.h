@@ -1,5 +1,5 @@
-// Threads of a web page: workers that share its memory. The page's script starts them beforehand; each then runs
-// one body.
+// Threads of a web page: workers that share its memory. The page's script starts them beforehand; each then
+// runs one body.
 
 #pragma once
 
@@ -68,7 +68,7 @@ class Bell {
     std::atomic<int> sleepers_{0};
 };
 
-// A worker's script sets it where the worker cannot go on, as what that held is never completed.
+// A worker's script sets it where the worker cannot go on: what that held, if anything, is never completed.
 extern "C" std::atomic<int> bf_thread_lost;
 
 // A page's own thread must not sleep.

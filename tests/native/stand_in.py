@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 NAME = "bitfactor.runtime._native"
+BESIDES_TILES = {"avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "avx512_vpopcntdq", "avx512_bf16"}
 
 
 def pytest_configure() -> None:
@@ -22,4 +23,7 @@ def pytest_configure() -> None:
     from bitfactor.runtime import instruction_sets
 
     if "amx" not in instruction_sets():
-        pytest.exit("besides tiles, amx needs AVX-512 with BF16, which this machine lacks", returncode=0)
+        flags = Path("/proc/cpuinfo").read_text().split()
+        lacking = sorted(BESIDES_TILES - set(flags))
+        expected = "expected the set amx" + ("" if lacking else ", for this machine has all that it needs")
+        pytest.exit(f"{expected}; besides tiles it needs {lacking}", returncode=0 if lacking else 1)

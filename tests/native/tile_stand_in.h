@@ -1,4 +1,5 @@
-// The tile instructions that the set `amx` uses, in plain C++: so it runs where the CPU has AVX-512 alone.
+// The tile instructions that the set `amx` uses, in plain C++: so it runs where the CPU has all
+// else that the set needs, AVX-512 with BF16.
 //
 // They do as Intel's manual says, and end the program where the instruction would fault: tiles that are not
 // configured, or whose sizes do not match. Sums of tdpbf16ps are bit for bit those of the manual: of each

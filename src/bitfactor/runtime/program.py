@@ -112,8 +112,8 @@ class Program:
     ) -> tuple[_native.Program, tuple[int, ...]]:
         """Return the program in the core, for the kernels of `isa`, and of how many phases each layer is.
 
-        With `bfloat16_parts`, sets that have matrix tiles multiply real numbers as sums of so many bfloat16
-        each.
+        With `bfloat16_parts`, sets that multiply bfloat16 faster than float32 take real numbers as sums of so
+        many bfloat16 each.
         """
         core = _native.Program(isa=isa, threads=threads, arena_bytes=self.arena_bytes)
         if bfloat16_parts:
