@@ -1,7 +1,7 @@
 // A network as a list of steps over one arena.
 //
-// A step gives the rows of a feature map, a strip of pixels at a time, and takes them through its stages while
-// they are in the L1 cache. Where each buffer lies in the arena is decided by whoever builds the
+// A step gives the rows of a feature map, a strip of pixels at a time, and takes them through its stages
+// while they are in the L1 cache. Where each buffer lies in the arena is decided by whoever builds the
 // program; a run allocates nothing once there is memory for as many samples as are under way at once.
 //
 // Threads share out the samples of a batch; of what is left over, and of a single sample, they share out the

@@ -1,8 +1,10 @@
 """The C library, by ctypes: the Python module carries it too. What it loads are files that `freeze` wrote."""
 
 import ctypes
+import os
 import zlib
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int32, c_size_t, c_void_p
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -266,6 +268,17 @@ def test_a_file_that_is_none(tmp_path):
     assert "null pointer" in error.text
     for content, found in ((b"", "something else"), (b"PK\3\4" * 40, "something else")):
         assert found in refusal(content)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipe has a path here")
+def test_a_file_may_be_a_pipe(frozen, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = Thread(target=(tmp_path / "pipe").write_bytes, args=(frozen["cifar10-resnet18"].read_bytes(),))
+    writer.start()
+    network = LIBRARY.bf_open(str(tmp_path / "pipe").encode(), None)
+    writer.join()
+    assert network is not None
+    LIBRARY.bf_free(network)
 
 
 def test_memory_at_an_odd_place(frozen):
