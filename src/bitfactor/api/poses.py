@@ -98,7 +98,7 @@ def instances_of(
 def find_keypoints(instances: Instances, *, flip: bool = False) -> PoseEvaluation:
     """Find the keypoints of instances; with `flip`, of each image and of its mirror image."""
     network, task, skeleton = instances.network, instances.task, instances.data.skeleton
-    metric = task.metric(scale=task.scale)
+    metric = task.found()
     parts: list[tuple[NDArray[np.float64], ...]] = []
     for inputs, target in instances.data.test_batches(_BATCH):
         assert not isinstance(target, Tensor)

@@ -1,4 +1,10 @@
-"""Metrics of a model in training."""
+"""Metrics of a model in training.
+
+Those over torchmetrics are imported when they are first asked for, as that takes seconds.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from bitfactor.metrics.latents import (
     FactorStatistics,
@@ -12,7 +18,18 @@ from bitfactor.metrics.latents import (
     latent_statistics,
 )
 from bitfactor.metrics.movement import Moved, Movement
-from bitfactor.metrics.pck import PCK, KeypointMetric, PCKh
+
+if TYPE_CHECKING:
+    from bitfactor.metrics.accuracy import TopAccuracy
+    from bitfactor.metrics.pck import PCK, KeypointMetric, PCKh, Peak
+
+_LATE = {
+    "TopAccuracy": "accuracy",
+    "PCK": "pck",
+    "KeypointMetric": "pck",
+    "PCKh": "pck",
+    "Peak": "pck",
+}
 
 __all__ = [
     "PCK",
@@ -25,8 +42,16 @@ __all__ = [
     "Moved",
     "Movement",
     "PCKh",
+    "Peak",
+    "TopAccuracy",
     "alpha_histogram",
     "factor_statistics",
     "guard_latents",
     "latent_statistics",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATE:
+        return getattr(import_module(f"bitfactor.metrics.{_LATE[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,9 @@
-"""Percentage of correct keypoints, of a network's heatmaps in batches."""
+"""What heatmaps find, in batches: the percentage of correct keypoints, and the height of peaks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
+from warnings import warn
 
 import torch
 from torch import Tensor
@@ -12,8 +13,10 @@ from bitfactor.checks import checked, expect
 from bitfactor.errors import InputError
 from bitfactor.format import Skeleton
 from bitfactor.pose import LSP, MPII, decode
-from bitfactor.pose.heatmap import MapScale
+from bitfactor.pose.heatmap import MapScale, on_target_scale
 from bitfactor.pose.pck import MEANS, Convention, Score, pck, pckh, score
+
+_NEARLY_EMPTY = 0.05
 
 
 class KeypointMetric(Metric, ABC):
@@ -138,3 +141,40 @@ class PCKh(KeypointMetric):
     def convention(self) -> Convention:
         """What is counted."""
         return pckh(self.skeleton)
+
+
+class Peak(Metric):
+    """Mean height of the heatmaps' peaks, over the keypoints that have one; the target's are 1 high.
+
+    Near 0, the network has learned to answer with empty maps, which cost little as nearly all of a target is
+    zero. `compute` warns then.
+    """
+
+    higher_is_better = True
+    total: Tensor
+    keypoints: Tensor
+
+    def __init__(self, scale: MapScale) -> None:
+        super().__init__()
+        self.scale: MapScale = scale
+        for name in ("total", "keypoints"):
+            self.add_state(name, default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, maps: Tensor, target: Mapping[str, Tensor]) -> None:
+        """Add the peaks of heatmaps (N, J, h, w) where `weight` (N, J) is 1."""
+        peaks = on_target_scale(maps.float().numpy(force=True), self.scale).max((2, 3))
+        weight = target["weight"].to(self.total)
+        self.total += (torch.from_numpy(peaks).to(weight) * weight).sum()
+        self.keypoints += weight.sum()
+
+    def compute(self) -> Tensor:
+        """Return the mean height."""
+        mean = self.total / self.keypoints.clamp_min(1)
+        if mean < _NEARLY_EMPTY and self.keypoints > 0:
+            warn(
+                f"heatmaps are nearly empty: their peaks are {mean:.3f} high on average, the target's are 1; "
+                "if that lasts for some epochs, use another criterion or learning rate",
+                UserWarning,
+                stacklevel=2,
+            )
+        return mean

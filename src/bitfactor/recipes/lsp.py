@@ -8,7 +8,6 @@ from bitfactor.convert import Binarization
 from bitfactor.data import DataSet, Lsp
 from bitfactor.data.crops import PAPER, Movement
 from bitfactor.data.split import Holdout
-from bitfactor.metrics import PCK
 from bitfactor.recipes.hourglass import HourglassOptions
 from bitfactor.training import Optimization, PoseEstimation, Recipe
 
@@ -112,6 +111,8 @@ def _hourglass(
     optimization: Optimization,
     binarization: Binarization,
 ) -> Recipe:
+    from bitfactor.metrics import PCK  # here, for a quick import of the rest
+
     return Recipe(
         name=name,
         description=description,

@@ -1,13 +1,15 @@
 """Classification: one of several classes per image."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torchmetrics import Metric, MetricCollection
 
 from bitfactor.data import Target
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 
 @dataclass(frozen=True)
@@ -21,41 +23,14 @@ class Classification:
         assert isinstance(target, Tensor)
         return F.cross_entropy(outputs, target)
 
-    def metrics(self) -> MetricCollection:
+    def metrics(self) -> "MetricCollection":
         """Return fresh metrics, updated with (scores, target)."""
+        from torchmetrics import MetricCollection  # here, for a quick import of the rest
+
+        from bitfactor.metrics import TopAccuracy
+
         return MetricCollection({"accuracy": TopAccuracy(1), "top5": TopAccuracy(5)}, compute_groups=False)
 
     def taught(self, outputs: Tensor, target: Target) -> Target:
         """Return the target that a teacher's scores stand for: its probabilities."""
         return outputs.softmax(1)
-
-
-class TopAccuracy(Metric):
-    """Share of the images whose class is among the `top` highest scores.
-
-    Example
-    -------
-    >>> accuracy = TopAccuracy(2)
-    >>> accuracy.update(torch.tensor([[0.1, 0.9, 0.2]]), torch.tensor([2]))
-    >>> accuracy.compute()
-    tensor(1.)
-    """
-
-    correct: Tensor
-    total: Tensor
-
-    def __init__(self, top: int) -> None:
-        super().__init__()
-        self.top = top
-        for name in ("correct", "total"):
-            self.add_state(name, default=torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
-
-    def update(self, scores: Tensor, target: Tensor) -> None:
-        """Count (N, classes) scores against (N,) classes."""
-        best = scores.topk(min(self.top, scores.shape[1]), 1).indices
-        self.correct += (best == target[:, None]).sum()
-        self.total += len(target)
-
-    def compute(self) -> Tensor:
-        """Return the fraction."""
-        return self.correct / self.total

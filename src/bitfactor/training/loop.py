@@ -16,7 +16,6 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
@@ -158,6 +157,10 @@ class _Loop:
         self.stepper = Stepper(experiment, teacher, start_from)
         if run.checkpoint.exists():
             self._resume(console)
+        from lightning_fabric.loggers.tensorboard import (
+            TensorBoardLogger,  # here, for a quick import of the rest
+        )
+
         self.logger = TensorBoardLogger(run.path, name="tensorboard", version="", purge_step=self.step)
 
     def epoch(self) -> Iterator[int]:

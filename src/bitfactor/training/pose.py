@@ -2,24 +2,23 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
-from warnings import warn
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torchmetrics import Metric, MetricCollection
 
 from bitfactor.data import Target
-from bitfactor.metrics import PCKh
-from bitfactor.metrics.pck import KeypointMetric
 from bitfactor.pose.heatmap import MapScale, on_target_scale
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric, MetricCollection
+
+    from bitfactor.metrics import KeypointMetric
 
 Criterion = Literal["mse", "bce", "softmax"]
 
 _SCALES: dict[Criterion, MapScale] = {"mse": "linear", "bce": "logits", "softmax": "softmax"}
-
-_NEARLY_EMPTY = 0.05
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,8 @@ class PoseEstimation:
     headline
         The metric by which networks are compared, one of those of `metric`.
     metric
-        Makes the metric of found keypoints, updated with heatmaps and a target, given their `scale`.
+        Makes the metric of found keypoints, updated with heatmaps and a target, given their `scale`. `PCKh`
+        if left out.
 
     Example
     -------
@@ -48,7 +48,7 @@ class PoseEstimation:
     """
 
     headline: str = "pckh"
-    metric: Callable[..., KeypointMetric] = PCKh
+    metric: "Callable[..., KeypointMetric] | None" = None
     criterion: Criterion = "bce"
 
     @property
@@ -69,10 +69,22 @@ class PoseEstimation:
         losses = [_LOSSES[self.criterion](maps.float(), target["heatmaps"]) for maps in stacks]
         return (torch.stack(losses).sum(0) * weight).sum() / weight.sum().clamp_min(1)
 
-    def metrics(self) -> MetricCollection:
+    def found(self) -> "KeypointMetric":
+        """Return a fresh metric of found keypoints."""
+        from bitfactor.metrics import PCKh  # here, for a quick import of the rest
+
+        return (self.metric or PCKh)(scale=self.scale)
+
+    def metrics(self) -> "MetricCollection":
         """Return fresh metrics, updated with (heatmaps, target)."""
-        found, peak = self.metric(scale=self.scale), Peak(self.scale)
-        metrics: dict[str, Metric | MetricCollection] = {self.headline: found, "peak": peak}
+        from torchmetrics import MetricCollection  # here, for a quick import of the rest
+
+        from bitfactor.metrics import Peak
+
+        metrics: dict[str, Metric | MetricCollection] = {
+            self.headline: self.found(),
+            "peak": Peak(self.scale),
+        }
         return MetricCollection(metrics, compute_groups=False)
 
     def taught(self, outputs: Tensor, target: Target) -> Target:
@@ -100,40 +112,3 @@ _LOSSES: dict[Criterion, Callable[[Tensor, Tensor], Tensor]] = {
     "bce": _logistic,
     "softmax": _softmax,
 }
-
-
-class Peak(Metric):
-    """Mean height of the heatmaps' peaks, over the keypoints that have one; the target's are 1 high.
-
-    Near 0, the network has learned to answer with empty maps, which cost little as nearly all of a target is
-    zero. `compute` warns then.
-    """
-
-    higher_is_better = True
-    total: Tensor
-    keypoints: Tensor
-
-    def __init__(self, scale: MapScale) -> None:
-        super().__init__()
-        self.scale: MapScale = scale
-        for name in ("total", "keypoints"):
-            self.add_state(name, default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-
-    def update(self, maps: Tensor, target: Mapping[str, Tensor]) -> None:
-        """Add the peaks of heatmaps (N, J, h, w) where `weight` (N, J) is 1."""
-        peaks = on_target_scale(maps.float().numpy(force=True), self.scale).max((2, 3))
-        weight = target["weight"].to(self.total)
-        self.total += (torch.from_numpy(peaks).to(weight) * weight).sum()
-        self.keypoints += weight.sum()
-
-    def compute(self) -> Tensor:
-        """Return the mean height."""
-        mean = self.total / self.keypoints.clamp_min(1)
-        if mean < _NEARLY_EMPTY and self.keypoints > 0:
-            warn(
-                f"heatmaps are nearly empty: their peaks are {mean:.3f} high on average, the target's are 1; "
-                "if that lasts for some epochs, use another criterion or learning rate",
-                UserWarning,
-                stacklevel=2,
-            )
-        return mean

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import torch
-from lightning_fabric import Fabric
 
 from bitfactor.data import Batch, DataSet, identity_of
 from bitfactor.data.identity import Identity, which_images
@@ -17,6 +16,9 @@ from bitfactor.machine import keep_freed_memory
 from bitfactor.training.processes import launch
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.task import Interface
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 def _evaluated(data: DataSet, images: int | None, limit: int | None) -> str:
@@ -38,7 +40,7 @@ class Experiment:
     """A recipe with its data, on the processes that train it; an epoch has `steps`."""
 
     recipe: Recipe
-    fabric: Fabric
+    fabric: "Fabric"
     data: DataSet
     interface: Interface
     steps: int

@@ -7,15 +7,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import torch
-from lightning_fabric import Fabric
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from bitfactor.errors import InputError
 from bitfactor.training.optimization import Optimization
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 class TerminatedError(Exception):
@@ -114,7 +117,7 @@ def is_first() -> bool:
     return not torch.distributed.is_torchelastic_launched() or os.environ.get("RANK", "0") == "0"
 
 
-def launch(plan: Optimization, device: str = "auto") -> Fabric:
+def launch(plan: Optimization, device: str = "auto") -> "Fabric":
     """Return Fabric on this process's device, joined with the others that torchrun started, on all machines.
 
     `device` is "auto", "cpu", "cuda", or a GPU of several by its number, as in "cuda:1".
@@ -135,6 +138,8 @@ def launch(plan: Optimization, device: str = "auto") -> Fabric:
             fix="change one of them",
         )
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world > 1 else 1
+    from lightning_fabric import Fabric  # here, for a quick import of the rest
+
     fabric = Fabric(
         accelerator=kind,
         strategy="ddp" if world > 1 else "auto",

@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
-from torchmetrics import MetricCollection
 
 from bitfactor.data import Batch, DataSet, Target
 from bitfactor.decompositions import once
 from bitfactor.format import InputSpec, Skeleton
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+    from torchmetrics import MetricCollection
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Task(Protocol):
         """Return the mean loss of a batch."""
         ...
 
-    def metrics(self) -> MetricCollection:
+    def metrics(self) -> "MetricCollection":
         """Return fresh metrics, updated with (outputs, target); each is a fraction."""
         ...
 
@@ -80,7 +82,7 @@ EVALUATION_BATCH = 256
 
 
 @torch.no_grad()
-def evaluate(fabric: Fabric, model: nn.Module, task: Task, batches: Iterable[Batch]) -> dict[str, float]:
+def evaluate(fabric: "Fabric", model: nn.Module, task: Task, batches: Iterable[Batch]) -> dict[str, float]:
     """Return the task's metrics of `model`, in evaluation mode and float32, over `batches`.
 
     Each process gives its part of the batches and gets the metrics of all.
