@@ -23,6 +23,7 @@ STUDIES = {
     7020: ("test-none-7020", "test-rank-7020"),
 }
 """The logs of each number of steps."""
+POSES = ("lsp-test-240", "lsp-test-rank-240", "lsp-test-tucker-240")
 NAMES = {"tucker": "Tucker", "svd": "SVD"}
 PRIMARY = (
     ("Tucker", "none"),
@@ -74,13 +75,18 @@ def compare(ours: Values, theirs: Values) -> str:
     return f"{found}, {found.mean / apart:+.1f} deviations, p {chance(ours, theirs):.2g}"
 
 
+def _free(name: str) -> str:
+    """Return the row of a free weight with the same scale."""
+    return "none, analytic" if name.endswith(", analytic") else "none"
+
+
 def table(title: str, of: Mapping[str, Values]) -> None:
     print(f"\n{title}\n")
     for name, values in of.items():
         print(f"{name:24} {sample(list(values.values()))}  ({len(values)} seeds)")
     pairs = [pair for pair in PRIMARY if set(pair) <= of.keys()]
     certain = holm([chance(of[ours], of[theirs]) for ours, theirs in pairs])
-    others = [(name, "none") for name in of if name != "none" and (name, "none") not in pairs]
+    others = [(name, _free(name)) for name in of if name != _free(name) and (name, "none") not in pairs]
     verdicts = ["certain" if one else "undecided" for one in certain] + ["not primary"] * len(others)
     for (ours, theirs), verdict in zip([*pairs, *others], verdicts, strict=True):
         print(f"{ours} over {theirs}: {compare(of[ours], of[theirs])}, {verdict}")
@@ -123,6 +129,7 @@ def main() -> None:
     studies = {steps: rows(logs) for steps, logs in STUDIES.items()}
     for steps, of in studies.items():
         table(f"CIFAR-10, {steps:,} steps", of)
+    table("Leeds Sports Pose, 240 steps", rows(POSES))
     PICTURE.write_text(draw(studies))
 
 
