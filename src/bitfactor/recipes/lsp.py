@@ -57,15 +57,15 @@ def lsp_hourglass() -> Recipe:
 
     It stands for no row of the paper's tables, which have no LSP; network and augmentation are those of
     `mpii_hourglass`, whose flags choose the rows of table 1. The images are small, so 128 pixels show all
-    that they hold. Adam with a cosine, and cells of a heatmap that compete, learn in fewer steps than the
-    paper's choices.
+    that they hold. Adam with a cosine, cells of a heatmap that compete, and factors at 1/rank of the core's
+    rate (docs/results/evidence.md) learn in fewer steps than the paper's choices.
     """
     return _hourglass(
         "lsp-hourglass",
         "binary hourglass for human pose on Leeds Sports Pose extended",
         HourglassOptions(keypoints=14),
         LspOptions(),
-        Optimization(epochs=100, batch_size=32, learning_rate=1e-3, warmup_epochs=1),
+        Optimization(epochs=100, batch_size=32, learning_rate=1e-3, factor_rate="1/rank", warmup_epochs=1),
         Binarization(latent="holistic", scale="learned"),
     )
 
@@ -95,6 +95,7 @@ def lsp_hourglass_small() -> Recipe:
             epochs=40,
             batch_size=32,
             learning_rate=0.01,
+            factor_rate="1/rank",
             warmup_epochs=0.4,
             precision="bfloat16",
             channels_last=True,

@@ -75,6 +75,7 @@ POSE = Experiment(
         {
             "weight_estimator": "clipped",
             "learning_rate": 0.004,
+            "factor_rate": 1.0,
             "epochs": 1,
             "eval_interval": 1,
             "warmup_epochs": 0.1,
