@@ -31,6 +31,7 @@ PRIMARY = (
     ("holistic", "none"),
     ("holistic, 1/rank", "none"),
 )
+CONTROLS = ("product, 1/rank", "Tucker, frozen")
 
 Values = dict[int, float]
 """The headline of each seed."""
@@ -87,6 +88,7 @@ def table(title: str, of: Mapping[str, Values]) -> None:
     pairs = [pair for pair in PRIMARY if set(pair) <= of.keys()]
     certain = holm([chance(of[ours], of[theirs]) for ours, theirs in pairs])
     others = [(name, _free(name)) for name in of if name != _free(name) and (name, "none") not in pairs]
+    others += [("Tucker, 1/rank", name) for name in CONTROLS if name in of]
     verdicts = ["certain" if one else "undecided" for one in certain] + ["not primary"] * len(others)
     for (ours, theirs), verdict in zip([*pairs, *others], verdicts, strict=True):
         print(f"{ours} over {theirs}: {compare(of[ours], of[theirs])}, {verdict}")
@@ -94,7 +96,8 @@ def table(title: str, of: Mapping[str, Values]) -> None:
 
 def draw(studies: Mapping[int, Mapping[str, Values]]) -> str:
     """Draw what each row is over a free weight, with its interval, by the number of steps."""
-    names = dict.fromkeys(name for of in studies.values() for name in of if name != "none")
+    left_out = ("none", *CONTROLS)
+    names = dict.fromkeys(name for of in studies.values() for name in of if name not in left_out)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 3.6), layout="constrained")
         ax = figure.subplots()
