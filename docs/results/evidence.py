@@ -16,7 +16,7 @@ from bitfactor.report.figures import LOOKS, OTHER, STYLE, svg
 from bitfactor.study.statistics import paired, sample
 
 LOGS = Path(__file__).parent / "evidence"
-PICTURE = Path(__file__).parents[1] / "images" / "evidence.svg"
+FIGURE = Path(__file__).parents[1] / "images" / "evidence.svg"
 STUDIES = {
     240: ("test-plain-240", "test-rank-240", "test-product-240", "test-frozen-240"),
     1560: ("test-plain-1560", "test-rank-1560"),
@@ -133,7 +133,7 @@ def main() -> None:
     for steps, of in studies.items():
         table(f"CIFAR-10, {steps:,} steps", of)
     table("Leeds Sports Pose, 240 steps", rows(POSES))
-    PICTURE.write_text(draw(studies))
+    FIGURE.write_text(draw(studies))
 
 
 if __name__ == "__main__":

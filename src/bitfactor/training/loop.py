@@ -157,9 +157,8 @@ class _Loop:
         self.stepper = Stepper(experiment, teacher, start_from)
         if run.checkpoint.exists():
             self._resume(console)
-        from lightning_fabric.loggers.tensorboard import (
-            TensorBoardLogger,  # here, for a quick import of the rest
-        )
+        # Here, for a quick import of the rest.
+        from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
         self.logger = TensorBoardLogger(run.path, name="tensorboard", version="", purge_step=self.step)
 
