@@ -125,17 +125,17 @@ inline void stay_awake() {
     asm volatile("" ::: "memory");  // GCC does not know that the load of a tile reads memory
 }
 
-// Rows first ... last of a panel, whose row 0 is `position`.
+// The rows of a panel, whose row 0 is `position`.
 struct TileRows {
     const char* sums;    // (vectors, strip, 16)
     __mmask16 integers;  // all, or none: those are float
-    int out_w, pitch, position, first, last, begin, end;
+    int out_w, pitch, position, count, begin, end;
 
     template <class F>
     void for_each(F f) const {
-        int x = (position + first) % pitch;
-        ptrdiff_t pixel = static_cast<ptrdiff_t>((position + first) / pitch) * out_w + at_most(x, out_w);
-        for (int i = first; i < last; ++i) {
+        int x = position % pitch;
+        ptrdiff_t pixel = static_cast<ptrdiff_t>(position / pitch) * out_w + at_most(x, out_w);
+        for (int i = 0; i < count; ++i) {
             if (x < out_w) f(i, pixel++);
             x = x + 1 < pitch ? x + 1 : 0;
         }
@@ -149,54 +149,29 @@ struct TileRows {
     }
 };
 
-// Panels of up to 64 positions and 64 outputs on their way through the stages: a few rows at a time, each
-// behind some of the products of the next panel, of `steps` such. A CPU looks some 500 instructions ahead: so
-// it works on both at once.
-class Panels {
+// The sums of up to 64 positions and 64 outputs, on their way to the stages.
+class Panel {
   public:
-    Panels(const TileStages& stages, int steps, bool integers)
+    Panel(const TileStages& stages, bool integers)
         : stages_(stages),
           walk_(walk_of<TileRows>(stages.stages, stages.count)),
-          steps_(steps),
           integers_(integers ? 0xffff : 0) {}
-    ~Panels() { take(count_); }
 
     // Where the sums of a vector go, (strip, 16) of 32 bits.
-    char* sums(int vector) { return sums_[turn_] + vector % panel_vectors * vector_bytes; }
-    // There those of `count` positions stand, up to `vector`.
-    void add(int position, int count, int vector) {
-        take(count_);
+    char* sums(int vector) { return sums_ + vector % panel_vectors * vector_bytes; }
+    // Takes those of `count` positions, up to `vector`, through the stages.
+    void take(int position, int count, int vector) const {
         const int begin = vector / panel_vectors * panel_channels;
         const int end = at_most(begin + panel_channels, stages_.channels);
-        rows_ = {sums_[turn_], integers_, stages_.out_w, stages_.pitch, position, 0, 0, begin, end};
-        count_ = count;
-        due_ = 0;
-        turn_ = 1 - turn_;
-    }
-    // Behind each step.
-    void go_on() {
-        due_ += count_;
-        if (due_ < least_rows * steps_) return;
-        take(due_ / steps_);
-        due_ %= steps_;
+        const TileRows rows{sums_, integers_, stages_.out_w, stages_.pitch, position, count, begin, end};
+        walk_(stages_.stages, stages_.count, rows, stages_.channels, stages_.arena);
     }
 
   private:
-    static constexpr int least_rows = 8;
-
-    [[gnu::noinline]] void take(int rows) {
-        rows_.last = at_most(rows_.first + rows, count_);
-        walk_(stages_.stages, stages_.count, rows_, stages_.channels, stages_.arena);
-        rows_.first = rows_.last;
-    }
-
     const TileStages& stages_;
     const Walk<TileRows> walk_;
-    const int steps_;
     const __mmask16 integers_;
-    TileRows rows_{nullptr, 0, 1, 1, 0, 0, 0, 0, 0};
-    int count_ = 0, due_ = 0, turn_ = 0;
-    alignas(64) char sums_[2][panel_vectors * vector_bytes];
+    alignas(64) char sums_[panel_vectors * vector_bytes];
 };
 
 // Tiles 0 ... T.
@@ -210,7 +185,7 @@ void store_tiles(char* to, int step) {
 
 // The first T tiles of 16 positions.
 template <int T>
-void conv_strip(const TileConv& conv, const int8_t* map, int position, int count, Panels& panels) {
+void conv_strip(const TileConv& conv, const int8_t* map, int position, int count, Panel& panel) {
     constexpr int ring_tiles = 2 * tiles_ahead;
     alignas(64) int8_t ring[ring_tiles][tile_bytes];
     const ptrdiff_t stride = conv.pixel_bytes, tile = 16 * stride;
@@ -242,23 +217,22 @@ void conv_strip(const TileConv& conv, const int8_t* map, int position, int count
                 _tile_dpbssd(3, 6, 4);
             }
             if (step % 16 == 15) stay_awake();
-            panels.go_on();
         }
-        store_tiles<T>(panels.sums(vector), tile_bytes);
-        if (ends_panel(vector, conv.vectors)) panels.add(position, count, vector);
+        store_tiles<T>(panel.sums(vector), tile_bytes);
+        if (ends_panel(vector, conv.vectors)) panel.take(position, count, vector);
     }
 }
 
 void tile_conv(const TileConv& conv, const int8_t* map, int first, int count, const TileStages& stages) {
     const Tiles tiles;
-    Panels panels(stages, panel_vectors * conv.steps, true);
+    Panel panel(stages, true);
     for (const int last = first + count; first < last; first += strip) {
         const int left = at_most(last - first, strip);
         const auto run = left > 48   ? conv_strip<4>
                          : left > 32 ? conv_strip<3>
                          : left > 16 ? conv_strip<2>
                                      : conv_strip<1>;
-        run(conv, map, first, left, panels);
+        run(conv, map, first, left, panel);
     }
 }
 
@@ -337,7 +311,7 @@ void split(const RunMap& map, const float* from, int first, int count, uint16_t*
     _tile_dpbf16ps(tile, by, 4)
 
 template <int T, int parts>
-void run_strip(const RunConv& conv, const uint16_t* map, int position, int count, Panels& panels) {
+void run_strip(const RunConv& conv, const uint16_t* map, int position, int count, Panel& panel) {
     const ptrdiff_t stride = 2 * conv.position_numbers;
     map += position * conv.position_numbers;
     const uint16_t* weight = conv.weight;
@@ -362,7 +336,6 @@ void run_strip(const RunConv& conv, const uint16_t* map, int position, int count
                     ADD_HIGH(3, 7);
                 }
                 if (step % 16 == 15) stay_awake();
-                panels.go_on();
                 continue;
             }
             const uint16_t* low = high + conv.part_numbers;
@@ -380,23 +353,22 @@ void run_strip(const RunConv& conv, const uint16_t* map, int position, int count
                 ADD_TWO(2, 3);
             }
             if (step % 8 == 7) stay_awake();
-            panels.go_on();
         }
-        store_tiles<T>(panels.sums(vector), tile_bytes);
-        if (ends_panel(vector, conv.vectors)) panels.add(position, count, vector);
+        store_tiles<T>(panel.sums(vector), tile_bytes);
+        if (ends_panel(vector, conv.vectors)) panel.take(position, count, vector);
     }
 }
 
 template <int parts>
 void run_strips(const RunConv& conv, const uint16_t* map, int first, int count, const TileStages& stages) {
-    Panels panels(stages, panel_vectors * conv.steps, false);
+    Panel panel(stages, false);
     for (const int last = first + count; first < last; first += strip) {
         const int left = at_most(last - first, strip);
         const auto run = left > 48   ? run_strip<4, parts>
                          : left > 32 ? run_strip<3, parts>
                          : left > 16 ? run_strip<2, parts>
                                      : run_strip<1, parts>;
-        run(conv, map, first, left, panels);
+        run(conv, map, first, left, panel);
     }
 }
 
@@ -412,7 +384,7 @@ void run_strips(const RunConv& conv, const uint16_t* map, int first, int count, 
 
 // One tile of positions by V vectors of outputs: a panel.
 template <int V, int parts>
-void run_tile(const RunConv& conv, const uint16_t* map, int position, int count, int vector, Panels& panels) {
+void run_tile(const RunConv& conv, const uint16_t* map, int position, int count, int vector, Panel& panel) {
     const ptrdiff_t stride = 2 * conv.position_numbers;
     const ptrdiff_t vector_numbers = static_cast<ptrdiff_t>(conv.steps) * parts * tile_numbers;
     const uint16_t* weight = conv.weight + vector * vector_numbers;
@@ -437,17 +409,16 @@ void run_tile(const RunConv& conv, const uint16_t* map, int position, int count,
             ADD_VECTOR(3, 7);
         }
         if (step % 8 == 7) stay_awake();
-        panels.go_on();
     }
-    store_tiles<V>(panels.sums(vector), vector_bytes);
-    panels.add(position, count, vector);
+    store_tiles<V>(panel.sums(vector), vector_bytes);
+    panel.take(position, count, vector);
 }
 
 // Rows of a tile that are not aligned, as the runs of an image's few channels, cross two cache lines, and
 // make a tile load three times as long: each tile is loaded once for 4 vectors.
 template <int parts>
 void run_tiles(const RunConv& conv, const uint16_t* map, int first, int count, const TileStages& stages) {
-    Panels panels(stages, conv.steps, false);
+    Panel panel(stages, false);
     for (const int last = first + count; first < last; first += 16) {
         for (int vector = 0; vector < conv.vectors; vector += panel_vectors) {
             const int left = conv.vectors - vector;
@@ -455,7 +426,7 @@ void run_tiles(const RunConv& conv, const uint16_t* map, int first, int count, c
                              : left == 3 ? run_tile<3, parts>
                              : left == 2 ? run_tile<2, parts>
                                          : run_tile<1, parts>;
-            run(conv, map, first, at_most(last - first, 16), vector, panels);
+            run(conv, map, first, at_most(last - first, 16), vector, panel);
         }
     }
 }
