@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bitfactor.checks import expect, shown
 from bitfactor.decompositions.bank import Bank, BankSlice, build_bank
+from bitfactor.decompositions.cosine import Cosine
 from bitfactor.decompositions.cp import CP
 from bitfactor.decompositions.dense import Dense
 from bitfactor.decompositions.latent import (
@@ -33,6 +34,7 @@ LAYERWISE: dict[str, Callable[[Tensor, Rank, Initialisation], Latent]] = {
     "cp": CP.from_weight,
     "tt": TensorTrain.from_weight,
     "product": Product.from_weight,
+    "cosine": Cosine.from_weight,
 }
 
 # Of several layers together; the latents come in the order of the weights.
@@ -99,6 +101,7 @@ __all__ = [
     "SVD",
     "Bank",
     "BankSlice",
+    "Cosine",
     "Dense",
     "Initialisation",
     "Latent",

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from bitfactor.decompositions.latent import Initialisation, Latent, Rank
 from bitfactor.decompositions.precision import working
-from bitfactor.errors import InputError
+from bitfactor.decompositions.rank import expect_no_rank
 
 
 class Dense(Latent):
@@ -34,13 +34,7 @@ class Dense(Latent):
         InputError
             If a rank is given.
         """
-        if rank is not None:
-            raise InputError(
-                f"rank {rank}",
-                expected="no rank with latent 'none'",
-                found=repr(rank),
-                fix="leave it out, or take another latent",
-            )
+        expect_no_rank(rank, "none")
         return cls(weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight.detach().clone()))
 
     def reconstruct(self) -> Tensor:

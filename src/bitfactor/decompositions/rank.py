@@ -86,3 +86,14 @@ def expect_full(ranks: Sequence[int], full: Sequence[int]) -> None:
             found=f"rank {tuple(ranks)}",
             fix="leave rank out, or take initialisation='factorised'",
         )
+
+
+def expect_no_rank(rank: Rank, latent: str) -> None:
+    """Raise InputError if a rank is given."""
+    if rank is not None:
+        raise InputError(
+            f"rank {rank}",
+            expected=f"no rank with latent {latent!r}",
+            found=repr(rank),
+            fix="leave it out, or take another latent",
+        )
