@@ -67,4 +67,5 @@ def window_basis(kernel: tuple[int, ...]) -> Tensor:
 def _cosines(size: int) -> Tensor:
     k = torch.arange(size, dtype=torch.float64)
     cosines = torch.cos(math.pi / size * (k[:, None] + 0.5) * k)
-    return cosines / cosines.norm(dim=0)
+    basis: Tensor = cosines / cosines.norm(dim=0)
+    return basis
