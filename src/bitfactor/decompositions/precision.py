@@ -104,10 +104,13 @@ def _onednn_takes(a: Tensor, b: Tensor) -> bool:
     )
 
 
-# Read once per trace: torch.compile guards on these settings and traces again when they change.
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _precision_is_reduced() -> bool:
     return any(backend.fp32_precision not in ("ieee", "none") for backend in _backends())
+
+
+# Read once per trace: torch.compile guards on these settings and traces again when they change. That is all
+# that torch.compiler.assume_constant_result does, but it imports the compiler: a second at every start.
+_precision_is_reduced._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _backends() -> tuple[Any, Any]:
