@@ -38,23 +38,21 @@ inline bool ends_panel(int vector, int vectors) {
     return vector % panel_vectors == panel_vectors - 1 || vector + 1 == vectors;
 }
 
+struct alignas(64) Configuration {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
 // The tiles of this thread, while it exists. Afterwards they are as before the first use, for whoever else
 // uses them.
 class Tiles {
   public:
-    Tiles() {
-        static const Configuration configuration;
-        _tile_loadconfig(&configuration);
-    }
+    explicit Tiles(const Configuration& configuration) { _tile_loadconfig(&configuration); }
     ~Tiles() { _tile_release(); }
-
-  private:
-    struct alignas(64) Configuration {
-        uint8_t palette = 1, start_row = 0, reserved[14] = {};
-        uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-        uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    };
 };
+
+const Configuration whole_tiles;
 
 // Zero in channels that do not exist.
 __m512i bytes_of(uint64_t signs, uint64_t exist) {
@@ -224,7 +222,7 @@ void conv_strip(const TileConv& conv, const int8_t* map, int position, int count
 }
 
 void tile_conv(const TileConv& conv, const int8_t* map, int first, int count, const TileStages& stages) {
-    const Tiles tiles;
+    const Tiles tiles(whole_tiles);
     Panel panel(stages, true);
     for (const int last = first + count; first < last; first += strip) {
         const int left = at_most(last - first, strip);
@@ -432,13 +430,108 @@ void run_tiles(const RunConv& conv, const uint16_t* map, int first, int count, c
 }
 
 void run_conv(const RunConv& conv, const uint16_t* map, int first, int count, const TileStages& stages) {
-    const Tiles tiles;
+    const Tiles tiles(whole_tiles);
     const bool aligned = conv.position_numbers % 32 == 0;
     const auto run = conv.parts == 1 ? aligned ? run_strips<1> : run_tiles<1>
                      : aligned       ? run_strips<2>
                                      : run_tiles<2>;
     run(conv, map, first, count, stages);
 }
+
+// Sums and levels of so many pixels in tiles 0 to 4; 6 and 7 are of a run's last words.
+Configuration configuration_of_levels(int pixels, int last_words) {
+    Configuration c;
+    for (const int tile : {0, 1, 2, 3, 4, 6}) c.rows[tile] = static_cast<uint8_t>(pixels);
+    if (last_words) {
+        c.row_bytes[6] = static_cast<uint16_t>(4 * last_words);
+        c.rows[7] = static_cast<uint8_t>(last_words);
+    }
+    return c;
+}
+
+#define ADD_LEVELS(vector, x, by)                          \
+    _tile_loadd(by, weight + vector * vector_numbers, 64); \
+    _tile_dpbusd(vector, x, by)
+#define ADD_VECTORS(x, by)    \
+    ADD_LEVELS(0, x, by);     \
+    if constexpr (V > 1) {    \
+        ADD_LEVELS(1, x, by); \
+    }                         \
+    if constexpr (V > 2) {    \
+        ADD_LEVELS(2, x, by); \
+    }                         \
+    if constexpr (V > 3) {    \
+        ADD_LEVELS(3, x, by); \
+    }
+
+// Sums (V, pixels, 16) of successive pixels of a row.
+template <int V>
+void level_tile(const QuantisedConv& conv, const uint8_t* corner, const uint32_t* weight, int32_t* sums) {
+    const ptrdiff_t stride = static_cast<ptrdiff_t>(conv.map.window.stride_w) * conv.map.channels;
+    const ptrdiff_t vector_numbers = static_cast<ptrdiff_t>(conv.runs) * conv.run_words * 16;
+    const int last_words = conv.run_words % 16;
+    _tile_zero(0);
+    if constexpr (V > 1) _tile_zero(1);
+    if constexpr (V > 2) _tile_zero(2);
+    if constexpr (V > 3) _tile_zero(3);
+    for (int run = 0; run < conv.runs; ++run) {
+        const uint8_t* x = corner + conv.offsets[run];
+        for (int word = 0; word < conv.run_words - last_words; word += 16, x += 64, weight += 256) {
+            _tile_loadd(4, x, stride);
+            ADD_VECTORS(4, 5)
+        }
+        if (!last_words) continue;
+        _tile_loadd(6, x, stride);
+        ADD_VECTORS(6, 7)
+        weight += 16 * last_words;
+    }
+    store_tiles<V>(reinterpret_cast<char*>(sums), tile_bytes);
+}
+
+// Tiles of so few pixels are too empty.
+constexpr int least_level_pixels = 4;
+
+void level_conv(const QuantisedConv& conv, const void* map, int first, int count, float* rows) {
+    const Window& w = conv.map.window;
+    const int pixels = at_most(w.out_w, 16), vectors = (conv.out_channels + 15) / 16;
+    if (pixels < least_level_pixels || conv.groups > 1)
+        return avx512_bytes.conv(conv, map, first, count, rows);
+    const Tiles tiles(configuration_of_levels(pixels, conv.run_words % 16));
+    alignas(64) int32_t sums[panel_vectors][16][16];
+    for (const int last = first + count; first < last;) {
+        const int y = first / w.out_w, x = first % w.out_w;
+        const int begin = at_most(x, w.out_w - pixels);  // so that no tile reaches beyond its row
+        const int valid = at_most(begin + pixels - x, last - first);
+        const ptrdiff_t position =
+            static_cast<ptrdiff_t>(y) * w.stride_h * conv.map.pitch + begin * w.stride_w;
+        const uint8_t* corner = static_cast<const uint8_t*>(map) + position * conv.map.channels;
+        for (int vector = 0; vector < vectors; vector += panel_vectors) {
+            const int left = at_most(vectors - vector, panel_vectors);
+            const auto run = left > 3    ? level_tile<4>
+                             : left == 3 ? level_tile<3>
+                             : left == 2 ? level_tile<2>
+                                         : level_tile<1>;
+            run(conv, corner, conv.weight + static_cast<ptrdiff_t>(vector) * conv.runs * conv.run_words * 16,
+                &sums[0][0][0]);
+            for (int v = 0, c = 16 * vector; v < left; ++v, c += 16) {
+                const __m512 scale = _mm512_load_ps(conv.scale + c), bias = _mm512_load_ps(conv.bias + c);
+                for (int i = 0; i < valid; ++i) {
+                    const __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(sums[v][x - begin + i]));
+                    Simd::store_first(rows + static_cast<ptrdiff_t>(i) * conv.out_channels + c,
+                                      _mm512_fmadd_ps(sum, scale, bias), conv.out_channels - c);
+                }
+            }
+        }
+        first += valid;
+        rows += static_cast<ptrdiff_t>(valid) * conv.out_channels;
+    }
+}
+
+void quantise_levels(const QuantisedMap& map, const float* from, int first, int count, void* levels) {
+    avx512_bytes.quantise(map, from, first, count, levels);
+}
+
+constexpr QuantisedKernels level_kernels = {1, 0, quantise_levels, level_conv};
 
 #if !defined(TILE_STAND_IN)
 // Linux lets a process use the tiles' state once it has asked for it.
@@ -455,7 +548,7 @@ constexpr TileKernels tile_kernels = {strip, 24.0, 53.0, expand, tile_conv, spli
 }  // namespace
 
 extern const KernelSet amx;
-const KernelSet amx = kernel_set("amx", supported, &avx512_common, &avx512_popcounts, &avx512_bytes,
+const KernelSet amx = kernel_set("amx", supported, &avx512_common, &avx512_popcounts, &level_kernels,
                                  no_bfloat16, &tile_kernels);
 
 }  // namespace bitfactor

@@ -66,6 +66,8 @@ int run() {
         return product(c, a, b, 64, [] { _tile_dpbssd(0, 1, 2); });
     };
     expect("bytes below zero", bytes(-5, least, least), 64 * 128 * 128 - 5);
+    const int32_t unsigned_bytes = product(7, least, most, 64, [] { _tile_dpbusd(0, 1, 2); });
+    expect("unsigned bytes", unsigned_bytes, 7 + 64 * 128 * 127);
     expect("bytes of both signs", bytes(7, least, most), 7 - 64 * 128 * 127);
 
     constexpr float big = 1 << 24, tiny = 0x1p-126f;

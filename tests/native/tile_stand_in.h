@@ -55,9 +55,11 @@ class StandIn {
             std::memcpy(static_cast<char*>(to) + r * stride, tile.bytes[r], tile.row_bytes);
     }
 
+    // Those on the left are unsigned, or not.
+    template <class Left>
     void add_products_of_bytes(int to, int left, int right) {
         add_products<int8_t, int32_t>(
-            to, left, right, [](int32_t sum, int8_t a, int8_t b) { return sum + a * b; },
+            to, left, right, [](int32_t sum, int8_t a, int8_t b) { return sum + static_cast<Left>(a) * b; },
             [](int32_t sum, const int32_t* of_four) {
                 return sum + of_four[0] + of_four[1] + of_four[2] + of_four[3];
             });
@@ -138,11 +140,13 @@ inline bool tiles_supported() { return true; }
 #undef _tile_stored
 #undef _tile_zero
 #undef _tile_dpbssd
+#undef _tile_dpbusd
 #undef _tile_dpbf16ps
 #define _tile_loadconfig(from) StandIn::tiles().load_config(from)
 #define _tile_release() StandIn::tiles().release()
 #define _tile_loadd(to, from, stride) StandIn::tiles().load(to, from, stride)
 #define _tile_stored(from, to, stride) StandIn::tiles().store(from, to, stride)
 #define _tile_zero(to) StandIn::tiles().zero(to)
-#define _tile_dpbssd(to, left, right) StandIn::tiles().add_products_of_bytes(to, left, right)
+#define _tile_dpbssd(to, left, right) StandIn::tiles().add_products_of_bytes<int8_t>(to, left, right)
+#define _tile_dpbusd(to, left, right) StandIn::tiles().add_products_of_bytes<uint8_t>(to, left, right)
 #define _tile_dpbf16ps(to, left, right) StandIn::tiles().add_products_of_bfloat16(to, left, right)
