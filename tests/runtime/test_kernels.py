@@ -286,6 +286,19 @@ def test_quantised_conv2d(isa, layer, by_channel, seed):
 
 
 @every_set
+@pytest.mark.parametrize("width", [3, 4, 15, 16, 17, 40])
+@pytest.mark.parametrize(
+    ("channels", "kernel", "outputs"), [(3, (7, 7), 64), (24, (3, 3), 70), (64, (1, 1), 30)]
+)
+def test_quantised_conv2d_of_rows_that_tiles_cut(isa, channels, kernel, outputs, width):
+    rng = np.random.default_rng(width)
+    attributes = {"stride": (2, 1), "padding": (1, kernel[1] // 2) * 2, "dilation": (1, 1), "groups": 1}
+    weight = rng.integers(-128, 128, (outputs, *kernel, channels))
+    node = quantised("quantised_conv2d", attributes, weight, rng, 1)
+    check([node], floats(rng, 2, channels, 9, width), isa)
+
+
+@every_set
 @given(n=st.integers(1, 3), features=st.integers(1, 300), outputs=st.integers(1, 150), seed=seeds)
 @drawn
 def test_quantised_linear(isa, n, features, outputs, seed):
