@@ -1,19 +1,27 @@
-"""Tucker decompositions in random orthonormal bases of some modes, to train with frozen factors.
+"""Which basis helps: latents in random bases, and where the energy of a gradient lies.
 
 bitfactor --import docs/results/bases.py ablate ... --latent turned turned_window --factor-rate 0
+python docs/results/bases.py CIFAR-10
 """
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
+import bitfactor
+from bitfactor.data import Cifar10
 from bitfactor.decompositions import Initialisation, Latent, Rank, Tucker, register
+from bitfactor.decompositions.cosine import window_basis
 from bitfactor.decompositions.multilinear import project
+from bitfactor.models import ResNet
 
 
 def turned(*modes: int) -> Callable[[Tensor, Rank, Initialisation], Latent]:
-    """Return what builds a Tucker decomposition whose factors are unit matrices but for those of `modes`."""
+    """Return what builds a Tucker decomposition in random orthonormal bases of `modes`."""
 
     def build(weight: Tensor, rank: Rank, initialisation: Initialisation) -> Latent:
         factors = [
@@ -28,3 +36,38 @@ def turned(*modes: int) -> Callable[[Tensor, Rank, Initialisation], Latent]:
 register("turned", turned(0, 1, 2, 3))
 register("turned_channels", turned(0, 1))
 register("turned_window", turned(2, 3))
+
+
+def energies(data: Path, steps: int = 80) -> tuple[Tensor, Tensor]:
+    """Return the share of the gradient's energy in each tap, and in each cosine, of a 3x3 window.
+
+    Of a free weight, mean of the layers, over the second half of the steps.
+    """
+    torch.manual_seed(0)
+    network = ResNet((2, 2, 2), (32, 64, 128), 10, stem="halving", activation="prelu", shortcuts="conv")
+    bitfactor.binarize_(network, bitfactor.Binarization(latent="none", scale="learned"))
+    weights = [p for p in network.parameters() if p.dim() == 4 and p.shape[1] > 3 and p.shape[-1] == 3]
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.008)
+    basis, sums = window_basis((3, 3)).float(), torch.zeros(2, len(weights), 9)
+    for step, batch in zip(range(steps), Cifar10.load(data).train_batches(128, 0, 0), strict=False):
+        optimizer.zero_grad()
+        cross_entropy(network(batch[0]), batch[1]).backward()
+        if step >= steps // 2:
+            gradients = [_gradient(weight) for weight in weights]
+            sums[0] += torch.stack([g.square().mean(0) for g in gradients])
+            sums[1] += torch.stack([(g @ basis).square().mean(0) for g in gradients])
+        optimizer.step()
+    taps, cosines = (sums / sums.sum(2, keepdim=True)).mean(1).view(2, 3, 3)
+    return taps, cosines
+
+
+def _gradient(weight: nn.Parameter) -> Tensor:
+    assert weight.grad is not None
+    return weight.grad.reshape(-1, 9)
+
+
+if __name__ == "__main__":
+    for name, shares in zip(("taps", "cosines"), energies(Path(sys.argv[1])), strict=True):
+        print(name)
+        for row in shares.tolist():
+            print("  " + " ".join(f"{share:6.1%}" for share in row))
