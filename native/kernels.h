@@ -217,7 +217,8 @@ struct QuantisedConv {
 
 struct QuantisedKernels {
     int level_bytes;
-    int zero;  // what a level that is stored as 0 is
+    int zero;    // what a level that is stored as 0 is
+    int pixels;  // of a row of the result at once, or 0 where that does not matter
     // Lines first ... first + count of the map.
     void (*quantise)(const QuantisedMap&, const float* map, int first, int count, void* levels);
     void (*conv)(const QuantisedConv&, const void* levels, int first, int count, float* rows);

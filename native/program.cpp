@@ -100,6 +100,12 @@ void Program::add_step(std::string kernel, int pixels, int channels, int taps, d
     step.work = static_cast<double>(pixels) * channels * (operands + epilogue_operands);
 }
 
+void Program::round_strips(int pixels) {
+    Step& step = steps_.back();
+    step.strip = step.piece = std::min(round_up(step.strip, pixels), step.pixels);
+    need_rows(static_cast<size_t>(step.strip) * step.channels);
+}
+
 void Program::by_tiles(int out_w, int pitch, Tiles tiles) {
     Step& step = steps_.back();
     const int even = piece_of(step.pixels, tile_rows), strip = kernels_.tiles->strip;

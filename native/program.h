@@ -92,6 +92,8 @@ class Program {
     // A layer of one pixel, of which `compute` makes vectors first ... first + count of `lanes` channels.
     using Vectors = std::function<void(Workspace&, int first, int count, float* row)>;
     void add_row(const std::string& kernel, int channels, int lanes, double operands, const Vectors& compute);
+    // The strips of the last step are whole multiples of so many pixels.
+    void round_strips(int pixels);
     // The last step is made by tiles, not as rows.
     void by_tiles(int out_w, int pitch, Tiles tiles);
     // A stage of the last step; parameters are copied.

@@ -145,7 +145,7 @@ void quantised_conv(const QuantisedConv& conv, const void* map, int first, int c
 }
 
 template <class L>
-constexpr QuantisedKernels quantised_kernels = {sizeof(LevelOf<L>), L::level_zero, quantise<L>,
+constexpr QuantisedKernels quantised_kernels = {sizeof(LevelOf<L>), L::level_zero, 0, quantise<L>,
                                                 quantised_conv<L>};
 
 }  // namespace

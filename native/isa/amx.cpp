@@ -7,7 +7,8 @@
 // positions, which take 64 cycles, and expanding one takes 16 loads, blends and stores.
 //
 // Real numbers are one or two bfloat16 each, see run_map.h. tdpbf16ps does half as many products in the same
-// time; of numbers of two parts, three are needed for one.
+// time; of numbers of two parts, three are needed for one. Levels of 8 bits are multiplied by tdpbusd, where
+// they lie in the map of quantised_conv.h.
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -48,11 +49,14 @@ struct alignas(64) Configuration {
 // uses them.
 class Tiles {
   public:
-    explicit Tiles(const Configuration& configuration) { _tile_loadconfig(&configuration); }
+    explicit Tiles(const Configuration& configuration) {
+        asm volatile("" : : "r"(&configuration) : "memory");  // GCC 12 takes it that 8 bytes are read
+        _tile_loadconfig(&configuration);
+    }
     ~Tiles() { _tile_release(); }
 };
 
-const Configuration whole_tiles;
+constexpr Configuration whole_tiles;
 
 // Zero in channels that do not exist.
 __m512i bytes_of(uint64_t signs, uint64_t exist) {
@@ -470,6 +474,7 @@ void level_tile(const QuantisedConv& conv, const uint8_t* corner, const uint32_t
     const ptrdiff_t stride = static_cast<ptrdiff_t>(conv.map.window.stride_w) * conv.map.channels;
     const ptrdiff_t vector_numbers = static_cast<ptrdiff_t>(conv.runs) * conv.run_words * 16;
     const int last_words = conv.run_words % 16;
+    int steps = 0;
     _tile_zero(0);
     if constexpr (V > 1) _tile_zero(1);
     if constexpr (V > 2) _tile_zero(2);
@@ -479,6 +484,7 @@ void level_tile(const QuantisedConv& conv, const uint8_t* corner, const uint32_t
         for (int word = 0; word < conv.run_words - last_words; word += 16, x += 64, weight += 256) {
             _tile_loadd(4, x, stride);
             ADD_VECTORS(4, 5)
+            if (++steps % 16 == 0) stay_awake();
         }
         if (!last_words) continue;
         _tile_loadd(6, x, stride);
@@ -531,7 +537,7 @@ void quantise_levels(const QuantisedMap& map, const float* from, int first, int 
     avx512_bytes.quantise(map, from, first, count, levels);
 }
 
-constexpr QuantisedKernels level_kernels = {1, 0, quantise_levels, level_conv};
+constexpr QuantisedKernels level_kernels = {1, 0, 16, quantise_levels, level_conv};
 
 #if !defined(TILE_STAND_IN)
 // Linux lets a process use the tiles' state once it has asked for it.

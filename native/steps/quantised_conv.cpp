@@ -209,6 +209,8 @@ void add_quantised(Program& program, const char* kernel, const QuantisedLayer& l
                          kernels.conv(conv, at<char>(w.arena, place()), first, count, w.rows.data());
                          return w.rows.data();
                      });
+    const int out_w = layer.window.out_w;  // rows that are not long are done as a whole
+    if (kernels.pixels) program.round_strips(out_w <= 4 * kernels.pixels ? out_w : kernels.pixels);
 }
 
 Kinds quantised_conv_kinds() { return {{"quantised_conv", check, add}}; }

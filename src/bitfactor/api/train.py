@@ -15,6 +15,7 @@ from bitfactor.api.evaluation import Evaluation
 from bitfactor.api.report import Report, report
 from bitfactor.checks import checked
 from bitfactor.data.identity import remembered
+from bitfactor.decompositions import WITHOUT_FACTORS
 from bitfactor.errors import InputError
 from bitfactor.exporter import ExportReport, Real
 from bitfactor.recipes import recipe_named, recipe_of
@@ -160,7 +161,7 @@ def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:
     latent = recipe.binarization.latent
     for name, of, uses, needed in (
         ("groups", "binarization", latent == "holistic", "holistic, which joins the layers of a group"),
-        ("factor_rate", "optimization", latent != "none", "one that has factors"),
+        ("factor_rate", "optimization", latent not in WITHOUT_FACTORS, "one that has factors"),
     ):
         value = getattr(getattr(recipe, of), name)
         if not uses and not recipe.real and value != getattr(getattr(unchanged, of), name):

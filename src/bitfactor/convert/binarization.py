@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bitfactor.checks import check_fields, expect_one_of
-from bitfactor.decompositions import JOINT, LAYERWISE
+from bitfactor.decompositions import JOINT, LAYERWISE, WITHOUT_FACTORS
 from bitfactor.decompositions.rank import expect_rank
 from bitfactor.errors import InputError
 
@@ -89,7 +89,7 @@ class Binarization:
             raise InputError(
                 "orthogonality", expected="0 or more", found=str(self.orthogonality), fix="0 turns it off"
             )
-        self._expect_effect("rank", self.latent != "none", "a latent other than 'none'")
+        self._expect_effect("rank", self.latent not in WITHOUT_FACTORS, "a latent with factors")
         self._expect_effect("detach_alpha", self.scale == "analytic", "scale 'analytic'")
         self._expect_effect("alpha_start", self.scale.startswith("learned"), "a learned scale")
 

@@ -16,6 +16,7 @@ from bitfactor.convert.build import binary_form, latent_key, latents_of, scale_k
 from bitfactor.convert.groups import Grid
 from bitfactor.convert.outputs import output_sizes, zeros
 from bitfactor.convert.plan import Plan, make_plan
+from bitfactor.decompositions import WITHOUT_FACTORS
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryConv, BinaryLayer, SignActivation, open_attention_
 from bitfactor.nn.example import Call, Example
@@ -91,7 +92,7 @@ def binarize_(
     plan = make_plan(_opened(model), binarization, _names(model, keep_real), groups, call)
     if dry_run:
         return plan
-    if binarization.weight_estimator == "identity" and binarization.latent != "none":
+    if binarization.weight_estimator == "identity" and binarization.latent not in WITHOUT_FACTORS:
         warnings.warn(
             "weight_estimator 'identity' lets factors grow without bound", UserWarning, stacklevel=3
         )

@@ -37,6 +37,8 @@ LAYERWISE: dict[str, Callable[[Tensor, Rank, Initialisation], Latent]] = {
     "cosine": Cosine.from_weight,
 }
 
+WITHOUT_FACTORS = ("none", "cosine")
+
 # Of several layers together; the latents come in the order of the weights.
 JOINT: dict[str, Callable[..., Sequence[Latent]]] = {
     "holistic": build_bank,
@@ -99,6 +101,7 @@ __all__ = [
     "JOINT",
     "LAYERWISE",
     "SVD",
+    "WITHOUT_FACTORS",
     "Bank",
     "BankSlice",
     "Cosine",

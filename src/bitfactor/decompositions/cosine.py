@@ -1,6 +1,7 @@
 """A free weight in the cosine basis of its window."""
 
 import math
+from collections.abc import Callable
 from functools import reduce
 from typing import Self
 
@@ -13,28 +14,30 @@ from bitfactor.decompositions.rank import expect_no_rank
 
 
 class Cosine(Latent):
-    """W = core x_2 C_kh x_3 C_kw: the core holds, of each window, mean, slopes and finer patterns.
+    """W = A x_2 C_kh x_3 C_kw: of each window the coefficients A hold the mean, slopes and finer patterns.
 
-    C_k (k, k) is the orthonormal DCT-II, C[i, j] = c_j cos(pi (i + 1/2) j / k), and never learns: core and W
-    have one shape, and every W can be reached. Gradients of the taps of a window are much alike, and Adam,
-    which gives each number a step of its own, tells their mean from their differences in this basis alone.
+    C_k (k, k) is the orthonormal DCT-II, C[i, j] = c_j cos(pi (i + 1/2) j / k), and never learns: A and W
+    have one shape, and every W can be reached. Gradients of the taps of a window are much alike; Adam, which
+    gives each element a step of its own, tells their mean from their differences only in a basis that does.
     Weights without a window, 1x1 or of linear layers, are as with latent "none". It is in no table of the
     paper: it is what a Tucker decomposition was found to gain by (docs/results/evidence.md).
 
     Example
     -------
     >>> latent = Cosine.from_weight(torch.ones(8, 4, 3, 3))
-    >>> latent.core[0, 0]  # the mean alone
-    tensor([[3., 0., 0.], [0., 0., 0.], [0., 0., 0.]])
+    >>> latent.coefficients[0, 0].detach().round(decimals=3)  # the mean alone
+    tensor([[3., 0., 0.],
+            [0., 0., 0.],
+            [0., 0., 0.]])
     """
 
     basis: Tensor
 
-    def __init__(self, core: Tensor) -> None:
+    def __init__(self, coefficients: Tensor) -> None:
         super().__init__()
-        self.core = nn.Parameter(core)
-        self.shape = tuple(core.shape)
-        self.register_buffer("basis", window_basis(self.shape[2:]).to(core), persistent=False)
+        self.coefficients = nn.Parameter(coefficients)
+        self.shape = tuple(coefficients.shape)
+        self.register_buffer("basis", self._basis(), persistent=False)
 
     @classmethod
     def from_weight(
@@ -49,14 +52,22 @@ class Cosine(Latent):
         """
         expect_no_rank(rank, "cosine")
         basis = window_basis(tuple(weight.shape[2:])).to(weight.device)
-        core = weight.detach().double().reshape(-1, len(basis)) @ basis
-        return cls(core.to(weight.dtype).view(weight.shape))
+        coefficients = weight.detach().double().reshape(-1, len(basis)) @ basis
+        return cls(coefficients.to(weight.dtype).view(weight.shape))
 
     def reconstruct(self) -> Tensor:
-        core = working(self.core)
-        if len(self.basis) == 1:
-            return core
-        return matmul(core.reshape(-1, len(self.basis)), self.basis.mT.to(core.dtype)).view(self.shape)
+        coefficients, taps = working(self.coefficients), len(self.basis)
+        if taps == 1:
+            return coefficients
+        return matmul(coefficients.reshape(-1, taps), self.basis.mT).view(self.shape)
+
+    def _basis(self) -> Tensor:
+        return window_basis(self.shape[2:]).to(working(self.coefficients))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        self.basis = self._basis()  # of full precision, whatever the coefficients were cast to
+        return self
 
 
 def window_basis(kernel: tuple[int, ...]) -> Tensor:
