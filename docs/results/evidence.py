@@ -19,7 +19,7 @@ LOGS = Path(__file__).parent / "evidence"
 FIGURE = Path(__file__).parents[1] / "images" / "evidence.svg"
 STUDIES = {
     240: ("test-plain-240", "test-rank-240", "test-product-240", "test-frozen-240", "test-cosine-240"),
-    1560: ("test-plain-1560", "test-rank-1560", "test-frozen-1560"),
+    1560: ("test-plain-1560", "test-rank-1560", "test-frozen-1560", "test-cosine-1560"),
     7020: ("test-none-7020", "test-rank-7020"),
 }
 """The logs of each number of steps."""
@@ -31,6 +31,7 @@ PRIMARY = (
     ("holistic", "none"),
     ("holistic, 1/rank", "none"),
 )
+AT_ONE_RATE = ("Tucker", "holistic")
 CONTROLS = ("product, 1/rank", "Tucker, frozen")
 
 Values = dict[int, float]
@@ -89,6 +90,7 @@ def table(title: str, of: Mapping[str, Values]) -> None:
     certain = holm([chance(of[ours], of[theirs]) for ours, theirs in pairs])
     others = [(name, _free(name)) for name in of if name != _free(name) and (name, "none") not in pairs]
     others += [("Tucker, 1/rank", name) for name in CONTROLS if name in of]
+    others += [("cosine", name) for name in ("holistic, 1/rank",) if {"cosine", name} <= of.keys()]
     verdicts = ["certain" if one else "undecided" for one in certain] + ["not primary"] * len(others)
     for (ours, theirs), verdict in zip([*pairs, *others], verdicts, strict=True):
         print(f"{ours} over {theirs}: {compare(of[ours], of[theirs])}, {verdict}")
@@ -115,8 +117,8 @@ def draw(studies: Mapping[int, Mapping[str, Values]]) -> str:
                 label=name,
                 color=look.colour,
                 marker=look.mark,
-                linestyle="-" if "1/rank" in name else ":",
-                fillstyle="full" if "1/rank" in name else "none",
+                linestyle=":" if name in AT_ONE_RATE else "-",
+                fillstyle="none" if name in AT_ONE_RATE else "full",
                 capsize=3,
             )
         ax.set_xscale("log")
