@@ -1,6 +1,6 @@
 """Which basis helps: latents in random bases, and where the energy of a gradient lies.
 
-bitfactor --import docs/results/bases.py ablate ... --latent turned turned_window --factor-rate 0
+bitfactor --import docs/results/bases.py ablate ... --latent turned_window turned_channels --factor-rate 0
 python docs/results/bases.py CIFAR-10
 """
 
@@ -39,7 +39,7 @@ register("turned_window", turned(2, 3))
 
 
 def energies(data: Path, steps: int = 80) -> tuple[Tensor, Tensor]:
-    """Return the share of the gradient's energy in each tap, and in each cosine, of a 3x3 window.
+    """Return the fraction of the gradient's energy in each tap, and in each cosine, of a 3x3 window.
 
     Of a free weight, mean of the layers, over the second half of the steps.
     """
@@ -67,7 +67,7 @@ def _gradient(weight: nn.Parameter) -> Tensor:
 
 
 if __name__ == "__main__":
-    for name, shares in zip(("taps", "cosines"), energies(Path(sys.argv[1])), strict=True):
+    for name, fractions in zip(("taps", "cosines"), energies(Path(sys.argv[1])), strict=True):
         print(name)
-        for row in shares.tolist():
-            print("  " + " ".join(f"{share:6.1%}" for share in row))
+        for row in fractions.tolist():
+            print("  " + " ".join(f"{fraction:6.1%}" for fraction in row))

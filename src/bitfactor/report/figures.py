@@ -45,7 +45,7 @@ LOOKS = {
     "cp": Look("#cc79a7", "P"),
     "tt": Look("#56b4e9", "X"),
     "shared": Look("#8c6d31", "*"),
-    "cosine": Look("#f0e442", "h"),
+    "cosine": Look("#7b3294", "h"),
 }
 """Okabe and Ito's palette, which the colour-blind can tell apart; the marks do where there is no colour."""
 
