@@ -1,10 +1,14 @@
 """Products of float32 matrices, in all layouts, are those of the definition, and so are their gradients."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bitfactor.decompositions import precision
 from bitfactor.decompositions.precision import bfloat16_training, matmul
 
 SIZES = st.sampled_from([0, 1, 2, 3, 5, 16, 17, 33, 100])
@@ -38,3 +42,11 @@ def test_rough_gradients_leave_the_product_alone(monkeypatch):
     assert torch.equal(rough, (gradient.bfloat16() @ b.mT.bfloat16()).float())
     (fine,) = torch.autograd.grad(matmul(a, b), a, gradient)
     assert rough.sub(fine).abs().max() == pytest.approx(0, abs=0.1)
+
+
+def test_the_compiler_of_torch_is_imported_only_where_something_is_compiled() -> None:
+    code = "import sys, bitfactor.decompositions; print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+    marked = torch.compiler.assume_constant_result(lambda: True)
+    assert vars(marked).items() <= vars(precision._precision_is_reduced).items()
