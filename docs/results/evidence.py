@@ -23,7 +23,7 @@ STUDIES = {
     7020: ("test-none-7020", "test-rank-7020"),
 }
 """The logs of each number of steps."""
-POSES = ("lsp-test-240", "lsp-test-rank-240", "lsp-test-tucker-240")
+POSES = ("lsp-test-240", "lsp-test-rank-240", "lsp-test-tucker-240", "lsp-test-cosine-240")
 NAMES = {"tucker": "Tucker", "svd": "SVD"}
 PRIMARY = (
     ("Tucker", "none"),
