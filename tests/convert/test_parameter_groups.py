@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from bitfactor.convert import binarize_, parameter_groups
-from bitfactor.decompositions import JOINT, LAYERWISE
+from bitfactor.decompositions import JOINT, LAYERWISE, WITHOUT_FACTORS
 from bitfactor.errors import InputError
 
 
@@ -28,7 +28,7 @@ def test_each_parameter_is_in_one_group(latent) -> None:
         0,
         0,
     ]
-    assert ("factors" in groups) == (latent != "none")
+    assert ("factors" in groups) == (latent not in WITHOUT_FACTORS)
     torch.optim.Adam(groups.values(), lr=0.1).step()
 
 

@@ -48,7 +48,9 @@ def with_zeros(*shape: int) -> Tensor:
 @pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("name", LAYERWISE)
 def test_forward_and_gradients(name, learned, stride) -> None:
-    latent = LAYERWISE[name](with_zeros(5, 4, 3, 3), None, "identity")
+    weight = with_zeros(5, 4, 3, 3)
+    weight[0, 0] = 0  # a window that is zero in every basis
+    latent = LAYERWISE[name](weight, None, "identity")
     assert (latent() == 0).any()
     alpha = torch.randn(5, dtype=torch.float64)
     layer = BinaryConv2d.of(
