@@ -90,7 +90,7 @@ def table(title: str, of: Mapping[str, Values]) -> None:
     certain = holm([chance(of[ours], of[theirs]) for ours, theirs in pairs])
     others = [(name, _free(name)) for name in of if name != _free(name) and (name, "none") not in pairs]
     others += [("Tucker, 1/rank", name) for name in CONTROLS if name in of]
-    others += [("cosine", name) for name in ("holistic, 1/rank",) if {"cosine", name} <= of.keys()]
+    others += [pair for pair in [("cosine", "holistic, 1/rank")] if set(pair) <= of.keys()]
     verdicts = ["certain" if one else "undecided" for one in certain] + ["not primary"] * len(others)
     for (ours, theirs), verdict in zip([*pairs, *others], verdicts, strict=True):
         print(f"{ours} over {theirs}: {compare(of[ours], of[theirs])}, {verdict}")
