@@ -42,6 +42,9 @@ def test_transposed_ones(latent, scale) -> None:
     assert all(parameter.grad is not None for parameter in layer.latent.parameters())
     with pytest.raises(InputError, match=r"output_size: expected \[9, 9\], or more"):
         layer(x, (9, 11))
+    assert layer(x[0], (9, 10)).shape == (6, 9, 10)
+    with pytest.raises(InputError, match=r"found \[9\]"):
+        layer(x, [9])
 
 
 def test_other_dimensions() -> None:

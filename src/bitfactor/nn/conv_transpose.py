@@ -31,10 +31,12 @@ class TransposedGeometry(NamedTuple):
         self, output_size: Sequence[int], shape: Sequence[int], kernel: Sequence[int]
     ) -> "TransposedGeometry":
         """Return the geometry whose output for an input of this shape has that size."""
-        each = zip(shape[2:], self.stride, self.padding, self.dilation, kernel, strict=True)
+        dimensions = len(self.stride)
+        each = zip(shape[-dimensions:], self.stride, self.padding, self.dilation, kernel, strict=True)
         least = [(n - 1) * s - 2 * p + d * (k - 1) + 1 for n, s, p, d, k in each]
-        more = tuple(size - n for size, n in zip(output_size[-len(least) :], least, strict=True))
-        if any(not 0 <= n < max(s, d) for n, s, d in zip(more, self.stride, self.dilation, strict=True)):
+        more = tuple(size - n for size, n in zip(output_size[-dimensions:], least, strict=False))
+        fits = [0 <= n < max(s, d) for n, s, d in zip(more, self.stride, self.dilation, strict=False)]
+        if len(fits) < dimensions or not all(fits):
             raise InputError(
                 "output_size",
                 expected=f"{least}, or more by less than a stride",
