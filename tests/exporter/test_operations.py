@@ -330,3 +330,133 @@ def test_an_embedding_refuses_what_it_has_no_row_for(tmp_path):
         for wrong in (20, -1):
             with pytest.raises(InputError, match=rf"expected indices of 0 to 19, found {wrong} at \[1, 2\]"):
                 session(np.where(indices.numpy() == 9, wrong, indices.numpy()))
+
+
+class Beside(nn.Module):
+    """An operation on the inputs, beside a binary layer."""
+
+    def __init__(self, operation):
+        super().__init__()
+        self.layer, self.operation = bitfactor.nn.BinaryLinear(8, 16), operation
+
+    def forward(self, x, *others):
+        return self.layer(x), self.operation(x, *others)
+
+
+X, TABLE, NARROW = drawn(2, 8), drawn(4, 2), drawn(4, 1)
+
+
+def rows(x):
+    return x.view(-1, 4, 2)
+
+
+def attended(x, mask):
+    return F.scaled_dot_product_attention(*[rows(x)] * 3, attn_mask=mask[:, None, :])
+
+
+def numbers(*given):
+    return F.pad(torch.tensor([given]).float(), (0, 8 - len(given)))
+
+
+# Exported with an example, and compared where the example does not show what is special.
+SPECIAL = {
+    "attention of what is all hidden": (
+        attended,
+        (X, torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]]).bool()),
+        (X, torch.tensor([[0, 0, 0, 0], [0, 1, 0, 0]]).bool()),
+    ),
+    "of two sums of masks": (
+        lambda x, mask: attended(x, 2 * torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)),
+        (X, torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]]).bool()),
+        (X, torch.tensor([[0, 0, 0, 0], [0, 1, 0, 0]]).bool()),
+    ),
+    "hidden by large numbers alone": (
+        lambda x, mask: attended(x, torch.where(mask, 0.0, torch.finfo(torch.float32).min)),
+        (X, torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]]).bool()),
+        (X, torch.tensor([[0, 0, 0, 0], [0, 1, 0, 0]]).bool()),
+    ),
+    "by a constant": (
+        lambda x: attended(x, torch.tensor([[False] * 4, [True] * 4])[:1]),
+        (X,),
+        (X,),
+    ),
+    "a place from the end": (
+        lambda x, i: rows(x)[torch.arange(len(x)), i - 1],
+        (X, torch.tensor([1, 4])),
+        (X, torch.tensor([0, -1])),
+    ),
+    "an embedding of one channel": (
+        lambda x, i: F.embedding(i, NARROW),
+        (X, torch.tensor([[0, 1], [2, 0]])),
+        (X, torch.tensor([[3, 1], [2, 0]])),
+    ),
+    "the larger of far numbers": (
+        lambda x: torch.minimum(torch.maximum(x, torch.zeros(())), torch.tensor(0.37)),
+        (X,),
+        (numbers(1e3, 1e6, -1e8, 1e20),),
+    ),
+    "between tensors": (
+        lambda x: x.exp().clamp(PER_CHANNEL.abs(), PER_CHANNEL.abs() + 1) + torch.maximum(x, x.flip(1)),
+        (X,),
+        (numbers(1e3, 20, -1e8, 80),),
+    ),
+    "no numbers": (
+        lambda x: torch.stack(
+            [torch.nan_to_num(x / x, 7.0), *(c(x / x, 0.5) for c in (torch.ge, torch.le, torch.ne, torch.eq))]
+        ).movedim(0, 1),
+        (X,),
+        (numbers(1, 2, -3),),
+    ),
+    "waves of large numbers": (
+        lambda x: torch.cat([x.sin(), x.cos()], 1),
+        (X,),
+        (numbers(1e2, -1e4, 1e5, 123456, 1e6, -5e6),),
+    ),
+    "any and all integers": (
+        lambda x, i: torch.cat([i.any(1, keepdim=True), i.all(1, keepdim=True)], 1),
+        (X, torch.tensor([[1, 0], [0, 0]])),
+        (X, torch.tensor([[3, -2], [0, -1]])),
+    ),
+    "the least of what is not infinite": (
+        lambda x: (
+            x.masked_fill(x > 0, torch.inf).amin(1) + torch.where(torch.arange(8) < 4, x, torch.inf).amin(1)
+        ),
+        (X,),
+        (numbers(1, -2, 3),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_values(name, tmp_path):
+    torch.manual_seed(0)
+    operation, example, given = SPECIAL[name]
+    model = Beside(operation).eval()
+    export(model, tmp_path / "net.safetensors", example)
+    expected = model(*given)[1].numpy()
+    for isa in (*instruction_sets(), "reference"):
+        found = Session(tmp_path / "net.safetensors", isa=isa)(*(x.numpy() for x in given))[1]
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda x, i: F.embedding(i + 1, TABLE),
+        lambda x, i: x.gather(1, i),
+        lambda x, i: rows(x)[torch.arange(len(x)), i[:, 1]],
+    ],
+)
+@pytest.mark.parametrize("wrong", [8, -9])
+def test_a_place_that_is_not_there(operation, wrong, tmp_path):
+    model = Beside(operation).eval()
+    export(model, tmp_path / "net.safetensors", (X, torch.tensor([[0, 1], [2, 0]])))
+    session = Session(tmp_path / "net.safetensors")
+    with pytest.raises(InputError, match="a place that is not there"):
+        session(X.numpy(), np.array([[0, 1], [2, wrong]]))
+
+
+def test_bits_of_integers_are_refused(tmp_path):
+    integers = torch.tensor([[1, 0], [0, 1]])
+    with pytest.raises(InputError, match="conditions, found integers"):
+        export(Beside(lambda x, i: i & i).eval(), tmp_path / "net.safetensors", (X, integers))

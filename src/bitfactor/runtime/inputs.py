@@ -138,7 +138,7 @@ def expect_numbers(outputs: Sequence[NDArray[Any]], names: Sequence[str]) -> Non
                 f"output {name!r}",
                 expected="numbers",
                 found=f"NaN at {np.argwhere(np.isnan(y))[0].tolist()}",
-                fix="look for what divides by 0 or grows without bound for this input; torch gives NaN too",
+                fix="look for what divides by 0, grows without bound or takes a place that is not there",
             )
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bitfactor.exporter.builder import Builder
+from bitfactor.exporter.operators.conditions import above, negated
 from bitfactor.exporter.operators.layers import linear
 from bitfactor.exporter.operators.pointwise import NEVER, add, mul, softmax, sub
 from bitfactor.exporter.operators.reductions import reduced
@@ -103,9 +104,20 @@ def attention(
         mask = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
     if isinstance(mask, View) and b.given[-1].dtype == torch.bool:
         mask = mul(b, sub(b, 1.0, mask), NEVER)
-    if mask is not None:
-        scores = add(b, scores, mask)
-    return matmul(b, softmax(b, scores, -1), value)
+    if mask is None:
+        return matmul(b, softmax(b, scores, -1), value)
+    attended = matmul(b, softmax(b, add(b, scores, mask), -1), value)
+    return _unless_all_hidden(b, attended, mask)
+
+
+def _unless_all_hidden(b: Builder, attended: View, mask: View | Tensor) -> View:
+    """Set to 0, as torch has it, what a mask hides everything of. A sum of some masks is some times NEVER."""
+    if isinstance(mask, Tensor):
+        seen = (mask != -torch.inf).any(-1, keepdim=True)
+        return attended if bool(seen.all()) else mul(b, attended, seen)
+    most = reduced(b, "max", mask, [-1], True)
+    hidden = mul(b, above(b, 0.99 * NEVER, most), above(b, most, 1e6 * NEVER))
+    return mul(b, attended, negated(b, hidden))
 
 
 def _repeated(x: View, count: int) -> View:

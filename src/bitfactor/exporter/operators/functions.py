@@ -184,33 +184,36 @@ def hyperbolic(other: float) -> Any:
     return rule
 
 
-def sine(b: Builder, x: View, shift: float = 0.0) -> View:
-    """sin(x + shift): r from -pi to pi is what is left of whole turns; then the terms up to r^15."""
-    if shift:
-        x = add(b, x, shift)
+def cosine(b: Builder, x: View) -> View:
+    """sin(pi / 2 - abs(r))."""
+    return _sine(b, sub(b, math.pi / 2, absolute(b, _without_turns(b, x))))
+
+
+def sine(b: Builder, x: View) -> View:
+    return _sine(b, _without_turns(b, x))
+
+
+def _without_turns(b: Builder, x: View) -> View:
+    """Return what is left of x, from -pi to pi.
+
+    Whole turns, up to 2^22 of them, in two parts of 11 bits, times parts of 12 bits of a turn are exact.
+    """
     turns = rounded(b, mul(b, x, 1 / math.tau))
-    high = 6.28125  # few bits, so that turns times it is exact
-    r = sub(b, sub(b, x, mul(b, turns, high)), mul(b, turns, math.tau - high))
+    thousands = mul(b, rounded(b, mul(b, turns, 2.0**-11)), 2.0**11)
+    r, left = x, math.tau
+    for bits in (9, 21, 53):
+        part = math.floor(left * 2.0**bits) / 2.0**bits
+        for some in (thousands, sub(b, turns, thousands)):
+            r = sub(b, r, mul(b, some, part))
+        left -= part
+    return clip(b, r, -4, 4)  # of more turns nothing is left that is known
+
+
+def _sine(b: Builder, r: View) -> View:
+    """The terms up to r^15, from -pi to pi."""
     square, y = mul(b, r, r), None
     for n in range(7, 0, -1):
         term = (-1) ** n / math.factorial(2 * n + 1)
         y = mul(b, square, term) if y is None else mul(b, square, add(b, y, term))
     assert y is not None
     return mul(b, r, add(b, y, 1.0))
-
-
-def maximum(b: Builder, x: View | Constant, y: View | Constant) -> View:
-    """X + relu(y - x)."""
-    return add(b, x, relu(b, sub(b, y, x)))
-
-
-def minimum(b: Builder, x: View | Constant, y: View | Constant) -> View:
-    return sub(b, x, relu(b, sub(b, x, y)))
-
-
-def clamped(b: Builder, x: View, lower: View | Constant | None = None, upper: Any = None) -> View:
-    """Between numbers, or between tensors."""
-    if all(bound is None or isinstance(bound, float | int) for bound in (lower, upper)):
-        return clip(b, x, lower, upper)  # type: ignore[arg-type]
-    x = x if lower is None else maximum(b, x, lower)
-    return x if upper is None else minimum(b, x, upper)

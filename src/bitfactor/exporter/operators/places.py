@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bitfactor.exporter.builder import Builder
-from bitfactor.exporter.operators.conditions import equal, negated, where
+from bitfactor.exporter.operators.conditions import below, equal, negated, unless_outside, where
 from bitfactor.exporter.operators.pointwise import add, mul
 from bitfactor.exporter.operators.reductions import reduced
 from bitfactor.exporter.operators.shapes import cat, permute, taken, unsqueezed
@@ -45,11 +45,16 @@ def index(b: Builder, x: View, indices: Sequence[View | Tensor | None]) -> View:
 
 
 def _of_samples(b: Builder, x: View, places: View) -> View:
-    """Return of each sample the place that a value (N,) says: all of them, times 1 at that place, else 0."""
+    """Return of each sample the place that a value (N,) says: all of them, times 1 at that place, else 0.
+
+    From -1 down it counts from the end.
+    """
     count = x.shape[1]
+    places = add(b, places, mul(b, below(b, places, 0.0), float(count)))
     hit = equal(b, replace(places, dims=(*places.dims, ())), torch.arange(count))
-    over = replace(hit, dims=(*hit.dims, *((),) * (len(x.dims) - 2)))
-    return reduced(b, "sum", mul(b, x, over), [1], False)
+    inner = ((),) * (len(x.dims) - 2)
+    found = reduced(b, "sum", mul(b, x, replace(hit, dims=(*hit.dims, *inner))), [1], False)
+    return unless_outside(b, found, replace(places, dims=(*places.dims, *inner)), count)
 
 
 def gather(b: Builder, x: View, dim: int, places: View | Tensor, sparse_grad: bool = False) -> View:
@@ -69,7 +74,8 @@ def gather(b: Builder, x: View, dim: int, places: View | Tensor, sparse_grad: bo
     which = torch.arange(count).reshape(count, *(1,) * (after + 1))
     apart = replace(places, dims=(*places.dims[:dim], (), *places.dims[dim:]))
     values = replace(x, dims=(*x.dims[: dim + 1], (), *x.dims[dim + 1 :]))
-    return reduced(b, "sum", mul(b, values, equal(b, apart, which)), [dim], False)
+    found = reduced(b, "sum", mul(b, values, equal(b, apart, which)), [dim], False)
+    return unless_outside(b, found, places, count)
 
 
 def diagonal(b: Builder, x: View, offset: int = 0, first: int = 0, second: int = 1) -> View:

@@ -10,6 +10,14 @@ from bitfactor.exporter.view import View
 Constant = Tensor | float
 _LARGEST = float(np.finfo(np.float32).max)
 NEVER = -1e30  # in place of -inf, which no sum brings back
+_FINITE = 1e37  # numbers beyond it are no further apart, so that their sums are finite
+
+
+def finite(constant: Tensor) -> Tensor:
+    """Return numbers for what is infinite, and so far from 0 that sums might be."""
+    if not constant.is_floating_point():
+        return constant
+    return torch.nan_to_num(constant, torch.nan, -NEVER, NEVER).clamp(-_FINITE, _FINITE)
 
 
 def relu(b: Builder, x: View) -> View:
@@ -94,9 +102,7 @@ def _joined(b: Builder, op: str, x: View, y: View) -> View:
 
 
 def _shifted(b: Builder, x: View, constant: Tensor) -> View:
-    if constant.is_floating_point():
-        constant = constant.clamp(min=NEVER)
-    x, shift = b.constant(b.real(x), constant)
+    x, shift = b.constant(b.real(x), finite(constant))
     channels = b.shape(x.name)[0]
     return b.alike("affine", x, scale=np.ones(channels, np.float32), shift=shift)
 

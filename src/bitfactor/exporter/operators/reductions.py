@@ -5,14 +5,16 @@ from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bitfactor.exporter.builder import Builder
+from bitfactor.exporter.operators.conditions import Value, differs
 from bitfactor.exporter.operators.functions import power
 from bitfactor.exporter.operators.layers import linear
-from bitfactor.exporter.operators.pointwise import absolute, add, mul, sub
-from bitfactor.exporter.operators.shapes import slice_, transpose
+from bitfactor.exporter.operators.pointwise import absolute, add, clip, finite, mul, sub
+from bitfactor.exporter.operators.shapes import slice_, stack, transpose
 from bitfactor.exporter.view import View, size
 
 
@@ -58,6 +60,40 @@ def reduced(b: Builder, how: str, x: View, dims: Any, keepdim: bool) -> View:
     kept = [() if i in numbers else dim for i, dim in enumerate(x.dims) if keepdim or i not in numbers]
     y = View(name, left, tuple(kept))
     return mul(b, y, float(repeats)) if repeats != 1 else y
+
+
+def holds(how: str) -> Any:
+    """Return the rule of any, the largest of conditions, or of all, the smallest."""
+
+    def rule(b: Builder, x: View, dims: Any = None, keepdim: bool = False) -> View:
+        condition = x if b.given[0].dtype == torch.bool else differs(b, x, 0.0)
+        return reduced(b, how, condition, dims, keepdim)
+
+    return rule
+
+
+def best_of(how: str) -> Any:
+    """Return the rule of the larger or the smaller of two values, side by side in a dimension of their own."""
+
+    def rule(b: Builder, x: Value, y: Value) -> View:
+        value, other = (x, y) if isinstance(x, View) else (y, x)
+        assert isinstance(value, View)
+        if not isinstance(other, View):
+            other = torch.as_tensor(other, dtype=torch.float32)
+            if other.numel() == 1:
+                bound = finite(other).item()
+                return clip(b, value, bound, None) if how == "max" else clip(b, value, None, bound)
+            other = finite(other)
+        shape = np.broadcast_shapes(tuple(value.shape), tuple(other.shape))
+        both = [b.expanded_to(one, shape) for one in (value, other)]
+        return reduced(b, how, stack(b, both, 1), [1], False)
+
+    return rule
+
+
+def clamped(b: Builder, x: View, lower: Value | None = None, upper: Value | None = None) -> View:
+    x = x if lower is None else best_of("max")(b, x, lower)
+    return x if upper is None else best_of("min")(b, x, upper)
 
 
 def vector_norm(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bitfactor.exporter.builder import Builder, floats
-from bitfactor.exporter.operators.conditions import differs
+from bitfactor.exporter.operators.conditions import differs, unless_outside
 from bitfactor.exporter.operators.functions import truncated
 from bitfactor.exporter.view import Axes, Axis, View, common
 
@@ -268,6 +268,9 @@ def unbind(b: Builder, x: View, dim: int = 0) -> list[View]:
 
 def embedding(b: Builder, table: Tensor, x: View, *_: Any) -> View:
     """The rows of a table that indices stand for."""
-    channels = Axis(table.shape[1])
+    rows, width = table.shape
+    channels = (Axis(width),) if width > 1 else ()
     name = b.emit("embedding", [b.real(x).name], table=floats(table))
-    return View(name, (*x.memory, channels), (*x.dims, (channels,)))
+    y = View(name, (*x.memory, *channels), (*x.dims, channels))
+    checked = x.name in {value.name for value in b.inputs}  # by the session
+    return y if checked else unless_outside(b, y, replace(x, dims=(*x.dims, ())), rows)
