@@ -5,7 +5,6 @@ It returns the view of its value, or a list of them where torch returns several.
 called where its value is used. What an operator does in place has the rule of the same without.
 """
 
-import math
 import operator
 from collections.abc import Callable
 from typing import Any

@@ -73,7 +73,7 @@ def holds(how: str) -> Any:
 
 
 def best_of(how: str) -> Any:
-    """Return the rule of the larger or the smaller of two values, side by side in a dimension of their own."""
+    """Return the rule of the larger or smaller of two values, side by side in a dimension of their own."""
 
     def rule(b: Builder, x: Value, y: Value) -> View:
         value, other = (x, y) if isinstance(x, View) else (y, x)
