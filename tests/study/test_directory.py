@@ -1,4 +1,5 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -54,6 +55,14 @@ def test_another_directory_is_not_written_to(tmp_path):
     with pytest.raises(InputError, match="something that is no study"):
         StudyDirectory(tmp_path).start("digits", {}, Grid(AXES, [0]))
     assert not (tmp_path / "study.json").exists()
+
+
+def test_several_begin_it_at_once(tmp_path):
+    study = StudyDirectory(tmp_path / "study")
+    with ThreadPoolExecutor(8) as pool:
+        for each in [pool.submit(study.start, "digits", {}, Grid(AXES, [seed])) for seed in range(8)]:
+            each.result()
+    assert record(study)["seeds"] == [*range(8)]
 
 
 def test_a_damaged_record_is_named(study):

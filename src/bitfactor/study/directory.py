@@ -1,6 +1,7 @@
 """A study's directory.
 
 study.json                 its `Design`
+claim                      locked by the call that writes it
 speed.json                 what the exported networks weigh and take, once a report has timed them
 cells/NAME/                a run's directory (see `bitfactor.training.run`), and beside that
     cell.json              its `Cell` and its command
@@ -24,7 +25,7 @@ from typing import IO, Any, TypeVar
 import torch
 
 import bitfactor
-from bitfactor.atomic import replacing
+from bitfactor.atomic import made_directory, replacing
 from bitfactor.errors import InputError
 from bitfactor.machine import cpu_name
 from bitfactor.study.grid import Cell, Grid
@@ -182,7 +183,8 @@ class StudyDirectory:
     ) -> None:
         """Record what the study is, or widen the record of one begun before by new values and seeds.
 
-        `rates` is where the learning rates of its rows come from.
+        Several calls at once widen it one after the other. `rates` is where the learning rates of its rows
+        come from.
 
         Raises
         ------
@@ -202,11 +204,19 @@ class StudyDirectory:
             machine(),
             datetime.now(UTC).isoformat(timespec="seconds"),
         )
-        if self._design.exists():
-            design = self._widened(_read(self._design, Design.of), design)
-        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        self._expect_no_other()
+        with (made_directory(self.path) / "claim").open("a") as claim:
+            fcntl.flock(claim, fcntl.LOCK_EX)
+            if self._design.exists():
+                design = self._widened(_read(self._design, Design.of), design)
+            write_json(self._design, asdict(design))
+
+    def _expect_no_other(self) -> None:
+        if not self.path.exists():
+            return
+        found = {file.name for file in self.path.iterdir()} if self.path.is_dir() else {""}
+        if found - {"claim", ".study.json.partial"} and "study.json" not in found:
             raise self._unlike("something that is no study")
-        write_json(self._design, asdict(design))
 
     def _widened(self, old: Design, new: Design) -> Design:
         if old.recipe != new.recipe:
