@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from bitfactor.convert import Binarization, Plan, binarize_
-from bitfactor.decompositions import BankSlice, Tucker
+from bitfactor.decompositions import JOINT, LAYERWISE, BankSlice, Tucker
 from bitfactor.errors import InputError
 from bitfactor.models import ResNet, resnet18
 from bitfactor.models.hourglass import Hourglass
-from bitfactor.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear, LearnedMapScale
+from bitfactor.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear, LearnedMapScale, merge_
 
 
 def small_resnet() -> ResNet:
@@ -316,3 +316,50 @@ class TestStages:
         binarize_(model)
         assert [name for name, _ in model.named_children()] == names
         assert isinstance(model[1].latent, BankSlice)
+
+
+def three() -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 4, 3))
+
+
+@pytest.mark.parametrize("assign", [True, False])
+@pytest.mark.parametrize("latent", [*LAYERWISE, *JOINT])
+def test_a_model_comes_back_from_the_meta_device(latent, assign) -> None:
+    model, other = three(), three()
+    binarize_(model, latent=latent)
+    binarize_(other, latent=latent)
+    other = other.to("meta") if assign else other.to("meta").to_empty(device="cpu")
+    other.load_state_dict(model.state_dict(), assign=assign)
+    x = torch.randn(2, 3, 12, 12)
+    torch.testing.assert_close(other(x), model(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("latent", ["none", "tucker", "holistic", "cosine"])
+def test_a_frozen_weight_stays_frozen(latent) -> None:
+    model = three()
+    model[1:3].requires_grad_(False)
+    binarize_(model, latent=latent)
+    assert not any(parameter.requires_grad for parameter in model[1].latent.parameters())
+    merge_(model)
+    assert not any(parameter.requires_grad for parameter in model[1].latent.parameters())
+
+
+def test_what_was_merged_takes_a_latent_again() -> None:
+    model = three()
+    binarize_(model, latent="tucker")
+    alpha, W = model[1].scale.alpha, merge_(model)[1].latent()
+    binarize_(model, latent="tucker")
+    assert isinstance(model[1].latent, Tucker)
+    torch.testing.assert_close(model[1].latent(), W)
+    assert model[1].scale.alpha is alpha
+
+
+def test_a_second_time_changes_what_differs() -> None:
+    model = three()
+    binarize_(model, latent="tucker", scale="learned")
+    core, alpha = model[1].latent.core, model[1].scale.alpha
+    binarize_(model, latent="tucker", scale="learned", alpha_start="ones")
+    assert model[1].latent.core is core
+    assert model[1].scale.alpha is not alpha
+    binarize_(model, latent="tucker", scale="learned", initialisation="identity")
+    assert model[1].latent.core is not core

@@ -56,6 +56,33 @@ def test_factors_have_a_rate_of_their_own() -> None:
     assert not torch.equal(latent.core, before[1])
 
 
+@pytest.mark.parametrize(
+    ("latent", "rank", "weight", "expected"),
+    [
+        ("tucker", 2, nn.Conv2d(8, 8, 3), {"core": 1, "factors.0": 2, "factors.1": 2, "factors.3": 2}),
+        ("tucker", None, nn.Conv2d(8, 32, 1), {"core": 1, "factors.0": 32, "factors.1": 8, "factors.2": 1}),
+        ("shared", None, nn.Conv2d(8, 32, 1), {"core": 1, "output.factor": 32, "channel.factor": 8}),
+        ("cp", None, nn.Conv2d(8, 32, 3), {"factors.0": 1, "factors.1": 72, "factors.2": 72}),
+        ("tt", None, nn.Conv2d(8, 32, 3), {"cores.0": 32, "cores.1": 1, "cores.2": 9, "cores.3": 3}),
+        ("svd", None, nn.Conv2d(8, 32, 3), {"u": 32, "s": 32, "vt": 1}),
+    ],
+)
+def test_the_rank_of_each_factor(latent, rank, weight, expected) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), weight, nn.Conv2d(weight.out_channels, 4, 3))
+    binarize_(model, latent=latent, rank=rank)
+    by_rank = parameter_groups(model, factor_rate="1/rank")
+    rates = {parameter: group["rate"] for group in by_rank for parameter in group["params"]}
+    own = dict(model[1].latent.named_parameters())
+    assert {name: 1 / rates[own[name]] for name in expected} == pytest.approx(expected)
+
+
+def test_what_is_not_decayed() -> None:
+    model = nn.ModuleList([nn.RMSNorm(4), nn.LSTM(4, 4), nn.MultiheadAttention(4, 2, add_bias_kv=True)])
+    rest = {group["name"]: group["params"] for group in parameter_groups(model)}["rest"]
+    names = {name for name, parameter in model.named_parameters() if any(parameter is one for one in rest)}
+    assert names == {name for name, _ in model.named_parameters() if "bias" in name or name == "0.weight"}
+
+
 @pytest.mark.parametrize(("wrong", "found"), [({"factor_rate": -0.1}, "-0.1"), ({"weight_decay": -1}, "-1")])
 def test_a_rate_below_zero_is_refused(wrong, found) -> None:
     with pytest.raises(InputError, match=f"{next(iter(wrong))}: expected 0 or more, found {found}"):

@@ -1,7 +1,5 @@
 """The cosine basis of a window, against scipy's."""
 
-import copy
-
 import pytest
 import torch
 from scipy.fft import dctn
@@ -34,13 +32,6 @@ def test_the_basis_is_exact_whatever_the_coefficients_were_cast_to(dtype: torch.
     other.load_state_dict(latent.state_dict())
     torch.testing.assert_close(other(), latent(), rtol=0, atol=0)
     torch.testing.assert_close(latent.float()(), other.float()(), rtol=0, atol=0)
-
-
-def test_the_basis_comes_back_from_the_meta_device() -> None:
-    latent = Cosine.from_weight(torch.randn(8, 4, 3, 3))
-    other = copy.deepcopy(latent).to("meta").to_empty(device="cpu")
-    other.load_state_dict(latent.state_dict())
-    torch.testing.assert_close(other(), latent(), rtol=0, atol=0)
 
 
 def test_there_are_no_factors() -> None:

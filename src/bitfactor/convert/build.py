@@ -37,6 +37,9 @@ def latents_of(model: nn.Module, plan: Plan, binarization: Binarization) -> dict
             continue
         weights = [_first_weight(p.name, x, binarization) for p, x in zip(group, layers, strict=True)]
         built = _build(group, weights, binarization)
+        if not any(map(_learns, layers)):
+            for latent in built:
+                latent.requires_grad_(False)
         latents |= {planned.name: latent for planned, latent in zip(group, built, strict=True)}
     return latents
 
@@ -51,11 +54,17 @@ def _joint(plan: Plan) -> list[list[PlannedLayer]]:
 
 
 def latent_key(planned: PlannedLayer, binarization: Binarization) -> tuple[object, ...]:
-    return planned.latent, binarization.rank, planned.bank, planned.place
+    return planned.latent, binarization.rank, binarization.initialisation, planned.bank, planned.place
 
 
 def scale_key(binarization: Binarization) -> tuple[object, ...]:
-    return binarization.scale, binarization.detach_alpha
+    return binarization.scale, binarization.detach_alpha, binarization.alpha_start
+
+
+def _learns(layer: nn.Module) -> bool:
+    """Whether the weight of a layer does."""
+    carriers = layer.latent.parameters() if isinstance(layer, BinaryLayer) else [layer.weight]
+    return any(parameter.requires_grad for parameter in carriers)
 
 
 def _build(

@@ -27,7 +27,8 @@ def parameter_groups(
 
     A group's `rate` is its fraction of the learning rate: 1, or `factor_rate` for factors. An entry of W is a
     sum over the rank R of a factor, so a step of Adam, of one size for all parameters, moves W up to R times
-    as far by a factor as by the core. "1/rank" takes that back: 1 / R for each factor.
+    as far by a factor as by the core. "1/rank" takes that back: 1 / R for each factor, as its latent's
+    `factor_ranks` has it.
 
     Raises
     ------
@@ -42,16 +43,13 @@ def parameter_groups(
     for name, value in {"weight_decay": weight_decay, "factor_rate": factor_rate}.items():
         if value != "1/rank" and not value >= 0:
             raise InputError(name, expected="0 or more", found=str(value), fix="change it")
-    kinds = _kinds(model)
+    kinds, ranks = _kinds(model), _ranks(model)
     groups: dict[tuple[str, float], list[nn.Parameter]] = {}
     for parameter in model.parameters():
-        kind = kinds[id(parameter)]
-        if kind != "factors":
-            rate = 1.0
-        elif factor_rate == "1/rank":
-            rate = 1.0 / min(parameter.shape)
-        else:
-            rate = factor_rate
+        kind, rate = kinds[id(parameter)], 1.0
+        if id(parameter) in ranks:
+            kind = "factors"
+            rate = 1.0 / ranks[id(parameter)] if factor_rate == "1/rank" else factor_rate
         groups.setdefault((kind, rate), []).append(parameter)
     return [
         {"name": kind, "params": parameters, "rate": rate, "weight_decay": weight_decay * (kind in _DECAYED)}
@@ -60,7 +58,7 @@ def parameter_groups(
 
 
 def _kinds(model: nn.Module) -> dict[int, str]:
-    """Return what each parameter is, by its id."""
+    """Return what each parameter is, by its id; of a latent all are "latents"."""
     kinds: dict[int, str] = {}
     for module in model.modules():
         of_scale, normalises = isinstance(module, _SCALES), isinstance(module, _NORMALISATIONS)
@@ -68,9 +66,19 @@ def _kinds(model: nn.Module) -> dict[int, str]:
             if of_scale:
                 kinds[id(parameter)] = "alphas"
             else:
-                kinds.setdefault(id(parameter), "rest" if normalises or name == "bias" else "weights")
+                rest = normalises or parameter.dim() < 2 or "bias" in name
+                kinds.setdefault(id(parameter), "rest" if rest else "weights")
     for latent in model.modules():
         if isinstance(latent, Latent):
-            carrier = max(latent.parameters(), key=lambda parameter: parameter.numel())
-            kinds |= {id(p): "latents" if p is carrier else "factors" for p in latent.parameters()}
+            kinds |= dict.fromkeys(map(id, latent.parameters()), "latents")
     return kinds
+
+
+def _ranks(model: nn.Module) -> dict[int, int]:
+    """Return the rank of each factor of a latent, by its id."""
+    ranks: dict[int, int] = {}
+    for latent in model.modules():
+        if isinstance(latent, Latent):
+            own = dict(latent.named_parameters(remove_duplicate=False))
+            ranks |= {id(own[name]): rank for name, rank in latent.factor_ranks().items()}
+    return ranks

@@ -62,7 +62,7 @@ class BankSlice(Latent):
         self.bank = bank
         self.place = place
         # A tensor, so that torch.compile makes one program for all places.
-        self.register_buffer("index", torch.tensor(place, device=bank.core.device), persistent=False)
+        self.register_buffer("index", self._index(), persistent=False)
         self.shape = tuple(factor.shape[0] for factor in bank.factors)[len(bank.grid) :]
 
     @property
@@ -78,6 +78,15 @@ class BankSlice(Latent):
 
     def orthonormal(self) -> dict[str, Tensor]:
         return {f"bank.factors.{mode}": factor for mode, factor in enumerate(self.factors)}
+
+    def factor_ranks(self) -> dict[str, int]:
+        return {f"bank.factors.{mode}": factor.shape[1] for mode, factor in enumerate(self.factors)}
+
+    def derive(self) -> None:
+        self.index = self._index()
+
+    def _index(self) -> Tensor:
+        return torch.tensor(self.place, device=self.bank.core.device)
 
     def _device(self) -> str:
         return self.bank.core.device.type

@@ -1,7 +1,6 @@
 """A free weight in the cosine basis of its window."""
 
 import math
-from collections.abc import Callable
 from functools import reduce
 from typing import Self
 
@@ -61,13 +60,11 @@ class Cosine(Latent):
             return coefficients
         return matmul(coefficients.reshape(-1, taps), self.basis.mT).view(self.shape)
 
+    def derive(self) -> None:
+        self.basis = self._basis()  # of full precision, whatever the coefficients were cast to
+
     def _basis(self) -> Tensor:
         return window_basis(self.shape[2:]).to(working(self.coefficients))
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)
-        self.basis = self._basis()  # of full precision, whatever the coefficients were cast to
-        return self
 
 
 def window_basis(kernel: tuple[int, ...]) -> Tensor:

@@ -56,6 +56,9 @@ class CP(Latent):
             columns = (columns[:, None] * factor).flatten(0, 1)  # Khatri-Rao product, (C kh kw, R)
         return matmul(first, columns.mT).view(self.shape)
 
+    def factor_ranks(self) -> dict[str, int]:
+        return dict.fromkeys(super().factor_ranks(), self.factors[0].shape[1])
+
     def matrices(self) -> dict[str, Tensor]:
         return {f"factors.{mode}": factor for mode, factor in enumerate(self.factors)}
 

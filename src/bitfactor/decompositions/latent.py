@@ -48,6 +48,10 @@ class Latent(Unlaid, ABC):
 
     shape: tuple[int, ...]
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_load_state_dict_post_hook(_derive)  # type: ignore[no-untyped-call]
+
     @abstractmethod
     def reconstruct(self) -> Tensor:
         """Return W from the parameters; called by `forward`, outside autocast."""
@@ -59,6 +63,22 @@ class Latent(Unlaid, ABC):
     def matrices(self) -> dict[str, Tensor]:
         """Return the factors, by name, as matrices of which rank and condition can be measured."""
         return self.orthonormal()
+
+    def factor_ranks(self) -> dict[str, int]:
+        """Return the rank R of each parameter that multiplies what carries W, by name: W sums up R of it.
+
+        The largest parameter carries W, unless a latent knows better.
+        """
+        carrier = max(self.parameters(), key=lambda parameter: parameter.numel())
+        return {name: min(p.shape) for name, p in self.named_parameters() if p is not carrier}
+
+    def derive(self) -> None:
+        """Make anew what follows from the parameters' shapes and device, after these have come or changed."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        self.derive()
+        return self
 
     def _device(self) -> str:
         return next(self.parameters()).device.type
@@ -82,6 +102,10 @@ class Latent(Unlaid, ABC):
 
     def _weight(self) -> Tensor:
         return self.reconstruct().reshape(-1).view(self.shape)
+
+
+def _derive(latent: Latent, keys: Any) -> None:
+    latent.derive()
 
 
 @contextmanager

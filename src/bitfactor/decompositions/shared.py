@@ -104,6 +104,9 @@ class SharedTucker(Latent):
         core, *factors = (part.to(dtype) for part in parts)
         return tucker_weight(core, factors)
 
+    def factor_ranks(self) -> dict[str, int]:
+        return {name: factor.shape[1] for name, factor in self.orthonormal().items()}
+
     def orthonormal(self) -> dict[str, Tensor]:
         spatial = {f"spatial.{mode}": factor for mode, factor in enumerate(self.spatial)}
         return {"output.factor": self.output.factor, "channel.factor": self.channel.factor, **spatial}

@@ -60,6 +60,11 @@ class TensorTrain(Latent):
             product = matmul(product, core.flatten(1)).view(-1, core.shape[2])
         return product.view(self.shape)
 
+    def factor_ranks(self) -> dict[str, int]:
+        """Of a core the larger of its two bonds; the largest core carries W."""
+        cores = dict(self.named_parameters())
+        return {name: max(cores[name].shape[0], cores[name].shape[2]) for name in super().factor_ranks()}
+
     def orthonormal(self) -> dict[str, Tensor]:
         *cores, _ = self.cores  # the last one carries W's scale
         return {f"cores.{n}": core.flatten(0, 1) for n, core in enumerate(cores)}

@@ -47,5 +47,8 @@ class Tucker(Latent):
     def reconstruct(self) -> Tensor:
         return tucker_weight(working(self.core), [working(factor) for factor in self.factors])
 
+    def factor_ranks(self) -> dict[str, int]:
+        return {f"factors.{mode}": factor.shape[1] for mode, factor in enumerate(self.factors)}
+
     def orthonormal(self) -> dict[str, Tensor]:
         return {f"factors.{mode}": factor for mode, factor in enumerate(self.factors)}

@@ -198,5 +198,7 @@ def merge_(model: nn.Module) -> nn.Module:
     """
     expect("merge_", model, nn.Module)
     for layer in [module for module in model.modules() if isinstance(module, BinaryLayer)]:
-        layer.latent = Dense.from_weight(layer.latent())
+        learns = any(parameter.requires_grad for parameter in layer.latent.parameters())
+        layer.latent = Dense.from_weight(layer.latent()).requires_grad_(learns)
+        layer.made_as = (None, *layer.made_as[1:])
     return model
