@@ -139,6 +139,13 @@ def test_a_place_for_the_svg_that_cannot_be_written(exported, tmp_path, capsys, 
     assert printed.out == ""
 
 
+def test_where_nothing_is_drawn_no_directory_stays(exported, tmp_path, monkeypatch):
+    monkeypatch.setattr("bitfactor.cli.inspect.svg", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main(["inspect", str(exported), "--svg", str(tmp_path / "new" / "net.svg")])
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("content", [None, b"text\n" * 9])
 def test_what_is_no_model_file(content, tmp_path, capsys):
     path = tmp_path / "net.safetensors"

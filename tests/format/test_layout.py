@@ -2,6 +2,7 @@
 
 from itertools import combinations, pairwise
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,14 +12,18 @@ from bitfactor.format.layout import WIDTH, layout
 
 @st.composite
 def graphs(draw):
-    """Operations that read one or several earlier values, in any pattern."""
-    names, nodes = ["x"], []
+    """Operations that read none, one or several earlier values, in any pattern, behind one input or two."""
+    first, *others = (Value(name, (2,), "float32") for name in ("x", "mask")[: draw(st.integers(1, 2))])
+    names, nodes = [value.name for value in (first, *others)], []
     for i in range(draw(st.integers(1, 25))):
-        inputs = draw(st.lists(st.sampled_from(names[-6:]), min_size=1, max_size=3))
-        nodes.append(Node(f"n{i}", "relu" if len(inputs) == 1 else "concat", tuple(inputs)))
+        inputs = draw(st.lists(st.sampled_from(names[-6:]), max_size=3))
+        if not inputs:
+            nodes.append(Node(f"n{i}", "constant", (), {}, {"value": np.zeros(2, np.float32)}))
+        else:
+            nodes.append(Node(f"n{i}", "relu" if len(inputs) == 1 else "concat", tuple(inputs)))
         names.append(f"n{i}")
     outputs = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3))
-    return Graph(Value("x", (2,), "float32"), tuple(nodes), (*outputs, names[-1]))
+    return Graph(first, tuple(nodes), (*outputs, names[-1]), tuple(others))
 
 
 @given(graphs())
@@ -103,6 +108,20 @@ def test_branches_nest():
         for row in box.card.rows
     }
     assert (lanes["up1"], lanes["inner"], lanes["outer"]) == (0, 1, 2)
+
+
+def test_a_constant_stands_beside_the_input():
+    """A class token that is joined to the patches."""
+    nodes = (
+        Node("token", "constant", (), {}, {"value": np.zeros(2, np.float32)}),
+        Node("patches", "relu", ("x",)),
+        Node("joined", "concat", ("token", "patches")),
+    )
+    boxes = {
+        box.card.rows: box for box in layout(Graph(Value("x", (2,), "float32"), nodes, ("joined",))).boxes
+    }
+    assert (boxes["x",].lane, boxes["token",].lane) == (0, 1)
+    assert boxes["x",].y == boxes["token",].y
 
 
 def test_width_is_that_of_the_lanes():

@@ -32,6 +32,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(Arguments, "inspect", arguments)
     found = inspect(options.model, program=options.program)
     if options.svg is not None:
+        drawn = svg(found.model, options.model.name)
         with replacing(options.svg) as temporary:
-            temporary.write_text(svg(found.model, options.model.name), encoding="utf-8")
+            temporary.write_text(drawn, encoding="utf-8")
     print_result(found, as_json=options.json)

@@ -174,10 +174,14 @@ def _tops(cards: Sequence[Card], edges: Sequence[Edge]) -> list[int]:
 
 
 def _lanes(cards: Sequence[Card], edges: Sequence[Edge], tops: Sequence[int]) -> list[int]:
-    """Give every path a lane right of the path that it comes from, with room for those that come from it."""
+    """Give every path a lane right of the path that it comes from, with room for those that come from it.
+
+    One that comes from none, such as another input or a constant, takes a lane right of the first.
+    """
     paths = _paths(cards, edges)
     home = {card: i for i, path in enumerate(paths) for card in path}
-    parents = {home[reader]: home[giver] for giver, reader in edges if paths[home[reader]][0] == reader}
+    parents = dict.fromkeys(range(1, len(paths)), 0)
+    parents |= {home[reader]: home[giver] for giver, reader in edges if paths[home[reader]][0] == reader}
     inside: dict[int, list[_Span[int]]] = {}
     offsets: dict[int, int] = {}
     for i in reversed(range(len(paths))):
@@ -186,8 +190,8 @@ def _lanes(cards: Sequence[Card], edges: Sequence[Edge], tops: Sequence[int]) ->
         width = 1 + max((offset + span.width for span, offset in numbered), default=0)
         if i:
             ends = [edge for edge in edges if i in (home[edge[0]], home[edge[1]])]
-            top = min(tops[giver] + cards[giver].height for giver, _ in ends)
-            bottom = max(tops[reader] + cards[reader].height for _, reader in ends)
+            top = min([tops[paths[i][0]], *(tops[giver] + cards[giver].height for giver, _ in ends)])
+            bottom = max(tops[card] + cards[card].height for card in (*paths[i], *(edge[1] for edge in ends)))
             inside.setdefault(parents[i], []).append(_Span(i, top, bottom, width))
     lanes = {0: 0}
     for i in range(1, len(paths)):
@@ -198,7 +202,7 @@ def _lanes(cards: Sequence[Card], edges: Sequence[Edge], tops: Sequence[int]) ->
 def _paths(cards: Sequence[Card], edges: Sequence[Edge]) -> list[list[int]]:
     """Split the cards into paths: the longest, the longest of what is left, and so on.
 
-    A path begins with a card that reads of earlier paths alone; the first one with the input.
+    A path begins with a card that reads of earlier paths alone, or nothing.
     """
     before = _before(edges)
     remaining = dict.fromkeys(range(len(cards)))
