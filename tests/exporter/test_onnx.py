@@ -192,6 +192,26 @@ CASES = {
 }
 
 
+OVER_MAPS = (  # each of three maps by itself, but for the last
+    "conv2d",
+    "conv2d of int8",
+    "quantised_conv2d by channel",
+    "binary_conv2d",
+    "binary_conv2d padded with +1",
+    "max_pool2d",
+    "avg_pool2d",
+    "avg_pool2d of the map",
+    "upsample_nearest",
+    "resize_bilinear",
+    "global_avg_pool",
+)
+CASES |= {
+    f"{name}, over maps": (nodes, (shape[0], 3, *shape[1:]))
+    for name, (nodes, shape) in CASES.items()
+    if name in OVER_MAPS
+}
+
+
 def model_of(nodes, shape, outputs=None, **known):
     graph = Graph(Value("x", shape, "float32"), tuple(nodes), outputs or (nodes[-1].name,))
     golden = tuple(np.zeros((1, *graph.values[name].shape), np.float32) for name in graph.outputs)

@@ -24,6 +24,7 @@ from bitfactor.format.operations.operation import (
     bad,
     expect_tensor,
     integers,
+    onnx_padded,
     onnx_window,
     pad,
     spread,
@@ -82,15 +83,17 @@ def taps_of(x: Array, node: Node, weight: Array) -> Iterator[tuple[Array, Array]
         yield window.reshape(len(x), groups, depth, *window.shape[2:]), tap
 
 
-def channels_second(weight: Array) -> Array:
-    """(O, kh, kw, C) -> (O, C, kh, kw)."""
-    return weight.transpose(0, 3, 1, 2)
+def onnx_kernel(b: Onnx, x: str, weight: Array) -> Array:
+    """(O, kh, kw, C) -> (O, C, kh, kw), or (O, C, 1, kh, kw) where x is (C, M, H, W)."""
+    kernel = weight.transpose(0, 3, 1, 2)
+    return kernel.reshape(*kernel.shape[:2], *[1] * (len(b.shape(x)) - 3), *kernel.shape[2:])
 
 
-def onnx_convolution(node: Node) -> dict[str, Any]:
-    """Return the window of a convolution as ONNX has it."""
-    window = onnx_window(node, node.tensors["weight"].shape[1:3])
-    return window | {"dilations": node.attributes["dilation"], "group": node.attributes["groups"]}
+def onnx_convolution(b: Onnx, node: Node, x: str) -> dict[str, Any]:
+    """Return the window of a convolution of x as ONNX has it."""
+    window = onnx_window(b, node, x, node.tensors["weight"].shape[1:3])
+    dilation = [*[1] * (len(b.shape(x)) - 3), *node.attributes["dilation"]]
+    return window | {"dilations": dilation, "group": node.attributes["groups"]}
 
 
 def _onnx_weight(b: Onnx, node: Node, weight: Array) -> str:
@@ -146,8 +149,8 @@ def _conv2d(node: Node, x: Float) -> Float:
 
 
 def _onnx_conv2d(b: Onnx, node: Node, x: str) -> None:
-    weight = _onnx_weight(b, node, channels_second(node.tensors["weight"]))
-    b.emit("Conv", [x, weight, _onnx_bias(b, node)], node.name, onnx_convolution(node))
+    weight = _onnx_weight(b, node, onnx_kernel(b, x, node.tensors["weight"]))
+    b.emit("Conv", [x, weight, _onnx_bias(b, node)], node.name, onnx_convolution(b, node, x))
 
 
 def _conv2d_rows(node: Node, place: Place) -> Instruction:
@@ -204,13 +207,10 @@ def _binary_conv2d(node: Node, x: NDArray[np.int8]) -> NDArray[np.int32]:
 
 def _onnx_binary_conv2d(b: Onnx, node: Node, x: str) -> None:
     depth = b.shape(x)[0] // node.attributes["groups"]
-    signs = channels_second(unpack_signs(node.tensors["weight"], depth))
-    attributes = onnx_convolution(node)
+    signs = onnx_kernel(b, x, unpack_signs(node.tensors["weight"], depth))
+    attributes = onnx_convolution(b, node, x)
     if node.attributes["pad_value"]:
-        top, left, bottom, right = attributes["pads"]
-        pads = b.constant(np.array([0, 0, top, left, 0, 0, bottom, right]), f"{node.name}:pads")
-        x = b.emit("Pad", [x, pads, b.number(node.attributes["pad_value"])])
-        attributes["pads"] = [0, 0, 0, 0]
+        x, attributes = onnx_padded(b, node, x, attributes, node.attributes["pad_value"])
     b.emit("Conv", [x, b.signs(signs, f"{node.name}:weight")], node.name, attributes)
 
 

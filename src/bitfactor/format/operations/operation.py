@@ -240,6 +240,21 @@ def windows(x: Array, kernel: tuple[int, int], stride: Any, dilation: Any = (1, 
     return taps
 
 
-def onnx_window(node: Node, kernel: Sequence[int]) -> dict[str, Any]:
-    """Return a sliding window as ONNX has it."""
-    return {"kernel_shape": kernel, "strides": node.attributes["stride"], "pads": node.attributes["padding"]}
+def onnx_window(b: Onnx, node: Node, x: str, kernel: Sequence[int]) -> dict[str, Any]:
+    """Return a window that slides over x as ONNX has it: over (C, M, H, W), it is one map deep."""
+    padding, maps = node.attributes["padding"], len(b.shape(x)) - 3
+    return {
+        "kernel_shape": [*[1] * maps, *kernel],
+        "strides": [*[1] * maps, *node.attributes["stride"]],
+        "pads": [*[0] * maps, *padding[:2], *[0] * maps, *padding[2:]],
+    }
+
+
+def onnx_padded(
+    b: Onnx, node: Node, x: str, window: Mapping[str, Any], value: float
+) -> tuple[str, dict[str, Any]]:
+    """Return x with the pads of a window of `onnx_window`, and the window without them."""
+    pads = window["pads"]
+    half = len(pads) // 2
+    widths = b.constant(np.array([0, 0, *pads[:half], 0, 0, *pads[half:]]), f"{node.name}:pads")
+    return b.emit("Pad", [x, widths, b.number(value)]), {**window, "pads": [0] * len(pads)}

@@ -55,7 +55,7 @@ def _max_pool2d(node: Node, x: Float) -> Float:
 
 
 def _onnx_max_pool2d(b: Onnx, node: Node, x: str) -> None:
-    b.emit("MaxPool", [x], node.name, onnx_window(node, node.attributes["kernel"]))
+    b.emit("MaxPool", [x], node.name, onnx_window(b, node, x, node.attributes["kernel"]))
 
 
 def _max_pool2d_rows(node: Node, place: Place) -> Instruction:
@@ -93,7 +93,7 @@ def _avg_pool2d(node: Node, x: Float) -> Float:
 
 def _onnx_avg_pool2d(b: Onnx, node: Node, x: str) -> None:
     counted = {"count_include_pad": node.attributes["count_include_pad"]}
-    b.emit("AveragePool", [x], node.name, onnx_window(node, node.attributes["kernel"]) | counted)
+    b.emit("AveragePool", [x], node.name, onnx_window(b, node, x, node.attributes["kernel"]) | counted)
 
 
 def _avg_pool2d_rows(node: Node, place: Place) -> Instruction:
@@ -130,6 +130,15 @@ def _global_avg_pool(node: Node, x: Float) -> Float:
     return (total / np.float32(pixels.shape[2]))[:, :, None, None]
 
 
+def _onnx_global_avg_pool(b: Onnx, node: Node, x: str) -> None:
+    """Over all maps at once, where there are several."""
+    if len(b.shape(x)) == 3:
+        b.emit("GlobalAveragePool", [x], node.name)
+    else:
+        shape = b.constant(np.array([0, 0, 1, 1]), f"{node.name}:shape")
+        b.emit("Reshape", [b.emit("GlobalAveragePool", [x]), shape], node.name)
+
+
 def _global_avg_pool_rows(node: Node, place: Place) -> Instruction:
     return Instruction.of("global_avg_pool", source=place.sources[0])
 
@@ -139,7 +148,7 @@ GLOBAL_AVG_POOL = Operation(
     dtype="float32",
     infer=_infer_global_avg_pool,
     reference=_global_avg_pool,
-    onnx=plain("GlobalAveragePool"),
+    onnx=_onnx_global_avg_pool,
     rows=_global_avg_pool_rows,
 )
 

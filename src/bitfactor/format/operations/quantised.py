@@ -15,11 +15,11 @@ from bitfactor.format.operations.arithmetic import cut, fma
 from bitfactor.format.operations.convolution import (
     SLIDING,
     channels_of_group,
-    channels_second,
     convolved,
     convolved_macs,
     linear_shape,
     onnx_convolution,
+    onnx_kernel,
     onnx_pixels,
     taps_of,
     window_of_pixels,
@@ -36,6 +36,7 @@ from bitfactor.format.operations.operation import (
     Shape,
     bad,
     expect_tensor,
+    onnx_padded,
     pad,
     spread,
 )
@@ -118,13 +119,11 @@ def _conv2d(node: Node, x: Float) -> Float:
 
 
 def _onnx_conv2d(b: Onnx, node: Node, x: str) -> None:
-    window = onnx_convolution(node)
-    top, left, bottom, right = window["pads"]
-    pads = b.constant(np.array([0, 0, top, left, 0, 0, bottom, right]), f"{node.name}:pads")
-    padded = b.emit("Pad", [x, pads, b.number(0)])
-    weight = b.constant(channels_second(node.tensors["weight"]).astype(np.float32), f"{node.name}:weight")
-    sums = b.emit("Conv", [_onnx_levels(b, node, padded, 3), weight], attributes={**window, "pads": [0] * 4})
-    _onnx_finished(b, node, sums, 3)
+    dimensions = len(b.shape(x))
+    padded, window = onnx_padded(b, node, x, onnx_convolution(b, node, x), 0)
+    kernel = onnx_kernel(b, x, node.tensors["weight"]).astype(np.float32)
+    levels, weight = _onnx_levels(b, node, padded, dimensions), b.constant(kernel, f"{node.name}:weight")
+    _onnx_finished(b, node, b.emit("Conv", [levels, weight], attributes=window), dimensions)
 
 
 def _conv2d_rows(node: Node, place: Place) -> Instruction:
