@@ -1,8 +1,10 @@
+import cv2
 import numpy as np
 import pytest
 
+from bitfactor.errors import InputError
 from bitfactor.format import InputSpec
-from bitfactor.images import prepare
+from bitfactor.images import decode_image, prepare
 
 
 def spec(*, keep_aspect):
@@ -19,3 +21,12 @@ def test_an_image_keeps_its_proportions_where_it_is_to(shape):
     assert (found.any(1).sum(), found.any(0).sum()) == (12, 12)
     found = prepare(image, spec(keep_aspect=False))[0] > 0.5
     assert sorted((found.any(1).sum(), found.any(0).sum())) == [6, 12]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_an_image_of_other_values_than_8_or_16_bits(dtype):
+    data = cv2.imencode(".tiff", np.zeros((5, 6, 3), dtype))[1].tobytes()
+    message = rf"a: expected an image of 8 or 16 bits a channel, found {dtype} values shaped \(5, 6, 3\)"
+    for channels in (1, 3):
+        with pytest.raises(InputError, match=message):
+            decode_image(data, channels, "a")

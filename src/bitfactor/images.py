@@ -39,11 +39,22 @@ def decode_image(data: bytes, channels: int, where: object) -> NDArray[np.uint8]
     InputError
         If OpenCV cannot decode it.
     """
+    if not data:
+        raise _bad(where, "an empty file")
+    octets = np.frombuffer(data, np.uint8)
     flag = cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR_RGB
-    image: NDArray[Any] | None = cv2.imdecode(np.frombuffer(data, np.uint8), flag) if data else None
-    if image is None:
-        raise _bad(where, "data that cannot be decoded (damaged, or no image)" if data else "an empty file")
-    return image
+    image: NDArray[Any] | None = cv2.imdecode(octets, flag)
+    if image is not None:
+        return image
+    stored: NDArray[Any] | None = cv2.imdecode(octets, cv2.IMREAD_UNCHANGED)
+    if stored is None:
+        raise _bad(where, "data that cannot be decoded (damaged, or no image)")
+    raise InputError(
+        where,
+        expected="an image of 8 or 16 bits a channel",
+        found=f"{stored.dtype} values shaped {stored.shape}",
+        fix="scale them to 0 to 255 and save them as uint8",
+    )
 
 
 def with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
