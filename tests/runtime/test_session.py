@@ -11,6 +11,7 @@ import pytest
 from bitfactor.errors import InputError
 from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save
 from bitfactor.format.file import golden_input
+from bitfactor.format.free import FreeSizes
 from bitfactor.format.graph import run
 from bitfactor.runtime import Session, instruction_sets
 
@@ -208,6 +209,22 @@ def test_runs_without_torch(path):
         "assert not {'torch', 'cv2', 'scipy'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_refuses_a_size_that_the_core_has_no_memory_for(tmp_path):
+    """Of 512 x 512 pixels with 4,096 channels, 4 GiB."""
+    window = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
+    weight, bias = np.ones((4096, 1, 1, 1), np.float32), np.zeros(4096, np.float32)
+    nodes = (
+        Node("wide", "conv2d", ("x",), window, {"weight": weight, "bias": bias}),
+        Node("y", "reduce_channels", ("wide",), {"how": "max"}),
+    )
+    graph = Graph(Value("x", (1, 2, 2), "float32"), nodes, ("y",))
+    free = FreeSizes(((0, 1, 1), (0, 2, 1)))
+    save(tmp_path / "net.safetensors", replace(model_of(graph), labels=(), free=free))
+    message = r"x: expected a size that the network can take, found .* 512\); pass a smaller one .*4 GiB"
+    with pytest.raises(InputError, match=message):
+        Session(tmp_path / "net.safetensors")(np.zeros((1, 1, 512, 512), np.float32))
 
 
 def test_a_forked_child_ends(path):

@@ -224,11 +224,7 @@ class Session:
         try:
             return self.model.graph_for(*shapes)
         except InputError as error:
-            found = " and ".join(f"(N, {', '.join(map(str, shape))})" for shape in shapes)
-            expected = "a size that the network can take"
-            raise InputError(
-                names_of(self.model.graph)[0], expected=expected, found=found, fix=str(error)
-            ) from error
+            raise _unfit(self.model.graph, shapes, str(error)) from error
 
     @checked
     def profile(self, x: NDArray[Any] | None = None, runs: int = 100) -> Profile:
@@ -325,7 +321,11 @@ class NativeRunner:
         self._packed = packed(graph)
         program = program_of(self._packed)
         self._layers = program.layers
-        self._program, self._phases = program.compile(isa, threads, bfloat16_parts=_PARTS[precision])
+        try:
+            self._program, self._phases = program.compile(isa, threads, bfloat16_parts=_PARTS[precision])
+        except ValueError as error:  # of the core, which takes programs of so much memory
+            shapes = tuple(value.shape for value in graph.inputs)
+            raise _unfit(graph, shapes, f"pass a smaller one ({error})") from error
         self._values = [graph.values[name] for name in graph.outputs]
 
     def __call__(self, *xs: NDArray[np.float32]) -> _Outputs:
@@ -370,6 +370,11 @@ _DTYPES = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
 def names_of(graph: Graph) -> list[str]:
     """Return how messages call the inputs: by name, and a single one x."""
     return [value.name for value in graph.inputs] if graph.others else ["x"]
+
+
+def _unfit(graph: Graph, shapes: Shapes, fix: str) -> InputError:
+    found = " and ".join(f"(N, {', '.join(map(str, shape))})" for shape in shapes)
+    return InputError(names_of(graph)[0], expected="a size that the network can take", found=found, fix=fix)
 
 
 def _flat(xs: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
