@@ -1,5 +1,8 @@
 """Session: what it accepts, what it refuses, and that it needs no torch."""
 
+import copy
+import os
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -225,6 +228,16 @@ def test_refuses_a_size_that_the_core_has_no_memory_for(tmp_path):
     message = r"x: expected a size that the network can take, found .* 512\); pass a smaller one .*4 GiB"
     with pytest.raises(InputError, match=message):
         Session(tmp_path / "net.safetensors")(np.zeros((1, 1, 512, 512), np.float32))
+
+
+def test_a_copy_opens_the_file_again(path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    session, x = Session(path.name, threads=1, precision="medium"), images(2)
+    stored = pickle.dumps(session)
+    monkeypatch.chdir(os.sep)
+    for other in (copy.deepcopy(session), pickle.loads(stored)):
+        assert (other.isa, other.threads, other.precision) == (session.isa, 1, "medium")
+        np.testing.assert_array_equal(other(x), session(x))
 
 
 def test_a_forked_child_ends(path):

@@ -103,6 +103,7 @@ class Session:
         if threads is not None and not 1 <= threads <= MOST_THREADS:
             expected = f"1 to {MOST_THREADS}"
             raise InputError("threads", expected=expected, found=str(threads), fix="pass threads=1")
+        self._made_with = (os.path.abspath(path), threads, isa, precision)
         self.precision: Precision = precision
         self.isa = chosen_isa(isa)
         self.model: ModelFile = load(path)
@@ -116,6 +117,10 @@ class Session:
         self._rows = rows_of(self.model.graph)
         self._runners: dict[Shapes, Runner] = {}
         self._runner(tuple(value.shape for value in inputs))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, such as one for another process, opens the file again."""
+        return type(self), self._made_with
 
     def __call__(self, *args: NDArray[Any], **kwargs: NDArray[Any]) -> Any:
         """Return what the model returns for inputs (N, ...), in their order or by name: arrays for tensors.
