@@ -166,10 +166,21 @@ def _plain(structure: Any) -> Structure:
     if is_dataclass(structure) and not isinstance(structure, Mapping):
         structure = vars(structure)
     if isinstance(structure, Mapping):
-        return {str(name): _plain(part) for name, part in structure.items()}
+        return {_key(name): _plain(part) for name, part in structure.items()}
     if isinstance(structure, list):
         return [_plain(part) for part in structure]
     return tuple(map(_plain, structure)) if isinstance(structure, tuple) else structure
+
+
+def _key(name: Any) -> str | float | None:
+    if name is None or isinstance(name, str | int | float):
+        return name
+    raise InputError(
+        "the outputs",
+        expected="a dict whose keys are strings or numbers",
+        found=f"the key {name!r}",
+        fix="return them by other keys",
+    )
 
 
 def _untraceable(model: nn.Module, error: Exception) -> Obstacle:
