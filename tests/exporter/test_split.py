@@ -59,6 +59,8 @@ def test_the_parts_together_do_what_the_model_does(tmp_path) -> None:
         assert list(y) == ["y", "x"]
         for name in y:
             np.testing.assert_allclose(y[name], expected[name].detach().numpy(), atol=1e-5)
+    none = whole(*(x[:0] for x in arrays))
+    assert [y.shape for y in none.values()] == [(0, *y.shape[1:]) for y in expected.values()]
     with pytest.raises(InputError, match="on: expected bool"):
         whole(arrays[0], arrays[0])
 

@@ -142,11 +142,13 @@ def _runner(file: Path, part: Part, threads: int | None) -> Any:
     module = torch.export.load(file).module()
 
     def by_sample(xs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        count = len(xs[0])
+        given = xs if count else [np.zeros((1, *x.shape[1:]), x.dtype) for x in xs]  # for the shapes alone
         samples = [
-            [y.numpy() for y in tensors_of(module(*(torch.tensor(x[i : i + 1]) for x in xs)))]
-            for i in range(len(xs[0]))
+            [y.numpy() for y in tensors_of(module(*(torch.tensor(x[i : i + 1]) for x in given)))]
+            for i in range(max(count, 1))
         ]
-        return [np.concatenate(parts) for parts in zip(*samples, strict=True)]
+        return [np.concatenate(parts)[:count] for parts in zip(*samples, strict=True)]
 
     return by_sample
 
