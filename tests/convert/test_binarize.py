@@ -10,6 +10,7 @@ from torch import nn
 from bitfactor.convert import Binarization, Plan, binarize_
 from bitfactor.decompositions import JOINT, LAYERWISE, BankSlice, Tucker
 from bitfactor.errors import InputError
+from bitfactor.exporter import export
 from bitfactor.models import ResNet, resnet18
 from bitfactor.models.hourglass import Hourglass
 from bitfactor.nn import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear, LearnedMapScale, merge_
@@ -172,6 +173,20 @@ def test_a_weight_that_is_not_finite_is_an_error_with_the_layer() -> None:
         model[3].weight[0, 0] = float("nan")
     with pytest.raises(InputError, match="layer 3: expected a weight of finite numbers"):
         binarize_(model)
+
+
+@pytest.mark.parametrize("norm", [torch.nn.utils.weight_norm, torch.nn.utils.spectral_norm])
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+def test_a_weight_that_is_computed_is_an_error_with_the_layer(norm, tmp_path) -> None:
+    x = torch.randn(2, 8)
+    model = nn.Sequential(nn.Linear(8, 8), norm(nn.Linear(8, 8)), nn.Linear(8, 8), nn.Linear(8, 2))
+    model(x)
+    message = r"layer 1: expected a weight that is a parameter.*use torch\.nn\.utils\.parametrizations"
+    with pytest.raises(InputError, match=message):
+        binarize_(model, latent="none", example=x)
+    binarize_(model, latent="none")
+    with pytest.raises(InputError, match=message):
+        export(model.eval(), tmp_path / "net.safetensors", x)
 
 
 def test_a_rank_that_does_not_fit_names_the_layer() -> None:

@@ -1,6 +1,5 @@
 """`bitfactor.check`: will a network become binary, and run from a file? Said before training."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from bitfactor.checks import checked
 from bitfactor.convert import Plan, Summary, binarize_, summary
 from bitfactor.exporter.lower import lower
 from bitfactor.exporter.obstacles import Obstacle, UnsupportedError, grouped
+from bitfactor.nn.copied import copied
 from bitfactor.nn.example import Example
 from bitfactor.result import Result
 
@@ -67,7 +67,7 @@ def check(
     real = [layer.name for layer in plan.layers if not layer.binary]
     # A free weight is made in no time, and what can be exported does not depend on the decomposition.
     free = {name: value for name, value in options.items() if name not in _OF_LATENTS}
-    binary = copy.deepcopy(model).eval()
+    binary = copied(model).eval()
     binarize_(binary, latent="none", keep_real=real, example=example, **free)
     sizes = summary(binary, example)
     try:

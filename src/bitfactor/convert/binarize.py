@@ -1,6 +1,5 @@
 """Turn the layers of a model binary, in place."""
 
-import copy
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from bitfactor.convert.plan import Plan, make_plan
 from bitfactor.decompositions import WITHOUT_FACTORS
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryConv, BinaryLayer, SignActivation, open_attention_
+from bitfactor.nn.copied import copied
 from bitfactor.nn.example import Call, Example
 from bitfactor.nn.scale import MAPS
 
@@ -139,7 +139,7 @@ def _opened(model: nn.Module) -> nn.Module:
     """Return the model, or a copy of it where its attention has to be opened first."""
     if not any(type(module) is nn.MultiheadAttention for module in model.modules()):
         return model
-    model = copy.deepcopy(model)
+    model = copied(model)
     open_attention_(model)
     return model
 

@@ -1,6 +1,5 @@
 """Which layers read a model's input or give its output, and which are bypassed: seen in a run of it."""
 
-import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from bitfactor.nn import BinaryLayer, MultiheadAttention
+from bitfactor.nn.copied import copied
 from bitfactor.nn.example import Call
 
 _GUESSES = 4
@@ -28,7 +28,7 @@ class Ends:
     """
 
     def __init__(self, model: nn.Module, layers: Mapping[str, nn.Module], call: Call) -> None:
-        model = copy.deepcopy(model).eval()
+        model = copied(model).eval()
         own = {name: model.get_submodule(name) for name in layers}
         watched = call.mapped(lambda x: x.detach().clone().requires_grad_(x.is_floating_point()))
         entries, exits, outputs = _run(model, own, watched)

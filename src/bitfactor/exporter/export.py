@@ -1,6 +1,5 @@
 """`bitfactor.export`: lower, fold, check against torch, write."""
 
-import copy
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +42,7 @@ from bitfactor.format.free import FreeSizes, free_sizes
 from bitfactor.format.graph import run
 from bitfactor.format.quantise import Real, quantise
 from bitfactor.format.signature import plain
+from bitfactor.nn.copied import copied
 from bitfactor.nn.example import Call, Example, noise_like
 from bitfactor.runtime import Session, instruction_sets
 from bitfactor.runtime.session import runner
@@ -120,7 +120,7 @@ def export(
     expect_real(real)
     examples = expect_examples(example_input if isinstance(example_input, list) else [example_input])
     drawn = expect_calibration(calibration, examples[0])
-    model = copy.deepcopy(model).cpu()
+    model = copied(model).cpu()
     if on_unsupported == "split":
         obstacles = _obstacles(model, examples[0])
         if obstacles is not None:

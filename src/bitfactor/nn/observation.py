@@ -1,6 +1,5 @@
 """Layers that see one sign alone, or say the same of every input, on a batch."""
 
-import copy
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bitfactor.nn.copied import copied
 from bitfactor.nn.example import Call
 
 _NEARLY_ALL = 0.9  # of a layer's channels
@@ -20,14 +20,14 @@ def dead_layers(model: nn.Module, layers: Iterable[str], call: Call, *, training
     output for every input, and learns nothing. The batch goes through a copy of the model; in training mode
     where BatchNorm has no statistics yet.
     """
-    copied = copy.deepcopy(model).train(training)
+    model = copied(model).train(training)
     signs: dict[str, list[Tensor]] = {}
     outputs: dict[str, list[Tensor]] = {}
     for name in layers:
         hook = partial(_note, signs.setdefault(name, []), outputs.setdefault(name, []))
-        copied.get_submodule(name).register_forward_hook(hook)
+        model.get_submodule(name).register_forward_hook(hook)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        call(copied)
+        call(model)
     sentences = []
     for name in signs:
         of_input, of_output = (_fraction(found[name]) for found in (signs, outputs))

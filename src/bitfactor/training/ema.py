@@ -1,9 +1,9 @@
 """A moving average of a network."""
 
-import copy
-
 import torch
 from torch import nn
+
+from bitfactor.nn.copied import copied
 
 
 class MovingAverage:
@@ -19,7 +19,7 @@ class MovingAverage:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        self.network = copy.deepcopy(model).eval().requires_grad_(False)
+        self.network = copied(model).eval().requires_grad_(False)
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
