@@ -1,5 +1,7 @@
 """Files that take other sizes than the example's: each is planned at its first call, and kept."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -185,6 +187,53 @@ class Branches(Weighted):
     def forward(self, x: Tensor) -> Tensor:
         y = self[1](self[0](x))
         return self[2](y.relu() if x.shape[-1] > 12 else y)
+
+
+class Last(nn.Sequential):
+    """The mean of the last 20 places: of shorter ones, of all."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)[:, -20:].mean(1)
+
+
+class First(Last):
+    """The first 20 places."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.Sequential.forward(self, x)[:, : min(20, x.shape[1])]
+
+
+class Small(Last):
+    """Twice as much of a short one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = nn.Sequential.forward(self, x)
+        return y * 2 if x.shape[1] < 10 else y
+
+
+@pytest.mark.parametrize(
+    ("model", "length", "shape"),
+    [(Last, 10, "(1, 80, 8)"), (First, 10, "(1, 80, 8)"), (Small, 12, "(1, 1, 8)")],
+)
+def test_other_operations_far_from_the_example(model, length, shape, tmp_path) -> None:
+    message = f"the same operations at every size that the model takes, also for {shape}, found others"
+    with pytest.raises(InputError, match=re.escape(message)):
+        exported(model(), torch.randn(2, length, 8), tmp_path / "net.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lengths_that_the_file_refuses_are_none_that_it_gets_wrong(tmp_path) -> None:
+    """Of 30 places the last 20 are taken; of fewer than 20 there are not so many."""
+    model, path = Last(), tmp_path / "net.safetensors"
+    exported(model, torch.randn(2, 30, 8), path)
+    session = Session(path)
+    for n in (20, 25, 90):
+        expect_same(session, model, torch.randn(2, n, 8))
+    with pytest.raises(InputError, match="expected a size that the network can take"):
+        session(np.zeros((1, 19, 8), np.float32))
 
 
 @pytest.mark.parametrize(

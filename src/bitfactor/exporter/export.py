@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bitfactor.atomic import replacing
 from bitfactor.checks import checked
+from bitfactor.errors import InputError
 from bitfactor.exporter.calibrate import calibration_of, with_ranges
 from bitfactor.exporter.expectations import (
     expect_binary,
@@ -24,7 +25,7 @@ from bitfactor.exporter.expectations import (
     expect_same_operations,
 )
 from bitfactor.exporter.fold import fold
-from bitfactor.exporter.free import Free, free_axes, other_sizes
+from bitfactor.exporter.free import Free, far_sizes, free_axes, other_sizes
 from bitfactor.exporter.lower import Lowered, lower
 from bitfactor.exporter.obstacles import UnsupportedError
 from bitfactor.exporter.parity import check, check_trace, relative_difference, tensors_of, torch_values
@@ -95,7 +96,8 @@ def export(
     dynamic_size
         Make a file that takes other sizes than the example's: any height and width where the model is
         convolutional throughout, any length of a sequence. Which lengths may differ, and by how much, is
-        found by running the model; the operations must be the same at all sizes, and are checked at four.
+        found by running the model; the operations must be the same at all sizes, and are checked at four, at
+        the smallest that the model takes, and at one several times as large.
         What a model has for each position, such as an embedding, reaches as far as the largest example: then
         pass a list of two, the last as long as it gets.
     input_spec, labels, skeleton, provenance
@@ -134,6 +136,9 @@ def export(
     if free is None:
         for other in others:
             expect_same_operations(first.graph, other.graph, "size of the input")
+    else:
+        for call, planned in far_sizes(model, short[0], axes, first.graph, free):
+            _expect_same_outputs(model, call, planned, real)
     graph = first.graph
     expect_binary(graph, model)
     expect_description(graph, input_spec, labels, skeleton, provenance or {})
@@ -175,6 +180,30 @@ class _Checked:
 def _free_sizes(axes: Sequence[Free], graphs: Sequence[Graph]) -> FreeSizes:
     steps = sorted((i, axis, free.step) for free in axes for i, axis in free.axes)
     return free_sizes(graphs, steps)
+
+
+def _expect_same_outputs(model: nn.Module, call: Call, planned: Graph, real: Real) -> None:
+    """Raise InputError unless `planned` gives what the model's own graph for the call's size gives."""
+    try:
+        own = quantise(fold(lower(model, call).graph)[0], real)
+        isa, xs = instruction_sets()[0], [_samples(x) for x in call.tensors]
+        outputs = (runner(graph, isa)(*xs) for graph in (planned, own))
+        pairs = [*zip(*outputs, strict=True)]
+        same = all(y.shape == z.shape and relative_difference(y, z) <= _SAME for y, z in pairs)
+        found = "" if same else "others"
+    except InputError as error:
+        found = str(error)
+    if found:
+        shapes = " and ".join(str(tuple(x.shape)) for x in call.tensors)
+        raise InputError(
+            "dynamic_size",
+            expected=f"the same operations at every size that the model takes, also for {shapes}",
+            found=found,
+            fix="replace what depends on the size, or leave dynamic_size out and pass a list of examples",
+        )
+
+
+_SAME = 1e-3  # of the largest output: the same operations give the same bits, equivalent ones round
 
 
 def _obstacles(model: nn.Module, call: Call) -> UnsupportedError | None:

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor, nn
 
 from bitfactor.errors import InputError
-from bitfactor.nn.example import Call
+from bitfactor.format import Graph
+from bitfactor.format.free import FreeSizes
+from bitfactor.nn.example import Call, noise_like
 
 _STEPS = (1, 2, 4, 8, 16, 32, 64)
 Axis = tuple[int, int]  # number of the input, axis of a sample
@@ -74,7 +77,7 @@ def _runs(model: nn.Module, call: Call) -> bool:
 
 
 def resized(call: Call, more: dict[Axis, int]) -> Call:
-    """Return the call with axes of inputs so much longer; the values are the example's, again."""
+    """Return the call with axes of inputs so much longer, or shorter; the values are the example's, again."""
     number = iter(range(len(call.tensors)))
 
     def longer(x: Tensor) -> Tensor:
@@ -93,3 +96,53 @@ def other_sizes(call: Call, free: Sequence[Free]) -> Iterator[Call]:
     for least in (1, 3, 8):
         more = {axis: one.step * (least + i) for i, one in enumerate(free) for axis in one.axes}
         yield resized(call, more)
+
+
+def far_sizes(
+    model: nn.Module, call: Call, free: Sequence[Free], graph: Graph, sizes: FreeSizes
+) -> Iterator[tuple[Call, Graph]]:
+    """Yield a sample far from the example in size, with what the file has as its graph.
+
+    That is at the smallest size that the model takes, at one half-way from there, and at one several times
+    the example's, as large as values of 2^25 elements in all allow.
+    """
+    one = call.mapped(lambda x: x[:1])
+    least = [_least(model, one, each) for each in free]
+    for counts in (least, [count // 2 for count in least]):
+        other = _apart(one, free, counts)
+        planned = _planned(other, graph, sizes)
+        if planned and _runs(model, other):
+            yield other, planned
+    for times in _TIMES:
+        # Two lengths of an example may be the same: here they differ.
+        counts = [(times - 1) * _length(one, each.axes[0]) // each.step + i for i, each in enumerate(free)]
+        other = _apart(one, free, counts)
+        planned = _planned(other, graph, sizes)
+        fits = planned and sum(prod(value.shape) for value in planned.values.values()) <= _MOST
+        if planned and fits and _runs(model, other):
+            yield other, planned
+            return
+
+
+_TIMES, _MOST = (8, 4, 2), 1 << 25
+
+
+def _apart(call: Call, free: Sequence[Free], counts: Sequence[int]) -> Call:
+    """Return the call, of other values, with each free length so many steps longer."""
+    more = {axis: one.step * count for one, count in zip(free, counts, strict=True) for axis in one.axes}
+    return resized(call, more).mapped(noise_like)
+
+
+def _least(model: nn.Module, call: Call, free: Free) -> int:
+    """Return how many steps, as a negative number, lead to about the smallest length that the model takes."""
+    most = (_length(call, free.axes[0]) - 1) // free.step
+    kept = (0, *(1 << i for i in range(most.bit_length())))
+    return next((n - most for n in kept if n < most and _runs(model, _apart(call, [free], [n - most]))), 0)
+
+
+def _planned(call: Call, graph: Graph, sizes: FreeSizes) -> Graph | None:
+    """Return the graph of the file for a call; None where a session refuses it."""
+    try:
+        return sizes.graph_for(graph, [tuple(x.shape[1:]) or (1,) for x in call.tensors])
+    except InputError:
+        return None
