@@ -1,5 +1,6 @@
 """Annotations decide what is accepted; the message says what was expected, found and what to do."""
 
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from bitfactor.checks import check_fields, checked, expect, expect_one_of, options_from
 from bitfactor.errors import InputError
+from bitfactor.exporter.obstacles import Obstacle, UnsupportedError
 
 FITTING = [
     (1, int),
@@ -123,3 +125,15 @@ def test_one_of():
     expect_one_of("latent", "svd", ["svd"])
     with pytest.raises(InputError, match="choose one of them"):
         expect_one_of("padding", True, [-1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InputError("x", expected="a", found="b", fix="c"),
+        UnsupportedError("Net", [Obstacle("layer", "line", "a", "b", "c")] * 2),
+    ],
+)
+def test_an_error_comes_back_from_a_worker(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

@@ -21,6 +21,14 @@ class InputError(ValueError):
         super().__init__(f"{where}: expected {expected}, found {found}; {fix}")
         self.expected, self.found, self.fix = expected, found, fix
 
+    def __reduce__(self) -> Any:
+        return _again, (type(self), self.args), vars(self)
+
+
+def _again(kind: type[InputError], args: tuple[Any, ...]) -> InputError:
+    """Return the error that a worker has handed back."""
+    return kind.__new__(kind, *args)
+
 
 def near_matches(name: str, known: Iterable[str]) -> str:
     """Return the fix for a name that is not known: the names close to it, or else all of them.

@@ -49,6 +49,7 @@ from bitfactor.runtime import Session, instruction_sets
 from bitfactor.runtime.session import runner
 
 CHECKED = 2
+_SAME = 1e-3  # of the largest output: the same operations give the same bits, equivalent ones round
 
 
 @checked
@@ -201,9 +202,6 @@ def _expect_same_outputs(model: nn.Module, call: Call, planned: Graph, real: Rea
             found=found,
             fix="replace what depends on the size, or leave dynamic_size out and pass a list of examples",
         )
-
-
-_SAME = 1e-3  # of the largest output: the same operations give the same bits, equivalent ones round
 
 
 def _obstacles(model: nn.Module, call: Call) -> UnsupportedError | None:

@@ -13,6 +13,7 @@ from bitfactor.format.free import FreeSizes
 from bitfactor.nn.example import Call, noise_like
 
 _STEPS = (1, 2, 4, 8, 16, 32, 64)
+_TIMES, _MOST = (8, 4, 2), 1 << 25  # elements of all values
 Axis = tuple[int, int]  # number of the input, axis of a sample
 
 
@@ -122,9 +123,6 @@ def far_sizes(
         if planned and fits and _runs(model, other):
             yield other, planned
             return
-
-
-_TIMES, _MOST = (8, 4, 2), 1 << 25
 
 
 def _apart(call: Call, free: Sequence[Free], counts: Sequence[int]) -> Call:
