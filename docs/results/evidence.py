@@ -9,11 +9,12 @@ from statistics import stdev
 
 import matplotlib
 import pyarrow.parquet as pq
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import ttest_rel
 
 from bitfactor.report.figures import LOOKS, OTHER, STYLE, svg
-from bitfactor.study.statistics import paired, sample
+from bitfactor.study.statistics import Difference, paired, sample
 
 LOGS = Path(__file__).parent / "evidence"
 FIGURE = Path(__file__).parents[1] / "images" / "evidence.svg"
@@ -23,7 +24,11 @@ STUDIES = {
     7020: ("test-none-7020", "test-rank-7020", "test-cosine-7020"),
 }
 """The logs of each number of steps."""
-POSES = ("lsp-test-240", "lsp-test-rank-240", "lsp-test-tucker-240", "lsp-test-cosine-240")
+POSES = {
+    240: ("lsp-test-240", "lsp-test-rank-240", "lsp-test-tucker-240", "lsp-test-cosine-240"),
+    1500: ("lsp-test-none-1500", "lsp-test-rank-1500", "lsp-test-cosine-1500"),
+}
+"""The same of Leeds Sports Pose."""
 NAMES = {"tucker": "Tucker", "svd": "SVD"}
 PRIMARY = (
     ("Tucker", "none"),
@@ -33,6 +38,7 @@ PRIMARY = (
 )
 AT_ONE_RATE = ("Tucker", "holistic")
 CONTROLS = ("product, 1/rank", "Tucker, frozen")
+DRAWN = (*AT_ONE_RATE, "Tucker, 1/rank", "holistic, 1/rank", "cosine")
 
 Values = dict[int, float]
 """The headline of each seed."""
@@ -96,46 +102,59 @@ def table(title: str, of: Mapping[str, Values]) -> None:
         print(f"{ours} over {theirs}: {compare(of[ours], of[theirs])}, {verdict}")
 
 
-def draw(studies: Mapping[int, Mapping[str, Values]]) -> str:
-    """Draw what each row is over a free weight, with its interval, by the number of steps."""
-    left_out = ("none", *CONTROLS)
-    names = dict.fromkeys(name for of in studies.values() for name in of if name not in left_out)
+Studies = Mapping[int, Mapping[str, Values]]
+"""The rows after each number of steps."""
+
+
+def draw(data: Mapping[str, Studies]) -> str:
+    """Draw what each row is over a free weight, with its interval, by steps, for each data set."""
+    rows_of = [of for studies in data.values() for of in studies.values()]
+    names = [name for name in dict.fromkeys(name for of in rows_of for name in of) if name in DRAWN]
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-        ax = figure.subplots()
-        ax.axhline(0, color=LOOKS["none"].colour, linewidth=1)
-        for place, name in enumerate(names):
-            look = LOOKS.get(name.split(",")[0].lower(), OTHER)
-            aside = 1.03 ** (place - (len(names) - 1) / 2)  # so that intervals stand side by side
-            found = [
-                (steps * aside, paired(of[name], of["none"])) for steps, of in studies.items() if name in of
-            ]
-            ax.errorbar(
-                [steps for steps, _ in found],
-                [100 * one.mean for _, one in found if one],
-                [100 * (one.mean - (one.low or 0)) for _, one in found if one],
-                label=name,
-                color=look.colour,
-                marker=look.mark,
-                linestyle=":" if name in AT_ONE_RATE else "-",
-                fillstyle="none" if name in AT_ONE_RATE else "full",
-                capsize=3,
-            )
-        ax.set_xscale("log")
-        ax.set_xticks(list(studies), [f"{steps:,}" for steps in studies])
-        ax.minorticks_off()
-        ax.set_xlabel("steps of training")
-        ax.set_ylabel("points of top-1 over a free weight")
-        ax.legend(frameon=False)
+        figure = Figure(figsize=(8.4, 3.6), layout="constrained")
+        axes = figure.subplots(1, len(data), width_ratios=[len(studies) for studies in data.values()])
+        for ax, (title, studies) in zip(axes, data.items(), strict=True):
+            ax.axhline(0, color=LOOKS["none"].colour, linewidth=1)
+            for place, name in enumerate(names):
+                aside = 1.03 ** (place - (len(names) - 1) / 2)  # so that intervals stand side by side
+                found = {
+                    steps * aside: paired(of[name], of["none"]) for steps, of in studies.items() if name in of
+                }
+                _line(ax, name, found)
+            ax.set_xscale("log")
+            ax.set_xticks(list(studies), [f"{steps:,}" for steps in studies])
+            ax.minorticks_off()
+            ax.set_xlim(min(studies) / 1.4, max(studies) * 1.4)
+            ax.set_title(title)
+            ax.set_xlabel("steps of training")
+        axes[0].set_ylabel("points over a free weight")
+        axes[0].legend(frameon=False)
         return svg(figure)
 
 
+def _line(ax: Axes, name: str, found: Mapping[float, Difference | None]) -> None:
+    look = LOOKS.get(name.split(",")[0].lower(), OTHER)
+    ax.errorbar(
+        list(found),
+        [100 * one.mean for one in found.values() if one],
+        [100 * (one.mean - (one.low or 0)) for one in found.values() if one],
+        label=name,
+        color=look.colour,
+        marker=look.mark,
+        linestyle=":" if name in AT_ONE_RATE else "-",
+        fillstyle="none" if name in AT_ONE_RATE else "full",
+        capsize=3,
+    )
+
+
 def main() -> None:
-    studies = {steps: rows(logs) for steps, logs in STUDIES.items()}
-    for steps, of in studies.items():
-        table(f"CIFAR-10, {steps:,} steps", of)
-    table("Leeds Sports Pose, 240 steps", rows(POSES))
-    FIGURE.write_text(draw(studies))
+    cifar = {steps: rows(logs) for steps, logs in STUDIES.items()}
+    poses = {steps: rows(logs) for steps, logs in POSES.items()}
+    data = {"CIFAR-10, top-1": cifar, "Leeds Sports Pose, PCK@0.2": poses}
+    for title, studies in data.items():
+        for steps, of in studies.items():
+            table(f"{title}, {steps:,} steps", of)
+    FIGURE.write_text(draw(data))
 
 
 if __name__ == "__main__":
