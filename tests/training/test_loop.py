@@ -8,6 +8,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from bitfactor.convert import Binarization
 from bitfactor.errors import InputError
 from bitfactor.training import Run, TerminatedError, dry_run, restore, train
 
@@ -76,6 +77,26 @@ def test_parameters_that_are_no_numbers_are_not_saved(recipe_of_toy, tmp_path):
     with pytest.raises(InputError, match=r"no number in the parameter .*; no checkpoint was written yet"):
         train(recipe_of_toy(optimizer="rmsprop", learning_rate=1e38), tmp_path, QUIET)
     assert not Run(tmp_path).checkpoint.exists()
+
+
+@pytest.mark.parametrize("spoiled", ["settings", "batch", "parameters"])
+def test_what_is_refused_takes_nothing_of_the_users_with_it(recipe_of_toy, toy, tmp_path, spoiled):
+    """Before the first step, in it, and at the end of the epoch, when TensorBoard's file is there."""
+    recipe = {
+        "settings": recipe_of_toy(binarization=Binarization(latent="none"), merge_epoch=1),
+        "batch": recipe_of_toy(type(toy)(spoiled=0)),
+        "parameters": recipe_of_toy(optimizer="rmsprop", learning_rate=1e38, checkpoint_steps=100),
+    }[spoiled]
+    mine = {tmp_path / "tensorboard" / "other": "mine", tmp_path / "recipe.json": "{}"}
+    (tmp_path / "tensorboard").mkdir()
+    for path, text in mine.items():
+        path.write_text(text)
+    (tmp_path / "empty").mkdir()
+    for out in (tmp_path, tmp_path / "empty", tmp_path / "new"):
+        with pytest.raises(InputError):
+            train(recipe, out, QUIET)
+    assert {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == mine
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"tensorboard", "empty"}
 
 
 def test_the_last_checkpoints_and_the_best_are_kept(recipe_of_toy, tmp_path):

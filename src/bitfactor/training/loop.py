@@ -6,7 +6,6 @@ stopped.
 """
 
 import math
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -89,20 +88,21 @@ def train(
     if data is None and run.checkpoint.exists() and (before := remembered(out)) and before["path"]:
         data = Path(before["path"])
     experiment = prepare(recipe, data, device)
-    name, task = recipe.name, recipe.task
-    if experiment.fabric.is_global_zero:
-        run.start(
-            experiment.recipe.settings(),
-            experiment.interface,
-            versions(),
-            experiment.identity,
-            other_data=other_data,
-        )
-    else:
-        console = Console(quiet=True)
-    experiment.fabric.barrier()
+    name, task, fabric = recipe.name, recipe.task, experiment.fabric
     evaluated_on = "validation" if "validation" in getattr(experiment.data, "test_name", "") else "test"
+    if not fabric.is_global_zero:
+        console = Console(quiet=True)
     with _nothing_left_of(run), noting_sigterm() as request, progress_bar(console) as progress:
+        fabric.barrier()  # each process has seen what was there before
+        if fabric.is_global_zero:
+            run.start(
+                experiment.recipe.settings(),
+                experiment.interface,
+                versions(),
+                experiment.identity,
+                other_data=other_data,
+            )
+        fabric.barrier()
         loop = _Loop(experiment, run, console, teacher, request, start_from)
         bar = progress.add_task(name, total=loop.total, completed=loop.step, note="")
         while loop.step < loop.total:
@@ -120,16 +120,25 @@ def train(
 
 @contextmanager
 def _nothing_left_of(run: Run) -> Iterator[None]:
-    """Remove what a run that is refused before its first checkpoint has written."""
+    """Undo what a run that is refused before its first checkpoint has written, and nothing else."""
+    before, recipe = _found(run), run.recipe.read_bytes() if run.recipe.is_file() else None
     try:
         yield
     except InputError:
         if not run.checkpoint.exists():
-            run.recipe.unlink(missing_ok=True)
-            shutil.rmtree(run.path / "tensorboard", ignore_errors=True)
             with suppress(OSError):
-                run.path.rmdir()
+                if recipe is not None:
+                    run.recipe.write_bytes(recipe)
+            for path in sorted(_found(run) - before, reverse=True):
+                with suppress(OSError):
+                    path.rmdir() if path.is_dir() else path.unlink()
         raise
+
+
+def _found(run: Run) -> set[Path]:
+    """Return what there is of that which a run writes before its first checkpoint."""
+    found = [run.path, run.recipe, run.path / "tensorboard", *run.path.glob("tensorboard/**/*")]
+    return {path for path in found if path.exists()}
 
 
 class _Loop:
