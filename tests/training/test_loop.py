@@ -110,6 +110,14 @@ def test_the_last_checkpoints_and_the_best_are_kept(recipe_of_toy, tmp_path):
     assert run.load(best=True)["step"] == first_best["step"]
 
 
+def test_the_best_is_of_the_binary_epochs(recipe_of_toy, tmp_path, monkeypatch):
+    """Here each epoch is worse than the one before; of real weights were the first two."""
+    accuracies = iter([0.9, 0.8, 0.7, 0.6])
+    monkeypatch.setattr("bitfactor.training.loop.evaluate", lambda *_: {"accuracy": next(accuracies)})
+    train(recipe_of_toy(epochs=4, real_weight_epochs=2), tmp_path, QUIET)
+    assert Run(tmp_path).load(best=True)["step"] == 9
+
+
 def test_the_log(recipe_of_toy, tmp_path):
     train(recipe_of_toy(epochs=3, eval_interval=2), tmp_path, QUIET)
     rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]

@@ -261,7 +261,9 @@ class _Loop:
         if not self.fabric.is_global_zero:
             return
         self.run.write_history(self.rows, self.movement)
-        *before, last = [row.get(self.recipe.task.headline, -math.inf) for row in self.rows] or [-math.inf]
+        first = 0 if self.recipe.real else self.plan.real_weight_epochs
+        compared = [row.get(self.recipe.task.headline, -math.inf) for row in self.rows[first:]]
+        *before, last = compared or [-math.inf]
         if self.step % self.steps == 0 and last > max(before, default=-math.inf):
             self.run.keep_best()
 

@@ -3,7 +3,7 @@
 recipe.json         the settings, the data's interface and identity, the versions it was started with
 checkpoint.ckpt     model, optimizer and position after the last checkpointed step
 checkpoint-1.ckpt   the one before, and so on, as many as are kept
-best.ckpt           the one after the epoch that did best on the test set
+best.ckpt           the one after the epoch, of those with binary weights, that did best on the test set
 log.jsonl           one line per epoch
 movement.jsonl      one line per layer and step that was diagnosed
 tensorboard/        the same for TensorBoard
