@@ -112,6 +112,7 @@ class Optimization:
         self._expect(
             "factor_rate", self.factor_rate == "1/rank" or self.factor_rate >= 0, "0 or more, or 1/rank"
         )
+        self._expect("seed", 0 <= self.seed < 2**64, "0 or more, and below 2**64")
         self._expect("limit", self.limit is None or self.limit > 0, "a number above 0")
         self._expect("real_weight_epochs", self.real_weight_epochs < self.epochs, f"fewer than {self.epochs}")
         self._expect("merge_epoch", self.merge_epoch < self.epochs, f"fewer than {self.epochs}")
