@@ -161,6 +161,18 @@ def test_flags_without_a_value_are_on_and_off(tmp_path):
             assert (chosen["weights"], chosen["input_scale"]) == (weights == "on", scale == "on")
 
 
+def test_flags_are_left_out_where_they_mean_nothing(tmp_path, monkeypatch):
+    jobs = []
+    monkeypatch.setattr("bitfactor.api.ablate.run_jobs", lambda found, *_: jobs.extend(found))
+    command = ["ablate", "digits", "--out", str(tmp_path / "study"), *TINY, *ONE_SCALE, "--epochs", "2"]
+    command += ["--latent", "none", "tucker", "--real", "--merge-epoch", "1", "--diagnose", "4"]
+    assert main(command) == 0
+    plans = [job.call.args[1]["optimization"] for job in jobs]
+    assert [(plan["merge_epoch"], plan["diagnose"]) for plan in plans] == [(0, 4), (1, 4), (0, 0)]
+    given = [("--merge-epoch" in job.command, "--diagnose" in job.command) for job in jobs]
+    assert given == [(False, True), (True, True), (False, False)]
+
+
 def test_each_row_is_trained_at_its_best_rate_of_another_study(tmp_path, refused, capfd):
     search, out = tmp_path / "search", tmp_path / "study"
     command = ["ablate", "digits", *TINY, *ONE_SCALE, "--epochs", "1", "--latent", "none", "--json"]

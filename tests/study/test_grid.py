@@ -30,6 +30,19 @@ def test_the_full_precision_baseline_has_no_axis_of_a_binarization():
     ]
 
 
+def test_an_axis_is_left_out_where_it_means_nothing():
+    axes = {"latent": LATENTS, "scale": ["learned"], "merge_epoch": ["0", "1"], "diagnose": ["0", "4"]}
+    assert [cell.name for cell in Grid(axes, [0], real=True)] == [
+        "none-learned-seed0-diagnose=0",
+        "tucker-learned-seed0-merge_epoch=0-diagnose=0",
+        "none-learned-seed0-diagnose=4",
+        "tucker-learned-seed0-merge_epoch=0-diagnose=4",
+        "tucker-learned-seed0-merge_epoch=1-diagnose=0",
+        "tucker-learned-seed0-merge_epoch=1-diagnose=4",
+        "real-seed0",
+    ]
+
+
 def test_flags_are_those_of_train():
     cell = Cell(
         {

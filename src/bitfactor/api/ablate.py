@@ -326,7 +326,10 @@ def _parts(jobs: int | None, devices: Sequence[str]) -> tuple[Sequence[str], int
 def _job(study: StudyDirectory, asked: Study, cell: Cell, threads: int) -> Job:
     """Return what is to be done about a cell."""
     directory, chosen = study.cell(cell), asked.recipe_of(cell)
-    fixed = [word for name, value in asked.arguments.items() for word in _flag(name, value)]
+    off: dict[str, Any] = dict.fromkeys(cell.refused, 0)
+    chosen = replace(chosen, optimization=replace(chosen.optimization, **off))
+    kept = {n: value for n, value in asked.arguments.items() if n.replace("-", "_") not in cell.refused}
+    fixed = [word for name, value in kept.items() for word in _flag(name, value)]
     data = ["--data", "DIR"] if asked.data else []
     flags = [*cell.flags, *["--real"] * (asked.recipe.real and not cell.real)]
     return Job(

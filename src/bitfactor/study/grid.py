@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any, NamedTuple, Self
 
@@ -29,6 +29,7 @@ REAL = Row("real", "")
 """The full-precision baseline."""
 
 _BINARY = frozenset(field.name for field in fields(Binarization))
+_OF_FACTORS, _OF_SIGNS = frozenset({"merge_epoch"}), frozenset({"merge_epoch", "diagnose"})
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,13 @@ class Cell:
         return REAL if self.real else Row(str(self.axes["latent"]), str(self.axes["scale"]))
 
     @property
+    def refused(self) -> frozenset[str]:
+        """Options that mean nothing to it, and that a training like it refuses."""
+        if self.real:
+            return _OF_SIGNS
+        return _OF_FACTORS if self.axes["latent"] == "none" else frozenset()
+
+    @property
     def name(self) -> str:
         """Name of its directory.
 
@@ -80,8 +88,8 @@ class Cell:
 class Grid:
     """Every combination of the values in `axes`, for each seed; with `real`, of the baseline too.
 
-    `axes` has at least latent and scale. The full-precision baseline has those that are no choice of a
-    binarization.
+    `axes` has at least latent and scale. A cell has those that mean something to it: the full-precision
+    baseline none that are a choice of a binarization.
 
     Example
     -------
@@ -99,11 +107,18 @@ class Grid:
         rows = {name: values for name, values in self.axes.items() if name in ("latent", "scale")}
         others = {name: values for name, values in self.axes.items() if name not in rows}
         for seed in self.seeds:
-            for other in _combinations(others):
-                yield from (Cell({**row, **other}, seed) for row in _combinations(rows))
+            cells = [
+                Cell({**row, **other}, seed) for other in _combinations(others) for row in _combinations(rows)
+            ]
             if self.real:
                 kept = {name: values for name, values in others.items() if name not in _BINARY}
-                yield from (Cell(other, seed, real=True) for other in _combinations(kept))
+                cells += [Cell(other, seed, real=True) for other in _combinations(kept)]
+            yield from {(cell.real, *cell.axes.items()): cell for cell in map(_as_it_matters, cells)}.values()
+
+
+def _as_it_matters(cell: Cell) -> Cell:
+    axes = {name: value for name, value in cell.axes.items() if name not in cell.refused}
+    return replace(cell, axes=axes)
 
 
 def _combinations(axes: Mapping[str, Sequence[Value]]) -> Iterator[dict[str, Value]]:
