@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,24 @@ def test_an_axis_is_left_out_where_it_means_nothing():
         "tucker-learned-seed0-merge_epoch=1-diagnose=4",
         "real-seed0",
     ]
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (0.004, "0.004"),
+        (1e-3, "0.001"),
+        (3e-5, "3e-05"),
+        (1.0, "1"),
+        (0.0012345678, "0.0012345678"),
+        (0.0012345681, "0.0012345681"),
+    ],
+)
+def test_a_rate_is_written_so_that_the_same_is_read(rate, text):
+    cell = Cell({"latent": "none", "scale": "learned"}, 0, rate=rate)
+    assert cell.flags[4:6] == ["--learning-rate", text]
+    axes = {"latent": "none", "scale": "learned", "learning_rate": rate}
+    assert Cell(axes, 0).name == f"none-learned-seed0-lr{text}"
 
 
 def test_flags_are_those_of_train():

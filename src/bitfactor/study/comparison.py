@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from bitfactor.study.grid import REAL, Row, Value
+from bitfactor.study.grid import REAL, Row, Value, text_of
 from bitfactor.study.paper import published_for
 from bitfactor.study.results import Setting, Study, Training
 from bitfactor.study.statistics import Difference, Sample, paired, sample
@@ -128,7 +128,7 @@ def axis_name(name: str) -> str:
 
 def value_name(value: object) -> str:
     """Return the value of an axis for people."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return text_of(value) if isinstance(value, float) else str(value)
 
 
 def without_rate(setting: Setting) -> Setting:

@@ -128,7 +128,7 @@ def _combinations(axes: Mapping[str, Sequence[Value]]) -> Iterator[dict[str, Val
 
 def _part(name: str, value: Value) -> str:
     """Return an axis and its value as they stand in a file's name."""
-    text = re.sub("[^A-Za-z0-9_.,+-]", "_", _text(value))
+    text = re.sub("[^A-Za-z0-9_.,+-]", "_", text_of(value))
     return f"lr{text}" if name == "learning_rate" else f"{name}={text}"
 
 
@@ -137,8 +137,14 @@ def _flag(name: str, value: Value) -> list[str]:
     flag = name.replace("_", "-")
     if value in ("on", "off"):
         return [f"--{flag}" if value == "on" else f"--no-{flag}"]
-    return [f"--{flag}", *_text(value).split()]
+    return [f"--{flag}", *text_of(value).split()]
 
 
-def _text(value: Value) -> str:
-    return value if isinstance(value, str) else f"{value:g}"
+def text_of(value: Value) -> str:
+    """Return a value as a flag has it: six digits of a number, or all where those are of another.
+
+    >>> text_of(0.001), text_of(0.0012345678)
+    ('0.001', '0.0012345678')
+    """
+    text = f"{value}" if isinstance(value, str) else f"{value:g}"
+    return text if isinstance(value, str) or float(text) == value else repr(value)
