@@ -1,9 +1,21 @@
-"""Where a page may go."""
+"""Where a page may go, and what it says of a run."""
+
+import shutil
 
 import pytest
 
 import bitfactor
 from bitfactor.errors import InputError
+
+
+@pytest.mark.parametrize("part", ["test", "validation"])
+def test_the_page_says_what_was_evaluated_on(run, tmp_path, part):
+    shutil.copytree(run, tmp_path / "run")
+    record = tmp_path / "run" / "recipe.json"
+    record.write_text(record.read_text().replace(" test images", f" {part} images"))
+    page = bitfactor.report(tmp_path / "run").output.read_text()
+    titles = {name: f"<!-- accuracy ({name} set) -->" in page for name in ("test", "validation")}
+    assert titles == {"test": part == "test", "validation": part == "validation"}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ class Toy:
     spoiled: int = -1
     labels: tuple[str, ...] = ("a", "b", "c")
     input_spec: InputSpec = SPEC
+    test_name: str = "test images"
 
     def images(self, seed, count):
         generator = torch.Generator().manual_seed(seed)

@@ -154,6 +154,12 @@ def test_dry_run_says_what_would_be_and_writes_nothing(recipe_of_toy, tmp_path, 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_limit_does_not_make_validation_images_those_of_a_test(recipe_of_toy, toy, tmp_path):
+    data, printed = type(toy)(test_name="validation images"), io.StringIO()
+    train(recipe_of_toy(data, limit=16, epochs=1), tmp_path, Console(file=printed))
+    assert "validation accuracy" in printed.getvalue()
+
+
 def test_data_of_other_classes_do_not_resume(recipe_of_toy, toy, tmp_path):
     train(recipe_of_toy(), tmp_path, QUIET)
     with pytest.raises(InputError, match="labels = "):

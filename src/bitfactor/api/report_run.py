@@ -15,6 +15,7 @@ from bitfactor.api.network import Network, network_at
 from bitfactor.bench import bench
 from bitfactor.convert import summary
 from bitfactor.data.evaluation_set import EvaluationSet
+from bitfactor.data.identity import remembered
 from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer
 from bitfactor.recipes import recipe_of
@@ -112,9 +113,11 @@ def _exported(path: Path, images: EvaluationSet, in_torch: ClassEvaluation) -> C
 def _training(run: Run, recipe: Recipe) -> Chapter:
     headline = recipe.task.headline
     rows = [row for row in _finished(run) if headline in row]
+    evaluated = (remembered(run.path) or {}).get("evaluated", "")
+    part = "validation" if "validation" in evaluated else "test"
     panels = {
         "loss (training)": {"loss": [row["loss"] for row in rows]},
-        f"{headline} (test set)": {headline: [row[headline] for row in rows]},
+        f"{headline} ({part} set)": {headline: [row[headline] for row in rows]},
     }
     drawn = curves(panels, [row["epoch"] for row in rows], "epoch")
     return Chapter("Training", figures=[Figure("training", drawn.encode())])

@@ -102,6 +102,11 @@ class Limited:
         """Names of the classes."""
         return self.whole.labels
 
+    @property
+    def test_name(self) -> str:
+        """Which images are evaluated on."""
+        return getattr(self.whole, "test_name", "test images")
+
     def steps(self, batch_size: int) -> int:
         """Return the number of whole batches in an epoch."""
         return min(self.whole.steps(batch_size), self.limit // batch_size)
