@@ -163,6 +163,8 @@ def test_a_run_starts_from_the_weights_of_another(trained, tmp_path):
         torch.testing.assert_close(
             layer.latent().detach(), torch.as_tensor(W.clone()).detach(), atol=1e-4, rtol=1e-3
         )
+    record = json.loads((tmp_path / "tucker" / "recipe.json").read_text())
+    assert record["from"] == str(trained.path)
     with pytest.raises(InputError, match="same network"):
         bitfactor.train("digits", out=tmp_path / "wide", start_from=trained, **SMALL | {"widths": (8, 32)})
 

@@ -160,6 +160,22 @@ def test_a_limit_does_not_make_validation_images_those_of_a_test(recipe_of_toy, 
     assert "validation accuracy" in printed.getvalue()
 
 
+def test_a_run_is_not_resumed_from_other_weights(recipe_of_toy, tmp_path):
+    """Of a run from before the source was recorded, nothing is known."""
+    weights = recipe_of_toy().model()
+    train(recipe_of_toy(), tmp_path / "run", QUIET)
+    with pytest.raises(InputError, match="a run with from = None instead of 'a'"):
+        train(recipe_of_toy(), tmp_path / "run", QUIET, start_from=weights, source="a")
+    train(recipe_of_toy(), tmp_path / "from", QUIET, start_from=weights, source="a")
+    record = json.loads((tmp_path / "from" / "recipe.json").read_text())
+    assert record.pop("from") == "a"
+    with pytest.raises(InputError, match="a run with from = 'a' instead of None"):
+        train(recipe_of_toy(), tmp_path / "from", QUIET)
+    train(recipe_of_toy(), tmp_path / "from", QUIET, start_from=weights, source="a")
+    (tmp_path / "from" / "recipe.json").write_text(json.dumps(record))
+    train(recipe_of_toy(), tmp_path / "from", QUIET)
+
+
 def test_data_of_other_classes_do_not_resume(recipe_of_toy, toy, tmp_path):
     train(recipe_of_toy(), tmp_path, QUIET)
     with pytest.raises(InputError, match="labels = "):

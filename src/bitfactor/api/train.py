@@ -198,6 +198,7 @@ def run_recipe(
         device=device,
         other_data=other_data,
         start_from=start,
+        source=None if start_from is None else str(Path(start_from)),
     )
     return TrainedRun(out)
 

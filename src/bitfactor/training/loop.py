@@ -55,6 +55,7 @@ def train(
     device: str = "auto",
     other_data: bool = False,
     start_from: nn.Module | None = None,
+    source: str | None = None,
 ) -> dict[str, Any]:
     """Train `recipe` in the directory `out`, or resume where an earlier call stopped.
 
@@ -70,6 +71,8 @@ def train(
         Resume although the images are others than those that the run began with.
     start_from
         A network to start from, see `bitfactor.training.step.take_over`.
+    source
+        The directory of the run that it is of; a run that is resumed has the same one.
 
     Returns
     -------
@@ -100,6 +103,7 @@ def train(
                 experiment.interface,
                 versions(),
                 experiment.identity,
+                source=source,
                 other_data=other_data,
             )
         fabric.barrier()

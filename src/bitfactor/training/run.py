@@ -1,6 +1,7 @@
 """A run's directory: its settings, its last checkpoint, its log.
 
-recipe.json         the settings, the data's interface and identity, the versions it was started with
+recipe.json         the settings, the run whose weights it starts from, the data's interface and identity, the
+                    versions it was started with
 checkpoint.ckpt     model, optimizer and position after the last checkpointed step
 checkpoint-1.ckpt   the one before, and so on, as many as are kept
 best.ckpt           the one after the epoch, of those with binary weights, that did best on the test set
@@ -76,11 +77,13 @@ class Run:
         versions: dict[str, str],
         data: Identity | None = None,
         *,
+        source: str | None = None,
         other_data: bool = False,
     ) -> None:
         """Record the settings and the data, or check that a run begun before has the same.
 
-        A directory without a checkpoint holds no run yet: what a refused command left is replaced.
+        `source` is the run whose weights it starts from. A directory without a checkpoint holds no run yet:
+        what a refused command left is replaced.
 
         Raises
         ------
@@ -89,9 +92,11 @@ class Run:
         """
         if self.path.is_file():
             raise InputError(self.path, expected="a directory", found="a file", fix="choose another --out")
-        record: dict[str, Any] = {"settings": settings, "interface": interface.to_dict()}
+        record: dict[str, Any] = {"settings": settings, "interface": interface.to_dict(), "from": source}
         if self.recipe.exists() and self.checkpoint.exists():
-            difference = _first_difference({name: self._recorded(name) for name in record}, record)
+            begun: dict[str, Any] = {name: self._recorded(name) for name in ("settings", "interface")}
+            begun["from"] = json.loads(self.recipe.read_text()).get("from", source)
+            difference = _first_difference(begun, record)
             if difference:
                 raise InputError(
                     self.path,
