@@ -105,6 +105,12 @@ def test_teacher(stepper_of, recipe_of_toy, toy):
     assert all(parameter.grad is None for parameter in teacher.parameters())
 
 
+def test_a_fresh_draw_leaves_nothing_of_another_run(recipe_of_toy):
+    recipe = recipe_of_toy(binarization=Binarization(latent="none", start="he"))
+    with pytest.raises(InputError, match="--start: expected the weights of --from, found he"):
+        build(recipe, recipe.model())
+
+
 def test_a_teacher_that_is_named_must_be_given(recipe_of_toy):
     with pytest.raises(InputError, match="expected the network of runs/float, found none"):
         Stepper(prepare(recipe_of_toy(teacher="runs/float"), None))

@@ -42,6 +42,10 @@ def build(recipe: Recipe, start_from: nn.Module | None = None) -> nn.Module:
     torch.manual_seed(recipe.optimization.seed)
     model = recipe.model()
     if start_from is not None:
+        if recipe.binarization.start == "he" and not recipe.real:
+            raise InputError(
+                "--start", expected="the weights of --from", found="he", fix="leave one of them out"
+            )
         take_over(model, start_from)
     if not recipe.real:
         binarize_(model, recipe.binarization, input_shape=(1, *recipe.input_shape))
