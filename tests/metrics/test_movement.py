@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import bitfactor
+from bitfactor.decompositions import once
 from bitfactor.metrics import Movement
 from bitfactor.nn import BinaryConv2d
 
@@ -61,6 +62,17 @@ def test_layers_that_share_a_bank_are_told_apart():
     assert list(found) == ["0", "1", "2", "3"]
     assert len({one.gradient for one in found.values()}) == 4
     assert not any(layer.latent._forward_hooks for layer in model)
+
+
+def test_a_layer_that_is_called_twice_counts_once():
+    layer = BinaryConv2d(4, 4, 3, padding=1, latent="none")
+    model = nn.Sequential(layer, layer)
+    movement = Movement(model)
+    with once(model):
+        model(torch.randn(2, 4, 5, 5)).square().sum().backward()
+    gradient = layer.latent.weight.grad.clone()
+    (found,) = movement(lambda: None, 0.1).values()
+    assert found.gradient == pytest.approx(float(gradient.square().mean().sqrt()), rel=1e-5)
 
 
 def test_without_a_gradient_nothing_descends():

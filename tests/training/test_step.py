@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from bitfactor.convert import Binarization
 from bitfactor.errors import InputError
+from bitfactor.metrics import Movement
 from bitfactor.nn import BinaryLayer, LearnedScale
 from bitfactor.training import Teachable, build
 from bitfactor.training.preparation import prepare
@@ -109,6 +110,21 @@ def test_a_fresh_draw_leaves_nothing_of_another_run(recipe_of_toy):
     recipe = recipe_of_toy(binarization=Binarization(latent="none", start="he"))
     with pytest.raises(InputError, match="--start: expected the weights of --from, found he"):
         build(recipe, recipe.model())
+
+
+@pytest.mark.parametrize("latent", ["none", "tucker"])
+def test_movement_sees_the_same_gradient_however_a_batch_is_shared_out(stepper_of, toy, latent):
+    found = []
+    for parts in (1, 2, 4):
+        stepper = stepper_of(
+            binarization=Binarization(latent=latent), batch_norm="frozen", grad_accum_steps=parts
+        )
+        movement = Movement(stepper.network)
+        stepper.loss_of(*toy.images(0, 16), 0)
+        found.append([one.gradient for one in movement(stepper.update, 1e-3).values()])
+    assert min(found[0]) > 0
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+    assert found[2] == pytest.approx(found[0], rel=1e-4)
 
 
 def test_a_teacher_that_is_named_must_be_given(recipe_of_toy):

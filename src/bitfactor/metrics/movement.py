@@ -49,6 +49,7 @@ class Movement:
     @checked
     def __init__(self, model: nn.Module) -> None:
         self._model, self._layers = model, binary_layers(model)
+        self._watched: dict[str, Tensor] = {}
         self._gradients: dict[str, Tensor] = {}
         self._hooks = [
             layer.latent.register_forward_hook(partial(self._watch, name))
@@ -56,7 +57,9 @@ class Movement:
         ]
 
     def _watch(self, name: str, latent: nn.Module, inputs: object, weight: Tensor) -> None:
-        if weight.requires_grad:
+        # A held one comes again; the gradient in a leaf, of `once_for_all`, comes to the one it was made of.
+        if weight.grad_fn is not None and self._watched.get(name) is not weight:
+            self._watched[name] = weight
             weight.register_hook(partial(self._add, name))  # type: ignore[no-untyped-call]
 
     def _add(self, name: str, gradient: Tensor) -> None:
