@@ -176,6 +176,13 @@ def test_a_run_is_not_resumed_from_other_weights(recipe_of_toy, tmp_path):
     train(recipe_of_toy(), tmp_path / "from", QUIET)
 
 
+def test_no_run_is_written_into_a_study(recipe_of_toy, tmp_path):
+    (tmp_path / "study.json").write_text("{}")
+    with pytest.raises(InputError, match="expected the directory of a run, or a new one, found that of a"):
+        train(recipe_of_toy(), tmp_path, QUIET)
+    assert [path.name for path in tmp_path.iterdir()] == ["study.json"]
+
+
 def test_data_of_other_classes_do_not_resume(recipe_of_toy, toy, tmp_path):
     train(recipe_of_toy(), tmp_path, QUIET)
     with pytest.raises(InputError, match="labels = "):

@@ -92,6 +92,13 @@ class Run:
         """
         if self.path.is_file():
             raise InputError(self.path, expected="a directory", found="a file", fix="choose another --out")
+        if (self.path / "study.json").exists():
+            raise InputError(
+                self.path,
+                expected="the directory of a run, or a new one",
+                found="that of a study",
+                fix="choose another --out",
+            )
         record: dict[str, Any] = {"settings": settings, "interface": interface.to_dict(), "from": source}
         if self.recipe.exists() and self.checkpoint.exists():
             begun: dict[str, Any] = {name: self._recorded(name) for name in ("settings", "interface")}
