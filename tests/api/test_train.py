@@ -95,6 +95,7 @@ def test_a_half_trained_run_is_called_that(tmp_path, monkeypatch):
         ({"model": "nothing.py:Net"}, "nothing.py"),
         ({"start_from": "nothing"}, "a training run"),
         ({"plateaus": 4}, "the schedule 'step'"),
+        ({"blocks": (0, 1)}, "--blocks: expected numbers above 0, one per stage, found 0 1"),
         ({"seed": -1}, r"--seed: expected 0 or more, and below 2\*\*64, found -1"),
         ({"seed": 2**64}, r"--seed: expected 0 or more, and below 2\*\*64"),
         ({"teacher_weight": 0.1}, "a --teacher"),

@@ -33,7 +33,14 @@ class ResNetOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not self.blocks or len(self.blocks) != len(self.widths) or min(*self.blocks, *self.widths) < 1:
+        if min(self.blocks, default=0) < 1:
+            raise InputError(
+                "--blocks",
+                expected="numbers above 0, one per stage",
+                found=" ".join(map(str, self.blocks)) or "none",
+                fix="change them",
+            )
+        if len(self.blocks) != len(self.widths) or min(self.widths) < 1:
             raise InputError(
                 "--widths",
                 expected=f"{len(self.blocks)} numbers above 0, as many as --blocks",
