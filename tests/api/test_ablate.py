@@ -32,6 +32,17 @@ def test_a_study_from_python_is_the_commands(tmp_path, capsys):
     assert "none" in written.output.read_text()
 
 
+def test_a_study_is_of_one_data_set(colours, tmp_path):
+    data, other = (colours(tmp_path / name, 8, seed) for seed, name in enumerate(("data", "other")))
+    options = {**TINY, "size": 16, "stem": "cifar", "warmup_epochs": 0.0, "latent": ["none"]}
+    options |= {"scale": ["learned"], "out": tmp_path / "study", "jobs": 1, "progress": False}
+    assert not bitfactor.ablate("folder-resnet18", data=data, seeds=1, **options).failed
+    mixed = bitfactor.ablate("folder-resnet18", data=other, seeds=2, **options)
+    assert mixed.failed == ("none-learned-seed1",)
+    cell = tmp_path / "study" / "cells" / "none-learned-seed1"
+    assert "none-learned-seed0, 21 to train on" in (cell / "output.txt").read_text()
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

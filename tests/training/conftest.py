@@ -22,6 +22,7 @@ class Toy:
     labels: tuple[str, ...] = ("a", "b", "c")
     input_spec: InputSpec = SPEC
     test_name: str = "test images"
+    fingerprint: str = "toy"
 
     def images(self, seed, count):
         generator = torch.Generator().manual_seed(seed)
@@ -32,7 +33,7 @@ class Toy:
         return inputs, target
 
     def identity(self):
-        return {"train": IMAGES, "test": 30, "fingerprint": "toy"}
+        return {"train": IMAGES, "test": 30, "fingerprint": self.fingerprint}
 
     def steps(self, batch_size):
         return IMAGES // batch_size

@@ -176,6 +176,15 @@ def test_a_run_is_not_resumed_from_other_weights(recipe_of_toy, tmp_path):
     train(recipe_of_toy(), tmp_path / "from", QUIET)
 
 
+def test_the_trainings_of_a_study_are_of_the_same_images(recipe_of_toy, toy, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    train(recipe_of_toy(), first, QUIET)
+    with pytest.raises(InputError, match=f"expected the images of {first}, 48 to .*, found others, 48 to"):
+        train(recipe_of_toy(type(toy)(fingerprint="other")), second, QUIET, beside=[Run(first)])
+    assert not second.exists()
+    train(recipe_of_toy(), second, QUIET, beside=[Run(first)])
+
+
 def test_no_run_is_written_into_a_study(recipe_of_toy, tmp_path):
     (tmp_path / "study.json").write_text("{}")
     with pytest.raises(InputError, match="expected the directory of a run, or a new one, found that of a"):

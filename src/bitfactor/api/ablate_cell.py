@@ -67,7 +67,8 @@ def _train(path: Path, settings: Mapping[str, Any], data: Path | None, device: s
     try:
         console = Console(stderr=True, highlight=False)
         recipe = recipe_of_settings(dict(settings), path)
-        run_recipe(recipe, path, data=data, device=device, console=console)
+        others = CellDirectory(path).others()
+        run_recipe(recipe, path, data=data, device=device, beside=others, console=console)
     except InputError as error:
         print(f"bitfactor: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

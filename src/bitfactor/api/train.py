@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,6 +182,7 @@ def run_recipe(
     start_from: _Path | None = None,
     device: str = "auto",
     other_data: bool = False,
+    beside: Sequence[Run] = (),
     trial: bool = False,
 ) -> TrainedRun | Trial:
     """Train a recipe, or try it, see `train`; raises TerminatedError as `bitfactor.training.train`."""
@@ -198,6 +199,7 @@ def run_recipe(
         device=device,
         other_data=other_data,
         start_from=start,
+        beside=beside,
         source=None if start_from is None else str(Path(start_from)),
     )
     return TrainedRun(out)

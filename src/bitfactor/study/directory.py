@@ -87,6 +87,11 @@ class CellDirectory:
     def _layers(self) -> Path:
         return self.path / "layers.json"
 
+    def others(self) -> list[Run]:
+        """Return the trainings of the study's other cells, those that have got somewhere."""
+        cells = (CellDirectory(path) for path in sorted(self.path.parent.iterdir()) if path != self.path)
+        return [cell.run for cell in cells if cell.finished or cell.run.checkpoint.exists()]
+
     def claim(self) -> IO[str] | None:
         """Claim the cell for this process, until it closes the file or ends; None if another one has it.
 

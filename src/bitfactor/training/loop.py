@@ -7,7 +7,7 @@ stopped.
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -56,6 +56,7 @@ def train(
     other_data: bool = False,
     start_from: nn.Module | None = None,
     source: str | None = None,
+    beside: Sequence[Run] = (),
 ) -> dict[str, Any]:
     """Train `recipe` in the directory `out`, or resume where an earlier call stopped.
 
@@ -73,6 +74,8 @@ def train(
         A network to start from, see `bitfactor.training.step.take_over`.
     source
         The directory of the run that it is of; a run that is resumed has the same one.
+    beside
+        Runs that it will be compared with: with the same options of the data, they are of the same images.
 
     Returns
     -------
@@ -82,8 +85,8 @@ def train(
     Raises
     ------
     InputError
-        If `out` holds a run with other settings or of other images, the batch is larger than the data, or
-        the loss is no number. A run that is refused leaves nothing behind.
+        If `out` holds a run with other settings or of other images, one `beside` it is of others, the batch
+        is larger than the data, or the loss is no number. A run that is refused leaves nothing behind.
     TerminatedError
         If SIGTERM came; the state is saved.
     """
@@ -104,6 +107,7 @@ def train(
                 versions(),
                 experiment.identity,
                 source=source,
+                beside=beside,
                 other_data=other_data,
             )
         fabric.barrier()

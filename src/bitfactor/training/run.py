@@ -13,7 +13,7 @@ tensorboard/        the same for TensorBoard
 import json
 import platform
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,17 +78,19 @@ class Run:
         data: Identity | None = None,
         *,
         source: str | None = None,
+        beside: "Sequence[Run]" = (),
         other_data: bool = False,
     ) -> None:
         """Record the settings and the data, or check that a run begun before has the same.
 
-        `source` is the run whose weights it starts from. A directory without a checkpoint holds no run yet:
-        what a refused command left is replaced.
+        `source` is the run whose weights it starts from, `beside` are those that it will be compared with. A
+        directory without a checkpoint holds no run yet: what a refused command left is replaced.
 
         Raises
         ------
         InputError
-            If `path` holds a run with other settings, or of other images and `other_data` does not allow it.
+            If `path` holds a run with other settings, or of other images and `other_data` does not allow it,
+            or a run beside it is of other images.
         """
         if self.path.is_file():
             raise InputError(self.path, expected="a directory", found="a file", fix="choose another --out")
@@ -99,6 +101,17 @@ class Run:
                 found="that of a study",
                 fix="choose another --out",
             )
+        for run in beside:
+            theirs = remembered(run.path)
+            if not (data and theirs) or run.settings()["data"] != settings["data"]:
+                continue
+            if data["fingerprint"] != theirs["fingerprint"]:
+                raise InputError(
+                    self.path,
+                    expected=f"the images of {run.path}, {_described(theirs)}",
+                    found=f"others, {_described(data)}",
+                    fix="name the same --data, or choose another --out",
+                )
         record: dict[str, Any] = {"settings": settings, "interface": interface.to_dict(), "from": source}
         if self.recipe.exists() and self.checkpoint.exists():
             begun: dict[str, Any] = {name: self._recorded(name) for name in ("settings", "interface")}
