@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import ttest_rel
 
+from bitfactor.decompositions import WITHOUT_FACTORS
 from bitfactor.report.figures import LOOKS, OTHER, STYLE, svg
 from bitfactor.study.statistics import Difference, paired, sample
 
@@ -54,7 +55,7 @@ def rows(logs: tuple[str, ...]) -> dict[str, Values]:
             name = NAMES.get(axes["latent"], axes["latent"])
             if axes["scale"] != "learned":
                 name += f", {axes['scale']}"
-            if "--factor-rate" in command:
+            if "--factor-rate" in command and axes["latent"] not in WITHOUT_FACTORS:
                 rate = command[command.index("--factor-rate") + 1]
                 name += ", frozen" if rate == "0" else f", {rate}"
             found.setdefault(name, {})[training["seed"]] = outcome["metrics"][outcome["headline"]]
