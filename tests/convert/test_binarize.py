@@ -378,3 +378,10 @@ def test_a_second_time_changes_what_differs() -> None:
     assert model[1].scale.alpha is not alpha
     binarize_(model, latent="tucker", scale="learned", initialisation="identity")
     assert model[1].latent.core is not core
+
+
+def test_hooks_that_would_be_lost_are_named() -> None:
+    model = three()
+    model[1].register_forward_hook(print)
+    with pytest.warns(UserWarning, match="hooks of 1 are gone"):
+        binarize_(model, latent="none")

@@ -104,6 +104,13 @@ def binarize_(
         if not planned.binary:
             model.get_submodule(planned.name).kept_real = planned.reason  # type: ignore[assignment]
     sizes = _sizes(model, binarization, input_shape, call)
+    hooked = [one.name for one in plan.binary if _has_hooks(model.get_submodule(one.name))]
+    if hooked:
+        warnings.warn(
+            f"hooks of {', '.join(hooked)} are gone with the float layers: register them after binarize_",
+            UserWarning,
+            stacklevel=3,
+        )
     latents = latents_of(model, plan, binarization)
     for planned in plan.binary:
         latent, layer = latents[planned.name], model.get_submodule(planned.name)
@@ -120,6 +127,11 @@ def binarize_(
         before.pop(id(parameter), None)
     watch_optimizers(before.values())
     return plan
+
+
+def _has_hooks(layer: nn.Module) -> bool:
+    hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks
+    return not isinstance(layer, BinaryLayer) and any(hooks)
 
 
 def _chosen(binarization: Binarization | None, options: Mapping[str, Any]) -> Binarization:
