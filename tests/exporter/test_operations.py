@@ -375,6 +375,11 @@ SPECIAL = {
         (X, torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]]).bool()),
         (X, torch.tensor([[0, 0, 0, 0], [0, 1, 0, 0]]).bool()),
     ),
+    "hidden by a number of the model's own": (
+        lambda x, mask: attended(x, torch.where(mask, 0.0, -1e30)),
+        (X, torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]]).bool()),
+        (X, torch.tensor([[0, 0, 0, 0], [0, 1, 0, 0]]).bool()),
+    ),
     "by a constant": (
         lambda x: attended(x, torch.tensor([[False] * 4, [True] * 4])[:1]),
         (X,),
@@ -399,6 +404,11 @@ SPECIAL = {
         lambda x: x.exp().clamp(PER_CHANNEL.abs(), PER_CHANNEL.abs() + 1) + torch.maximum(x, x.flip(1)),
         (X,),
         (numbers(1e3, 20, -1e8, 80),),
+    ),
+    "the place of the first of infinities": (
+        lambda x: (1 / x.relu()).argmax(1),
+        (X.abs() + 1,),
+        (numbers(1, -2, 3),),
     ),
     "no numbers": (
         lambda x: torch.stack(

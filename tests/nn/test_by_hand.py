@@ -47,6 +47,18 @@ def test_transposed_ones(latent, scale) -> None:
         layer(x, [9])
 
 
+@pytest.mark.parametrize("count", [7, 9, 16])
+def test_an_input_that_does_not_fit_is_refused(count) -> None:
+    for layer, x in [
+        (BinaryConv2d(8, 8, 3, padding=1), torch.randn(2, count, 6, 6)),
+        (BinaryConv1d(8, 8, 3), torch.randn(2, count, 6)),
+        (BinaryLinear(8, 8), torch.randn(8, count)),
+        (BinaryConv2d(8, 8, 3), torch.randn(2, 8, 2, 2)),
+    ]:
+        with pytest.raises(RuntimeError, match=r"channels|shapes cannot|Kernel size"):
+            layer(x)
+
+
 def test_other_dimensions() -> None:
     assert BinaryConvTranspose1d(2, 4, 2, 2)(torch.randn(1, 2, 5)).shape == (1, 4, 10)
     assert BinaryConv1d(2, 4, 3, padding="same")(torch.randn(1, 2, 5)).shape == (1, 4, 5)

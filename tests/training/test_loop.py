@@ -169,9 +169,9 @@ def test_a_run_is_not_resumed_from_other_weights(recipe_of_toy, tmp_path):
     train(recipe_of_toy(), tmp_path / "from", QUIET, start_from=weights, source="a")
     record = json.loads((tmp_path / "from" / "recipe.json").read_text())
     assert record.pop("from") == "a"
-    with pytest.raises(InputError, match="a run with from = 'a' instead of None"):
-        train(recipe_of_toy(), tmp_path / "from", QUIET)
-    train(recipe_of_toy(), tmp_path / "from", QUIET, start_from=weights, source="a")
+    with pytest.raises(InputError, match="a run with from = 'a' instead of 'b'"):
+        train(recipe_of_toy(), tmp_path / "from", QUIET, start_from=weights, source="b")
+    train(recipe_of_toy(), tmp_path / "from", QUIET)
     (tmp_path / "from" / "recipe.json").write_text(json.dumps(record))
     train(recipe_of_toy(), tmp_path / "from", QUIET)
 

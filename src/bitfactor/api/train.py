@@ -200,7 +200,7 @@ def run_recipe(
         other_data=other_data,
         start_from=start,
         beside=beside,
-        source=None if start_from is None else str(Path(start_from)),
+        source=None if start_from is None else str(Path(start_from).resolve()),
     )
     return TrainedRun(out)
 

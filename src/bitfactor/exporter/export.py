@@ -190,7 +190,7 @@ def _expect_same_outputs(model: nn.Module, call: Call, planned: Graph, real: Rea
         isa, xs = instruction_sets()[0], [_samples(x) for x in call.tensors]
         outputs = (runner(graph, isa)(*xs) for graph in (planned, own))
         pairs = [*zip(*outputs, strict=True)]
-        same = all(y.shape == z.shape and relative_difference(y, z) <= _SAME for y, z in pairs)
+        same = all(y.shape == z.shape and not relative_difference(y, z) > _SAME for y, z in pairs)
         found = "" if same else "others"
     except InputError as error:
         found = str(error)

@@ -141,7 +141,10 @@ class BinaryConv(BinaryLayer):
         sides = self.padding_of_sides()
         padding, after = sides[-2::-2], sides[::-2]
         plain = self.padding_mode == "zeros" and self.padding_value == 0 and padding == after
-        if not plain or self.dimensions > 2 or x.dim() != V.dim():
+        if not plain or self.dimensions > 2 or x.dim() != V.dim() or x.shape[1] != self.in_channels:
+            return None
+        reach = zip(x.shape[2:], padding, self.dilation, self.kernel_size, strict=True)
+        if any(n + 2 * p <= d * (k - 1) for n, p, d, k in reach):
             return None
         one = self.dimensions == 1
         stride, dilation = ((1,) * one + each for each in (self.stride, self.dilation))

@@ -54,6 +54,8 @@ class BinaryLinear(BinaryLayer):
 
     def multiply(self, x: Tensor, V: Tensor, alpha: Tensor | None, masks: Masks) -> Tensor | None:
         """As a convolution by one tap over a map of all rows, whose channels are the features."""
+        if x.shape[-1] != self.in_features:
+            return None
         rows = x.reshape(-1, self.in_features)
         maps = rows.t()[None, :, :, None]
         y = binary_conv2d(maps, V[:, :, None, None], alpha, masks)

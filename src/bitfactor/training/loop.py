@@ -73,7 +73,7 @@ def train(
     start_from
         A network to start from, see `bitfactor.training.step.take_over`.
     source
-        The directory of the run that it is of; a run that is resumed has the same one.
+        The directory of the run that it is of; left out, a run that is resumed keeps its own.
     beside
         Runs that it will be compared with: with the same options of the data, they are of the same images.
 

@@ -103,7 +103,7 @@ class Run:
             )
         for run in beside:
             theirs = remembered(run.path)
-            if not (data and theirs) or run.settings()["data"] != settings["data"]:
+            if not (data and theirs) or run.settings()["data"] != json.loads(json.dumps(settings["data"])):
                 continue
             if data["fingerprint"] != theirs["fingerprint"]:
                 raise InputError(
@@ -116,6 +116,7 @@ class Run:
         if self.recipe.exists() and self.checkpoint.exists():
             begun: dict[str, Any] = {name: self._recorded(name) for name in ("settings", "interface")}
             begun["from"] = json.loads(self.recipe.read_text()).get("from", source)
+            record["from"] = begun["from"] if source is None else source
             difference = _first_difference(begun, record)
             if difference:
                 raise InputError(

@@ -111,12 +111,12 @@ def attention(
 
 
 def _unless_all_hidden(b: Builder, attended: View, mask: View | Tensor) -> View:
-    """Set to 0, as torch has it, what a mask hides everything of. A sum of some masks is some times NEVER."""
+    """Set to 0, as torch has it, what a mask hides everything of, by NEVER or a sum of up to four."""
     if isinstance(mask, Tensor):
         seen = (mask != -torch.inf).any(-1, keepdim=True)
         return attended if bool(seen.all()) else mul(b, attended, seen)
     most = reduced(b, "max", mask, [-1], True)
-    hidden = mul(b, above(b, 0.99 * NEVER, most), above(b, most, 1e6 * NEVER))
+    hidden = mul(b, above(b, 0.99 * NEVER, most), above(b, most, 4.5 * NEVER))
     return mul(b, attended, negated(b, hidden))
 
 

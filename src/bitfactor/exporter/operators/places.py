@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bitfactor.exporter.builder import Builder
 from bitfactor.exporter.operators.conditions import below, equal, negated, unless_outside, where
-from bitfactor.exporter.operators.pointwise import add, mul
+from bitfactor.exporter.operators.pointwise import add, clip, mul
 from bitfactor.exporter.operators.reductions import reduced
 from bitfactor.exporter.operators.shapes import cat, permute, taken, unsqueezed
 from bitfactor.exporter.view import View
@@ -143,6 +143,7 @@ def place_of(how: str) -> Any:
         dim %= len(x.dims)
         count = x.shape[dim]
         which = torch.arange(count).reshape(count, *(1,) * (len(x.dims) - 1 - dim))
+        x = clip(b, b.real(x))  # of two infinities the difference is NaN
         others = negated(b, equal(b, x, reduced(b, how, x, [dim], True)))
         return reduced(b, "min", add(b, mul(b, others, float(count)), which), [dim], keepdim)
 

@@ -9,7 +9,7 @@ from bitfactor.exporter.view import View
 
 Constant = Tensor | float
 _LARGEST = float(np.finfo(np.float32).max)
-NEVER = -1e30  # in place of -inf, which no sum brings back
+NEVER = -(2.0**100)  # in place of -inf: no sum brings it back, and no model has it as a number of its own
 _FINITE = 1e37  # numbers beyond it are no further apart, so that their sums are finite
 
 
