@@ -6,13 +6,14 @@ from typing import Any
 import torch
 
 from bitfactor.exporter.builder import Builder
-from bitfactor.exporter.operators.conditions import above, at_least, enlarged, where
+from bitfactor.exporter.operators.conditions import Value, above, at_least, enlarged, where
 from bitfactor.exporter.operators.pointwise import (
     Constant,
     absolute,
     add,
     clip,
     div,
+    finite,
     mul,
     relu,
     sigmoid,
@@ -217,3 +218,27 @@ def _sine(b: Builder, r: View) -> View:
         y = mul(b, square, term) if y is None else mul(b, square, add(b, y, term))
     assert y is not None
     return mul(b, r, add(b, y, 1.0))
+
+
+def best_of(how: str) -> Any:
+    """Return the rule of the larger or smaller of two values: the one that is above, or below, the other."""
+
+    def rule(b: Builder, x: Value, y: Value) -> View:
+        value, other = (x, y) if isinstance(x, View) else (y, x)
+        assert isinstance(value, View)
+        if not isinstance(other, View):
+            other = finite(torch.as_tensor(other, dtype=torch.float32))
+            if other.numel() == 1:
+                bound = other.item()
+                return clip(b, value, bound, None) if how == "max" else clip(b, value, None, bound)
+        first = above(b, value, other) if how == "max" else above(b, other, value)
+        return where(b, first, value, other)
+
+    return rule
+
+
+def clamped(b: Builder, x: View, lower: Value | None = None, upper: Value | None = None) -> View:
+    if all(bound is None or isinstance(bound, float | int) for bound in (lower, upper)):
+        return clip(b, x, lower, upper)  # type: ignore[arg-type]
+    x = x if lower is None else best_of("max")(b, x, lower)
+    return x if upper is None else best_of("min")(b, x, upper)

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from bitfactor.exporter.builder import Builder
-from bitfactor.exporter.operators.conditions import Value, above, differs, where
+from bitfactor.exporter.operators.conditions import differs
 from bitfactor.exporter.operators.functions import power
 from bitfactor.exporter.operators.layers import linear
-from bitfactor.exporter.operators.pointwise import absolute, add, clip, finite, mul, sub
+from bitfactor.exporter.operators.pointwise import absolute, add, mul, sub
 from bitfactor.exporter.operators.shapes import slice_, transpose
 from bitfactor.exporter.view import View, size
 
@@ -69,30 +69,6 @@ def holds(how: str) -> Any:
         return reduced(b, how, condition, dims, keepdim)
 
     return rule
-
-
-def best_of(how: str) -> Any:
-    """Return the rule of the larger or smaller of two values: the one that is above, or below, the other."""
-
-    def rule(b: Builder, x: Value, y: Value) -> View:
-        value, other = (x, y) if isinstance(x, View) else (y, x)
-        assert isinstance(value, View)
-        if not isinstance(other, View):
-            other = finite(torch.as_tensor(other, dtype=torch.float32))
-            if other.numel() == 1:
-                bound = other.item()
-                return clip(b, value, bound, None) if how == "max" else clip(b, value, None, bound)
-        first = above(b, value, other) if how == "max" else above(b, other, value)
-        return where(b, first, value, other)
-
-    return rule
-
-
-def clamped(b: Builder, x: View, lower: Value | None = None, upper: Value | None = None) -> View:
-    if all(bound is None or isinstance(bound, float | int) for bound in (lower, upper)):
-        return clip(b, x, lower, upper)  # type: ignore[arg-type]
-    x = x if lower is None else best_of("max")(b, x, lower)
-    return x if upper is None else best_of("min")(b, x, upper)
 
 
 def vector_norm(
