@@ -21,7 +21,14 @@ LOGS = Path(__file__).parent / "evidence"
 FIGURE = Path(__file__).parents[1] / "images" / "evidence.svg"
 STUDIES = {
     240: ("test-plain-240", "test-rank-240", "test-product-240", "test-frozen-240", "test-cosine-240"),
-    1560: ("test-plain-1560", "test-rank-1560", "test-product-1560", "test-frozen-1560", "test-cosine-1560"),
+    1560: (
+        "test-plain-1560",
+        "test-rank-1560",
+        "test-product-1560",
+        "test-frozen-1560",
+        "test-cosine-1560",
+        "test-tt-1560",
+    ),
     7020: ("test-none-7020", "test-rank-7020", "test-cosine-7020"),
 }
 """The logs of each number of steps."""
