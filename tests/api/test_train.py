@@ -166,8 +166,10 @@ def test_a_run_starts_from_the_weights_of_another(trained, tmp_path):
         )
     record = json.loads((tmp_path / "tucker" / "recipe.json").read_text())
     assert record["from"] == str(trained.path)
-    with pytest.raises(InputError, match="same network"):
-        bitfactor.train("digits", out=tmp_path / "wide", start_from=trained, **SMALL | {"widths": (8, 32)})
+    for trial in (False, True):
+        wide = SMALL | {"widths": (8, 32), "dry_run": trial}
+        with pytest.raises(InputError, match="same network"):
+            bitfactor.train("digits", out=tmp_path / "wide", start_from=trained, **wide)
 
 
 def test_a_setting_that_this_version_does_not_know(trained, tmp_path, capsys):
@@ -190,13 +192,20 @@ def test_a_trial_is_within_half_of_the_truth(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("option", "flag"), [({"groups": "auto"}, "--groups"), ({"factor_rate": 0.1}, "--factor-rate")]
+    ("of", "name", "value", "needed"),
+    [
+        ({"latent": "none"}, "groups", "auto", "the latent holistic"),
+        ({"latent": "none"}, "factor_rate", 0.1, "a latent with factors"),
+        ({"real": True}, "latent", "tucker", "a binary network"),
+        ({"real": True}, "factor_rate", 0.1, "a binary network"),
+        ({"real": True}, "real_weight_epochs", 1, "a binary network"),
+    ],
 )
-def test_an_option_that_the_latent_has_no_use_for_is_refused(option, flag, tmp_path, capsys):
-    ((name, value),) = option.items()
-    with pytest.raises(InputError, match=f"{name}: expected a latent for {value!r}.*found 'none'"):
-        folder_run(tmp_path, tmp_path / "run", **{name: value})
-    command = ["train", "folder-resnet18", "--data", str(tmp_path), "--latent", "none", flag, str(value)]
-    assert main([*command, "--out", str(tmp_path / "run")]) == 2
+def test_an_option_that_would_change_nothing_is_refused(of, name, value, needed, tmp_path, capsys):
+    with pytest.raises(InputError, match=f"{name}: expected {needed} for {value!r}"):
+        bitfactor.train("folder-resnet18", data=tmp_path, out=tmp_path / "run", **of, **{name: value})
+    flags = ["--real"] if "real" in of else ["--latent", "none"]
+    command = ["train", "folder-resnet18", "--data", tmp_path, *flags, f"--{name.replace('_', '-')}", value]
+    assert main([*map(str, command), "--out", str(tmp_path / "run")]) == 2
     assert f"leave {name} out" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

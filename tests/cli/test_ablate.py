@@ -166,11 +166,13 @@ def test_flags_are_left_out_where_they_mean_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("bitfactor.api.ablate.run_jobs", lambda found, *_: jobs.extend(found))
     command = ["ablate", "digits", "--out", str(tmp_path / "study"), *TINY, *ONE_SCALE, "--epochs", "2"]
     command += ["--latent", "none", "tucker", "--real", "--merge-epoch", "1", "--diagnose", "4"]
+    command += ["--factor-rate", "0.5"]
     assert main(command) == 0
     plans = [job.call.args[1]["optimization"] for job in jobs]
     assert [(plan["merge_epoch"], plan["diagnose"]) for plan in plans] == [(0, 4), (1, 4), (0, 0)]
     given = [("--merge-epoch" in job.command, "--diagnose" in job.command) for job in jobs]
     assert given == [(False, True), (True, True), (False, False)]
+    assert ["--factor-rate" in job.command for job in jobs] == [False, True, False]
 
 
 def test_each_row_is_trained_at_its_best_rate_of_another_study(tmp_path, refused, capfd):
@@ -198,6 +200,8 @@ def test_each_row_is_trained_at_its_best_rate_of_another_study(tmp_path, refused
     ("flags", "line"),
     [
         (["--seed", "3"], "--seed: expected a flag that is the same in all trainings"),
+        (["--from", "runs/a"], "--from: expected a flag that is the same in all trainings"),
+        (["--device", "cpu"], "--device: expected a flag that is the same in all trainings"),
         (["--vary", "epochs", "1", "2", "--epochs", "3"], "--epochs: expected a flag that is the same"),
         (["--latent", "none", "none"], "values of latent: expected one or more, each once, found none none"),
         (["--vary", "epochs"], "values of epochs: expected one or more, each once, found none"),

@@ -36,6 +36,7 @@ def test_warm_up_rises_along_a_line(schedule):
         ({"ema": 1.0}, "--ema"),
         ({"schedule": "step"}, "--min-lr"),
         ({"schedule": "step", "plateaus": 1, "min_lr": 1e-6}, "--plateaus"),
+        ({"min_lr": 0.2}, "--min-lr"),
         ({"real_weight_epochs": 90}, "--real-weight-epochs"),
         ({"limit": 0}, "--limit"),
     ],

@@ -228,7 +228,7 @@ def grid_of(
     return Grid(axes, range(seeds), real)
 
 
-_OURS = frozenset(("data", "out", "seed", "real", "json", "dry-run"))
+_OURS = frozenset(("data", "out", "seed", "real", "json", "dry-run", "from", "device", "other-data"))
 
 
 def expect_apart(fixed: Iterable[str], grid: Grid) -> None:
@@ -238,7 +238,7 @@ def expect_apart(fixed: Iterable[str], grid: Grid) -> None:
         raise InputError(
             f"--{name}",
             expected="a flag that is the same in all trainings",
-            found="one that varies or is the study's own",
+            found="one that varies, is the study's own, or of one training alone",
             fix=f"see `bitfactor ablate --help` on {'--seeds' if name == 'seed' else '--vary'}",
         )
 
@@ -326,7 +326,7 @@ def _parts(jobs: int | None, devices: Sequence[str]) -> tuple[Sequence[str], int
 def _job(study: StudyDirectory, asked: Study, cell: Cell, threads: int) -> Job:
     """Return what is to be done about a cell."""
     directory, chosen = study.cell(cell), asked.recipe_of(cell)
-    off: dict[str, Any] = dict.fromkeys(cell.refused, 0)
+    off: dict[str, Any] = dict.fromkeys(cell.refused & {"merge_epoch", "diagnose"}, 0)
     chosen = replace(chosen, optimization=replace(chosen.optimization, **off))
     kept = {n: value for n, value in asked.arguments.items() if n.replace("-", "_") not in cell.refused}
     fixed = [word for name, value in kept.items() for word in _flag(name, value)]

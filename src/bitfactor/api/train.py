@@ -15,7 +15,6 @@ from bitfactor.api.evaluation import Evaluation
 from bitfactor.api.report import Report, report
 from bitfactor.checks import checked
 from bitfactor.data.identity import remembered
-from bitfactor.decompositions import WITHOUT_FACTORS
 from bitfactor.errors import InputError
 from bitfactor.exporter import ExportReport, Real
 from bitfactor.recipes import recipe_named, recipe_of
@@ -23,7 +22,7 @@ from bitfactor.recipes.exporting import export_run
 from bitfactor.recipes.options import with_options
 from bitfactor.recipes.own import OwnModel, with_own_model
 from bitfactor.result import Result
-from bitfactor.training import Recipe, Run, Trial, restore
+from bitfactor.training import Recipe, Run, Trial, restore, without_effect
 from bitfactor.training import dry_run as try_out
 from bitfactor.training import train as train_in
 
@@ -154,21 +153,19 @@ def train(
 
 
 def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:
-    """Raise InputError if an option differs from the recipe's own and the latent has no use for it.
+    """Raise InputError if an option differs from the recipe's own and would change nothing.
 
-    A study gives its options to each of its latents, so this is asked of a single training alone.
+    A study gives its options to each of its rows, so this is asked of a single training alone.
     """
     latent = recipe.binarization.latent
-    for name, of, uses, needed in (
-        ("groups", "binarization", latent == "holistic", "holistic, which joins the layers of a group"),
-        ("factor_rate", "optimization", latent not in WITHOUT_FACTORS, "one that has factors"),
-    ):
+    for name, needed in without_effect(latent, real=recipe.real).items():
+        of = "binarization" if hasattr(recipe.binarization, name) else "optimization"
         value = getattr(getattr(recipe, of), name)
-        if not uses and not recipe.real and value != getattr(getattr(unchanged, of), name):
+        if value != getattr(getattr(unchanged, of), name):
             raise InputError(
                 name,
-                expected=f"a latent for {value!r}: {needed}",
-                found=repr(latent),
+                expected=f"{needed} for {value!r}",
+                found="a real one" if recipe.real else f"the latent {latent!r}",
                 fix=f"leave {name} out",
             )
 
@@ -189,7 +186,7 @@ def run_recipe(
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     teacher, start = (None if run is None else load(run) for run in (recipe.optimization.teacher, start_from))
     if trial:
-        return try_out(recipe, data=data, teacher=teacher, device=device)
+        return try_out(recipe, data=data, teacher=teacher, device=device, start_from=start)
     train_in(
         recipe,
         out,

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple, Self
 
-from bitfactor.convert import Binarization
+from bitfactor.training import without_effect
 
 Value = str | float
 
@@ -27,9 +27,6 @@ class Row(NamedTuple):
 
 REAL = Row("real", "")
 """The full-precision baseline."""
-
-_BINARY = frozenset(field.name for field in fields(Binarization))
-_OF_FACTORS, _OF_SIGNS = frozenset({"merge_epoch"}), frozenset({"merge_epoch", "diagnose"})
 
 
 @dataclass(frozen=True)
@@ -62,9 +59,7 @@ class Cell:
     @property
     def refused(self) -> frozenset[str]:
         """Options that mean nothing to it, and that a training like it refuses."""
-        if self.real:
-            return _OF_SIGNS
-        return _OF_FACTORS if self.axes["latent"] == "none" else frozenset()
+        return frozenset(without_effect(str(self.axes.get("latent")), real=self.real))
 
     @property
     def name(self) -> str:
@@ -111,8 +106,7 @@ class Grid:
                 Cell({**row, **other}, seed) for other in _combinations(others) for row in _combinations(rows)
             ]
             if self.real:
-                kept = {name: values for name, values in others.items() if name not in _BINARY}
-                cells += [Cell(other, seed, real=True) for other in _combinations(kept)]
+                cells += [Cell(other, seed, real=True) for other in _combinations(others)]
             yield from {(cell.real, *cell.axes.items()): cell for cell in map(_as_it_matters, cells)}.values()
 
 

@@ -5,7 +5,7 @@ from bitfactor.training.loop import train
 from bitfactor.training.optimization import Optimization
 from bitfactor.training.pose import PoseEstimation
 from bitfactor.training.processes import TerminatedError, is_first
-from bitfactor.training.recipe import Recipe
+from bitfactor.training.recipe import Recipe, without_effect
 from bitfactor.training.run import Run
 from bitfactor.training.step import build, restore
 from bitfactor.training.task import Interface, Task, Teachable, evaluate
@@ -28,4 +28,5 @@ __all__ = [
     "is_first",
     "restore",
     "train",
+    "without_effect",
 ]

@@ -116,6 +116,8 @@ class Optimization:
         self._expect("limit", self.limit is None or self.limit > 0, "a number above 0")
         self._expect("real_weight_epochs", self.real_weight_epochs < self.epochs, f"fewer than {self.epochs}")
         self._expect("merge_epoch", self.merge_epoch < self.epochs, f"fewer than {self.epochs}")
+        rate = self.learning_rate
+        self._expect("min_lr", self.min_lr <= rate, f"at most the learning rate {rate:g}")
         if self.schedule == "step":
             self._expect("plateaus", self.plateaus > 1, "2 or more")
             self._expect("min_lr", self.min_lr > 0, "a number above 0")

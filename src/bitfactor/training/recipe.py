@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import nn
 
 from bitfactor.convert import Binarization
 from bitfactor.data import DataSet
+from bitfactor.decompositions import WITHOUT_FACTORS
 from bitfactor.training.optimization import Optimization
 from bitfactor.training.task import Task
 
@@ -68,6 +69,24 @@ class Recipe:
     def adapted(self, data: DataSet) -> "Recipe":
         """Return this recipe as it fits its data."""
         return self if self.adapt is None else self.adapt(self, data)
+
+
+def without_effect(latent: str, *, real: bool = False) -> dict[str, str]:
+    """Return the options that change nothing for a latent, or a real network, and what each of them needs.
+
+    >>> without_effect("svd")
+    {'groups': 'the latent holistic'}
+    """
+    if real:
+        names = [field.name for field in fields(Binarization)]
+        names += ["factor_rate", "merge_epoch", "diagnose", "real_weight_epochs"]
+        return dict.fromkeys(names, "a binary network")
+    found = {} if latent == "holistic" else {"groups": "the latent holistic"}
+    if latent in WITHOUT_FACTORS:
+        found["factor_rate"] = "a latent with factors"
+    if latent == "none":
+        found["merge_epoch"] = "a decomposition to merge"
+    return found
 
 
 def _options(part: object) -> dict[str, Any]:

@@ -68,6 +68,7 @@ def dry_run(
     data: Path | None = None,
     teacher: nn.Module | None = None,
     device: str = "auto",
+    start_from: nn.Module | None = None,
 ) -> Trial:
     """Do what the first steps of a run do, and part of an evaluation, and time them after a warm-up.
 
@@ -78,7 +79,7 @@ def dry_run(
     """
     experiment = prepare(recipe, data, device)
     fabric, adapted = experiment.fabric, experiment.recipe
-    stepper = Stepper(experiment, teacher)
+    stepper = Stepper(experiment, teacher, start_from)
     share = fabric.global_rank, fabric.world_size
     plan = adapted.optimization
     batches = itertools.chain.from_iterable(
