@@ -173,6 +173,10 @@ def test_a_weight_that_is_not_finite_is_an_error_with_the_layer() -> None:
         model[3].weight[0, 0] = float("nan")
     with pytest.raises(InputError, match="layer 3: expected a weight of finite numbers"):
         binarize_(model)
+    empty = mlp().to("meta")
+    with pytest.raises(InputError, match="layer 1: expected a weight of finite .* found one on the meta device"):
+        binarize_(empty)
+    assert not binary_names(empty)
 
 
 @pytest.mark.parametrize("norm", [torch.nn.utils.weight_norm, torch.nn.utils.spectral_norm])

@@ -88,11 +88,11 @@ def _first_weight(name: str, layer: nn.Module, binarization: Binarization) -> Te
         return layer.latent().detach()  # type: ignore[no-any-return]
     weight = layer.weight
     assert isinstance(weight, Tensor)
-    if not weight.isfinite().all():
+    if weight.is_meta or not weight.isfinite().all():
         raise InputError(
             f"layer {name}",
             expected="a weight of finite numbers",
-            found="NaN or infinity in it",
+            found="one on the meta device" if weight.is_meta else "NaN or infinity in it",
             fix="initialise the model, or load another checkpoint",
         )
     if binarization.start == "he":
