@@ -174,7 +174,7 @@ def test_a_weight_that_is_not_finite_is_an_error_with_the_layer() -> None:
     with pytest.raises(InputError, match="layer 3: expected a weight of finite numbers"):
         binarize_(model)
     empty = mlp().to("meta")
-    with pytest.raises(InputError, match="layer 1: expected a weight of finite .* found one on the meta device"):
+    with pytest.raises(InputError, match=r"layer 1: .* found one on the meta device"):
         binarize_(empty)
     assert not binary_names(empty)
 
