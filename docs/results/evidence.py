@@ -20,7 +20,14 @@ from bitfactor.study.statistics import Difference, paired, sample
 LOGS = Path(__file__).parent / "evidence"
 FIGURE = Path(__file__).parents[1] / "images" / "evidence.svg"
 STUDIES = {
-    240: ("test-plain-240", "test-rank-240", "test-product-240", "test-frozen-240", "test-cosine-240"),
+    240: (
+        "test-plain-240",
+        "test-rank-240",
+        "test-product-240",
+        "test-frozen-240",
+        "test-cosine-240",
+        "test-tt-240",
+    ),
     1560: (
         "test-plain-1560",
         "test-rank-1560",
@@ -33,11 +40,17 @@ STUDIES = {
 }
 """The logs of each number of steps."""
 POSES = {
-    240: ("lsp-test-240", "lsp-test-rank-240", "lsp-test-tucker-240", "lsp-test-cosine-240"),
+    240: (
+        "lsp-test-240",
+        "lsp-test-rank-240",
+        "lsp-test-tucker-240",
+        "lsp-test-cosine-240",
+        "lsp-test-tt-240",
+    ),
     1500: ("lsp-test-none-1500", "lsp-test-rank-1500", "lsp-test-cosine-1500"),
 }
 """The same of Leeds Sports Pose."""
-NAMES = {"tucker": "Tucker", "svd": "SVD"}
+NAMES = {"tucker": "Tucker", "svd": "SVD", "tt": "tensor train"}
 PRIMARY = (
     ("Tucker", "none"),
     ("holistic", "Tucker"),
@@ -46,7 +59,12 @@ PRIMARY = (
 )
 AT_ONE_RATE = ("Tucker", "holistic")
 CONTROLS = ("product, 1/rank", "Tucker, frozen")
-DRAWN = (*AT_ONE_RATE, "Tucker, 1/rank", "holistic, 1/rank", "cosine")
+VARIANTS = (
+    ("cosine", "holistic, 1/rank"),
+    ("tensor train, 1/rank", "holistic, 1/rank"),
+    ("tensor train, 1/rank", "cosine"),
+)
+DRAWN = (*AT_ONE_RATE, "Tucker, 1/rank", "holistic, 1/rank", "cosine", "tensor train, 1/rank")
 
 Values = dict[int, float]
 """The headline of each seed."""
@@ -104,7 +122,7 @@ def table(title: str, of: Mapping[str, Values]) -> None:
     certain = holm([chance(of[ours], of[theirs]) for ours, theirs in pairs])
     others = [(name, _free(name)) for name in of if name != _free(name) and (name, "none") not in pairs]
     others += [("Tucker, 1/rank", name) for name in CONTROLS if name in of]
-    others += [pair for pair in [("cosine", "holistic, 1/rank")] if set(pair) <= of.keys()]
+    others += [pair for pair in VARIANTS if set(pair) <= of.keys()]
     verdicts = ["certain" if one else "undecided" for one in certain] + ["not primary"] * len(others)
     for (ours, theirs), verdict in zip([*pairs, *others], verdicts, strict=True):
         print(f"{ours} over {theirs}: {compare(of[ours], of[theirs])}, {verdict}")
@@ -141,7 +159,8 @@ def draw(data: Mapping[str, Studies]) -> str:
 
 
 def _line(ax: Axes, name: str, found: Mapping[float, Difference | None]) -> None:
-    look = LOOKS.get(name.split(",")[0].lower(), OTHER)
+    title = name.split(",")[0]
+    look = LOOKS.get({named: latent for latent, named in NAMES.items()}.get(title, title), OTHER)
     ax.errorbar(
         list(found),
         [100 * one.mean for one in found.values() if one],
