@@ -59,3 +59,34 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path, wrong, said)
     with pytest.raises(InputError, match=said):
         bitfactor.ablate("digits", out=tmp_path / "study", **wrong)
     assert not (tmp_path / "study").exists()
+
+
+def test_a_study_is_of_one_version_of_a_file(tmp_path):
+    text = "from torch import nn\n\n\ndef net():\n    convs = [nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3)]\n"
+    text += "    return nn.Sequential(*convs, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))\n"
+    (tmp_path / "my.py").write_text(text)
+    options = {"batch_size": 8, "limit": 16, "epochs": 1, "latent": ["none"], "scale": ["learned"], "jobs": 1}
+    options |= {"model": f"{tmp_path / 'my.py'}:net", "out": tmp_path / "study", "progress": False}
+    assert not bitfactor.ablate("digits", seeds=1, **options).failed
+    (tmp_path / "my.py").write_text(text + "\n# another\n")
+    with pytest.raises(InputError, match="none-learned-seed0, of another version of the network's file"):
+        bitfactor.ablate("digits", seeds=2, **options)
+
+
+def test_options_are_those_of_the_rows_that_they_mean_something_to(tmp_path):
+    options = {**TINY, "seeds": 1, "scale": ["learned"], "jobs": 1, "progress": False, "rank": 2}
+    result = bitfactor.ablate("digits", out=tmp_path / "a", latent=["none", "svd"], **options)
+    assert [training["axes"]["latent"] for training in result.trainings] == ["none", "svd"]
+    with pytest.raises(InputError, match="--rank: expected a row that it changes something for, found none"):
+        bitfactor.ablate("digits", out=tmp_path / "b", latent=["none"], **options)
+
+
+def test_the_command_goes_on_with_a_study_from_python(tmp_path):
+    options = {**TINY, "seeds": 1, "latent": ["none"], "scale": ["learned"], "jobs": 1, "progress": False}
+    bitfactor.ablate("digits", out=tmp_path / "study", move=False, weight_decay=1e-4, **options)
+    flags = (
+        "--blocks 1 --widths 8 --batch-size 8 --limit 16 --epochs 1 --latent none --scale learned --seeds 1"
+    )
+    command = ["ablate", "digits", "--out", str(tmp_path / "study"), *flags.split(), "--no-move"]
+    assert main([*command, "--weight-decay", "0.0001"]) == 0
+    assert main([*command, "--weight-decay", "0.001"]) == 2

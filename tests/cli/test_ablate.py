@@ -166,13 +166,16 @@ def test_flags_are_left_out_where_they_mean_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("bitfactor.api.ablate.run_jobs", lambda found, *_: jobs.extend(found))
     command = ["ablate", "digits", "--out", str(tmp_path / "study"), *TINY, *ONE_SCALE, "--epochs", "2"]
     command += ["--latent", "none", "tucker", "--real", "--merge-epoch", "1", "--diagnose", "4"]
-    command += ["--factor-rate", "0.5"]
+    command += ["--factor-rate", "0.5", "--vary", "rank", "2", "3", "--epochs", "3"]
     assert main(command) == 0
     plans = [job.call.args[1]["optimization"] for job in jobs]
-    assert [(plan["merge_epoch"], plan["diagnose"]) for plan in plans] == [(0, 4), (1, 4), (0, 0)]
+    assert [(plan["merge_epoch"], plan["diagnose"]) for plan in plans] == [(0, 4), (1, 4), (1, 4), (0, 0)]
     given = [("--merge-epoch" in job.command, "--diagnose" in job.command) for job in jobs]
-    assert given == [(False, True), (True, True), (False, False)]
-    assert ["--factor-rate" in job.command for job in jobs] == [False, True, False]
+    assert given == [(False, True), (True, True), (True, True), (False, False)]
+    assert ["--factor-rate" in job.command for job in jobs] == [False, True, True, False]
+    assert [job.call.args[1]["binarization"]["rank"] for job in jobs[:3]] == [None, 2, 3]
+    assert all(job.command[job.command.index("--epochs") + 1] == "3" for job in jobs)
+    assert all(job.command.count("2") < 2 for job in jobs)
 
 
 def test_each_row_is_trained_at_its_best_rate_of_another_study(tmp_path, refused, capfd):
@@ -196,12 +199,48 @@ def test_each_row_is_trained_at_its_best_rate_of_another_study(tmp_path, refused
     assert "a study with learning rates of other origin" in refused(*command, "--out", out)
 
 
+def test_a_rate_that_diverges_is_no_rate(tmp_path, capfd):
+    search, out = tmp_path / "search", tmp_path / "study"
+    command = ["ablate", "digits", *TINY, *ONE_SCALE, "--epochs", "1", "--latent", "none", "--json"]
+    assert main([*command, "--learning-rate", "0.01", "1e30", "--out", str(search)]) == 1
+    assert json.loads(capfd.readouterr().out)["failed"] == ["none-learned-seed0-lr1e+30"]
+    assert main([*command, "--rates-from", str(search), "--out", str(out)]) == 0
+    assert json.loads((out / "cells" / "none-learned-seed0" / "cell.json").read_text())["rate"] == 0.01
+
+
+def test_of_two_flags_the_last_one_holds(tmp_path, monkeypatch):
+    jobs = []
+    monkeypatch.setattr("bitfactor.api.ablate.run_jobs", lambda found, *_: jobs.extend(found))
+    command = [
+        "ablate",
+        "digits",
+        "--out",
+        str(tmp_path),
+        *TINY,
+        *ONE_SCALE,
+        "--epochs",
+        "1",
+        "--epochs",
+        "2",
+    ]
+    assert main(command) == 0
+    assert all(job.command[job.command.index("--epochs") + 1 :][1].startswith("--") for job in jobs)
+
+
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
         (["--seed", "3"], "--seed: expected a flag that is the same in all trainings"),
         (["--from", "runs/a"], "--from: expected a flag that is the same in all trainings"),
         (["--device", "cpu"], "--device: expected a flag that is the same in all trainings"),
+        (["--vary", "model", "my.py:Net"], "--model: expected a flag that is the same in all trainings"),
+        (["--vary", "move", "on", "--no-move"], "--move: expected a flag that is the same in all trainings"),
+        (["--vary", "latent", "svd"], "--vary: expected no latent, found latent, beside --latent"),
+        (["--vary", "rank", "2", "--vary", "rank", "4"], "--vary: expected each flag once, found rank twice"),
+        (["--latent", "none", "--rank", "4"], "--rank: expected a row that it changes something for"),
+        (["--latent", "none", "--vary", "rank", "4"], "--rank: expected a row that it changes something for"),
+        (["--tasks", "3"], "--tasks: expected a --launcher"),
+        (["--launcher-option", "time", "3"], "--launcher-option: expected a --launcher"),
         (["--vary", "epochs", "1", "2", "--epochs", "3"], "--epochs: expected a flag that is the same"),
         (["--latent", "none", "none"], "values of latent: expected one or more, each once, found none none"),
         (["--vary", "epochs"], "values of epochs: expected one or more, each once, found none"),

@@ -45,6 +45,23 @@ def test_unknown_recipe(fails, tmp_path):
     assert "found 'resnet'; known are: digits, cifar10-resnet18" in fails("summary", "resnet")
 
 
+def test_a_word_that_is_no_choice(fails, tmp_path):
+    line = fails("reproduce", "table5", "--out", tmp_path)
+    assert line.startswith("bitfactor reproduce: EXHIBIT: expected")
+    assert "found 'table5'; did you mean table" in line
+
+
+def test_one_network_at_a_time(fails, tmp_path):
+    (tmp_path / "my.py").write_text("from torch import nn\nnet = nn.Linear(2, 2)\n")
+    model = ["--model", f"{tmp_path / 'my.py'}:net"]
+    line = fails("train", "digits", "--out", tmp_path / "run", *model, *model)
+    assert "--model: expected one network" in line
+
+
+def test_a_hint_names_each_flag_once(fails, tmp_path):
+    assert fails("ablate", "digits", "--out", tmp_path, "--latnt", "x").endswith("did you mean --latent?")
+
+
 def test_recipe_left_out(fails):
     assert "expected the name of a recipe first (digits, " in fails("train", "--out", "x")
     assert "found nothing" in fails("train")

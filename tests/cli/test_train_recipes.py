@@ -84,7 +84,7 @@ def test_the_stated_trial(call, cifar, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--real"], "--diagnose: expected a binary network, found --real"),
+        (["--real"], "diagnose: expected a binary network for 4, found a real one"),
         (["--compile"], "--diagnose: expected 0 with --compile, found 4"),
         (["--diagnose=-1"], "--diagnose: expected 0 or more, found -1"),
     ],

@@ -43,12 +43,12 @@ def test_the_core_is_the_latent() -> None:
 def test_factors_have_a_rate_of_their_own() -> None:
     model = nn.Sequential(*[nn.Conv2d(8, width, 3) for width in (8, 8, 8, 8)])
     binarize_(model, latent="tucker", rank=0.5)
-    by_rank = parameter_groups(model, factor_rate="1/rank")
+    by_rank = parameter_groups(model, lr=1.0, factor_rate="1/rank")
     rates = {parameter: group["rate"] for group in by_rank for parameter in group["params"]}
     latent = model[1].latent
     assert [rates[factor] * factor.shape[1] for factor in latent.factors] == [1.0] * len(latent.factors)
     assert rates[latent.core] == rates[model[0].weight] == 1.0
-    frozen = torch.optim.Adam([{**g, "lr": g["rate"]} for g in parameter_groups(model, factor_rate=0)])
+    frozen = torch.optim.Adam(parameter_groups(model, lr=1.0, factor_rate=0))
     before = [factor.detach().clone() for factor in latent.factors], latent.core.detach().clone()
     model(torch.randn(2, 8, 9, 9)).sum().backward()
     frozen.step()
@@ -70,7 +70,7 @@ def test_factors_have_a_rate_of_their_own() -> None:
 def test_the_rank_of_each_factor(latent, rank, weight, expected) -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), weight, nn.Conv2d(weight.out_channels, 4, 3))
     binarize_(model, latent=latent, rank=rank)
-    by_rank = parameter_groups(model, factor_rate="1/rank")
+    by_rank = parameter_groups(model, lr=1.0, factor_rate="1/rank")
     rates = {parameter: group["rate"] for group in by_rank for parameter in group["params"]}
     own = dict(model[1].latent.named_parameters())
     assert {name: 1 / rates[own[name]] for name in expected} == pytest.approx(expected)
@@ -83,12 +83,20 @@ def test_what_is_not_decayed() -> None:
     assert names == {name for name, _ in model.named_parameters() if "bias" in name or name == "0.weight"}
 
 
-@pytest.mark.parametrize(("wrong", "found"), [({"factor_rate": -0.1}, "-0.1"), ({"weight_decay": -1}, "-1")])
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [({"factor_rate": -0.1}, "-0.1"), ({"weight_decay": -1}, "-1"), ({"lr": -1.0}, "-1.0")],
+)
 def test_a_rate_below_zero_is_refused(wrong, found) -> None:
     with pytest.raises(InputError, match=f"{next(iter(wrong))}: expected 0 or more, found {found}"):
-        parameter_groups(nn.Linear(2, 2), **wrong)
+        parameter_groups(nn.Linear(2, 2), **{"lr": 0.1, **wrong})
 
 
 def test_the_factor_rate_of_another_word_is_refused() -> None:
     with pytest.raises(InputError, match="expected a finite number or one of 1/rank, found '1/D'"):
         parameter_groups(nn.Linear(2, 2), factor_rate="1/D")
+
+
+def test_a_factor_rate_is_a_fraction_of_a_rate() -> None:
+    with pytest.raises(InputError, match="lr: expected the learning rate of all but the factors, found none"):
+        parameter_groups(nn.Linear(2, 2), factor_rate="1/rank")

@@ -9,8 +9,10 @@ import torch
 from rich.console import Console
 
 from bitfactor.convert import Binarization
+from bitfactor.data import Digits
 from bitfactor.errors import InputError
 from bitfactor.training import Run, TerminatedError, dry_run, restore, train
+from bitfactor.training.preparation import Limited
 
 QUIET = Console(file=io.StringIO())
 
@@ -138,6 +140,8 @@ def test_the_moving_average_is_what_is_measured_and_restored(recipe_of_toy, tmp_
 def test_limit_shortens_epochs_and_measurement(recipe_of_toy, tmp_path):
     row = train(recipe_of_toy(limit=40), tmp_path, QUIET)
     assert row["step"] == 2 * (40 // 16)
+    taken = [len(x) for rank in (0, 1) for x, _ in Limited(Digits.load(False), 11).test_batches(4, rank, 2)]
+    assert taken == [4, 2, 4, 1]
     with pytest.raises(InputError, match="expected at most the 48 training images and"):
         train(recipe_of_toy(limit=15), tmp_path / "other", QUIET)
 
@@ -152,6 +156,14 @@ def test_dry_run_says_what_would_be_and_writes_nothing(recipe_of_toy, tmp_path, 
     assert "nothing was written" in str(trial)
     assert dry_run(recipe_of_toy(real=True)).plan is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_real_network_has_one_stage(recipe_of_toy, tmp_path):
+    rates = []
+    for stages in (0, 1):
+        train(recipe_of_toy(real=True, real_weight_epochs=stages), tmp_path / str(stages), QUIET)
+        rates.append([row["learning_rate"] for row in Run(tmp_path / str(stages)).history()])
+    assert rates[0] == rates[1]
 
 
 def test_a_limit_does_not_make_validation_images_those_of_a_test(recipe_of_toy, toy, tmp_path):

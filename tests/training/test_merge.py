@@ -82,10 +82,23 @@ def test_it_goes_on_with_the_same_bits_from_before_and_after(merged, tmp_path, s
     [
         ({"merge_epoch": 3}, "--merge-epoch: expected fewer than 3, found 3"),
         ({"merge_epoch": -1}, "--merge-epoch: expected 0 or more, found -1"),
-        ({"merge_epoch": 1, "latent": "none"}, "--merge-epoch: expected a decomposition to merge, found the"),
+        ({"merge_epoch": 1, "latent": "none"}, "merge_epoch: expected a decomposition to merge for 1"),
     ],
 )
 def test_what_cannot_be_merged(tmp_path, options, said):
     with pytest.raises(bitfactor.InputError, match=said):
         bitfactor.train("digits", out=tmp_path / "run", **{**FLAGS, "latent": "tucker", **options})
     assert not (tmp_path / "run").exists()
+
+
+def test_an_optimizer_from_before_is_refused():
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(3)])
+    bitfactor.binarize_(model, latent="tucker")
+    optimizer = torch.optim.Adam(model.parameters())
+    merge_(model)
+    model(torch.randn(2, 4)).sum().backward()
+    with pytest.raises(
+        bitfactor.InputError, match="Adam: expected the parameters of the binary model, found"
+    ):
+        optimizer.step()
+    torch.optim.Adam(model.parameters()).step()

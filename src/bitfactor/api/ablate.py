@@ -152,7 +152,7 @@ def ablate(
     base = recipe_named(recipe) if isinstance(recipe, str) else recipe
     if model is not None:
         base = with_own_model(base, asdict(OwnModel.at(model)))
-    base = with_options(base, options)
+    base = replace(base, real=bool(options.get("real", base.real)))
     typed = {name: {_word(value): value for value in values} for name, values in (vary or {}).items()}
     words = {name: list(values) for name, values in typed.items()}
     grid = grid_of(latent, scale, learning_rate, words, seeds=seeds, real=real, jobs=jobs)
@@ -164,7 +164,9 @@ def ablate(
             name: typed[name][str(value)] if name in typed else value for name, value in cell.axes.items()
         }
         rate = {} if cell.rate is None else {"learning_rate": cell.rate}
-        return with_options(base, {**axes, **rate, "seed": cell.seed, "real": cell.real or base.real})
+        meant = {name: value for name, value in options.items() if name not in cell.refused}
+        fixed = {**meant, "seed": cell.seed, "real": cell.real or base.real}
+        return with_options(base, {**fixed, **axes, **rate})
 
     study = Study(
         base,
@@ -215,6 +217,9 @@ def grid_of(
     axes: dict[str, Sequence[Value]] = {"latent": list(latent), "scale": list(scale)}
     if learning_rate:
         axes["learning_rate"] = list(learning_rate)
+    for name in axes.keys() & vary.keys():
+        flag = f"--{name.replace('_', '-')}"
+        raise InputError("--vary", expected=f"no {name}", found=f"{name}, beside {flag}", fix=f"use {flag}")
     axes |= {name: list(values) for name, values in vary.items()}
     for name, values in axes.items():
         if not values or len(set(values)) < len(values):
@@ -228,12 +233,15 @@ def grid_of(
     return Grid(axes, range(seeds), real)
 
 
-_OURS = frozenset(("data", "out", "seed", "real", "json", "dry-run", "from", "device", "other-data"))
+_OURS = frozenset(("data", "out", "seed", "real", "model", "json", "dry-run", "from", "device", "other-data"))
 
 
 def expect_apart(fixed: Iterable[str], grid: Grid) -> None:
     """Raise InputError where an option is fixed and varies, or is the study's own."""
-    names, varied = set(fixed), {name.replace("_", "-") for name in grid.axes}
+    names, varied = (
+        {name.removeprefix("no-") for name in fixed},
+        {name.replace("_", "-") for name in grid.axes},
+    )
     for name in sorted((varied & names) | ((varied | names) & _OURS)):
         raise InputError(
             f"--{name}",
@@ -289,8 +297,19 @@ def begin_study(study: Study, out: Path) -> tuple[list[Job], Sequence[str]]:
     directory, rates = StudyDirectory(out), study.rates
     devices, threads = _parts(study.jobs, study.devices)
     cells = [replace(cell, rate=rates.chosen[str(cell.row)]) if rates else cell for cell in study.grid]
+    for name in [*study.arguments, *study.grid.axes]:
+        if all(_option(name) in cell.refused for cell in cells):
+            rows = ", ".join(dict.fromkeys(str(cell.row) for cell in cells))
+            raise InputError(
+                f"--{name.replace('_', '-')}",
+                expected="a row that it changes something for",
+                found=rows,
+                fix="leave it out",
+            )
     for cell in cells if study.halving else ():
         _expect_search(study.recipe_of(cell), rates)
+    if isinstance(study.recipe.model, OwnModel):
+        directory.expect_same_file(study.recipe.model.sha256)
     jobs = [_job(directory, study, cell, threads) for cell in cells]
     directory.start(study.recipe.name, study.arguments, study.grid, rates)
     return jobs, devices
@@ -326,9 +345,9 @@ def _parts(jobs: int | None, devices: Sequence[str]) -> tuple[Sequence[str], int
 def _job(study: StudyDirectory, asked: Study, cell: Cell, threads: int) -> Job:
     """Return what is to be done about a cell."""
     directory, chosen = study.cell(cell), asked.recipe_of(cell)
-    off: dict[str, Any] = dict.fromkeys(cell.refused & {"merge_epoch", "diagnose"}, 0)
+    off: dict[str, Any] = dict.fromkeys(cell.refused & {"merge_epoch", "diagnose", "real_weight_epochs"}, 0)
     chosen = replace(chosen, optimization=replace(chosen.optimization, **off))
-    kept = {n: value for n, value in asked.arguments.items() if n.replace("-", "_") not in cell.refused}
+    kept = {name: value for name, value in asked.arguments.items() if _option(name) not in cell.refused}
     fixed = [word for name, value in kept.items() for word in _flag(name, value)]
     data = ["--data", "DIR"] if asked.data else []
     flags = [*cell.flags, *["--real"] * (asked.recipe.real and not cell.real)]
@@ -341,6 +360,10 @@ def _job(study: StudyDirectory, asked: Study, cell: Cell, threads: int) -> Job:
         state="finished" if directory.finished else "waiting",
         halving=asked.halving,
     )
+
+
+def _option(flag: str) -> str:
+    return flag.removeprefix("no-").replace("-", "_")
 
 
 def _flag(name: str, value: str | bool) -> list[str]:

@@ -16,7 +16,7 @@ from bitfactor.errors import InputError
 from bitfactor.own_file import run_file
 from bitfactor.recipes import recipe_of_settings
 from bitfactor.study import CellDirectory, finish
-from bitfactor.training import TerminatedError
+from bitfactor.training import DivergedError, TerminatedError
 from bitfactor.training.processes import expect_devices, run_joined
 
 _TERMINATED = 143  # 128 + SIGTERM, as shells report it
@@ -70,6 +70,8 @@ def _train(path: Path, settings: Mapping[str, Any], data: Path | None, device: s
         others = CellDirectory(path).others()
         run_recipe(recipe, path, data=data, device=device, beside=others, console=console)
     except InputError as error:
+        if isinstance(error, DivergedError):
+            CellDirectory(path).give_up()
         print(f"bitfactor: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except TerminatedError as stop:

@@ -157,8 +157,8 @@ def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:
 
     A study gives its options to each of its rows, so this is asked of a single training alone.
     """
-    latent = recipe.binarization.latent
-    for name, needed in without_effect(latent, real=recipe.real).items():
+    latent, scale = recipe.binarization.latent, recipe.binarization.scale
+    for name, needed in without_effect(latent, scale, real=recipe.real).items():
         of = "binarization" if hasattr(recipe.binarization, name) else "optimization"
         value = getattr(getattr(recipe, of), name)
         if value != getattr(getattr(unchanged, of), name):

@@ -1,6 +1,6 @@
 """`bitfactor ablate RECIPE --out DIR`."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +24,8 @@ from bitfactor.cli.flags import expect_known, flags_of
 from bitfactor.cli.output import print_result
 from bitfactor.cli.recipe_argument import flags_for, recipe_with, split_recipe
 from bitfactor.convert.binarization import ScaleName
+from bitfactor.errors import InputError
+from bitfactor.own_file import files_run
 from bitfactor.study import Cell, Grid
 from bitfactor.training import Recipe
 
@@ -91,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
 
     def recipe_of(cell: Cell) -> Recipe:
         """Return the recipe that the training's flags would give."""
-        flags = [*others, *cell.flags]
+        flags = [*_without(cell.refused, others), *cell.flags]
         return recipe_with("train", recipe, train.Arguments(Path(cell.name)), flags)[0]
 
     rates = rates_of(options.rates_from, grid)
@@ -107,9 +109,12 @@ def main(arguments: Sequence[str]) -> int:
         options.halving,
         options.keep_checkpoints,
     )
-    if options.launcher is not None:
+    if options.launcher is None:
+        _expect_no_job(options)
+    else:
         begin_study(study, options.out)
-        words = ["ablate", *arguments, "--launcher", "None"]
+        imports = [word for file in files_run() for word in ("--import", file)]
+        words = [*imports, "ablate", *arguments, "--launcher", "None"]
         folder = options.out / options.launcher
         jobs = launch(words, options.launcher, options.tasks, dict(options.launcher_option), folder)
         print_result(jobs, as_json=options.json)
@@ -121,11 +126,26 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if outcome.failed else 0
 
 
+def _expect_no_job(options: Arguments) -> None:
+    for name in ("tasks", "launcher_option"):
+        value = getattr(options, name)
+        if value != getattr(Arguments, name):
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(
+                flag, expected="a --launcher", found="none", fix=f"name one, or leave {flag} out"
+            )
+
+
 def _grid(options: Arguments) -> Grid:
     vary = {}
     for words in options.vary:
         flag, *values = words or ("vary",)
-        vary[flag.lstrip("-").replace("-", "_")] = values
+        name = flag.lstrip("-").replace("-", "_")
+        if name in vary:
+            raise InputError(
+                "--vary", expected="each flag once", found=f"{flag} twice", fix="join their values"
+            )
+        vary[name] = values
     return grid_of(
         options.latent,
         options.scale,
@@ -137,6 +157,18 @@ def _grid(options: Arguments) -> Grid:
     )
 
 
+def _without(options: Collection[str], flags: Sequence[str]) -> list[str]:
+    """Return flags and their values but for those of these options."""
+    kept: list[str] = []
+    left_out = False
+    for word in flags:
+        if word.startswith("--"):
+            name = word[2:].partition("=")[0].replace("-", "_")
+            left_out = name.removeprefix("no_") in options
+        kept += [] if left_out else [word]
+    return kept
+
+
 def _fixed(flags: Sequence[str]) -> dict[str, str | bool]:
     """Return flags with their values, those without as True."""
     fixed: dict[str, list[str]] = {}
@@ -144,7 +176,7 @@ def _fixed(flags: Sequence[str]) -> dict[str, str | bool]:
     for word in flags:
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
-            values = fixed.setdefault(name.replace("_", "-"), [])
+            values = fixed[name.replace("_", "-")] = []  # of two the last one holds, as where they are read
             word = value if equals else ""
         values += [word] if word else []
     return {name: " ".join(words) or True for name, words in sorted(fixed.items())}

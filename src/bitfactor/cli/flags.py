@@ -142,7 +142,7 @@ def expect_known(command: str, arguments: Sequence[str], flags: Sequence[Flag]) 
                 name,
                 expected=f"a flag of `bitfactor {command}`",
                 found="one that it does not have",
-                fix=_hint(command, name, [flag.name for flag in flags if not flag.positional]),
+                fix=_hint(command, name, [*{flag.name: flag for flag in flags if not flag.positional}]),
             )
 
 
@@ -166,7 +166,8 @@ def wrong_value(command: str, flag: Flag, words: Sequence[str]) -> InputError:
     close = difflib.get_close_matches(wrong[0], choices) if wrong else []
     hint = f"did you mean {' or '.join(close)}?" if close else f"see `bitfactor {command} --help`"
     found = repr(" ".join(wrong)) if wrong else "nothing after it"
-    return InputError(flag.name, expected=described(flag.annotation), found=found, fix=hint)
+    name = flag.name.upper() if flag.positional else flag.name
+    return InputError(name, expected=described(flag.annotation), found=found, fix=hint)
 
 
 def left_out(command: str, flag: Flag) -> InputError:
@@ -185,6 +186,10 @@ def complaint(command: str, arguments: Sequence[str], flags: Sequence[Flag], tex
     wrong = names.get(named.group().replace("_", "-").replace("--no-", "--")) if named else None
     if wrong is not None and wrong.name in words:
         return wrong_value(command, wrong, words[wrong.name])
+    choice = re.search(r"invalid choice '([^']*)'", text)
+    positional = [flag for flag in flags if flag.positional and choices_in(flag.annotation)]
+    if choice and positional:
+        return wrong_value(command, positional[0], [choice.group(1)])
     missing = [flag for flag in flags if flag.required and (flag.positional or flag.name not in words)]
     if missing and re.match(r"\W*(Required|Missing)", text):
         return left_out(command, min(missing, key=lambda flag: flag.positional))

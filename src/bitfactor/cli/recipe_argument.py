@@ -50,6 +50,10 @@ def recipe_with(command: str, recipe: Recipe, own: Own, arguments: Sequence[str]
     """Read the flags of a recipe and the command's own, see `parse_recipe`."""
     kind, defaults = flags_for(recipe, own)
     flags = parse(kind, f"{command} {recipe.name}", arguments, defaults)
+    if flags.own_model is not None:
+        raise InputError(
+            "--model", expected="one network", found=f"{flags.own_model} too", fix="leave it out"
+        )
     chosen = replace(
         recipe,
         model=recipe.model if isinstance(defaults.model, NoOptions) else flags.model,

@@ -1,13 +1,10 @@
 """Turn the layers of a model binary, in place."""
 
 import warnings
-import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch import nn
 
 from bitfactor.checks import checked, options_from
 from bitfactor.convert.binarization import Binarization
@@ -20,6 +17,7 @@ from bitfactor.errors import InputError
 from bitfactor.nn import BinaryConv, BinaryLayer, SignActivation, open_attention_
 from bitfactor.nn.copied import copied
 from bitfactor.nn.example import Call, Example
+from bitfactor.nn.replaced import watch_optimizers
 from bitfactor.nn.scale import MAPS
 
 _LARGE = 2**25  # bytes of a latent that are worth a warning before it is made
@@ -204,30 +202,3 @@ def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
         for key, child in parent._modules.items():
             if child is old:
                 setattr(parent, key, layer)
-
-
-_replaced: dict[int, weakref.ref[Tensor]] = {}
-_watching: list[object] = []
-
-
-def watch_optimizers(parameters: Iterable[Tensor]) -> None:
-    """Let any optimizer that steps one of these parameters from now on raise InputError."""
-    for parameter in parameters:
-        key = id(parameter)
-        _replaced[key] = weakref.ref(parameter, lambda _, key=key: _replaced.pop(key, None))  # type: ignore[misc]
-    if not _watching:
-        _watching.append(register_optimizer_step_pre_hook(_expect_current))
-
-
-def _expect_current(optimizer: Optimizer, *_: Any) -> None:
-    if not _replaced:
-        return
-    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    stale = sum(id(parameter) in _replaced for parameter in held)
-    if stale:
-        raise InputError(
-            type(optimizer).__name__,
-            expected="the parameters of the binary model",
-            found=f"{stale} of {len(held)} that binarize_ has replaced",
-            fix="make the optimizer after binarize_, from model.parameters()",
-        )

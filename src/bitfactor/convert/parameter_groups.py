@@ -17,7 +17,11 @@ _DECAYED = ("latents", "factors", "weights")
 
 @checked
 def parameter_groups(
-    model: nn.Module, *, weight_decay: float = 0.0, factor_rate: float | Literal["1/rank"] = 1.0
+    model: nn.Module,
+    *,
+    lr: float | None = None,
+    weight_decay: float = 0.0,
+    factor_rate: float | Literal["1/rank"] = 1.0,
 ) -> list[dict[str, Any]]:
     """Return the parameters of a model as groups for a torch optimizer, each once and none left out.
 
@@ -25,7 +29,8 @@ def parameter_groups(
     the learned scales, "weights" those of full-precision layers, "rest" biases, slopes and normalisations.
     Decay is for latents, factors and weights alone, as in the paper's set-up. Empty groups are left out.
 
-    A group's `rate` is its fraction of the learning rate: 1, or `factor_rate` for factors. An entry of W is a
+    A group's `rate` is its fraction of the learning rate `lr`: 1, or `factor_rate` for factors; its "lr" is
+    the product. An entry of W is a
     sum over the rank R of a factor, so a step of Adam, of one size for all parameters, moves W up to R times
     as far by a factor as by the core. "1/rank" takes that back: 1 / R for each factor, as its latent's
     `factor_ranks` has it.
@@ -33,14 +38,17 @@ def parameter_groups(
     Raises
     ------
     InputError
-        If `factor_rate` or `weight_decay` is below 0.
+        If a number is below 0, or `factor_rate` is not 1 and there is no `lr` for it to be a fraction of.
 
     Example
     -------
-    >>> groups = bitfactor.parameter_groups(model, weight_decay=1e-7, factor_rate="1/rank")
-    >>> optimizer = torch.optim.Adam([{**group, "lr": 1e-3 * group["rate"]} for group in groups])
+    >>> groups = bitfactor.parameter_groups(model, lr=1e-3, weight_decay=1e-7, factor_rate="1/rank")
+    >>> optimizer = torch.optim.Adam(groups)
     """
-    for name, value in {"weight_decay": weight_decay, "factor_rate": factor_rate}.items():
+    if factor_rate != 1 and lr is None:
+        found, fix = "none", f"pass lr=1e-3, say, with factor_rate={factor_rate!r}"
+        raise InputError("lr", expected="the learning rate of all but the factors", found=found, fix=fix)
+    for name, value in {"lr": lr or 0.0, "weight_decay": weight_decay, "factor_rate": factor_rate}.items():
         if value != "1/rank" and not value >= 0:
             raise InputError(name, expected="0 or more", found=str(value), fix="change it")
     kinds, ranks = _kinds(model), _ranks(model)
@@ -52,7 +60,13 @@ def parameter_groups(
             rate = 1.0 / ranks[id(parameter)] if factor_rate == "1/rank" else factor_rate
         groups.setdefault((kind, rate), []).append(parameter)
     return [
-        {"name": kind, "params": parameters, "rate": rate, "weight_decay": weight_decay * (kind in _DECAYED)}
+        {
+            "name": kind,
+            "params": parameters,
+            "rate": rate,
+            "weight_decay": weight_decay * (kind in _DECAYED),
+            **({} if lr is None else {"lr": lr * rate}),
+        }
         for (kind, rate), parameters in sorted(groups.items(), key=lambda group: _KINDS.index(group[0][0]))
     ]
 

@@ -12,6 +12,7 @@ from bitfactor.decompositions import JOINT, LAYERWISE, Dense, Latent, Rank
 from bitfactor.errors import InputError
 from bitfactor.nn.activation import SignActivation
 from bitfactor.nn.product import Masks, takes
+from bitfactor.nn.replaced import watch_optimizers
 from bitfactor.nn.scale import PER_CHANNEL, LearnedMapScale, NoScale, Scale, analytic_alpha
 from bitfactor.nn.sign import WEIGHT_FORMS, WEIGHT_SIGNS
 
@@ -189,7 +190,8 @@ def merge_(model: nn.Module) -> nn.Module:
     """Replace the latent of every binary layer by the free weight that it gives, and return the model.
 
     The network computes what it did: sign(core x_1 U_1 x_2 ...) = sign(W). Its steps are other ones from then
-    on, of W itself, and cost what those of latent "none" cost. An optimizer has to be made anew; alphas stay.
+    on, of W itself, and cost what those of latent "none" cost. Alphas stay. Make the optimizer afterwards:
+    one that was made before raises InputError when it steps.
 
     Example
     -------
@@ -197,8 +199,12 @@ def merge_(model: nn.Module) -> nn.Module:
     >>> optimizer = torch.optim.Adam(bitfactor.parameter_groups(model))
     """
     expect("merge_", model, nn.Module)
+    before = {id(parameter): parameter for parameter in model.parameters()}
     for layer in [module for module in model.modules() if isinstance(module, BinaryLayer)]:
         learns = any(parameter.requires_grad for parameter in layer.latent.parameters())
         layer.latent = Dense.from_weight(layer.latent()).requires_grad_(learns)
         layer.made_as = (None, *layer.made_as[1:])
+    for parameter in model.parameters():
+        before.pop(id(parameter), None)
+    watch_optimizers(before.values())
     return model

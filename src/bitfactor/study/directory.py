@@ -68,7 +68,7 @@ class CellDirectory:
         return self._given_up.exists() and not self.finished
 
     def give_up(self) -> None:
-        """Write down that it is ended early."""
+        """Write down that it is ended early, as hopeless or because its loss was no number."""
         self._given_up.touch()
 
     @property
@@ -216,6 +216,12 @@ class StudyDirectory:
                 design = self._widened(_read(self._design, Design.of), design)
             write_json(self._design, asdict(design))
 
+    def expect_same_file(self, sha256: str) -> None:
+        """Raise InputError if a training is of another version of the user's own network."""
+        for path in sorted(self.path.glob("cells/*/recipe.json")):
+            if CellDirectory(path.parent).run.settings()["model"].get("sha256") != sha256:
+                raise self._unlike(f"{path.parent.name}, of another version of the network's file")
+
     def _expect_no_other(self) -> None:
         if not self.path.exists():
             return
@@ -224,11 +230,12 @@ class StudyDirectory:
             raise self._unlike("something that is no study")
 
     def _widened(self, old: Design, new: Design) -> Design:
+        old, new = (replace(design, arguments=_as_flags(design.arguments)) for design in (old, new))
         if old.recipe != new.recipe:
             raise self._unlike(f"a study of {old.recipe}")
         for name in {**old.arguments, **new.arguments}:
             before, now = (design.arguments.get(name, "its default") for design in (old, new))
-            if before != now:
+            if _value(before) != _value(now):
                 raise self._unlike(f"a study with {name} = {before} instead of {now}")
         if old.rates != new.rates:
             raise self._unlike("a study with learning rates of other origin")
@@ -320,3 +327,16 @@ def machine() -> str:
     """Return the name of the CPU, and of the GPU if there is one."""
     gpu = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
     return ", ".join([cpu_name(), *gpu])
+
+
+def _as_flags(arguments: Mapping[str, str | bool]) -> dict[str, str | bool]:
+    """Return arguments as the command line has them, from Python or from there: move=False is --no-move."""
+    return {name if value is not False else f"no-{name}": value or True for name, value in arguments.items()}
+
+
+def _value(word: str | bool) -> str | bool | list[float]:
+    """Return what an argument says: "1e-4" is 0.0001."""
+    try:
+        return [float(part) for part in str(word).split()]
+    except ValueError:
+        return word

@@ -59,7 +59,7 @@ class Cell:
     @property
     def refused(self) -> frozenset[str]:
         """Options that mean nothing to it, and that a training like it refuses."""
-        return frozenset(without_effect(str(self.axes.get("latent")), real=self.real))
+        return frozenset(without_effect(self.row.latent, self.row.scale, real=self.real))
 
     @property
     def name(self) -> str:

@@ -30,7 +30,7 @@ class Halving:
     """
 
     def __init__(self, headline: str) -> None:
-        self._optuna = imported("optuna", "--prune", "search")
+        self._optuna = imported("optuna", "--halving", "search")
         self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
         self._headline = headline
         self._searches: dict[tuple[Row, int, int], Any] = {}

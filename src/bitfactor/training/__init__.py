@@ -1,7 +1,7 @@
 """Train a recipe, and read what a run left."""
 
 from bitfactor.training.classification import Classification
-from bitfactor.training.loop import train
+from bitfactor.training.loop import DivergedError, train
 from bitfactor.training.optimization import Optimization
 from bitfactor.training.pose import PoseEstimation
 from bitfactor.training.processes import TerminatedError, is_first
@@ -13,6 +13,7 @@ from bitfactor.training.trial import Trial, dry_run
 
 __all__ = [
     "Classification",
+    "DivergedError",
     "Interface",
     "Optimization",
     "PoseEstimation",

@@ -45,6 +45,10 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
+class DivergedError(InputError):
+    """The loss or a parameter of a training is no number."""
+
+
 def train(
     recipe: Recipe,
     out: Path,
@@ -288,9 +292,9 @@ class _Loop:
             f"{self.run.path}: resuming from step {self.step} of {self.total}{finished}", soft_wrap=True
         )
 
-    def _diverged(self, found: str) -> InputError:
+    def _diverged(self, found: str) -> "DivergedError":
         last = f"the last good state is {self.run.checkpoint}" if self.run.checkpoint.exists() else ""
-        return InputError(
+        return DivergedError(
             f"{self.run.path}, step {self.step}",
             expected="a loss that is a number",
             found=found,

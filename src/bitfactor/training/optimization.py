@@ -167,5 +167,7 @@ _OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adam": partial(Adam, fused=
 
 def optimizer_of(model: nn.Module, plan: Optimization) -> Optimizer:
     """Return the optimizer; a group's `rate` is its fraction of the learning rate, see `parameter_groups`."""
-    groups = parameter_groups(model, weight_decay=plan.weight_decay, factor_rate=plan.factor_rate)
-    return _OPTIMIZERS[plan.optimizer](groups, lr=plan.learning_rate)
+    groups = parameter_groups(
+        model, lr=plan.learning_rate, weight_decay=plan.weight_decay, factor_rate=plan.factor_rate
+    )
+    return _OPTIMIZERS[plan.optimizer](groups)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import torch
+from torch import Tensor
 
 from bitfactor.data import Batch, DataSet, identity_of
 from bitfactor.data.identity import Identity, which_images
@@ -119,7 +120,13 @@ class Limited:
         yield from islice(batches, self.steps(batch_size) - start)
 
     def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Yield the first test images, in batches of at most the limit."""
-        batch_size = min(batch_size, self.limit)
-        batches = -(-self.limit // (batch_size * world))
-        yield from islice(self.whole.test_batches(batch_size, rank, world), batches)
+        """Yield the first test images, those with a number below the limit."""
+        left = len(range(rank, self.limit, world))
+        for inputs, target in self.whole.test_batches(min(batch_size, self.limit), rank, world):
+            if isinstance(target, Tensor):
+                yield inputs[:left], target[:left]
+            else:
+                yield inputs[:left], {name: values[:left] for name, values in target.items()}
+            left -= len(inputs)
+            if left <= 0:
+                break

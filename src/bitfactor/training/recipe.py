@@ -71,11 +71,11 @@ class Recipe:
         return self if self.adapt is None else self.adapt(self, data)
 
 
-def without_effect(latent: str, *, real: bool = False) -> dict[str, str]:
-    """Return the options that change nothing for a latent, or a real network, and what each of them needs.
+def without_effect(latent: str, scale: str, *, real: bool = False) -> dict[str, str]:
+    """Return the options that change nothing for these, or a real network, and what each of them needs.
 
-    >>> without_effect("svd")
-    {'groups': 'the latent holistic'}
+    >>> without_effect("svd", "learned")
+    {'groups': 'the latent holistic', 'detach_alpha': "scale 'analytic'"}
     """
     if real:
         names = [field.name for field in fields(Binarization)]
@@ -83,7 +83,12 @@ def without_effect(latent: str, *, real: bool = False) -> dict[str, str]:
         return dict.fromkeys(names, "a binary network")
     found = {} if latent == "holistic" else {"groups": "the latent holistic"}
     if latent in WITHOUT_FACTORS:
-        found["factor_rate"] = "a latent with factors"
+        names = ["rank", "initialisation", "orthogonality", "factor_rate"]
+        found |= dict.fromkeys(names, "a latent with factors")
+    if scale != "analytic":
+        found["detach_alpha"] = "scale 'analytic'"
+    if not scale.startswith("learned"):
+        found["alpha_start"] = "a learned scale"
     if latent == "none":
         found["merge_epoch"] = "a decomposition to merge"
     return found

@@ -150,7 +150,7 @@ class Stepper:
 
     def learning_rate(self, step: int) -> float:
         """Return the rate of a step; each stage has its own schedule."""
-        epoch, first = step / self.steps, self.plan.real_weight_epochs
+        epoch, first = step / self.steps, 0 if self.recipe.real else self.plan.real_weight_epochs
         if epoch < first:
             return learning_rate(self.plan, epoch, first)
         return learning_rate(self.plan, epoch - first, self.plan.epochs - first)
