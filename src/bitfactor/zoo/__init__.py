@@ -26,7 +26,7 @@ class Card(Result):
     """What is known of the network called `name`; prints as lines.
 
     `accuracy` is its `metric`, a fraction, on `test_set`, measured with the file itself; `command` trains it;
-    `log` has a row for each epoch; `comparison`, where a study has one, tells how other latents do.
+    `log` has a row for each epoch; `comparison` tells how other latents do.
 
     Example
     -------
@@ -48,7 +48,7 @@ class Card(Result):
     seed: int
     versions: dict[str, str]
     log: list[dict[str, Any]]
-    comparison: str = ""
+    comparison: str
 
     @classmethod
     def of(cls, name: str) -> Self:
@@ -83,9 +83,8 @@ class Card(Result):
             "command": self.command,
             "versions": ", ".join(f"{part} {version}" for part, version in self.versions.items()),
             "epochs": f"{len(self.log)}, loss {self.log[0]['loss']:.3f} to {self.log[-1]['loss']:.3f}",
+            "compared": self.comparison,
         }
-        if self.comparison:
-            lines["compared"] = self.comparison
         return "\n".join(f"{label:9} {text}" for label, text in lines.items())
 
 
