@@ -14,7 +14,7 @@ from bitfactor.convert import binarize_
 from bitfactor.errors import InputError
 from bitfactor.study.paper import EXHIBITS, IMAGENET, IMAGES, MPII, Setting
 
-SMALL = {"blocks": (1, 1), "widths": (8, 16), "epochs": 1}
+SMALL = {"blocks": (1, 1), "widths": (8, 16), "epochs": 1, "factor_rate": 0.5}
 DIGITS = Setting("digits", "digits", (1_437, 360), SMALL)
 
 

@@ -25,7 +25,7 @@ from bitfactor.result import Result, text_table
 from bitfactor.study import Study, read_study
 from bitfactor.study.exhibit import Found, exhibit_document, logs, outcome_table
 from bitfactor.study.paper import EXHIBITS, Exhibit, Method, Setting
-from bitfactor.training import Recipe
+from bitfactor.training import Recipe, without_effect
 from bitfactor.training.estimate import Estimate, estimate
 
 _INSTANCES = 6
@@ -190,7 +190,9 @@ def _recipe(setting: Setting, method: Method, *, small: bool) -> Recipe:
 
 
 def _options(setting: Setting, method: Method, *, small: bool) -> dict[str, Any]:
-    return {**setting.options, **method.options, **(method.small if small else {})}
+    options = {**setting.options, **method.options, **(method.small if small else {})}
+    idle = without_effect(method.latent, method.scale, real=method.real)
+    return {name: value for name, value in options.items() if name not in idle}
 
 
 def _expect_same(place: Path, record: Mapping[str, object]) -> None:
