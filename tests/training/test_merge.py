@@ -102,3 +102,15 @@ def test_an_optimizer_from_before_is_refused():
     ):
         optimizer.step()
     torch.optim.Adam(model.parameters()).step()
+
+
+def test_a_bank_that_other_layers_still_use_is_learned_on():
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)) for _ in range(3)])
+    bitfactor.binarize_(model, latent="holistic", real_ends=False)
+    merge_(model[0])
+    model(torch.randn(2, 4)).sum().backward()
+    before = torch.optim.Adam(model.parameters())
+    before.step()
+    merge_(model)
+    with pytest.raises(bitfactor.InputError, match="Adam: expected the parameters of the binary model"):
+        before.step()

@@ -152,7 +152,6 @@ def ablate(
     base = recipe_named(recipe) if isinstance(recipe, str) else recipe
     if model is not None:
         base = with_own_model(base, asdict(OwnModel.at(model)))
-    base = replace(base, real=bool(options.get("real", base.real)))
     typed = {name: {_word(value): value for value in values} for name, values in (vary or {}).items()}
     words = {name: list(values) for name, values in typed.items()}
     grid = grid_of(latent, scale, learning_rate, words, seeds=seeds, real=real, jobs=jobs)
@@ -350,7 +349,10 @@ def _job(study: StudyDirectory, asked: Study, cell: Cell, threads: int) -> Job:
     kept = {name: value for name, value in asked.arguments.items() if _option(name) not in cell.refused}
     fixed = [word for name, value in kept.items() for word in _flag(name, value)]
     data = ["--data", "DIR"] if asked.data else []
-    flags = [*cell.flags, *["--real"] * (asked.recipe.real and not cell.real)]
+    flags = cell.flags
+    if asked.recipe.real and not cell.real:
+        kept_axes = {name: value for name, value in cell.axes.items() if name not in ("latent", "scale")}
+        flags = replace(cell, axes=kept_axes, real=True).flags
     return Job(
         cell=cell,
         directory=directory,

@@ -101,9 +101,10 @@ def _expect_file(path: Path, format: Format) -> None:
     if path.is_dir():
         found, fix = "a directory", f"name a file, {path / f'report{_SUFFIXES[format]}'} say"
         raise InputError(path, expected="a file to write", found=found, fix=fix)
-    if path.suffix not in (*_SUFFIXES.values(), ""):
-        found, fix = path.suffix, "end its name with one of these"
-        raise InputError(path, expected=f"one of {', '.join(_SUFFIXES.values())}", found=found, fix=fix)
+    if path.suffix.lower() in (".pdf", ".png", ".svg", ".json", ".txt", ".docx", ".tex", ".xlsx"):
+        raise InputError(
+            path, expected=f"a name for {format}", found=path.suffix, fix=f"end it {_SUFFIXES[format]}"
+        )
     others = {suffix: name for name, suffix in _SUFFIXES.items() if name != format}
     if path.suffix in others:
         raise InputError(

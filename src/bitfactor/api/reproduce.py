@@ -191,7 +191,7 @@ def _recipe(setting: Setting, method: Method, *, small: bool) -> Recipe:
 
 def _options(setting: Setting, method: Method, *, small: bool) -> dict[str, Any]:
     options = {**setting.options, **method.options, **(method.small if small else {})}
-    idle = without_effect(method.latent, method.scale, real=method.real)
+    idle = without_effect(method.latent, method.scale)
     return {name: value for name, value in options.items() if name not in idle}
 
 

@@ -109,9 +109,9 @@ def main(arguments: Sequence[str]) -> int:
         options.halving,
         options.keep_checkpoints,
     )
-    if options.launcher is None:
+    if not any(word.partition("=")[0] == "--launcher" for word in arguments):
         _expect_no_job(options)
-    else:
+    if options.launcher is not None:
         begin_study(study, options.out)
         imports = [word for file in files_run() for word in ("--import", file)]
         words = [*imports, "ablate", *arguments, "--launcher", "None"]
@@ -176,7 +176,9 @@ def _fixed(flags: Sequence[str]) -> dict[str, str | bool]:
     for word in flags:
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
-            values = fixed[name.replace("_", "-")] = []  # of two the last one holds, as where they are read
+            name = name.replace("_", "-")
+            fixed.pop(name.removeprefix("no-") if name.startswith("no-") else f"no-{name}", None)
+            values = fixed[name] = []  # of two the last one holds, as where they are read
             word = value if equals else ""
         values += [word] if word else []
     return {name: " ".join(words) or True for name, words in sorted(fixed.items())}

@@ -30,10 +30,9 @@ def parameter_groups(
     Decay is for latents, factors and weights alone, as in the paper's set-up. Empty groups are left out.
 
     A group's `rate` is its fraction of the learning rate `lr`: 1, or `factor_rate` for factors; its "lr" is
-    the product. An entry of W is a
-    sum over the rank R of a factor, so a step of Adam, of one size for all parameters, moves W up to R times
-    as far by a factor as by the core. "1/rank" takes that back: 1 / R for each factor, as its latent's
-    `factor_ranks` has it.
+    the product. An entry of W is a sum over the rank R of a factor, so a step of Adam, of one size for all
+    parameters, moves W up to R times as far by a factor as by the core. "1/rank" takes that back: 1 / R for
+    each factor, as its latent's `factor_ranks` has it.
 
     Raises
     ------

@@ -1,7 +1,10 @@
 """What binary convolutions and linear layers have in common."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 import torch
@@ -9,6 +12,8 @@ from torch import Tensor, nn
 
 from bitfactor.checks import expect, expect_one_of
 from bitfactor.decompositions import JOINT, LAYERWISE, Dense, Latent, Rank
+from bitfactor.decompositions.bank import Bank, BankSlice
+from bitfactor.decompositions.shared import Shared
 from bitfactor.errors import InputError
 from bitfactor.nn.activation import SignActivation
 from bitfactor.nn.product import Masks, takes
@@ -199,12 +204,26 @@ def merge_(model: nn.Module) -> nn.Module:
     >>> optimizer = torch.optim.Adam(bitfactor.parameter_groups(model))
     """
     expect("merge_", model, nn.Module)
-    before = {id(parameter): parameter for parameter in model.parameters()}
-    for layer in [module for module in model.modules() if isinstance(module, BinaryLayer)]:
+    layers = [module for module in model.modules() if isinstance(module, BinaryLayer)]
+    gone = _of_these_alone([layer.latent for layer in layers])
+    for layer in layers:
         learns = any(parameter.requires_grad for parameter in layer.latent.parameters())
         layer.latent = Dense.from_weight(layer.latent()).requires_grad_(learns)
         layer.made_as = (None, *layer.made_as[1:])
-    for parameter in model.parameters():
-        before.pop(id(parameter), None)
-    watch_optimizers(before.values())
+    watch_optimizers(gone)
     return model
+
+
+def _of_these_alone(latents: Sequence[Latent]) -> list[nn.Parameter]:
+    """Return the parameters that no other latent has: those of a bank if all of its layers are here."""
+    modules = {id(module): module for latent in latents for module in latent.modules()}.values()
+    places = Counter(id(latent.bank) for latent in latents if isinstance(latent, BankSlice))
+    held = [
+        module
+        for module in modules
+        if isinstance(module, Shared)
+        and not (isinstance(module, Bank) and places[id(module)] == prod(module.grid))
+    ]
+    shared = {id(parameter) for module in held for parameter in module.parameters()}
+    own = {id(p): p for latent in latents if not isinstance(latent, Dense) for p in latent.parameters()}
+    return [parameter for key, parameter in own.items() if key not in shared]

@@ -219,7 +219,7 @@ class StudyDirectory:
     def expect_same_file(self, sha256: str) -> None:
         """Raise InputError if a training is of another version of the user's own network."""
         for path in sorted(self.path.glob("cells/*/recipe.json")):
-            if CellDirectory(path.parent).run.settings()["model"].get("sha256") != sha256:
+            if CellDirectory(path.parent).run.settings()["model"].get("sha256", sha256) != sha256:
                 raise self._unlike(f"{path.parent.name}, of another version of the network's file")
 
     def _expect_no_other(self) -> None:
@@ -234,6 +234,9 @@ class StudyDirectory:
         if old.recipe != new.recipe:
             raise self._unlike(f"a study of {old.recipe}")
         for name in {**old.arguments, **new.arguments}:
+            option = name.removeprefix("no-").replace("-", "_")
+            if all(option in cell.refused for cell in [*old.grid, *new.grid]):
+                continue
             before, now = (design.arguments.get(name, "its default") for design in (old, new))
             if _value(before) != _value(now):
                 raise self._unlike(f"a study with {name} = {before} instead of {now}")

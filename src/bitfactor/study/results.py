@@ -155,6 +155,8 @@ class Rates:
         for row, rates in found.items():
             if any(len(values) < len(design.seeds) for values in rates.values()):
                 raise _no_search(study, f"fewer trainings of {row}")
+            if all(value is None for values in rates.values() for value in values):
+                raise _no_search(study, f"no finished training of {row}")
         chosen = {row: max(rates, key=lambda rate: _rank(rates[rate])) for row, rates in found.items()}
         holdout = design.arguments.get("holdout")
         return cls(chosen, searched, len(design.seeds), None if holdout is None else str(holdout))

@@ -82,7 +82,7 @@ def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Exp
 
 @dataclass(frozen=True)
 class Limited:
-    """At most `limit` images of `whole` in an epoch, in whole batches, and about as many to evaluate on.
+    """At most `limit` images of `whole` in an epoch, in whole batches, and the first `limit` to evaluate on.
 
     Example
     -------
