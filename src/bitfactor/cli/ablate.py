@@ -7,17 +7,9 @@ from typing import Annotated
 
 import tyro
 
-from bitfactor.api.ablate import (
-    LATENTS,
-    SCALES,
-    Study,
-    begin_study,
-    expect_apart,
-    grid_of,
-    rates_of,
-    run_study,
-)
+from bitfactor.api.ablate import LATENTS, SCALES, expect_apart, grid_of, rates_of
 from bitfactor.api.launch import Launcher, launch
+from bitfactor.api.run_study import Study, begin_study, run_study
 from bitfactor.cli import train
 from bitfactor.cli.arguments import parse_known
 from bitfactor.cli.flags import expect_known, flags_of

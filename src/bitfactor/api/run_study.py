@@ -1,0 +1,207 @@
+"""A study as it runs: what is to be trained, the checks of it all, and what came out."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from bitfactor.api.ablate_cell import train_cell
+from bitfactor.errors import InputError
+from bitfactor.own_file import files_run
+from bitfactor.recipes.own import OwnModel
+from bitfactor.result import Result, text_table
+from bitfactor.study import Cell, Grid, Job, Rates, StudyDirectory, run_jobs
+from bitfactor.study.pruning import Halving
+from bitfactor.study.schedule import Progress
+from bitfactor.training import Recipe
+from bitfactor.training.processes import expect_devices, noting_sigterm
+
+
+@dataclass(frozen=True)
+class Ablation(Result):
+    """What came out of the finished trainings, and the names of those that failed; prints as a table.
+
+    `given_up` are those that `halving` ended. `interrupted` says that SIGTERM ended it before all were
+    trained: the same call resumes.
+    """
+
+    out: Path
+    trainings: tuple[Mapping[str, Any], ...]
+    failed: tuple[str, ...] = ()
+    given_up: tuple[str, ...] = ()
+    interrupted: bool = False
+
+    def __str__(self) -> str:
+        names = list(dict.fromkeys(name for training in self.trainings for name in training["axes"]))
+        rows: dict[tuple[str, ...], list[float]] = {}
+        for one in self.trainings:
+            row = tuple(str(one["axes"].get(name, "real" if one["real"] else "")) for name in names)
+            rows.setdefault(row, []).append(one["metrics"][one["headline"]])
+        if not rows:
+            return "no training has finished"
+        head = [*(name.replace("_", " ") for name in names), self.trainings[0]["headline"], "over seeds"]
+        cells = [[*row, f"{mean(values):.2%}", _spread(values)] for row, values in rows.items()]
+        return text_table(head, cells, right=frozenset((len(names), len(names) + 1)))
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"± {stdev(values):.2%} ({len(values)})" if len(values) > 1 else "(1)"
+
+
+@dataclass(frozen=True)
+class Study:
+    """What `run_study` trains: `recipe_of` gives the recipe of a cell; `fixed` are flags that all share."""
+
+    recipe: Recipe
+    recipe_of: Callable[[Cell], Recipe]
+    fixed: Mapping[str, str | bool]
+    grid: Grid
+    rates: Rates | None = None
+    data: Path | None = None
+    jobs: int | None = None
+    devices: Sequence[str] = ()
+    halving: bool = False
+    keep_checkpoints: bool = False
+    progress: bool = True
+
+    @property
+    def arguments(self) -> Mapping[str, str | bool]:
+        """The flags that all share, with the network of the user's own if there is one."""
+        own = self.recipe.model
+        return {**self.fixed, "model": own.spec} if isinstance(own, OwnModel) else self.fixed
+
+
+def run_study(study: Study, out: Path) -> Ablation:
+    """Train what is not trained yet."""
+    jobs, devices = begin_study(study, out)
+    interrupted = _run(jobs, study, devices)
+    done = [(job.cell, job.directory.outcome()) for job in jobs if job.state == "finished"]
+    trainings = tuple(
+        {"name": cell.name, "axes": dict(cell.axes), "real": cell.real, "seed": cell.seed, **asdict(outcome)}
+        for cell, outcome in done
+    )
+    failed, given_up = (
+        tuple(job.cell.name for job in jobs if job.state == state) for state in ("failed", "given up")
+    )
+    return Ablation(out, trainings, failed, given_up, interrupted)
+
+
+def begin_study(study: Study, out: Path) -> tuple[list[Job], Sequence[str]]:
+    """Return what is to be done and the devices for it.
+
+    Nothing is written before all that was asked for has been checked.
+    """
+    directory, rates = StudyDirectory(out), study.rates
+    devices, threads = _parts(study.jobs, study.devices)
+    cells = [replace(cell, rate=rates.chosen[str(cell.row)]) if rates else cell for cell in study.grid]
+    for name in [*study.arguments, *study.grid.axes]:
+        if all(_option(name) in cell.refused for cell in cells):
+            rows = ", ".join(dict.fromkeys(str(cell.row) for cell in cells))
+            raise InputError(
+                f"--{name.replace('_', '-')}",
+                expected="a row that it changes something for",
+                found=rows,
+                fix="leave it out",
+            )
+    for cell in cells if study.halving else ():
+        _expect_search(study.recipe_of(cell), rates)
+    if isinstance(study.recipe.model, OwnModel):
+        directory.expect_same_file(study.recipe.model.sha256)
+    jobs = [_job(directory, study, cell, threads) for cell in cells]
+    directory.start(study.recipe.name, study.arguments, study.grid, rates)
+    return jobs, devices
+
+
+def _expect_search(recipe: Recipe, rates: Rates | None) -> None:
+    plan, holdout = recipe.optimization, getattr(recipe.data, "holdout", "validation")
+    if rates or holdout != "validation":
+        found = "rates of a search that is over" if rates else f"--holdout {holdout}"
+    elif plan.eval_interval * 3 > plan.epochs:
+        found = f"--eval-interval {plan.eval_interval} in {plan.epochs} epochs"
+    else:
+        return
+    raise InputError(
+        "--halving",
+        expected="a search on validation images, evaluated three times or more in each training",
+        found=found,
+        fix="leave it out, or change --holdout, --eval-interval",
+    )
+
+
+def _parts(jobs: int | None, devices: Sequence[str]) -> tuple[Sequence[str], int]:
+    """Return the devices, each as often as it trains at a time, and the threads of each process."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if devices and jobs is not None:
+        raise InputError("jobs", expected="none beside devices", found=str(jobs), fix="name one of them")
+    joined = [len(expect_devices(device)) for device in devices]
+    usual = [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["cpu"] * cores
+    asked = list(devices) or (usual if jobs is None else [usual[i % len(usual)] for i in range(jobs)])
+    return asked, max(1, cores // (sum(joined) or len(asked)))
+
+
+def _job(study: StudyDirectory, asked: Study, cell: Cell, threads: int) -> Job:
+    """Return what is to be done about a cell."""
+    directory, chosen = study.cell(cell), asked.recipe_of(cell)
+    off: dict[str, Any] = dict.fromkeys(cell.refused & {"merge_epoch", "diagnose", "real_weight_epochs"}, 0)
+    chosen = replace(chosen, optimization=replace(chosen.optimization, **off))
+    kept = {name: value for name, value in asked.arguments.items() if _option(name) not in cell.refused}
+    fixed = [word for name, value in kept.items() for word in _flag(name, value)]
+    data = ["--data", "DIR"] if asked.data else []
+    flags = cell.flags
+    if asked.recipe.real and not cell.real:
+        kept_axes = {name: value for name, value in cell.axes.items() if name not in ("latent", "scale")}
+        flags = replace(cell, axes=kept_axes, real=True).flags
+    return Job(
+        cell=cell,
+        directory=directory,
+        command=["bitfactor", "train", asked.recipe.name, *fixed, *flags, *data, "--out", cell.name],
+        call=partial(train_cell, directory.path, chosen.settings(), files_run(), asked.data, threads),
+        epochs=chosen.optimization.epochs,
+        state="finished" if directory.finished else "waiting",
+        halving=asked.halving,
+    )
+
+
+def _option(flag: str) -> str:
+    return flag.removeprefix("no-").replace("-", "_")
+
+
+def _flag(name: str, value: str | bool) -> list[str]:
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    return [f"--{name}", *value.split()]
+
+
+def _run(jobs: Sequence[Job], study: Study, devices: Sequence[str]) -> bool:
+    """Train; returns whether it was told to stop."""
+    console = Console(stderr=True, highlight=False, quiet=not study.progress)
+
+    def tidy(job: Job) -> None:
+        if job.state == "finished" and not study.keep_checkpoints:
+            job.directory.discard_checkpoints()
+
+    for job in jobs:
+        tidy(job)
+    headline = study.recipe.task.headline
+    halving = Halving(headline) if study.halving else None
+    with noting_sigterm() as request, Progress(jobs, headline, len(devices), console) as progress:
+
+        def notice(job: Job) -> None:
+            tidy(job)
+            progress.notice(job)
+
+        def look() -> bool:
+            for job in jobs:
+                if halving and halving.gives_up(job) and job.state == "running":
+                    job.give_up()
+            progress.refresh()
+            return not request.made
+
+        run_jobs(jobs, devices, notice, look)
+    return request.made
