@@ -196,6 +196,7 @@ def test_a_trial_is_within_half_of_the_truth(tmp_path):
     [
         ({"latent": "none"}, "groups", "auto", "the latent holistic"),
         ({"latent": "none"}, "factor_rate", 0.1, "a latent with factors"),
+        ({"latent": "cp"}, "orthogonality", 0.1, "factors that start orthonormal"),
         ({"real": True}, "latent", "tucker", "a binary network"),
         ({"real": True}, "factor_rate", 0.1, "a binary network"),
         ({"real": True}, "real_weight_epochs", 1, "a binary network"),
@@ -204,7 +205,7 @@ def test_a_trial_is_within_half_of_the_truth(tmp_path):
 def test_an_option_that_would_change_nothing_is_refused(of, name, value, needed, tmp_path, capsys):
     with pytest.raises(InputError, match=f"{name}: expected {needed} for {value!r}"):
         bitfactor.train("folder-resnet18", data=tmp_path, out=tmp_path / "run", **of, **{name: value})
-    flags = ["--real"] if "real" in of else ["--latent", "none"]
+    flags = ["--real"] if "real" in of else ["--latent", of["latent"]]
     command = ["train", "folder-resnet18", "--data", tmp_path, *flags, f"--{name.replace('_', '-')}", value]
     assert main([*map(str, command), "--out", str(tmp_path / "run")]) == 2
     assert f"leave {name} out" in capsys.readouterr().err

@@ -56,9 +56,7 @@ def binary_names(model: nn.Module) -> list[str]:
     return [name for name, module in model.named_modules() if isinstance(module, BinaryLayer)]
 
 
-@pytest.mark.parametrize(
-    "latent", ["none", "svd", "tucker", "holistic", "cp", "tt", "product", "cosine", "shared"]
-)
+@pytest.mark.parametrize("latent", [*LAYERWISE, *JOINT])
 @pytest.mark.parametrize("name", MODELS)
 def test_any_model_turns_binary_and_trains(name, latent) -> None:
     make, shape = MODELS[name]

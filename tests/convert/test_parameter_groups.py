@@ -65,6 +65,7 @@ def test_factors_have_a_rate_of_their_own() -> None:
         ("cp", None, nn.Conv2d(8, 32, 3), {"factors.0": 1, "factors.1": 72, "factors.2": 72}),
         ("tt", None, nn.Conv2d(8, 32, 3), {"cores.0": 32, "cores.1": 1, "cores.2": 9, "cores.3": 3}),
         ("svd", None, nn.Conv2d(8, 32, 3), {"u": 32, "s": 32, "vt": 1}),
+        ("window", None, nn.Conv2d(8, 4, 5, groups=4), {"coefficients": 1, "basis": 25}),
     ],
 )
 def test_the_rank_of_each_factor(latent, rank, weight, expected) -> None:

@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from bitfactor.decompositions import JOINT, LAYERWISE, Latent, build_bank, orthogonality_penalty
+from bitfactor.decompositions import (
+    JOINT,
+    LAYERWISE,
+    WITHOUT_ORTHONORMAL_FACTORS,
+    Latent,
+    build_bank,
+    orthogonality_penalty,
+)
 from bitfactor.nn import sign
 
 Build = Callable[..., Latent]
@@ -147,6 +154,7 @@ def test_half_precision_parameters_are_multiplied_in_float32(name, dtype) -> Non
 def test_penalty_is_zero_at_the_start_and_has_a_gradient_after(name) -> None:
     latent = BUILD[name](torch.randn(6, 4, 3, 3, dtype=torch.float64))
     assert orthogonality_penalty(latent).item() == pytest.approx(0, abs=1e-20)
+    assert bool(latent.orthonormal()) == (name not in WITHOUT_ORTHONORMAL_FACTORS)
     if not latent.orthonormal():
         return
     with torch.no_grad():

@@ -15,7 +15,9 @@ FLAGS = {"epochs": 3, "batch_size": 128, "widths": [16, 32], "checkpoint_steps":
 STEPS = 33
 
 
-@pytest.mark.parametrize("latent", ["svd", "tucker", "cp", "tt", "product", "cosine", "shared", "holistic"])
+@pytest.mark.parametrize(
+    "latent", ["svd", "tucker", "cp", "tt", "product", "cosine", "window", "shared", "holistic"]
+)
 def test_the_network_computes_what_it_did(latent):
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Conv2d(8, 8, 3, padding=1) for _ in range(4)))

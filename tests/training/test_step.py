@@ -14,7 +14,7 @@ from bitfactor.training import Teachable, build
 from bitfactor.training.preparation import prepare
 from bitfactor.training.step import Stepper
 
-LATENTS = ["none", "svd", "tucker", "holistic", "cp", "tt", "product", "cosine"]
+LATENTS = ["none", "svd", "tucker", "holistic", "cp", "tt", "product", "cosine", "window"]
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ class Binarization:
     latent: str = "holistic"
     """What the sign is taken of: a free weight, a decomposition of each layer, or one of several layers.
     With holistic, layers in no group get a Tucker decomposition of their own. One of
-    `bitfactor.decompositions`: none, svd, tucker, holistic, cp, tt, product, cosine, shared, or registered
-    there."""
+    `bitfactor.decompositions`: none, svd, tucker, holistic, cp, tt, product, cosine, window, shared, or one
+    that was registered there."""
 
     rank: int | float | tuple[int | float, ...] | None = None
     """Rank, or fraction of the full one, for all modes or per mode; the full rank if left out."""

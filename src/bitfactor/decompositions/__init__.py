@@ -24,6 +24,7 @@ from bitfactor.decompositions.shared import SharedTucker, build_shared
 from bitfactor.decompositions.svd import SVD
 from bitfactor.decompositions.tt import TensorTrain
 from bitfactor.decompositions.tucker import Tucker
+from bitfactor.decompositions.window import Window
 from bitfactor.errors import InputError
 
 # Of one layer each.
@@ -35,9 +36,11 @@ LAYERWISE: dict[str, Callable[[Tensor, Rank, Initialisation], Latent]] = {
     "tt": TensorTrain.from_weight,
     "product": Product.from_weight,
     "cosine": Cosine.from_weight,
+    "window": Window.from_weight,
 }
 
 WITHOUT_FACTORS = ("none", "cosine")
+WITHOUT_ORTHONORMAL_FACTORS = (*WITHOUT_FACTORS, "cp", "window")
 
 # Of several layers together; the latents come in the order of the weights.
 JOINT: dict[str, Callable[..., Sequence[Latent]]] = {
@@ -102,6 +105,7 @@ __all__ = [
     "LAYERWISE",
     "SVD",
     "WITHOUT_FACTORS",
+    "WITHOUT_ORTHONORMAL_FACTORS",
     "Bank",
     "BankSlice",
     "Cosine",
@@ -113,6 +117,7 @@ __all__ = [
     "SharedTucker",
     "TensorTrain",
     "Tucker",
+    "Window",
     "build_bank",
     "build_shared",
     "once",

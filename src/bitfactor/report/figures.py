@@ -46,6 +46,7 @@ LOOKS = {
     "tt": Look("#56b4e9", "X"),
     "shared": Look("#8c6d31", "*"),
     "cosine": Look("#7b3294", "h"),
+    "window": Look("#b2182b", "p"),
 }
 """Okabe and Ito's palette, which the colour-blind can tell apart; the marks do where there is no colour."""
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from bitfactor.convert import Binarization
 from bitfactor.data import DataSet
-from bitfactor.decompositions import WITHOUT_FACTORS
+from bitfactor.decompositions import WITHOUT_FACTORS, WITHOUT_ORTHONORMAL_FACTORS
 from bitfactor.training.optimization import Optimization
 from bitfactor.training.task import Task
 
@@ -83,8 +83,10 @@ def without_effect(latent: str, scale: str, *, real: bool = False) -> dict[str, 
         return dict.fromkeys(names, "a binary network")
     found = {} if latent == "holistic" else {"groups": "the latent holistic"}
     if latent in WITHOUT_FACTORS:
-        names = ["rank", "initialisation", "orthogonality", "factor_rate"]
+        names = ["rank", "initialisation", "factor_rate"]
         found |= dict.fromkeys(names, "a latent with factors")
+    if latent in WITHOUT_ORTHONORMAL_FACTORS:
+        found["orthogonality"] = "factors that start orthonormal"
     if scale != "analytic":
         found["detach_alpha"] = "scale 'analytic'"
     if not scale.startswith("learned"):

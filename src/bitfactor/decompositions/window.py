@@ -1,0 +1,63 @@
+"""A weight in a basis of its window that learns."""
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from bitfactor.decompositions.cosine import window_basis
+from bitfactor.decompositions.latent import Initialisation, Latent, Rank
+from bitfactor.decompositions.precision import matmul, working
+from bitfactor.decompositions.rank import resolve_rank
+
+
+class Window(Latent):
+    """W = A B^T, W taken as the matrix (O C, kh kw): a Tucker decomposition of the window alone.
+
+    coefficients, A, is (O C, R) and starts with columns of length one; basis, B, is (kh kw, R) and starts as
+    cosines, which have been given those lengths. R = kh kw unless a rank is given. A length is the root of
+    O C times W's spread, so that one learning rate moves W by more of its spread the more channels it has.
+    Weights without a window, 1x1 or of linear layers, are a column and its length. It is in no table of the
+    paper (docs/results/evidence.md); B is made for `--factor-rate 1/rank`, and stays cosines at 0.
+
+    Example
+    -------
+    >>> latent = Window.from_weight(torch.randn(8, 4, 3, 3))
+    >>> latent.coefficients.shape, latent.basis.shape
+    (torch.Size([32, 9]), torch.Size([9, 9]))
+    """
+
+    def __init__(self, coefficients: Tensor, basis: Tensor, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.coefficients, self.basis = nn.Parameter(coefficients), nn.Parameter(basis)
+        self.shape = shape
+
+    @classmethod
+    def from_weight(
+        cls, weight: Tensor, rank: Rank = None, initialisation: Initialisation = "factorised"
+    ) -> Self:
+        """Take the weight over, exact but for rounding at full rank; `identity` starts as taps, not cosines.
+
+        Raises
+        ------
+        InputError
+            If the rank is not one number, or is no rank (see `resolve_rank`).
+        """
+        basis = window_basis(tuple(weight.shape[2:])).to(weight.device)
+        if initialisation == "identity":
+            basis = torch.eye(len(basis), dtype=basis.dtype, device=basis.device)
+        (r,) = resolve_rank(rank, (len(basis),))
+        coefficients = weight.detach().double().reshape(-1, len(basis)) @ basis
+        norms = coefficients.norm(dim=0)
+        kept, lengths = norms.topk(r).indices.sort().values, norms.where(norms > 0, 1)
+        unit, scaled = coefficients[:, kept] / lengths[kept], basis[:, kept] * lengths[kept]
+        return cls(unit.to(weight.dtype), scaled.to(weight.dtype), tuple(weight.shape))
+
+    def reconstruct(self) -> Tensor:
+        return matmul(working(self.coefficients), working(self.basis).mT).view(self.shape)
+
+    def matrices(self) -> dict[str, Tensor]:
+        return {"basis": self.basis}
+
+    def factor_ranks(self) -> dict[str, int]:
+        return {"basis": self.basis.shape[1]}
