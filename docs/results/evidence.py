@@ -27,6 +27,7 @@ STUDIES = {
         "test-frozen-240",
         "test-cosine-240",
         "test-tt-240",
+        "test-window-240",
     ),
     1560: (
         "test-plain-1560",
@@ -35,6 +36,7 @@ STUDIES = {
         "test-frozen-1560",
         "test-cosine-1560",
         "test-tt-1560",
+        "test-window-1560",
     ),
     7020: ("test-none-7020", "test-rank-7020", "test-cosine-7020"),
 }
@@ -63,8 +65,19 @@ VARIANTS = (
     ("cosine", "holistic, 1/rank"),
     ("tensor train, 1/rank", "holistic, 1/rank"),
     ("tensor train, 1/rank", "cosine"),
+    ("window, 1/rank", "cosine"),
+    ("window, 1/rank", "holistic, 1/rank"),
+    ("window, 1/rank", "tensor train, 1/rank"),
+    ("window, 1/rank", "window, frozen"),
 )
-DRAWN = (*AT_ONE_RATE, "Tucker, 1/rank", "holistic, 1/rank", "cosine", "tensor train, 1/rank")
+DRAWN = (
+    *AT_ONE_RATE,
+    "Tucker, 1/rank",
+    "holistic, 1/rank",
+    "cosine",
+    "tensor train, 1/rank",
+    "window, 1/rank",
+)
 
 Values = dict[int, float]
 """The headline of each seed."""
@@ -77,12 +90,13 @@ def rows(logs: tuple[str, ...]) -> dict[str, Values]:
         for training in pq.read_table(LOGS / f"{log}.parquet").to_pylist():
             outcome, command = training["outcome"], training["command"]
             axes = training["axes"]
-            name = NAMES.get(axes["latent"], axes["latent"])
+            latent = axes["latent"].removesuffix("_unit")  # window's name while it was a draft
+            name = NAMES.get(latent, latent)
             if axes["scale"] != "learned":
                 name += f", {axes['scale']}"
-            if "--factor-rate" in command and axes["latent"] not in WITHOUT_FACTORS:
+            if "--factor-rate" in command and latent not in WITHOUT_FACTORS:
                 rate = command[command.index("--factor-rate") + 1]
-                name += ", frozen" if rate == "0" else f", {rate}"
+                name += {"0": ", frozen", "1": ""}.get(rate, f", {rate}")
             found.setdefault(name, {})[training["seed"]] = outcome["metrics"][outcome["headline"]]
     return dict(sorted(found.items(), key=lambda row: (row[0] != "none", row[0].count(","), row[0])))
 
