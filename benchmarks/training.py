@@ -37,7 +37,7 @@ from bitfactor.machine import cpu_name, keep_freed_memory
 from bitfactor.models import ResNet, hourglass, resnet18
 from bitfactor.nn import BinaryLayer, MaxPool2d, ReLU
 
-LATENTS = ("none", "svd", "tucker", "holistic", "cosine")
+LATENTS = ("none", "svd", "tucker", "holistic", "cosine", "window")
 SHARES = {
     "forward": ("aten::mkldnn_convolution", "bitfactor::sign_product", "aten::cudnn_convolution"),
     "backward": ("aten::convolution_backward", "bitfactor::sign_product_backward"),
