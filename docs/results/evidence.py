@@ -48,8 +48,15 @@ POSES = {
         "lsp-test-tucker-240",
         "lsp-test-cosine-240",
         "lsp-test-tt-240",
+        "lsp-test-window-240",
     ),
-    1500: ("lsp-test-none-1500", "lsp-test-rank-1500", "lsp-test-cosine-1500", "lsp-test-tt-1500"),
+    1500: (
+        "lsp-test-none-1500",
+        "lsp-test-rank-1500",
+        "lsp-test-cosine-1500",
+        "lsp-test-tt-1500",
+        "lsp-test-window-1500",
+    ),
 }
 """The same of Leeds Sports Pose."""
 NAMES = {"tucker": "Tucker", "svd": "SVD", "tt": "tensor train"}
