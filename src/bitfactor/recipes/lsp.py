@@ -57,9 +57,8 @@ def lsp_hourglass() -> Recipe:
 
     It stands for no row of the paper's tables, which have no LSP; network and augmentation are those of
     `mpii_hourglass`, whose flags choose the rows of table 1. The images are small, so 128 pixels show all
-    that they hold. Adam with a cosine, cells of a heatmap that compete, free weights in the cosine basis of
-    their window and, where a decomposition is chosen, factors at 1/rank of the core's rate
-    (docs/results/evidence.md) learn in fewer steps than the paper's choices.
+    that they hold. Adam with a cosine, cells of a heatmap that compete, the latent "window" and factors at
+    1/rank of the core's rate (docs/results/evidence.md) learn in fewer steps than the paper's choices.
     """
     return _hourglass(
         "lsp-hourglass",
@@ -67,7 +66,7 @@ def lsp_hourglass() -> Recipe:
         HourglassOptions(keypoints=14),
         LspOptions(),
         Optimization(epochs=100, batch_size=32, learning_rate=1e-3, factor_rate="1/rank", warmup_epochs=1),
-        Binarization(latent="cosine", scale="learned"),
+        Binarization(latent="window", scale="learned"),
     )
 
 
