@@ -14,10 +14,10 @@ from torch.nn.functional import cross_entropy
 
 import bitfactor
 from bitfactor.data import Cifar10
-from bitfactor.decompositions import Initialisation, Latent, Rank, Tucker, register
+from bitfactor.decompositions import Initialisation, Latent, Rank, Tucker, Window, register
 from bitfactor.decompositions.cosine import window_basis
 from bitfactor.decompositions.multilinear import project, tucker_weight
-from bitfactor.decompositions.precision import matmul, working
+from bitfactor.decompositions.precision import working
 from bitfactor.models import ResNet
 
 
@@ -47,20 +47,8 @@ class Early(Tucker):
         return tucker_weight(working(self.core), factors)
 
 
-class Window(Latent):
-    """W = A B^T: coefficients A (O C, taps) in a basis B (taps, taps) of the window, which learns too."""
-
-    def __init__(self, coefficients: Tensor, basis: Tensor, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.coefficients, self.basis = nn.Parameter(coefficients), nn.Parameter(basis)
-        self.shape = shape
-
-    def reconstruct(self) -> Tensor:
-        return matmul(working(self.coefficients), working(self.basis).mT).view(self.shape)
-
-
 def window(basis_of: Callable[[Tensor, Tensor], Tensor], *, unit: bool = False) -> Callable[..., Latent]:
-    """Return what builds one from a basis; with `unit`, A's columns have length 1, and B their lengths."""
+    """Return what builds a `Window` in a basis; with `unit`, A's columns have length 1, B their lengths."""
 
     def build(weight: Tensor, rank: Rank, initialisation: Initialisation) -> Latent:
         cosines = window_basis(tuple(weight.shape[2:]))
@@ -78,10 +66,6 @@ def _cosines(matrix: Tensor, cosines: Tensor) -> Tensor:
     return cosines
 
 
-def _taps(matrix: Tensor, cosines: Tensor) -> Tensor:
-    return torch.eye(len(cosines), dtype=matrix.dtype)
-
-
 def _own(matrix: Tensor, cosines: Tensor) -> Tensor:
     basis: Tensor = torch.linalg.eigh(matrix.mT @ matrix)[1].flip(1)
     return basis
@@ -89,9 +73,7 @@ def _own(matrix: Tensor, cosines: Tensor) -> Tensor:
 
 register("window_cosines", window(_cosines))
 register("window_own", window(_own))
-register("window_unit", window(_cosines, unit=True))
 register("window_own_unit", window(_own, unit=True))
-register("taps_unit", window(_taps, unit=True))
 register("early", Early.from_weight)
 register("turned", turned(0, 1, 2, 3))
 register("turned_channels", turned(0, 1))
