@@ -16,6 +16,7 @@ from bitfactor.api.classes import classify
 from bitfactor.api.evaluate import evaluate
 from bitfactor.api.images import images_of
 from bitfactor.api.network import Network
+from bitfactor.data.identity import published
 from bitfactor.errors import InputError
 from bitfactor.format.file import load, save
 from bitfactor.recipes import RECIPES
@@ -50,6 +51,26 @@ def test_a_run_needs_no_data_named(of_parted, parted):
     assert found.notes == ()
     assert f"% of 15 test images in {parted}/val ({found.correct} of 15 right)\n" in str(found)
     assert evaluate(SimpleNamespace(path=of_parted[0])).to_dict() == found.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "expected"),
+    [
+        ("15 test images in /a b/val", "15 test images in val"),
+        (
+            "3 validation images (a tenth of the training images in /a/b)",
+            "3 validation images (a tenth of the training images in b)",
+        ),
+        ("6 of the 15 test images in /a/val, equally many", "6 of the 15 test images in val, equally many"),
+        (r"15 test images in C:\\a\\val", "15 test images in val"),
+        ("360 digits", "360 digits"),
+    ],
+)
+def test_a_file_does_not_say_where_its_images_were(evaluated, expected, tmp_path):
+    identity = {"path": "/a", "fingerprint": "0", "evaluated": evaluated}
+    (tmp_path / "recipe.json").write_text(json.dumps({"data_identity": identity}))
+    told = json.loads(published(tmp_path)["data_identity"])
+    assert told == {"fingerprint": "0", "evaluated": expected}
 
 
 @pytest.mark.parametrize("place", ["val", "."])

@@ -1,11 +1,11 @@
-"""The cosine basis of a window, against scipy's, and the one that learns."""
+"""The cosine basis of a window, against scipy's."""
 
 import pytest
 import torch
 from scipy.fft import dctn
 
 import bitfactor
-from bitfactor.decompositions import Cosine, Window
+from bitfactor.decompositions import Cosine
 from bitfactor.errors import InputError
 
 
@@ -45,23 +45,3 @@ def test_there_are_no_factors() -> None:
 def test_a_rank_is_refused() -> None:
     with pytest.raises(InputError, match="no rank with latent 'cosine'"):
         Cosine.from_weight(torch.randn(8, 4, 3, 3), rank=2)
-
-
-def test_a_basis_that_learns_starts_as_cosines_with_the_columns_lengths() -> None:
-    weight = torch.randn(8, 4, 3, 3, dtype=torch.float64)
-    latent, fixed = Window.from_weight(weight), Cosine.from_weight(weight)
-    lengths = fixed.coefficients.detach().reshape(32, 9).norm(dim=0)
-    torch.testing.assert_close(latent.coefficients.norm(dim=0).detach(), torch.ones(9, dtype=torch.float64))
-    torch.testing.assert_close(latent.basis.detach(), fixed.basis * lengths)
-
-
-def test_the_patterns_of_most_energy_are_kept() -> None:
-    weight = torch.ones(8, 4, 3, 3) + 0.1 * torch.randn(8, 4, 3, 3)
-    W = Window.from_weight(weight, 1)()
-    torch.testing.assert_close(W, weight.mean((2, 3), keepdim=True).expand(weight.shape))
-
-
-def test_a_pattern_that_no_filter_has_can_still_be_learned() -> None:
-    latent = Window.from_weight(torch.ones(8, 4, 3, 3))
-    latent().pow(2).sum().add(latent().sum(0)[0, 0, 0]).backward()
-    assert latent.coefficients.grad.abs().amin(0).min() > 0

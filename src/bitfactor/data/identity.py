@@ -1,6 +1,7 @@
 """What tells the images of a data set from others: so that a run notices when they are other ones."""
 
 import json
+import re
 from collections.abc import Mapping, Sized
 from hashlib import blake2b
 from pathlib import Path
@@ -71,7 +72,19 @@ def published(run: Path) -> dict[str, str]:
     identity = remembered(run)
     if identity is None:
         return {}
-    return {KEY: json.dumps({name: value for name, value in identity.items() if name != "path"})}
+    kept = {name: value for name, value in identity.items() if name != "path"}
+    if "evaluated" in kept:
+        kept["evaluated"] = without_place(kept["evaluated"])
+    return {KEY: json.dumps(kept)}
+
+
+def without_place(evaluated: str) -> str:
+    """Return what a run says that it was evaluated on, with the last name of its directory alone.
+
+    >>> without_place("6 validation images (a tenth of the training images in /home/me/photos)")
+    '6 validation images (a tenth of the training images in photos)'
+    """
+    return re.sub(r"(?<= in )(/|[A-Za-z]:[/\\])([^,)]*[/\\])?", "", evaluated)
 
 
 def identity_in(provenance: Mapping[str, str], where: object) -> Identity | None:

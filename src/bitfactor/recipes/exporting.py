@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import bitfactor
-from bitfactor.data.identity import published, remembered
+from bitfactor.data.identity import published, remembered, without_place
 from bitfactor.errors import InputError
 from bitfactor.exporter import ExportReport, Real, export
 from bitfactor.recipes import provenance_of, recipe_of
@@ -82,6 +82,6 @@ def progress_of(run: Run, recipe: Recipe, *, best: bool = False) -> dict[str, st
         "epochs": str(recipe.optimization.epochs),
     }
     if headline in last:
-        images = f" of {data['evaluated']}" if data.get("evaluated") else ""
+        images = f" of {without_place(data['evaluated'])}" if data.get("evaluated") else ""
         found["metric"] = f"{headline} {last[headline]:.2%}{images}"
     return found
