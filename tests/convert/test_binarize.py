@@ -351,7 +351,7 @@ def test_a_model_comes_back_from_the_meta_device(latent, assign) -> None:
     torch.testing.assert_close(other(x), model(x), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("latent", ["none", "tucker", "holistic", "cosine"])
+@pytest.mark.parametrize("latent", ["none", "tucker", "holistic", "cosine", "window"])
 def test_a_frozen_weight_stays_frozen(latent) -> None:
     model = three()
     model[1:3].requires_grad_(False)

@@ -63,6 +63,6 @@ def _resnet18(name: str, classes: Literal[10, 100]) -> Recipe:
         task=Classification(),
         binarization=Binarization(latent="window", scale="learned"),
         optimization=Optimization(
-            epochs=200, batch_size=128, learning_rate=4e-3, factor_rate="1/rank", warmup_epochs=2
+            epochs=200, batch_size=128, learning_rate=2e-3, factor_rate="1/rank", warmup_epochs=2
         ),
     )

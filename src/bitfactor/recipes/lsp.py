@@ -58,7 +58,7 @@ def lsp_hourglass() -> Recipe:
     It stands for no row of the paper's tables, which have no LSP; network and augmentation are those of
     `mpii_hourglass`, whose flags choose the rows of table 1. The images are small, so 128 pixels show all
     that they hold. Adam with a cosine, cells of a heatmap that compete, the latent "window" and factors at
-    1/rank of the core's rate (docs/results/evidence.md) learn in fewer steps than the paper's choices.
+    1/rank of the core's rate, which learn faster in a small one (docs/results/evidence.md).
     """
     return _hourglass(
         "lsp-hourglass",
