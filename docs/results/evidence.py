@@ -75,7 +75,6 @@ VARIANTS = (
     ("window, 1/rank", "cosine"),
     ("window, 1/rank", "holistic, 1/rank"),
     ("window, 1/rank", "tensor train, 1/rank"),
-    ("window, 1/rank", "window, frozen"),
 )
 DRAWN = (
     *AT_ONE_RATE,
@@ -103,7 +102,7 @@ def rows(logs: tuple[str, ...]) -> dict[str, Values]:
                 name += f", {axes['scale']}"
             if "--factor-rate" in command and latent not in WITHOUT_FACTORS:
                 rate = command[command.index("--factor-rate") + 1]
-                name += {"0": ", frozen", "1": ""}.get(rate, f", {rate}")
+                name += ", frozen" if rate == "0" else f", {rate}"
             found.setdefault(name, {})[training["seed"]] = outcome["metrics"][outcome["headline"]]
     return dict(sorted(found.items(), key=lambda row: (row[0] != "none", row[0].count(","), row[0])))
 

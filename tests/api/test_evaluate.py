@@ -62,7 +62,7 @@ def test_a_run_needs_no_data_named(of_parted, parted):
             "3 validation images (a tenth of the training images in b)",
         ),
         ("6 of the 15 test images in /a/val, equally many", "6 of the 15 test images in val, equally many"),
-        (r"15 test images in C:\\a\\val", "15 test images in val"),
+        (r"15 test images in C:\a\val", "15 test images in val"),
         ("360 digits", "360 digits"),
     ],
 )
