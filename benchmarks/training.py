@@ -193,7 +193,8 @@ def shares(step: Step) -> dict[str, float]:
 
 def profiled_parts(step: Step) -> dict[str, float]:
     cuda = step.x.is_cuda
-    with profile(activities=[ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU]) as profiled:
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with profile(activities=activities) as profiled:
         step()
     events = profiled.key_averages()
     total = {event.key: (event.device_time_total if cuda else event.cpu_time_total) / 1e6 for event in events}
@@ -258,7 +259,9 @@ def text(value: object, column: str) -> str:
         return str(value)
     if column in PARTS:
         return f"{value:.0%}"
-    return f"{value:.0f}" if column.endswith("MB") else f"{value:.2f}"
+    if column.endswith("MB"):
+        return f"{value:.0f}"
+    return f"{value:.4f}" if column in ("seconds", "fastest") else f"{value:.2f}"
 
 
 def main() -> None:

@@ -86,3 +86,16 @@ def test_affine_rounds_as_torch_batch_norm_does(shape, memory_format):
     LOWERING["aten.batch_norm.default"](builder, view, weight, bias, mean, var, False, 0.1, 1e-5, True)
     found = thresholds.apply(builder.nodes, x.contiguous())
     assert torch.equal(found, F.batch_norm(x, mean, var, weight, bias, eps=1e-5))
+
+
+def test_an_affine_does_not_ask_for_an_eps_of_zero(monkeypatch):
+    """torch 2.11 refuses one in `torch.nn.functional.batch_norm`."""
+
+    def strict(*arguments, **named):
+        raise ValueError("batch_norm eps must be positive")
+
+    monkeypatch.setattr(F, "batch_norm", strict)
+    scale, shift = np.array([2.0, -2.0], np.float32), np.array([-1.0, 1.0], np.float32)
+    threshold, direction = thresholds.of_floats([node("affine", scale=scale, shift=shift)], channels=2)
+    assert threshold.tolist() == [0.5, 0.5]
+    assert direction.tolist() == [1, -1]

@@ -88,7 +88,8 @@ def _from_rank(rank: Tensor) -> Tensor:
 def _affine(x: Tensor, tensors: dict[str, Tensor]) -> Tensor:
     channels = x.shape[1]
     zeros, ones = torch.zeros(channels), torch.ones(channels)
-    return F.batch_norm(x, zeros, ones, tensors["scale"], tensors["shift"], False, 0.0, 0.0)
+    # Not the function of torch.nn.functional, which in some versions of torch refuses an eps of 0.
+    return torch.batch_norm(x, tensors["scale"], tensors["shift"], zeros, ones, False, 0.0, 0.0, False)
 
 
 _KERNELS = {
