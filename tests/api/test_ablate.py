@@ -1,12 +1,14 @@
 """A study from Python: the same as the command's, which resumes it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import bitfactor
 from bitfactor.cli import main
 from bitfactor.errors import InputError
+from bitfactor.recipes import recipe_named
 
 TINY = {"blocks": [1], "widths": [8], "batch_size": 8, "limit": 16, "epochs": 1}
 
@@ -58,6 +60,13 @@ def test_a_study_is_of_one_data_set(colours, tmp_path):
 def test_what_is_wrong_is_said_before_anything_is_written(tmp_path, wrong, said):
     with pytest.raises(InputError, match=said):
         bitfactor.ablate("digits", out=tmp_path / "study", **wrong)
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_recipe_in_full_precision_has_no_rows(tmp_path):
+    recipe = replace(recipe_named("digits"), real=True)
+    with pytest.raises(InputError, match="for the rows none-learned, svd-learned, found real=True"):
+        bitfactor.ablate(recipe, out=tmp_path / "study", latent=["none", "svd"], scale=["learned"])
     assert not (tmp_path / "study").exists()
 
 

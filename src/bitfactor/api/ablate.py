@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from bitfactor.api.run_study import Ablation, Study, run_study
+from bitfactor.api.run_study import Ablation, StudyPlan, run_study
 from bitfactor.checks import checked, expect_one_of
 from bitfactor.convert.binarization import ScaleName
 from bitfactor.decompositions import JOINT, LAYERWISE
@@ -102,7 +102,7 @@ def ablate(
         fixed = {**meant, "seed": cell.seed, "real": cell.real or base.real}
         return with_options(base, {**fixed, **axes, **rate})
 
-    study = Study(
+    study = StudyPlan(
         base,
         recipe_of,
         fixed,

@@ -55,7 +55,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyPlan:
     """What `run_study` trains: `recipe_of` gives the recipe of a cell; `fixed` are flags that all share."""
 
     recipe: Recipe
@@ -77,7 +77,7 @@ class Study:
         return {**self.fixed, "model": own.spec} if isinstance(own, OwnModel) else self.fixed
 
 
-def run_study(study: Study, out: Path) -> Ablation:
+def run_study(study: StudyPlan, out: Path) -> Ablation:
     """Train what is not trained yet."""
     jobs, devices = begin_study(study, out)
     interrupted = _run(jobs, study, devices)
@@ -92,7 +92,7 @@ def run_study(study: Study, out: Path) -> Ablation:
     return Ablation(out, trainings, failed, given_up, interrupted)
 
 
-def begin_study(study: Study, out: Path) -> tuple[list[Job], Sequence[str]]:
+def begin_study(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str]]:
     """Return what is to be done and the devices for it.
 
     Nothing is written before all that was asked for has been checked.
@@ -109,6 +109,14 @@ def begin_study(study: Study, out: Path) -> tuple[list[Job], Sequence[str]]:
                 found=rows,
                 fix="leave it out",
             )
+    compared = list(dict.fromkeys(str(cell.row) for cell in cells if not cell.real))
+    if study.recipe.real and len(compared) > 1:
+        raise InputError(
+            f"recipe {study.recipe.name}",
+            expected=f"one of a binary network, for the rows {', '.join(compared)}",
+            found="real=True",
+            fix="leave real out of the recipe; --real adds the full-precision baseline",
+        )
     for cell in cells if study.halving else ():
         _expect_search(study.recipe_of(cell), rates)
     if isinstance(study.recipe.model, OwnModel):
@@ -145,7 +153,7 @@ def _parts(jobs: int | None, devices: Sequence[str]) -> tuple[Sequence[str], int
     return asked, max(1, cores // (sum(joined) or len(asked)))
 
 
-def _job(study: StudyDirectory, asked: Study, cell: Cell, threads: int) -> Job:
+def _job(study: StudyDirectory, asked: StudyPlan, cell: Cell, threads: int) -> Job:
     """Return what is to be done about a cell."""
     directory, chosen = study.cell(cell), asked.recipe_of(cell)
     off: dict[str, Any] = dict.fromkeys(cell.refused & {"merge_epoch", "diagnose", "real_weight_epochs"}, 0)
@@ -178,7 +186,7 @@ def _flag(name: str, value: str | bool) -> list[str]:
     return [f"--{name}", *value.split()]
 
 
-def _run(jobs: Sequence[Job], study: Study, devices: Sequence[str]) -> bool:
+def _run(jobs: Sequence[Job], study: StudyPlan, devices: Sequence[str]) -> bool:
     """Train; returns whether it was told to stop."""
     console = Console(stderr=True, highlight=False, quiet=not study.progress)
 

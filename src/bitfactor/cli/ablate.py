@@ -9,7 +9,7 @@ import tyro
 
 from bitfactor.api.ablate import LATENTS, SCALES, expect_apart, grid_of, rates_of
 from bitfactor.api.launch import Launcher, launch
-from bitfactor.api.run_study import Study, begin_study, run_study
+from bitfactor.api.run_study import StudyPlan, begin_study, run_study
 from bitfactor.cli import train
 from bitfactor.cli.arguments import parse_known
 from bitfactor.cli.flags import expect_known, flags_of
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
         return recipe_with("train", recipe, train.Arguments(Path(cell.name)), flags)[0]
 
     rates = rates_of(options.rates_from, grid)
-    study = Study(
+    study = StudyPlan(
         recipe,
         recipe_of,
         fixed,
