@@ -1,6 +1,6 @@
 """The vocabulary of the model file: an entry says all there is to know of an operation."""
 
-from bitfactor.format.operations import convolution, move, pointwise, pool, quantised
+from bitfactor.format.operations import convolution, move, pointwise, pool, quantised, stored
 from bitfactor.format.operations.operation import Node, Operation
 
 OPERATIONS: dict[str, Operation] = {
@@ -43,8 +43,8 @@ OPERATIONS: dict[str, Operation] = {
     "rearrange": move.REARRANGE,
     "take": move.TAKE,
     "pad": move.PAD,
-    "embedding": move.EMBEDDING,
-    "constant": move.CONSTANT,
+    "embedding": stored.EMBEDDING,
+    "constant": stored.CONSTANT,
 }
 
 __all__ = ["OPERATIONS", "Node", "Operation"]
