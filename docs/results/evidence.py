@@ -57,6 +57,7 @@ POSES = {
         "lsp-test-tt-1500",
         "lsp-test-window-1500",
     ),
+    7000: ("lsp-test-none-7000", "lsp-test-window-7000"),
 }
 """The same of Leeds Sports Pose."""
 NAMES = {"tucker": "Tucker", "svd": "SVD", "tt": "tensor train"}
@@ -102,7 +103,7 @@ def rows(logs: tuple[str, ...]) -> dict[str, Values]:
                 name += f", {axes['scale']}"
             if "--factor-rate" in command and latent not in WITHOUT_FACTORS:
                 rate = command[command.index("--factor-rate") + 1]
-                name += ", frozen" if rate == "0" else f", {rate}"
+                name += {"0": ", frozen", "1": ""}.get(rate, f", {rate}")
             found.setdefault(name, {})[training["seed"]] = outcome["metrics"][outcome["headline"]]
     return dict(sorted(found.items(), key=lambda row: (row[0] != "none", row[0].count(","), row[0])))
 
