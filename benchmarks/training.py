@@ -41,7 +41,12 @@ LATENTS = ("none", "svd", "tucker", "holistic", "cosine", "window")
 SHARES = {
     "forward": ("aten::mkldnn_convolution", "bitfactor::sign_product", "aten::cudnn_convolution"),
     "backward": ("aten::convolution_backward", "bitfactor::sign_product_backward"),
-    "norm": ("aten::native_batch_norm", "aten::native_batch_norm_backward", "aten::cudnn_batch_norm"),
+    "norm": (
+        "aten::native_batch_norm",
+        "aten::native_batch_norm_backward",
+        "aten::cudnn_batch_norm",
+        "aten::cudnn_batch_norm_backward",
+    ),
 }
 
 

@@ -38,7 +38,14 @@ STUDIES = {
         "test-tt-1560",
         "test-window-1560",
     ),
-    7020: ("test-none-7020", "test-rank-7020", "test-cosine-7020", "test-window-7020"),
+    7020: (
+        "test-none-7020",
+        "test-tucker-7020",
+        "test-holistic-7020",
+        "test-rank-7020",
+        "test-cosine-7020",
+        "test-window-7020",
+    ),
 }
 """The logs of each number of steps."""
 POSES = {

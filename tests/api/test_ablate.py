@@ -63,10 +63,21 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path, wrong, said)
     assert not (tmp_path / "study").exists()
 
 
-def test_a_recipe_in_full_precision_has_no_rows(tmp_path):
+@pytest.mark.parametrize(
+    ("compared", "alike"),
+    [
+        ({"latent": ["none", "svd"]}, "none-learned-seed0 and svd-learned-seed0"),
+        ({"latent": ["none"], "real": True}, "none-learned-seed0 and real-seed0"),
+        (
+            {"latent": ["none"], "vary": {"weight_estimator": ["clipped", "rms"]}},
+            "none-learned-seed0-weight_estimator=clipped and none-learned-seed0-weight_estimator=rms",
+        ),
+    ],
+)
+def test_a_recipe_in_full_precision_is_trained_once(tmp_path, compared, alike):
     recipe = replace(recipe_named("digits"), real=True)
-    with pytest.raises(InputError, match="for the rows none-learned, svd-learned, found real=True"):
-        bitfactor.ablate(recipe, out=tmp_path / "study", latent=["none", "svd"], scale=["learned"])
+    with pytest.raises(InputError, match=f"so that {alike} differ, found real=True"):
+        bitfactor.ablate(recipe, out=tmp_path / "study", scale=["learned"], seeds=1, **compared)
     assert not (tmp_path / "study").exists()
 
 

@@ -68,7 +68,7 @@ def ablate(
         Trainings at a time on the CPU; as many as there are cores, with one thread each, if left out.
     devices
         Where to train, a training at a time on each: cuda:0, cuda:1, ...; all GPUs if left out, or else
-        the CPU. "cuda:0+cuda:1" is one training on both.
+        the CPU. A GPU that is named twice trains two, "cuda:0+cuda:1" is one training on both.
     halving
         In a search on validation images: give up what is not among the best third of its row and seed after
         1/9 and 1/3 of the epochs. Without it, the same call trains those to their end too.

@@ -109,14 +109,8 @@ def begin_study(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str]]:
                 found=rows,
                 fix="leave it out",
             )
-    compared = list(dict.fromkeys(str(cell.row) for cell in cells if not cell.real))
-    if study.recipe.real and len(compared) > 1:
-        raise InputError(
-            f"recipe {study.recipe.name}",
-            expected=f"one of a binary network, for the rows {', '.join(compared)}",
-            found="real=True",
-            fix="leave real out of the recipe; --real adds the full-precision baseline",
-        )
+    if study.recipe.real:
+        _expect_one_each(study.recipe.name, cells)
     for cell in cells if study.halving else ():
         _expect_search(study.recipe_of(cell), rates)
     if isinstance(study.recipe.model, OwnModel):
@@ -124,6 +118,21 @@ def begin_study(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str]]:
     jobs = [_job(directory, study, cell, threads) for cell in cells]
     directory.start(study.recipe.name, study.arguments, study.grid, rates)
     return jobs, devices
+
+
+def _expect_one_each(recipe: str, cells: Sequence[Cell]) -> None:
+    """Raise InputError where cells are the same training of a recipe in full precision."""
+    found: dict[tuple[object, ...], str] = {}
+    for cell in cells:
+        off = replace(cell, real=True).refused
+        training = cell.seed, *((name, value) for name, value in cell.axes.items() if name not in off)
+        if found.setdefault(training, cell.name) != cell.name:
+            raise InputError(
+                f"recipe {recipe}",
+                expected=f"one of a binary network, so that {found[training]} and {cell.name} differ",
+                found="real=True",
+                fix="leave real out of the recipe; the study's own real adds the baseline",
+            )
 
 
 def _expect_search(recipe: Recipe, rates: Rates | None) -> None:
