@@ -20,53 +20,69 @@ from bitfactor.study.statistics import Difference, paired, sample
 LOGS = Path(__file__).parent / "evidence"
 FIGURE = Path(__file__).parents[1] / "images" / "evidence.svg"
 STUDIES = {
-    240: (
-        "test-plain-240",
-        "test-rank-240",
-        "test-product-240",
-        "test-frozen-240",
-        "test-cosine-240",
-        "test-tt-240",
-        "test-window-240",
-    ),
-    1560: (
-        "test-plain-1560",
-        "test-rank-1560",
-        "test-product-1560",
-        "test-frozen-1560",
-        "test-cosine-1560",
-        "test-tt-1560",
-        "test-window-1560",
-    ),
-    7020: (
-        "test-none-7020",
-        "test-tucker-7020",
-        "test-holistic-7020",
-        "test-rank-7020",
-        "test-cosine-7020",
-        "test-window-7020",
-    ),
+    "CIFAR-10, top-1": {
+        240: (
+            "test-plain-240",
+            "test-rank-240",
+            "test-product-240",
+            "test-frozen-240",
+            "test-cosine-240",
+            "test-tt-240",
+            "test-window-240",
+        ),
+        1560: (
+            "test-plain-1560",
+            "test-rank-1560",
+            "test-product-1560",
+            "test-frozen-1560",
+            "test-cosine-1560",
+            "test-tt-1560",
+            "test-window-1560",
+        ),
+        7020: (
+            "test-none-7020",
+            "test-tucker-7020",
+            "test-holistic-7020",
+            "test-rank-7020",
+            "test-cosine-7020",
+            "test-window-7020",
+        ),
+    },
+    "CIFAR-10, 16 times the weights, top-1": {7020: ("wide-test-none-7020", "wide-test-window-7020")},
+    "Leeds Sports Pose, PCK@0.2": {
+        240: (
+            "lsp-test-240",
+            "lsp-test-rank-240",
+            "lsp-test-tucker-240",
+            "lsp-test-cosine-240",
+            "lsp-test-tt-240",
+            "lsp-test-window-240",
+        ),
+        1500: (
+            "lsp-test-none-1500",
+            "lsp-test-tucker-1500",
+            "lsp-test-holistic-1500",
+            "lsp-test-rank-1500",
+            "lsp-test-cosine-1500",
+            "lsp-test-tt-1500",
+            "lsp-test-window-1500",
+        ),
+        7000: ("lsp-test-none-7000", "lsp-test-window-7000"),
+    },
+    "Leeds Sports Pose on a GPU, PCK@0.2": {7000: ("lsp-gpu-none-7000", "lsp-gpu-cosine-7000")},
 }
-"""The logs of each number of steps."""
-POSES = {
-    240: (
-        "lsp-test-240",
-        "lsp-test-rank-240",
-        "lsp-test-tucker-240",
-        "lsp-test-cosine-240",
-        "lsp-test-tt-240",
-        "lsp-test-window-240",
-    ),
-    1500: (
-        "lsp-test-none-1500",
-        "lsp-test-rank-1500",
-        "lsp-test-cosine-1500",
-        "lsp-test-tt-1500",
-        "lsp-test-window-1500",
-    ),
-    7000: ("lsp-test-none-7000", "lsp-test-window-7000"),
+"""The logs of each number of steps, for each network and machine."""
+PANELS = {
+    "CIFAR-10, top-1": {
+        "CIFAR-10, top-1": "",
+        "CIFAR-10, 16 times the weights, top-1": ", 16 times the weights",
+    },
+    "Leeds Sports Pose, PCK@0.2": {
+        "Leeds Sports Pose, PCK@0.2": "",
+        "Leeds Sports Pose on a GPU, PCK@0.2": "",
+    },
 }
-"""The same of Leeds Sports Pose."""
+"""What the figure shows side by side: the studies of each panel, with what their rows' names end in."""
 NAMES = {"tucker": "Tucker", "svd": "SVD", "tt": "tensor train"}
 PRIMARY = (
     ("Tucker", "none"),
@@ -161,51 +177,65 @@ Studies = Mapping[int, Mapping[str, Values]]
 
 
 def draw(data: Mapping[str, Studies]) -> str:
-    """Draw what each row is over a free weight, with its interval, by steps, for each data set."""
-    rows_of = [of for studies in data.values() for of in studies.values()]
-    names = [name for name in dict.fromkeys(name for of in rows_of for name in of) if name in DRAWN]
+    """Draw what each row is over a free weight of the same study, with its interval, by steps."""
+    panels = {panel: _over_free(data, studies) for panel, studies in PANELS.items()}
+    names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8.4, 3.6), layout="constrained")
-        axes = figure.subplots(1, len(data), width_ratios=[len(studies) for studies in data.values()])
-        for ax, (title, studies) in zip(axes, data.items(), strict=True):
+        figure = Figure(figsize=(8.4, 4.4), layout="constrained")
+        axes = figure.subplots(1, len(panels))
+        for ax, (title, panel) in zip(axes, panels.items(), strict=True):
             ax.axhline(0, color=LOOKS["none"].colour, linewidth=1)
-            for place, name in enumerate(names):
-                aside = 1.03 ** (place - (len(names) - 1) / 2)  # so that intervals stand side by side
-                found = {
-                    steps * aside: paired(of[name], of["none"]) for steps, of in studies.items() if name in of
-                }
-                _line(ax, name, found)
+            for name, found in panel.items():
+                # so that intervals stand side by side
+                aside = 1.03 ** (names.index(name) - (len(names) - 1) / 2)
+                _line(ax, name, {steps * aside: one for steps, one in found.items()})
+            budgets = sorted({steps for study in PANELS[title] for steps in data[study]})
             ax.set_xscale("log")
-            ax.set_xticks(list(studies), [f"{steps:,}" for steps in studies])
+            ax.set_xticks(budgets, [f"{steps:,}" for steps in budgets])
             ax.minorticks_off()
-            ax.set_xlim(min(studies) / 1.4, max(studies) * 1.4)
+            ax.set_xlim(budgets[0] / 1.4, budgets[-1] * 1.4)
             ax.set_title(title)
             ax.set_xlabel("steps of training")
         axes[0].set_ylabel("points over a free weight")
-        axes[0].legend(frameon=False)
+        figure.legend(
+            *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False
+        )
         return svg(figure)
 
 
-def _line(ax: Axes, name: str, found: Mapping[float, Difference | None]) -> None:
+def _over_free(data: Mapping[str, Studies], studies: Mapping[str, str]) -> dict[str, dict[int, Difference]]:
+    """Return the differences of each row that is drawn, {"window, 1/rank": {240: ...}}."""
+    found: dict[str, dict[int, Difference]] = {}
+    for study, ending in studies.items():
+        for steps, of in data[study].items():
+            for name in DRAWN:
+                over = paired(of[name], of["none"]) if name in of else None
+                if over is not None:
+                    found.setdefault(name + ending, {})[steps] = over
+    return found
+
+
+def _line(ax: Axes, name: str, found: Mapping[float, Difference]) -> None:
     title = name.split(",")[0]
     look = LOOKS.get({named: latent for latent, named in NAMES.items()}.get(title, title), OTHER)
+    full = name in DRAWN and name not in AT_ONE_RATE
     ax.errorbar(
         list(found),
-        [100 * one.mean for one in found.values() if one],
-        [100 * (one.mean - (one.low or 0)) for one in found.values() if one],
+        [100 * one.mean for one in found.values()],
+        [100 * (one.mean - (one.low or 0)) for one in found.values()],
         label=name,
         color=look.colour,
         marker=look.mark,
-        linestyle=":" if name in AT_ONE_RATE else "-",
-        fillstyle="none" if name in AT_ONE_RATE else "full",
+        linestyle="-" if full else ":",
+        fillstyle="full" if full else "none",
         capsize=3,
     )
 
 
 def main() -> None:
-    cifar = {steps: rows(logs) for steps, logs in STUDIES.items()}
-    poses = {steps: rows(logs) for steps, logs in POSES.items()}
-    data = {"CIFAR-10, top-1": cifar, "Leeds Sports Pose, PCK@0.2": poses}
+    data = {
+        title: {steps: rows(logs) for steps, logs in studies.items()} for title, studies in STUDIES.items()
+    }
     for title, studies in data.items():
         for steps, of in studies.items():
             table(f"{title}, {steps:,} steps", of)
