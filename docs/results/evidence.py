@@ -19,7 +19,7 @@ from bitfactor.study.statistics import Difference, paired, sample
 
 LOGS = Path(__file__).parent / "evidence"
 FIGURE = Path(__file__).parents[1] / "images" / "evidence.svg"
-STUDIES = {
+STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
     "CIFAR-10, top-1": {
         240: (
             "test-plain-240",

@@ -200,12 +200,15 @@ def test_a_trial_is_within_half_of_the_truth(tmp_path):
         ({"real": True}, "latent", "tucker", "a binary network"),
         ({"real": True}, "factor_rate", 0.1, "a binary network"),
         ({"real": True}, "real_weight_epochs", 1, "a binary network"),
+        ({"weights": False}, "weight_estimator", "rms", "binary weights"),
+        ({"activations": False}, "activation_estimator", "annealed", "binary activations"),
     ],
 )
 def test_an_option_that_would_change_nothing_is_refused(of, name, value, needed, tmp_path, capsys):
     with pytest.raises(InputError, match=f"{name}: expected {needed} for {value!r}"):
         bitfactor.train("folder-resnet18", data=tmp_path, out=tmp_path / "run", **of, **{name: value})
-    flags = ["--real"] if "real" in of else ["--latent", of["latent"]]
+    flag, given = next(iter(of.items()))
+    flags = {True: [f"--{flag}"], False: [f"--no-{flag}"]}.get(given, [f"--{flag}", given])
     command = ["train", "folder-resnet18", "--data", tmp_path, *flags, f"--{name.replace('_', '-')}", value]
     assert main([*map(str, command), "--out", str(tmp_path / "run")]) == 2
     assert f"leave {name} out" in capsys.readouterr().err

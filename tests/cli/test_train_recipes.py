@@ -81,12 +81,22 @@ def test_the_stated_trial(call, cifar, tmp_path):
     assert json.loads(call("train", "cifar10-resnet18", *flags)) == first
 
 
+@pytest.mark.parametrize(("epochs", "said"), [(2, True), (3, False)])
+def test_a_warm_up_that_lasts_the_whole_training_says_so(epochs, said, tmp_path, capsys):
+    small = "--limit 32 --batch-size 32 --widths 8 16 --learning-rate 0.001 --warmup-epochs 2"
+    command = ["train", "digits", "--out", tmp_path / "run", "--epochs", epochs, *small.split()]
+    assert main([*map(str, command)]) == 0
+    line = "--warmup-epochs 2 are all of its 2: the learning rate rises to 0.001, and does not fall"
+    assert (line in capsys.readouterr().err) == said
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
         (["--real"], "diagnose: expected a binary network for 4, found a real one"),
         (["--compile"], "--diagnose: expected 0 with --compile, found 4"),
         (["--diagnose=-1"], "--diagnose: expected 0 or more, found -1"),
+        (["--diagnose=999"], "--diagnose: expected at most the 264 steps of this training, found 999"),
     ],
 )
 def test_what_cannot_be_diagnosed(tmp_path, refused, flags, said):

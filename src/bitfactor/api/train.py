@@ -157,17 +157,31 @@ def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:
 
     A study gives its options to each of its rows, so this is asked of a single training alone.
     """
-    latent, scale = recipe.binarization.latent, recipe.binarization.scale
-    for name, needed in without_effect(latent, scale, real=recipe.real).items():
+    chosen = recipe.binarization
+    idle = without_effect(
+        chosen.latent,
+        chosen.scale,
+        real=recipe.real,
+        activations=chosen.activations,
+        weights=chosen.weights,
+    )
+    for name, needed in idle.items():
         of = "binarization" if hasattr(recipe.binarization, name) else "optimization"
         value = getattr(getattr(recipe, of), name)
         if value != getattr(getattr(unchanged, of), name):
             raise InputError(
                 name,
                 expected=f"{needed} for {value!r}",
-                found="a real one" if recipe.real else f"the latent {latent!r}",
+                found=_INSTEAD.get(needed, f"the latent {chosen.latent!r}"),
                 fix=f"leave {name} out",
             )
+
+
+_INSTEAD = {
+    "a binary network": "a real one",
+    "binary activations": "real ones",
+    "binary weights": "real ones",
+}
 
 
 def run_recipe(

@@ -71,8 +71,12 @@ class Recipe:
         return self if self.adapt is None else self.adapt(self, data)
 
 
-def without_effect(latent: str, scale: str, *, real: bool = False) -> dict[str, str]:
+def without_effect(
+    latent: str, scale: str, *, real: bool = False, activations: bool = True, weights: bool = True
+) -> dict[str, str]:
     """Return the options that change nothing for these, or a real network, and what each of them needs.
+
+    `activations` and `weights` say which of the two are binary.
 
     >>> without_effect("svd", "learned")
     {'groups': 'the latent holistic', 'detach_alpha': "scale 'analytic'"}
@@ -82,6 +86,10 @@ def without_effect(latent: str, scale: str, *, real: bool = False) -> dict[str, 
         names += ["factor_rate", "merge_epoch", "diagnose", "real_weight_epochs"]
         return dict.fromkeys(names, "a binary network")
     found = {} if latent == "holistic" else {"groups": "the latent holistic"}
+    if not activations:
+        found["activation_estimator"] = "binary activations"
+    if not weights:
+        found["weight_estimator"] = "binary weights"
     if latent in WITHOUT_FACTORS:
         names = ["rank", "initialisation", "factor_rate"]
         found |= dict.fromkeys(names, "a latent with factors")
