@@ -67,7 +67,7 @@ STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
             "lsp-test-tt-1500",
             "lsp-test-window-1500",
         ),
-        7000: ("lsp-test-none-7000", "lsp-test-window-7000"),
+        7000: ("lsp-test-none-7000", "lsp-test-rank-7000", "lsp-test-window-7000"),
     },
     "Leeds Sports Pose on a GPU, PCK@0.2": {7000: ("lsp-gpu-none-7000", "lsp-gpu-cosine-7000")},
 }
