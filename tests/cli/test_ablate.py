@@ -239,6 +239,11 @@ def test_of_two_flags_the_last_one_holds(tmp_path, monkeypatch):
         (["--vary", "rank", "2", "--vary", "rank", "4"], "--vary: expected each flag once, found rank twice"),
         (["--latent", "none", "--rank", "4"], "--rank: expected a row that it changes something for"),
         (["--latent", "none", "--vary", "rank", "4"], "--rank: expected a row that it changes something for"),
+        (["--no-weights", "--weight-estimator", "rms"], "--weight-estimator: expected a row that it changes"),
+        (
+            ["--no-weights", "--vary", "weight_estimator", "rms", "clipped"],
+            "--weight-estimator: expected a row",
+        ),
         (["--tasks", "3"], "--tasks: expected a --launcher"),
         (["--launcher-option", "time", "3"], "--launcher-option: expected a --launcher"),
         (["--vary", "epochs", "1", "2", "--epochs", "3"], "--epochs: expected a flag that is the same"),

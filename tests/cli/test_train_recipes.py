@@ -81,13 +81,32 @@ def test_the_stated_trial(call, cifar, tmp_path):
     assert json.loads(call("train", "cifar10-resnet18", *flags)) == first
 
 
-@pytest.mark.parametrize(("epochs", "said"), [(2, True), (3, False)])
-def test_a_warm_up_that_lasts_the_whole_training_says_so(epochs, said, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            "--epochs 2",
+            ["last for all 2 of the training: the learning rate rises to 0.001, and does not fall"],
+        ),
+        (
+            "--epochs 1",
+            ["last for all 1 of the training: the learning rate rises to 0.0005, and does not fall"],
+        ),
+        ("--epochs 3", []),
+        (
+            "--epochs 3 --real-weight-epochs 1",
+            [
+                "last for all 1 of a stage: the learning rate rises to 0.0005, and does not fall",
+                "last for all 2 of a stage: the learning rate rises to 0.001, and does not fall",
+            ],
+        ),
+    ],
+)
+def test_a_warm_up_that_lasts_the_whole_training_says_so(flags, said, tmp_path, capsys):
     small = "--limit 32 --batch-size 32 --widths 8 16 --learning-rate 0.001 --warmup-epochs 2"
-    command = ["train", "digits", "--out", tmp_path / "run", "--epochs", epochs, *small.split()]
-    assert main([*map(str, command)]) == 0
-    line = "--warmup-epochs 2 are all of its 2: the learning rate rises to 0.001, and does not fall"
-    assert (line in capsys.readouterr().err) == said
+    assert main(["train", "digits", "--out", str(tmp_path / "run"), *flags.split(), *small.split()]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "--warmup-epochs" in line]
+    assert lines == [f"{tmp_path / 'run'}: --warmup-epochs 2 {line}" for line in said]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +119,9 @@ def test_a_warm_up_that_lasts_the_whole_training_says_so(epochs, said, tmp_path,
     ],
 )
 def test_what_cannot_be_diagnosed(tmp_path, refused, flags, said):
-    assert said in refused("train", "digits", "--out", tmp_path / "run", "--diagnose", "4", *flags)
+    command = ["train", "digits", "--out", tmp_path / "run", "--diagnose", "4", *flags]
+    assert said in refused(*command)
+    assert said in refused(*command, "--dry-run")
     assert not (tmp_path / "run").exists()
 
 

@@ -19,7 +19,7 @@ from bitfactor.result import Result, text_table
 from bitfactor.study import Cell, Grid, Job, Rates, StudyDirectory, run_jobs
 from bitfactor.study.pruning import Halving
 from bitfactor.study.schedule import Progress
-from bitfactor.training import Recipe
+from bitfactor.training import Recipe, without_effect
 from bitfactor.training.processes import expect_devices, noting_sigterm
 
 
@@ -101,7 +101,7 @@ def begin_study(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str]]:
     devices, threads = _parts(study.jobs, study.devices)
     cells = [replace(cell, rate=rates.chosen[str(cell.row)]) if rates else cell for cell in study.grid]
     for name in [*study.arguments, *study.grid.axes]:
-        if all(_option(name) in cell.refused for cell in cells):
+        if all(_option(name) in _refused(study, cell) for cell in cells):
             rows = ", ".join(dict.fromkeys(str(cell.row) for cell in cells))
             raise InputError(
                 f"--{name.replace('_', '-')}",
@@ -118,6 +118,13 @@ def begin_study(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str]]:
     jobs = [_job(directory, study, cell, threads) for cell in cells]
     directory.start(study.recipe.name, study.arguments, study.grid, rates)
     return jobs, devices
+
+
+def _refused(study: StudyPlan, cell: Cell) -> frozenset[str]:
+    """Return what a cell refuses, also where the recipe leaves weights or activations real."""
+    chosen = study.recipe_of(cell).binarization
+    binary = {"activations": chosen.activations, "weights": chosen.weights}
+    return cell.refused | without_effect(cell.row.latent, cell.row.scale, **binary).keys()
 
 
 def _expect_one_each(recipe: str, cells: Sequence[Cell]) -> None:

@@ -165,6 +165,7 @@ def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:
         activations=chosen.activations,
         weights=chosen.weights,
     )
+    latent = f"the latent {chosen.latent!r}"
     for name, needed in idle.items():
         of = "binarization" if hasattr(recipe.binarization, name) else "optimization"
         value = getattr(getattr(recipe, of), name)
@@ -172,16 +173,9 @@ def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:
             raise InputError(
                 name,
                 expected=f"{needed} for {value!r}",
-                found=_INSTEAD.get(needed, f"the latent {chosen.latent!r}"),
+                found="a real one" if recipe.real else "real ones" if needed.startswith("binary") else latent,
                 fix=f"leave {name} out",
             )
-
-
-_INSTEAD = {
-    "a binary network": "a real one",
-    "binary activations": "real ones",
-    "binary weights": "real ones",
-}
 
 
 def run_recipe(

@@ -173,23 +173,19 @@ class _Loop:
         self.recipe, self.fabric, self.data = experiment.recipe, experiment.fabric, experiment.data
         self.plan, self.steps, self.run = self.recipe.optimization, experiment.steps, run
         self.total, self.request, self.stop = self.steps * self.plan.epochs, request, False
-        if self.plan.diagnose > self.total:
-            raise InputError(
-                "--diagnose",
-                expected=f"at most the {self.total} steps of this training",
-                found=str(self.plan.diagnose),
-                fix="change it",
-            )
         self.step, self.loss, self.rows = 0, 0.0, list[dict[str, Any]]()
         self.movement = list[dict[str, Any]]()
         self.stepper = Stepper(experiment, teacher, start_from)
-        if self.plan.warmup_epochs >= self.plan.epochs:
-            reached = self.plan.learning_rate * self.plan.epochs / self.plan.warmup_epochs
-            console.print(
-                f"{run.path}: --warmup-epochs {self.plan.warmup_epochs:g} are all of its {self.plan.epochs}: "
-                f"the learning rate rises to {reached:g}, and does not fall",
-                soft_wrap=True,
-            )
+        first = 0 if self.recipe.real else self.plan.real_weight_epochs
+        for stage in (first, self.plan.epochs - first):
+            if 0 < stage <= self.plan.warmup_epochs:
+                reached = self.plan.learning_rate * stage / self.plan.warmup_epochs
+                console.print(
+                    f"{run.path}: --warmup-epochs {self.plan.warmup_epochs:g} last for all {stage} of "
+                    f"{'a stage' if first else 'the training'}: "
+                    f"the learning rate rises to {reached:g}, and does not fall",
+                    soft_wrap=True,
+                )
         if run.checkpoint.exists():
             self._resume(console)
         # Here, for a quick import of the rest.

@@ -243,6 +243,14 @@ class Stepper:
             raise InputError(
                 "--diagnose", expected="a binary network", found="--real", fix="leave one of them out"
             )
+        total = self.steps * self.plan.epochs
+        if self.plan.diagnose > total:
+            raise InputError(
+                "--diagnose",
+                expected=f"at most the {total} steps of this training",
+                found=str(self.plan.diagnose),
+                fix="lower it, or leave it out",
+            )
         if self.plan.merge_epoch and (self.recipe.real or self.recipe.binarization.latent == "none"):
             latent = "--real" if self.recipe.real else "the latent none"
             raise InputError(
