@@ -9,6 +9,7 @@ from statistics import stdev
 
 import matplotlib
 import pyarrow.parquet as pq
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import ttest_rel
@@ -79,7 +80,7 @@ PANELS = {
     },
     "Leeds Sports Pose, PCK@0.2": {
         "Leeds Sports Pose, PCK@0.2": "",
-        "Leeds Sports Pose on a GPU, PCK@0.2": "",
+        "Leeds Sports Pose on a GPU, PCK@0.2": ", on a GPU",
     },
 }
 """What the figure shows side by side: the studies of each panel, with what their rows' names end in."""
@@ -127,6 +128,8 @@ def rows(logs: tuple[str, ...]) -> dict[str, Values]:
             if "--factor-rate" in command and latent not in WITHOUT_FACTORS:
                 rate = command[command.index("--factor-rate") + 1]
                 name += {"0": ", frozen", "1": ""}.get(rate, f", {rate}")
+            if "--weight-estimator" in command:
+                name += f", {command[command.index('--weight-estimator') + 1]}"
             found.setdefault(name, {})[training["seed"]] = outcome["metrics"][outcome["headline"]]
     return dict(sorted(found.items(), key=lambda row: (row[0] != "none", row[0].count(","), row[0])))
 
@@ -187,7 +190,7 @@ def draw(data: Mapping[str, Studies]) -> str:
             ax.axhline(0, color=LOOKS["none"].colour, linewidth=1)
             for name, found in panel.items():
                 # so that intervals stand side by side
-                aside = 1.03 ** (names.index(name) - (len(names) - 1) / 2)
+                aside = 1.035 ** (names.index(name) - (len(names) - 1) / 2)
                 _line(ax, name, {steps * aside: one for steps, one in found.items()})
             budgets = sorted({steps for study in PANELS[title] for steps in data[study]})
             ax.set_xscale("log")
@@ -197,8 +200,12 @@ def draw(data: Mapping[str, Studies]) -> str:
             ax.set_title(title)
             ax.set_xlabel("steps of training")
         axes[0].set_ylabel("points over a free weight")
+        handles: dict[str, Artist] = {}
+        for ax in axes:
+            drawn, titles = ax.get_legend_handles_labels()
+            handles |= dict(zip(titles, drawn, strict=True))
         figure.legend(
-            *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False
+            list(handles.values()), list(handles), loc="outside lower center", ncols=3, frameon=False
         )
         return svg(figure)
 
@@ -218,7 +225,7 @@ def _over_free(data: Mapping[str, Studies], studies: Mapping[str, str]) -> dict[
 def _line(ax: Axes, name: str, found: Mapping[float, Difference]) -> None:
     title = name.split(",")[0]
     look = LOOKS.get({named: latent for latent, named in NAMES.items()}.get(title, title), OTHER)
-    full = name in DRAWN and name not in AT_ONE_RATE
+    apart, at_one_rate = name not in DRAWN, name in AT_ONE_RATE
     ax.errorbar(
         list(found),
         [100 * one.mean for one in found.values()],
@@ -226,8 +233,8 @@ def _line(ax: Axes, name: str, found: Mapping[float, Difference]) -> None:
         label=name,
         color=look.colour,
         marker=look.mark,
-        linestyle="-" if full else ":",
-        fillstyle="full" if full else "none",
+        linestyle="none" if apart else ":" if at_one_rate else "-",
+        fillstyle="bottom" if apart else "none" if at_one_rate else "full",
         capsize=3,
     )
 
