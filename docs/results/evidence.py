@@ -70,6 +70,14 @@ STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
         ),
         7000: ("lsp-test-none-7000", "lsp-test-rank-7000", "lsp-test-window-7000"),
     },
+    "Leeds Sports Pose with rms, PCK@0.2": {
+        1500: (
+            "lsp-test-rms-none-1500",
+            "lsp-test-rms-tucker-1500",
+            "lsp-test-rms-holistic-1500",
+            "lsp-test-rms-window-1500",
+        )
+    },
     "Leeds Sports Pose on a GPU, PCK@0.2": {7000: ("lsp-gpu-none-7000", "lsp-gpu-cosine-7000")},
 }
 """The logs of each number of steps, for each network and machine."""
@@ -128,8 +136,6 @@ def rows(logs: tuple[str, ...]) -> dict[str, Values]:
             if "--factor-rate" in command and latent not in WITHOUT_FACTORS:
                 rate = command[command.index("--factor-rate") + 1]
                 name += {"0": ", frozen", "1": ""}.get(rate, f", {rate}")
-            if "--weight-estimator" in command:
-                name += f", {command[command.index('--weight-estimator') + 1]}"
             found.setdefault(name, {})[training["seed"]] = outcome["metrics"][outcome["headline"]]
     return dict(sorted(found.items(), key=lambda row: (row[0] != "none", row[0].count(","), row[0])))
 
