@@ -176,7 +176,7 @@ class _Loop:
         self.step, self.loss, self.rows = 0, 0.0, list[dict[str, Any]]()
         self.movement = list[dict[str, Any]]()
         self.stepper = Stepper(experiment, teacher, start_from)
-        first = 0 if self.recipe.real else self.plan.real_weight_epochs
+        first = self.stepper.first_stage
         for stage in (first, self.plan.epochs - first):
             if 0 < stage <= self.plan.warmup_epochs:
                 reached = self.plan.learning_rate * stage / self.plan.warmup_epochs
@@ -283,7 +283,7 @@ class _Loop:
         if not self.fabric.is_global_zero:
             return
         self.run.write_history(self.rows, self.movement)
-        first = 0 if self.recipe.real else self.plan.real_weight_epochs
+        first = self.stepper.first_stage
         compared = [row.get(self.recipe.task.headline, -math.inf) for row in self.rows[first:]]
         *before, last = compared or [-math.inf]
         if self.step % self.steps == 0 and last > max(before, default=-math.inf):

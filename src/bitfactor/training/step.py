@@ -148,9 +148,14 @@ class Stepper:
                 for buffer in model.buffers():
                     torch.distributed.broadcast(buffer, 0)
 
+    @property
+    def first_stage(self) -> int:
+        """Epochs in which only activations are binary."""
+        return 0 if self.recipe.real else self.plan.real_weight_epochs
+
     def learning_rate(self, step: int) -> float:
         """Return the rate of a step; each stage has its own schedule."""
-        epoch, first = step / self.steps, 0 if self.recipe.real else self.plan.real_weight_epochs
+        epoch, first = step / self.steps, self.first_stage
         if epoch < first:
             return learning_rate(self.plan, epoch, first)
         return learning_rate(self.plan, epoch - first, self.plan.epochs - first)
