@@ -59,7 +59,8 @@ class Cell:
     @property
     def refused(self) -> frozenset[str]:
         """Options that mean nothing to it, and that a training like it refuses."""
-        return frozenset(without_effect(self.row.latent, self.row.scale, real=self.real))
+        binary = {name: self.axes.get(name) != "off" for name in ("activations", "weights")}
+        return frozenset(without_effect(self.row.latent, self.row.scale, real=self.real, **binary))
 
     @property
     def name(self) -> str:
