@@ -16,7 +16,7 @@ from scipy.stats import ttest_rel
 
 from bitfactor.decompositions import WITHOUT_FACTORS
 from bitfactor.report.figures import LOOKS, OTHER, STYLE, svg
-from bitfactor.study.statistics import Difference, paired, sample
+from bitfactor.study.statistics import Difference, paired, points, sample
 
 LOGS = Path(__file__).parent / "evidence"
 FIGURE = Path(__file__).parents[1] / "images" / "evidence.svg"
@@ -90,8 +90,9 @@ PANELS = {
         "Leeds Sports Pose, PCK@0.2": "",
         "Leeds Sports Pose on a GPU, PCK@0.2": ", on a GPU",
     },
+    "Leeds Sports Pose with rms, PCK@0.2": {"Leeds Sports Pose with rms, PCK@0.2": ""},
 }
-"""What the figure shows side by side: the studies of each panel, with what their rows' names end in."""
+"""What stands side by side: the studies of each panel, with what their rows' names end in."""
 NAMES = {"tucker": "Tucker", "svd": "SVD", "tt": "tensor train"}
 PRIMARY = (
     ("Tucker", "none"),
@@ -185,20 +186,61 @@ Studies = Mapping[int, Mapping[str, Values]]
 """The rows after each number of steps."""
 
 
-def draw(data: Mapping[str, Studies]) -> str:
-    """Draw what each row is over a free weight of the same study, with its interval, by steps."""
-    panels = {panel: _over_free(data, studies) for panel, studies in PANELS.items()}
-    names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+Panels = Mapping[str, Mapping[str, Mapping[int, Difference]]]
+"""What each row of each panel is over a free weight of the same study, by steps."""
+
+
+def over_free(data: Mapping[str, Studies]) -> Panels:
+    found: dict[str, dict[str, dict[int, Difference]]] = {panel: {} for panel in PANELS}
+    for panel, studies in PANELS.items():
+        for study, ending in studies.items():
+            for steps, of in data[study].items():
+                for name in DRAWN:
+                    over = paired(of[name], of["none"]) if name in of else None
+                    if over is not None:
+                        found[panel].setdefault(name + ending, {})[steps] = over
+    return found
+
+
+def glance(panels: Panels) -> str:
+    """Return all of them as a table in Markdown; those whose interval leaves out 0 are bold."""
+    columns = [(panel, steps) for panel, found in panels.items() for steps in _budgets(found)]
+    lines = [["points over a free weight"], ["---"], *([name] for name in _names(panels))]
+    for panel, steps in columns:
+        cells = [_points(panels[panel].get(name, {}).get(steps)) for name in _names(panels)]
+        for line, cell in zip(lines, [f"{panel.split(',')[0]}, {steps:,}", "---:", *cells], strict=True):
+            line.append(cell)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _points(found: Difference | None) -> str:
+    if found is None:
+        return ""
+    return f"**{points(found.mean)}**" if found.sign else points(found.mean)
+
+
+def _names(panels: Panels) -> list[str]:
+    return list(dict.fromkeys(name for panel in panels.values() for name in panel))
+
+
+def _budgets(found: Mapping[str, Mapping[int, Difference]]) -> list[int]:
+    return sorted({steps for of in found.values() for steps in of})
+
+
+def draw(panels: Panels) -> str:
+    """Draw them, each with its interval."""
+    names = _names(panels)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8.4, 4.4), layout="constrained")
-        axes = figure.subplots(1, len(panels))
+        figure = Figure(figsize=(11, 4.4), layout="constrained")
+        widths = [len(_budgets(panel)) for panel in panels.values()]
+        axes = figure.subplots(1, len(panels), sharey=True, width_ratios=widths)
         for ax, (title, panel) in zip(axes, panels.items(), strict=True):
             ax.axhline(0, color=LOOKS["none"].colour, linewidth=1)
             for name, found in panel.items():
                 # so that intervals stand side by side
                 aside = 1.035 ** (names.index(name) - (len(names) - 1) / 2)
                 _line(ax, name, {steps * aside: one for steps, one in found.items()})
-            budgets = sorted({steps for study in PANELS[title] for steps in data[study]})
+            budgets = _budgets(panel)
             ax.set_xscale("log")
             ax.set_xticks(budgets, [f"{steps:,}" for steps in budgets])
             ax.minorticks_off()
@@ -214,18 +256,6 @@ def draw(data: Mapping[str, Studies]) -> str:
             list(handles.values()), list(handles), loc="outside lower center", ncols=3, frameon=False
         )
         return svg(figure)
-
-
-def _over_free(data: Mapping[str, Studies], studies: Mapping[str, str]) -> dict[str, dict[int, Difference]]:
-    """Return the differences of each row that is drawn, {"window, 1/rank": {240: ...}}."""
-    found: dict[str, dict[int, Difference]] = {}
-    for study, ending in studies.items():
-        for steps, of in data[study].items():
-            for name in DRAWN:
-                over = paired(of[name], of["none"]) if name in of else None
-                if over is not None:
-                    found.setdefault(name + ending, {})[steps] = over
-    return found
 
 
 def _line(ax: Axes, name: str, found: Mapping[float, Difference]) -> None:
@@ -245,14 +275,20 @@ def _line(ax: Axes, name: str, found: Mapping[float, Difference]) -> None:
     )
 
 
-def main() -> None:
-    data = {
+def read() -> dict[str, Studies]:
+    return {
         title: {steps: rows(logs) for steps, logs in studies.items()} for title, studies in STUDIES.items()
     }
+
+
+def main() -> None:
+    data = read()
     for title, studies in data.items():
         for steps, of in studies.items():
             table(f"{title}, {steps:,} steps", of)
-    FIGURE.write_text(draw(data))
+    panels = over_free(data)
+    print(f"\n{glance(panels)}", end="")
+    FIGURE.write_text(draw(panels))
 
 
 if __name__ == "__main__":
