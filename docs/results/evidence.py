@@ -76,7 +76,8 @@ STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
             "lsp-test-rms-tucker-1500",
             "lsp-test-rms-holistic-1500",
             "lsp-test-rms-window-1500",
-        )
+        ),
+        7000: ("lsp-test-rms-none-7000", "lsp-test-rms-tucker-7000", "lsp-test-rms-holistic-7000"),
     },
     "Leeds Sports Pose on a GPU, PCK@0.2": {7000: ("lsp-gpu-none-7000", "lsp-gpu-cosine-7000")},
 }
@@ -245,9 +246,9 @@ def draw(panels: Panels) -> str:
             ax.set_xticks(budgets, [f"{steps:,}" for steps in budgets])
             ax.minorticks_off()
             ax.set_xlim(budgets[0] / 1.4, budgets[-1] * 1.4)
-            ax.set_title(title)
+            ax.set_title(title.split(",")[0])
             ax.set_xlabel("steps of training")
-        axes[0].set_ylabel("points over a free weight")
+        axes[0].set_ylabel("points over a free weight, top-1 or PCK@0.2")
         handles: dict[str, Artist] = {}
         for ax in axes:
             drawn, titles = ax.get_legend_handles_labels()
