@@ -1,4 +1,4 @@
-"""The drawing of the rooms is what the code does; the study's tables and links are those of its logs."""
+"""The drawing of the rooms is what the code does; the study's first table and links are those of its logs."""
 
 import importlib.util
 import re

@@ -79,13 +79,14 @@ def test_flags_are_those_of_train():
     )
 
 
-def test_real_weights_are_trained_once_for_all_estimators():
-    axes = {"weights": ["on", "off"], "weight_estimator": ["clipped", "rms"]}
+@pytest.mark.parametrize("kind", ["weight", "activation"])
+def test_what_stays_real_is_trained_once_for_all_its_estimators(kind):
+    axes = {f"{kind}s": ["on", "off"], f"{kind}_estimator": ["clipped", "rms"]}
     cells = list(Grid({"latent": ["none"], "scale": ["learned"], **axes}, [0]))
     assert [cell.name for cell in cells] == [
-        "none-learned-seed0-weights=on-weight_estimator=clipped",
-        "none-learned-seed0-weights=on-weight_estimator=rms",
-        "none-learned-seed0-weights=off",
+        f"none-learned-seed0-{kind}s=on-{kind}_estimator=clipped",
+        f"none-learned-seed0-{kind}s=on-{kind}_estimator=rms",
+        f"none-learned-seed0-{kind}s=off",
     ]
 
 

@@ -58,7 +58,7 @@ class Cell:
 
     @property
     def refused(self) -> frozenset[str]:
-        """Options that mean nothing to it, and that a training like it refuses."""
+        """Options that mean nothing to it, as far as its axes tell, and that a training like it refuses."""
         binary = {name: self.axes.get(name) != "off" for name in ("activations", "weights")}
         return frozenset(without_effect(self.row.latent, self.row.scale, real=self.real, **binary))
 
