@@ -78,7 +78,12 @@ STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
             "lsp-test-rms-holistic-1500",
             "lsp-test-rms-window-1500",
         ),
-        7000: ("lsp-test-rms-none-7000", "lsp-test-rms-tucker-7000", "lsp-test-rms-holistic-7000"),
+        7000: (
+            "lsp-test-rms-none-7000",
+            "lsp-test-rms-tucker-7000",
+            "lsp-test-rms-holistic-7000",
+            "lsp-test-rms-window-7000",
+        ),
     },
     "Leeds Sports Pose on a GPU, PCK@0.2": {7000: ("lsp-gpu-none-7000", "lsp-gpu-cosine-7000")},
 }
