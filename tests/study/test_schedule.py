@@ -12,7 +12,7 @@ WAITS = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(open("stopped", "w").close()))
 open("started", "w")
-time.sleep(60)
+time.sleep(600)
 """
 
 
