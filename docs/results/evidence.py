@@ -50,6 +50,10 @@ STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
             "test-window-7020",
         ),
     },
+    "CIFAR-10 with rms, top-1": {
+        1560: ("test-rms-tucker-1560", "test-rms-holistic-1560"),
+        7020: ("test-rms-tucker-7020", "test-rms-holistic-7020"),
+    },
     "CIFAR-10, 16 times the weights, top-1": {7020: ("wide-test-none-7020", "wide-test-window-7020")},
     "Leeds Sports Pose, PCK@0.2": {
         240: (
@@ -88,11 +92,14 @@ STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
     "Leeds Sports Pose on a GPU, PCK@0.2": {7000: ("lsp-gpu-none-7000", "lsp-gpu-cosine-7000")},
 }
 """The logs of each number of steps, for each network and machine."""
+FREE = {"CIFAR-10 with rms, top-1": "CIFAR-10, top-1"}
+"""The study that has the free weights of one that has none."""
 PANELS = {
     "CIFAR-10": {
         "CIFAR-10, top-1": "",
         "CIFAR-10, 16 times the weights, top-1": ", 16 times the weights",
     },
+    "CIFAR-10 with rms": {"CIFAR-10 with rms, top-1": ""},
     "Leeds Sports Pose": {
         "Leeds Sports Pose, PCK@0.2": "",
         "Leeds Sports Pose on a GPU, PCK@0.2": ", on a GPU",
@@ -194,9 +201,10 @@ Studies = Mapping[int, Mapping[str, Values]]
 
 
 def compare_estimators(ours: Studies, theirs: Studies) -> None:
-    print("\nLeeds Sports Pose, rms over identity\n")
     for steps, of in ours.items():
         for (name, values), (other, others) in product(of.items(), theirs[steps].items()):
+            if values is others:  # a free weight that both have
+                continue
             print(f"{steps:,} steps, {name} over {other}: {compare(values, others)}")
 
 
@@ -291,9 +299,13 @@ def _line(ax: Axes, name: str, found: Mapping[float, Difference]) -> None:
 
 
 def read() -> dict[str, Studies]:
-    return {
+    found = {
         title: {steps: rows(logs) for steps, logs in studies.items()} for title, studies in STUDIES.items()
     }
+    for title, other in FREE.items():
+        for steps, of in found[title].items():
+            found[title][steps] = {"none": found[other][steps]["none"], **of}
+    return found
 
 
 def main() -> None:
@@ -301,7 +313,9 @@ def main() -> None:
     for title, studies in data.items():
         for steps, of in studies.items():
             table(f"{title}, {steps:,} steps", of)
-    compare_estimators(data["Leeds Sports Pose with rms, PCK@0.2"], data["Leeds Sports Pose, PCK@0.2"])
+    for other, study in (("clipped", "CIFAR-10{}, top-1"), ("identity", "Leeds Sports Pose{}, PCK@0.2")):
+        print(f"\n{study.format('')}, rms over {other}\n")
+        compare_estimators(data[study.format(" with rms")], data[study.format("")])
     panels = over_free(data)
     print(f"\n{glance(panels)}", end="")
     FIGURE.write_text(draw(panels))

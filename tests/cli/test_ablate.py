@@ -93,6 +93,29 @@ def test_calls_on_one_folder_share_the_trainings_and_take_over_those_of_a_dead_o
         assert len(Run(out / "cells" / cell).history()) == 2
 
 
+def test_a_dry_run_times_each_row_once_and_writes_nothing(tmp_path, capfd, refused):
+    out = tmp_path / "study"
+    command = ["ablate", "digits", "--out", str(out), *TINY, "--scale", "learned", "--epochs", "2"]
+    command += ["--latent", "none", "tucker", "--learning-rate", "0.01", "0.02", "--jobs", "2"]
+    assert main([*command, "--seeds", "3", "--vary", "merge_epoch", "0", "1", "--dry-run", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    rows = ["none, learned", "Tucker, learned, merge epoch 0", "Tucker, learned, merge epoch 1"]
+    assert found["trainings"] == dict.fromkeys(rows, 6)
+    assert [(row["steps"], row["epochs"]) for row in found["rows"].values()] == [(8, 2)] * 3
+    assert found["hours"] == pytest.approx(sum(6 * row["hours"] for row in found["rows"].values()) / 2)
+    assert not out.exists()
+
+    assert main([*command, "--seeds", "1"]) == 0
+    before = stamps(out)
+    capfd.readouterr()
+    assert main([*command, "--seeds", "2", "--dry-run"]) == 0
+    assert "4 trainings on cpu, 2 at a time" in capfd.readouterr().out
+    assert main([*command, "--seeds", "1", "--dry-run"]) == 0
+    assert capfd.readouterr().out == "all trainings are finished\n"
+    assert "a study with batch-size = 8" in refused(*command, "--batch-size", "16", "--dry-run")
+    assert stamps(out) == before
+
+
 def test_halving_gives_up_what_learns_nothing_and_the_call_without_it_goes_on(tmp_path, capfd):
     """At the second rate it cannot learn; the epochs after the first are never finished in time."""
     out = tmp_path / "study"
@@ -126,6 +149,28 @@ def test_jobs_of_a_launcher_share_the_trainings(tmp_path, capfd):
     wait_for(lambda: all((cell / "outcome.json").exists() for cell in cells))
     logs = [out / "local" / f"{job}_0_log.out" for job in launched["jobs"]]
     wait_for(lambda: all("completed successfully" in log.read_text() for log in logs if log.exists()))
+
+
+def test_jobs_of_slurm_are_one_array_that_runs_the_command(tmp_path, monkeypatch, capfd):
+    """What sbatch is given, by one that keeps it."""
+    from submitit.core.utils import DelayedSubmission
+
+    programs, out = tmp_path / "bin", tmp_path / "study"
+    programs.mkdir()
+    for name, script in (("srun", ""), ("sbatch", f"cp $1 {tmp_path}/asked; echo Submitted batch job 17")):
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    command = ["ablate", "digits", "--out", str(out), *TINY, *ONE_SCALE, "--epochs", "1", "--json"]
+    launcher = ["--launcher", "slurm", "--tasks", "2", "--launcher-option", "partition", "gpu"]
+    assert main([*command, *launcher, "--launcher-option", "time", "600"]) == 0
+    assert json.loads(capfd.readouterr().out)["jobs"] == ["17_0", "17_1"]
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert {"#SBATCH --array=0-1%2", "#SBATCH --partition=gpu", "#SBATCH --time=600"} <= set(asked)
+    for task in ("17_0", "17_1"):
+        words = DelayedSubmission.load(out / "slurm" / f"{task}_submitted.pkl").function.words
+        assert words == [*command, *launcher, "--launcher-option", "time", "600", "--launcher", "None"]
+    assert (out / "study.json").exists()
 
 
 def test_what_a_launcher_does_not_take_is_refused_before_it_is_asked(refused, tmp_path):
@@ -196,6 +241,9 @@ def test_each_row_is_trained_at_its_best_rate_of_another_study(tmp_path, refused
     assert "--rates-from: expected a study with the row real, found one of none-learned" in found
     found = refused(*command, "--rates-from", search, "--out", out, "--learning-rate", "1e-3")
     assert "--rates-from: expected no learning rates beside those of the other study, found 0.001" in found
+    found = refused(*command, "--rates-from", search, "--out", tmp_path / "b", "--halving")
+    assert "--halving: expected a search" in found
+    assert "found rates of a search that is over" in found
     assert "a study with learning rates of other origin" in refused(*command, "--out", out)
 
 
@@ -204,6 +252,9 @@ def test_a_rate_that_diverges_is_no_rate(tmp_path, capfd):
     command = ["ablate", "digits", *TINY, *ONE_SCALE, "--epochs", "1", "--latent", "none", "--json"]
     assert main([*command, "--learning-rate", "0.01", "1e30", "--out", str(search)]) == 1
     assert json.loads(capfd.readouterr().out)["failed"] == ["none-learned-seed0-lr1e+30"]
+    assert main(["report", str(search), "--format", "markdown"]) == 0
+    assert "1e+30, seed 0 | diverged, no epoch" in (search / "report.md").read_text()
+    capfd.readouterr()
     assert main([*command, "--rates-from", str(search), "--out", str(out)]) == 0
     assert json.loads((out / "cells" / "none-learned-seed0" / "cell.json").read_text())["rate"] == 0.01
 
@@ -251,10 +302,11 @@ def test_of_two_flags_the_last_one_holds(tmp_path, monkeypatch):
         (["--vary", "epochs"], "values of epochs: expected one or more, each once, found none"),
         (["--seeds", "0"], "seeds: expected 1 or more, found 0"),
         (["--jobs", "0"], "jobs: expected 1 or more, found 0"),
+        (["--factor-rate", "-0.1"], "--factor-rate: expected "),
         (["--learning-rate", "-1"], "--learning-rate: expected a number above 0"),
         (
             ["--halving", "--eval-interval", "2", "--epochs", "3"],
-            "--halving: expected a search on validation",
+            "--halving: expected a search on validation images, evaluated three times or more",
         ),
         (["--widths", "8", "16"], "--widths: expected 4 numbers above 0"),
     ],
@@ -263,6 +315,12 @@ def test_flags_that_cannot_be_are_refused_before_anything_is_written(refused, tm
     if flags[0] == "--widths":
         flags = [*flags, "--blocks", "1", "1", "1", "1"]
     assert line in refused("ablate", "digits", "--out", tmp_path / "study", *flags)
+    assert not (tmp_path / "study").exists()
+
+
+def test_halving_is_not_for_what_is_evaluated_on_test_images(refused, tmp_path):
+    line = refused("ablate", "cifar10-resnet18", "--out", tmp_path / "study", "--halving")
+    assert "evaluated three times or more in each training, found --holdout test" in line
     assert not (tmp_path / "study").exists()
 
 

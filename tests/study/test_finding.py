@@ -143,7 +143,7 @@ def test_missing_and_unfinished_trainings_are_named(study, add_cell):
     assert sorted(unfinished(found).rows) == [
         ("SVD, learned, seed 1", "not begun"),
         ("full precision, seed 2", "not begun"),
-        ("none, learned, seed 0", "not finished, epoch 2"),
+        ("none, learned, seed 0", "unfinished, epoch 2"),
     ]
     assert "24 of 27 trainings" in caution(found)[0]
     by_row = {tuple(line[:2]): line[4] for line in results(view, found).rows}

@@ -9,7 +9,7 @@ from pyarrow import parquet
 
 from bitfactor.cli import main
 from bitfactor.errors import InputError
-from bitfactor.study import read_study
+from bitfactor.study import Cell, StudyDirectory, read_study
 from bitfactor.study.page import document
 from bitfactor.study.table import write_table
 
@@ -35,6 +35,8 @@ def test_all_of_a_study_comes_back(make_study, tmp_path, asked):
 def test_unfinished_trainings_chosen_rates_and_latencies_come_back(make_study, add_cell, tmp_path):
     path = make_study(tmp_path / "s", seeds=(0,), scales=("learned",), latents=("none", "svd"))
     add_cell(path, {"latent": "svd", "scale": "learned"}, 1, 0.5, epochs=2)
+    add_cell(path, {"latent": "none", "scale": "learned"}, 1, 0.5, epochs=2)
+    StudyDirectory(path).cell(Cell({"latent": "none", "scale": "learned"}, 1)).give_up(diverged=True)
     (path / "speed.json").write_text(json.dumps({"machine": "A CPU", "runs": 50, "cells": {}}))
     record = json.loads((path / "study.json").read_text())
     rates = {"chosen": {"none-learned": 0.003}, "searched": [0.003], "seeds": 1, "holdout": None}

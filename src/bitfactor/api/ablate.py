@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from bitfactor.api.run_study import Ablation, StudyPlan, run_study
+from bitfactor.api.run_study import Ablation, StudyPlan, StudyTrial, run_study, try_study
 from bitfactor.checks import checked, expect_one_of
 from bitfactor.convert.binarization import ScaleName
 from bitfactor.decompositions import JOINT, LAYERWISE
@@ -38,9 +38,10 @@ def ablate(
     devices: Sequence[str] = (),
     halving: bool = False,
     keep_checkpoints: bool = False,
+    dry_run: bool = False,
     progress: bool = True,
     **options: object,
-) -> Ablation:
+) -> Ablation | StudyTrial:
     """Train a recipe for every combination of latent, scale, seed and what else varies.
 
     What is finished is not repeated: the same call resumes where an interrupted one stopped, and with more
@@ -72,6 +73,8 @@ def ablate(
     halving
         In a search on validation images: give up what is not among the best third of its row and seed after
         1/9 and 1/3 of the epochs. Without it, the same call trains those to their end too.
+    dry_run
+        Time a few steps of each row, return how long the study would take, and write nothing.
     options
         Of the recipe, the same in all trainings.
 
@@ -115,7 +118,7 @@ def ablate(
         keep_checkpoints,
         progress,
     )
-    return run_study(study, Path(out))
+    return try_study(study, Path(out)) if dry_run else run_study(study, Path(out))
 
 
 def _word(value: object) -> str:

@@ -71,7 +71,7 @@ def _train(path: Path, settings: Mapping[str, Any], data: Path | None, device: s
         run_recipe(recipe, path, data=data, device=device, beside=others, console=console)
     except InputError as error:
         if isinstance(error, DivergedError):
-            CellDirectory(path).give_up()
+            CellDirectory(path).give_up(diverged=True)
         print(f"bitfactor: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except TerminatedError as stop:

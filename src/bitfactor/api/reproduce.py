@@ -13,6 +13,7 @@ from bitfactor.api.ablate import ablate
 from bitfactor.api.network import network_at
 from bitfactor.api.pose_page import examples
 from bitfactor.api.poses import find_keypoints, instances_of
+from bitfactor.api.run_study import Ablation
 from bitfactor.atomic import replacing
 from bitfactor.checks import checked
 from bitfactor.errors import InputError
@@ -169,6 +170,7 @@ def reproduce(
             learning_rate=[] if rate is None else [rate],
             **options,
         )
+        assert isinstance(done, Ablation)
         if done.failed or done.interrupted:
             names = ", ".join(done.failed) or "the rest"
             raise InputError(

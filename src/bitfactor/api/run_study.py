@@ -1,6 +1,7 @@
 """A study as it runs: what is to be trained, the checks of it all, and what came out."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -12,14 +13,16 @@ import torch
 from rich.console import Console
 
 from bitfactor.api.ablate_cell import train_cell
+from bitfactor.api.train import run_recipe
 from bitfactor.errors import InputError
 from bitfactor.own_file import files_run
 from bitfactor.recipes.own import OwnModel
 from bitfactor.result import Result, text_table
 from bitfactor.study import Cell, Grid, Job, Rates, StudyDirectory, run_jobs
+from bitfactor.study.comparison import row_name, setting_name
 from bitfactor.study.pruning import Halving
 from bitfactor.study.schedule import Progress
-from bitfactor.training import Recipe, without_effect
+from bitfactor.training import Recipe, Trial, without_effect
 from bitfactor.training.processes import expect_devices, noting_sigterm
 
 
@@ -52,6 +55,50 @@ class Ablation(Result):
 
 def _spread(values: Sequence[float]) -> str:
     return f"± {stdev(values):.2%} ({len(values)})" if len(values) > 1 else "(1)"
+
+
+@dataclass(frozen=True)
+class StudyTrial(Result):
+    """What the trainings that a study has left would be like, `at_once` of them at a time.
+
+    `rows` has one of each row and setting; learning rates and seeds take the same time. `trainings` says how
+    many there are.
+    """
+
+    rows: Mapping[str, Trial]
+    trainings: Mapping[str, int]
+    at_once: int
+
+    @property
+    def hours(self) -> float:
+        """How long all of them would take, if those at a time do not slow each other."""
+        return sum(number * self.rows[name].hours for name, number in self.trainings.items()) / self.at_once
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | {"hours": self.hours}
+
+    def __str__(self) -> str:
+        total = sum(self.trainings.values())
+        if not total:
+            return "all trainings are finished"
+        head = ["row", "trainings", "steps each", "s a step", "hours each", "memory, MiB"]
+        cells = [
+            [
+                name,
+                str(self.trainings[name]),
+                f"{one.steps * one.epochs:,}",
+                f"{one.seconds:.3f}",
+                f"{one.hours:,.2f}",
+                f"{one.memory / 2**20:,.0f}",
+            ]
+            for name, one in self.rows.items()
+        ]
+        device = next(iter(self.rows.values())).device
+        return (
+            f"{text_table(head, cells, right=frozenset(range(1, 6)))}\n\n"
+            f"{total} trainings on {device}, {self.at_once} at a time: {self.hours:,.1f} hours if they do not "
+            "slow each other; nothing was written"
+        )
 
 
 @dataclass(frozen=True)
@@ -92,11 +139,52 @@ def run_study(study: StudyPlan, out: Path) -> Ablation:
     return Ablation(out, trainings, failed, given_up, interrupted)
 
 
+def try_study(study: StudyPlan, out: Path) -> StudyTrial:
+    """Time a few steps of one training of each row and setting, where the study would train, as `train`.
+
+    Nothing is written.
+    """
+    jobs, devices, threads = _planned(study, out)
+    console = Console(stderr=True, highlight=False, quiet=not study.progress)
+    rows, usual = dict[str, Trial](), torch.get_num_threads()
+    trainings: Counter[str] = Counter()
+    torch.set_num_threads(threads)
+    try:
+        for job in jobs:
+            if job.state == "finished":
+                continue
+            setting = tuple(
+                (name, value)
+                for name, value in job.cell.axes.items()
+                if name not in ("latent", "scale", "learning_rate")
+            )
+            name = ", ".join(filter(None, (row_name(job.cell.row), setting_name(setting))))
+            trainings[name] += 1
+            if name not in rows:
+                console.print(f"timing {name}")
+                recipe, device = _recipe(study, job.cell), expect_devices(devices[0])[0]
+                trial = run_recipe(
+                    recipe, out, data=study.data, device=device, console=console, trial=True
+                )
+                assert isinstance(trial, Trial)
+                rows[name] = trial
+    finally:
+        torch.set_num_threads(usual)
+    return StudyTrial(rows, trainings, len(devices))
+
+
 def begin_study(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str]]:
     """Return what is to be done and the devices for it.
 
     Nothing is written before all that was asked for has been checked.
     """
+    jobs, devices, _ = _planned(study, out)
+    StudyDirectory(out).start(study.recipe.name, study.arguments, study.grid, study.rates)
+    return jobs, devices
+
+
+def _planned(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str], int]:
+    """Return what is to be done, the devices for it and the threads of each process; writes nothing."""
     directory, rates = StudyDirectory(out), study.rates
     devices, threads = _parts(study.jobs, study.devices)
     cells = [replace(cell, rate=rates.chosen[str(cell.row)]) if rates else cell for cell in study.grid]
@@ -115,9 +203,8 @@ def begin_study(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str]]:
         _expect_search(study.recipe_of(cell), rates)
     if isinstance(study.recipe.model, OwnModel):
         directory.expect_same_file(study.recipe.model.sha256)
-    jobs = [_job(directory, study, cell, threads) for cell in cells]
-    directory.start(study.recipe.name, study.arguments, study.grid, rates)
-    return jobs, devices
+    directory.design(study.recipe.name, study.arguments, study.grid, rates)
+    return [_job(directory, study, cell, threads) for cell in cells], devices, threads
 
 
 def _refused(study: StudyPlan, cell: Cell) -> frozenset[str]:
@@ -169,11 +256,16 @@ def _parts(jobs: int | None, devices: Sequence[str]) -> tuple[Sequence[str], int
     return asked, max(1, cores // (sum(joined) or len(asked)))
 
 
+def _recipe(study: StudyPlan, cell: Cell) -> Recipe:
+    """Return the recipe of a cell, without what a training like it refuses."""
+    chosen = study.recipe_of(cell)
+    off: dict[str, Any] = dict.fromkeys(cell.refused & {"merge_epoch", "diagnose", "real_weight_epochs"}, 0)
+    return replace(chosen, optimization=replace(chosen.optimization, **off))
+
+
 def _job(study: StudyDirectory, asked: StudyPlan, cell: Cell, threads: int) -> Job:
     """Return what is to be done about a cell."""
-    directory, chosen = study.cell(cell), asked.recipe_of(cell)
-    off: dict[str, Any] = dict.fromkeys(cell.refused & {"merge_epoch", "diagnose", "real_weight_epochs"}, 0)
-    chosen = replace(chosen, optimization=replace(chosen.optimization, **off))
+    directory, chosen = study.cell(cell), _recipe(asked, cell)
     kept = {name: value for name, value in asked.arguments.items() if _option(name) not in cell.refused}
     fixed = [word for name, value in kept.items() for word in _flag(name, value)]
     data = ["--data", "DIR"] if asked.data else []

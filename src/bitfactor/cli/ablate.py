@@ -9,7 +9,7 @@ import tyro
 
 from bitfactor.api.ablate import LATENTS, SCALES, expect_apart, grid_of, rates_of
 from bitfactor.api.launch import Launcher, launch
-from bitfactor.api.run_study import StudyPlan, begin_study, run_study
+from bitfactor.api.run_study import StudyPlan, begin_study, run_study, try_study
 from bitfactor.cli import train
 from bitfactor.cli.arguments import parse_known
 from bitfactor.cli.flags import expect_known, flags_of
@@ -70,6 +70,8 @@ class Arguments:
     """An option of the launcher by submitit's name, of sbatch say: partition gpu, time 600 (minutes)."""
     keep_checkpoints: bool = False
     """Keep the checkpoints of finished trainings; the exported networks are kept in any case."""
+    dry_run: bool = False
+    """Time a few steps of each row here, say how long the study would take, and write nothing."""
     json: bool = False
     """Print the outcomes as JSON."""
 
@@ -103,6 +105,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     if not any(word.partition("=")[0] == "--launcher" for word in arguments):
         _expect_no_job(options)
+    if options.dry_run:
+        print_result(try_study(study, options.out), as_json=options.json)
+        return 0
     if options.launcher is not None:
         begin_study(study, options.out)
         imports = [word for file in files_run() for word in ("--import", file)]

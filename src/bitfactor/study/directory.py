@@ -9,7 +9,7 @@ cells/NAME/                a run's directory (see `bitfactor.training.run`), and
     layers.json            the `Layer`s of the trained network, by name
     net.safetensors        the exported network
     outcome.json           its `Outcome`; where it stands, the cell is finished
-    given-up               where it stands without an outcome, the cell was given up (see `Halving`)
+    given-up               where it stands without an outcome, the cell was given up (see `Halving`), or holds "diverged"
     claim                  locked by the study that trains it
 """
 
@@ -34,6 +34,7 @@ from bitfactor.training import Run
 from bitfactor.training.run import versions
 
 T = TypeVar("T")
+_DIVERGED = "diverged"
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,14 @@ class CellDirectory:
         """Whether it was ended early, and nothing has trained it to its end since."""
         return self._given_up.exists() and not self.finished
 
-    def give_up(self) -> None:
+    @property
+    def diverged(self) -> bool:
+        """Whether that was because its loss was no number."""
+        return self.given_up and self._given_up.read_text() == _DIVERGED
+
+    def give_up(self, *, diverged: bool = False) -> None:
         """Write down that it is ended early, as hopeless or because its loss was no number."""
-        self._given_up.touch()
+        self._given_up.write_text(_DIVERGED if diverged else "")
 
     @property
     def _given_up(self) -> Path:
@@ -143,6 +149,7 @@ class CellDirectory:
             _read(self._layers, _layers) if self._layers.exists() else {},
             self.network if self.network.exists() else None,
             self.given_up,
+            self.diverged,
         )
 
     def discard_checkpoints(self) -> None:
@@ -186,10 +193,18 @@ class StudyDirectory:
     def start(
         self, recipe: str, arguments: Mapping[str, str | bool], grid: Grid, rates: Rates | None = None
     ) -> None:
-        """Record what the study is, or widen the record of one begun before by new values and seeds.
+        """Record what the study is, see `design`. Several calls at once widen it one after the other."""
+        self.design(recipe, arguments, grid, rates)  # before a directory is made
+        with (made_directory(self.path) / "claim").open("a") as claim:
+            fcntl.flock(claim, fcntl.LOCK_EX)
+            write_json(self._design, asdict(self.design(recipe, arguments, grid, rates)))
 
-        Several calls at once widen it one after the other. `rates` is where the learning rates of its rows
-        come from.
+    def design(
+        self, recipe: str, arguments: Mapping[str, str | bool], grid: Grid, rates: Rates | None = None
+    ) -> Design:
+        """Return what the study is, that of one begun before widened by new values and seeds.
+
+        `rates` is where the learning rates of its rows come from.
 
         Raises
         ------
@@ -197,6 +212,7 @@ class StudyDirectory:
             If there is something else in the directory, or a study of another recipe, other fixed flags
             or other axes.
         """
+        self._expect_no_other()
         design = Design(
             recipe,
             dict(arguments),
@@ -209,12 +225,7 @@ class StudyDirectory:
             machine(),
             datetime.now(UTC).isoformat(timespec="seconds"),
         )
-        self._expect_no_other()
-        with (made_directory(self.path) / "claim").open("a") as claim:
-            fcntl.flock(claim, fcntl.LOCK_EX)
-            if self._design.exists():
-                design = self._widened(_read(self._design, Design.of), design)
-            write_json(self._design, asdict(design))
+        return self._widened(_read(self._design, Design.of), design) if self._design.exists() else design
 
     def expect_same_file(self, sha256: str) -> None:
         """Raise InputError if a training is of another version of the user's own network."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from statistics import mean
 from typing import Any, Literal
 
@@ -113,7 +114,7 @@ def bands(
             line[0].set_ylabel(y_label)
             for ax, title in zip(line, titles, strict=True):
                 _draw_panel(ax, panels[title], marked=log_x)
-                if log_y:
+                if log_y and isfinite(ax.dataLim.minposy):
                     ax.set_yscale("log")
                     _label_decades(ax.yaxis, (1, 2, 5))
                 if log_x:

@@ -88,6 +88,7 @@ class Training:
     layers: Mapping[str, Layer] = field(default_factory=dict)
     network: Path | None = None
     given_up: bool = False
+    diverged: bool = False
 
     @property
     def rate(self) -> float | None:
@@ -95,12 +96,18 @@ class Training:
         return dict(self.setting).get("learning_rate", self.cell.rate)  # type: ignore[return-value]
 
     @property
-    def state(self) -> str:
-        """What has been done: finished, so many epochs, or nothing."""
+    def end(self) -> str:
+        """How it has ended: finished, diverged, given up or unfinished."""
         if self.outcome is not None:
             return "finished"
-        kind = "given up" if self.given_up else "not finished"
-        return f"{kind}, epoch {self.log[-1]['epoch']}" if self.log else f"{kind}, no epoch"
+        return "diverged" if self.diverged else "given up" if self.given_up else "unfinished"
+
+    @property
+    def state(self) -> str:
+        """How it has ended, and where if not at its last epoch."""
+        if self.outcome is not None:
+            return self.end
+        return f"{self.end}, epoch {self.log[-1]['epoch']}" if self.log else f"{self.end}, no epoch"
 
     def metric(self, name: str) -> float | None:
         """Return a final metric, None where there is none."""

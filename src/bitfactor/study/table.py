@@ -80,6 +80,7 @@ def _row(training: Training) -> dict[str, Any]:
         "log": training.log,
         "layers": layers,
         "given_up": training.given_up,
+        "diverged": training.diverged,
     }
 
 
@@ -94,6 +95,7 @@ def _training(row: Mapping[str, Any], design: Design) -> Training:
         Outcome(**outcome) if outcome else None,
         {layer["layer"]: _layer(layer) for layer in row["layers"]},
         given_up=row.get("given_up", False),
+        diverged=row.get("diverged", False),
     )
 
 

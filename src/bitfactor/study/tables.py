@@ -203,7 +203,7 @@ def trainings(study: Study) -> Table:
             *one.cell.row,
             *(dict(one.setting).get(axis) for axis in study.axes),
             one.cell.seed,
-            "finished" if one.outcome else "given up" if one.given_up else "unfinished",
+            one.end,
             one.log[-1]["epoch"] if one.log else 0,
             *map(one.metric, metrics),
             *(getattr(one.outcome, name, None) for name in _COSTS),
