@@ -49,7 +49,8 @@ def folder_resnet18() -> Recipe:
     """Return binary ResNet-18 on a folder of the user's own images, of as many classes as it has.
 
     It stands for no row of the paper's tables. A shortcut around each convolution and PReLU, because they
-    cost little and gain much; a cosine.
+    cost little and gain much; a cosine; the latent "window" with factors that learn at 1/rank of the core's
+    rate (docs/results/evidence.md).
     """
     return Recipe(
         name="folder-resnet18",
@@ -58,8 +59,10 @@ def folder_resnet18() -> Recipe:
         input_shape=(3, 224, 224),
         data=FolderOptions(),
         task=Classification(),
-        binarization=Binarization(latent="holistic", scale="learned"),
-        optimization=Optimization(epochs=60, batch_size=64, learning_rate=1e-3, warmup_epochs=1),
+        binarization=Binarization(latent="window", scale="learned"),
+        optimization=Optimization(
+            epochs=60, batch_size=64, learning_rate=1e-3, factor_rate="1/rank", warmup_epochs=1
+        ),
         adapt=with_classes_of,
     )
 
