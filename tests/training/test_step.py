@@ -206,3 +206,21 @@ def test_factors_at_rate_zero_stay_and_the_schedule_keeps_their_ratio(stepper_of
     for latent, core, factors in zip(latents, cores, before, strict=True):
         assert not torch.equal(latent.core, core)
         assert all(torch.equal(now, then) for now, then in zip(latent.factors, factors, strict=True))
+
+
+def test_unit_factors_at_rate_zero_train_as_a_free_weight(stepper_of, toy):
+    """So what a decomposition with slower factors can reach contains what a free weight does, bit for bit."""
+    free = stepper_of(binarization=Binarization(latent="none"), factor_rate=0.0)
+    unit = Binarization(latent="tucker", initialisation="identity")
+    product = stepper_of(binarization=unit, factor_rate=0.0)
+    for step in range(6):
+        losses = [float(stepper.loss_of(*toy.images(step, 16), step)) for stepper in (free, product)]
+        assert losses[0] == losses[1]
+        for stepper in (free, product):
+            stepper.update()
+    ours, theirs = (
+        [layer.latent().detach() for layer in stepper.network.modules() if isinstance(layer, BinaryLayer)]
+        for stepper in (product, free)
+    )
+    assert ours
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))

@@ -24,6 +24,7 @@ from bitfactor.study.pruning import Halving
 from bitfactor.study.schedule import Progress
 from bitfactor.training import Recipe, Trial, without_effect
 from bitfactor.training.processes import expect_devices, noting_sigterm
+from bitfactor.training.trial import duration
 
 
 @dataclass(frozen=True)
@@ -81,22 +82,21 @@ class StudyTrial(Result):
         total = sum(self.trainings.values())
         if not total:
             return "all trainings are finished"
-        head = ["row", "trainings", "steps each", "s a step", "hours each", "memory, MiB"]
+        head = ["row", "trainings", "steps each", "s a step", "each"]
         cells = [
             [
                 name,
                 str(self.trainings[name]),
                 f"{one.steps * one.epochs:,}",
                 f"{one.seconds:.3f}",
-                f"{one.hours:,.2f}",
-                f"{one.memory / 2**20:,.0f}",
+                duration(one.hours),
             ]
             for name, one in self.rows.items()
         ]
         device = next(iter(self.rows.values())).device
         return (
-            f"{text_table(head, cells, right=frozenset(range(1, 6)))}\n\n"
-            f"{total} trainings on {device}, {self.at_once} at a time: {self.hours:,.1f} hours if they do not "
+            f"{text_table(head, cells, right=frozenset(range(1, 5)))}\n\n"
+            f"{total} trainings on {device}, {self.at_once} at a time: {duration(self.hours)} if they do not "
             "slow each other; nothing was written"
         )
 
@@ -163,9 +163,7 @@ def try_study(study: StudyPlan, out: Path) -> StudyTrial:
             if name not in rows:
                 console.print(f"timing {name}")
                 recipe, device = _recipe(study, job.cell), expect_devices(devices[0])[0]
-                trial = run_recipe(
-                    recipe, out, data=study.data, device=device, console=console, trial=True
-                )
+                trial = run_recipe(recipe, out, data=study.data, device=device, console=console, trial=True)
                 assert isinstance(trial, Trial)
                 rows[name] = trial
     finally:

@@ -9,7 +9,8 @@ cells/NAME/                a run's directory (see `bitfactor.training.run`), and
     layers.json            the `Layer`s of the trained network, by name
     net.safetensors        the exported network
     outcome.json           its `Outcome`; where it stands, the cell is finished
-    given-up               where it stands without an outcome, the cell was given up (see `Halving`), or holds "diverged"
+    given-up               where it stands without an outcome, the cell was given up (see `Halving`); says
+                           "diverged" where its loss was no number
     claim                  locked by the study that trains it
 """
 

@@ -57,7 +57,7 @@ class Trial(Result):
             f"{plan}\n\n"
             f"{self.parameters:,} parameters; loss of the first batch {self.loss:.3f}\n"
             f"{self.epochs} epochs of {self.steps:,} steps, {self.seconds:.3f} s each on {self.device}, "
-            f"{self.evaluations} evaluations of {self.evaluation:.1f} s: {_duration(self.hours)}\n"
+            f"{self.evaluations} evaluations of {self.evaluation:.1f} s: {duration(self.hours)}\n"
             f"memory: {self.memory / 2**20:,.0f} MiB; nothing was written"
         )
 
@@ -127,10 +127,10 @@ def _seconds_of_evaluation(experiment: Experiment, stepper: Stepper) -> float:
     return (time.perf_counter() - started) / max(done, 1) * max(images, done) / fabric.world_size
 
 
-def _duration(hours: float) -> str:
+def duration(hours: float) -> str:
     """Return hours as a person says them.
 
-    >>> _duration(0.02), _duration(3.21)
+    >>> duration(0.02), duration(3.21)
     ('72 s', '3.2 hours')
     """
     if hours < 0.05:
