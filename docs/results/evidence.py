@@ -52,7 +52,6 @@ STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
     },
     "CIFAR-10 with rms, top-1": {
         1560: ("test-rms-tucker-1560", "test-rms-holistic-1560"),
-        7020: ("test-rms-tucker-7020", "test-rms-holistic-7020"),
     },
     "CIFAR-10, 16 times the weights, top-1": {7020: ("wide-test-none-7020", "wide-test-window-7020")},
     "Leeds Sports Pose, PCK@0.2": {
@@ -114,6 +113,8 @@ PRIMARY = (
     ("holistic", "none"),
     ("holistic, 1/rank", "none"),
 )
+SIX = ("CIFAR-10, top-1", "Leeds Sports Pose, PCK@0.2")
+"""The studies of window's six tests."""
 AT_ONE_RATE = ("Tucker", "holistic")
 CONTROLS = ("product, 1/rank", "Tucker, frozen")
 VARIANTS = (
@@ -138,7 +139,7 @@ Values = dict[int, float]
 
 
 def rows(logs: tuple[str, ...]) -> dict[str, Values]:
-    """Return the seeds of each row, {"tucker, 1/rank": {0: 0.5, ...}}."""
+    """Return the seeds of each row, {"Tucker, 1/rank": {0: 0.5, ...}}."""
     found: dict[str, Values] = {}
     for log in logs:
         for training in pq.read_table(LOGS / f"{log}.parquet").to_pylist():
@@ -202,10 +203,21 @@ Studies = Mapping[int, Mapping[str, Values]]
 
 def compare_estimators(ours: Studies, theirs: Studies) -> None:
     for steps, of in ours.items():
-        for (name, values), (other, others) in product(of.items(), theirs[steps].items()):
-            if values is others:  # a free weight that both have
-                continue
+        own = [(name, values) for name, values in of.items() if values not in theirs[steps].values()]
+        for (name, values), (other, others) in product(own, theirs[steps].items()):
             print(f"{steps:,} steps, {name} over {other}: {compare(values, others)}")
+
+
+def compare_window(data: Mapping[str, Studies]) -> None:
+    """Print all tests of window together by Holm."""
+    found = {
+        f"{title}, {steps:,} steps": chance(of["window, 1/rank"], of["none"])
+        for title in SIX
+        for steps, of in data[title].items()
+    }
+    print("\nwindow over none, all together by Holm\n")
+    for (name, value), certain in zip(found.items(), holm(list(found.values())), strict=True):
+        print(f"{name}: p {value:.2g}, {'certain' if certain else 'undecided'}")
 
 
 Panels = Mapping[str, Mapping[str, Mapping[int, Difference]]]
@@ -316,6 +328,7 @@ def main() -> None:
     for other, study in (("clipped", "CIFAR-10{}, top-1"), ("identity", "Leeds Sports Pose{}, PCK@0.2")):
         print(f"\n{study.format('')}, rms over {other}\n")
         compare_estimators(data[study.format(" with rms")], data[study.format("")])
+    compare_window(data)
     panels = over_free(data)
     print(f"\n{glance(panels)}", end="")
     FIGURE.write_text(draw(panels))
