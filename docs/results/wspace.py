@@ -25,7 +25,7 @@ class WSpace(Tucker):
     def reconstruct(self) -> Tensor:
         weight = super().reconstruct()
         if weight.requires_grad:
-            weight.register_hook(self._step)
+            weight.register_hook(self._step)  # type: ignore[no-untyped-call]
         return weight
 
     def _step(self, gradient: Tensor) -> Tensor:
