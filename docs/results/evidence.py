@@ -53,6 +53,7 @@ STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
     "CIFAR-10 with rms, top-1": {
         1560: ("test-rms-tucker-1560", "test-rms-holistic-1560"),
     },
+    "CIFAR-10, a free weight with rms, top-1": {1560: ("test-rms-none-1560",)},
     "CIFAR-10, 16 times the weights, top-1": {7020: ("wide-test-none-7020", "wide-test-window-7020")},
     "Leeds Sports Pose, PCK@0.2": {
         240: (
@@ -91,6 +92,13 @@ STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
     "Leeds Sports Pose on a GPU, PCK@0.2": {7000: ("lsp-gpu-none-7000", "lsp-gpu-cosine-7000")},
 }
 """The logs of each number of steps, for each network and machine."""
+ESTIMATORS = (
+    ("CIFAR-10 with rms, top-1", "CIFAR-10, top-1"),
+    ("CIFAR-10 with rms, top-1", "CIFAR-10, a free weight with rms, top-1"),
+    ("CIFAR-10, a free weight with rms, top-1", "CIFAR-10, top-1"),
+    ("Leeds Sports Pose with rms, PCK@0.2", "Leeds Sports Pose, PCK@0.2"),
+)
+"""Studies that differ in the estimator, each row of the first to be compared with those of the second."""
 FREE = {"CIFAR-10 with rms, top-1": "CIFAR-10, top-1"}
 """The study that has the free weights of one that has none."""
 PANELS = {
@@ -203,9 +211,10 @@ Studies = Mapping[int, Mapping[str, Values]]
 
 def compare_estimators(ours: Studies, theirs: Studies) -> None:
     for steps, of in ours.items():
-        own = [(name, values) for name, values in of.items() if values not in theirs[steps].values()]
-        for (name, values), (other, others) in product(own, theirs[steps].items()):
-            print(f"{steps:,} steps, {name} over {other}: {compare(values, others)}")
+        others = theirs.get(steps, {})
+        own = [(name, values) for name, values in of.items() if values not in others.values()]
+        for (name, values), (other, compared) in product(own, others.items()):
+            print(f"{steps:,} steps, {name} over {other}: {compare(values, compared)}")
 
 
 def compare_window(data: Mapping[str, Studies]) -> None:
@@ -325,9 +334,9 @@ def main() -> None:
     for title, studies in data.items():
         for steps, of in studies.items():
             table(f"{title}, {steps:,} steps", of)
-    for other, study in (("clipped", "CIFAR-10{}, top-1"), ("identity", "Leeds Sports Pose{}, PCK@0.2")):
-        print(f"\n{study.format('')}, rms over {other}\n")
-        compare_estimators(data[study.format(" with rms")], data[study.format("")])
+    for ours, theirs in ESTIMATORS:
+        print(f"\n{ours} over {theirs}\n")
+        compare_estimators(data[ours], data[theirs])
     compare_window(data)
     panels = over_free(data)
     print(f"\n{glance(panels)}", end="")
