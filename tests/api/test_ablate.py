@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 import bitfactor
+from bitfactor.api.run_study import StudyTrial
 from bitfactor.cli import main
 from bitfactor.errors import InputError
 from bitfactor.recipes import recipe_named
@@ -110,3 +112,12 @@ def test_the_command_goes_on_with_a_study_from_python(tmp_path):
     command = ["ablate", "digits", "--out", str(tmp_path / "study"), *flags.split(), "--no-move"]
     assert main([*command, "--weight-decay", "0.0001"]) == 0
     assert main([*command, "--weight-decay", "0.001"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "at_once", "hours"), [("aaa", 2, 2.0), ("a", 8, 1.0), ("bab", 2, 4.0), ("", 2, 0.0)]
+)
+def test_the_time_of_a_study_is_that_of_its_fullest_place(rows, at_once, hours):
+    """Each training goes to the place that is free first."""
+    trials = {"a": SimpleNamespace(hours=1.0), "b": SimpleNamespace(hours=3.0)}
+    assert StudyTrial(trials, rows, at_once).hours == hours

@@ -31,6 +31,10 @@ def cell(search, name):
     return search.path / "cells" / name
 
 
+def state_of(search, cell):
+    return next(one.state for one in read_study(search.path).trainings if one.cell == cell)
+
+
 def test_each_row_has_the_rate_of_its_best_mean(search):
     rates = Rates.best_of(read_study(search.path))
     assert rates.chosen == {"none-learned": 0.001, "svd-learned": 0.003, "real": 0.001}
@@ -45,6 +49,10 @@ def test_a_rate_whose_trainings_were_given_up_comes_after_the_others(search):
     assert Rates.best_of(study).chosen["none-learned"] == 0.003
     (training,) = (one for one in study.trainings if one.given_up)
     assert training.state == "given up, no epoch"
+    given_up.give_up(diverged=True)
+    assert state_of(search, training.cell) == "diverged, no epoch"
+    given_up.describe(training.cell, [])  # it is trained again
+    assert state_of(search, training.cell) == "unfinished, no epoch"
 
 
 def test_what_is_not_finished_chooses_nothing(search):

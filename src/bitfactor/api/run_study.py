@@ -1,10 +1,10 @@
 """A study as it runs: what is to be trained, the checks of it all, and what came out."""
 
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from heapq import heapreplace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -21,6 +21,7 @@ from bitfactor.result import Result, text_table
 from bitfactor.study import Cell, Grid, Job, Rates, StudyDirectory, run_jobs
 from bitfactor.study.comparison import row_name, setting_name
 from bitfactor.study.pruning import Halving
+from bitfactor.study.results import setting_of
 from bitfactor.study.schedule import Progress
 from bitfactor.training import Recipe, Trial, without_effect
 from bitfactor.training.processes import expect_devices, noting_sigterm
@@ -31,8 +32,8 @@ from bitfactor.training.trial import duration
 class Ablation(Result):
     """What came out of the finished trainings, and the names of those that failed; prints as a table.
 
-    `given_up` are those that `halving` ended. `interrupted` says that SIGTERM ended it before all were
-    trained: the same call resumes.
+    `given_up` are those that `halving` ended or whose loss was no number under it. `interrupted` says that
+    SIGTERM ended it before all were trained: the same call resumes.
     """
 
     out: Path
@@ -62,31 +63,38 @@ def _spread(values: Sequence[float]) -> str:
 class StudyTrial(Result):
     """What the trainings that a study has left would be like, `at_once` of them at a time.
 
-    `rows` has one of each row and setting; learning rates and seeds take the same time. `trainings` says how
-    many there are.
+    `rows` has one of each row and setting; learning rates and seeds take the same time. `trainings` are the
+    rows of those that are left, in their order.
     """
 
     rows: Mapping[str, Trial]
-    trainings: Mapping[str, int]
+    trainings: Sequence[str]
     at_once: int
 
     @property
     def hours(self) -> float:
-        """How long all of them would take, if those at a time do not slow each other."""
-        return sum(number * self.rows[name].hours for name, number in self.trainings.items()) / self.at_once
+        """How long all of them would take at most, if those at a time do not slow each other."""
+        places = [0.0] * self.at_once
+        for name in self.trainings:
+            heapreplace(places, places[0] + self.rows[name].hours)
+        return max(places)
 
     def to_dict(self) -> dict[str, Any]:
-        return super().to_dict() | {"hours": self.hours}
+        rows = {
+            name: {"device": one.device, "steps": one.steps, "epochs": one.epochs, "seconds": one.seconds}
+            | {"hours": one.hours, "trainings": self.trainings.count(name)}
+            for name, one in self.rows.items()
+        }
+        return {"rows": rows, "at_once": self.at_once, "hours": self.hours}
 
     def __str__(self) -> str:
-        total = sum(self.trainings.values())
-        if not total:
-            return "all trainings are finished"
+        if not self.trainings:
+            return "no training is left"
         head = ["row", "trainings", "steps each", "s a step", "each"]
         cells = [
             [
                 name,
-                str(self.trainings[name]),
+                str(self.trainings.count(name)),
                 f"{one.steps * one.epochs:,}",
                 f"{one.seconds:.3f}",
                 duration(one.hours),
@@ -96,8 +104,8 @@ class StudyTrial(Result):
         device = next(iter(self.rows.values())).device
         return (
             f"{text_table(head, cells, right=frozenset(range(1, 5)))}\n\n"
-            f"{total} trainings on {device}, {self.at_once} at a time: {duration(self.hours)} if they do not "
-            "slow each other; nothing was written"
+            f"{len(self.trainings)} trainings on {device}, {self.at_once} at a time: at most "
+            f"{duration(self.hours)} if they do not slow each other; nothing was written"
         )
 
 
@@ -140,30 +148,36 @@ def run_study(study: StudyPlan, out: Path) -> Ablation:
 
 
 def try_study(study: StudyPlan, out: Path) -> StudyTrial:
-    """Time a few steps of one training of each row and setting, where the study would train, as `train`.
+    """Time a few steps of one training of each row and setting on the first device; nothing is written.
 
-    Nothing is written.
+    Raises
+    ------
+    InputError
+        As `run_study` and `train`, or if a training is to be on several devices at once.
     """
     jobs, devices, threads = _planned(study, out)
+    if "+" in devices[0]:
+        raise InputError(
+            "--devices", expected="one for each training, to time a step", found=devices[0], fix="change it"
+        )
+    axes = {name: values for name, values in study.grid.axes.items() if name != "learning_rate"}
     console = Console(stderr=True, highlight=False, quiet=not study.progress)
-    rows, usual = dict[str, Trial](), torch.get_num_threads()
-    trainings: Counter[str] = Counter()
+    rows, trainings, usual = dict[str, Trial](), list[str](), torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         for job in jobs:
-            if job.state == "finished":
+            if job.ended:
                 continue
-            setting = tuple(
-                (name, value)
-                for name, value in job.cell.axes.items()
-                if name not in ("latent", "scale", "learning_rate")
-            )
-            name = ", ".join(filter(None, (row_name(job.cell.row), setting_name(setting))))
-            trainings[name] += 1
+            setting = setting_name(setting_of(job.cell, axes))
+            name = ", ".join(filter(None, (row_name(job.cell.row), setting)))
+            trainings.append(name)
             if name not in rows:
                 console.print(f"timing {name}")
-                recipe, device = _recipe(study, job.cell), expect_devices(devices[0])[0]
-                trial = run_recipe(recipe, out, data=study.data, device=device, console=console, trial=True)
+                torch.compiler.reset()
+                recipe = _recipe(study, job.cell)
+                trial = run_recipe(
+                    recipe, out, data=study.data, device=devices[0], console=console, trial=True
+                )
                 assert isinstance(trial, Trial)
                 rows[name] = trial
     finally:

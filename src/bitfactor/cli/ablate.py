@@ -105,6 +105,13 @@ def main(arguments: Sequence[str]) -> int:
     )
     if not any(word.partition("=")[0] == "--launcher" for word in arguments):
         _expect_no_job(options)
+    if options.dry_run and options.launcher is not None:
+        raise InputError(
+            "--dry-run",
+            expected="no --launcher, as it times steps here",
+            found=options.launcher,
+            fix="call it where the jobs are to run",
+        )
     if options.dry_run:
         print_result(try_study(study, options.out), as_json=options.json)
         return 0

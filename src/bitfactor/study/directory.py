@@ -76,7 +76,10 @@ class CellDirectory:
 
     def give_up(self, *, diverged: bool = False) -> None:
         """Write down that it is ended early, as hopeless or because its loss was no number."""
-        self._given_up.write_text(_DIVERGED if diverged else "")
+        if diverged:
+            self._given_up.write_text(_DIVERGED)
+        else:
+            self._given_up.touch()
 
     @property
     def _given_up(self) -> Path:
@@ -114,7 +117,8 @@ class CellDirectory:
         return file
 
     def describe(self, cell: Cell, command: Sequence[str]) -> None:
-        """Write down what the cell is."""
+        """Write down what the cell is, which is to be trained now, given up before or not."""
+        self._given_up.unlink(missing_ok=True)
         write_json(self._cell, {**asdict(cell), "command": list(command)})
 
     def finish(self, outcome: Outcome, layers: Mapping[str, Layer]) -> None:
@@ -195,7 +199,7 @@ class StudyDirectory:
         self, recipe: str, arguments: Mapping[str, str | bool], grid: Grid, rates: Rates | None = None
     ) -> None:
         """Record what the study is, see `design`. Several calls at once widen it one after the other."""
-        self.design(recipe, arguments, grid, rates)  # before a directory is made
+        self._expect_no_other()
         with (made_directory(self.path) / "claim").open("a") as claim:
             fcntl.flock(claim, fcntl.LOCK_EX)
             write_json(self._design, asdict(self.design(recipe, arguments, grid, rates)))

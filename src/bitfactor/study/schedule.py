@@ -52,16 +52,17 @@ class Job:
 
     def take(self) -> bool:
         """Claim the cell if it is to be trained, and return whether that is for this process to do."""
-        self.claim = None if self._ended else self.directory.claim()
-        if self._ended:  # by another call on the same folder, maybe a moment ago
-            self.state = self._ended
+        self.claim = None if self.ended else self.directory.claim()
+        if self.ended:  # by another call on the same folder, maybe a moment ago
+            self.state = self.ended
             self.release()
         elif self.claim is None:
             self.state = "elsewhere"
         return self.claim is not None
 
     @property
-    def _ended(self) -> State | None:
+    def ended(self) -> State | None:
+        """How it has ended, None if it is to be trained."""
         if self.directory.finished:
             return "finished"
         return "given up" if self.halving and self.directory.given_up else None
@@ -87,7 +88,7 @@ class Job:
         assert self.process is not None
         if self.process.is_alive():
             return False
-        self.state = self._ended or "failed"
+        self.state = self.ended or "failed"
         self.release()
         return True
 
