@@ -51,9 +51,8 @@ STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
         ),
     },
     "CIFAR-10 with rms, top-1": {
-        1560: ("test-rms-tucker-1560", "test-rms-holistic-1560"),
+        1560: ("test-rms-none-1560", "test-rms-tucker-1560", "test-rms-holistic-1560"),
     },
-    "CIFAR-10, a free weight with rms, top-1": {1560: ("test-rms-none-1560",)},
     "CIFAR-10, 16 times the weights, top-1": {7020: ("wide-test-none-7020", "wide-test-window-7020")},
     "Leeds Sports Pose, PCK@0.2": {
         240: (
@@ -94,13 +93,11 @@ STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
 """The logs of each number of steps, for each network and machine."""
 ESTIMATORS = (
     ("CIFAR-10 with rms, top-1", "CIFAR-10, top-1"),
-    ("CIFAR-10 with rms, top-1", "CIFAR-10, a free weight with rms, top-1"),
-    ("CIFAR-10, a free weight with rms, top-1", "CIFAR-10, top-1"),
     ("Leeds Sports Pose with rms, PCK@0.2", "Leeds Sports Pose, PCK@0.2"),
 )
 """Studies that differ in the estimator, each row of the first to be compared with those of the second."""
 FREE = {"CIFAR-10 with rms, top-1": "CIFAR-10, top-1"}
-"""The study that has the free weights of one that has none."""
+"""The study that has the free weights where one has none."""
 PANELS = {
     "CIFAR-10": {
         "CIFAR-10, top-1": "",

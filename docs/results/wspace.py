@@ -18,7 +18,7 @@ class WSpace(Tucker):
 
     With g the gradient in W, m and v its moments, G moves by -rate * u x_0 U0^T x_1 U1^T ... where
     u = m / (sqrt(v) + eps), and each factor by -rate along its own gradient of <u, W>, made as long as if
-    each of its numbers were 1, which is what Adam's steps are at most. With orthonormal factors that
+    each of its elements were 1, which is what Adam's steps are at most. With orthonormal factors that
     stand still W moves by -rate * u: a free weight under Adam.
     """
 
@@ -51,7 +51,7 @@ class Adam(torch.optim.Adam):
         for group in self.param_groups:
             for parameter in (CORES | FACTORS).intersection(group["params"]):
                 assert parameter.grad is not None
-                size = parameter.grad.square().mean().sqrt() if parameter in FACTORS else 1.0
+                size = parameter.grad.square().mean().sqrt() + 1e-12 if parameter in FACTORS else 1.0
                 parameter.sub_(group["lr"] * parameter.grad / size)
                 gradients.append((parameter, parameter.grad))
                 parameter.grad = None
