@@ -52,7 +52,7 @@ STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
     },
     "CIFAR-10 with rms, top-1": {
         1560: ("test-rms-none-1560", "test-rms-tucker-1560", "test-rms-holistic-1560"),
-        7020: ("test-rms-tucker-7020",),
+        7020: ("test-rms-tucker-7020", "test-rms-holistic-7020"),
     },
     "CIFAR-10, 16 times the weights, top-1": {7020: ("wide-test-none-7020", "wide-test-window-7020")},
     "Leeds Sports Pose, PCK@0.2": {
