@@ -209,7 +209,7 @@ Studies = Mapping[int, Mapping[str, Values]]
 
 def compare_estimators(ours: Studies, theirs: Studies) -> None:
     for steps, of in ours.items():
-        others = theirs.get(steps, {})
+        others = theirs[steps]
         own = [(name, values) for name, values in of.items() if values not in others.values()]
         for (name, values), (other, compared) in product(own, others.items()):
             print(f"{steps:,} steps, {name} over {other}: {compare(values, compared)}")

@@ -300,7 +300,7 @@ def test_of_two_flags_the_last_one_holds(tmp_path, monkeypatch):
         ),
         (["--tasks", "3"], "--tasks: expected a --launcher"),
         (["--launcher", "local", "--dry-run"], "--dry-run: expected no --launcher, as it times steps here"),
-        (["--devices", "cpu+cpu", "--dry-run"], "--devices: expected one for each training, to time a step"),
+        (["--devices", "cpu", "cpu+cpu", "--dry-run"], "--devices: expected one for each training, to time"),
         (["--launcher-option", "time", "3"], "--launcher-option: expected a --launcher"),
         (["--vary", "epochs", "1", "2", "--epochs", "3"], "--epochs: expected a flag that is the same"),
         (["--latent", "none", "none"], "values of latent: expected one or more, each once, found none none"),

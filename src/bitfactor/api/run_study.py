@@ -156,10 +156,11 @@ def try_study(study: StudyPlan, out: Path) -> StudyTrial:
         As `run_study` and `train`, or if a training is to be on several devices at once.
     """
     jobs, devices, threads = _planned(study, out)
-    if "+" in devices[0]:
-        raise InputError(
-            "--devices", expected="one for each training, to time a step", found=devices[0], fix="change it"
-        )
+    for device in devices:
+        if "+" in device:
+            raise InputError(
+                "--devices", expected="one for each training, to time a step", found=device, fix="change it"
+            )
     axes = {name: values for name, values in study.grid.axes.items() if name != "learning_rate"}
     console = Console(stderr=True, highlight=False, quiet=not study.progress)
     rows, trainings, usual = dict[str, Trial](), list[str](), torch.get_num_threads()
