@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from scipy.stats import ttest_rel
 
 from bitfactor.decompositions import WITHOUT_FACTORS
-from bitfactor.report.figures import LOOKS, OTHER, STYLE, svg
+from bitfactor.study.documents.figures import LOOKS, OTHER, STYLE, svg
 from bitfactor.study.statistics import Difference, paired, points, sample
 
 LOGS = Path(__file__).parent / "evidence"

@@ -11,7 +11,7 @@ safetensors alone; those of training need torch (`pip install 'bitfactor[train]'
 import importlib
 from typing import TYPE_CHECKING
 
-from bitfactor.errors import imported, near_matches
+from bitfactor.common.errors import imported, near_matches
 
 if TYPE_CHECKING:
     from bitfactor import decompositions as decompositions
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from bitfactor import nn as nn
     from bitfactor import recipes as recipes
     from bitfactor import runtime as runtime
-    from bitfactor import zoo as zoo
     from bitfactor.api.ablate import ablate as ablate
+    from bitfactor.api.bench import bench as bench
     from bitfactor.api.check import check as check
     from bitfactor.api.evaluate import evaluate as evaluate
     from bitfactor.api.freeze import freeze as freeze
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from bitfactor.api.reproduce import reproduce as reproduce
     from bitfactor.api.train import load as load
     from bitfactor.api.train import train as train
-    from bitfactor.bench.bench import bench as bench
-    from bitfactor.convert import Binarization as Binarization
-    from bitfactor.convert import binarize_ as binarize_
-    from bitfactor.convert import parameter_groups as parameter_groups
-    from bitfactor.convert import summary as summary
-    from bitfactor.data.check import check_data as check_data
-    from bitfactor.errors import InputError as InputError
+    from bitfactor.binarization import Binarization as Binarization
+    from bitfactor.binarization import binarize_ as binarize_
+    from bitfactor.binarization import parameter_groups as parameter_groups
+    from bitfactor.binarization import summary as summary
+    from bitfactor.common.errors import InputError as InputError
+    from bitfactor.data.readers.check import check_data as check_data
     from bitfactor.exporter import export as export
     from bitfactor.format import InputSpec as InputSpec
     from bitfactor.runtime import Session as Session
+    from bitfactor.runtime import zoo
     from bitfactor.training import Optimization as Optimization
 
 __version__ = "0.1.0"

@@ -12,7 +12,7 @@ from bitfactor.format.program import Buffer, Instruction, Window
 from bitfactor.runtime import _native
 from bitfactor.runtime.inputs import packed
 from bitfactor.runtime.program import Program, program_of
-from bitfactor.zoo import file_of, names
+from bitfactor.runtime.zoo import file_of, names
 
 ROOT = Path(__file__).parents[2]
 KINDS = sorted(

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import bitfactor
-from bitfactor.convert import Binarization, binarize_
+from bitfactor.binarization import Binarization, binarize_
 from bitfactor.exporter import export
 from bitfactor.format import load, save
 from bitfactor.runtime import Session, _native, instruction_sets

@@ -10,18 +10,16 @@ from typing import Any
 from rich.console import Console
 from torch import nn
 
-from bitfactor.api.evaluate import evaluate
-from bitfactor.api.evaluation import Evaluation
+from bitfactor.api.evaluate import Evaluation, evaluate
 from bitfactor.api.report import Report, report
-from bitfactor.checks import checked
-from bitfactor.data.identity import remembered
-from bitfactor.errors import InputError
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError
+from bitfactor.common.result import Result
+from bitfactor.data.readers.identity import remembered
 from bitfactor.exporter import ExportReport, Real
 from bitfactor.recipes import recipe_named, recipe_of
 from bitfactor.recipes.exporting import export_run
-from bitfactor.recipes.options import with_options
-from bitfactor.recipes.own import OwnModel, with_own_model
-from bitfactor.result import Result
+from bitfactor.recipes.own import OwnModel, with_options, with_own_model
 from bitfactor.training import Recipe, Run, Trial, restore, without_effect
 from bitfactor.training import dry_run as try_out
 from bitfactor.training import train as train_in

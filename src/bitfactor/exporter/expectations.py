@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, InputSpec, Node, Skeleton
-from bitfactor.format.quantise import Real
+from bitfactor.format.low_precision import Real
 from bitfactor.nn import BinaryLayer
-from bitfactor.nn.example import Call
+from bitfactor.nn.model import Call
 
 
 def expect_model(model: object) -> None:
@@ -139,7 +139,7 @@ def expect_name(path: str | os.PathLike[str], *, onnx: bool) -> None:
             found=f"one in {Path(path).suffix}",
             fix="rename it, or call bitfactor.exporter.export"
             if onnx
-            else "rename it, or give the file to bitfactor.exporter.onnx.export_onnx",
+            else "rename it, or give the file to bitfactor.targets.onnx.export_onnx",
         )
 
 

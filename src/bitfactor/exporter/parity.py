@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.exporter.lower import Lowered
 from bitfactor.format import Graph, Node
+from bitfactor.format.low_precision import TOLERANCE, Real, is_real_layer
 from bitfactor.format.operations import OPERATIONS
-from bitfactor.format.quantise import TOLERANCE, Real, is_real_layer
-from bitfactor.nn.example import Call
+from bitfactor.nn.model import Call
 
 Values = dict[str, NDArray[Any]]
 

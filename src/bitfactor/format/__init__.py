@@ -5,7 +5,7 @@ from bitfactor.format.file import InputSpec, ModelFile, load, save
 from bitfactor.format.graph import Graph, Value
 from bitfactor.format.operations import Node
 from bitfactor.format.signature import Signature
-from bitfactor.format.skeleton import Skeleton
+from bitfactor.pose.skeleton import Skeleton
 
 __all__ = [
     "Graph",

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from bitfactor.atomic import replacing
-from bitfactor.checks import check_fields, checked, expect
-from bitfactor.errors import InputError
+from bitfactor.common.checks import check_fields, checked, expect
+from bitfactor.common.errors import InputError
+from bitfactor.common.files import replacing
 from bitfactor.format.free import FreeSizes
 from bitfactor.format.graph import Graph, Value
 from bitfactor.format.operations.operation import Node, Shape
 from bitfactor.format.signature import Signature, plain
-from bitfactor.format.skeleton import Skeleton
+from bitfactor.pose.skeleton import Skeleton
 
 FORMAT_VERSION = 2  # 1 has one input of float32, and outputs by themselves or in a tuple
 _RULES = {

@@ -7,8 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bitfactor.checks import checked
-from bitfactor.errors import InputError
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError
 from bitfactor.format import Skeleton
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 import bitfactor
-from bitfactor.data.identity import published, remembered, without_place
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
+from bitfactor.data.readers.identity import published, remembered, without_place
 from bitfactor.exporter import ExportReport, Real, export
 from bitfactor.recipes import provenance_of, recipe_of
 from bitfactor.training import Recipe, Run, restore

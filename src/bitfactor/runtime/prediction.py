@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.errors import InputError, imported
+from bitfactor.common.arrays import expect_image
+from bitfactor.common.errors import InputError, imported
+from bitfactor.common.result import Result
 from bitfactor.format import InputSpec, ModelFile
-from bitfactor.format.arrays import expect_image
-from bitfactor.result import Result
 
 if TYPE_CHECKING:
-    from bitfactor.pose.finder import Box
+    from bitfactor.runtime.finder import Box
 
 Image = str | os.PathLike[str] | NDArray[np.uint8]
 Network = Callable[[NDArray[np.float32]], Any]
@@ -101,7 +101,7 @@ def predictor(
             return Classification(name_of(image), _ranked(_probabilities(scores, model), model.labels, top))
 
         return classify
-    finder = imported("bitfactor.pose.finder", "predict", "cli").PoseFinder.of(model, network)
+    finder = imported("bitfactor.runtime.finder", "predict", "cli").PoseFinder.of(model, network)
 
     def find(image: Image) -> Pose:
         points, confidence = finder(pixels_of(image, 3), box)

@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.checks import checked
-from bitfactor.errors import InputError, near_matches
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError, near_matches
+from bitfactor.common.machine import default_threads
 from bitfactor.format.file import ModelFile, load
 from bitfactor.format.graph import Graph, run
 from bitfactor.format.low_precision import low_precision
 from bitfactor.runtime import _native
-from bitfactor.runtime.cores import default_threads
 from bitfactor.runtime.inputs import (
     array_of,
     by_name,
@@ -27,14 +27,7 @@ from bitfactor.runtime.inputs import (
     packed,
     rows_of,
 )
-from bitfactor.runtime.prediction import (
-    Classification,
-    Image,
-    Pose,
-    as_list,
-    looks_unprepared,
-    predictor,
-)
+from bitfactor.runtime.prediction import Classification, Image, Pose, as_list, looks_unprepared, predictor
 from bitfactor.runtime.profile import Profile, profile_of
 from bitfactor.runtime.program import program_of
 

@@ -26,11 +26,10 @@ from typing import IO, Any, TypeVar
 import torch
 
 import bitfactor
-from bitfactor.atomic import made_directory, replacing
-from bitfactor.errors import InputError
-from bitfactor.machine import cpu_name
-from bitfactor.study.grid import Cell, Grid
-from bitfactor.study.results import Design, Layer, Outcome, Rates, Study, Training, setting_of
+from bitfactor.common.errors import InputError
+from bitfactor.common.files import made_directory, replacing
+from bitfactor.common.machine import cpu_name
+from bitfactor.study.grid import Cell, Design, Grid, Layer, Outcome, Rates, Study, Training, setting_of
 from bitfactor.training import Run
 from bitfactor.training.run import versions
 

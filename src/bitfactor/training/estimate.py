@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
-from bitfactor.result import Result
-from bitfactor.training.classification import Classification
+from bitfactor.common.result import Result
 from bitfactor.training.optimization import optimizer_of
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.step import build
+from bitfactor.training.tasks import Classification
 
 _PIXELS, _LEAST, _STEPS = 2 * 224 * 224, 2, 2  # of the smaller of two batches on a CPU
 

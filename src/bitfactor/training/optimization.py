@@ -9,9 +9,9 @@ from typing import Literal
 from torch import nn
 from torch.optim import Adam, Optimizer, RMSprop
 
-from bitfactor.checks import check_fields
-from bitfactor.convert import parameter_groups
-from bitfactor.errors import InputError
+from bitfactor.binarization import parameter_groups
+from bitfactor.common.checks import check_fields
+from bitfactor.common.errors import InputError
 
 _POSITIVE = (
     "epochs",
