@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 BIN := .venv/bin
-NATIVE := CMakeLists.txt $(wildcard native/*.h native/*.cpp native/steps/*.h native/steps/*.cpp native/isa/*.h native/isa/*.cpp)
+NATIVE := CMakeLists.txt $(wildcard native/*/*.h native/*/*.cpp)
 TESTS ?= tests/runtime tests/exporter
 CASES ?= tests/runtime
 RECORDED := build/$(notdir $(CASES:.py=)).cases

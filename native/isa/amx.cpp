@@ -16,14 +16,14 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "avx512.h"
+#include "isa/avx512.h"
 // What is built on these registers.
-#include "../byte_map.h"
-#include "../epilogue.h"
-#include "../kernel_set.h"
-#include "../pack.h"
-#include "../rows.h"
-#include "../run_map.h"
+#include "kernels/byte_map.h"
+#include "kernels/epilogue.h"
+#include "kernels/kernel_set.h"
+#include "kernels/pack.h"
+#include "kernels/rows.h"
+#include "kernels/run_map.h"
 #if defined(TILE_STAND_IN)
 #include TILE_STAND_IN
 #endif

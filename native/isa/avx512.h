@@ -9,8 +9,8 @@
 
 #include <immintrin.h>
 
-#include "../kernels.h"
-#include "cpu.h"
+#include "isa/cpu.h"
+#include "kernels/kernels.h"
 
 #define UNROLL _Pragma("GCC unroll 64")
 #define ROLLED _Pragma("GCC unroll 1")

@@ -9,7 +9,7 @@
 
 #include <arm_neon.h>
 
-#include "../kernels.h"
+#include "kernels/kernels.h"
 
 #define UNROLL _Pragma("GCC unroll 64")
 #define ROLLED _Pragma("GCC unroll 1")

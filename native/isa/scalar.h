@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "../kernels.h"
+#include "kernels/kernels.h"
 
 #define UNROLL _Pragma("GCC unroll 4")
 #define ROLLED _Pragma("GCC unroll 1")

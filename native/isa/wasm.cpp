@@ -8,7 +8,7 @@
 
 #include <wasm_simd128.h>
 
-#include "../kernels.h"
+#include "kernels/kernels.h"
 
 #define UNROLL _Pragma("unroll")
 #define ROLLED _Pragma("nounroll")
@@ -135,11 +135,11 @@ struct Lookup {
 }  // namespace
 }  // namespace bitfactor
 
-#include "../binary_conv.h"
-#include "../common_kernels.h"
-#include "../kernel_set.h"
-#include "../lookup_conv.h"
-#include "../quantised_conv.h"
+#include "kernels/binary_conv.h"
+#include "kernels/common_kernels.h"
+#include "kernels/kernel_set.h"
+#include "kernels/lookup_conv.h"
+#include "kernels/quantised_conv.h"
 
 namespace bitfactor {
 namespace {

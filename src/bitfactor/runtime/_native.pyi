@@ -1,4 +1,4 @@
-"""Types of the compiled core, native/bindings.cpp."""
+"""Types of the compiled core, native/api/bindings.cpp."""
 
 from collections.abc import Mapping
 from typing import Any

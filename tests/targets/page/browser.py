@@ -13,14 +13,14 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
-from tests.web.conftest import NODE
+from tests.targets.page.conftest import NODE
 
 import bitfactor
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.page import PACKAGE
 
-BUILD = Path(__file__).parents[2] / "native" / "web" / "build.py"
+BUILD = Path(__file__).parents[3] / "native" / "web" / "build.py"
 PROGRAM = Path(__file__).with_suffix(".mjs")
 _LOOK = r"""
 const element = (id) => document.getElementById(id);
