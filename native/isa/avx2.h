@@ -11,10 +11,8 @@
 #include <immintrin.h>
 
 #include "isa/cpu.h"
+#include "isa/unroll.h"
 #include "kernels/kernels.h"
-
-#define UNROLL _Pragma("GCC unroll 64")
-#define ROLLED _Pragma("GCC unroll 1")
 
 namespace bitfactor {
 namespace {
