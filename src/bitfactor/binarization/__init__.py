@@ -2,9 +2,9 @@
 
 from bitfactor.binarization.binarization import Binarization
 from bitfactor.binarization.binarize import binarize_
-from bitfactor.binarization.groups import group_by_shape
+from bitfactor.binarization.layers import PlannedLayer, group_by_shape
 from bitfactor.binarization.parameter_groups import parameter_groups
-from bitfactor.binarization.plan import Plan, PlannedLayer
+from bitfactor.binarization.plan import Plan
 from bitfactor.binarization.summary import Summary, SummaryRow, summary
 
 __all__ = [
