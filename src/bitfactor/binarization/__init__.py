@@ -1,4 +1,4 @@
-"""Conversion of any torch model, the plan of it, and the summary of a model."""
+"""Which layers of a model turn binary, and turning them."""
 
 from bitfactor.binarization.binarization import Binarization
 from bitfactor.binarization.binarize import binarize_

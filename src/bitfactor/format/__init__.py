@@ -1,4 +1,4 @@
-"""What training and inference agree on: bits, graphs, files. Needs numpy and safetensors alone."""
+"""The graph, its operations and its file. Needs numpy and safetensors; knows no torch and no kernel."""
 
 from bitfactor.common.image_spec import InputSpec, Skeleton
 from bitfactor.format.bits import pack_signs, sign, unpack_signs

@@ -1,4 +1,4 @@
-"""Train a recipe, and read what a run left."""
+"""One loop over a recipe, the directory it writes, and its metrics."""
 
 from bitfactor.training.estimate import Trial, dry_run
 from bitfactor.training.loop import DivergedError, train
