@@ -1,4 +1,4 @@
-"""The drawing of the rooms is what the code does; the study's first tables and links are those of its logs."""
+"""The drawing of the rooms is what the code does; the study's tables and links are those of its logs."""
 
 import importlib.util
 import re
@@ -25,6 +25,11 @@ def test_the_tables_of_the_study_are_those_of_its_logs():
     evidence, page = script("results/evidence.py"), (DOCS / "results/evidence.md").read_text()
     for table in evidence.tables(evidence.read()).values():
         assert table in page, "run python docs/results/evidence.py"
+
+
+def test_the_deviation_is_pooled_over_rows():
+    deviation, freedom = script("results/evidence.py").pooled({"a": {0: 1.0, 1: 3.0}, "b": {0: 0.0, 1: 0.0}})
+    assert (deviation, freedom) == (1.0, 2)
 
 
 def test_beyond_what_was_trained_the_learning_curve_goes_on():

@@ -108,6 +108,8 @@ ON_GPU = (WIDE,)
 WORTH = {"CPU": 1.03, "GPU, 16 at a time": 1.21, "GPU, one at a time": 1.40}
 """Time of window's step over a free weight's, by machine."""
 NAMES = {"tucker": "Tucker", "svd": "SVD", "tt": "tensor train"}
+ENDINGS = {"identity": "taps", "rms": "rms"}
+"""What a row's name ends in, by what its command has."""
 PRIMARY = (
     ("Tucker", "none"),
     ("holistic", "Tucker"),
@@ -135,6 +137,8 @@ ROWS = (
     "tensor train, 1/rank",
     "window, 1/rank",
     "window, 1/rank, rms",
+    "window, frozen",
+    "window, frozen, taps",
 )
 """The rows of the head tables and of the figure."""
 
@@ -168,7 +172,7 @@ def _name(axes: Mapping[str, str], command: list[str]) -> str:
     if "--factor-rate" in command and latent not in WITHOUT_FACTORS:
         rate = command[command.index("--factor-rate") + 1]
         name += {"0": ", frozen", "1": ""}.get(rate, f", {rate}")
-    return name + (", rms" if "rms" in command else "")
+    return name + "".join(f", {word}" for flag, word in ENDINGS.items() if flag in command)
 
 
 def _is_free(name: str) -> bool:
