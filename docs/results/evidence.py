@@ -265,7 +265,7 @@ class Curve:
     def error(self, steps: float) -> float:
         pairs = list(pairwise(sorted(self.errors)))
         a, b = next((pair for pair in pairs if steps <= pair[1]), pairs[-1])
-        return self.errors[a] * (steps / a) ** self._slope(a, b)
+        return float(self.errors[a] * (steps / a) ** self._slope(a, b))
 
     def steps(self, error: float) -> float:
         pairs = list(pairwise(sorted(self.errors)))
