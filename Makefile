@@ -74,7 +74,7 @@ web: .venv/installed ## the core compiled to WebAssembly, for the page and the n
 
 test-web: .venv/installed ## the page in a browser, and whether the WebAssembly is that of the sources
 	tests/native/install chromium=chromium
-	$(BIN)/python -m pytest tests/web/test_web.py tests/web/browser.py
+	$(BIN)/python -m pytest tests/targets/page/test_web.py tests/targets/page/browser.py
 
 test-c: .venv/installed ## the C library: installed, found by pkg-config and CMake, its example run
 	tests/native/install cmake=cmake pkg-config=pkg-config /usr/include/stb/stb_image.h=libstb-dev

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from itertools import count, takewhile
 from pathlib import Path
 
-from bitfactor.machine import cpu_name
+from bitfactor.common.machine import cpu_name
 
 
 class Tensor(ctypes.Structure):

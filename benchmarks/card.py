@@ -14,10 +14,10 @@ from typing import Any
 import tyro
 
 import bitfactor
-from bitfactor import zoo
-from bitfactor.atomic import replacing
+from bitfactor.common.files import replacing
 from bitfactor.recipes import recipe_named, recipe_of
 from bitfactor.recipes.exporting import export_run
+from bitfactor.runtime import zoo
 from bitfactor.training import Recipe, Run
 from bitfactor.training.run import versions
 

@@ -26,8 +26,8 @@ import cv2
 import numpy as np
 import torch
 
+from bitfactor.common.machine import cpu_name
 from bitfactor.data import ImageFolder
-from bitfactor.machine import cpu_name
 
 HEIGHT, WIDTH, QUALITY, BATCH = 375, 500, 90, 64
 

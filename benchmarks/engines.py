@@ -4,7 +4,7 @@ Untrained networks: time does not depend on what the weights are. ResNet-18 at 2
 shortcuts and head) and the hourglass of the paper at 256 (128 channels, one stack, depth 4). Ours with the
 best instruction set of this machine at each precision of the real-valued layers, float32, bfloat16
 (`medium`) and 8-bit integers (`low`), and with each smaller set forced; other engines as in
-`bitfactor.bench.engines`. All run in turns, pinned to one core. Where there are two, ours with one and with
+`bitfactor.engines`. All run in turns, pinned to one core. Where there are two, ours with one and with
 two threads follow.
 
 With --throughput: images per second with 1, 8 and 32 of them at once on all cores, ours beside what other
@@ -26,9 +26,9 @@ import numpy as np
 import torch
 
 import bitfactor
-from bitfactor.bench.bench import interleaved
-from bitfactor.bench.engines import engines_of
-from bitfactor.machine import cpu_name
+from bitfactor.api.bench import interleaved
+from bitfactor.common.machine import cpu_name
+from bitfactor.engines import engines_of
 from bitfactor.recipes import recipe_named
 from bitfactor.runtime import Precision, Session, instruction_sets
 from bitfactor.training import build

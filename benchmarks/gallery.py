@@ -31,9 +31,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import bitfactor
-from bitfactor.format.cost import total
-from bitfactor.machine import cpu_name
-from bitfactor.nn.example import Call
+from bitfactor.common.machine import cpu_name
+from bitfactor.format.graph import total
+from bitfactor.nn.model import Call
 from bitfactor.runtime import Session, instruction_sets
 
 PAGE = """# Networks of others

@@ -92,7 +92,7 @@ def chain_runner(engine: str, channels: int, size: int, layers: int, residual: b
     graph = chain(channels, size, layers, residual)
     x = np.random.default_rng(1).standard_normal((1, *graph.input.shape), np.float32)
     if engine == OPENVINO:
-        from bitfactor.bench.engines.with_openvino import binary_engine
+        from bitfactor.engines.with_openvino import binary_engine
 
         return binary_engine(graph, x, threads=1)
     run = runner(graph, engine)

@@ -18,11 +18,11 @@ from tempfile import TemporaryDirectory
 
 from tests.native.board import CORES, Ran, run
 
-from bitfactor.bench.engines.baseline import full_precision
-from bitfactor.c99 import CReport, export_c
+from bitfactor.engines.baseline import full_precision
 from bitfactor.format import ModelFile, load
 from bitfactor.format.file import golden_input
-from bitfactor.zoo import file_of
+from bitfactor.runtime.zoo import file_of
+from bitfactor.targets.c99 import CReport, export_c
 
 _CALL = re.compile(r"^    (run_\w+)\(\);$", re.MULTILINE)
 

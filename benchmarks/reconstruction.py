@@ -20,8 +20,8 @@ import tensorly
 import torch
 from torch import Tensor
 
+from bitfactor.common.machine import cpu_name
 from bitfactor.decompositions import Tucker
-from bitfactor.machine import cpu_name
 
 SHAPES = [(64, 64, 3, 3), (128, 64, 3, 3), (128, 128, 3, 3), (256, 128, 3, 3), (256, 256, 3, 3)]
 SHAPES += [(512, 256, 3, 3), (512, 512, 3, 3)]

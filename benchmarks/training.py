@@ -32,8 +32,8 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import bitfactor
+from bitfactor.common.machine import cpu_name, keep_freed_memory
 from bitfactor.decompositions import once
-from bitfactor.machine import cpu_name, keep_freed_memory
 from bitfactor.models import ResNet, hourglass, resnet18
 from bitfactor.nn import BinaryLayer, MaxPool2d, ReLU
 

@@ -19,10 +19,10 @@ import onnx
 from engines import NETWORKS, exported
 
 import bitfactor
-from bitfactor.bench.engines.onnx_baseline import onnx_baseline
+from bitfactor.engines.with_onnxruntime import onnx_baseline
 from bitfactor.format import load
-from bitfactor.web import PACKAGE
-from bitfactor.zoo import file_of
+from bitfactor.runtime.zoo import file_of
+from bitfactor.targets.page import PACKAGE
 
 ZOO = "lsp-hourglass"
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import bitfactor
-from bitfactor.result import text_table
+from bitfactor.common.result import text_table
 
 
 def run(out: Path, **options: int) -> None:

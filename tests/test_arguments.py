@@ -14,18 +14,17 @@ import pytest
 import bitfactor.format
 import bitfactor.pose
 import bitfactor.runtime
-from bitfactor import zoo
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
+from bitfactor.data.readers.mpii import read_predictions, read_truth
 from bitfactor.format import Node, Skeleton, Value
-from bitfactor.format.cost import cost, total
 from bitfactor.format.drawing import svg
 from bitfactor.format.file import load
+from bitfactor.format.graph import cost, total
 from bitfactor.pose.draw import draw_skeleton
-from bitfactor.pose.finder import PoseFinder
 from bitfactor.pose.heatmap import on_target_scale
-from bitfactor.pose.mpii import read_truth
 from bitfactor.pose.pck import pck, pckh, score
-from bitfactor.pose.predictions import read_predictions
+from bitfactor.runtime import zoo
+from bitfactor.runtime.finder import PoseFinder
 
 FILE = zoo.file_of("digits")
 MODEL = load(FILE)

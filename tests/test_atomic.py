@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from bitfactor.atomic import made_directory, replacing
-from bitfactor.errors import InputError, near_matches
+from bitfactor.common.errors import InputError, near_matches
+from bitfactor.common.files import made_directory, replacing
 
 
 def test_the_file_appears_when_it_is_whole(tmp_path):
@@ -37,7 +37,7 @@ def test_a_killed_process_keeps_the_old_file_and_the_next_one_cleans_up(tmp_path
     path = tmp_path / "notes.txt"
     path.write_text("old")
     code = (
-        "import os, signal, sys\nfrom bitfactor.atomic import replacing\n"
+        "import os, signal, sys\nfrom bitfactor.common.files import replacing\n"
         "with replacing(sys.argv[1]) as temporary:\n"
         "    temporary.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from bitfactor.checks import check_fields, checked, expect, expect_one_of, options_from
-from bitfactor.errors import InputError
-from bitfactor.exporter.obstacles import Obstacle, UnsupportedError
+from bitfactor.common.checks import check_fields, checked, expect, expect_one_of, options_from
+from bitfactor.common.errors import InputError
+from bitfactor.exporter.report import Obstacle, UnsupportedError
 
 FITTING = [
     (1, int),

@@ -16,11 +16,11 @@ import tyro
 from torch import nn
 
 import bitfactor
-from bitfactor.checks import choices_in
 from bitfactor.cli import COMMANDS, main
 from bitfactor.cli.flags import flags_of
 from bitfactor.cli.recipe_argument import flags_for
-from bitfactor.errors import InputError
+from bitfactor.common.checks import choices_in
+from bitfactor.common.errors import InputError
 from bitfactor.recipes import recipe_named
 
 _OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -119,7 +119,7 @@ def test_a_wrong_argument_is_one_sentence_of_its_own(name, argument, value):
 
 
 def test_public_names_are_there_and_listed():
-    import bitfactor.machine  # a module that was imported is no public name
+    import bitfactor.common.machine  # a module that was imported is no public name
 
     assert [name for name in dir(bitfactor) if not name.startswith("__")] == bitfactor.__all__
     for name in bitfactor.__all__:
@@ -152,8 +152,8 @@ def test_names_that_need_torch_name_the_extra():
 
 
 def test_a_room_and_its_function_are_one(tmp_path):
-    import bitfactor.bench.bench
-    import bitfactor.report.formats
+    import bitfactor.api.bench
+    import bitfactor.study.documents.document
 
     assert "runs" in inspect.signature(bitfactor.bench).parameters
     assert "format" in inspect.signature(bitfactor.report).parameters

@@ -2,9 +2,9 @@ import cv2
 import numpy as np
 import pytest
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.format import InputSpec
-from bitfactor.images import decode_image, prepare
+from bitfactor.pose.images import decode_image, prepare
 
 
 def spec(*, keep_aspect):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bitfactor.result import Result
+from bitfactor.common.result import Result
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from scipy.special import stdtr
 from scipy.stats import ttest_rel
 
 from bitfactor.decompositions import WITHOUT_FACTORS
-from bitfactor.report.figures import LOOKS, OTHER, STYLE, svg
+from bitfactor.study.documents.figures import LOOKS, OTHER, STYLE, svg
 from bitfactor.study.statistics import Difference, paired, points, sample, student
 
 LOGS = Path(__file__).parent / "evidence"

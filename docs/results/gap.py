@@ -9,9 +9,9 @@ from statistics import mean, stdev
 
 import numpy as np
 
-from bitfactor.data.split import Holdout
+from bitfactor.data.readers.files import Holdout
 from bitfactor.recipes import recipe_named
-from bitfactor.recipes.options import with_options
+from bitfactor.recipes.own import with_options
 from bitfactor.runtime import Session
 
 

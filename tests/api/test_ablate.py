@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 import bitfactor
-from bitfactor.api.run_study import StudyTrial
 from bitfactor.cli import main
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.recipes import recipe_named
+from bitfactor.study.run import StudyTrial
 
 TINY = {"blocks": [1], "widths": [8], "batch_size": 8, "limit": 16, "epochs": 1}
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import bitfactor
 from bitfactor.cli import main
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 
 OWN = """
 from torch import nn

@@ -12,15 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from bitfactor.api.classes import classify
-from bitfactor.api.evaluate import evaluate
-from bitfactor.api.images import images_of
+from bitfactor.api.evaluate import classify, evaluate, images_of
 from bitfactor.api.network import Network
-from bitfactor.data.identity import published
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
+from bitfactor.data.readers.identity import published
 from bitfactor.format.file import load, save
 from bitfactor.recipes import RECIPES
-from bitfactor.recipes.folder import folder_resnet18
+from bitfactor.recipes.resnet import folder_resnet18
 
 WITHOUT = """
 import sys

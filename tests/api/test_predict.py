@@ -8,9 +8,9 @@ import pytest
 
 from bitfactor.api.predict import predict
 from bitfactor.cli import main
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.runtime import Session
-from bitfactor.zoo import file_of
+from bitfactor.runtime.zoo import file_of
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (40, 30, 3), np.uint8)
 

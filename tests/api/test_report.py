@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 import bitfactor
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 
 
 @pytest.mark.parametrize("part", ["test", "validation"])

@@ -9,9 +9,9 @@ import pytest
 import bitfactor
 from bitfactor.api import reproduce as module
 from bitfactor.api.reproduce import _recipe
+from bitfactor.binarization import binarize_
 from bitfactor.cli import main
-from bitfactor.convert import binarize_
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.study.paper import EXHIBITS, IMAGENET, IMAGES, MPII, Setting
 
 SMALL = {"blocks": (1, 1), "widths": (8, 16), "epochs": 1, "factor_rate": 0.5}

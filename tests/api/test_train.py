@@ -10,7 +10,7 @@ import torch
 
 import bitfactor
 from bitfactor.cli import main
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.format import load as load_file
 from bitfactor.nn import BinaryLayer
 

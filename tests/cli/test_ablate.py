@@ -211,7 +211,7 @@ def test_flags_without_a_value_are_on_and_off(tmp_path):
 
 def test_flags_are_left_out_where_they_mean_nothing(tmp_path, monkeypatch):
     jobs = []
-    monkeypatch.setattr("bitfactor.api.run_study.run_jobs", lambda found, *_: jobs.extend(found))
+    monkeypatch.setattr("bitfactor.study.run.run_jobs", lambda found, *_: jobs.extend(found))
     command = ["ablate", "digits", "--out", str(tmp_path / "study"), *TINY, *ONE_SCALE, "--epochs", "2"]
     command += ["--latent", "none", "tucker", "--real", "--merge-epoch", "1", "--diagnose", "4"]
     command += ["--factor-rate", "0.5", "--vary", "rank", "2", "3", "--epochs", "3"]
@@ -264,7 +264,7 @@ def test_a_rate_that_diverges_is_no_rate(tmp_path, capfd):
 
 def test_of_two_flags_the_last_one_holds(tmp_path, monkeypatch):
     jobs = []
-    monkeypatch.setattr("bitfactor.api.run_study.run_jobs", lambda found, *_: jobs.extend(found))
+    monkeypatch.setattr("bitfactor.study.run.run_jobs", lambda found, *_: jobs.extend(found))
     command = [
         "ablate",
         "digits",

@@ -10,11 +10,11 @@ import onnxruntime
 import pytest
 import torch
 
-from bitfactor.bench.engines import engines_of
-from bitfactor.bench.engines.baseline import full_precision
-from bitfactor.bench.engines.onnx_baseline import onnx_baseline
-from bitfactor.bench.engines.with_torch import Baseline
 from bitfactor.cli import main
+from bitfactor.engines import engines_of
+from bitfactor.engines.baseline import full_precision
+from bitfactor.engines.with_onnxruntime import onnx_baseline
+from bitfactor.engines.with_torch import Baseline
 from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save
 from bitfactor.format.file import golden_input
 from bitfactor.format.graph import run
@@ -110,7 +110,7 @@ def test_engines_run(network, engine):
 
 
 def test_openvino_runs_its_binary_kernels(network):
-    from bitfactor.bench.engines import with_openvino
+    from bitfactor.engines import with_openvino
 
     model = with_openvino._with_binary_kernels(with_openvino._read(onnx_baseline(network)), network)
     kinds = [operation.get_type_name() for operation in model.get_ordered_ops()]
@@ -121,7 +121,7 @@ def test_openvino_runs_its_binary_kernels(network):
 ENDS_IN_A_THREAD = """
 import faulthandler, gc, os, signal, sys, threading
 import numpy as np
-from bitfactor.bench.engines.with_openvino import binary_engine
+from bitfactor.engines.with_openvino import binary_engine
 from bitfactor.format import load
 
 faulthandler.enable()
@@ -141,7 +141,7 @@ def test_a_signal_is_handled_after_openvino_ended_in_a_thread(file):
 
 def test_an_engine_that_is_not_installed_is_named(file, refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", None)
-    monkeypatch.delitem(sys.modules, "bitfactor.bench.engines.with_openvino", raising=False)
+    monkeypatch.delitem(sys.modules, "bitfactor.engines.with_openvino", raising=False)
     line = refused("bench", file, "--against", "openvino", "--runs", 1)
     assert "--against openvino: expected the package openvino" in line
     assert "pip install 'bitfactor[bench]'" in line

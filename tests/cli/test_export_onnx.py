@@ -50,7 +50,7 @@ def test_flags_that_an_exported_file_cannot_follow(exported, flags, tmp_path, ca
 
 
 def test_missing_packages_are_named(exported, tmp_path, monkeypatch, capsys):
-    for name in [name for name in sys.modules if name.startswith("bitfactor.exporter.onnx")]:
+    for name in [name for name in sys.modules if name.startswith("bitfactor.targets.onnx")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert main(["export", str(exported), "--format", "onnx", "-o", str(tmp_path / "net.onnx")]) == 2

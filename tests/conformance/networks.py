@@ -18,12 +18,12 @@ import numpy as np
 import bitfactor
 from bitfactor.format import Graph, ModelFile, Node, Value, load, pack_signs, save
 from bitfactor.format.file import golden_input
-from bitfactor.format.frozen import frozen
 from bitfactor.format.graph import run
 from bitfactor.format.program import Instruction
 from bitfactor.runtime.inputs import packed
 from bitfactor.runtime.program import program_of
-from bitfactor.zoo import file_of, names
+from bitfactor.runtime.zoo import file_of, names
+from bitfactor.targets.frozen import frozen
 
 EVERY_OPERATION = Path(__file__).parents[1] / "format" / "golden" / "version1.safetensors"
 DRAWN = tuple(range(12))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, Cifar100, Digits, ImageFolder, Shards
-from bitfactor.data.at_directory import Wanted, digits, images_in
-from bitfactor.errors import InputError
+from bitfactor.data.readers.layouts import Wanted, digits, images_in
 from bitfactor.format import InputSpec
 
 

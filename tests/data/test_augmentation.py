@@ -9,13 +9,10 @@ import scipy.io
 import torch
 
 from bitfactor.data import Cifar10, CocoKeypoints, Digits, ImageFolder, Lsp, Mpii
-from bitfactor.data.crops import Movement
-from bitfactor.images import prepare, read_image
-from bitfactor.recipes.cifar import CifarOptions
-from bitfactor.recipes.digits import DigitsOptions
-from bitfactor.recipes.folder import FolderOptions
-from bitfactor.recipes.lsp import LspOptions
-from bitfactor.recipes.mpii import MpiiOptions
+from bitfactor.data.readers.crops import Movement
+from bitfactor.pose.images import prepare, read_image
+from bitfactor.recipes.hourglass import LspOptions, MpiiOptions
+from bitfactor.recipes.resnet import CifarOptions, DigitsOptions, FolderOptions
 
 
 def epochs(data, batch):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import scipy.io
 
+from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, CocoKeypoints, Digits, ImageFolder, Lsp, Mpii, Shards
-from bitfactor.data.check import check_data
-from bitfactor.data.crops import Movement
-from bitfactor.errors import InputError
+from bitfactor.data.readers.check import check_data
+from bitfactor.data.readers.crops import Movement
 
 LOADERS = (Cifar10.load, CocoKeypoints.load, ImageFolder.load, Lsp.load, Mpii.load, Shards.load)
 

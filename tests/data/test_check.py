@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.io
 
+from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, Cifar100
-from bitfactor.data.check import check_data
-from bitfactor.errors import InputError
+from bitfactor.data.readers.check import check_data
 
 
 def look(directory):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
+from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, Cifar100
-from bitfactor.errors import InputError
 
 
 @pytest.mark.parametrize("kind", [Cifar10, Cifar100])

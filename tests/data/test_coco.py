@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from bitfactor.common.errors import InputError
 from bitfactor.data import CocoKeypoints
-from bitfactor.errors import InputError
 from bitfactor.pose import COCO
 
 PAWS = ["left_paw", "right_paw", "nose"]

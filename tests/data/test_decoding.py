@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bitfactor.data.decoding import decode_about, jpeg_frame
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
+from bitfactor.data.readers.decoding import decode_about, jpeg_frame
 
 
 def encoded(image, **options):

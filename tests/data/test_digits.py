@@ -1,7 +1,7 @@
 import torch
 
 from bitfactor.data import Digits
-from bitfactor.data.digits import augment
+from bitfactor.data.in_memory import augment
 
 DIGITS = Digits.load()
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
+from bitfactor.common.errors import InputError
 from bitfactor.data import ImageFolder
-from bitfactor.errors import InputError
-from bitfactor.images import prepare, read_image
+from bitfactor.pose.images import prepare, read_image
 
 
 def load(directory, **options):

@@ -11,10 +11,10 @@ import pytest
 import scipy.io
 import torch
 
+from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, Digits, ImageFolder, Lsp, Shards, identity_of
-from bitfactor.data.files import FileStore
-from bitfactor.data.identity import identity_in, published, remembered, which_images
-from bitfactor.errors import InputError
+from bitfactor.data.readers.files import FileStore
+from bitfactor.data.readers.identity import identity_in, published, remembered, which_images
 
 
 def of_folder(directory, **options):

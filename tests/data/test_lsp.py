@@ -3,9 +3,9 @@ import pytest
 import scipy.io
 import torch
 
+from bitfactor.common.errors import InputError
 from bitfactor.data import Lsp
-from bitfactor.data.annotations import read_lsp
-from bitfactor.errors import InputError
+from bitfactor.data.readers.annotations import read_lsp
 
 JOINTS = np.random.default_rng(0).uniform(10, 90, (6, 14, 2))
 MARKS = np.random.default_rng(1).integers(0, 2, (6, 14, 1))

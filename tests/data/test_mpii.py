@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.io
 
-from bitfactor.data.annotations import read_mpii
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
+from bitfactor.data.readers.annotations import read_mpii
 
 JOINTS = np.random.default_rng(0).uniform(10, 300, (12, 16, 2)).round()
 

@@ -4,8 +4,8 @@ import pickle
 import numpy as np
 import pytest
 
-from bitfactor.data.cifar_files import read_pickled
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
+from bitfactor.data.readers.cifar import read_pickled
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL))

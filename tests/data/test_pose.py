@@ -9,12 +9,12 @@ import pytest
 import scipy.io
 import torch
 
+from bitfactor.common.errors import InputError
 from bitfactor.data import CocoKeypoints, Lsp, Mpii
-from bitfactor.data.crops import Movement
-from bitfactor.errors import InputError
-from bitfactor.images import normalise
+from bitfactor.data.readers.crops import Movement
 from bitfactor.pose import COCO, LSP, MPII, decode, transform, warp
-from bitfactor.recipes.lsp import LspOptions
+from bitfactor.pose.images import normalise
+from bitfactor.recipes.hourglass import LspOptions
 
 SIZE, PEOPLE, TEST = 96, 24, 6
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)

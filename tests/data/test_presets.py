@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bitfactor.data.presets import DRAWS, VIEWS, input_spec
-from bitfactor.images import prepare
+from bitfactor.data.augment import DRAWS, VIEWS, input_spec
+from bitfactor.pose.images import prepare
 
 
 def numbers(seed):

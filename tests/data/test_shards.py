@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from bitfactor.common.errors import InputError
 from bitfactor.data import Shards
-from bitfactor.errors import InputError
 
 
 @pytest.fixture

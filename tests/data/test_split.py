@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitfactor.data.split import balanced
+from bitfactor.data.readers.files import balanced
 
 
 @given(st.lists(st.integers(0, 4), max_size=60), st.integers(1, 70))

@@ -4,8 +4,8 @@ import os
 import numpy as np
 import pytest
 
-from bitfactor.data.workers import in_order, usable_workers
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
+from bitfactor.data.readers.workers import in_order, usable_workers
 
 
 def square(number, out):

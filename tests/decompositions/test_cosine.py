@@ -5,8 +5,8 @@ import torch
 from scipy.fft import dctn
 
 import bitfactor
+from bitfactor.common.errors import InputError
 from bitfactor.decompositions import Cosine
-from bitfactor.errors import InputError
 
 
 @pytest.mark.parametrize("shape", [(8, 4, 3, 3), (2, 3, 5, 1), (2, 1, 4, 7), (3, 2, 6), (2, 2, 3, 4, 2)])

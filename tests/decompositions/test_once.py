@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bitfactor.convert import Binarization, binarize_
+from bitfactor.binarization import Binarization, binarize_
 from bitfactor.decompositions import JOINT, LAYERWISE, once, once_for_all
 from bitfactor.decompositions.bank import Bank
 from bitfactor.models import ResNet

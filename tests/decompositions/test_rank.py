@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from bitfactor.common.errors import InputError
 from bitfactor.decompositions import CP, SVD, Dense, Product, TensorTrain, Tucker, build_bank
-from bitfactor.decompositions.rank import resolve_rank
-from bitfactor.errors import InputError
+from bitfactor.decompositions.latent import resolve_rank
 
 
 @pytest.mark.parametrize(

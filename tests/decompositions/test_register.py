@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bitfactor.common.errors import InputError
 from bitfactor.decompositions import LAYERWISE, Latent, register
-from bitfactor.errors import InputError
 from bitfactor.nn import BinaryConv2d
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from bitfactor.common.errors import InputError
 from bitfactor.decompositions import Cosine, Window
-from bitfactor.errors import InputError
 
 
 def test_it_starts_as_cosines_with_the_lengths_of_the_columns() -> None:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from bitfactor.convert import Binarization, binarize_
-from bitfactor.errors import InputError
+from bitfactor.binarization import Binarization, binarize_
+from bitfactor.common.errors import InputError
 from bitfactor.exporter import export
 from bitfactor.exporter.calibrate import with_ranges
 from bitfactor.format import InputSpec, Node, load

@@ -6,12 +6,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from bitfactor.convert import Binarization, binarize_
-from bitfactor.errors import InputError
+from bitfactor.binarization import Binarization, binarize_
+from bitfactor.common.errors import InputError
 from bitfactor.exporter import export
-from bitfactor.exporter.onnx import export_onnx
 from bitfactor.format import InputSpec, Skeleton, load
 from bitfactor.runtime import Session
+from bitfactor.targets.onnx import export_onnx
 
 
 class Network(nn.Module):

@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import bitfactor
-from bitfactor.convert import Binarization, binarize_
+from bitfactor.binarization import Binarization, binarize_
+from bitfactor.common.errors import InputError
 from bitfactor.decompositions import Dense
-from bitfactor.errors import InputError
 from bitfactor.exporter import export
 from bitfactor.format import load
 from bitfactor.nn import BinaryLayer, LearnedScale
@@ -397,7 +397,7 @@ def test_a_wrong_sign_in_a_baked_layer_is_caught(tmp_path, monkeypatch):
 
 
 def test_a_wrong_threshold_is_caught(tmp_path, monkeypatch):
-    module = importlib.import_module("bitfactor.exporter.thresholds")
+    module = importlib.import_module("bitfactor.exporter.fold")
     of_floats = module.of_floats
 
     def broken(*arguments):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from bitfactor.convert import Binarization, binarize_
+from bitfactor.binarization import Binarization, binarize_
 from bitfactor.exporter.fold import fold, fold_affine, fold_signs, remove_dead
 from bitfactor.exporter.lower import lower
 from bitfactor.format import Graph, Node, Value

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import bitfactor
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.exporter import export
 from bitfactor.format import load
 from bitfactor.runtime import Session, instruction_sets

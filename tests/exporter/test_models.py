@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import bitfactor
-from bitfactor.convert import Binarization, binarize_
-from bitfactor.errors import InputError
+from bitfactor.binarization import Binarization, binarize_
+from bitfactor.common.errors import InputError
 from bitfactor.exporter import export
 from bitfactor.format import load, save
 from bitfactor.models import Hourglass, ResNet

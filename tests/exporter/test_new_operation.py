@@ -6,16 +6,16 @@ import torch
 from torch import nn
 
 import bitfactor
-from bitfactor.errors import InputError
-from bitfactor.exporter.onnx import to_onnx
-from bitfactor.exporter.onnx.export import check
+from bitfactor.common.errors import InputError
 from bitfactor.exporter.operators import LOWERING
 from bitfactor.format import load
-from bitfactor.format.cost import cost
+from bitfactor.format.graph import cost
 from bitfactor.format.operations import OPERATIONS, Node, Operation
 from bitfactor.format.operations.move import gathered
 from bitfactor.format.operations.operation import FLOAT, same
 from bitfactor.runtime import Session, instruction_sets
+from bitfactor.targets.onnx import to_onnx
+from bitfactor.targets.onnx.export import check
 
 
 def rot180(node: Node, x: np.ndarray) -> np.ndarray:

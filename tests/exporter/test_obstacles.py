@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bitfactor.convert import binarize_
+from bitfactor.binarization import binarize_
 from bitfactor.exporter import UnsupportedError, export
 
 HERE = r"test_obstacles.py:\d+"

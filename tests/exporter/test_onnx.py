@@ -14,16 +14,16 @@ from onnx import numpy_helper
 from torch import nn
 
 import bitfactor
-from bitfactor.convert import Binarization, binarize_
-from bitfactor.errors import InputError
-from bitfactor.exporter.onnx import export_onnx, to_onnx
-from bitfactor.exporter.onnx.export import check
-from bitfactor.exporter.onnx.export import run as run_onnx
-from bitfactor.exporter.onnx.translate import QONNX_DOMAIN
+from bitfactor.binarization import Binarization, binarize_
+from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, Value, load, pack_signs
 from bitfactor.format.graph import run
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.runtime.session import runner
+from bitfactor.targets.onnx import export_onnx, to_onnx
+from bitfactor.targets.onnx.export import check
+from bitfactor.targets.onnx.export import run as run_onnx
+from bitfactor.targets.onnx.translate import QONNX_DOMAIN
 
 FORMS = ("standard", "qonnx")
 every_form = pytest.mark.parametrize("form", FORMS)
@@ -386,7 +386,7 @@ def grow(array):
 
 def refused(nodes, shape, proto, path, monkeypatch):
     """Export what `proto` says in place of the nodes; return the error, with nothing written."""
-    monkeypatch.setattr("bitfactor.exporter.onnx.export.to_onnx", lambda model, form: proto)
+    monkeypatch.setattr("bitfactor.targets.onnx.export.to_onnx", lambda model, form: proto)
     with pytest.raises(InputError) as error:
         export_onnx(model_of(nodes, shape), path / "net.onnx")
     assert list(path.iterdir()) == []

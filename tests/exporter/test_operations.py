@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import bitfactor
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.exporter import export
 from bitfactor.runtime import Session, instruction_sets
 

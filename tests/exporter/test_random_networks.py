@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from bitfactor.convert import Binarization, binarize_
-from bitfactor.errors import InputError
+from bitfactor.binarization import Binarization, binarize_
+from bitfactor.common.errors import InputError
 from bitfactor.exporter import export
 from bitfactor.nn import LearnedScale
 from bitfactor.runtime import Session, instruction_sets

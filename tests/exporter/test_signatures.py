@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 import bitfactor
-from bitfactor.c99 import export_c
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.exporter import export
-from bitfactor.exporter.onnx import export_onnx
 from bitfactor.format import load
 from bitfactor.runtime import Session, instruction_sets
+from bitfactor.targets.c99 import export_c
+from bitfactor.targets.onnx import export_onnx
 
 
 class Towers(nn.Module):
@@ -270,4 +270,4 @@ def test_no_example(given, found, tmp_path) -> None:
 
 def test_more_inputs_than_the_model_takes() -> None:
     with pytest.raises(InputError, match="a list for several batches of one input"):
-        bitfactor.nn.example.Call((torch.zeros(1, 3), torch.zeros(1, 3))).names(nn.Linear(3, 4))
+        bitfactor.nn.model.Call((torch.zeros(1, 3), torch.zeros(1, 3))).names(nn.Linear(3, 4))

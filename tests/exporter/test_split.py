@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import bitfactor
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.exporter import ExportReport, Split, SplitReport, UnsupportedError, export
 
 

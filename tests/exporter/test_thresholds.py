@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from bitfactor.exporter import thresholds
+from bitfactor.exporter import fold
 from bitfactor.format import Node
 
 EXTREME = [0.0, -0.0, 1.0, -1.0, 1e-30, -1e-30, 1e30, -1e30, 3e-45, 0.1, -0.3]
@@ -36,8 +36,8 @@ def test_every_sum_of_a_binary_layer(alpha, scale, shift, slope):
         node("affine", scale=scale, shift=shift),
     ]
     sums = torch.arange(-300.0, 301.0).repeat(3, 1)
-    expected = thresholds.apply(chain, sums[None, :, :, None])[0, :, :, 0] > 0
-    found = thresholds.of_sums(chain, channels=3, largest=300)
+    expected = fold.apply(chain, sums[None, :, :, None])[0, :, :, 0] > 0
+    found = fold.of_sums(chain, channels=3, largest=300)
     assert found is not None
     assert torch.equal(compare(found, sums.T).T, expected)
 
@@ -45,7 +45,7 @@ def test_every_sum_of_a_binary_layer(alpha, scale, shift, slope):
 def test_a_chain_that_turns_round_has_no_threshold():
     one = np.ones(1, np.float32)
     chain = [node("prelu", slope=-one), node("affine", scale=one, shift=-one)]
-    assert thresholds.of_sums(chain, channels=1, largest=9) is None
+    assert fold.of_sums(chain, channels=1, largest=9) is None
 
 
 @settings(deadline=None, max_examples=60)
@@ -53,7 +53,7 @@ def test_a_chain_that_turns_round_has_no_threshold():
     vectors(4), vectors(4), st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=50)
 )
 def test_float_thresholds_are_exact_on_both_sides(scale, shift, others):
-    found = thresholds.of_floats([node("affine", scale=scale, shift=shift)], channels=4)
+    found = fold.of_floats([node("affine", scale=scale, shift=shift)], channels=4)
     edge = torch.from_numpy(np.nan_to_num(found[0]))
     around = [
         edge,
@@ -62,9 +62,7 @@ def test_float_thresholds_are_exact_on_both_sides(scale, shift, others):
     ]
     x = torch.stack([*around, *(torch.full((4,), value) for value in [*others, *EXTREME])])  # (M, 4)
     x = x[x.isfinite().all(1)]
-    expected = (
-        thresholds.apply([node("affine", scale=scale, shift=shift)], x.T[None, :, :, None])[0, :, :, 0] > 0
-    )
+    expected = fold.apply([node("affine", scale=scale, shift=shift)], x.T[None, :, :, None])[0, :, :, 0] > 0
     assert torch.equal(compare(found, x).T, expected)
 
 
@@ -84,7 +82,7 @@ def test_affine_rounds_as_torch_batch_norm_does(shape, memory_format):
     builder = Builder([Value("input", shape[1:], "float32")], shape[0])
     view = builder.view("input")
     LOWERING["aten.batch_norm.default"](builder, view, weight, bias, mean, var, False, 0.1, 1e-5, True)
-    found = thresholds.apply(builder.nodes, x.contiguous())
+    found = fold.apply(builder.nodes, x.contiguous())
     assert torch.equal(found, F.batch_norm(x, mean, var, weight, bias, eps=1e-5))
 
 
@@ -96,6 +94,6 @@ def test_an_affine_does_not_ask_for_an_eps_of_zero(monkeypatch):
 
     monkeypatch.setattr(F, "batch_norm", strict)
     scale, shift = np.array([2.0, -2.0], np.float32), np.array([-1.0, 1.0], np.float32)
-    threshold, direction = thresholds.of_floats([node("affine", scale=scale, shift=shift)], channels=2)
+    threshold, direction = fold.of_floats([node("affine", scale=scale, shift=shift)], channels=2)
     assert threshold.tolist() == [0.5, 0.5]
     assert direction.tolist() == [1, -1]

@@ -1,7 +1,7 @@
 import numpy as np
 
 from bitfactor.format import Graph, Node, Value
-from bitfactor.format.cost import Cost, cost, total
+from bitfactor.format.graph import Cost, cost, total
 
 SLIDING = {"stride": (2, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 2}
 

@@ -8,7 +8,7 @@ import pytest
 import safetensors.numpy
 from safetensors import safe_open
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.format import load, save
 from bitfactor.format.file import _digest, golden_input
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitfactor.format import Graph, Node, Value
-from bitfactor.format.layout import WIDTH, layout
+from bitfactor.format.drawing import WIDTH, layout
 
 
 @st.composite

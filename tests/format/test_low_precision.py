@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, Node, Value
 from bitfactor.format.graph import run
 from bitfactor.format.low_precision import low_precision

@@ -1,6 +1,6 @@
 import pytest
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.format import Skeleton
 
 

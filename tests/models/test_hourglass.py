@@ -3,8 +3,8 @@ import pytest
 import torch
 
 import bitfactor
-from bitfactor.convert import Binarization, binarize_
-from bitfactor.errors import InputError
+from bitfactor.binarization import Binarization, binarize_
+from bitfactor.common.errors import InputError
 from bitfactor.models import hourglass
 from bitfactor.nn import BinaryLayer
 from bitfactor.runtime import Session

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from bitfactor import Binarization, binarize_
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.models import ResNet
 from bitfactor.models.pretrained import load_weights
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from bitfactor.convert import Binarization, binarize_, summary
+from bitfactor.binarization import Binarization, binarize_, summary
 from bitfactor.models import ResNet, resnet18, resnet34
 from bitfactor.nn import BinaryConv2d
 

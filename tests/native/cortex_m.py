@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from tests.native import board
 
-from bitfactor.c99 import export_c
 from bitfactor.format import load
-from bitfactor.images import normalise
+from bitfactor.pose.images import normalise
 from bitfactor.runtime import Session
-from bitfactor.zoo import file_of
+from bitfactor.runtime.zoo import file_of
+from bitfactor.targets.c99 import export_c
 
 GOLDEN = Path(__file__).parents[1] / "format" / "golden" / "version1.safetensors"
 every_core = pytest.mark.parametrize("core", board.CORES)

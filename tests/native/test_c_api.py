@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import bitfactor
-from bitfactor import images
-from bitfactor.errors import InputError
+from bitfactor.common import _native
+from bitfactor.common.errors import InputError
 from bitfactor.format.file import golden_input
-from bitfactor.format.frozen import _ARRAY
-from bitfactor.runtime import Session, _native, instruction_sets
-from bitfactor.zoo import file_of, names
+from bitfactor.pose import images
+from bitfactor.runtime import Session, instruction_sets
+from bitfactor.runtime.zoo import file_of, names
+from bitfactor.targets.frozen import _ARRAY
 
 OK, BAD_ARGUMENT, BAD_FILE, NOT_FOUND, NOT_FINITE, DIFFERENT = range(6)
 

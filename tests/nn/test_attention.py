@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.nn import MultiheadAttention, open_attention_
 
 CALLS = {

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from bitfactor.common.errors import InputError
 from bitfactor.decompositions import LAYERWISE, Tucker
-from bitfactor.errors import InputError
 from bitfactor.nn import (
     BinaryConv1d,
     BinaryConv2d,

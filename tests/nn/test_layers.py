@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bitfactor.convert import Binarization, binarize_
+from bitfactor.binarization import Binarization, binarize_
+from bitfactor.common.errors import InputError
 from bitfactor.decompositions import Tucker
-from bitfactor.errors import InputError
 from bitfactor.nn import BinaryConv2d, LearnedMapScale, sign
 from bitfactor.nn.scale import MAPS
 

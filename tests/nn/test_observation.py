@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from bitfactor.nn.example import Call
-from bitfactor.nn.observation import dead_layers
+from bitfactor.nn.model import Call, dead_layers
 
 
 class Twice(nn.Module):

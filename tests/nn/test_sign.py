@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
+from bitfactor.common.errors import InputError
 from bitfactor.decompositions import Dense
-from bitfactor.errors import InputError
 from bitfactor.format import sign as format_sign
 from bitfactor.nn import BinaryLinear, SignActivation, anneal_, sign, straight_through
 from bitfactor.nn.sign import ACTIVATION_SLOPES, WEIGHT_SIGNS, clipped, sign_clipped, sign_rms

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from bitfactor.convert import Binarization, binarize_
+from bitfactor.binarization import Binarization, binarize_
 from bitfactor.decompositions import JOINT, LAYERWISE
 from bitfactor.models import ResNet
 from bitfactor.nn import BinaryLayer, sign

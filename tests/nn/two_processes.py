@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from bitfactor.convert import Binarization, binarize_
+from bitfactor.binarization import Binarization, binarize_
 from bitfactor.models import ResNet
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
+from bitfactor.data.readers.coco import read_coco, skeleton_in
 from bitfactor.pose import COCO
-from bitfactor.pose.coco import read_coco, skeleton_in
 
 KEYPOINTS = [0, 0, 0, 30.5, 40, 1, 50, 60, 2, *[0] * 42]
 

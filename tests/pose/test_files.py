@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import scipy.io
 
-from bitfactor.errors import InputError
-from bitfactor.pose.mpii import read_truth
-from bitfactor.pose.predictions import read_predictions
+from bitfactor.common.errors import InputError
+from bitfactor.data.readers.mpii import read_predictions, read_truth
 
 JOINTS = np.random.default_rng(0).uniform(0, 500, (5, 16, 2))
 THREE = np.concatenate([JOINTS, np.ones((5, 16, 1))], 2)

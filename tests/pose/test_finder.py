@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, Value
-from bitfactor.pose.finder import PoseFinder
+from bitfactor.runtime.finder import PoseFinder
 
 SPEC = InputSpec((32, 32), (32, 32), (0.0,), (1.0,))
 SKELETON = Skeleton(("nose",))

@@ -5,11 +5,18 @@ import numpy as np
 import pytest
 import scipy.io
 
-from bitfactor.data.annotations import read_mpii
-from bitfactor.errors import InputError
-from bitfactor.images import read_image
+from bitfactor.common.errors import InputError
+from bitfactor.data.readers.annotations import read_mpii
+from bitfactor.data.readers.mpii import (
+    corrected,
+    find,
+    read_mpii_h5,
+    read_mpii_json,
+    read_mpii_mat,
+    read_truth,
+)
 from bitfactor.pose import crop_matrix, transform, warp
-from bitfactor.pose.mpii import corrected, find, read_mpii_h5, read_mpii_json, read_mpii_mat, read_truth
+from bitfactor.pose.images import read_image
 
 
 def read(path):

@@ -3,11 +3,10 @@ import math
 import numpy as np
 import pytest
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
+from bitfactor.data.readers.mpii import read_predictions, read_truth
 from bitfactor.pose import COCO, LSP, MPII
-from bitfactor.pose.mpii import read_truth
 from bitfactor.pose.pck import groups_of, pck, pckh, score
-from bitfactor.pose.predictions import read_predictions
 
 GROUPS = {
     "Head": (9,),

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.pose import COCO, LSP, MPII, SKELETONS, read_skeleton
 from bitfactor.pose.skeletons import skeleton_of
 

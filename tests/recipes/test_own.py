@@ -5,10 +5,10 @@ import json
 import pytest
 
 from bitfactor.cli import main
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.recipes import RECIPES, recipe_named, recipe_of_settings, register
-from bitfactor.recipes.digits import digits
 from bitfactor.recipes.own import OwnModel, with_own_model
+from bitfactor.recipes.resnet import digits
 
 FILE = """
 from torch import nn
@@ -116,7 +116,7 @@ def test_summary_of_a_network_without_a_recipe(file, capsys):
 def test_a_recipe_that_a_file_registers_is_on_the_command_line(file, capsys, monkeypatch):
     monkeypatch.setattr("bitfactor.recipes.RECIPES", dict(RECIPES))
     (file.parent / "more.py").write_text(
-        "import bitfactor\nfrom bitfactor.recipes.digits import digits\n"
+        "import bitfactor\nfrom bitfactor.recipes.resnet import digits\n"
         "bitfactor.recipes.register('my-digits', digits)\n"
     )
     assert main(["--import", "more.py", "summary", "my-digits"]) == 0

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bitfactor.errors import InputError
+from bitfactor.common import machine
+from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save
-from bitfactor.format.cost import total
 from bitfactor.format.file import golden_input
-from bitfactor.format.graph import run
-from bitfactor.runtime import Session, cores, instruction_sets
+from bitfactor.format.graph import run, total
+from bitfactor.runtime import Session, instruction_sets
 from bitfactor.runtime.session import NativeRunner
 
 ROOT = Path(__file__).parents[2]
@@ -163,8 +163,8 @@ def test_profile_takes_one_sample_of_a_native_session(path):
 
 def test_threads_are_the_physical_cores_by_default(tmp_path, path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3, 8}, raising=False)
-    monkeypatch.setattr(cores, "_siblings", lambda cpu: f"{cpu % 4}")
-    assert cores.physical_cores() == 4
+    monkeypatch.setattr(machine, "_siblings", lambda cpu: f"{cpu % 4}")
+    assert machine.physical_cores() == 4
     large = network(256, 28, 28)
-    assert cores.default_threads(large) == 4
-    assert cores.default_threads(network(16, 8, 8)) == 1
+    assert machine.default_threads(large) == 4
+    assert machine.default_threads(network(16, 8, 8)) == 1

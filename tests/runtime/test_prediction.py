@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from bitfactor.convert import binarize_
-from bitfactor.errors import InputError
+from bitfactor.binarization import binarize_
+from bitfactor.common.errors import InputError
 from bitfactor.exporter import export
 from bitfactor.format import InputSpec
-from bitfactor.images import prepare
+from bitfactor.pose.images import prepare
 from bitfactor.runtime import Session
 
 SPEC = InputSpec((8, 8), (10, 10), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.study import Grid, StudyDirectory
 
 AXES = {"latent": ["none"], "scale": ["learned"]}

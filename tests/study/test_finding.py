@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from bitfactor.errors import InputError
-from bitfactor.report.formats import write_csv
+from bitfactor.common.errors import InputError
 from bitfactor.study import REAL, read_study
-from bitfactor.study.comparison import claims, views
+from bitfactor.study.documents.document import write_csv
 from bitfactor.study.finding import by_rate, caution, finding
 from bitfactor.study.page import command_of
+from bitfactor.study.statistics import claims, views
 from bitfactor.study.tables import (
     along,
     comparisons,

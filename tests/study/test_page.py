@@ -8,9 +8,8 @@ from html.parser import HTMLParser
 import pytest
 
 from bitfactor.cli import main
-from bitfactor.report.document import Chapter, Document, Figure, Table
-from bitfactor.report.formats import write_html, write_markdown
 from bitfactor.study import read_study
+from bitfactor.study.documents.document import Chapter, Document, Figure, Table, write_html, write_markdown
 from bitfactor.study.page import document
 
 VOID = {"meta", "br", "img", "link", "path", "use", "rect"}

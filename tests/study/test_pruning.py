@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from bitfactor.study import Cell, CellDirectory, Job
-from bitfactor.study.pruning import Halving
+from bitfactor.study.jobs import Halving
 
 EPOCHS = 9
 

@@ -1,8 +1,8 @@
 import pytest
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.study import Grid, Rates, StudyDirectory, read_study
-from bitfactor.study.results import Outcome
+from bitfactor.study.grid import Outcome
 
 AXES = {"latent": ["none", "svd"], "scale": ["learned"], "learning_rate": [0.001, 0.003]}
 ACCURACY = {

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from bitfactor.cli import main
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.study import Cell, StudyDirectory, read_study
 from bitfactor.study.page import document
 from bitfactor.study.table import write_table

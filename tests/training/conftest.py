@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from bitfactor.convert import Binarization
+from bitfactor.binarization import Binarization
 from bitfactor.format import InputSpec
 from bitfactor.models import ResNet
 from bitfactor.training import Classification, Optimization, Recipe

@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from bitfactor.training.diagnosis import bad_parameter, origin
+from bitfactor.training.preparation import bad_parameter, origin
 
 
 def network():

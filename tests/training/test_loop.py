@@ -8,9 +8,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from bitfactor.convert import Binarization
+from bitfactor.binarization import Binarization
+from bitfactor.common.errors import InputError
 from bitfactor.data import Digits
-from bitfactor.errors import InputError
 from bitfactor.training import Run, TerminatedError, dry_run, restore, train
 from bitfactor.training.preparation import Limited
 

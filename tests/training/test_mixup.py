@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from bitfactor.training.mixup import soften
+from bitfactor.training.step import soften
 
 INPUTS, TARGET = torch.arange(6.0).view(6, 1, 1, 1), torch.arange(6) % 4
 

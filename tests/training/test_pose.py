@@ -13,11 +13,11 @@ import torch
 from rich.console import Console
 
 from bitfactor.data import Mpii
-from bitfactor.metrics import PCK, Peak
 from bitfactor.pose import MPII, encode
 from bitfactor.recipes import recipe_named
 from bitfactor.training import Optimization, PoseEstimation, train
-from bitfactor.training.pose import Criterion
+from bitfactor.training.metrics import PCK, Peak
+from bitfactor.training.tasks import Criterion
 
 CRITERIA = get_args(Criterion)
 

@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.training import Run
 from bitfactor.training.processes import expect_devices, visible
 

@@ -1,6 +1,6 @@
 import pytest
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.training import Optimization
 from bitfactor.training.optimization import learning_rate
 

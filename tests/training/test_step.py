@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from bitfactor.convert import Binarization
-from bitfactor.errors import InputError
-from bitfactor.metrics import Movement
+from bitfactor.binarization import Binarization
+from bitfactor.common.errors import InputError
 from bitfactor.nn import BinaryLayer, LearnedScale
 from bitfactor.training import Teachable, build
+from bitfactor.training.metrics import Movement
 from bitfactor.training.preparation import prepare
 from bitfactor.training.step import Stepper
 

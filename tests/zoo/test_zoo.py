@@ -6,11 +6,11 @@ import json
 import pytest
 
 from bitfactor.cli import main
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.format import load
 from bitfactor.recipes import recipe_of_file
 from bitfactor.runtime import Session
-from bitfactor.zoo import Card, file_of, locate, names
+from bitfactor.runtime.zoo import Card, file_of, locate, names
 
 LARGEST = 5_000_000  # bytes of a file that a package should bring along
 DATA = {"digits": None, "cifar10-resnet18": "cifar-10-batches-py", "lsp-hourglass": "lspet"}

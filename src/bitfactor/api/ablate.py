@@ -5,15 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from bitfactor.api.run_study import Ablation, StudyPlan, StudyTrial, run_study, try_study
-from bitfactor.checks import checked, expect_one_of
-from bitfactor.convert.binarization import ScaleName
+from bitfactor.binarization.binarization import ScaleName
+from bitfactor.common.checks import checked, expect_one_of
+from bitfactor.common.errors import InputError
 from bitfactor.decompositions import JOINT, LAYERWISE
-from bitfactor.errors import InputError
 from bitfactor.recipes import recipe_named
-from bitfactor.recipes.options import with_options
-from bitfactor.recipes.own import OwnModel, with_own_model
+from bitfactor.recipes.own import OwnModel, with_options, with_own_model
 from bitfactor.study import Cell, Grid, Rates, Value, read_study
+from bitfactor.study.run import Ablation, StudyPlan, StudyTrial, run_study, try_study
 from bitfactor.training import Recipe
 
 LATENTS = ("none", "svd", "tucker", "holistic")

@@ -6,13 +6,12 @@ from typing import Any
 
 from torch import nn
 
-from bitfactor.checks import checked
-from bitfactor.convert import Plan, Summary, binarize_, summary
+from bitfactor.binarization import Plan, Summary, binarize_, summary
+from bitfactor.common.checks import checked
+from bitfactor.common.result import Result
 from bitfactor.exporter.lower import lower
-from bitfactor.exporter.obstacles import Obstacle, UnsupportedError, grouped
-from bitfactor.nn.copied import copied
-from bitfactor.nn.example import Example
-from bitfactor.result import Result
+from bitfactor.exporter.report import Obstacle, UnsupportedError, grouped
+from bitfactor.nn.model import Example, copied
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,247 @@
-"""`bitfactor.evaluate`: how good a network is, on images that it was not trained with."""
+"""`bitfactor.evaluate`: how good a network is, on images that it was not trained with.
+
+What every evaluation says.
+
+How well a network classifies: in all, and class by class. Needs no torch.
+
+Which images a network that classifies is evaluated on.
+"""
 
 import os
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from bitfactor.api.classes import ClassEvaluation, classify
-from bitfactor.api.evaluation import Evaluation
-from bitfactor.api.images import images_of
+import numpy as np
+from numpy.typing import NDArray
+
 from bitfactor.api.network import Network, RunDirectory, network_at
-from bitfactor.checks import checked
-from bitfactor.data.split import expect_some
-from bitfactor.errors import InputError, imported
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError, imported
+from bitfactor.common.result import Result, text_table
+from bitfactor.data.readers.cifar import read_scans
+from bitfactor.data.readers.evaluation_set import EvaluationSet, of_data_set
+from bitfactor.data.readers.files import expect_some
+from bitfactor.data.readers.identity import identity_of
+from bitfactor.data.readers.layouts import Wanted, digits, images_in
+from bitfactor.format import InputSpec
 from bitfactor.runtime import Precision
+
+if TYPE_CHECKING:
+    from bitfactor.training import Recipe
+
+
+@dataclass(frozen=True)
+class Evaluation(Result):
+    """`images` says which images the network at `path` was evaluated on and how many, `notes` what else is to
+    be known of them.
+    """
+
+    path: Path
+    images: str
+    notes: tuple[str, ...]
+
+    def noted(self) -> list[str]:
+        """Return the notes as lines."""
+        return [f"note: {note}" for note in self.notes]
+
+
+_TOP = 5
+_LISTED = 20  # classes; of more, those with most mistakes
+
+
+@dataclass(frozen=True)
+class ClassEvaluation(Evaluation):
+    """The classes `expected` and `found` of each image, (N,).
+
+    `top5` is the fraction of images whose class is among the best five; None of no more than five classes.
+    """
+
+    labels: tuple[str, ...]
+    expected: NDArray[np.int64]
+    found: NDArray[np.int64]
+    top5: float | None
+
+    @property
+    def correct(self) -> int:
+        """How many images are classified right."""
+        return int((self.expected == self.found).sum())
+
+    @property
+    def accuracy(self) -> float:
+        """The fraction of them."""
+        return self.correct / len(self.expected)
+
+    @property
+    def confusion(self) -> NDArray[np.int64]:
+        """Number of images by (class expected, class found), (C, C)."""
+        classes = len(self.labels)
+        cells = np.bincount(self.expected * classes + self.found, minlength=classes**2)
+        return cells.reshape(classes, classes)
+
+    def by_class(self) -> list[dict[str, Any]]:
+        """Return label, total, correct and accuracy of each class."""
+        confusion = self.confusion
+        totals, correct = confusion.sum(1).tolist(), confusion.diagonal().tolist()
+        return [
+            {"label": label, "total": total, "correct": right, "accuracy": right / total if total else None}
+            for label, total, right in zip(self.labels, totals, correct, strict=True)
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types."""
+        return {
+            "accuracy": self.accuracy,
+            **({} if self.top5 is None else {"top5": self.top5}),
+            "correct": self.correct,
+            "total": len(self.expected),
+            "images": self.images,
+            "notes": list(self.notes),
+            "classes": self.by_class(),
+            "predictions": self.found.tolist(),
+        }
+
+    def __str__(self) -> str:
+        top5 = "" if self.top5 is None else f", top-5 {self.top5:.2%}"
+        lines = [
+            f"{self.path}: {self.accuracy:.2%} of {self.images} "
+            f"({self.correct} of {len(self.expected)} right){top5}",
+            *self.noted(),
+        ]
+        classes = [entry for entry in self.by_class() if entry["total"]]
+        if len(classes) > _LISTED:
+            classes = sorted(classes, key=lambda entry: entry["accuracy"])[:_LISTED]
+            lines.append(f"the {_LISTED} classes with most mistakes:")
+        rows = [(e["label"], str(e["total"]), str(e["correct"]), f"{e['accuracy']:.1%}") for e in classes]
+        head = ("class", "images", "right", "accuracy")
+        return "\n".join([*lines, text_table(head, rows, right=frozenset({1, 2, 3}))])
+
+
+def classify(network: Network, images: EvaluationSet) -> ClassEvaluation:
+    """Classify images of known classes.
+
+    Raises
+    ------
+    InputError
+        If the network's outputs are no scores, or no image can be read.
+    """
+    expected, found, among = [], [], []
+    for inputs, classes in images.batches():
+        scores = _scores(network, inputs)
+        expected.append(classes)
+        found.append(scores.argmax(1))
+        among.append((np.argsort(-scores, 1, kind="stable")[:, :_TOP] == classes[:, None]).any(1))
+    if not expected:
+        raise InputError(images.name, expected="images that can be read", found="none", fix="name others")
+    total = sum(map(len, expected))
+    left_out = 0 if images.total is None or images.limit else images.total - total
+    if left_out:
+        images = images.with_notes(f"{left_out} corrupt left out")
+    return ClassEvaluation(
+        network.path,
+        images.described(total),
+        images.notes,
+        images.labels,
+        np.concatenate(expected),
+        np.concatenate(found),
+        float(np.concatenate(among).mean()) if len(images.labels) > _TOP else None,
+    )
+
+
+def _scores(network: Network, inputs: NDArray[np.float32]) -> NDArray[Any]:
+    scores = np.asarray(network.outputs(inputs))
+    expected = (len(inputs), len(network.labels)) if network.labels else (len(inputs), "classes")
+    if scores.ndim != 2 or (network.labels and scores.shape != expected):
+        raise InputError(
+            network.path,
+            expected=f"scores of shape {expected}",
+            found=f"shape {scores.shape}",
+            fix="evaluate a network that classifies",
+        )
+    if not np.isfinite(scores).all():
+        raise InputError(
+            network.path,
+            expected="scores that are numbers",
+            found="NaN or infinity",
+            fix="train it again with a lower learning rate, or take an earlier checkpoint",
+        )
+    return scores
+
+
+_OF_ANY_DIRECTORY = ("cifar10-resnet18", "cifar100-resnet18", "imagenet-resnet18", "folder-resnet18")
+
+
+def images_of(
+    network: Network, data: str | os.PathLike[str] | None = None, limit: int | None = None
+) -> EvaluationSet:
+    """Return the images to evaluate a network on: of a directory, of its recipe, or those that it remembers.
+
+    Raises
+    ------
+    InputError
+        If there are none, or they do not fit the network.
+    """
+    directory = network.directory(data)
+    if network.recipe == "digits":
+        return digits(_wanted(_as_digits(network), limit), directory)
+    recipe = _with_own_data(network)
+    if recipe is not None:
+        return _of_recipe(recipe, network, directory, limit)
+    return images_in(directory, _wanted(network, limit))
+
+
+def _wanted(network: Network, limit: int | None) -> Wanted:
+    if network.input_spec is None or not network.labels:
+        missing = "no input specification" if network.input_spec is None else "no names of classes"
+        raise InputError(
+            network.path,
+            expected="a file that says how images are prepared and names its classes",
+            found=missing,
+            fix="pass input_spec and labels to bitfactor.export",
+        )
+    return Wanted(
+        str(network.path), network.labels, network.input_spec, network.holdout, network.trained_with, limit
+    )
+
+
+def _as_digits(network: Network) -> Network:
+    """Return a network of digits whose file does not say how images are prepared, as if it did."""
+    scans = read_scans()
+    images = scans.images[scans.train]
+    mean, std = (float(value) for value in (images.mean(), images.std(ddof=1)))
+    spec = network.input_spec or InputSpec((8, 8), (8, 8), (mean,), (std,))
+    return replace(network, input_spec=spec, labels=network.labels or tuple(map(str, range(10))))
+
+
+def _with_own_data(network: Network) -> "Recipe | None":
+    """Return the network's recipe where its data are not images in class directories or CIFAR's."""
+    if network.recipe is None or network.recipe in _OF_ANY_DIRECTORY:
+        return None
+    try:
+        recipe = network.full_recipe()
+    except InputError:
+        if network.path.is_dir():
+            raise
+        return None  # a file whose recipe is not known here can be evaluated on class directories
+    known = tuple(
+        getattr(imported(f"bitfactor.recipes.{module}", network.path, "train"), name)
+        for module, name in (("folder", "FolderOptions"), ("cifar", "CifarOptions"))
+    )
+    return None if isinstance(recipe.data, known) else recipe
+
+
+def _of_recipe(
+    recipe: "Recipe", network: Network, directory: Path | None, limit: int | None
+) -> EvaluationSet:
+    data = recipe.data(directory)
+    found = of_data_set(data, network.labels, limit)
+    return found.with_notes(*other_images(network, identity_of(data, directory)["fingerprint"]))
+
+
+def other_images(network: Network, fingerprint: str) -> tuple[str, ...]:
+    """Return a note where data are not those that a network was trained with."""
+    known = (network.trained_with or {}).get("fingerprint", fingerprint)
+    return () if known == fingerprint else ("other images than it was trained with",)
 
 
 @checked
@@ -86,7 +317,7 @@ def _evaluate_classes(
     limit: int | None,
     confusion: str | os.PathLike[str] | None,
 ) -> ClassEvaluation:
-    drawing = imported("bitfactor.report.figures", "--confusion", "train") if confusion else None
+    drawing = imported("bitfactor.study.documents.figures", "--confusion", "train") if confusion else None
     images = images_of(network, data, limit)
     found = classify(network, images)
     if drawing is not None:

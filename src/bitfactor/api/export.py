@@ -6,14 +6,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
-from bitfactor.c99 import CReport, export_c
-from bitfactor.errors import InputError, imported
+from bitfactor.common.errors import InputError, imported
 from bitfactor.format import ModelFile, load
-from bitfactor.format.quantise import Real
+from bitfactor.format.low_precision import Real
+from bitfactor.targets.c99 import CReport, export_c
 
 if TYPE_CHECKING:
     from bitfactor.exporter import ExportReport
-    from bitfactor.exporter.onnx import OnnxReport
+    from bitfactor.targets.onnx import OnnxReport
 
 Format = Literal["bitfactor", "onnx", "qonnx", "c"]
 
@@ -57,7 +57,7 @@ def write_network(
         return export(output)
     if form == "c":
         return export_c(_model(run, export), output)
-    onnx = imported("bitfactor.exporter.onnx", f"bitfactor export --format {form}", "onnx")
+    onnx = imported("bitfactor.targets.onnx", f"bitfactor export --format {form}", "onnx")
     report: OnnxReport = onnx.export_onnx(
         _model(run, export), output, "standard" if form == "onnx" else "qonnx"
     )

@@ -7,18 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
-from bitfactor.atomic import replacing
-from bitfactor.checks import checked
-from bitfactor.errors import InputError
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError
+from bitfactor.common.files import replacing
+from bitfactor.common.native import chosen_isa
+from bitfactor.common.result import Result
 from bitfactor.format import Graph, ModelFile, load
 from bitfactor.format.file import golden_inputs
-from bitfactor.format.frozen import frozen
 from bitfactor.format.program import Instruction
-from bitfactor.result import Result
 from bitfactor.runtime.inputs import packed
 from bitfactor.runtime.program import program_of
-from bitfactor.runtime.session import MOST_THREADS, chosen_isa, runner
-from bitfactor.zoo import locate
+from bitfactor.runtime.session import MOST_THREADS, runner
+from bitfactor.runtime.zoo import locate
+from bitfactor.targets.frozen import frozen
 
 SUFFIX = ".bfp"
 

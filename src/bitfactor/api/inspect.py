@@ -10,14 +10,14 @@ from typing import Any
 
 from safetensors import safe_open
 
-from bitfactor.checks import checked
+from bitfactor.common.checks import checked
+from bitfactor.common.result import Result, text_table
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, load
-from bitfactor.format.cost import Cost, cost, total
 from bitfactor.format.free import FreeSizes
-from bitfactor.result import Result, text_table
+from bitfactor.format.graph import Cost, cost, total
 from bitfactor.runtime.inputs import packed
 from bitfactor.runtime.program import Program, program_of
-from bitfactor.zoo import locate
+from bitfactor.runtime.zoo import locate
 
 _SHOWN, _LETTERS = 8, 60
 _TRAINED = ("epoch", "epochs", "step", "metric")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.data.identity import Identity, identity_in
-from bitfactor.data.split import Holdout
-from bitfactor.errors import InputError, imported
+from bitfactor.common.errors import InputError, imported
+from bitfactor.data.readers.files import Holdout
+from bitfactor.data.readers.identity import Identity, identity_in
 from bitfactor.format import InputSpec
 from bitfactor.runtime import Precision, Session
-from bitfactor.zoo import locate
+from bitfactor.runtime.zoo import locate
 
 if TYPE_CHECKING:
     from bitfactor.training import Recipe

@@ -5,10 +5,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bitfactor.api.freeze import freeze
-from bitfactor.checks import checked
+from bitfactor.common.checks import checked
 from bitfactor.format import load
-from bitfactor.web import Page, write_page
-from bitfactor.zoo import locate
+from bitfactor.runtime.zoo import locate
+from bitfactor.targets.page import Page, write_page
 
 
 @checked

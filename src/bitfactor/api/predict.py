@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from bitfactor.api.video import Video, written_video
-from bitfactor.atomic import replacing
-from bitfactor.checks import checked
-from bitfactor.errors import InputError
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError
+from bitfactor.common.files import replacing
+from bitfactor.common.result import Result, text_table
 from bitfactor.format import ModelFile
 from bitfactor.pose.draw import draw_skeleton
-from bitfactor.pose.finder import Box, PoseFinder
-from bitfactor.result import Result, text_table
 from bitfactor.runtime import Session
+from bitfactor.runtime.finder import Box, PoseFinder
 from bitfactor.runtime.prediction import (
     Classification,
     Image,
@@ -30,7 +30,7 @@ from bitfactor.runtime.prediction import (
     name_of,
     pixels_of,
 )
-from bitfactor.zoo import locate
+from bitfactor.runtime.zoo import locate
 
 IMAGES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff"))
 VIDEOS = frozenset((".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg"))

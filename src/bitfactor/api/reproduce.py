@@ -11,21 +11,20 @@ from rich.console import Console
 
 from bitfactor.api.ablate import ablate
 from bitfactor.api.network import network_at
-from bitfactor.api.pose_page import examples
-from bitfactor.api.poses import find_keypoints, instances_of
-from bitfactor.api.run_study import Ablation
-from bitfactor.atomic import replacing
-from bitfactor.checks import checked
-from bitfactor.errors import InputError
+from bitfactor.api.poses import examples, find_keypoints, instances_of
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError
+from bitfactor.common.files import replacing
+from bitfactor.common.result import Result, text_table
 from bitfactor.recipes import recipe_named
-from bitfactor.recipes.options import with_options
-from bitfactor.report import Figure
-from bitfactor.report.formats import write_csv, write_html, write_markdown
-from bitfactor.report.poses import montage
-from bitfactor.result import Result, text_table
+from bitfactor.recipes.own import with_options
 from bitfactor.study import Study, read_study
+from bitfactor.study.documents import Figure
+from bitfactor.study.documents.document import write_csv, write_html, write_markdown
+from bitfactor.study.documents.poses import montage
 from bitfactor.study.exhibit import Found, exhibit_document, logs, outcome_table
 from bitfactor.study.paper import EXHIBITS, Exhibit, Method, Setting
+from bitfactor.study.run import Ablation
 from bitfactor.training import Recipe, without_effect
 from bitfactor.training.estimate import Estimate, estimate
 

@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 
 from bitfactor.api.network import Array, Network, holdout_in
-from bitfactor.data.identity import remembered
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
+from bitfactor.data.readers.identity import remembered
 from bitfactor.recipes import recipe_of
 from bitfactor.training import PoseEstimation, Run, restore
 

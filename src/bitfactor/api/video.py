@@ -14,8 +14,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.atomic import replacing
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
+from bitfactor.common.files import replacing
 
 Frame = NDArray[np.uint8]
 

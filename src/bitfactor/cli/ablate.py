@@ -8,17 +8,17 @@ from typing import Annotated
 import tyro
 
 from bitfactor.api.ablate import LATENTS, SCALES, expect_apart, grid_of, rates_of
-from bitfactor.api.launch import Launcher, launch
-from bitfactor.api.run_study import StudyPlan, begin_study, run_study, try_study
+from bitfactor.binarization.binarization import ScaleName
 from bitfactor.cli import train
 from bitfactor.cli.arguments import parse_known
 from bitfactor.cli.flags import expect_known, flags_of
 from bitfactor.cli.output import print_result
 from bitfactor.cli.recipe_argument import flags_for, recipe_with, split_recipe
-from bitfactor.convert.binarization import ScaleName
-from bitfactor.errors import InputError
-from bitfactor.own_file import files_run
+from bitfactor.common.errors import InputError
+from bitfactor.common.files import files_run
 from bitfactor.study import Cell, Grid
+from bitfactor.study.jobs import Launcher, launch
+from bitfactor.study.run import StudyPlan, begin_study, run_study, try_study
 from bitfactor.training import Recipe
 
 _TERMINATED = 143  # 128 + SIGTERM, as shells report it

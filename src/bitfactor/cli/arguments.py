@@ -13,8 +13,8 @@ import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from bitfactor.cli.flags import Flag, complaint, expect_known, flags_of
-from bitfactor.errors import InputError
-from bitfactor.zoo import locate
+from bitfactor.common.errors import InputError
+from bitfactor.runtime.zoo import locate
 
 T = TypeVar("T")
 

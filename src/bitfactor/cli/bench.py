@@ -6,12 +6,11 @@ from pathlib import Path
 
 import tyro
 
-from bitfactor.bench import bench
-from bitfactor.bench.bench import draw, expect_chart
-from bitfactor.bench.engines import Engine
+from bitfactor.api.bench import bench, draw, expect_chart
 from bitfactor.cli.arguments import Network, parse
 from bitfactor.cli.output import print_result
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
+from bitfactor.engines import Engine
 from bitfactor.runtime import Precision
 
 

@@ -9,11 +9,11 @@ import tyro
 from torch import nn
 
 from bitfactor.api.check import check
+from bitfactor.binarization import Binarization
 from bitfactor.cli.arguments import parse
 from bitfactor.cli.output import print_result
-from bitfactor.convert import Binarization
-from bitfactor.errors import InputError
-from bitfactor.nn.example import Example
+from bitfactor.common.errors import InputError
+from bitfactor.nn.model import Example
 from bitfactor.recipes.own import OwnModel, own_example
 
 

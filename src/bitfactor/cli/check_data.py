@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bitfactor.cli.arguments import parse
 from bitfactor.cli.output import print_result, status
-from bitfactor.data.check import check_data
+from bitfactor.data.readers.check import check_data
 
 
 @dataclass(frozen=True)

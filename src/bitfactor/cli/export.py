@@ -8,7 +8,7 @@ import tyro
 from bitfactor.api.export import Format, write_network
 from bitfactor.cli.arguments import Network, Output, parse
 from bitfactor.cli.output import call_and_print
-from bitfactor.format.quantise import Real
+from bitfactor.format.low_precision import Real
 
 
 @dataclass(frozen=True)

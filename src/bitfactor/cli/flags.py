@@ -8,8 +8,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import tyro
 
-from bitfactor.checks import choices_in, described
-from bitfactor.errors import InputError
+from bitfactor.common.checks import choices_in, described
+from bitfactor.common.errors import InputError
 
 # What users of other tools type, and what it is called here: the first of the names that the command has.
 HABITS: dict[str, tuple[str, ...]] = {

@@ -7,9 +7,9 @@ from pathlib import Path
 import tyro
 
 from bitfactor.api.inspect import inspect
-from bitfactor.atomic import replacing
 from bitfactor.cli.arguments import Network, parse
 from bitfactor.cli.output import print_result
+from bitfactor.common.files import replacing
 from bitfactor.format.drawing import svg
 
 

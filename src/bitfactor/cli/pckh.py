@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tyro
 
-from bitfactor.api.scores import score_files
+from bitfactor.api.poses import score_files
 from bitfactor.cli.arguments import parse
 from bitfactor.cli.output import call_and_print
 

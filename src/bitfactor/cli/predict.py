@@ -11,8 +11,8 @@ import tyro
 from bitfactor.api.predict import predict
 from bitfactor.cli.arguments import Network, parse
 from bitfactor.cli.output import print_result
-from bitfactor.errors import InputError
-from bitfactor.pose.finder import Box
+from bitfactor.common.errors import InputError
+from bitfactor.runtime.finder import Box
 
 
 @dataclass(frozen=True)

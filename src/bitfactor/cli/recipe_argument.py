@@ -7,9 +7,9 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
 
+from bitfactor.binarization import Binarization
 from bitfactor.cli.arguments import parse
-from bitfactor.convert import Binarization
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.recipes import RECIPES, recipe_named
 from bitfactor.recipes.own import OwnModel, with_own_model
 from bitfactor.training import Optimization, Recipe

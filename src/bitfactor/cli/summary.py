@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bitfactor.binarization import Summary, binarize_, summary
 from bitfactor.cli.arguments import parse
 from bitfactor.cli.check import OwnArguments
 from bitfactor.cli.output import print_result
 from bitfactor.cli.recipe_argument import parse_recipe
-from bitfactor.convert import Summary, binarize_, summary
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.recipes.own import is_spec
 from bitfactor.training import build
 

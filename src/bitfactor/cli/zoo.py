@@ -8,7 +8,7 @@ import tyro
 
 from bitfactor.cli.arguments import parse
 from bitfactor.cli.output import print_json, print_result, print_table
-from bitfactor.zoo import Card, names
+from bitfactor.runtime.zoo import Card, names
 
 
 @dataclass(frozen=True)

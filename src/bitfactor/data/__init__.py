@@ -5,37 +5,37 @@ A name is imported when it is first used.
 
 from typing import TYPE_CHECKING
 
-from bitfactor.errors import imported
+from bitfactor.common.errors import imported
 
 if TYPE_CHECKING:
-    from bitfactor.data.check import check_data as check_data
-    from bitfactor.data.cifar import Cifar10 as Cifar10
-    from bitfactor.data.cifar import Cifar100 as Cifar100
-    from bitfactor.data.coco import CocoKeypoints as CocoKeypoints
     from bitfactor.data.dataset import Batch as Batch
     from bitfactor.data.dataset import DataSet as DataSet
     from bitfactor.data.dataset import Target as Target
-    from bitfactor.data.digits import Digits as Digits
-    from bitfactor.data.folder import ImageFolder as ImageFolder
-    from bitfactor.data.identity import identity_of as identity_of
-    from bitfactor.data.lsp import Lsp as Lsp
-    from bitfactor.data.mpii import Mpii as Mpii
-    from bitfactor.data.shards import Shards as Shards
+    from bitfactor.data.in_memory import Cifar10 as Cifar10
+    from bitfactor.data.in_memory import Cifar100 as Cifar100
+    from bitfactor.data.in_memory import Digits as Digits
+    from bitfactor.data.poses import CocoKeypoints as CocoKeypoints
+    from bitfactor.data.poses import Lsp as Lsp
+    from bitfactor.data.poses import Mpii as Mpii
+    from bitfactor.data.readers.check import check_data as check_data
+    from bitfactor.data.readers.identity import identity_of as identity_of
+    from bitfactor.data.stored import ImageFolder as ImageFolder
+    from bitfactor.data.stored import Shards as Shards
 
 _HOMES = {
     "Batch": "dataset",
-    "Cifar10": "cifar",
-    "Cifar100": "cifar",
-    "CocoKeypoints": "coco",
+    "Cifar10": "in_memory",
+    "Cifar100": "in_memory",
+    "CocoKeypoints": "poses",
     "DataSet": "dataset",
-    "Digits": "digits",
-    "ImageFolder": "folder",
-    "Lsp": "lsp",
-    "Mpii": "mpii",
-    "Shards": "shards",
+    "Digits": "in_memory",
+    "ImageFolder": "stored",
+    "Lsp": "poses",
+    "Mpii": "poses",
+    "Shards": "stored",
     "Target": "dataset",
-    "check_data": "check",
-    "identity_of": "identity",
+    "check_data": "readers.check",
+    "identity_of": "readers.identity",
 }
 
 __all__ = [

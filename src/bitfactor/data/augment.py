@@ -1,9 +1,23 @@
-"""Small changes to many small images at once, on the device where they live."""
+"""Small changes to many small images at once, on the device where they live.
 
+What a training image goes through between decoding and the network.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
+import cv2
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.functional import interpolate
+
+from bitfactor.format import InputSpec
+from bitfactor.pose.images import resized
 
 
 def generator(*key: int) -> torch.Generator:
@@ -38,3 +52,110 @@ def shift_and_flip(images: Tensor, draws: Tensor, colour: tuple[int, ...]) -> Te
     which = torch.arange(n, device=images.device)[:, None, None]
     moved = padded[which, rows[:, :, None], columns[:, None, :]]  # (N, H, W, C)
     return moved.permute(0, 3, 1, 2).contiguous() + base
+
+
+Preset = Literal["paper", "standard"]
+"""Test images are resized and cropped in the centre; what happens to training images is
+
+- paper: resized to 256x256 whatever its shape, cropped to 224x224 at a random place, never mirrored; test
+  images are resized to 256x256 too;
+- standard: a random part of 8 to 100 % of its area, 3/4 to 4/3 as wide as high, resized to 224x224, and half
+  of them mirrored (Szegedy et al. 2015); of test images the shorter side becomes 256.
+
+Other sizes than 224 are in proportion."""
+
+Image = NDArray[np.uint8]
+View = Callable[[Image, InputSpec, NDArray[np.float64], Image], None]
+"""Of an image of any size, (H, W, 3), writes what DRAWS random numbers in [0, 1) choose, (*size, 3)."""
+
+DRAWS = 23
+_TRIES = (DRAWS - 3) // 2
+_AREA = (0.08, 1.0)
+_RATIO = (3 / 4, 4 / 3)
+_LOG_RATIO = (math.log(_RATIO[0]), math.log(_RATIO[1]))
+_MEAN = (0.485, 0.456, 0.406)  # of ImageNet's training images
+_STD = (0.229, 0.224, 0.225)
+
+
+def input_spec(size: int, preset: Preset) -> InputSpec:
+    """Return the specification of square inputs: resized to 256 for a size of 224, cropped in the centre."""
+    resize = round(size * 256 / 224)
+    return InputSpec((size, size), (resize, resize), _MEAN, _STD, keep_aspect=preset == "standard")
+
+
+def _paper(image: Image, spec: InputSpec, draws: NDArray[np.float64], out: Image) -> None:
+    # The part is cut out first, at its place to the nearest pixel: there is less to resize.
+    rows, columns = (
+        _scaled(int(draw * (whole - part + 1)), part, length / whole)
+        for draw, whole, part, length in zip(draws[:2], spec.resize, spec.size, image.shape[:2], strict=True)
+    )
+    _resize(image[rows, columns], out)
+
+
+def _scaled(start: int, length: int, scale: float) -> slice:
+    return slice(round(start * scale), max(round((start + length) * scale), round(start * scale) + 1))
+
+
+def _standard(
+    image: Image, spec: InputSpec, draws: NDArray[np.float64], out: Image, mirror: bool = True
+) -> None:
+    rows, columns = _random_part(image.shape[0], image.shape[1], draws[1:])
+    _resize(image[rows, columns], out)
+    if mirror and draws[0] < 0.5:
+        cv2.flip(out, 1, out)
+
+
+def _centre(image: Image, spec: InputSpec, draws: NDArray[np.float64], out: Image, mirror: bool) -> None:
+    out[:] = resized(image, spec)
+    if mirror and draws[0] < 0.5:
+        cv2.flip(out, 1, out)
+
+
+def _random_part(height: int, width: int, draws: NDArray[np.float64]) -> tuple[slice, slice]:
+    """Return the rows and columns of a part; the largest in the middle if none of ten tries fits."""
+    down, right, *shapes = draws.tolist()
+    low, high = _LOG_RATIO
+    for i in range(0, 2 * _TRIES, 2):
+        area = height * width * (_AREA[0] + shapes[i] * (_AREA[1] - _AREA[0]))
+        ratio = math.exp(low + shapes[i + 1] * (high - low))
+        h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
+        if 0 < h <= height and 0 < w <= width:
+            top, left = int(down * (height - h + 1)), int(right * (width - w + 1))
+            return slice(top, top + h), slice(left, left + w)
+    h, w = min(height, round(width / _RATIO[0])), min(width, round(height * _RATIO[1]))
+    top, left = (height - h) // 2, (width - w) // 2
+    return slice(top, top + h), slice(left, left + w)
+
+
+def _resize(image: Image, out: Image) -> None:
+    """(H, W, 3) -> (*size, 3), no pixel left out.
+
+    Bilinear interpolation takes in every pixel as long as the sides shrink to no less than a half. Beyond
+    that, each pixel becomes a mean of those that it covers; torch does it five times faster than OpenCV.
+    """
+    height, width, _ = out.shape
+    if image.shape[0] < 2 * height and image.shape[1] < 2 * width:
+        cv2.resize(image, (width, height), out, interpolation=cv2.INTER_LINEAR)
+        return
+    batch = torch.from_numpy(image)[None].permute(0, 3, 1, 2)
+    view = interpolate(batch, (height, width), mode="bilinear", antialias=True)[0]
+    out[:] = view.permute(1, 2, 0).numpy()
+
+
+VIEWS: dict[str, View] = {"paper": _paper, "standard": _standard}
+
+
+def view_of(preset: Preset, *, crop: bool = True, mirror: bool = True) -> View:
+    """Return what a preset does to training images.
+
+    Parameters
+    ----------
+    crop
+        Whether images are cropped at random; if not, they are resized and cropped as test images are.
+    mirror
+        Whether the preset "standard" mirrors half of the images.
+    """
+    mirror = mirror and preset == "standard"
+    if not crop:
+        return partial(_centre, mirror=mirror)
+    return VIEWS[preset] if mirror or preset == "paper" else partial(_standard, mirror=False)

@@ -1,7 +1,13 @@
-"""Data sets of images that are read, decoded and augmented while training goes on."""
+"""Data sets of images that are read, decoded and augmented while training goes on.
+
+Images in directories that are named after their classes.
+
+WebDataset shards: tar files of images and class numbers, here or at URLs.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -9,14 +15,35 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError
+from bitfactor.data.augment import DRAWS, Preset, View, input_spec, view_of
 from bitfactor.data.dataset import Batch
-from bitfactor.data.decoding import decode_about
-from bitfactor.data.evaluation_set import Drawn, PreparedBatch
-from bitfactor.data.files import CorruptImages, Store
-from bitfactor.data.presets import DRAWS, Preset, View, input_spec, view_of
-from bitfactor.data.split import Indices, expect_some
-from bitfactor.data.workers import in_order, usable_workers
-from bitfactor.errors import InputError
+from bitfactor.data.readers.decoding import decode_about
+from bitfactor.data.readers.evaluation_set import Drawn, PreparedBatch
+from bitfactor.data.readers.files import (
+    CorruptImages,
+    FileStore,
+    Holdout,
+    Indices,
+    Store,
+    Tree,
+    balanced,
+    existing,
+    expect_some,
+    file_store,
+    parts,
+    some,
+    validation_name,
+)
+from bitfactor.data.readers.shard import (
+    ShardStore,
+    bad_description,
+    evaluation_shards,
+    read_description,
+    user_cache,
+)
+from bitfactor.data.readers.workers import in_order, usable_workers
 from bitfactor.format import InputSpec
 
 _TRIES = 20  # images in a row that may be corrupt
@@ -189,3 +216,160 @@ class _TrainBatch:
             found=f"the last of {_TRIES} in a row that cannot",
             fix="run `bitfactor check-data` on it and repair or remove what it lists",
         )
+
+
+class ImageFolder(StoredImages):
+    """Images in class directories: ImageNet's `train/` and `val/`, or any of the user's own.
+
+    Example
+    -------
+    >>> data = ImageFolder.load(Path("imagenet"), preset="paper")   # imagenet/train/n01440764/1.JPEG ...
+    >>> data = ImageFolder.load(Path("flowers"), size=128)          # flowers/rose/1.jpg ...
+    """
+
+    @classmethod
+    @checked
+    def load(
+        cls,
+        directory: Path | None,
+        preset: Preset = "standard",
+        size: int = 224,
+        limit: int | None = None,
+        holdout: Holdout = "test",
+        workers: int | None = None,
+        max_corrupt: float = 0.01,
+        crop: bool = True,
+        mirror: bool = True,
+    ) -> "ImageFolder":
+        """Look which images there are.
+
+        Parameters
+        ----------
+        directory
+            With `train/` and `val/` (or `valid`, `validation`, `test`), or with the class directories
+            themselves: then a fixed tenth of each class is for validation. A class's images may lie in
+            directories below its own; links are followed, but not back up.
+        preset, size
+            How images become inputs, of `size` x `size` pixels.
+        limit
+            At most so many images to train on and as many in the test set, classes equally often.
+        holdout
+            "validation" takes a fixed tenth of the training images in place of the test images.
+        workers
+            Processes that read and decode: 0 for none, by default one for each core.
+        max_corrupt
+            The fraction of the images that may be corrupt.
+        crop, mirror
+            Whether training images are cropped at random, and half of them mirrored; see `Preset`.
+
+        Raises
+        ------
+        InputError
+            If there are no classes, one has no images, test images are of no known class, or an argument is
+            not what is said here.
+        """
+        where = existing(
+            directory, "a directory with train/ and val/, or with one directory of images for each class"
+        )
+        train, test, labels, name = _stores(where)
+        if holdout == "validation":
+            (train, test), name = train.split(), validation_name(train.directory)
+        train, test = (store.chosen(balanced(store.classes, limit)) for store in (train, test))
+        return cls.of(
+            str(directory), train, test, labels, preset, size, workers, max_corrupt, crop, mirror, name
+        )
+
+
+def _stores(directory: Path) -> tuple[FileStore, FileStore, tuple[str, ...], str]:
+    """Return training images, test images, the names of the classes and what the test images are called."""
+    train_directory, test_directory = parts(directory)
+    tree = Tree.scan(train_directory)
+    labels = tuple(tree.classes)
+    if len(labels) < 2 or tree.empty:
+        raise InputError(
+            train_directory,
+            expected="a directory of images for each of two or more classes",
+            found=f"no images in {some(tree.empty)}" if len(labels) > 1 else some(labels) or "none",
+            fix="add images or remove the directory; `bitfactor check-data` tells more",
+        )
+    store = file_store(tree, labels)
+    if test_directory is None:
+        return (*store.split(), labels, validation_name(train_directory))
+    test = Tree.scan(test_directory)
+    unknown = sorted(set(test.classes) - set(labels))
+    if unknown or len(test.empty) == len(test.classes):
+        raise InputError(
+            test_directory,
+            expected=f"images of the classes in {train_directory}",
+            found=f"the class {some(unknown)}" if unknown else "none",
+            fix="let both have the same class directories",
+        )
+    return store, file_store(test, labels), labels, f"test images in {test_directory}"
+
+
+class Shards(StoredImages):
+    """Images in WebDataset shards, as a file `shards.json` describes them.
+
+    ::
+
+        {"train": "train-{000000..000146}.tar",
+         "val": "https://example.org/val-{00..06}.tar",
+         "labels": ["tench", "goldfish"],
+         "samples": {"val-00.tar": 7143, "val-01.tar": 7143}}
+
+    `train` and `val` are paths, relative to that file, or URLs (https, s3 and what else the library
+    webdataset knows), with braces for many; without `val` the last tenth of the training shards is tested on.
+    `labels` names the classes that the numbers in the shards stand for. `samples` tells how many samples a
+    shard has, by file name: URLs need it, since an epoch's length must be known before it is read, and a
+    shard that holds another number is an error; local shards are counted when it is left out.
+
+    Each process reads the samples that its part of a batch wants, so that each comes once in an epoch however
+    many processes and workers there are, and an epoch can be entered anywhere. What lies at a URL is
+    copied whole into `cache` when its first sample is wanted, by one process for all of the machine.
+    """
+
+    @classmethod
+    @checked
+    def load(
+        cls,
+        directory: Path | None,
+        preset: Preset = "standard",
+        size: int = 224,
+        limit: int | None = None,
+        holdout: Holdout = "test",
+        workers: int | None = None,
+        max_corrupt: float = 0.01,
+        cache: Path | None = None,
+        crop: bool = True,
+        mirror: bool = True,
+    ) -> "Shards":
+        """Read `shards.json` in `directory`, and which samples the local shards have.
+
+        Parameters
+        ----------
+        directory
+            Where `shards.json` lies.
+        preset, size, workers, max_corrupt, crop, mirror
+            As of `ImageFolder.load`.
+        limit
+            The first so many samples to train on and as many in the test set.
+        holdout
+            "validation" takes the last tenth of the training shards in place of the test shards.
+        cache
+            Directory of copies and tables of contents, by default `bitfactor` in the user's cache directory.
+
+        Raises
+        ------
+        InputError
+            If the description or a shard is not as said above.
+        """
+        description, where = read_description(directory)
+        labels = tuple(map(str, description["labels"]))
+        cache = cache or user_cache()
+        train, test, name = evaluation_shards(description, where, cache, holdout)
+        if not train:
+            raise bad_description(where, "two or more training shards, or val", "one shard")
+        if limit is not None:
+            expect_some("limit", limit)
+        stores = ShardStore(train, limit), ShardStore(test, limit)
+        return cls.of(str(where), *stores, labels, preset, size, workers, max_corrupt, crop, mirror, name)

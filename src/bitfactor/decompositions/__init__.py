@@ -6,11 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitfactor.checks import expect, shown
+from bitfactor.common.checks import expect, shown
+from bitfactor.common.errors import InputError
 from bitfactor.decompositions.bank import Bank, BankSlice, build_bank
-from bitfactor.decompositions.cosine import Cosine
 from bitfactor.decompositions.cp import CP
-from bitfactor.decompositions.dense import Dense
 from bitfactor.decompositions.latent import (
     Initialisation,
     Latent,
@@ -19,13 +18,11 @@ from bitfactor.decompositions.latent import (
     once_for_all,
     orthogonality_penalty,
 )
-from bitfactor.decompositions.product import Product
 from bitfactor.decompositions.shared import SharedTucker, build_shared
-from bitfactor.decompositions.svd import SVD
+from bitfactor.decompositions.svd import SVD, Dense, Product
 from bitfactor.decompositions.tt import TensorTrain
 from bitfactor.decompositions.tucker import Tucker
-from bitfactor.decompositions.window import Window
-from bitfactor.errors import InputError
+from bitfactor.decompositions.window import Cosine, Window
 
 # Of one layer each.
 LAYERWISE: dict[str, Callable[[Tensor, Rank, Initialisation], Latent]] = {

@@ -6,11 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bitfactor.decompositions.latent import Initialisation, Latent, Rank
+from bitfactor.decompositions.latent import Initialisation, Latent, Rank, resolve_rank
 from bitfactor.decompositions.mixing import tucker_weights
 from bitfactor.decompositions.multilinear import hosvd
 from bitfactor.decompositions.precision import working
-from bitfactor.decompositions.rank import resolve_rank
 from bitfactor.decompositions.shared import Shared
 
 

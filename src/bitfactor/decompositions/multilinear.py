@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bitfactor.decompositions.latent import Initialisation
+from bitfactor.decompositions.latent import Initialisation, expect_full
 from bitfactor.decompositions.mixing import tucker_weights
-from bitfactor.decompositions.rank import expect_full
 
 
 def mode_product(x: Tensor, matrix: Tensor, mode: int) -> Tensor:

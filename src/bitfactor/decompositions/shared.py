@@ -7,16 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bitfactor.decompositions.latent import Initialisation, Latent, Rank, Unlaid
-from bitfactor.decompositions.multilinear import (
-    gram,
-    leading_basis,
-    mode_product,
-    project,
-    tucker_weight,
+from bitfactor.decompositions.latent import (
+    Initialisation,
+    Latent,
+    Rank,
+    Unlaid,
+    expect_full,
+    rank_of_mode,
+    resolve_rank,
 )
+from bitfactor.decompositions.multilinear import gram, leading_basis, mode_product, project, tucker_weight
 from bitfactor.decompositions.precision import working
-from bitfactor.decompositions.rank import expect_full, rank_of_mode, resolve_rank
 
 
 class Shared(Unlaid):

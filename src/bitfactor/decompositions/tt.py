@@ -6,10 +6,9 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from bitfactor.decompositions.latent import Initialisation, Latent, Rank
+from bitfactor.decompositions.latent import Initialisation, Latent, Rank, expect_full, resolve_rank
 from bitfactor.decompositions.multilinear import split
 from bitfactor.decompositions.precision import matmul, working
-from bitfactor.decompositions.rank import expect_full, resolve_rank
 
 
 class TensorTrain(Latent):

@@ -5,10 +5,9 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from bitfactor.decompositions.latent import Initialisation, Latent, Rank
+from bitfactor.decompositions.latent import Initialisation, Latent, Rank, resolve_rank
 from bitfactor.decompositions.multilinear import hosvd, tucker_weight
 from bitfactor.decompositions.precision import working
-from bitfactor.decompositions.rank import resolve_rank
 
 
 class Tucker(Latent):

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.exporter.view import Axes, Axis, View, common, grouped, one_sample, size
 from bitfactor.format import Graph, Node, Value
 from bitfactor.format.graph import infer

@@ -12,10 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, InputSpec, Node
+from bitfactor.format.low_precision import is_real_layer
 from bitfactor.format.operations.quantised import LEVELS
-from bitfactor.format.quantise import is_real_layer
 from bitfactor.runtime import Precision, instruction_sets
 from bitfactor.runtime.session import runner
 

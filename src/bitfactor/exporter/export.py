@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bitfactor.atomic import replacing
-from bitfactor.checks import checked
-from bitfactor.errors import InputError
+from bitfactor.common.arrays import relative_difference
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError
+from bitfactor.common.files import expect_name, replacing
 from bitfactor.exporter.calibrate import calibration_of, with_ranges
 from bitfactor.exporter.expectations import (
     expect_binary,
@@ -20,17 +21,16 @@ from bitfactor.exporter.expectations import (
     expect_description,
     expect_examples,
     expect_model,
-    expect_name,
     expect_real,
     expect_same_operations,
 )
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.free import Free, far_sizes, free_axes, other_sizes
 from bitfactor.exporter.lower import Lowered, lower
-from bitfactor.exporter.obstacles import UnsupportedError
-from bitfactor.exporter.parity import check, check_trace, relative_difference, tensors_of, torch_values
+from bitfactor.exporter.parity import check, check_trace, tensors_of, torch_values
 from bitfactor.exporter.report import (
     ExportReport,
+    UnsupportedError,
     float_bytes,
     folded_away,
     layer_reports,
@@ -41,10 +41,9 @@ from bitfactor.format import Graph, InputSpec, ModelFile, Signature, Skeleton, s
 from bitfactor.format.file import golden_inputs
 from bitfactor.format.free import FreeSizes, free_sizes
 from bitfactor.format.graph import run
-from bitfactor.format.quantise import Real, quantise
+from bitfactor.format.low_precision import Real, quantise
 from bitfactor.format.signature import plain
-from bitfactor.nn.copied import copied
-from bitfactor.nn.example import Call, Example, noise_like
+from bitfactor.nn.model import Call, Example, copied, noise_like
 from bitfactor.runtime import Session, instruction_sets
 from bitfactor.runtime.session import runner
 

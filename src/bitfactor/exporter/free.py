@@ -7,10 +7,10 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.format import Graph
 from bitfactor.format.free import FreeSizes
-from bitfactor.nn.example import Call, noise_like
+from bitfactor.nn.model import Call, noise_like
 
 _STEPS = (1, 2, 4, 8, 16, 32, 64)
 _TIMES, _MOST = (8, 4, 2), 1 << 25  # elements of all values

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.exporter.builder import Builder, Unknown
-from bitfactor.exporter.obstacles import Obstacle, UnsupportedError
 from bitfactor.exporter.operators import FAMILIES, rule_of
+from bitfactor.exporter.report import Obstacle, UnsupportedError
 from bitfactor.exporter.trace import Trace, leaves, own_line, traced, type_of
 from bitfactor.exporter.view import View
 from bitfactor.format import Graph, Signature
-from bitfactor.nn.example import Call, Example
+from bitfactor.nn.model import Call, Example
 
 
 @dataclass(frozen=True)

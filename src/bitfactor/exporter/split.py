@@ -22,23 +22,23 @@ from torch import Tensor, fx, nn
 from torch.fx.passes.split_module import split_module
 from torch.utils._pytree import tree_leaves
 
-from bitfactor.atomic import replacing
-from bitfactor.errors import InputError
+from bitfactor.common.arrays import relative_difference
+from bitfactor.common.errors import InputError
+from bitfactor.common.files import replacing
+from bitfactor.common.result import Result, text_table
 from bitfactor.exporter.builder import Unknown
 from bitfactor.exporter.expectations import expect_same_operations
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.lower import Lowered, Visit, constant_of, lower_trace
-from bitfactor.exporter.obstacles import Obstacle, UnsupportedError, grouped
-from bitfactor.exporter.parity import check, relative_difference, tensors_of, torch_values
+from bitfactor.exporter.parity import check, tensors_of, torch_values
+from bitfactor.exporter.report import Obstacle, UnsupportedError, grouped
 from bitfactor.exporter.trace import Trace, leaves, placeholders, traced, type_of
 from bitfactor.format import ModelFile, Signature, Value, save
-from bitfactor.format.cost import total
 from bitfactor.format.file import golden_inputs
-from bitfactor.format.graph import run
-from bitfactor.format.quantise import Real, quantise
+from bitfactor.format.graph import run, total
+from bitfactor.format.low_precision import Real, quantise
 from bitfactor.format.signature import as_float, plain
-from bitfactor.nn.example import Call
-from bitfactor.result import Result, text_table
+from bitfactor.nn.model import Call
 from bitfactor.runtime import Session
 from bitfactor.runtime.inputs import by_name
 

@@ -14,9 +14,9 @@ With these, the dot product of two sign vectors of length C is `C - 2 * popcount
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.checks import expect
-from bitfactor.errors import InputError
-from bitfactor.format.arrays import expect_array
+from bitfactor.common.arrays import expect_array
+from bitfactor.common.checks import expect
+from bitfactor.common.errors import InputError
 
 WORD_BITS = 64
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.format.graph import Graph, infer
 from bitfactor.format.operations import Node
 from bitfactor.format.operations.operation import Shape

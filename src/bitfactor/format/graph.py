@@ -8,6 +8,8 @@ Every value has a batch dimension before them, of any size. A value has one of t
 - `bit`: signs, see `bitfactor.format.bits`.
 
 `bitfactor.format.operations` is the vocabulary.
+
+What an operation costs: multiply-accumulates, and bytes of its tensors.
 """
 
 from collections.abc import Mapping
@@ -17,8 +19,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.checks import expect, expect_one_of
-from bitfactor.errors import InputError, near_matches
+from bitfactor.common.checks import checked, expect, expect_one_of
+from bitfactor.common.errors import InputError, near_matches
 from bitfactor.format.operations import OPERATIONS, Node
 from bitfactor.format.operations.operation import Shape, bad, expect_tensor
 
@@ -160,3 +162,52 @@ def run(graph: Graph, *xs: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
         inputs = (values[name] for name in node.inputs)
         values[node.name] = OPERATIONS[node.op].reference(node, *inputs)
     return tuple(values[name] for name in graph.outputs)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Multiply-accumulates of one sample, of 1 bit by 1 bit or of real numbers; bytes of the tensors.
+
+    `binary_bytes` are packed signs, `real_bytes` everything else: real weights, biases, scales, thresholds.
+    """
+
+    binary_macs: int = 0
+    real_macs: int = 0
+    binary_bytes: int = 0
+    real_bytes: int = 0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.binary_macs + other.binary_macs,
+            self.real_macs + other.real_macs,
+            self.binary_bytes + other.binary_bytes,
+            self.real_bytes + other.real_bytes,
+        )
+
+    @property
+    def binary_fraction(self) -> float:
+        """Share of the multiply-accumulates that are of 1 bit; 0 where there are none."""
+        return self.binary_macs / max(self.binary_macs + self.real_macs, 1)
+
+
+@checked
+def cost(node: Node, graph: Graph) -> Cost:
+    """Return what `node` costs in `graph`. A tap on the padding counts as any other."""
+    x = graph.values[node.inputs[0]].shape if node.inputs else ()
+    y = graph.values[node.name].shape
+    macs = OPERATIONS[node.op].macs(node, x, y)
+    packed = [tensor.dtype == np.uint64 for tensor in node.tensors.values()]
+    sizes = [tensor.nbytes for tensor in node.tensors.values()]
+    binary_bytes = sum(size for size, is_packed in zip(sizes, packed, strict=True) if is_packed)
+    return Cost(
+        binary_macs=macs if any(packed) else 0,
+        real_macs=0 if any(packed) else macs,
+        binary_bytes=binary_bytes,
+        real_bytes=sum(sizes) - binary_bytes,
+    )
+
+
+@checked
+def total(graph: Graph) -> Cost:
+    """Return what all nodes cost together."""
+    return sum((cost(node, graph) for node in graph.nodes), Cost())

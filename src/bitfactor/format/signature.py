@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.checks import check_fields
-from bitfactor.errors import InputError
+from bitfactor.common.checks import check_fields
+from bitfactor.common.errors import InputError
 
 Structure = Any  # the number of an output, None, or a tuple, list or dict of such
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bitfactor.errors import InputError, near_matches
+from bitfactor.common.errors import InputError, near_matches
 from bitfactor.models.hierarchical import HierarchicalBlock
 from bitfactor.models.resnet import Activation, BasicBlock, Shortcuts
 from bitfactor.nn import MaxPool2d, ReLU

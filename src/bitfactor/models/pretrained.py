@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bitfactor.errors import InputError, near_matches
+from bitfactor.common.errors import InputError, near_matches
 
 
 @dataclass(frozen=True)

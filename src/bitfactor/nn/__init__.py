@@ -1,6 +1,5 @@
 """Binary layers: sign of the input, sign of a latent weight, scale."""
 
-from bitfactor.nn.activation import PReLU, ReLU, SignActivation, anneal_
 from bitfactor.nn.attention import MultiheadAttention, open_attention_
 from bitfactor.nn.conv import BinaryConv, BinaryConv1d, BinaryConv2d, BinaryConv3d
 from bitfactor.nn.conv_transpose import BinaryConvTranspose, BinaryConvTranspose1d, BinaryConvTranspose2d
@@ -8,7 +7,7 @@ from bitfactor.nn.layer import BinaryLayer, merge_
 from bitfactor.nn.linear import BinaryLinear
 from bitfactor.nn.pooling import MaxPool2d
 from bitfactor.nn.scale import AnalyticScale, LearnedMapScale, LearnedScale, NoScale, Scale, analytic_alpha
-from bitfactor.nn.sign import sign, straight_through
+from bitfactor.nn.sign import PReLU, ReLU, SignActivation, anneal_, sign, straight_through
 
 __all__ = [
     "AnalyticScale",

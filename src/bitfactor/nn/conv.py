@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bitfactor.checks import checked
+from bitfactor.common.checks import checked
 from bitfactor.decompositions import Latent, Rank
 from bitfactor.nn.layer import BinaryLayer, Making, PaddingValue
 from bitfactor.nn.product import Geometry, Masks, binary_conv2d

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bitfactor.checks import checked
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError
 from bitfactor.decompositions import Latent, Rank
-from bitfactor.errors import InputError
 from bitfactor.nn.layer import BinaryLayer, Making
 from bitfactor.nn.scale import Scale
 

@@ -10,16 +10,15 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from bitfactor.checks import expect, expect_one_of
+from bitfactor.common.checks import expect, expect_one_of
+from bitfactor.common.errors import InputError
 from bitfactor.decompositions import JOINT, LAYERWISE, Dense, Latent, Rank
 from bitfactor.decompositions.bank import Bank, BankSlice
 from bitfactor.decompositions.shared import Shared
-from bitfactor.errors import InputError
-from bitfactor.nn.activation import SignActivation
+from bitfactor.nn.model import watch_optimizers
 from bitfactor.nn.product import Masks, takes
-from bitfactor.nn.replaced import watch_optimizers
 from bitfactor.nn.scale import PER_CHANNEL, LearnedMapScale, NoScale, Scale, analytic_alpha
-from bitfactor.nn.sign import WEIGHT_FORMS, WEIGHT_SIGNS
+from bitfactor.nn.sign import WEIGHT_FORMS, WEIGHT_SIGNS, SignActivation
 
 PaddingValue = Literal[-1, 0, 1]
 

@@ -5,7 +5,7 @@ from typing import Self
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bitfactor.checks import checked
+from bitfactor.common.checks import checked
 from bitfactor.decompositions import Latent, Rank
 from bitfactor.nn.layer import BinaryLayer, Making
 from bitfactor.nn.product import Masks, binary_conv2d

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 
 
 def analytic_alpha(W: Tensor) -> Tensor:

@@ -1,14 +1,6 @@
 """Human pose without torch: crops, heatmaps, skeletons, and how well keypoints were found."""
 
-from bitfactor.pose.crop import (
-    adjusted_mpii_box,
-    crop_matrix,
-    invert,
-    mpii_box,
-    transform,
-    warp,
-    whole_image,
-)
+from bitfactor.pose.crop import adjusted_mpii_box, crop_matrix, invert, mpii_box, transform, warp, whole_image
 from bitfactor.pose.heatmap import decode, encode, flip_maps
 from bitfactor.pose.skeletons import COCO, LSP, MPII, SKELETONS, read_skeleton
 

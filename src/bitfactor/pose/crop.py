@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitfactor.checks import checked, shown
-from bitfactor.errors import InputError
-from bitfactor.format.arrays import expect_above_0, expect_array, expect_image
+from bitfactor.common.arrays import expect_above_0, expect_array, expect_image
+from bitfactor.common.checks import checked, shown
+from bitfactor.common.errors import InputError
 
 Size = int | tuple[int, int]
 

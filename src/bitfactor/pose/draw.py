@@ -6,9 +6,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.checks import checked
-from bitfactor.format import Skeleton
-from bitfactor.format.arrays import expect_array, expect_image
+from bitfactor.common.arrays import expect_array, expect_image
+from bitfactor.common.checks import checked
+from bitfactor.common.image_spec import Skeleton
 
 Side = Literal["left", "right", "middle"]
 Colour = tuple[int, int, int]

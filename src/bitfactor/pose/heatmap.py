@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.checks import checked
-from bitfactor.errors import InputError
-from bitfactor.format import Skeleton
-from bitfactor.format.arrays import expect_above_0, expect_array
+from bitfactor.common.arrays import expect_above_0, expect_array
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError
+from bitfactor.common.image_spec import Skeleton
 
 MapScale = Literal["linear", "logits", "softmax"]
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.checks import checked
-from bitfactor.errors import InputError
-from bitfactor.format import Skeleton
-from bitfactor.format.arrays import expect_array
+from bitfactor.common.arrays import expect_array
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError
+from bitfactor.common.image_spec import Skeleton
 from bitfactor.pose.skeletons import LSP, MPII
 
 MEANS = ("plain", "weighted", "pooled")

@@ -7,9 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bitfactor.checks import checked
-from bitfactor.errors import InputError
-from bitfactor.format import Skeleton
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError
+from bitfactor.common.image_spec import Skeleton
 
 
 def skeleton_of(keypoints: str, *limbs: str) -> Skeleton:

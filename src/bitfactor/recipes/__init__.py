@@ -6,17 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bitfactor.checks import expect
-from bitfactor.errors import InputError, near_matches
+from bitfactor.common.checks import expect
+from bitfactor.common.errors import InputError, near_matches
+from bitfactor.common.files import run_file
 from bitfactor.format import ModelFile
-from bitfactor.own_file import run_file
-from bitfactor.recipes.cifar import cifar10_resnet18, cifar100_resnet18
-from bitfactor.recipes.digits import digits
-from bitfactor.recipes.folder import folder_resnet18
-from bitfactor.recipes.imagenet import imagenet_resnet18
-from bitfactor.recipes.lsp import lsp_hourglass, lsp_hourglass_small
-from bitfactor.recipes.mpii import mpii_hourglass
+from bitfactor.recipes.hourglass import lsp_hourglass, lsp_hourglass_small, mpii_hourglass
 from bitfactor.recipes.own import with_own_model
+from bitfactor.recipes.resnet import (
+    cifar10_resnet18,
+    cifar100_resnet18,
+    digits,
+    folder_resnet18,
+    imagenet_resnet18,
+)
 from bitfactor.training import Recipe, Run
 
 RECIPES: dict[str, Callable[[], Recipe]] = {

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.checks import shown
-from bitfactor.errors import InputError, near_matches
+from bitfactor.common.checks import shown
+from bitfactor.common.errors import InputError, near_matches
 from bitfactor.format.graph import Graph, Value
 from bitfactor.format.operations import Node
 from bitfactor.format.signature import as_float

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.format.graph import Graph
 from bitfactor.format.operations import OPERATIONS, Node
 from bitfactor.format.operations.move import stays

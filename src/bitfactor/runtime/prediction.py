@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.errors import InputError, imported
+from bitfactor.common.arrays import expect_image
+from bitfactor.common.errors import InputError, imported
+from bitfactor.common.result import Result
 from bitfactor.format import InputSpec, ModelFile
-from bitfactor.format.arrays import expect_image
-from bitfactor.result import Result
 
 if TYPE_CHECKING:
-    from bitfactor.pose.finder import Box
+    from bitfactor.runtime.finder import Box
 
 Image = str | os.PathLike[str] | NDArray[np.uint8]
 Network = Callable[[NDArray[np.float32]], Any]
@@ -85,7 +85,7 @@ def predictor(
             found="no input specification",
             fix="pass input_spec to bitfactor.export, or call the session with an array that is prepared",
         )
-    images = imported("bitfactor.images", "predict", "cli")
+    images = imported("bitfactor.pose.images", "predict", "cli")
     if model.skeleton is None:
         if box is not None:
             raise InputError(
@@ -101,7 +101,7 @@ def predictor(
             return Classification(name_of(image), _ranked(_probabilities(scores, model), model.labels, top))
 
         return classify
-    finder = imported("bitfactor.pose.finder", "predict", "cli").PoseFinder.of(model, network)
+    finder = imported("bitfactor.runtime.finder", "predict", "cli").PoseFinder.of(model, network)
 
     def find(image: Image) -> Pose:
         points, confidence = finder(pixels_of(image, 3), box)
@@ -128,7 +128,7 @@ def name_of(image: Image) -> str:
 
 def pixels_of(image: Image, channels: int) -> NDArray[np.uint8]:
     """Return an image as (H, W, 3), or (H, W) where the network takes one channel."""
-    images = imported("bitfactor.images", "predict", "cli")
+    images = imported("bitfactor.pose.images", "predict", "cli")
     if isinstance(image, str | os.PathLike):
         pixels: NDArray[np.uint8] = images.read_image(Path(image), channels)
         return pixels

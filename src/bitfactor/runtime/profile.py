@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.format.cost import Cost, cost
-from bitfactor.format.graph import Graph
-from bitfactor.result import text_table
+from bitfactor.common.result import text_table
+from bitfactor.format.graph import Cost, Graph, cost
 from bitfactor.runtime.program import Layer
 
 

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from bitfactor.study.directory import CellDirectory, StudyDirectory
-from bitfactor.study.grid import REAL, Cell, Grid, Row, Value
+from bitfactor.study.grid import REAL, Cell, Grid, Rates, Row, Study, Training, Value
+from bitfactor.study.jobs import Job, run_jobs
 from bitfactor.study.outcome import finish
-from bitfactor.study.results import Rates, Study, Training
-from bitfactor.study.schedule import Job, run_jobs
 
 __all__ = [
     "REAL",

@@ -1,15 +1,21 @@
-"""A table or figure of the paper from the studies of its rows, as a document."""
+"""A table or figure of the paper from the studies of its rows, as a document.
+
+The paper's tables and figures: which trainings they are of, and what they say, in percent.
+
+Bulat, Kossaifi, Tzimiropoulos, Pantic: "Matrix and tensor decompositions for training binary neural
+networks".
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bitfactor.report import Chapter, Document, Figure, Table
-from bitfactor.report.formats import Prose
+from bitfactor.study.documents import Chapter, Document, Figure, Table
+from bitfactor.study.documents.document import Prose
 from bitfactor.study.figures import distributions, intervals
+from bitfactor.study.grid import Layer, Study, Training
 from bitfactor.study.page import command_of
 from bitfactor.study.paper import EXHIBITS, Exhibit, Method, Setting
-from bitfactor.study.results import Layer, Study, Training
 from bitfactor.study.statistics import Difference, paired, sample
 from bitfactor.study.tables import NONE, metric_name
 

@@ -13,10 +13,9 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-from bitfactor.report.figures import LOOKS, OTHER, STYLE, Look, svg
-from bitfactor.study.comparison import row_name
-from bitfactor.study.results import Histogram
-from bitfactor.study.statistics import Difference
+from bitfactor.study.documents.figures import LOOKS, OTHER, STYLE, Look, svg
+from bitfactor.study.grid import Histogram
+from bitfactor.study.statistics import Difference, row_name
 
 Series = Sequence[tuple[float, float]]
 """Points (x, y) in the order of x."""

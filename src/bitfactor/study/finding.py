@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from bitfactor.report.formats import Prose
-from bitfactor.study.comparison import RATE, Claim, View, claims, row_name, setting_name, view_at
-from bitfactor.study.grid import REAL, Row
+from bitfactor.study.documents.document import Prose
+from bitfactor.study.grid import REAL, Row, Study
 from bitfactor.study.paper import published_for
-from bitfactor.study.results import Study
-from bitfactor.study.statistics import student
+from bitfactor.study.statistics import RATE, Claim, View, claims, row_name, setting_name, student, view_at
 
 say = Prose("study.j2")
 """What is said of a study, by name."""

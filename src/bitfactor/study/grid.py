@@ -1,11 +1,18 @@
-"""The cells of a study: every combination of the values that its axes have."""
+"""The cells of a study: every combination of the values that its axes have.
+
+What a study was to find out and what came out of it, as plain records.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
+from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple, Self
 
+from bitfactor.common.errors import InputError
 from bitfactor.training import without_effect
 
 Value = str | float
@@ -143,3 +150,267 @@ def text_of(value: Value) -> str:
     """
     text = f"{value}" if isinstance(value, str) else f"{value:g}"
     return text if isinstance(value, str) or float(text) == value else repr(value)
+
+
+Setting = tuple[tuple[str, Value], ...]
+"""Values of the axes beside latent and scale, in the order of the study."""
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of values between edges, one more than counts, and of those below and above."""
+
+    edges: Sequence[float]
+    counts: Sequence[int]
+    below: int = 0
+    above: int = 0
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A binary layer after training, as figures 2 and 3 of the paper show it.
+
+    `alpha` and `weight` are histograms, of the scale and of the weight before its sign: that goes as far as
+    the weights do, at most from -3 to 3. `outside` is the fraction of weights with |W| > 1, `std` their
+    standard deviation. `spectra` holds the singular values of each factor, largest first, evenly thinned out
+    where there are many; those of a factor that several layers share stand with the first.
+    """
+
+    alpha: Histogram
+    weight: Histogram
+    std: float
+    outside: float
+    spectra: Mapping[str, Sequence[float]]
+    negative: float | None = None
+    """Fraction of alpha below 0."""
+    magnitude: float | None = None
+    """Mean of abs(alpha)."""
+    analytic: float | None = None
+    """Mean of abs(W): what alpha would be, were it analytic."""
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Layer":
+        """Return the layer of which `record` has the values."""
+        histograms = {name: Histogram(**record[name]) for name in ("alpha", "weight")}
+        return cls(**{**record, **histograms})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a finished training; networks are compared by the metric `headline`.
+
+    `seconds` are those of all epochs. `cpu_seconds` are those of the process: where the training was
+    `resumed`, what was spent before is missing from them.
+    """
+
+    headline: str
+    metrics: Mapping[str, float]
+    seconds: float
+    cpu_seconds: float | None = None
+    resumed: bool = False
+    epochs: int = 0
+    file: str | None = None
+    bytes: int | None = None
+    not_exported: str | None = None
+    host: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    revision: str | None = None
+
+
+@dataclass(frozen=True)
+class Training:
+    """A cell of a study and what is known of it so far; `network` is its exported file where there is one."""
+
+    cell: Cell
+    setting: Setting
+    command: Sequence[str]
+    log: Sequence[Mapping[str, Any]] = ()
+    outcome: Outcome | None = None
+    layers: Mapping[str, Layer] = field(default_factory=dict)
+    network: Path | None = None
+    given_up: bool = False
+    diverged: bool = False
+
+    @property
+    def rate(self) -> float | None:
+        """The learning rate that is an axis or was chosen for the row, None where neither is so."""
+        return dict(self.setting).get("learning_rate", self.cell.rate)  # type: ignore[return-value]
+
+    @property
+    def end(self) -> str:
+        """How it has ended: finished, diverged, given up or unfinished."""
+        if self.outcome is not None:
+            return "finished"
+        return "diverged" if self.diverged else "given up" if self.given_up else "unfinished"
+
+    @property
+    def state(self) -> str:
+        """How it has ended, and where if not at its last epoch."""
+        if self.outcome is not None:
+            return self.end
+        return f"{self.end}, epoch {self.log[-1]['epoch']}" if self.log else f"{self.end}, no epoch"
+
+    def metric(self, name: str) -> float | None:
+        """Return a final metric, None where there is none."""
+        return self.outcome.metrics.get(name) if self.outcome else None
+
+    def curve(self, name: str) -> tuple[tuple[float, float], ...]:
+        """Return (epoch, value) of each line of the log that has the value."""
+        return tuple((float(line["epoch"]), float(line[name])) for line in self.log if name in line)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Learning rates by row, and the search that chose them.
+
+    `searched` are the rates that were compared, with `seeds` trainings of each in each row. `holdout` is what
+    they were evaluated on, None for what the recipe evaluates on if not told.
+    """
+
+    chosen: Mapping[str, float]
+    searched: Sequence[float]
+    seeds: int
+    holdout: str | None
+
+    @classmethod
+    def best_of(cls, study: "Study") -> "Rates":
+        """Return, for each row of a study, the rate with the best mean over its seeds.
+
+        Where trainings were given up, of the rates with the most that were not.
+
+        Raises
+        ------
+        InputError
+            If the study varies more than latent, scale and learning rate, or not all of its rows are finished
+            at every rate and seed.
+
+        Example
+        -------
+        >>> Rates.best_of(read_study(Path("runs/search"))).chosen
+        {'none-learned': 0.003, 'tucker-learned': 0.001}
+        """
+        design = study.design
+        searched = [float(rate) for rate in design.axes.get("learning_rate", ())]
+        if not searched or not study.axes.keys() <= {"learning_rate"}:
+            raise _no_search(study, f"one over {', '.join(design.axes)}")
+        found: dict[str, dict[float, list[float | None]]] = {}
+        for training in study.trainings:
+            value = training.metric(study.headline)
+            if value is None and not training.given_up:
+                raise _no_search(study, f"{training.cell.name}, which is not")
+            rates = found.setdefault(str(training.cell.row), {rate: [] for rate in searched})
+            rates[float(training.cell.axes["learning_rate"])].append(value)
+        for row, rates in found.items():
+            if any(len(values) < len(design.seeds) for values in rates.values()):
+                raise _no_search(study, f"fewer trainings of {row}")
+            if all(value is None for values in rates.values() for value in values):
+                raise _no_search(study, f"no finished training of {row}")
+        chosen = {row: max(rates, key=lambda rate: _rank(rates[rate])) for row, rates in found.items()}
+        holdout = design.arguments.get("holdout")
+        return cls(chosen, searched, len(design.seeds), None if holdout is None else str(holdout))
+
+
+def _rank(values: Sequence[float | None]) -> tuple[int, float]:
+    known = [value for value in values if value is not None]
+    return len(known), mean(known) if known else 0.0
+
+
+def _no_search(study: "Study", found: str) -> InputError:
+    return InputError(
+        study.path,
+        expected="a study over latent, scale and learning rate, each row finished at every rate and seed",
+        found=found,
+        fix="give the --out of such a study, or finish it",
+    )
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a study varies (`axes`, `seeds`, `real`), what is fixed (`arguments`), and where it began."""
+
+    recipe: str
+    arguments: Mapping[str, str | bool]
+    axes: Mapping[str, Sequence[Value]]
+    seeds: Sequence[int]
+    real: bool = False
+    rates: Rates | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    revision: str | None = None
+    machine: str | None = None
+    started: str | None = None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Design":
+        """Return the design of which `record` has the values."""
+        rates = record.get("rates")
+        return cls(**{**record, "rates": Rates(**rates) if rates else None})
+
+    @property
+    def grid(self) -> Grid:
+        """Its cells."""
+        return Grid(self.axes, self.seeds, self.real)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A grid of trainings, read from `path`.
+
+    `holdout` is what was evaluated on, validation or test, where the recipe leaves it open. `speed` is None
+    before the exported networks have been timed.
+    """
+
+    path: Path
+    design: Design
+    trainings: Sequence[Training]
+    holdout: str | None = None
+    speed: Mapping[str, Any] | None = None
+
+    @cached_property
+    def finished(self) -> Sequence[Training]:
+        """The trainings that are finished."""
+        return [training for training in self.trainings if training.outcome is not None]
+
+    @property
+    def headline(self) -> str:
+        """The metric by which networks are compared."""
+        return next((one.outcome.headline for one in self.finished if one.outcome), "accuracy")
+
+    @property
+    def axes(self) -> dict[str, Sequence[Value]]:
+        """The axes beside latent and scale that have several values."""
+        return varied(self.design.axes)
+
+    @property
+    def latents(self) -> Sequence[str]:
+        return [str(latent) for latent in self.design.axes["latent"]]
+
+    @property
+    def scales(self) -> Sequence[str]:
+        return [str(scale) for scale in self.design.axes["scale"]]
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """The rows of the paper's tables that the study asks for, without the baseline."""
+        return [Row(*row) for row in product(self.latents, self.scales)]
+
+    def settings(self) -> list[Setting]:
+        """Return every combination of the axes beside latent and scale."""
+        named = [[(name, value) for value in values] for name, values in self.axes.items()]
+        return [tuple(values) for values in product(*named)]
+
+    def missing(self) -> list[Cell]:
+        """Return what the grid asks for and has not begun."""
+        begun = {training.cell.name for training in self.trainings}
+        return [cell for cell in self.design.grid if cell.name not in begun]
+
+
+def varied(axes: Mapping[str, Sequence[Value]]) -> dict[str, Sequence[Value]]:
+    """Return the axes beside latent and scale that have several values."""
+    return {
+        name: values for name, values in axes.items() if name not in ("latent", "scale") and len(values) > 1
+    }
+
+
+def setting_of(cell: Cell, axes: Mapping[str, Sequence[Value]]) -> Setting:
+    """Return a cell's values on the axes of a study that are `varied`."""
+    return tuple((name, cell.axes[name]) for name in varied(axes) if name in cell.axes)

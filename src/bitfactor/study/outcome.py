@@ -5,14 +5,14 @@ import resource
 import torch
 from torch import Tensor, nn
 
-from bitfactor.errors import InputError
-from bitfactor.metrics.latents import binary_layers
+from bitfactor.common.errors import InputError
 from bitfactor.nn import BinaryLayer
 from bitfactor.recipes import recipe_of
 from bitfactor.recipes.exporting import export_run
 from bitfactor.study.directory import CellDirectory, machine, revision
-from bitfactor.study.results import Histogram, Layer, Outcome
+from bitfactor.study.grid import Histogram, Layer, Outcome
 from bitfactor.training import restore
+from bitfactor.training.metrics.latents import binary_layers
 from bitfactor.training.run import versions
 
 _REACH, _WEIGHT_BINS, _ALPHA_BINS = 3.0, 40, 20

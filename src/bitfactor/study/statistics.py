@@ -1,4 +1,7 @@
-"""Means over seeds, and paired differences with their confidence interval."""
+"""Means over seeds, and paired differences with their confidence interval.
+
+Rows of a study side by side, and against what the paper says of them.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,6 +9,9 @@ from math import sqrt
 from statistics import mean, stdev
 
 from scipy.special import stdtrit
+
+from bitfactor.study.grid import REAL, Row, Setting, Study, Training, Value, text_of
+from bitfactor.study.paper import published_for
 
 _LEVEL = 0.95
 
@@ -88,3 +94,164 @@ def student(freedom: int) -> float:
     12.706
     """
     return float(stdtrit(freedom, (1 + _LEVEL) / 2))
+
+
+RATE = "learning_rate"
+_ORDER = ("none", "svd", "tucker", "holistic")
+_NAMES = {"real": "full precision", "none": "none", "svd": "SVD", "tucker": "Tucker", "cp": "CP", "tt": "TT"}
+
+
+@dataclass(frozen=True)
+class View:
+    """The rows of a study at one setting; where the learning rate is an axis, each at its own best one.
+
+    `headline` is the metric by which they are compared, and what is meant where no other is named.
+    """
+
+    setting: Setting
+    rows: Mapping[Row, Sequence[Training]]
+    headline: str
+
+    def values(self, row: Row, metric: str | None = None) -> dict[int, float]:
+        """Return a final metric by seed."""
+        found = {one.cell.seed: one.metric(metric or self.headline) for one in self.rows.get(row, ())}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+    def sample(self, row: Row, metric: str | None = None) -> Sample | None:
+        """Return mean and deviation over the seeds."""
+        return sample(list(self.values(row, metric).values()))
+
+    def difference(self, ours: Row, theirs: Row) -> Difference | None:
+        """Return the paired difference of two rows."""
+        return paired(self.values(ours), self.values(theirs))
+
+    def rate(self, row: Row) -> float | None:
+        """Return the learning rate that was chosen for a row, None where there was no choice."""
+        return next((training.rate for training in self.rows[row]), None)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Two rows of which the paper says that `ours` is better by `points`, or worse if negative."""
+
+    ours: Row
+    theirs: Row
+    points: float
+    found: Difference | None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the measured difference has the paper's sign."""
+        return self.found is not None and self.found.mean * self.points > 0
+
+    @property
+    def verdict(self) -> str:
+        """What the measured difference says of the paper's."""
+        if self.found is None:
+            return "not measured"
+        other = "other sign" if self.found.mean else "no difference"
+        side = "sign as in the paper" if self.agrees else other
+        if self.found.pairs == 1:
+            return f"one seed, {side}"
+        if self.found.sign == 0:
+            return f"undecided, {side}"
+        return "as in the paper" if self.agrees else "the other way round"
+
+
+def views(study: Study) -> list[View]:
+    """Return a view for every combination of the axes beside latent, scale and learning rate."""
+    settings = dict.fromkeys(without_rate(setting) for setting in study.settings())
+    return [View(setting, _best(study, setting), study.headline) for setting in settings]
+
+
+def view_at(study: Study, setting: Setting) -> View:
+    """Return the rows at exactly one setting; a baseline for which an axis means nothing is in each."""
+    rows = {row: _at(study, row, setting) for row in (*study.rows, REAL)}
+    return View(setting, rows, study.headline)
+
+
+def with_value(view: View, study: Study, axis: str, value: Value) -> View:
+    """Return the view at another value of an axis; of another axis than the learning rate, each row at its
+    best rate there.
+    """
+    if axis == RATE:
+        return view_at(study, (*view.setting, (axis, value)))
+    setting = tuple((name, value if name == axis else old) for name, old in view.setting)
+    return View(setting, _best(study, setting), study.headline)
+
+
+def claims(view: View, study: Study) -> list[Claim]:
+    """Return what the paper says of the rows of the study, with what was measured."""
+    published = published_for(study.headline)
+    return [
+        Claim(ours, theirs, points, view.difference(ours, theirs))
+        for ours, theirs in _compared(study)
+        if (points := published.difference(ours, theirs)) is not None
+    ]
+
+
+def row_name(row: Sequence[str]) -> str:
+    """Return a row's name for people.
+
+    >>> row_name(("tucker", "learned"))
+    'Tucker, learned'
+    """
+    return ", ".join(_NAMES.get(part, part) for part in row if part)
+
+
+def setting_name(setting: Setting) -> str:
+    """Return a setting's name for people.
+
+    >>> setting_name((("learning_rate", 0.001),))
+    'learning rate 0.001'
+    """
+    return ", ".join(f"{axis_name(name)} {value_name(value)}" for name, value in setting)
+
+
+def axis_name(name: str) -> str:
+    """Return an axis' name for people."""
+    return name.replace("_", " ")
+
+
+def value_name(value: object) -> str:
+    """Return the value of an axis for people."""
+    return text_of(value) if isinstance(value, float) else str(value)
+
+
+def without_rate(setting: Setting) -> Setting:
+    """Return a setting without its learning rate."""
+    return tuple((name, value) for name, value in setting if name != RATE)
+
+
+def _compared(study: Study) -> list[tuple[Row, Row]]:
+    """Each latent of which the paper has a figure over the one before, the last over the first; learned alpha
+    over analytic.
+    """
+    published = published_for(study.headline).figures
+    pairs: list[tuple[Row, Row]] = []
+    for scale in study.scales:
+        rows = [Row(latent, scale) for latent in _ORDER if latent in study.latents]
+        known = [row for row in rows if row in published]
+        pairs += zip(known[1:], known, strict=False)
+        pairs += [(known[-1], known[0])] if len(known) > 2 else []
+    both = [latent for latent in _ORDER if latent in study.latents] if len(study.scales) > 1 else []
+    return pairs + [(Row(latent, "learned"), Row(latent, "analytic")) for latent in both]
+
+
+def _at(study: Study, row: Row, setting: Setting) -> Sequence[Training]:
+    wanted = set(setting)
+    return [one for one in study.trainings if one.cell.row == row and set(one.setting) <= wanted]
+
+
+def _best(study: Study, setting: Setting) -> dict[Row, Sequence[Training]]:
+    rates: list[Setting] = [((RATE, rate),) for rate in study.axes.get(RATE, ())] or [()]
+    return {
+        row: max((_at(study, row, (*setting, *rate)) for rate in rates), key=lambda at: _rank(at, study))
+        for row in (*study.rows, REAL)
+    }
+
+
+def _rank(trainings: Sequence[Training], study: Study) -> tuple[int, float]:
+    """Put rates with more finished seeds first, then those with the higher mean."""
+    values = [value for one in trainings if (value := one.metric(study.headline)) is not None]
+    return len(values), mean(values) if values else 0.0

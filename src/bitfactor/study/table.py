@@ -12,10 +12,9 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from bitfactor.atomic import replacing
-from bitfactor.errors import InputError
-from bitfactor.study.grid import Cell
-from bitfactor.study.results import Design, Layer, Outcome, Study, Training, setting_of
+from bitfactor.common.errors import InputError
+from bitfactor.common.files import replacing
+from bitfactor.study.grid import Cell, Design, Layer, Outcome, Study, Training, setting_of
 
 _KEY = b"bitfactor"
 

@@ -4,21 +4,20 @@ from collections.abc import Callable, Sequence
 from statistics import mean, median
 from typing import TypeVar
 
-from bitfactor.report.document import Table
-from bitfactor.study.comparison import (
+from bitfactor.study.documents.document import Table
+from bitfactor.study.finding import say
+from bitfactor.study.grid import REAL, Cell, Row, Study, Training, setting_of
+from bitfactor.study.paper import Published, published_for
+from bitfactor.study.statistics import (
     View,
     axis_name,
     claims,
     row_name,
+    sample,
     setting_name,
     value_name,
     with_value,
 )
-from bitfactor.study.finding import say
-from bitfactor.study.grid import REAL, Cell, Row
-from bitfactor.study.paper import Published, published_for
-from bitfactor.study.results import Study, Training, setting_of
-from bitfactor.study.statistics import sample
 
 T = TypeVar("T")
 

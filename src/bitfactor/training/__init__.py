@@ -1,15 +1,13 @@
 """Train a recipe, and read what a run left."""
 
-from bitfactor.training.classification import Classification
+from bitfactor.training.estimate import Trial, dry_run
 from bitfactor.training.loop import DivergedError, train
 from bitfactor.training.optimization import Optimization
-from bitfactor.training.pose import PoseEstimation
 from bitfactor.training.processes import TerminatedError, is_first
 from bitfactor.training.recipe import Recipe, without_effect
 from bitfactor.training.run import Run
 from bitfactor.training.step import build, restore
-from bitfactor.training.task import Interface, Task, Teachable, evaluate
-from bitfactor.training.trial import Trial, dry_run
+from bitfactor.training.tasks import Classification, Interface, PoseEstimation, Task, Teachable, evaluate
 
 __all__ = [
     "Classification",

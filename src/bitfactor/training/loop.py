@@ -19,17 +19,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
+from bitfactor.common.errors import InputError
 from bitfactor.data import Target
-from bitfactor.data.identity import remembered
-from bitfactor.errors import InputError
-from bitfactor.metrics import FlipRatio, Movement
-from bitfactor.training.diagnosis import bad_parameter, origin
-from bitfactor.training.preparation import Experiment, prepare
+from bitfactor.data.readers.identity import remembered
+from bitfactor.training.metrics import FlipRatio, Movement
+from bitfactor.training.preparation import Experiment, bad_parameter, origin, prepare
 from bitfactor.training.processes import Request, TerminatedError, noting_sigterm
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.run import Run, versions
 from bitfactor.training.step import Stepper
-from bitfactor.training.task import EVALUATION_BATCH, evaluate
+from bitfactor.training.tasks import EVALUATION_BATCH, evaluate
 
 
 def progress_bar(console: Console) -> Progress:

@@ -1,4 +1,9 @@
-"""What a run needs before its first step: processes, data, and the recipe as it fits them."""
+"""What a run needs before its first step: processes, data, and the recipe as it fits them.
+
+Where numbers first stop being numbers.
+
+A trial of a recipe: a few steps, nothing written.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,19 +12,63 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from bitfactor.common.errors import InputError
+from bitfactor.common.machine import keep_freed_memory
 from bitfactor.data import Batch, DataSet, identity_of
-from bitfactor.data.identity import Identity, which_images
-from bitfactor.errors import InputError
+from bitfactor.data.readers.identity import Identity, which_images
 from bitfactor.format import InputSpec
-from bitfactor.machine import keep_freed_memory
 from bitfactor.training.processes import launch
 from bitfactor.training.recipe import Recipe
-from bitfactor.training.task import Interface
+from bitfactor.training.tasks import Interface
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+
+def bad_parameter(model: nn.Module) -> str | None:
+    """Return the name of the first parameter or statistic that holds NaN or infinity."""
+    for name, tensor in model.state_dict().items():
+        if not tensor.isfinite().all():
+            return name
+    return None
+
+
+@torch.no_grad()
+def origin(model: nn.Module, inputs: Tensor) -> str:
+    """Tell where NaN or infinity comes from: the inputs, a parameter, or the first module that gives it.
+
+    Example
+    -------
+    >>> origin(model, inputs)
+    'the output of layer1.0.conv1 (BinaryConv2d)'
+    """
+    if not inputs.isfinite().all():
+        return "the inputs"
+    for name, parameter in model.named_parameters():  # statistics may have been spoiled by these very inputs
+        if not parameter.isfinite().all():
+            return f"the parameter {name}"
+    found: list[str] = []
+    handles = [
+        module.register_forward_hook(_watch(f"the output of {name} ({type(module).__name__})", found))
+        for name, module in model.named_modules()
+        if name
+    ]
+    try:
+        model(inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else "the loss"
+
+
+def _watch(what: str, found: list[str]):  # type: ignore[no-untyped-def]
+    def hook(module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, Tensor) and not output.isfinite().all():
+            found.append(what)
+
+    return hook
 
 
 def _evaluated(data: DataSet, images: int | None, limit: int | None) -> str:

@@ -14,7 +14,7 @@ import torch
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from bitfactor.errors import InputError
+from bitfactor.common.errors import InputError
 from bitfactor.training.optimization import Optimization
 
 if TYPE_CHECKING:

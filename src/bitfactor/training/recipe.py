@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import nn
 
-from bitfactor.convert import Binarization
+from bitfactor.binarization import Binarization
 from bitfactor.data import DataSet
 from bitfactor.decompositions import WITHOUT_FACTORS, WITHOUT_ORTHONORMAL_FACTORS
 from bitfactor.training.optimization import Optimization
-from bitfactor.training.task import Task
+from bitfactor.training.tasks import Task
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,9 @@
-"""One step of training: what is computed from one batch, and what it changes."""
+"""One step of training: what is computed from one batch, and what it changes.
+
+A moving average of a network.
+
+Softened targets of classification: label smoothing and mixup (Zhang et al. 2018).
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -7,20 +12,44 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from bitfactor.convert import binarize_
+from bitfactor.binarization import binarize_
+from bitfactor.common.errors import InputError
 from bitfactor.data import Target
 from bitfactor.decompositions import once, once_for_all, orthogonality_penalty
-from bitfactor.errors import InputError
 from bitfactor.nn import BinaryLayer, anneal_, merge_
-from bitfactor.training.classification import Classification
-from bitfactor.training.ema import MovingAverage
-from bitfactor.training.mixup import soften
-from bitfactor.training.optimization import learning_rate, optimizer_of
+from bitfactor.training.optimization import MovingAverage, learning_rate, optimizer_of
 from bitfactor.training.preparation import Experiment
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.run import Run
-from bitfactor.training.task import Teachable
+from bitfactor.training.tasks import Classification, Teachable
+
+
+def soften(
+    inputs: Tensor,
+    target: Tensor,
+    classes: int,
+    smoothing: float,
+    mixup: float,
+    generator: np.random.Generator,
+) -> tuple[Tensor, Tensor]:
+    """Blend each image with another of the batch, and spread `smoothing` of the target over all classes.
+
+    Inputs (N, C, H, W), target (N,) -> the same inputs or blends of them, target (N, classes) whose rows sum
+    to 1.
+    """
+    soft = F.one_hot(target, classes).to(inputs.dtype)
+    soft = soft * (1 - smoothing) + smoothing / classes
+    if not mixup:
+        return inputs, soft
+    fraction = float(generator.beta(mixup, mixup))
+    partner = torch.from_numpy(generator.permutation(len(inputs))).to(inputs.device)
+    return _blend(inputs, inputs[partner], fraction), _blend(soft, soft[partner], fraction)
+
+
+def _blend(a: Tensor, b: Tensor, fraction: float) -> Tensor:
+    return a * fraction + b * (1 - fraction)
 
 
 def restore(recipe: Recipe, run: Run, *, best: bool = False) -> nn.Module:

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from bitfactor.exporter.builder import Builder
-from bitfactor.exporter.operators.conditions import above, negated
-from bitfactor.exporter.operators.layers import linear
-from bitfactor.exporter.operators.pointwise import NEVER, add, mul, softmax, sub
-from bitfactor.exporter.operators.reductions import reduced
+from bitfactor.exporter.operators.convolutions import linear
+from bitfactor.exporter.operators.functions import NEVER, above, add, mul, negated, softmax, sub
+from bitfactor.exporter.operators.pooling import reduced
 from bitfactor.exporter.operators.shapes import transpose
 from bitfactor.exporter.view import Axes, Axis, View, common
 

@@ -1,26 +1,243 @@
-"""Functions of a number that are made of others."""
+"""Functions of a number that are made of others.
+
+Operators that look at one number at a time, alone or with its partner in another value.
+
+Comparisons of computed values, and what is chosen by them. A condition is 1 where it holds, else 0.
+"""
 
 import math
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from bitfactor.exporter.builder import Builder
-from bitfactor.exporter.operators.conditions import Value, above, at_least, enlarged, where
-from bitfactor.exporter.operators.pointwise import (
-    Constant,
-    absolute,
-    add,
-    clip,
-    div,
-    finite,
-    mul,
-    relu,
-    sigmoid,
-    sub,
-    tanh,
-)
 from bitfactor.exporter.view import View
+
+Constant = Tensor | float
+_LARGEST = float(np.finfo(np.float32).max)
+NEVER = -(2.0**100)  # in place of -inf: no sum brings it back, and no model has it as a number of its own
+_FINITE = 1e37  # numbers beyond it are no further apart, so that their sums are finite
+
+
+def finite(constant: Tensor) -> Tensor:
+    """Return numbers for what is infinite, and so far from 0 that sums might be."""
+    if not constant.is_floating_point():
+        return constant
+    return torch.nan_to_num(constant, torch.nan, -NEVER, NEVER).clamp(-_FINITE, _FINITE)
+
+
+def relu(b: Builder, x: View) -> View:
+    return b.alike("relu", x)
+
+
+def prelu(b: Builder, x: View, slope: Tensor) -> View:
+    slope = slope.reshape(-1, *[1] * (len(x.dims) - 2))
+    x, slopes = b.constant(x, slope)
+    if slopes.shape not in ((b.shape(x.name)[0],), (1,)):  # channels are not side by side
+        return add(b, relu(b, x), mul(b, slope, sub(b, x, relu(b, x))))
+    return b.alike("prelu", x, slope=np.broadcast_to(slopes, b.shape(x.name)[:1]).copy())
+
+
+def leaky_relu(b: Builder, x: View, slope: float = 0.01) -> View:
+    return b.alike("prelu", x, slope=np.full(b.shape(x.name)[0], slope, np.float32))
+
+
+def absolute(b: Builder, x: View) -> View:
+    return leaky_relu(b, x, -1.0)
+
+
+def clip(b: Builder, x: View, lower: float | None = None, upper: float | None = None) -> View:
+    bounds = {
+        "lower": float(np.float32(-_LARGEST if lower is None else lower)),
+        "upper": float(np.float32(_LARGEST if upper is None else upper)),
+    }
+    return b.alike("clip", x, bounds)
+
+
+def hardtanh(b: Builder, x: View, lower: float = -1, upper: float = 1) -> View:
+    return clip(b, x, lower, upper)
+
+
+def sigmoid(b: Builder, x: View) -> View:
+    return b.alike("sigmoid", x)
+
+
+def hardsigmoid(b: Builder, x: View) -> View:
+    return clip(b, add(b, mul(b, x, 1 / 6), 0.5), 0, 1)
+
+
+def hardswish(b: Builder, x: View) -> View:
+    return mul(b, x, hardsigmoid(b, x))
+
+
+def tanh(b: Builder, x: View) -> View:
+    """2 sigmoid(2 x) - 1."""
+    return sub(b, mul(b, sigmoid(b, mul(b, x, 2.0)), 2.0), 1.0)
+
+
+def silu(b: Builder, x: View) -> View:
+    return mul(b, x, sigmoid(b, x))
+
+
+def glu(b: Builder, x: View, gate: View) -> View:
+    return mul(b, x, sigmoid(b, gate))
+
+
+def softmax(b: Builder, x: View, dim: int, dtype: torch.dtype | None = None) -> View:
+    name, view = b.pixels(b.real(x), x.dim(dim))
+    return view.named(b.emit("softmax", [name]))
+
+
+def add(b: Builder, x: View | Constant, y: View | Constant, alpha: float = 1) -> View:
+    if isinstance(x, View) and isinstance(y, View):
+        return _joined(b, "add", x, mul(b, y, alpha) if alpha != 1 else y)
+    if isinstance(x, View):
+        return _shifted(b, x, torch.as_tensor(y) * alpha)
+    assert isinstance(y, View)
+    return _shifted(b, mul(b, y, alpha) if alpha != 1 else y, torch.as_tensor(x))
+
+
+def sub(b: Builder, x: View | Constant, y: View | Constant, alpha: float = 1) -> View:
+    return add(b, x, y, -alpha)
+
+
+def _joined(b: Builder, op: str, x: View, y: View) -> View:
+    """The larger comes first: the second may have one number for each channel."""
+    first, second = sorted(b.together(x, y), key=lambda view: -int(np.prod(b.shape(view.name))))
+    return first.named(b.emit(op, [first.name, second.name]))
+
+
+def _shifted(b: Builder, x: View, constant: Tensor) -> View:
+    x, shift = b.constant(b.real(x), finite(constant))
+    channels = b.shape(x.name)[0]
+    return b.alike("affine", x, scale=np.ones(channels, np.float32), shift=shift)
+
+
+def mul(b: Builder, x: View | Constant, y: View | Constant) -> View:
+    if isinstance(x, View) and isinstance(y, View):
+        return _joined(b, "multiply", x, y)
+    value, constant = (x, y) if isinstance(x, View) else (y, x)
+    assert isinstance(value, View)
+    value, factor = b.constant(value, torch.as_tensor(constant))
+    return value.named(b.emit("scale", [value.name], alpha=factor))
+
+
+def div(b: Builder, x: View | Constant, y: View | Constant) -> View:
+    if isinstance(y, View):
+        return mul(b, x, b.alike("reciprocal", y))
+    return mul(b, x, 1 / torch.as_tensor(y, dtype=torch.float32))
+
+
+Value = View | Constant
+
+
+def _positive(b: Builder, x: View) -> View:
+    """1 where x > 0, else 0. Of two normal float32 that are not the same, the difference is not 0."""
+    return clip(b, enlarged(b, x), 0, 1)
+
+
+def enlarged(b: Builder, x: View) -> View:
+    """Normal numbers beyond -1 and 1, finite ones as all are."""
+    return mul(b, clip(b, x, -1, 1), 2.0**127)
+
+
+def above(b: Builder, x: Value, y: Value) -> View:
+    return _positive(b, sub(b, x, y))
+
+
+def below(b: Builder, x: Value, y: Value) -> View:
+    return above(b, y, x)
+
+
+def _not_negative(b: Builder, x: View) -> View:
+    """1 where x >= 0, else 0, also where it is NaN, of which clip makes its lower bound."""
+    return clip(b, add(b, enlarged(b, x), 1.0), 0, 1)
+
+
+def at_most(b: Builder, x: Value, y: Value) -> View:
+    return at_least(b, y, x)
+
+
+def at_least(b: Builder, x: Value, y: Value) -> View:
+    return _not_negative(b, sub(b, x, y))
+
+
+def equal(b: Builder, x: Value, y: Value) -> View:
+    return _not_negative(b, mul(b, absolute(b, sub(b, x, y)), -1.0))
+
+
+def differs(b: Builder, x: Value, y: Value) -> View:
+    return no_number(b, x) if isinstance(x, View) and x == y else negated(b, equal(b, x, y))
+
+
+def negated(b: Builder, condition: View) -> View:
+    return sub(b, 1.0, condition)
+
+
+def no_number(b: Builder, x: View) -> View:
+    """1 where it is NaN, of which clip makes its lower bound, and relu 0."""
+    return sub(b, clip(b, sub(b, relu(b, x), relu(b, mul(b, x, -1.0))), -1, 1), clip(b, x, -1, 1))
+
+
+def unless_outside(b: Builder, y: View, places: View, count: int) -> View:
+    """Return y, but NaN where a place is none of `count`: there torch has no result."""
+    beyond = clip(b, absolute(b, sub(b, places, clip(b, places, 0, count - 1))), 0, 1)
+    return add(b, y, mul(b, b.alike("reciprocal", negated(b, beyond)), 0.0))
+
+
+def truth(b: Builder, x: Value) -> Value:
+    """1 where a number is not 0."""
+    return x.bool() if isinstance(x, Tensor) else differs(b, x, 0.0) if isinstance(x, View) else bool(x)
+
+
+def both(b: Builder, x: Value, y: Value) -> View:
+    return mul(b, x, y)
+
+
+def either(b: Builder, x: Value, y: Value) -> View:
+    return clip(b, add(b, x, y), 0, 1)
+
+
+def of_bits(combine: Any) -> Any:
+    """Return the rule that combines conditions, as torch's &, | and ~ do beside the bits of integers."""
+
+    def rule(b: Builder, *values: Value) -> View:
+        if any(x.dtype != torch.bool for x in b.given):
+            raise b.refused("bitwise operations on conditions", "integers", "compare them with 0")
+        found: View = combine(b, *values)
+        return found
+
+    return rule
+
+
+def of_truth(combine: Any) -> Any:
+    """Return the rule that combines what values are as conditions."""
+    return lambda b, *values: combine(b, *(truth(b, x) for x in values))
+
+
+def where(b: Builder, condition: View | Tensor, x: Value, y: Value) -> View:
+    """Choose: c x + (1 - c) y. By a condition that depends on the input even beside what is not finite."""
+    chosen: View | Tensor
+    others: View | Tensor
+    if isinstance(condition, View):
+        chosen, others = condition, negated(b, condition)
+    else:
+        chosen, others = condition.float(), 1 - condition.float()
+
+    def weighted(value: Value, weight: View | Tensor) -> Value:
+        if isinstance(value, View):
+            return mul(b, clip(b, value) if isinstance(condition, View) else value, weight)
+        value = finite(torch.as_tensor(value))
+        return mul(b, weight, value) if isinstance(weight, View) else value * weight
+
+    return add(b, weighted(x, chosen), weighted(y, others))
+
+
+def masked_fill(b: Builder, x: Value, mask: View | Tensor, value: Value) -> View:
+    return where(b, mask, value, x)
+
 
 _EXACT = 64  # powers up to it are products
 _HALVES = 2.0**22  # beyond, float32 has no fractions but 1/2

@@ -10,9 +10,17 @@ import torch
 from torch import Tensor
 
 from bitfactor.exporter.builder import Builder
-from bitfactor.exporter.operators.conditions import below, equal, negated, unless_outside, where
-from bitfactor.exporter.operators.pointwise import add, clip, mul
-from bitfactor.exporter.operators.reductions import reduced
+from bitfactor.exporter.operators.functions import (
+    add,
+    below,
+    clip,
+    equal,
+    mul,
+    negated,
+    unless_outside,
+    where,
+)
+from bitfactor.exporter.operators.pooling import reduced
 from bitfactor.exporter.operators.shapes import cat, permute, taken, unsqueezed
 from bitfactor.exporter.view import View
 

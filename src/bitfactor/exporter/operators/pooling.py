@@ -1,19 +1,24 @@
-"""Pooling of maps, lines and volumes."""
+"""Pooling of maps, lines and volumes.
+
+Operators that interpolate between pixels.
+
+Operators that sum up, or otherwise reduce, over dimensions.
+"""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial, reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bitfactor.exporter.builder import Builder
-from bitfactor.exporter.operators.layers import sizes_of
-from bitfactor.exporter.operators.pointwise import NEVER, mul
-from bitfactor.exporter.operators.reductions import largest, reduced
-from bitfactor.exporter.operators.shapes import cat, pad, slice_, windows
-from bitfactor.exporter.view import View
+from bitfactor.exporter.operators.convolutions import linear, sizes_of
+from bitfactor.exporter.operators.functions import NEVER, absolute, add, differs, mul, power, sub
+from bitfactor.exporter.operators.shapes import cat, pad, slice_, taken, transpose, windows
+from bitfactor.exporter.view import View, size
 
 
 def _window(b: Builder, x: View, sides: int, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:
@@ -148,3 +153,173 @@ def _adaptive(b: Builder, how: str, pool: Callable[..., View], x: View, size: An
         ends = [(j * n // want, -(-(j + 1) * n // want)) for j in range(want)]
         x = cat(b, [reduced(b, how, slice_(b, x, 2 + i, *end), [2 + i], True) for end in ends], 2 + i)
     return x
+
+
+def upsample_nearest(b: Builder, x: View, size: Any = None, factors: Any = None) -> View:
+    shape = x.shape[2:]
+    scale = [s / n for s, n in zip(size, shape, strict=True)] if size else list(factors)
+    if any(factor != int(factor) for factor in scale):
+        wanted = [s if size else int(n * f) for s, n, f in zip(size or shape, shape, scale, strict=True)]
+        for dim, (length, n) in enumerate(zip(wanted, shape, strict=True)):
+            step = n / length if size else 1 / scale[dim]
+            x = taken(b, x, dim + 2, [min(int(i * step), n - 1) for i in range(length)])
+        return x
+    whole = sizes_of([int(factor) for factor in scale], len(shape), 1)
+    return b.of_maps(
+        x, b.emit("upsample_nearest", [b.maps(b.real(x), len(shape))], {"scale": whole}), len(shape)
+    )
+
+
+def upsample_bilinear(b: Builder, x: View, size: Any, align_corners: bool, factors: Any = None) -> View:
+    sides = len(x.dims) - 2
+    attributes = {
+        "size": sizes_of(size, sides, 1) if size else (0, 0),
+        "scale": (0.0, 0.0) if size else (1.0, *map(float, factors))[-2:],
+        "align_corners": int(align_corners),
+    }
+    return b.of_maps(x, b.emit("resize_bilinear", [b.maps(b.real(x), sides)], attributes), sides)
+
+
+def by_sides(resize: Callable[..., Tensor], sides: int) -> Callable[..., View]:
+    """Return the rule of an interpolation that is done side by side, each a product with a matrix.
+
+    The matrix is what torch makes of the unit vectors; where each place is another's, it is taken.
+    """
+
+    def rule(b: Builder, x: View, size: Any, *more: Any) -> View:
+        *aligned, factors = more
+        for side in range(sides):
+            x = _along(b, x, side + 2, matrix(x.shape[side + 2], side, size, aligned, factors))
+        return x
+
+    def matrix(length: int, side: int, size: Any, aligned: Any, factors: Any) -> Tensor:
+        # Other sides are of 2: of 1, torch's kernels with antialiasing take another path, and fail.
+        shape = [length if i == side else 2 for i in range(sides)]
+        units = torch.eye(length).reshape(1, length, *(n if i == side else 1 for i, n in enumerate(shape)))
+        wanted = [size[i] if i == side else 2 for i in range(sides)] if size else None
+        scales = [factors[i] if i == side else 1.0 for i in range(sides)] if factors else None
+        resized = resize(units.expand(1, length, *shape).contiguous(), wanted, *aligned, scales)
+        return resized.movedim(2 + side, 2).flatten(3)[0, :, :, 0].T
+
+    return rule
+
+
+def _along(b: Builder, x: View, dim: int, matrix: Tensor) -> View:
+    if bool((matrix.amax(1) == 1).all()) and bool((matrix.sum(1) == 1).all()):
+        places = matrix.argmax(1).tolist()
+        return x if places == list(range(x.shape[dim])) else taken(b, x, dim, places)
+    last = len(x.dims) - 1
+    return transpose(b, linear(b, transpose(b, x, dim, last), matrix), dim, last)
+
+
+def mean(b: Builder, x: View, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> View:
+    return reduced(b, "mean", x, dims, keepdim)
+
+
+def total(b: Builder, x: View, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> View:
+    return reduced(b, "sum", x, dims, keepdim)
+
+
+def largest(b: Builder, x: View, dims: Any = None, keepdim: bool = False) -> View:
+    return reduced(b, "max", x, dims, keepdim)
+
+
+def smallest(b: Builder, x: View, dims: Any = None, keepdim: bool = False) -> View:
+    return reduced(b, "min", x, dims, keepdim)
+
+
+def reduced(b: Builder, how: str, x: View, dims: Any, keepdim: bool) -> View:
+    """Reduce over dimensions: over all pixels where they are just that, else they become channels."""
+    given = [dims] if isinstance(dims, int) else list(dims) if dims else range(len(x.dims))
+    numbers = sorted(dim % len(x.dims) for dim in given)
+    every = [axis for number in numbers for axis in x.dims[number]]
+    if any(axis.batch for axis in every):
+        raise b.refused("operations on each sample by itself", f"a {how} over the batch", "name dimensions")
+    repeats = size(axis for axis in every if x.is_repeated(axis)) if how == "sum" else 1
+    over = tuple(axis for axis in every if not x.is_repeated(axis))
+    x = b.real(x)
+    channels = b.shape(x.name)[0]
+    if over and set(x.memory[: len(over)]) == set(over) and size(x.memory[len(over) :]) == channels:
+        if how == "mean" and len(b.shape(x.name)) == 3:
+            name = b.emit("global_avg_pool", [x.name])
+        else:
+            name = b.emit("reduce_pixels", [x.name], {"how": how})
+    elif over:
+        over = tuple(axis for axis in x.memory if axis in over) or over
+        name, _ = b.pixels(x, over)
+        name = b.emit("reduce_channels", [name], {"how": how})
+    else:
+        name = x.name
+    left = tuple(axis for axis in x.memory if axis not in over)
+    kept = [() if i in numbers else dim for i, dim in enumerate(x.dims) if keepdim or i not in numbers]
+    y = View(name, left, tuple(kept))
+    return mul(b, y, float(repeats)) if repeats != 1 else y
+
+
+def holds(how: str) -> Any:
+    """Return the rule of any, the largest of conditions, or of all, the smallest."""
+
+    def rule(b: Builder, x: View, dims: Any = None, keepdim: bool = False) -> View:
+        condition = x if b.given[0].dtype == torch.bool else differs(b, x, 0.0)
+        return reduced(b, how, condition, dims, keepdim)
+
+    return rule
+
+
+def vector_norm(
+    b: Builder, x: View, order: float = 2, dims: Any = None, keepdim: bool = False, dtype: Any = None
+) -> View:
+    """The root of the sum of powers; order 2 and none, as torch.norm has it, are the same."""
+    order = 2 if order is None else order
+    if math.isinf(order) or order <= 0:
+        how = "max" if order == math.inf else "min"
+        if order not in (math.inf, -math.inf):
+            raise b.refused("a norm of an order above 0", str(order), "use sums")
+        return reduced(b, how, absolute(b, x), dims, keepdim)
+    size = x if order % 2 == 0 else absolute(b, x)
+    return power(b, total(b, power(b, size, order), dims, keepdim), 1 / order)
+
+
+def logsumexp(b: Builder, x: View, dims: Any, keepdim: bool = False) -> View:
+    most = largest(b, x, dims, True)
+    left = b.alike("log", total(b, b.alike("exp", sub(b, x, most)), dims, keepdim))
+    return add(b, left, most if keepdim else largest(b, x, dims))
+
+
+def log_softmax(b: Builder, x: View, dim: int, dtype: Any = None) -> View:
+    return sub(b, x, logsumexp(b, x, [dim], True))
+
+
+def running_total(b: Builder, x: View, dim: int, dtype: Any = None) -> View:
+    """A product with ones up to each place."""
+    last = len(x.dims) - 1
+    ones = torch.ones(x.shape[dim], x.shape[dim]).tril()
+    return transpose(b, linear(b, transpose(b, x, dim, last), ones), dim, last)
+
+
+def product(b: Builder, x: View, dim: int, keepdim: bool = False, dtype: Any = None) -> View:
+    parts = [slice_(b, x, dim, i, i + 1) for i in range(x.shape[dim])]
+    y = reduce(partial(mul, b), parts)
+    return y if keepdim else y.with_dim(dim)
+
+
+def variance(b: Builder, x: View, dims: Any = None, correction: Any = 1, keepdim: bool = False) -> View:
+    given = [dims] if isinstance(dims, int) else list(dims) if dims else range(1, len(x.dims))
+    apart = power(b, sub(b, x, mean(b, x, given, True)), 2)
+    count = math.prod(x.shape[dim] for dim in given)
+    factor = count / (count - float(1 if correction is None else correction))
+    return mul(b, mean(b, apart, given, keepdim), factor)
+
+
+def variance_unbiased(b: Builder, x: View, dims: Any, unbiased: bool = True, keepdim: bool = False) -> View:
+    return variance(b, x, dims, int(unbiased), keepdim)
+
+
+def rms_norm(
+    b: Builder, x: View, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> View:
+    dims = list(range(len(x.dims) - len(shape), len(x.dims)))
+    square = mean(b, mul(b, x, x), dims, True)
+    factor = power(b, add(b, square, torch.finfo(torch.float32).eps if eps is None else eps), -0.5)
+    y = mul(b, x, factor)
+    return y if weight is None else mul(b, y, weight)

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from bitfactor.exporter.builder import Builder, floats
-from bitfactor.exporter.operators.conditions import differs, unless_outside
-from bitfactor.exporter.operators.functions import truncated
+from bitfactor.exporter.operators.functions import differs, truncated, unless_outside
 from bitfactor.exporter.view import Axes, Axis, View, common
 
 

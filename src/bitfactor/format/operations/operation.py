@@ -12,8 +12,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.checks import expect
-from bitfactor.errors import InputError
+from bitfactor.common.checks import expect
+from bitfactor.common.errors import InputError
 from bitfactor.format.program import Buffer, Instruction, Window
 
 Array = NDArray[Any]
@@ -76,7 +76,7 @@ class Place:
 
 
 class Onnx(Protocol):
-    """An ONNX graph in the making, see `bitfactor.exporter.onnx.translate`."""
+    """An ONNX graph in the making, see `bitfactor.targets.onnx.translate`."""
 
     form: Literal["standard", "qonnx"]
 

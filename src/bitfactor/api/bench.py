@@ -1,0 +1,207 @@
+"""The latency of an exported file: each layer's, and beside other engines in turns."""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitfactor.common.checks import checked, expect_one_of
+from bitfactor.common.errors import InputError, imported
+from bitfactor.common.files import replacing
+from bitfactor.common.machine import cpu_name
+from bitfactor.common.result import Result, text_table
+from bitfactor.common.version import __version__
+from bitfactor.engines import ENGINES, Engine, Run, engines_of
+from bitfactor.runtime import Precision, Profile, Session
+from bitfactor.runtime.zoo import locate
+
+_WARM_UP = 10
+
+
+def interleaved(
+    engines: Mapping[str, Callable[[], object]], runs: int, pause: float = 0.0
+) -> list[dict[str, Any]]:
+    """Return name, minimum_ms and median_ms of each engine over `runs` runs, taken one of each in turn.
+
+    Each round has another order, and each timed run follows one that is not: what the engine before has left
+    in the caches is no engine's gain or loss. `pause`, in seconds, is for engines of several threads: those
+    of the one before go on waiting for work, and would keep cores from the next.
+    """
+    for run in engines.values():
+        for _ in range(_WARM_UP):
+            run()
+    times: dict[str, list[float]] = {name: [] for name in engines}
+    order = np.random.default_rng(0)
+    for _ in range(runs):
+        for name in order.permutation(list(engines)):
+            run = engines[name]
+            time.sleep(pause)
+            run()
+            start = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - start)
+    return [
+        {"name": name, "minimum_ms": 1e3 * min(t), "median_ms": 1e3 * float(np.median(t))}
+        for name, t in times.items()
+    ]
+
+
+@dataclass(frozen=True)
+class BenchReport(Result):
+    """Latencies at batch 1: `name`, `minimum_ms` and `median_ms` of each engine, ours first; our layers'."""
+
+    machine: str
+    threads: int
+    runs: int
+    bitfactor: str
+    engines: tuple[Mapping[str, Any], ...]
+    layers: Profile
+
+    @property
+    def caption(self) -> str:
+        """What the figures were taken on."""
+        threads = "one thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{self.machine}, {threads}, batch 1, {self.runs} interleaved runs"
+
+    def to_dict(self) -> dict[str, Any]:
+        layers = [{**asdict(layer), "macs_per_second": layer.rate} for layer in self.layers.layers]
+        return {**super().to_dict(), "layers": layers}
+
+    def __str__(self) -> str:
+        head = ("engine", "minimum ms", "median ms", "times ours", "by median")
+        rows = [_row(engine, self.engines[0]) for engine in self.engines]
+        table = text_table(head, rows, right=frozenset(range(1, 5)))
+        return f"{self.layers}\n\n{table}\n{self.caption}"
+
+
+@checked
+def bench(
+    model: str | os.PathLike[str] | Session,
+    *,
+    against: Engine | Sequence[Engine] = (),
+    runs: int = 200,
+    threads: int | None = None,
+    isa: str | None = None,
+    precision: Precision | Sequence[Precision] | None = None,
+) -> BenchReport:
+    """Time an exported network, one image at a time, layer by layer; other engines run interleaved with it.
+
+    Parameters
+    ----------
+    model
+        An exported file, a name of the zoo, or a session, which is then timed as it is.
+    against
+        Engines that run the network's full-precision baseline: torch, onnxruntime, openvino.
+    runs
+        Timed runs of each.
+    threads
+        Of each engine; 1 if left out.
+    isa, precision
+        As for `Session`. Of several precisions, the first is what others are compared with.
+
+    Raises
+    ------
+    InputError
+        If an argument is not one of these, an engine is not installed, or as `Session`.
+
+    Example
+    -------
+    >>> bench("digits", against="torch").engines[0]["name"]
+    'bitfactor (avx512)'
+    """
+    if runs < 1:
+        raise InputError("runs", expected="1 or more", found=str(runs), fix="time at least one")
+    names = [against] if isinstance(against, str) else list(against)
+    for name in names:
+        expect_one_of("against", name, ENGINES)
+    sessions = _sessions(model, threads, isa, precision)
+    first = sessions[0]
+    first.model.expect_one_input("bench")
+    x = np.random.default_rng(0).standard_normal((1, *first.input_shape), np.float32)
+    engines: dict[str, Run] = {_name(session): partial(session, x) for session in sessions}
+    for name in dict.fromkeys(names):
+        engines |= engines_of(name, first.model.graph, x, first.threads)
+    return BenchReport(
+        machine=cpu_name(),
+        threads=first.threads,
+        runs=runs,
+        bitfactor=__version__,
+        layers=first.profile(runs=runs),
+        engines=tuple(interleaved(engines, runs)),
+    )
+
+
+def _sessions(
+    model: str | os.PathLike[str] | Session,
+    threads: int | None,
+    isa: str | None,
+    precision: Precision | Sequence[Precision] | None,
+) -> list[Session]:
+    """Return a session for each precision."""
+    if isinstance(model, Session):
+        given = {"threads": threads, "isa": isa, "precision": precision}
+        for name, value in given.items():
+            if value is not None:
+                raise InputError(
+                    name,
+                    expected="None, as a session has its own",
+                    found=repr(value),
+                    fix="pass it to Session, or pass the file",
+                )
+        return [model]
+    precisions = [precision] if isinstance(precision, str) else list(precision or ("highest",))
+    return [
+        Session(Path(locate(str(model))), threads=1 if threads is None else threads, isa=isa, precision=one)
+        for one in dict.fromkeys(precisions)
+    ]
+
+
+def _name(session: Session) -> str:
+    exact = session.precision == "highest"
+    return f"bitfactor ({session.isa}{'' if exact else f', {session.precision}'})"
+
+
+def _row(engine: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+    figures = [f"{engine[figure]:.3f}" for figure in ("minimum_ms", "median_ms")]
+    return [
+        engine["name"],
+        *figures,
+        *(f"{engine[figure] / ours[figure]:.2f}" for figure in ("minimum_ms", "median_ms")),
+    ]
+
+
+OURS, OTHERS = "#2563eb", "#9ca3af"
+SUFFIXES = (".png", ".svg")
+
+
+def expect_chart(path: Path) -> None:
+    """Raise InputError where `path` is no image that `draw` writes, or matplotlib is not installed."""
+    if path.suffix not in SUFFIXES:
+        raise InputError("--chart", expected="a file .png or .svg", found=str(path), fix="rename it")
+    imported("matplotlib", "--chart", "bench")
+
+
+def draw(engines: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
+    """Draw the median time of each engine, ours first, as bars with the ratio to ours; write it to `path`."""
+    from matplotlib.figure import Figure
+
+    medians = [engine["median_ms"] for engine in engines]
+    figure = Figure(figsize=(8, 0.9 + 0.42 * len(engines)), layout="constrained")
+    axes = figure.subplots()
+    colours = [OURS] + [OTHERS] * (len(engines) - 1)
+    bars = axes.barh([engine["name"] for engine in engines], medians, color=colours)
+    labels = [f" {median:.2f} ms" for median in medians[:1]]
+    labels += [f" {median:.2f} ms, {median / medians[0]:.1f}x ours" for median in medians[1:]]
+    axes.bar_label(bars, labels)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.5 * max(medians))
+    axes.set_xlabel("median milliseconds")
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:], dpi=150)

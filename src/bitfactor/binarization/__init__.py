@@ -1,0 +1,20 @@
+"""Conversion of any torch model, the plan of it, and the summary of a model."""
+
+from bitfactor.binarization.binarization import Binarization
+from bitfactor.binarization.binarize import binarize_
+from bitfactor.binarization.layers import PlannedLayer, group_by_shape
+from bitfactor.binarization.parameter_groups import parameter_groups
+from bitfactor.binarization.plan import Plan
+from bitfactor.binarization.summary import Summary, SummaryRow, summary
+
+__all__ = [
+    "Binarization",
+    "Plan",
+    "PlannedLayer",
+    "Summary",
+    "SummaryRow",
+    "binarize_",
+    "group_by_shape",
+    "parameter_groups",
+    "summary",
+]

@@ -1,0 +1,202 @@
+"""Turn the layers of a model binary, in place."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from torch import nn
+
+from bitfactor.binarization.binarization import Binarization
+from bitfactor.binarization.build import binary_form, latent_key, latents_of, scale_key, scale_of
+from bitfactor.binarization.ends import output_sizes, zeros
+from bitfactor.binarization.layers import Grid
+from bitfactor.binarization.plan import Plan, make_plan
+from bitfactor.common.checks import checked, options_from
+from bitfactor.common.errors import InputError
+from bitfactor.decompositions import WITHOUT_FACTORS
+from bitfactor.nn import BinaryConv, BinaryLayer, SignActivation, open_attention_
+from bitfactor.nn.model import Call, Example, copied, watch_optimizers
+from bitfactor.nn.scale import MAPS
+
+_LARGE = 2**25  # bytes of a latent that are worth a warning before it is made
+
+
+@checked
+def binarize_(
+    model: nn.Module,
+    binarization: Binarization | None = None,
+    keep_real: str | nn.Module | Sequence[str | nn.Module] = (),
+    *,
+    groups: Mapping[str, Grid] | Literal["paper", "auto"] | None = None,
+    input_shape: Sequence[int] | None = None,
+    example: Example | None = None,
+    dry_run: bool = False,
+    **options: Any,
+) -> Plan:
+    """Turn convolutions and linear layers of any model binary, in place, and return what was done.
+
+    Layers that read the input or give the output stay real, so do those that `model.keep_real()` names, if it
+    has that method, depthwise ones, and those whose weight other code reads. A second call changes only what
+    differs: latents, scales and their parameters that the new choices keep are the same objects as before,
+    and BatchNorm is never touched. Of a `torch.nn.MultiheadAttention` the projections become layers, see
+    `bitfactor.nn.MultiheadAttention`, which turn binary as others do.
+
+    Make the optimizer afterwards: one that was made before holds parameters that are gone, and raises
+    InputError when it steps.
+
+    Parameters
+    ----------
+    binarization, options
+        The choices, as a `Binarization` or as its fields: `latent="tucker", scale="learned"`.
+    keep_real
+        Layers to keep real: a name, a module's name (all its layers), a glob, a regular expression or the
+        module itself; or several of these.
+    groups
+        For holistic: bank name -> names of layers, nested one list deep per mode of the grid; instead of
+        the model's `holistic_groups()` or the grouping by shape. Or one of these two, as in `Binarization`.
+    input_shape
+        The shape of a batch; only a scale per position needs it, where no example is given.
+    example
+        A batch, or the model's several inputs in their order, or by name. With it the plan says which layers
+        read the input and give the output, which are bypassed and which would see one sign alone; without it
+        a batch is guessed.
+        `bitfactor.check` also says what cannot be exported.
+    dry_run
+        Return the plan and change nothing.
+
+    Raises
+    ------
+    InputError
+        If a name matches no layer, a group is no full grid of equal shapes, or nothing would turn binary.
+
+    Example
+    -------
+    >>> plan = binarize_(model, latent="tucker", scale="learned", keep_real=["layer*.downsample.*"])
+    >>> print(plan)
+    """
+    if isinstance(groups, str):
+        options, groups = {**options, "groups": groups}, None
+    binarization = _chosen(binarization, options)
+    if "groups" in options and options["groups"] is not None and binarization.latent != "holistic":
+        raise InputError(
+            "groups",
+            expected="latent 'holistic', which joins the layers of a group",
+            found=f"latent {binarization.latent!r}",
+            fix="leave groups out",
+        )
+    call = None if example is None else Call.of(example)
+    plan = make_plan(_opened(model), binarization, _names(model, keep_real), groups, call)
+    if dry_run:
+        return plan
+    if binarization.weight_estimator == "identity" and binarization.latent not in WITHOUT_FACTORS:
+        warnings.warn(
+            "weight_estimator 'identity' lets factors grow without bound", UserWarning, stacklevel=3
+        )
+    if any((one.latent_bytes or 0) > max(2 * one.weight_bytes, _LARGE) for one in plan.layers):
+        warnings.warn(plan.warnings[-1], UserWarning, stacklevel=3)
+    before = {id(parameter): parameter for parameter in model.parameters()}
+    open_attention_(model)
+    for planned in plan.layers:
+        if not planned.binary:
+            model.get_submodule(planned.name).kept_real = planned.reason  # type: ignore[assignment]
+    sizes = _sizes(model, binarization, input_shape, call)
+    hooked = [one.name for one in plan.binary if _has_hooks(model.get_submodule(one.name))]
+    if hooked:
+        warnings.warn(
+            f"hooks of {', '.join(hooked)} are gone with the float layers: register them after binarize_",
+            UserWarning,
+            stacklevel=3,
+        )
+    latents = latents_of(model, plan, binarization)
+    for planned in plan.binary:
+        latent, layer = latents[planned.name], model.get_submodule(planned.name)
+        scale = scale_of(layer, latent, binarization, sizes.get(planned.name))
+        if isinstance(layer, BinaryLayer):
+            layer.latent, layer.scale = latent, scale
+        else:
+            layer = binary_form(layer, latent, scale).train(layer.training)
+            layer.name = planned.name
+            _replace(model, planned.name, layer)
+        _set_signs(layer, binarization)
+        layer.made_as = (latent_key(planned, binarization), scale_key(binarization))
+    for parameter in model.parameters():
+        before.pop(id(parameter), None)
+    watch_optimizers(before.values())
+    return plan
+
+
+def _has_hooks(layer: nn.Module) -> bool:
+    hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks
+    return not isinstance(layer, BinaryLayer) and any(hooks)
+
+
+def _chosen(binarization: Binarization | None, options: Mapping[str, Any]) -> Binarization:
+    if binarization is None:
+        return options_from(Binarization, options, "binarize_()")
+    if options:
+        raise InputError(
+            "binarize_()",
+            expected="a Binarization or its fields",
+            found=f"both, as {next(iter(options))}",
+            fix="use dataclasses.replace on the Binarization",
+        )
+    return binarization
+
+
+def _opened(model: nn.Module) -> nn.Module:
+    """Return the model, or a copy of it where its attention has to be opened first."""
+    if not any(type(module) is nn.MultiheadAttention for module in model.modules()):
+        return model
+    model = copied(model)
+    open_attention_(model)
+    return model
+
+
+def _names(model: nn.Module, keep_real: str | nn.Module | Sequence[str | nn.Module]) -> list[str]:
+    """Return keep_real as names and patterns."""
+    wanted = [keep_real] if isinstance(keep_real, str | nn.Module) else keep_real
+    known = {id(module): name for name, module in model.named_modules()}
+    for module in wanted:
+        if isinstance(module, nn.Module) and not known.get(id(module)):
+            raise InputError(
+                "keep_real", expected="modules of the model", found=type(module).__name__, fix="pass its name"
+            )
+    return [known[id(one)] if isinstance(one, nn.Module) else one for one in wanted]
+
+
+def _sizes(
+    model: nn.Module,
+    binarization: Binarization,
+    input_shape: Sequence[int] | None,
+    call: Call | None,
+) -> dict[str, tuple[int, ...]]:
+    if binarization.scale not in MAPS:
+        return {}
+    if input_shape is not None:
+        call = zeros(model, input_shape)
+    if call is None:
+        raise InputError(
+            f"scale {binarization.scale!r}",
+            expected="input_shape or example, for the size of each layer's output",
+            found="none",
+            fix="call binarize_(..., input_shape=(1, 3, 224, 224))",
+        )
+    return output_sizes(model, call)
+
+
+def _set_signs(layer: BinaryLayer, binarization: Binarization) -> None:
+    if layer.sign_input.estimator != binarization.activation_estimator:
+        layer.sign_input = SignActivation(binarization.activation_estimator)
+    layer.weight_estimator, layer.input_scale = binarization.weight_estimator, binarization.input_scale
+    layer.binary_activations, layer.binary_weights = binarization.activations, binarization.weights
+    if isinstance(layer, BinaryConv):
+        layer.padding_value = binarization.padding_value
+
+
+def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
+    """Put a layer in place of the module of this name, under every name that the module has."""
+    old = model.get_submodule(name)
+    for parent in list(model.modules()):
+        for key, child in parent._modules.items():
+            if child is old:
+                setattr(parent, key, layer)

@@ -1,0 +1,97 @@
+"""The parameters of a binary model by what they are, for an optimizer."""
+
+from typing import Any, Literal
+
+from torch import nn
+
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError
+from bitfactor.decompositions import Latent
+from bitfactor.nn import AnalyticScale, LearnedMapScale, LearnedScale, NoScale
+
+_SCALES = (AnalyticScale, LearnedMapScale, LearnedScale, NoScale)
+_NORMALISATIONS = (nn.PReLU, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
+_KINDS = ("latents", "factors", "alphas", "weights", "rest")
+_DECAYED = ("latents", "factors", "weights")
+
+
+@checked
+def parameter_groups(
+    model: nn.Module,
+    *,
+    lr: float | None = None,
+    weight_decay: float = 0.0,
+    factor_rate: float | Literal["1/rank"] = 1.0,
+) -> list[dict[str, Any]]:
+    """Return the parameters of a model as groups for a torch optimizer, each once and none left out.
+
+    A group has a `name`: "latents" are the free weights and cores, "factors" what multiplies them, "alphas"
+    the learned scales, "weights" those of full-precision layers, "rest" biases, slopes and normalisations.
+    Decay is for latents, factors and weights alone, as in the paper's set-up. Empty groups are left out.
+
+    A group's `rate` is its fraction of the learning rate `lr`: 1, or `factor_rate` for factors; its "lr" is
+    the product. An entry of W is a sum over the rank R of a factor, so a step of Adam, of one size for all
+    parameters, moves W up to R times as far by a factor as by the core. "1/rank" takes that back: 1 / R for
+    each factor, as its latent's `factor_ranks` has it.
+
+    Raises
+    ------
+    InputError
+        If a number is below 0, or `factor_rate` is not 1 and there is no `lr` for it to be a fraction of.
+
+    Example
+    -------
+    >>> groups = bitfactor.parameter_groups(model, lr=1e-3, weight_decay=1e-7, factor_rate="1/rank")
+    >>> optimizer = torch.optim.Adam(groups)
+    """
+    if factor_rate != 1 and lr is None:
+        found, fix = "none", f"pass lr=1e-3, say, with factor_rate={factor_rate!r}"
+        raise InputError("lr", expected="the learning rate of all but the factors", found=found, fix=fix)
+    for name, value in {"lr": lr or 0.0, "weight_decay": weight_decay, "factor_rate": factor_rate}.items():
+        if value != "1/rank" and not value >= 0:
+            raise InputError(name, expected="0 or more", found=str(value), fix="change it")
+    kinds, ranks = _kinds(model), _ranks(model)
+    groups: dict[tuple[str, float], list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        kind, rate = kinds[id(parameter)], 1.0
+        if id(parameter) in ranks:
+            kind = "factors"
+            rate = 1.0 / ranks[id(parameter)] if factor_rate == "1/rank" else factor_rate
+        groups.setdefault((kind, rate), []).append(parameter)
+    return [
+        {
+            "name": kind,
+            "params": parameters,
+            "rate": rate,
+            "weight_decay": weight_decay * (kind in _DECAYED),
+            **({} if lr is None else {"lr": lr * rate}),
+        }
+        for (kind, rate), parameters in sorted(groups.items(), key=lambda group: _KINDS.index(group[0][0]))
+    ]
+
+
+def _kinds(model: nn.Module) -> dict[int, str]:
+    """Return what each parameter is, by its id; of a latent all are "latents"."""
+    kinds: dict[int, str] = {}
+    for module in model.modules():
+        of_scale, normalises = isinstance(module, _SCALES), isinstance(module, _NORMALISATIONS)
+        for name, parameter in module.named_parameters(recurse=of_scale):
+            if of_scale:
+                kinds[id(parameter)] = "alphas"
+            else:
+                rest = normalises or parameter.dim() < 2 or "bias" in name
+                kinds.setdefault(id(parameter), "rest" if rest else "weights")
+    for latent in model.modules():
+        if isinstance(latent, Latent):
+            kinds |= dict.fromkeys(map(id, latent.parameters()), "latents")
+    return kinds
+
+
+def _ranks(model: nn.Module) -> dict[int, int]:
+    """Return the rank of each factor of a latent, by its id."""
+    ranks: dict[int, int] = {}
+    for latent in model.modules():
+        if isinstance(latent, Latent):
+            own = dict(latent.named_parameters(remove_duplicate=False))
+            ranks |= {id(own[name]): rank for name, rank in latent.factor_ranks().items()}
+    return ranks

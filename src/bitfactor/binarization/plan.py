@@ -1,0 +1,295 @@
+"""What a conversion will do, layer by layer, before it is done.
+
+Which layers of a model can turn binary, which of them a pattern names, and what a plan says of one.
+
+What the latents of a plan weigh, before any is made.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import torch
+from torch import nn
+
+from bitfactor.binarization.binarization import Binarization
+from bitfactor.binarization.ends import bypassed, ends_of
+from bitfactor.binarization.layers import (
+    Grid,
+    PlannedLayer,
+    can_turn_binary,
+    check_groups,
+    expect_matches,
+    filters_of,
+    groups_of,
+    names_matching,
+    places,
+    weight_layers,
+    weight_shape,
+)
+from bitfactor.common.errors import InputError
+from bitfactor.common.result import Result, text_table
+from bitfactor.decompositions import JOINT, LAYERWISE, Latent, Rank
+from bitfactor.format.bits import words_for
+from bitfactor.nn import (
+    BinaryLayer,
+)
+from bitfactor.nn.model import Call, dead_layers
+
+# Float layer -> its binary form. Exact types alone: a subclass computes something else with its weight.
+
+
+_MANY = 2  # times the bytes of the weight itself
+_FRACTIONS = (0.75, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.02, 0.01)
+
+
+def packed_bytes(layer: nn.Module) -> int:
+    """Return the bytes of the signs of a layer in the file: channels padded to words of 64."""
+    shape = filters_of(layer, torch.empty(weight_shape(layer), device="meta")).shape
+    return 8 * shape[0] * prod(shape[2:]) * words_for(shape[1])
+
+
+def grows(layer: nn.Module) -> str:
+    """Return why a layer takes more bytes at 1 bit than in float32, or nothing."""
+    packed, real = packed_bytes(layer), 4 * prod(weight_shape(layer))
+    if isinstance(layer, BinaryLayer) or packed <= real:
+        return ""
+    return f"depthwise: {packed:,} bytes at 1 bit, {real:,} in float32"
+
+
+def with_sizes(planned: Sequence[PlannedLayer], binarization: Binarization) -> list[PlannedLayer]:
+    """Return the layers with ranks and bytes, from latents that are made without memory."""
+    groups: dict[tuple[str, str], list[PlannedLayer]] = {}
+    for layer in planned:
+        if layer.binary:
+            alone = "" if layer.bank or layer.latent in JOINT else layer.name
+            groups.setdefault((layer.bank or layer.latent, alone), []).append(layer)
+    sized = {}
+    for group in groups.values():
+        latents: Sequence[Latent | None] = _latents(group, binarization.rank) or [None] * len(group)
+        seen: set[int] = set()
+        for layer, latent in zip(group, latents, strict=True):
+            new = {} if latent is None else {id(p): p for p in latent.parameters() if id(p) not in seen}
+            seen.update(new)
+            sized[layer.name] = replace(
+                layer,
+                rank=_ranks(latent),
+                latent_bytes=None if latent is None else 4 * sum(p.numel() for p in new.values()),
+            )
+    return [sized.get(layer.name, layer) for layer in planned]
+
+
+def _latents(group: Sequence[PlannedLayer], rank: Rank) -> Sequence[Latent] | None:
+    """Return the latents of layers on the meta device; None for a decomposition that cannot live there."""
+    weights, name = [torch.empty(layer.shape, device="meta") for layer in group], group[0].latent
+    try:
+        if group[0].bank:
+            return JOINT[name](weights, [layer.place for layer in group], rank)
+        return (
+            JOINT[name](weights, rank) if name in JOINT else [LAYERWISE[name](weights[0], rank, "factorised")]
+        )
+    except InputError as error:
+        error.add_note(f"in layer {group[0].name}")
+        raise
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def _ranks(latent: Latent | None) -> tuple[int, ...]:
+    if latent is None:
+        return ()
+    core = getattr(latent, "core", getattr(latent, "s", None))
+    return () if core is None else tuple(core.shape)
+
+
+def size_warnings(planned: Sequence[PlannedLayer]) -> list[str]:
+    """Return what is to be said of latents that outweigh their layers, and which rank would do."""
+    large = [
+        layer
+        for layer in planned
+        if not layer.bank and layer.latent_bytes and layer.latent_bytes > _MANY * layer.weight_bytes
+    ]
+    if not large:
+        return []
+    worst = max(large, key=lambda layer: layer.latent_bytes or 0)
+    names = worst.name if len(large) == 1 else f"{worst.name} and {len(large) - 1} other layers"
+    return [
+        f"the {worst.latent} latent of {names} takes {worst.latent_bytes:,} bytes in training, "
+        f"{(worst.latent_bytes or 0) / worst.weight_bytes:.1f} times the weight{_advice(worst)}"
+    ]
+
+
+def _advice(layer: PlannedLayer) -> str:
+    for fraction in _FRACTIONS:
+        latents = _latents([layer], fraction)
+        if latents and 4 * sum(p.numel() for p in latents[0].parameters()) <= _MANY * layer.weight_bytes:
+            return f"; rank={fraction} would bring it below {_MANY} times"
+    return "; keep it real, or take latent='none'"
+
+
+@dataclass(frozen=True)
+class Plan(Result):
+    """All convolutions and linear layers of a model, in their order. `print` shows a table.
+
+    A bank belongs to all of its layers: who freezes, casts or stores one does so with the whole bank.
+    """
+
+    layers: tuple[PlannedLayer, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def binary(self) -> tuple[PlannedLayer, ...]:
+        return tuple(layer for layer in self.layers if layer.binary)
+
+    def __str__(self) -> str:
+        head = ["layer", "shape", "kind", "latent", "rank", "bank", "place", "scale"]
+        head += ["float bytes", "latent bytes", "file bytes", "reason"]
+        table = text_table(head, [_cells(layer) for layer in self.layers], right=frozenset({8, 9, 10}))
+        return "\n".join([table, *(f"warning: {warning}" for warning in self.warnings)])
+
+
+def _cells(layer: PlannedLayer) -> list[str]:
+    shape, rank = "x".join(map(str, layer.shape)), "x".join(map(str, layer.rank))
+    kind, place = "binary" if layer.binary else "real", ",".join(map(str, layer.place))
+    latent_bytes = "" if layer.latent_bytes is None else f"{layer.latent_bytes:,}"
+    sizes = [f"{layer.weight_bytes:,}", latent_bytes, f"{layer.packed_bytes:,}" if layer.binary else ""]
+    return [layer.name, shape, kind, layer.latent, rank, layer.bank, place, layer.scale, *sizes, layer.reason]
+
+
+def make_plan(
+    model: nn.Module,
+    binarization: Binarization,
+    keep_real: Sequence[str] = (),
+    groups: Mapping[str, Grid] | None = None,
+    example: Call | None = None,
+) -> Plan:
+    """Decide every layer of a model; see `binarize_` for the arguments."""
+    layers = weight_layers(model)
+    real = _real_layers(model, layers, binarization, keep_real, example)
+    binary = {name: layer for name, layer in layers.items() if name not in real}
+    if not binary:
+        raise InputError(
+            type(model).__name__,
+            expected="a layer that can turn binary",
+            found=f"{len(layers)} convolutions and linear layers, all kept real",
+            fix="name fewer in keep_real, or set real_ends=False",
+        )
+    banks = _banks(model, binarization, layers, binary, groups)
+    planned = [_planned(name, layer, real, banks, binarization) for name, layer in layers.items()]
+    planned = with_sizes(planned, binarization)
+    dead = [] if example is None else dead_layers(model, binary, example, training=True)
+    return Plan(tuple(planned), (*dead, *size_warnings(planned)))
+
+
+def _real_layers(
+    model: nn.Module,
+    layers: Mapping[str, nn.Module],
+    binarization: Binarization,
+    keep_real: Sequence[str],
+    example: Call | None,
+) -> dict[str, str]:
+    """Return the layers that stay real, with the reason."""
+    candidates = {name: layer for name, layer in layers.items() if can_turn_binary(layer)}
+    real = {name: "has no binary form" for name in layers if name not in candidates}
+    ends = ends_of(model, candidates, example)
+    real |= bypassed(model, candidates, ends)
+    if not binarization.depthwise:
+        real |= {name: reason for name, layer in candidates.items() if (reason := grows(layer))}
+    if binarization.real_ends and candidates:
+        if ends is None:
+            names = list(candidates)
+            guess = "in the order of modules; an example tells better"
+            real |= {names[-1]: f"last layer, {guess}", names[0]: f"first layer, {guess}"}
+        else:
+            real |= dict.fromkeys(ends.last, "last layer") | dict.fromkeys(ends.first, "first layer")
+    hint = getattr(model, "keep_real", None)
+    for pattern in hint() if callable(hint) else ():
+        real |= dict.fromkeys(names_matching(pattern, candidates), "the model keeps it real")
+    real |= dict.fromkeys(expect_matches("keep_real", keep_real, candidates), "named in keep_real")
+    for name in real:
+        if isinstance(layers[name], BinaryLayer):
+            raise InputError(
+                f"layer {name}",
+                expected="a layer that is still real",
+                found=f"a binary one, to be kept real ({real[name]})",
+                fix="build the model anew: a conversion is not undone",
+            )
+    return real
+
+
+def _banks(
+    model: nn.Module,
+    binarization: Binarization,
+    layers: Mapping[str, nn.Module],
+    binary: Mapping[str, nn.Module],
+    groups: Mapping[str, Grid] | None,
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return layer -> (bank, place)."""
+    if binarization.latent != "holistic":
+        if groups is not None:
+            raise InputError(
+                "groups",
+                expected="latent 'holistic', which joins the layers of a group",
+                found=f"latent {binarization.latent!r}",
+                fix="leave groups out",
+            )
+        return {}
+    if groups is None:
+        groups = _preset(model, binarization, binary)
+    check_groups(groups, layers)
+    members = {name: (group, place) for group, grid in groups.items() for name, place in places(grid)}
+    for name, (group, _) in members.items():
+        if name not in binary:
+            raise InputError(
+                f"group {group!r}",
+                expected="layers that turn binary",
+                found=f"{name!r}, which stays real",
+                fix="take it out of keep_real or of the group, or set groups='auto'",
+            )
+    return members
+
+
+def _preset(
+    model: nn.Module, binarization: Binarization, binary: Mapping[str, nn.Module]
+) -> Mapping[str, Grid]:
+    preset = getattr(model, "holistic_groups", None)
+    if binarization.groups != "auto" and callable(preset):
+        return preset()  # type: ignore[no-any-return]
+    if binarization.groups == "paper":
+        raise InputError(
+            "groups 'paper'",
+            expected="a model with holistic_groups()",
+            found=type(model).__name__,
+            fix="take groups='auto', or pass groups to binarize_",
+        )
+    return groups_of(binary)
+
+
+def _planned(
+    name: str,
+    layer: nn.Module,
+    real: Mapping[str, str],
+    banks: Mapping[str, tuple[str, tuple[int, ...]]],
+    binarization: Binarization,
+) -> PlannedLayer:
+    shape = weight_shape(layer)
+    if name in real:
+        return PlannedLayer(name, shape, False, real[name], weight_bytes=4 * prod(shape))
+    reason = "is binary already" if isinstance(layer, BinaryLayer) else "turns binary"
+    latent, (bank, place) = binarization.latent, banks.get(name, ("", ()))
+    if latent == "holistic" and not bank:
+        latent, reason = "tucker", "in no group: layer-wise"
+    return PlannedLayer(
+        name,
+        shape,
+        True,
+        reason,
+        latent,
+        (),
+        bank,
+        place,
+        binarization.scale,
+        4 * prod(shape),
+        None,
+        packed_bytes(layer),
+    )

@@ -1,0 +1,104 @@
+"""What public functions are given, checked: arrays by shape and dtype, sizes."""
+
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.common.checks import shown
+from bitfactor.common.errors import InputError
+
+Axes = tuple[int | str | EllipsisType, ...]
+
+_KINDS = {"f": "floating-point values", "fiu": "values", "bfiu": "values", "u": "unsigned integers"}
+
+
+def expect_array(where: str, value: object, axes: Axes, kinds: str = "fiu") -> None:
+    """Raise InputError unless `value` is an array with these axes, whose dtype is of one of these kinds.
+
+    Parameters
+    ----------
+    where
+        Names the array in the message.
+    axes
+        Lengths, names of axes of any length, and first `...` where axes may come before.
+    kinds
+        Letters of `numpy.dtype.kind`.
+
+    Example
+    -------
+    >>> expect_array("keypoints", np.zeros((16, 3)), (..., "J", 2))
+    Traceback (most recent call last):
+    bitfactor.errors.InputError: keypoints: expected an array of values shaped (..., J, 2), found ...
+    """
+    if isinstance(value, np.ndarray) and value.dtype.kind in kinds and _fits(value.shape, axes):
+        return
+    named = ", ".join("..." if axis is ... else str(axis) for axis in axes)
+    raise InputError(
+        where,
+        expected=f"an array of {_KINDS[kinds]} shaped ({named}{',' if len(axes) == 1 else ''})",
+        found=f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else shown(value),
+        fix="pass one of that shape",
+    )
+
+
+def expect_image(where: str, image: Any, *, colour: bool = False) -> None:
+    """Raise InputError unless `image` is (H, W, 3), or with `colour` False (H, W), of uint8 and not empty.
+
+    >>> expect_image("image", np.zeros((3, 8, 8), np.uint8))
+    Traceback (most recent call last):
+    bitfactor.errors.InputError: image: expected ..., found uint8 (3, 8, 8); put the channels last, as in ...
+    """
+    usable = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.size > 0
+    if usable and (image.shape[2:] == (3,) or (image.ndim == 2 and not colour)):
+        return
+    raise InputError(
+        where,
+        expected=f"uint8 values of 0 to 255 shaped (H, W, 3), RGB{'' if colour else ', or (H, W)'}",
+        found=f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else shown(image),
+        fix=_fix_of_image(image),
+    )
+
+
+def _fix_of_image(image: object) -> str:
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+        return "pass the pixels as they were decoded"
+    if not image.size:
+        return "pass an image with pixels"
+    if image.ndim == 4:
+        return "pass a list of images, as list(x) makes"
+    if image.ndim == 3 and image.shape[0] == 3:
+        return "put the channels last, as in x.transpose(1, 2, 0)"
+    if image.ndim == 3 and image.shape[2] == 1:
+        return "pass the one channel, x[..., 0]"
+    return "leave the transparency out, x[..., :3]" if image.shape[-1] == 4 else "pass one image"
+
+
+def expect_above_0(where: str, value: float) -> None:
+    """Raise InputError unless `value` is above 0."""
+    if value <= 0:
+        raise InputError(where, expected="a value above 0", found=str(value), fix="change it")
+
+
+def _fits(shape: tuple[int, ...], axes: Axes) -> bool:
+    if axes and axes[0] is ...:
+        axes = axes[1:]
+        shape = shape[len(shape) - len(axes) :] if len(shape) >= len(axes) else shape
+    return len(shape) == len(axes) and all(
+        isinstance(axis, str) or axis == length for axis, length in zip(axes, shape, strict=True)
+    )
+
+
+_MASKED = np.float32(1e29)
+
+
+def relative_difference(found: NDArray[Any], expected: NDArray[Any]) -> float:
+    """Return the largest difference, as a fraction of the largest expected magnitude.
+
+    What is masked counts as neither: values beyond 1e29 are the same where they are of the same sign.
+    """
+    found, expected = (np.clip(x.astype(np.float32), -_MASKED, _MASKED) for x in (found, expected))
+    inside = np.abs(expected[np.abs(expected) < _MASKED])
+    largest = max(float(inside.max(initial=0)), float(np.finfo(np.float32).tiny))
+    return float(np.abs(found - expected).max(initial=0)) / largest

@@ -1,0 +1,159 @@
+"""Files that are whole or not there.
+
+Python files of the user's own: networks, and latents or recipes that they register.
+"""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType
+
+from bitfactor.common.errors import InputError
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success it takes the place of `path`, else it is removed.
+
+    Neither a killed process nor a full disk leaves a half-written `path` behind, nor loses the one before.
+    The temporary name is fixed, so what a killed process leaves is overwritten by the next one.
+
+    Example
+    -------
+    >>> with replacing("notes.txt") as temporary:
+    ...     temporary.write_text("all of it")
+
+    Raises
+    ------
+    InputError
+        If `path` is a directory, stands below a file, or cannot be written.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(
+            path,
+            expected="the name of a file",
+            found="a directory",
+            fix="name a file in it, or one beside it",
+        )
+    made_directory(path.parent)
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        temporary.touch()
+        usual_mode = temporary.stat().st_mode
+        yield temporary
+        temporary.chmod(usual_mode)  # some writers make files that only their owner can read
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise _not_writable(path, error) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def made_directory(path: str | os.PathLike[str]) -> Path:
+    """Return the directory `path`, made with those above it where it is not there yet.
+
+    Raises
+    ------
+    InputError
+        If it, or one above it, is a file, or it cannot be made.
+
+    Example
+    -------
+    >>> made_directory("runs/a")
+    PosixPath('runs/a')
+    """
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        file = next((part for part in (path, *path.parents) if part.is_file()), None)
+        if file is None:
+            raise _not_writable(path, error) from error
+        raise InputError(
+            file,
+            expected="a directory",
+            found="a file",
+            fix="name a directory, or move the file away",
+        ) from error
+    return path
+
+
+def _not_writable(path: Path, error: OSError) -> InputError:
+    # The text of an OSError ends in the path, which the message begins with.
+    return InputError(
+        path,
+        expected="a place that can be written",
+        found=error.strerror or str(error),
+        fix="free space or choose another",
+    )
+
+
+_LOADED: dict[Path, ModuleType] = {}
+
+
+def run_file(path: str | os.PathLike[str]) -> ModuleType:
+    """Return the module that a file holds; its folder can be imported from, and it runs once.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it ends in an error.
+
+    Example
+    -------
+    >>> run_file("my.py").Net
+    <class 'my.Net'>
+    """
+    file = Path(path).resolve()
+    if not file.is_file():
+        beside = sorted(one.name for one in file.parent.glob("*.py")) if file.parent.is_dir() else []
+        fix = f"there are {', '.join(beside[:5])}" if beside else "name it from the current directory"
+        raise InputError(path, expected="a Python file", found="no such file", fix=fix)
+    if file not in _LOADED:
+        _LOADED[file] = _run(file)
+    return _LOADED[file]
+
+
+def files_run() -> list[str]:
+    """Return the files that were run, so that another process can run them too."""
+    return [str(file) for file in _LOADED]
+
+
+def _run(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise InputError(file, expected="a Python file", found=f"a name with {file.suffix}", fix="rename it")
+    module = importlib.util.module_from_spec(spec)
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    known = sys.modules.setdefault(file.stem, module)  # so that what it defines can be pickled
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        if known is module:
+            del sys.modules[file.stem]
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(
+            file, expected="a file that can be imported", found=reason, fix=f"try `python {file.name}`"
+        ) from error
+    return module
+
+
+def expect_name(path: str | os.PathLike[str], *, onnx: bool) -> None:
+    """Raise InputError where a file of one format would get the name of the other."""
+    if Path(path).suffix in ((".safetensors",) if onnx else (".onnx",)):
+        raise InputError(
+            path,
+            expected=f"a name in {'.onnx' if onnx else '.safetensors'}",
+            found=f"one in {Path(path).suffix}",
+            fix="rename it, or call bitfactor.exporter.export"
+            if onnx
+            else "rename it, or give the file to bitfactor.targets.onnx.export_onnx",
+        )

@@ -1,0 +1,97 @@
+"""How an image becomes the input of a network, and the keypoints that a pose network finds."""
+
+from dataclasses import dataclass
+
+from bitfactor.common.checks import check_fields
+from bitfactor.common.errors import InputError
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """Names of the keypoints, which of them swap when an image is mirrored, and which limbs connect them.
+
+    `flip_pairs` and `edges` are pairs of indices into `keypoints`. A name that begins with `left` or `l_`, or
+    with `right` or `r_`, tells the side.
+
+    Raises
+    ------
+    InputError
+        If there is no keypoint, a name stands twice, a pair names no keypoint, or a keypoint is in two flip
+        pairs.
+
+    Example
+    -------
+    >>> Skeleton(("left_hand", "right_hand", "head"), ((0, 1),), ((0, 2), (1, 2))).flipped
+    (1, 0, 2)
+    """
+
+    keypoints: tuple[str, ...]
+    flip_pairs: tuple[tuple[int, int], ...] = ()
+    edges: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self, "skeleton.")
+        if not self.keypoints:
+            raise _bad("at least one keypoint", "none")
+        if len(set(self.keypoints)) < len(self.keypoints):
+            twice = next(name for name in self.keypoints if self.keypoints.count(name) > 1)
+            raise _bad("each keypoint's name once", repr(twice) + " twice")
+        for a, b in (*self.flip_pairs, *self.edges):
+            if a == b or not (0 <= a < len(self.keypoints) and 0 <= b < len(self.keypoints)):
+                raise _bad(
+                    f"pairs of two different keypoints from 0 to {len(self.keypoints) - 1}",
+                    f"the pair {a}, {b}",
+                )
+        flipped = [keypoint for pair in self.flip_pairs for keypoint in pair]
+        if len(set(flipped)) < len(flipped):
+            raise _bad("each keypoint in at most one flip pair", f"{self.flip_pairs}")
+
+    @property
+    def flipped(self) -> tuple[int, ...]:
+        """The order of the keypoints in a mirrored image."""
+        partner = {a: b for pair in self.flip_pairs for a, b in (pair, pair[::-1])}
+        return tuple(partner.get(keypoint, keypoint) for keypoint in range(len(self.keypoints)))
+
+
+def _bad(expected: str, found: str) -> InputError:
+    return InputError("skeleton", expected=expected, found=found, fix="correct its description")
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """How an image becomes the input: resized, centre-cropped, then (x / 255 - mean) / std.
+
+    `size` and `resize` are (height, width) in pixels; with `keep_aspect` an image is resized until it just
+    covers `resize`, in its own proportions. `mean` and `std` have one entry per channel: one for grey
+    images, three for RGB.
+    """
+
+    size: tuple[int, int]
+    resize: tuple[int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    keep_aspect: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, "input_spec.")
+        if not len(self.mean) == len(self.std) in (1, 3):
+            raise InputError(
+                "input_spec",
+                expected="mean and std with one entry per channel, one or three",
+                found=f"{len(self.mean)} and {len(self.std)}",
+                fix="give both for each channel",
+            )
+        if min(self.std) <= 0:
+            raise InputError(
+                "input_spec.std",
+                expected="values above 0",
+                found=str(self.std),
+                fix="1 leaves a channel as it is",
+            )
+        if min(self.size) < 1 or any(r < s for r, s in zip(self.resize, self.size, strict=True)):
+            raise InputError(
+                "input_spec.resize",
+                expected=f"at least the size {self.size}, which is cut out of it",
+                found=str(self.resize),
+                fix="make it as large",
+            )

@@ -1,0 +1,1 @@
+"""Files of data sets, read and checked without torch."""

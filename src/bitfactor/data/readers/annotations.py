@@ -1,0 +1,221 @@
+"""Where the annotations of LSP, MPII and COCO lie in a directory, and who is in which part; without torch."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.common.errors import InputError
+from bitfactor.common.image_spec import Skeleton
+from bitfactor.data.readers.coco import read_coco, skeleton_in
+from bitfactor.data.readers.instances import Instances, need, read_mat
+from bitfactor.data.readers.mpii import (
+    corrected,
+    find,
+    read_mpii_h5,
+    read_mpii_json,
+    read_mpii_mat,
+    read_truth,
+)
+from bitfactor.pose import COCO, LSP, read_skeleton
+
+MARGIN = 1.5  # side of the crop / extent of the keypoints
+_TEST = 1000  # instances
+
+
+def read_lsp(directory: Path | None, margin: float = MARGIN) -> Instances:
+    """Read everybody in a directory of LSP or its extension, in the order of the images' numbers.
+
+    Where fewer than two keypoints are labelled, the side of the box is 0.
+
+    Raises
+    ------
+    InputError
+        If a file is missing or does not fit the others.
+    """
+    if directory is None:
+        raise InputError(
+            "--data",
+            expected="the directory of LSP or LSP extended, with joints.mat and images/",
+            found="none",
+            fix="see http://sam.johnson.io/research/lspet.html for the files",
+        )
+    path = directory / "joints.mat"
+    keypoints, labelled = _keypoints(path)
+    images = tuple(sorted((directory / "images").glob("im*.jpg")))
+    if len(images) != len(keypoints):
+        raise InputError(
+            directory / "images",
+            expected=f"{len(keypoints)} images im*.jpg, as joints.mat has instances",
+            found=str(len(images)),
+            fix="unpack the archive again",
+        )
+    low = keypoints.min(1, where=labelled[..., None], initial=np.inf)
+    high = keypoints.max(1, where=labelled[..., None], initial=-np.inf)
+    low[~labelled.any(1)] = high[~labelled.any(1)] = 0
+    shoulder, hip = LSP.keypoints.index("right_shoulder"), LSP.keypoints.index("left_hip")
+    torso = np.linalg.norm(keypoints[:, shoulder] - keypoints[:, hip], axis=1)
+    return Instances(
+        images,
+        centre=(low + high) / 2,
+        side=margin * (high - low).max(1),
+        keypoints=keypoints,
+        labelled=labelled,
+        norm=np.where(labelled[:, shoulder] & labelled[:, hip], torso, np.nan),
+    )
+
+
+def lsp_parts(instances: Instances) -> tuple[Instances, Instances]:
+    """Return whom to train on, and the last 1,000, whom to test on; of a small directory the last half."""
+    kept = max(len(instances) - _TEST, len(instances) // 2)
+    return instances.take(slice(kept)), instances.take(slice(kept, None))
+
+
+def _keypoints(path: Path) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return keypoints (N, 14, 2) and which are labelled, (N, 14)."""
+    (table,) = need(read_mat(path), ("joints",), path)
+    table = np.asarray(table)
+    if table.shape[:2] == (14, 3) and table.ndim == 3:  # the extension
+        rows = table.transpose(2, 0, 1).astype(np.float64)
+        return rows[..., :2], rows[..., 2] == 1
+    if table.shape[:2] == (3, 14) and table.ndim == 3:  # LSP
+        rows = table.transpose(2, 1, 0).astype(np.float64)
+        return rows[..., :2], np.ones(rows.shape[:2], bool)
+    raise InputError(
+        path,
+        expected="joints of shape (14, 3, N) or (3, 14, N)",
+        found=f"shape {table.shape}",
+        fix="give joints.mat as its authors distribute it",
+    )
+
+
+_FOLDERS = (".", "annot", "annotations", "mpii_human_pose_v1_u12_2")
+_PAIRS = (
+    ("train.json", "valid.json"),  # HRNet
+    ("mpii_train.json", "mpii_val.json"),  # mmpose
+    ("train.h5", "valid.h5"),  # pose-hg-train
+)
+_TRUTHS = ("detections_our_format.mat", "gt_valid.mat", "mpii_gt_val.mat")
+_OFFICIAL = "mpii_human_pose*.mat"
+
+
+def read_mpii(directory: Path | None) -> tuple[Instances, Instances]:
+    """Read whichever form of the annotations `directory` holds: the instances to train on, and those to test
+    on.
+
+    Raises
+    ------
+    InputError
+        If there is none, or a file cannot be read.
+    """
+    if directory is None or not directory.is_dir():
+        raise _missing(directory)
+    images = directory / "images"
+    truths = [path for name in _TRUTHS for path in _found(directory, name)]
+    truth = read_truth(truths[0]) if truths else None
+    for names in _PAIRS:
+        pair = [path for name in names for path in _found(directory, name)[:1]]
+        if len(pair) == 2:
+            reader = read_mpii_json if pair[0].suffix == ".json" else read_mpii_h5
+            train, test = (reader(path, images) for path in pair)
+            if truth is not None:
+                test = _scored(corrected(test, truth), len(test), directory)
+            return train, test
+    for path in _found(directory, _OFFICIAL):
+        if truth is None:
+            raise InputError(
+                directory,
+                expected=f"{_TRUTHS[0]} beside {path.name}: it tells who is in the test set",
+                found="none",
+                fix="get it from https://github.com/anibali/eval-mpii-pose, or use the annotations of HRNet",
+            )
+        instances, single = read_mpii_mat(path, images)
+        known = find(instances, truth)
+        training = np.setdiff1d(np.flatnonzero(single), known)
+        return instances.take(training), _scored(corrected(instances, truth), len(truth.norm), directory)
+    raise _missing(directory)
+
+
+def has_mpii(directory: Path) -> bool:
+    """Tell whether annotations of MPII lie in `directory`, those of one part at least."""
+    return bool(_annotations(directory))
+
+
+def _annotations(directory: Path) -> list[str]:
+    names = [name for pair in (*_PAIRS, (_OFFICIAL,)) for name in pair]
+    return [path.name for name in names for path in _found(directory, name)]
+
+
+def _scored(found: Instances, expected: int, directory: Path) -> Instances:
+    if len(found) < 0.99 * expected:
+        raise InputError(
+            directory,
+            expected=f"the same {expected} test instances in the annotations and in {_TRUTHS[0]}",
+            found=f"{len(found)} of them in both",
+            fix="give files of the same split",
+        )
+    return found
+
+
+def _found(directory: Path, pattern: str) -> list[Path]:
+    def paths() -> Iterator[Path]:
+        for folder in _FOLDERS:
+            yield from sorted((directory / folder).glob(pattern))
+
+    return list(paths())
+
+
+def _missing(directory: Path | None) -> InputError:
+    forms = "; ".join((*(" and ".join(pair) for pair in _PAIRS), f"{_OFFICIAL} and {_TRUTHS[0]}"))
+    if directory is None or directory.is_dir():
+        names = [] if directory is None else _annotations(directory)
+        found = f"{' and '.join(names)} alone" if names else "none"
+    else:
+        found = "no such directory"
+    return InputError(
+        directory or "--data",
+        expected=f"images/ and the annotations of MPII, here or in annot/: {forms}",
+        found=found,
+        fix="get images and annotations from http://human-pose.mpi-inf.mpg.de or the annotations from HRNet",
+    )
+
+
+def read_coco_parts(directory: Path | None) -> tuple[Instances, Instances, Skeleton]:
+    """Read annotations in COCO's layout: the instances to train on, those to test on, and their skeleton.
+
+    Raises
+    ------
+    InputError
+        If a file is missing, cannot be read, or does not fit the skeleton.
+    """
+    files = None if directory is None else coco_files(directory)
+    if files is None:
+        raise InputError(
+            directory or "--data",
+            expected="annotations/person_keypoints_{train,val}2017.json, or train.json and val.json",
+            found="neither" if directory is not None and directory.is_dir() else "no such directory",
+            fix="unpack COCO's annotations there, or write your own in their layout",
+        )
+    (train_file, train_images), (test_file, test_images) = files
+    skeleton = _skeleton(train_file)
+    train = read_coco(train_file, train_images, skeleton)
+    return train, read_coco(test_file, test_images, skeleton), skeleton
+
+
+def coco_files(directory: Path) -> list[tuple[Path, Path]] | None:
+    """Return annotations and images of both parts, if they are there."""
+    official = directory / "annotations"
+    layouts = (
+        [(official / f"person_keypoints_{p}2017.json", directory / f"{p}2017") for p in ("train", "val")],
+        [(directory / f"{part}.json", directory / "images") for part in ("train", "val")],
+    )
+    return next((parts for parts in layouts if all(file.is_file() for file, _ in parts)), None)
+
+
+def _skeleton(train_file: Path) -> Skeleton:
+    own = train_file.with_name("skeleton.json")
+    if own.is_file():
+        return read_skeleton(own)
+    described = skeleton_in(train_file)
+    return COCO if described is None or described.keypoints == COCO.keypoints else described

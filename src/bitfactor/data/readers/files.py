@@ -1,0 +1,324 @@
+"""Image files in directories that are named after their classes, read without torch.
+
+Which images a network is evaluated on, and which a trial with a few of them takes.
+"""
+
+import os
+import warnings
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.common.checks import expect
+from bitfactor.common.errors import InputError
+
+Holdout = Literal["test", "validation"]
+"""What is evaluated on: the data set's own test part, or a fixed tenth of its training part. With
+"validation" the test part stays unseen, so that settings can be chosen by what is found."""
+
+Indices = NDArray[np.int64]
+
+
+def validation_name(where: object) -> str:
+    """Return what images are called that are taken from those for training, for use after their number.
+
+    >>> validation_name("flowers")
+    'validation images (a tenth of the training images in flowers)'
+    """
+    return f"validation images (a tenth of the training images in {where})"
+
+
+def expect_some(where: str, number: int) -> int:
+    """Return `number`, which is to be 1 or more.
+
+    Raises
+    ------
+    InputError
+        If it is not, or no integer.
+    """
+    expect(where, number, int)
+    if number < 1:
+        raise InputError(where, expected="1 or more", found=str(number), fix="choose how many are taken")
+    return number
+
+
+def balanced(labels: NDArray[np.integer], limit: int | None) -> Indices:
+    """Return the indices of `limit` images in order: the first of each class, equally many if they last.
+
+    Without a limit all of them.
+
+    Raises
+    ------
+    InputError
+        If the limit is below 1.
+
+    Example
+    -------
+    >>> balanced(np.array([0, 0, 0, 1, 1]), 3)
+    array([0, 1, 3])
+    """
+    if limit is None or expect_some("limit", limit) >= len(labels):
+        return np.arange(len(labels))
+    by_class = np.argsort(labels, kind="stable")
+    first = np.searchsorted(labels[by_class], labels[by_class])
+    place = np.empty(len(labels), np.int64)  # of an image among those of its class
+    place[by_class] = np.arange(len(labels)) - first
+    return np.sort(np.argsort(place, kind="stable")[:limit])
+
+
+class Store(Protocol):
+    """Encoded images with their classes, numbered from 0."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        ...
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        """Return an encoded image and its class.
+
+        Raises
+        ------
+        OSError
+            If it cannot be read.
+        """
+        ...
+
+    def name(self, index: int) -> str:
+        """Return what a message calls the image."""
+        ...
+
+    def shuffled(self, generator: np.random.Generator) -> Indices:
+        """Return all indices in a random order that suits how the images lie."""
+        ...
+
+    def digest(self) -> str:
+        """Return 16 hexadecimal digits that tell these images from others, wherever they lie."""
+        ...
+
+
+class CorruptImages:
+    """Names and counts the images that could not be read; more than a fraction of them is an error.
+
+    Parameters
+    ----------
+    where
+        The data set, for messages.
+    totals
+        Part of the data set -> how many images it has.
+    fraction
+        The fraction of a part that may be corrupt.
+    """
+
+    def __init__(self, where: str, totals: dict[str, int], fraction: float) -> None:
+        self.where, self.totals, self.fraction = where, totals, fraction
+        self.found: dict[str, dict[str, str]] = {part: {} for part in totals}
+
+    def __len__(self) -> int:
+        return sum(len(names) for names in self.found.values())
+
+    def add(self, part: str, name: str, reason: str) -> None:
+        """Count an image, the first time with a warning.
+
+        Raises
+        ------
+        InputError
+            If now more of the part are corrupt than may be.
+        """
+        names = self.found[part]
+        if name in names:
+            return
+        names[name] = reason
+        if len(names) > self.fraction * self.totals[part]:
+            raise InputError(
+                f"{self.where} ({part})",
+                expected=f"at most {int(self.fraction * self.totals[part])} corrupt images of"
+                f" {self.totals[part]:,} ({self.fraction:.1%})",
+                found=f"{len(names)}, the last of them {reason}",
+                fix="run `bitfactor check-data` on it and repair or remove what it lists",
+            )
+        warnings.warn(f"{reason} [left out, corrupt image {len(names)} of {part}]", stacklevel=2)
+
+
+SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".gif"))
+TEST_NAMES = ("val", "valid", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What lies below a directory of class directories.
+
+    `classes` maps the name of each to the images below it, relative to `directory`; `loops` are links that
+    lead back up, which are not followed; `others` are files that are no images by their names.
+    """
+
+    directory: Path
+    classes: dict[str, list[str]] = field(default_factory=dict)
+    loops: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+    @classmethod
+    def scan(cls, directory: Path) -> "Tree":
+        """Look through `directory`; hidden files and directories do not count."""
+        tree, resolved = cls(directory), directory.resolve()
+        above = {_identity(place) for place in (resolved, *resolved.parents)}
+        for entry in _entries(directory):
+            if _is_directory(entry):
+                tree.classes[entry.name] = []
+                tree._look(entry, entry.name, tree.classes[entry.name], above)
+            else:
+                tree.others.append(entry.name)
+        return tree
+
+    def _look(
+        self, entry: os.DirEntry[str], name: str, found: list[str], above: set[tuple[int, int]]
+    ) -> None:
+        identity = _identity(entry)
+        if identity in above:
+            self.loops.append(name)
+            return
+        for child in _entries(entry):
+            relative = f"{name}/{child.name}"
+            if _is_directory(child):
+                self._look(child, relative, found, above | {identity})
+            elif Path(child.name).suffix.lower() in SUFFIXES:
+                found.append(relative)
+            else:
+                self.others.append(relative)
+
+    @property
+    def empty(self) -> list[str]:
+        """Names of the classes without images."""
+        return [name for name, images in self.classes.items() if not images]
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    return os.path.isdir(entry) if entry.is_symlink() else entry.is_dir()  # a link may lead to itself
+
+
+def _identity(directory: "os.PathLike[str]") -> tuple[int, int]:
+    status = os.stat(directory)
+    return status.st_dev, status.st_ino
+
+
+def _entries(directory: "os.PathLike[str]") -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted((e for e in entries if not e.name.startswith(".")), key=lambda entry: entry.name)
+    except OSError as error:
+        raise InputError(
+            os.fspath(directory),
+            expected="a directory that can be read",
+            found=error.strerror or str(error),
+            fix="change its permissions or remove it",
+        ) from error
+
+
+def parts(directory: Path) -> tuple[Path, Path | None]:
+    """Return the directories of the classes to train on and of those to test on, if they are apart."""
+    train = directory / "train"
+    if not train.is_dir() or not any(_is_directory(entry) for entry in _entries(train)):
+        return directory, None
+    apart = [directory / name for name in TEST_NAMES if (directory / name).is_dir()]
+    return train, apart[0] if apart else None
+
+
+_LOOKED_AT = 64  # files whose size and beginning tell them from others of the same names
+_BEGINNING = 4096  # bytes
+
+
+@dataclass(frozen=True)
+class FileStore:
+    """Image files below a directory: `names` (N,) relative to it, encoded as the file system does."""
+
+    directory: Path
+    names: NDArray[np.bytes_]  # one block of memory, which worker processes share
+    classes: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        """Return an encoded image and its class."""
+        with open(self._path(index), "rb", buffering=0) as file:
+            return file.read(), int(self.classes[index])
+
+    def name(self, index: int) -> str:
+        """Return the image's path."""
+        return os.fsdecode(self._path(index))
+
+    def shuffled(self, generator: np.random.Generator) -> Indices:
+        """Return all indices, any order as likely as any other."""
+        return generator.permutation(len(self))
+
+    def digest(self) -> str:
+        """Return a digest of all names, and of sizes and beginnings of some files, wherever they lie."""
+        digest = blake2b(b"\0".join(self.names.tolist()), digest_size=8)
+        for index in np.unique(np.linspace(0, len(self) - 1, min(_LOOKED_AT, len(self))).astype(int)):
+            try:
+                with open(self._path(int(index)), "rb", buffering=0) as file:
+                    digest.update(b"%d" % os.fstat(file.fileno()).st_size + file.read(_BEGINNING))
+            except OSError:
+                digest.update(b"unreadable")
+        return digest.hexdigest()
+
+    def chosen(self, indices: Indices) -> "FileStore":
+        """Return the store of some of the images."""
+        return FileStore(self.directory, self.names[indices], self.classes[indices])
+
+    def split(self) -> tuple["FileStore", "FileStore"]:
+        """Return nine tenths and one tenth of each class.
+
+        The tenth are those whose names have the smallest checksums, so that it hardly changes when
+        images are added. A class of one image stays whole in the first part.
+        """
+        checksums = np.array([zlib.crc32(bytes(name)) for name in self.names])
+        order = np.lexsort((checksums, self.classes))
+        ordered = self.classes[order]
+        sizes = np.bincount(self.classes)
+        held = np.where(sizes > 1, np.maximum(1, np.round(sizes / 10)), 0)
+        place = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+        out = place < held[ordered]
+        return self.chosen(np.sort(order[~out])), self.chosen(np.sort(order[out]))
+
+    def _path(self, index: int) -> bytes:
+        return os.path.join(os.fsencode(self.directory), bytes(self.names[index]))
+
+
+def file_store(tree: Tree, labels: Iterable[str]) -> FileStore:
+    """Return the images of a tree, with the place of their class in `labels`."""
+    number: Mapping[str, int] = {label: i for i, label in enumerate(labels)}
+    names = [os.fsencode(name) for images in tree.classes.values() for name in images]
+    classes = [number[label] for label, images in tree.classes.items() for _ in images]
+    return FileStore(tree.directory, np.array(names, np.bytes_), np.array(classes, np.int64))
+
+
+def existing(directory: Path | None, expected: str) -> Path:
+    """Return `directory`.
+
+    Raises
+    ------
+    InputError
+        If there is none: `expected` says what is to be there.
+    """
+    if directory is None or not directory.is_dir():
+        found = "none" if directory is None else "a file" if directory.exists() else "no such directory"
+        raise InputError(
+            directory or "--data", expected=expected, found=found, fix="name the place of the images"
+        )
+    return directory
+
+
+def some(names: Iterable[str]) -> str:
+    """Return the first three of many names, and how many more there are.
+
+    >>> some(["a", "b", "c", "d"])
+    'a, b, c and 1 more'
+    """
+    names = list(names)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

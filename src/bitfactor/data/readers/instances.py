@@ -1,0 +1,191 @@
+"""Annotated instances, whatever data set they are from.
+
+Reading the files in which annotations and predictions are published: .mat, .h5 and .json.
+"""
+
+import errno
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.common.errors import InputError, imported
+
+
+@dataclass(frozen=True)
+class Instances:
+    """N instances with J keypoints each, in pixels of their images; pixel centres stand at whole numbers.
+
+    Parameters
+    ----------
+    images : N paths
+        The file that shows each of them.
+    centre : (N, 2), side : (N,)
+        The square that is cropped, by its middle (x, y) and its side.
+    keypoints : (N, J, 2)
+        x and y; what stands there for a keypoint without label means nothing.
+    labelled : (N, J)
+        Which keypoints are known. Keypoints that are hidden behind something but annotated are.
+    norm : (N,)
+        The length by which errors are measured; NaN where it is not known, and then nothing is measured.
+    """
+
+    images: tuple[Path, ...]
+    centre: NDArray[np.float64]
+    side: NDArray[np.float64]
+    keypoints: NDArray[np.float64]
+    labelled: NDArray[np.bool_]
+    norm: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def take(self, chosen: Sequence[int] | NDArray[np.integer] | range | slice) -> "Instances":
+        """Return some of them, in the order given."""
+        index = np.arange(len(self))[chosen]
+        return Instances(
+            tuple(self.images[i] for i in index),
+            self.centre[index],
+            self.side[index],
+            self.keypoints[index],
+            self.labelled[index],
+            self.norm[index],
+        )
+
+    def check(self, where: object) -> "Instances":
+        """Return these instances if they can be trained on; `where` they are from is named in the error.
+
+        Raises
+        ------
+        InputError
+            If there are none, or a box or a labelled keypoint is not finite.
+        """
+        labelled = self.labelled
+        if not len(self) or not labelled.any():
+            raise _bad(where, "nobody with a labelled keypoint")
+        sound = np.isfinite(self.centre).all(1) & np.isfinite(self.side) & (self.side > 0)
+        sound &= (np.isfinite(self.keypoints).all(2) | ~labelled).all(1)
+        if not sound.all():
+            person = int(np.flatnonzero(~sound)[0])
+            raise _bad(where, f"no finite box or keypoints for person {person} in {self.images[person].name}")
+        return self
+
+
+def _bad(where: object, found: str) -> InputError:
+    return InputError(
+        where, expected="annotated instances", found=found, fix="restore the file or give another"
+    )
+
+
+def read_mat(path: Path) -> dict[str, Any]:
+    """Return the variables of a Matlab file; structs become objects with a field per name.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
+    io = imported("scipy.io", path, "pose")
+    try:
+        with path.open("rb") as file:
+            variables = io.loadmat(file, struct_as_record=False, squeeze_me=False)
+    except NotImplementedError as error:  # what scipy says to Matlab 7.3, which is HDF5
+        raise _unreadable(
+            path, "a Matlab file of version 7.3", "save it with -v7, or give it the ending .h5"
+        ) from error
+    except Exception as error:  # a damaged file raises nearly anything
+        raise unreadable(path, error) from error
+    return {name: value for name, value in variables.items() if not name.startswith("__")}
+
+
+def read_h5(path: Path) -> dict[str, Any]:
+    """Return the arrays at the top of an HDF5 file.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
+    h5py = imported("h5py", path, "pose")
+    try:
+        with h5py.File(path, "r") as file:
+            return {name: np.asarray(item) for name, item in file.items() if isinstance(item, h5py.Dataset)}
+    except (OSError, RuntimeError, ValueError) as error:
+        raise unreadable(path, error) from error
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file holds.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+
+
+READERS = {".mat": read_mat, ".h5": read_h5, ".hdf5": read_h5, ".json": read_json}
+
+
+def read(path: Path) -> Any:
+    """Read a file by its ending.
+
+    Raises
+    ------
+    InputError
+        If the ending is another, or the file cannot be read.
+    """
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        expect_file(path)
+        endings = ", ".join(READERS)
+        raise InputError(
+            path, expected=f"a file that ends in {endings}", found=repr(path.suffix), fix="give another"
+        )
+    return reader(path)
+
+
+def expect_file(path: Path) -> None:
+    """Raise InputError, which says what is there instead, unless `path` is a file."""
+    if not path.is_file():
+        raise InputError(
+            path,
+            expected="a file",
+            found="a directory" if path.is_dir() else os.strerror(errno.ENOENT),
+            fix="give another",
+        )
+
+
+def need(content: Any, names: tuple[str, ...], where: object) -> tuple[Any, ...]:
+    """Return the entries `names` of a file's content.
+
+    Raises
+    ------
+    InputError
+        If one is missing.
+    """
+    held = list(content) if isinstance(content, Mapping) else []
+    missing = [name for name in names if name not in held]
+    if missing:
+        found = f"no {missing[0]!r} but {', '.join(map(repr, held[:8])) or 'something else'}"
+        raise InputError(where, expected=f"a file with {', '.join(names)}", found=found, fix="give another")
+    return tuple(content[name] for name in names)
+
+
+def unreadable(path: Path, error: Exception) -> InputError:
+    """Return the error for a file that cannot be read."""
+    reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120] or type(error).__name__
+    return _unreadable(path, f"one that cannot be ({reason})", "restore the file or give another")
+
+
+def _unreadable(path: Path, found: str, fix: str) -> InputError:
+    return InputError(path, expected=f"a {path.suffix.lower()} file that can be read", found=found, fix=fix)

@@ -1,0 +1,203 @@
+"""Copies of a model.
+
+An example of what a model is called with: a batch, several inputs in their order, or by name.
+
+Layers that see one sign alone, or say the same of every input, on a batch.
+
+Parameters that a model no longer has, so that no optimizer goes on with them in silence.
+"""
+
+import copy
+import inspect
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from bitfactor.common.errors import InputError
+
+_Model = TypeVar("_Model", bound=nn.Module)
+
+
+def copied(model: _Model) -> _Model:
+    """Return a deep copy.
+
+    Raises
+    ------
+    InputError
+        If a layer keeps a tensor that was computed from parameters, which torch does not copy.
+    """
+    for name, module in model.named_modules():
+        for key, value in vars(module).items():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                raise InputError(
+                    f"layer {name}" if name else "the model",
+                    expected=f"a {key} that is a parameter or a buffer",
+                    found="one computed from parameters, as torch.nn.utils.weight_norm keeps it",
+                    fix="use torch.nn.utils.parametrizations instead, or remove_weight_norm before",
+                )
+    return copy.deepcopy(model)
+
+
+Example = Tensor | tuple[Any, ...] | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Call:
+    """Arguments of a model. Tensors are inputs, (N, ...) with the same N; all else is fixed.
+
+    Example
+    -------
+    >>> Call.of({"image": x, "heads": 2})(model)
+    """
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, example: "Example | Call") -> "Call":
+        """Return the call of an example: a tensor, a tuple of arguments, or a dict of them by name."""
+        if isinstance(example, Call):
+            return example
+        if isinstance(example, Mapping):
+            return cls(kwargs=dict(example))
+        return cls(example if isinstance(example, tuple) else (example,))
+
+    def __call__(self, model: nn.Module) -> Any:
+        """Return what the model gives."""
+        return model(*self.args, **self.kwargs)
+
+    def values(self) -> Iterator[Any]:
+        """Yield the arguments in their order."""
+        yield from self.args
+        yield from self.kwargs.values()
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The inputs, in their order."""
+        return [value for value in self.values() if isinstance(value, Tensor)]
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> "Call":
+        """Return the call with each input changed."""
+
+        def changed(value: Any) -> Any:
+            return change(value) if isinstance(value, Tensor) else value
+
+        return Call(tuple(map(changed, self.args)), {k: changed(v) for k, v in self.kwargs.items()})
+
+    def names(self, model: nn.Module) -> list[str]:
+        """Return the names that the model's forward has for the inputs."""
+        try:
+            bound = inspect.signature(model.forward).bind(*self.args, **self.kwargs)
+        except TypeError as error:
+            found = f"{len(self.args)} and {', '.join(self.kwargs) or 'none by name'} ({error})"
+            fix = "pass a list for several batches of one input, a tuple for several inputs"
+            raise InputError("example", expected="what the model takes", found=found, fix=fix) from error
+        names = []
+        for name, value in bound.arguments.items():
+            kind = bound.signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                several = {f"{name}.{i}": one for i, one in enumerate(value)}
+            else:
+                several = value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+            names += [one for one, given in several.items() if isinstance(given, Tensor)]
+        return names if len(self.kwargs) == 0 else _in_order(names, self)
+
+
+def _in_order(names: list[str], call: Call) -> list[str]:
+    """Return the names in the order in which the call gives them, those by name last."""
+    last = [name for name, value in call.kwargs.items() if isinstance(value, Tensor)]
+    return [name for name in names if name not in last] + last
+
+
+def noise_like(x: Tensor) -> Tensor:
+    """Return other values for an input: normal noise, or of integers and bool the same ones shuffled."""
+    generator = torch.Generator().manual_seed(0)
+    if x.is_floating_point():
+        return torch.randn(x.shape, generator=generator)
+    return x.flatten()[torch.randperm(x.numel(), generator=generator)].reshape(x.shape)
+
+
+_NEARLY_ALL = 0.9  # of a layer's channels
+
+
+def dead_layers(model: nn.Module, layers: Iterable[str], call: Call, *, training: bool) -> list[str]:
+    """Return a sentence for each layer whose input signs, or whose outputs, do not vary over a batch.
+
+    What follows a sigmoid or a square is positive throughout: a binary layer sees +1 alone, gives the same
+    output for every input, and learns nothing. The batch goes through a copy of the model; in training mode
+    where BatchNorm has no statistics yet.
+    """
+    model = copied(model).train(training)
+    signs: dict[str, list[Tensor]] = {}
+    outputs: dict[str, list[Tensor]] = {}
+    for name in layers:
+        hook = partial(_note, signs.setdefault(name, []), outputs.setdefault(name, []))
+        model.get_submodule(name).register_forward_hook(hook)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        call(model)
+    sentences = []
+    for name in signs:
+        of_input, of_output = (_fraction(found[name]) for found in (signs, outputs))
+        if of_input >= _NEARLY_ALL:
+            sentences.append(
+                f"{name}: {of_input:.0%} of its input channels have one sign all over the example (after a "
+                "sigmoid, say), so they tell it nothing; put a BatchNorm before it, or keep it real"
+            )
+        elif of_output >= _NEARLY_ALL:
+            sentences.append(f"{name}: {of_output:.0%} of its outputs are the same all over the example")
+    return sentences
+
+
+def _note(signs: list[Tensor], outputs: list[Tensor], layer: nn.Module, given: Any, output: Tensor) -> None:
+    last = hasattr(layer, "in_features")
+    signs.append(_constant(given[0] > 0, last))
+    outputs.append(_constant(output, last))
+
+
+def _constant(x: Tensor, channels_last: bool) -> Tensor:
+    """Return for each channel whether all its values are equal; nothing where it has one value alone."""
+    channels = x.movedim(-1 if channels_last or x.dim() < 2 else 1, 0).flatten(1)
+    if channels.shape[1] < 2:
+        return torch.zeros(0)
+    return (channels == channels[:, :1]).all(1)
+
+
+def _fraction(calls: Sequence[Tensor]) -> float:
+    """Return the fraction of channels that are constant in all calls of a layer."""
+    if not calls or not calls[0].numel() or len({call.shape for call in calls}) > 1:
+        return 0.0
+    return float(torch.stack(list(calls)).all(0).float().mean())
+
+
+_replaced: dict[int, weakref.ref[Tensor]] = {}
+_watching: list[object] = []
+
+
+def watch_optimizers(parameters: Iterable[Tensor]) -> None:
+    """Let any optimizer that steps one of these parameters from now on raise InputError."""
+    for parameter in parameters:
+        key = id(parameter)
+        _replaced[key] = weakref.ref(parameter, lambda _, key=key: _replaced.pop(key, None))  # type: ignore[misc]
+    if not _watching:
+        _watching.append(register_optimizer_step_pre_hook(_expect_current))
+
+
+def _expect_current(optimizer: Optimizer, *_: Any) -> None:
+    if not _replaced:
+        return
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    stale = sum(id(parameter) in _replaced for parameter in held)
+    if stale:
+        raise InputError(
+            type(optimizer).__name__,
+            expected="the parameters of the binary model",
+            found=f"{stale} of {len(held)} that are gone from it",
+            fix="make the optimizer after binarize_ and merge_, from model.parameters()",
+        )

@@ -1,0 +1,130 @@
+"""From an image to keypoints: crop, network, decoding, back to the image."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self, get_args
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.common.arrays import expect_array, expect_image
+from bitfactor.common.checks import check_fields, checked
+from bitfactor.common.errors import InputError
+from bitfactor.format import InputSpec, ModelFile, Skeleton
+from bitfactor.pose.crop import crop_matrix, invert, transform, warp, whole_image
+from bitfactor.pose.heatmap import MapScale, decode
+from bitfactor.pose.images import normalise
+
+Box = tuple[float, float, float, float]
+
+_MARGIN = 1.25  # side of the crop / longer side of a person's box, as in training on MPII
+
+
+@dataclass(frozen=True)
+class PoseFinder:
+    """Finds the keypoints of one person with a pose network.
+
+    Parameters
+    ----------
+    network
+        Inputs (N, C, H, W) -> heatmaps (N, J, h, w), as a `Session` gives.
+    input_spec
+        How a crop becomes an input.
+    skeleton
+        The keypoints of the heatmaps.
+    scale
+        What the heatmaps' values mean.
+
+    Raises
+    ------
+    InputError
+        If one of them is not that.
+
+    Example
+    -------
+    >>> session = Session("pose.safetensors")
+    >>> keypoints, confidence = PoseFinder.of(session.model, session)(read_image(Path("photo.jpg"), 3))
+    """
+
+    network: Callable[[NDArray[np.float32]], Any]
+    input_spec: InputSpec
+    skeleton: Skeleton
+    scale: MapScale = "linear"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @classmethod
+    def of(cls, model: ModelFile, network: Callable[[NDArray[np.float32]], Any]) -> Self:
+        """Return the finder for a model file, which `network` runs.
+
+        Raises
+        ------
+        InputError
+            If the file lacks the skeleton or the input specification, or its maps have an unknown scale.
+        """
+        scale = model.provenance.get("heatmaps", "linear")
+        if model.skeleton is None or model.input_spec is None:
+            raise _bad("a skeleton and an input specification", "a file without")
+        if scale not in get_args(MapScale):
+            raise _bad(f"heatmaps of a known scale ({', '.join(get_args(MapScale))})", repr(scale))
+        return cls(network, model.input_spec, model.skeleton, scale)  # type: ignore[arg-type]
+
+    @checked
+    def __call__(
+        self, image: NDArray[np.uint8], box: Box | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Find the keypoints of the person in a box of an image (H, W, 3), RGB.
+
+        Parameters
+        ----------
+        box
+            Left, top, width and height of the person in pixels; what is seen is a square around it, a quarter
+            wider. The whole image if left out, and nothing around it. It may reach out of the image.
+
+        Returns
+        -------
+        Keypoints (J, 2), x and y in pixels of the image, and confidences (J,) from 0 to 1.
+
+        Raises
+        ------
+        InputError
+            If the image is not (H, W, 3) of uint8, or empty, the box has no area, or the network does not
+            give a map for each keypoint.
+        """
+        expect_image("image", image, colour=True)
+        matrix = self._matrix(image, box)
+        crop = warp(image, matrix, self.input_spec.size)
+        if len(self.input_spec.mean) == 1:
+            crop = np.asarray(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY), np.uint8)
+        maps = np.asarray(self.network(normalise(crop, self.input_spec)[None]))[0]
+        expect_array("heatmaps", maps, (len(self.skeleton.keypoints), "h", "w"))
+        stride = self.input_spec.size[0] // maps.shape[1]
+        keypoints, confidence = decode(maps, stride, self.scale)
+        return transform(keypoints, invert(matrix)), confidence
+
+    def _matrix(self, image: NDArray[np.uint8], box: Box | None) -> NDArray[np.float64]:
+        if box is None:
+            return crop_matrix(*whole_image(*image.shape[:2]), self.input_spec.size)
+        _expect_box(box, image)
+        left, top, width, height = box
+        centre = (left + (width - 1) / 2, top + (height - 1) / 2)
+        return crop_matrix(centre, _MARGIN * max(width, height), self.input_spec.size)
+
+
+def _expect_box(box: Box, image: NDArray[np.uint8]) -> None:
+    left, top, width, height = box
+    if width <= 0 or height <= 0:
+        expected = "left, top, width and height in pixels, the last two above 0"
+    elif left >= image.shape[1] or top >= image.shape[0] or left + width <= 0 or top + height <= 0:
+        expected = f"a box that meets the image, {image.shape[1]} x {image.shape[0]} pixels"
+    else:
+        return
+    raise InputError("box", expected=expected, found=str(box), fix="leave it out for the whole image")
+
+
+def _bad(expected: str, found: str) -> InputError:
+    return InputError(
+        "pose network", expected=expected, found=found, fix="export it with `bitfactor export RUN`"
+    )

@@ -1,0 +1,162 @@
+"""A text with tables and figures, before it is decided how it looks.
+
+A document as HTML or as Markdown with its images beside it, a table as CSV; and prose for them.
+"""
+
+import base64
+import csv
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from bitfactor.common.files import replacing
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a head, the columns `words` to the left; `groups` are (title, columns) above the head.
+
+    A group with an empty title has none; nor has a table with an empty `head` one.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    caption: str = ""
+    groups: Sequence[tuple[str, int]] = ()
+    words: Collection[int] = (0,)
+
+
+def facts(named: Sequence[tuple[str, str]]) -> Table:
+    """Return names and values as a table without a head."""
+    return Table((), named, words=(0, 1))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An image with its caption; `name` is that of its file, without an ending.
+
+    Small ones stand side by side.
+    """
+
+    name: str
+    image: bytes
+    caption: str = ""
+    kind: Literal["svg", "jpg"] = "svg"
+    small: bool = False
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A heading, paragraphs, tables, figures, and commands with a name each."""
+
+    title: str
+    text: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+    commands: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True)
+class Document:
+    """A title, the finding in sentences, facts by name, and chapters.
+
+    Example
+    -------
+    >>> write_html(Document("A run", ["98 % are right."], [("epochs", "3")], []), Path("run.html"))
+    """
+
+    title: str
+    finding: Sequence[str]
+    facts: Sequence[tuple[str, str]]
+    chapters: Sequence[Chapter]
+
+
+class Prose:
+    """The texts of a template: each of its macros is one, with what it is about as arguments.
+
+    >>> Prose("study.j2")("seeds", n=1, errors=None)
+    'One seed only: there is no deviation and no interval, and differences may be chance.'
+    """
+
+    def __init__(self, template: str) -> None:
+        self._template = template
+
+    @cached_property
+    def _macros(self) -> Any:
+        loader = PackageLoader("bitfactor.study.documents")
+        return Environment(loader=loader, undefined=StrictUndefined).get_template(self._template).module
+
+    def __call__(self, name: str, **about: object) -> str:
+        return " ".join(getattr(self._macros, name)(**about).split())
+
+
+def write_html(document: Document, path: Path) -> None:
+    """Write a document as one page that needs nothing else.
+
+    Raises
+    ------
+    InputError
+        If it cannot be written, as for the other formats.
+    """
+    loader = PackageLoader("bitfactor.study.documents")
+    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
+    page = environment.get_template("document.html.j2").render(document=document)
+    with replacing(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+
+
+def write_csv(table: Table, path: Path) -> None:
+    """Write the head and the rows of a table; what is None is left empty."""
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([table.head, *table.rows])
+
+
+def write_markdown(document: Document, path: Path) -> None:
+    """Write `path`, and each figure into the folder of the same name without its ending."""
+    folder = path.with_suffix("")
+    for figure in (figure for chapter in document.chapters for figure in chapter.figures):
+        with replacing(folder / _file(figure)) as temporary:
+            temporary.write_bytes(figure.image)
+    blocks = [
+        f"# {document.title}",
+        "\n".join(f"- {sentence}" for sentence in document.finding),
+        _table(facts(document.facts)) if document.facts else "",
+        *(block for chapter in document.chapters for block in _chapter(chapter, folder.name)),
+    ]
+    with replacing(path) as temporary:
+        temporary.write_text("\n\n".join(filter(None, blocks)) + "\n", encoding="utf-8")
+
+
+def _chapter(chapter: Chapter, folder: str) -> Iterator[str]:
+    yield f"## {chapter.title}"
+    yield from chapter.text
+    for table in chapter.tables:
+        yield _table(table)
+        yield table.caption
+    for figure in chapter.figures:
+        yield f"![{figure.name}]({folder}/{_file(figure)})"
+        yield figure.caption
+    yield "\n".join(f"    {command}  # {name}" for name, command in chapter.commands)
+
+
+def _table(table: Table) -> str:
+    columns = len(table.head) or len(table.rows[0])
+    rule = ["---" if i in table.words else "---:" for i in range(columns)]
+    lines = (_head(table) or [""] * columns, rule, *table.rows)
+    cells = [[str(cell).replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def _head(table: Table) -> Sequence[str]:
+    """Return the head with the titles of the groups in front: Markdown has no cells over several columns."""
+    titles = [title for title, columns in table.groups for _ in range(columns)] or [""] * len(table.head)
+    return [f"{title}: {name}" if title else name for title, name in zip(titles, table.head, strict=True)]
+
+
+def _file(figure: Figure) -> str:
+    return f"{figure.name}.{figure.kind}"

@@ -1,0 +1,412 @@
+"""One training of a study, in a process of its own.
+
+A study as it runs: what is to be trained, the checks of it all, and what came out.
+"""
+
+import fcntl
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from heapq import heapreplace
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from bitfactor.common.errors import InputError
+from bitfactor.common.files import files_run, run_file
+from bitfactor.common.result import Result, text_table
+from bitfactor.recipes import recipe_of_settings
+from bitfactor.recipes.own import OwnModel
+from bitfactor.recipes.runs import run_recipe
+from bitfactor.study import Cell, CellDirectory, Grid, Job, Rates, StudyDirectory, finish, run_jobs
+from bitfactor.study.grid import setting_of
+from bitfactor.study.jobs import Halving, Progress
+from bitfactor.study.statistics import row_name, setting_name
+from bitfactor.training import DivergedError, Recipe, TerminatedError, Trial, without_effect
+from bitfactor.training.estimate import duration
+from bitfactor.training.processes import expect_devices, noting_sigterm, run_joined
+
+_TERMINATED = 143  # 128 + SIGTERM, as shells report it
+
+
+def train_cell(
+    path: Path,
+    settings: Mapping[str, Any],
+    imports: Sequence[str],
+    data: Path | None,
+    threads: int,
+    device: str,
+) -> int:
+    """Run the files of `imports`, train in `path` on `device`, or resume, and write down what came out.
+
+    "cuda:0+cuda:1" are two processes of one training. Returns the status of this process.
+    """
+    _prepare(imports, threads)
+    cell, devices = CellDirectory(path), expect_devices(device)
+    with _alone_in(path):
+        if cell.finished:
+            return 0
+        resumed = cell.run.checkpoint.exists()
+        status: int | None
+        if len(devices) == 1:
+            status = _train(path, settings, data, device)
+        else:
+            kind = devices[0].partition(":")[0]
+            status = run_joined(devices, _part, imports, threads, path, settings, data, kind)
+        if status == 0:
+            finish(cell, resumed=resumed)
+        return _TERMINATED if status is None else status
+
+
+def _prepare(imports: Sequence[str], threads: int) -> None:
+    torch.set_num_threads(threads)
+    for file in imports:
+        run_file(file)
+
+
+def _part(imports: Sequence[str], threads: int, *training: Any) -> int:
+    """Train in a process of its own, which knows nothing of the files of `imports` yet."""
+    _prepare(imports, threads)
+    return _train(*training)
+
+
+def _train(path: Path, settings: Mapping[str, Any], data: Path | None, device: str) -> int:
+    try:
+        console = Console(stderr=True, highlight=False)
+        recipe = recipe_of_settings(dict(settings), path)
+        others = CellDirectory(path).others()
+        run_recipe(recipe, path, data=data, device=device, beside=others, console=console)
+    except InputError as error:
+        if isinstance(error, DivergedError):
+            CellDirectory(path).give_up(diverged=True)
+        print(f"bitfactor: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except TerminatedError as stop:
+        print(stop, file=sys.stderr)
+        return _TERMINATED
+    return 0
+
+
+@contextmanager
+def _alone_in(path: Path) -> Iterator[None]:
+    """Wait for a process that still trains here, the last one of a study that was killed, say."""
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
+
+
+@dataclass(frozen=True)
+class Ablation(Result):
+    """What came out of the finished trainings, and the names of those that failed; prints as a table.
+
+    `given_up` are those that `halving` ended or whose loss was no number under it. `interrupted` says that
+    SIGTERM ended it before all were trained: the same call resumes.
+    """
+
+    out: Path
+    trainings: tuple[Mapping[str, Any], ...]
+    failed: tuple[str, ...] = ()
+    given_up: tuple[str, ...] = ()
+    interrupted: bool = False
+
+    def __str__(self) -> str:
+        names = list(dict.fromkeys(name for training in self.trainings for name in training["axes"]))
+        rows: dict[tuple[str, ...], list[float]] = {}
+        for one in self.trainings:
+            row = tuple(str(one["axes"].get(name, "real" if one["real"] else "")) for name in names)
+            rows.setdefault(row, []).append(one["metrics"][one["headline"]])
+        if not rows:
+            return "no training has finished"
+        head = [*(name.replace("_", " ") for name in names), self.trainings[0]["headline"], "over seeds"]
+        cells = [[*row, f"{mean(values):.2%}", _spread(values)] for row, values in rows.items()]
+        return text_table(head, cells, right=frozenset((len(names), len(names) + 1)))
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"± {stdev(values):.2%} ({len(values)})" if len(values) > 1 else "(1)"
+
+
+@dataclass(frozen=True)
+class StudyTrial(Result):
+    """What the trainings that a study has left would be like, `at_once` of them at a time.
+
+    `rows` has one of each row and setting; learning rates and seeds take the same time. `trainings` are the
+    rows of those that are left, in their order.
+    """
+
+    rows: Mapping[str, Trial]
+    trainings: Sequence[str]
+    at_once: int
+
+    @property
+    def hours(self) -> float:
+        """How long all of them would take at most, if those at a time do not slow each other."""
+        places = [0.0] * self.at_once
+        for name in self.trainings:
+            heapreplace(places, places[0] + self.rows[name].hours)
+        return max(places)
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = {
+            name: {"device": one.device, "steps": one.steps, "epochs": one.epochs, "seconds": one.seconds}
+            | {"hours": one.hours, "trainings": self.trainings.count(name)}
+            for name, one in self.rows.items()
+        }
+        return {"rows": rows, "at_once": self.at_once, "hours": self.hours}
+
+    def __str__(self) -> str:
+        if not self.trainings:
+            return "no training is left"
+        head = ["row", "trainings", "steps each", "s a step", "each"]
+        cells = [
+            [
+                name,
+                str(self.trainings.count(name)),
+                f"{one.steps * one.epochs:,}",
+                f"{one.seconds:.3f}",
+                duration(one.hours),
+            ]
+            for name, one in self.rows.items()
+        ]
+        device = next(iter(self.rows.values())).device
+        return (
+            f"{text_table(head, cells, right=frozenset(range(1, 5)))}\n\n"
+            f"{len(self.trainings)} trainings on {device}, {self.at_once} at a time: at most "
+            f"{duration(self.hours)} if they do not slow each other; nothing was written"
+        )
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """What `run_study` trains: `recipe_of` gives the recipe of a cell; `fixed` are flags that all share."""
+
+    recipe: Recipe
+    recipe_of: Callable[[Cell], Recipe]
+    fixed: Mapping[str, str | bool]
+    grid: Grid
+    rates: Rates | None = None
+    data: Path | None = None
+    jobs: int | None = None
+    devices: Sequence[str] = ()
+    halving: bool = False
+    keep_checkpoints: bool = False
+    progress: bool = True
+
+    @property
+    def arguments(self) -> Mapping[str, str | bool]:
+        """The flags that all share, with the network of the user's own if there is one."""
+        own = self.recipe.model
+        return {**self.fixed, "model": own.spec} if isinstance(own, OwnModel) else self.fixed
+
+
+def run_study(study: StudyPlan, out: Path) -> Ablation:
+    """Train what is not trained yet."""
+    jobs, devices = begin_study(study, out)
+    interrupted = _run(jobs, study, devices)
+    done = [(job.cell, job.directory.outcome()) for job in jobs if job.state == "finished"]
+    trainings = tuple(
+        {"name": cell.name, "axes": dict(cell.axes), "real": cell.real, "seed": cell.seed, **asdict(outcome)}
+        for cell, outcome in done
+    )
+    failed, given_up = (
+        tuple(job.cell.name for job in jobs if job.state == state) for state in ("failed", "given up")
+    )
+    return Ablation(out, trainings, failed, given_up, interrupted)
+
+
+def try_study(study: StudyPlan, out: Path) -> StudyTrial:
+    """Time a few steps of one training of each row and setting on the first device; nothing is written.
+
+    Raises
+    ------
+    InputError
+        As `run_study` and `train`, or if a training is to be on several devices at once.
+    """
+    jobs, devices, threads = _planned(study, out)
+    for device in devices:
+        if "+" in device:
+            raise InputError(
+                "--devices", expected="one for each training, to time a step", found=device, fix="change it"
+            )
+    axes = {name: values for name, values in study.grid.axes.items() if name != "learning_rate"}
+    console = Console(stderr=True, highlight=False, quiet=not study.progress)
+    rows, trainings, usual = dict[str, Trial](), list[str](), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for job in jobs:
+            if job.ended:
+                continue
+            setting = setting_name(setting_of(job.cell, axes))
+            name = ", ".join(filter(None, (row_name(job.cell.row), setting)))
+            trainings.append(name)
+            if name not in rows:
+                console.print(f"timing {name}")
+                torch.compiler.reset()
+                recipe = _recipe(study, job.cell)
+                trial = run_recipe(
+                    recipe, out, data=study.data, device=devices[0], console=console, trial=True
+                )
+                assert isinstance(trial, Trial)
+                rows[name] = trial
+    finally:
+        torch.set_num_threads(usual)
+    return StudyTrial(rows, trainings, len(devices))
+
+
+def begin_study(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str]]:
+    """Return what is to be done and the devices for it.
+
+    Nothing is written before all that was asked for has been checked.
+    """
+    jobs, devices, _ = _planned(study, out)
+    StudyDirectory(out).start(study.recipe.name, study.arguments, study.grid, study.rates)
+    return jobs, devices
+
+
+def _planned(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str], int]:
+    """Return what is to be done, the devices for it and the threads of each process; writes nothing."""
+    directory, rates = StudyDirectory(out), study.rates
+    devices, threads = _parts(study.jobs, study.devices)
+    cells = [replace(cell, rate=rates.chosen[str(cell.row)]) if rates else cell for cell in study.grid]
+    for name in [*study.arguments, *study.grid.axes]:
+        if all(_option(name) in _refused(study, cell) for cell in cells):
+            rows = ", ".join(dict.fromkeys(str(cell.row) for cell in cells))
+            raise InputError(
+                f"--{name.replace('_', '-')}",
+                expected="a row that it changes something for",
+                found=rows,
+                fix="leave it out",
+            )
+    if study.recipe.real:
+        _expect_one_each(study.recipe.name, cells)
+    for cell in cells if study.halving else ():
+        _expect_search(study.recipe_of(cell), rates)
+    if isinstance(study.recipe.model, OwnModel):
+        directory.expect_same_file(study.recipe.model.sha256)
+    directory.design(study.recipe.name, study.arguments, study.grid, rates)
+    return [_job(directory, study, cell, threads) for cell in cells], devices, threads
+
+
+def _refused(study: StudyPlan, cell: Cell) -> frozenset[str]:
+    """Return what a cell refuses, also where the recipe leaves weights or activations real."""
+    chosen = study.recipe_of(cell).binarization
+    binary = {"activations": chosen.activations, "weights": chosen.weights}
+    return cell.refused | without_effect(cell.row.latent, cell.row.scale, **binary).keys()
+
+
+def _expect_one_each(recipe: str, cells: Sequence[Cell]) -> None:
+    """Raise InputError where cells are the same training of a recipe in full precision."""
+    found: dict[tuple[object, ...], str] = {}
+    for cell in cells:
+        off = replace(cell, real=True).refused
+        training = cell.seed, *((name, value) for name, value in cell.axes.items() if name not in off)
+        if found.setdefault(training, cell.name) != cell.name:
+            raise InputError(
+                f"recipe {recipe}",
+                expected=f"one of a binary network, so that {found[training]} and {cell.name} differ",
+                found="real=True",
+                fix="leave real out of the recipe; the study's own real adds the baseline",
+            )
+
+
+def _expect_search(recipe: Recipe, rates: Rates | None) -> None:
+    plan, holdout = recipe.optimization, getattr(recipe.data, "holdout", "validation")
+    if rates or holdout != "validation":
+        found = "rates of a search that is over" if rates else f"--holdout {holdout}"
+    elif plan.eval_interval * 3 > plan.epochs:
+        found = f"--eval-interval {plan.eval_interval} in {plan.epochs} epochs"
+    else:
+        return
+    raise InputError(
+        "--halving",
+        expected="a search on validation images, evaluated three times or more in each training",
+        found=found,
+        fix="leave it out, or change --holdout, --eval-interval",
+    )
+
+
+def _parts(jobs: int | None, devices: Sequence[str]) -> tuple[Sequence[str], int]:
+    """Return the devices, each as often as it trains at a time, and the threads of each process."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if devices and jobs is not None:
+        raise InputError("jobs", expected="none beside devices", found=str(jobs), fix="name one of them")
+    joined = [len(expect_devices(device)) for device in devices]
+    usual = [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["cpu"] * cores
+    asked = list(devices) or (usual if jobs is None else [usual[i % len(usual)] for i in range(jobs)])
+    return asked, max(1, cores // (sum(joined) or len(asked)))
+
+
+def _recipe(study: StudyPlan, cell: Cell) -> Recipe:
+    """Return the recipe of a cell, without what a training like it refuses."""
+    chosen = study.recipe_of(cell)
+    off: dict[str, Any] = dict.fromkeys(cell.refused & {"merge_epoch", "diagnose", "real_weight_epochs"}, 0)
+    return replace(chosen, optimization=replace(chosen.optimization, **off))
+
+
+def _job(study: StudyDirectory, asked: StudyPlan, cell: Cell, threads: int) -> Job:
+    """Return what is to be done about a cell."""
+    directory, chosen = study.cell(cell), _recipe(asked, cell)
+    kept = {name: value for name, value in asked.arguments.items() if _option(name) not in cell.refused}
+    fixed = [word for name, value in kept.items() for word in _flag(name, value)]
+    data = ["--data", "DIR"] if asked.data else []
+    flags = cell.flags
+    if asked.recipe.real and not cell.real:
+        kept_axes = {name: value for name, value in cell.axes.items() if name not in ("latent", "scale")}
+        flags = replace(cell, axes=kept_axes, real=True).flags
+    return Job(
+        cell=cell,
+        directory=directory,
+        command=["bitfactor", "train", asked.recipe.name, *fixed, *flags, *data, "--out", cell.name],
+        call=partial(train_cell, directory.path, chosen.settings(), files_run(), asked.data, threads),
+        epochs=chosen.optimization.epochs,
+        state="finished" if directory.finished else "waiting",
+        halving=asked.halving,
+    )
+
+
+def _option(flag: str) -> str:
+    return flag.removeprefix("no-").replace("-", "_")
+
+
+def _flag(name: str, value: str | bool) -> list[str]:
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    return [f"--{name}", *value.split()]
+
+
+def _run(jobs: Sequence[Job], study: StudyPlan, devices: Sequence[str]) -> bool:
+    """Train; returns whether it was told to stop."""
+    console = Console(stderr=True, highlight=False, quiet=not study.progress)
+
+    def tidy(job: Job) -> None:
+        if job.state == "finished" and not study.keep_checkpoints:
+            job.directory.discard_checkpoints()
+
+    for job in jobs:
+        tidy(job)
+    headline = study.recipe.task.headline
+    halving = Halving(headline) if study.halving else None
+    with noting_sigterm() as request, Progress(jobs, headline, len(devices), console) as progress:
+
+        def notice(job: Job) -> None:
+            tidy(job)
+            progress.notice(job)
+
+        def look() -> bool:
+            for job in jobs:
+                if halving and halving.gives_up(job) and job.state == "running":
+                    job.give_up()
+            progress.refresh()
+            return not request.made
+
+        run_jobs(jobs, devices, notice, look)
+    return request.made

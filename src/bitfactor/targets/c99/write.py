@@ -1,0 +1,238 @@
+"""A model file as C99: one source and one header, without dependencies or malloc, and with one arena."""
+
+import os
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from math import prod
+from pathlib import Path
+
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError
+from bitfactor.common.files import replacing
+from bitfactor.common.result import Result
+from bitfactor.format import ModelFile
+from bitfactor.runtime.plan import steps_apart
+from bitfactor.runtime.program import program_of
+from bitfactor.targets.c99.instructions import CELL, Map
+from bitfactor.targets.c99.layers import Layers, real
+
+_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class CReport(Result):
+    """What `export_c` wrote: two files, functions that begin with `prefix`, and the memory that it takes.
+
+    `constant_bytes` are the weights and thresholds, in flash beside the code; `arena_bytes` the RAM, beside
+    the stack.
+    """
+
+    source: str
+    header: str
+    prefix: str
+    constant_bytes: int
+    arena_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.source} and {self.header}: C99, {self.prefix}_run\n"
+            f"{self.constant_bytes:,} bytes of constants (flash), {self.arena_bytes:,} of arena (RAM)"
+        )
+
+
+@checked
+def export_c(model: ModelFile, path: str | os.PathLike[str]) -> CReport:
+    """Write `model` as C99 to `path`, a name in .c, and beside it the header of the same name.
+
+    The functions carry the name of the file. Signs and their sums are computed exactly, in integers; real
+    numbers by single operations in float, where the runtime has fused ones: they differ in the last digits,
+    and a sign behind one that is next to its threshold may be another.
+
+    Raises
+    ------
+    InputError
+        If the name does not end in .c or is none that C can take, or the files cannot be written.
+
+    Example
+    -------
+    >>> export_c(bitfactor.format.load("net.safetensors"), "net.c").arena_bytes
+    46736
+    """
+    path = Path(path)
+    prefix = _prefix(path)
+    model.expect_one_input(path)
+    layers = Layers(program_of(model.graph, steps_apart(model.graph), sign_word=CELL))
+    arena_cells = layers.row_cells + layers.taps_cells + layers.program.arena_bytes // CELL
+    header = _header(model, prefix, arena_cells * CELL)
+    source = _source(model, path, prefix, layers)
+    with replacing(path.with_suffix(".h")) as one, replacing(path) as other:
+        one.write_text(header)
+        other.write_text(source)
+    return CReport(str(path), str(path.with_suffix(".h")), prefix, layers.constant_bytes, arena_cells * CELL)
+
+
+def _prefix(path: Path) -> str:
+    if path.suffix != ".c":
+        found = path.suffix or "no ending"
+        raise InputError(path, expected="a name in .c", found=found, fix="rename it")
+    prefix = re.sub(r"[-. ]", "_", path.stem)
+    if not _NAME.fullmatch(prefix):
+        raise InputError(
+            path,
+            expected="a name that functions of C can begin with",
+            found=repr(path.stem),
+            fix="begin with a letter, and use letters, digits and - alone",
+        )
+    return prefix
+
+
+def _header(model: ModelFile, prefix: str, arena_bytes: int) -> str:
+    upper, graph = prefix.upper(), model.graph
+    shapes = [graph.values[name].shape for name in graph.outputs]
+    sizes = [("INPUT", graph.input.shape), *zip(_numbered("OUTPUT", len(shapes)), shapes, strict=True)]
+    defined = [f"#define {upper}_{name}_SIZE {prod(shape)} /* {_times(shape)} */" for name, shape in sizes]
+    image, labels = "", ""
+    if model.input_spec:
+        height, width = model.input_spec.size
+        colours = "red, green and blue of each together" if len(model.input_spec.mean) == 3 else "grey"
+        image = _IMAGE.format(
+            prefix=prefix, outputs=_outputs(model), size=f"{height} x {width}", colours=colours
+        )
+    if names := _labels(model):
+        labels = _LABELS.format(prefix=prefix, count=len(names))
+    return _HEADER.format(
+        prefix=prefix,
+        upper=upper,
+        arena_bytes=arena_bytes,
+        sizes="\n".join(defined),
+        outputs=_outputs(model),
+        image=image,
+        labels=labels,
+    )
+
+
+def _source(model: ModelFile, path: Path, prefix: str, layers: Layers) -> str:
+    after_row = layers.row_cells
+    taps = f"static cell *const taps = arena + {after_row}; /* signs under a window */\n" * (
+        layers.taps_cells > 0
+    )
+    memory = (
+        f"static cell arena[{prefix.upper()}_ARENA_BYTES / {CELL}];\n"
+        f"static cell *const row = arena; /* the channels of the pixel that is made */\n{taps}"
+        f"static cell *const maps = arena + {after_row + layers.taps_cells};"
+    )
+    functions = [*layers.functions, *_entries(model, prefix, layers)]
+    includes = f'#include "{path.stem}.h"'
+    if any("INFINITY" in constant for constant in layers.constants):
+        includes = f"#include <math.h>\n\n{includes}"
+    parts = (includes, *_kernels("\n".join(functions)), memory, *layers.constants, *functions)
+    return "\n\n".join(parts) + "\n"
+
+
+def _entries(model: ModelFile, prefix: str, layers: Layers) -> Iterator[str]:
+    """Yield the functions that the header declares, and what they share."""
+    first, *_, last = layers.program.layers
+    outputs = [Map.of(instruction.arguments["buffer"]) for instruction in last.instructions]
+    names = _numbered("output", len(outputs))
+    handed = [
+        f"{'hand_out_signs' if map.signs else 'hand_out'}({name}, {map.start}, {map.channels}, {map.pixels});"
+        for name, map in zip(names, outputs, strict=True)
+    ]
+    body = "\n".join(f"    {line}" for line in (*layers.calls, *handed))
+    yield f"static void run({_outputs(model)})\n{{\n{body}\n}}"
+    x = Map.of(first.instructions[0].arguments["buffer"])
+    size = f"{x.channels}, {x.pixels}"
+    yield (
+        f"void {prefix}_run(const float *input, {_outputs(model)})\n{{\n"
+        f"    lay_out({x.start}, input, {size});\n    run({', '.join(names)});\n}}"
+    )
+    if spec := model.input_spec:
+        mean, deviation = (", ".join(map(real, values)) for values in (spec.mean, spec.std))
+        yield (
+            f"void {prefix}_run_image(const uint8_t *pixels, {_outputs(model)})\n{{\n"
+            f"    static const float mean[] = {{{mean}}}, deviation[] = {{{deviation}}};\n"
+            f"    lay_out_image({x.start}, pixels, mean, deviation, {size});\n"
+            f"    run({', '.join(names)});\n}}"
+        )
+    if labels := _labels(model):
+        quoted = textwrap.fill(", ".join(map(_quoted, labels)), 118, break_long_words=False)
+        yield f"const char *const {prefix}_labels[{len(labels)}] = {{\n{textwrap.indent(quoted, '    ')}\n}};"
+
+
+def _labels(model: ModelFile) -> tuple[str, ...]:
+    return model.skeleton.keypoints if model.skeleton else model.labels
+
+
+def _quoted(text: str) -> str:
+    """Return text as a string of C; what is not printable ASCII as octal bytes of UTF-8."""
+    octets = (chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
+    return f'"{"".join(octets)}"'
+
+
+def _outputs(model: ModelFile) -> str:
+    return ", ".join(f"float *{name}" for name in _numbered("output", len(model.graph.outputs)))
+
+
+def _numbered(name: str, count: int) -> list[str]:
+    """Return names for several, numbered from the second on.
+
+    >>> _numbered("output", 2)
+    ['output', 'output_2']
+    """
+    return [name, *(f"{name}_{i}" for i in range(2, count + 1))]
+
+
+def _times(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _kernels(text: str) -> list[str]:
+    """Return the definitions of `kernels.c` that a text needs, and those that they need, in their order."""
+    source = files("bitfactor.targets.c99").joinpath("kernels.c").read_text()
+    blocks = source.removesuffix("\n").split("\n\n\n")
+    needed: list[str] = []
+    for block in reversed(blocks):  # which stand behind what they need
+        functions = re.findall(r"^static \w+ (\w+\()", block, re.MULTILINE)
+        if not functions or any(re.search(rf"\b{re.escape(name)}", text) for name in functions):
+            needed.insert(0, block)
+            text += block
+    return needed
+
+
+_HEADER = """\
+/* A binary neural network as C99, written by bitfactor. It needs no library and no malloc. */
+#ifndef {upper}_H
+#define {upper}_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+/* The static arena: all RAM that the network takes, beside the stack. */
+#define {upper}_ARENA_BYTES {arena_bytes}
+{sizes}
+
+/* Runs one input, in torch's order (channels, height, width). Calls share the arena: one at a time. */
+void {prefix}_run(const float *input, {outputs});
+{image}{labels}
+#ifdef __cplusplus
+}}
+#endif
+
+#endif /* {upper}_H */
+"""
+
+_IMAGE = """
+/* Runs an image of {size} pixels of 0 to 255, {colours}. */
+void {prefix}_run_image(const uint8_t *pixels, {outputs});
+"""
+
+_LABELS = """
+/* What the channels of the output stand for. */
+extern const char *const {prefix}_labels[{count}];
+"""

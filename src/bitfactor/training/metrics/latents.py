@@ -1,0 +1,278 @@
+"""What latent weights, factors and scales look like, how many signs flip, and a guard against divergence.
+
+What one step of the optimizer does to the weight of each layer, whatever its latent.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError
+from bitfactor.nn import BinaryLayer
+
+
+def binary_layers(model: nn.Module) -> dict[str, BinaryLayer]:
+    """Return the binary layers of a model by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, BinaryLayer)}
+
+
+class FlipRatio:
+    """Fraction of each layer's weights whose sign differs from the call before.
+
+    It holds one byte per weight.
+
+    Example
+    -------
+    >>> flips = FlipRatio(model)
+    >>> optimizer.step()
+    >>> flips()["layer1.0.conv1"]
+    0.0074
+    """
+
+    @checked
+    def __init__(self, model: nn.Module) -> None:
+        self._layers = binary_layers(model)
+        self._signs = self._read()
+
+    def __call__(self) -> dict[str, float]:
+        """Return layer -> fraction of flipped signs since the last call, or since construction."""
+        before, self._signs = self._signs, self._read()
+        return {name: float((signs != before[name]).float().mean()) for name, signs in self._signs.items()}
+
+    @torch.no_grad()
+    def _read(self) -> dict[str, Tensor]:
+        return {name: layer.latent() > 0 for name, layer in self._layers.items()}
+
+
+@dataclass(frozen=True)
+class LatentStatistics:
+    """Of one layer's latent weight: its std, and the fraction of it outside [-1, 1], where a mask is 0."""
+
+    std: float
+    outside: float
+
+
+@checked
+@torch.no_grad()
+def latent_statistics(model: nn.Module) -> dict[str, LatentStatistics]:
+    """Return the statistics of every binary layer, by name.
+
+    Example
+    -------
+    >>> latent_statistics(model)["layer1.0.conv1"].std
+    0.058
+    """
+    latents = {name: layer.latent() for name, layer in binary_layers(model).items()}
+    return {
+        name: LatentStatistics(float(W.std(correction=0)), float((W.abs() > 1).float().mean()))
+        for name, W in latents.items()
+    }
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of values between edges; edges is one longer than counts."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+@checked
+@torch.no_grad()
+def alpha_histogram(model: nn.Module, bins: int = 20) -> dict[str, Histogram]:
+    """Return the histogram of alpha of every binary layer (figure 2 of the paper).
+
+    Raises
+    ------
+    InputError
+        If there are fewer bins than one, or an alpha is NaN or infinite.
+    """
+    if bins < 1:
+        raise InputError("bins", expected="1 or more", found=str(bins), fix="choose how many")
+    return {
+        name: _histogram(_finite(layer.alpha().float().cpu(), f"alpha of {name}"), bins)
+        for name, layer in binary_layers(model).items()
+    }
+
+
+def _histogram(values: Tensor, bins: int) -> Histogram:
+    counts, edges = torch.histogram(values, bins)
+    return Histogram(tuple(edges.tolist()), tuple(int(count) for count in counts))
+
+
+@dataclass(frozen=True)
+class FactorStatistics:
+    """Of one factor: effective rank, exp of the entropy of its normalised singular values, between 1 and the
+    full rank; condition number, largest over smallest singular value.
+    """
+
+    effective_rank: float
+    condition: float
+
+
+@checked
+@torch.no_grad()
+def factor_statistics(model: nn.Module) -> dict[str, FactorStatistics]:
+    """Return the statistics of every factor, by layer and name; one that layers share counts for each.
+
+    Raises
+    ------
+    InputError
+        If a factor holds NaN or infinity.
+    """
+    factors = {
+        f"{name}.{factor}": matrix
+        for name, layer in binary_layers(model).items()
+        for factor, matrix in layer.latent.matrices().items()
+    }
+    return {name: _factor_statistics(_finite(matrix, name)) for name, matrix in factors.items()}
+
+
+def _finite(values: Tensor, name: str) -> Tensor:
+    if not values.isfinite().all():
+        raise InputError(
+            name,
+            expected="finite values",
+            found="NaN or infinity",
+            fix="train again with a lower learning rate",
+        )
+    return values
+
+
+def _factor_statistics(factor: Tensor) -> FactorStatistics:
+    values: Tensor = torch.linalg.svdvals(factor.double())
+    fraction = values / values.sum()
+    entropy = -torch.xlogy(fraction, fraction).sum()
+    return FactorStatistics(float(entropy.exp()), float(values[0] / values[-1]))
+
+
+class LatentsDivergeError(RuntimeError):
+    """Latent weights grew beyond what training recovers from."""
+
+
+@checked
+def guard_latents(model: nn.Module, limit: float = 100.0) -> None:
+    """Stop training whose latents diverge: sign(W) is free of scale, so nothing else shows it.
+
+    Raises
+    ------
+    InputError
+        If the limit is not above 0.
+    LatentsDivergeError
+        If the std of a layer's latent weight is above `limit`, or not a number.
+
+    Example
+    -------
+    >>> guard_latents(model)  # once per epoch
+    """
+    if limit <= 0:
+        raise InputError("limit", expected="above 0", found=str(limit), fix="choose a larger one")
+    for name, found in latent_statistics(model).items():
+        if not found.std <= limit:
+            raise LatentsDivergeError(
+                f"layer {name}: expected latent weights with a std of at most {limit:g}, "
+                f"found {found.std:.3g}; take weight_estimator 'clipped' or 'rms', or a lower learning rate"
+            )
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What a step did to a layer's weight W."""
+
+    flipped: float
+    """Fraction of its signs that changed."""
+    change: float
+    """Root mean square of W's change, over the learning rate. Adam moves a free weight by 1 or less; an entry
+    of core x factors by up to the sum of the factors' ranks, and 1."""
+    descent: float
+    """Cosine of the angle between W's change and minus the gradient in W: 1 is steepest descent, 0 if there
+    is no gradient."""
+    gradient: float
+    """Root mean square of the loss's gradient in W, as it comes through the sign."""
+    spread: float
+    """Standard deviation of W."""
+    outside: float
+    """Fraction of W outside [-1, 1], where the clipped estimator passes no gradient on."""
+    condition: float
+    """Largest over smallest singular value, of the factor where it is largest; 1 without factors."""
+
+
+class Movement:
+    """Watches the gradient in W of every binary layer until the one step that it is given.
+
+    Where gradients are accumulated over parts of a batch, it is their sum; of several processes, this one's.
+
+    Example
+    -------
+    >>> movement = Movement(model)
+    >>> loss(model(inputs), target).backward()
+    >>> movement(optimizer.step, learning_rate=1e-3)["layer1.0.conv1"].change
+    0.62
+    """
+
+    @checked
+    def __init__(self, model: nn.Module) -> None:
+        self._model, self._layers = model, binary_layers(model)
+        self._watched: dict[str, Tensor] = {}
+        self._gradients: dict[str, Tensor] = {}
+        self._hooks = [
+            layer.latent.register_forward_hook(partial(self._watch, name))
+            for name, layer in self._layers.items()
+        ]
+
+    def _watch(self, name: str, latent: nn.Module, inputs: object, weight: Tensor) -> None:
+        # A held one comes again; the gradient in a leaf, of `once_for_all`, comes to the one it was made of.
+        if weight.grad_fn is not None and self._watched.get(name) is not weight:
+            self._watched[name] = weight
+            weight.register_hook(partial(self._add, name))  # type: ignore[no-untyped-call]
+
+    def _add(self, name: str, gradient: Tensor) -> None:
+        before = self._gradients.get(name)
+        self._gradients[name] = gradient.detach().clone() if before is None else before + gradient
+
+    def __call__(self, update: Callable[[], None], learning_rate: float) -> dict[str, Moved]:
+        """Call `update`, which changes the parameters, and return what that did to each layer."""
+        for hook in self._hooks:
+            hook.remove()
+        before = self._weights()
+        update()
+        after, statistics, conditions = self._weights(), latent_statistics(self._model), self._conditions()
+        found = {}
+        for name, old in before.items():
+            change = after[name] - old
+            gradient = self._gradients.get(name, torch.zeros_like(change))
+            found[name] = Moved(
+                flipped=float(((after[name] > 0) != (old > 0)).float().mean()),
+                change=_rms(change) / learning_rate if learning_rate else 0.0,
+                descent=_cosine(change, -gradient),
+                gradient=_rms(gradient),
+                spread=statistics[name].std,
+                outside=statistics[name].outside,
+                condition=conditions.get(name, 1.0),
+            )
+        return found
+
+    @torch.no_grad()
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: layer.latent().detach().clone() for name, layer in self._layers.items()}
+
+    def _conditions(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        factors = factor_statistics(self._model)
+        for name, layer in self._layers.items():
+            of_layer = [factors[f"{name}.{factor}"].condition for factor in layer.latent.matrices()]
+            found[name] = max(of_layer, default=1.0)
+        return found
+
+
+def _rms(values: Tensor) -> float:
+    return float(values.square().mean().sqrt())
+
+
+def _cosine(a: Tensor, b: Tensor) -> float:
+    lengths = float(a.norm() * b.norm())
+    return float((a * b).sum()) / lengths if lengths else 0.0

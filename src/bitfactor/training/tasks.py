@@ -1,0 +1,227 @@
+"""What is learned: a loss, and how its outcome is evaluated.
+
+Classification: one of several classes per image.
+
+Human pose: a heatmap per keypoint.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bitfactor.data import Batch, DataSet, Target
+from bitfactor.decompositions import once
+from bitfactor.format import InputSpec, Skeleton
+from bitfactor.pose.heatmap import MapScale, on_target_scale
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+    from torchmetrics import Metric, MetricCollection
+
+    from bitfactor.training.metrics import KeypointMetric
+
+
+@dataclass(frozen=True)
+class Interface:
+    """How images become inputs, and the names of classes or keypoints."""
+
+    input_spec: InputSpec
+    labels: tuple[str, ...] = ()
+    skeleton: Skeleton | None = None
+
+    @classmethod
+    def of(cls, data: DataSet) -> "Interface":
+        """Return what a data set says; one of poses has an attribute `skeleton`."""
+        return cls(data.input_spec, data.labels, getattr(data, "skeleton", None))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Interface":
+        """Return what `to_dict` gave, also after it went through JSON."""
+        skeleton = values["skeleton"]
+        return cls(
+            InputSpec(**_frozen(values["input_spec"])),
+            tuple(values["labels"]),
+            Skeleton(**_frozen(skeleton)) if skeleton else None,
+        )
+
+
+def _frozen(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: _as_tuple(value) for name, value in values.items()}
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(map(_as_tuple, value)) if isinstance(value, list | tuple) else value
+
+
+class Task(Protocol):
+    """A kind of problem. `headline` is the metric by which networks are compared; more of it is better."""
+
+    @property
+    def headline(self) -> str:
+        """Name of one of `metrics`."""
+        ...
+
+    def loss(self, outputs: Tensor, target: Target) -> Tensor:
+        """Return the mean loss of a batch."""
+        ...
+
+    def metrics(self) -> "MetricCollection":
+        """Return fresh metrics, updated with (outputs, target); each is a fraction."""
+        ...
+
+
+@runtime_checkable
+class Teachable(Protocol):
+    """A task that can be learned from another network's outputs."""
+
+    def taught(self, outputs: Tensor, target: Target) -> Target:
+        """Return the target that a teacher's outputs stand for."""
+        ...
+
+
+EVALUATION_BATCH = 256
+
+
+@torch.no_grad()
+def evaluate(fabric: "Fabric", model: nn.Module, task: Task, batches: Iterable[Batch]) -> dict[str, float]:
+    """Return the task's metrics of `model`, in evaluation mode and float32, over `batches`.
+
+    Each process gives its part of the batches and gets the metrics of all.
+    """
+    model.eval()
+    metrics = task.metrics().to(fabric.device)
+    with once(model):
+        for batch in batches:
+            inputs, target = fabric.to_device(batch)
+            metrics.update(model(inputs), target)
+    return {name: float(value) for name, value in metrics.compute().items()}
+
+
+@dataclass(frozen=True)
+class Classification:
+    """One of several classes per image: cross-entropy; top-1 and top-5 accuracy as fractions."""
+
+    headline: str = "accuracy"
+
+    def loss(self, outputs: Tensor, target: Target) -> Tensor:
+        """Scores (N, classes), target (N,) or fractions of the classes (N, classes) -> mean cross-entropy."""
+        assert isinstance(target, Tensor)
+        return F.cross_entropy(outputs, target)
+
+    def metrics(self) -> "MetricCollection":
+        """Return fresh metrics, updated with (scores, target)."""
+        from torchmetrics import MetricCollection  # here, for a quick import of the rest
+
+        from bitfactor.training.metrics import TopAccuracy
+
+        return MetricCollection({"accuracy": TopAccuracy(1), "top5": TopAccuracy(5)}, compute_groups=False)
+
+    def taught(self, outputs: Tensor, target: Target) -> Target:
+        """Return the target that a teacher's scores stand for: its probabilities."""
+        return outputs.softmax(1)
+
+
+Criterion = Literal["mse", "bce", "softmax"]
+
+_SCALES: dict[Criterion, MapScale] = {"mse": "linear", "bce": "logits", "softmax": "softmax"}
+
+
+@dataclass(frozen=True)
+class PoseEstimation:
+    """Keypoints found through heatmaps, learned from Gaussians.
+
+    The loss of a keypoint's map is summed over its cells, averaged over the keypoints whose target shows one,
+    and summed over the hourglasses (intermediate supervision). With z a map and t its target, in (0, 1):
+
+    - `mse`: sum (z - t)^2. A map of zeros costs no more than pi, and is a trap.
+    - `bce`: sum -t log sigmoid(z) - (1 - t) log(1 - sigmoid(z)); in the same trap, less deep.
+    - `softmax`: - sum t / |t| log softmax(z), over the cells: cells compete, so that there is no empty map.
+      It learns in the fewest steps.
+
+    Parameters
+    ----------
+    headline
+        The metric by which networks are compared, one of those of `metric`.
+    metric
+        Makes the metric of found keypoints, updated with heatmaps and a target, given their `scale`. `PCKh`
+        if left out.
+
+    Example
+    -------
+    >>> task = PoseEstimation(headline="pck", metric=PCK)
+    >>> task.loss(model(inputs), target)
+    """
+
+    headline: str = "pckh"
+    metric: "Callable[..., KeypointMetric] | None" = None
+    criterion: Criterion = "bce"
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """What an exported file says of its heatmaps, see `bitfactor.runtime.finder`."""
+        return {"heatmaps": self.scale}
+
+    @property
+    def scale(self) -> MapScale:
+        """What the values of its heatmaps mean."""
+        return _SCALES[self.criterion]
+
+    def loss(self, outputs: Tensor | tuple[Tensor, ...], target: Target) -> Tensor:
+        """Heatmaps (N, J, h, w), those of each hourglass in training, and a target of them -> the loss."""
+        assert isinstance(target, Mapping)
+        stacks = outputs if isinstance(outputs, tuple) else (outputs,)
+        weight = target["weight"]
+        losses = [_LOSSES[self.criterion](maps.float(), target["heatmaps"]) for maps in stacks]
+        return (torch.stack(losses).sum(0) * weight).sum() / weight.sum().clamp_min(1)
+
+    def found(self) -> "KeypointMetric":
+        """Return a fresh metric of found keypoints."""
+        from bitfactor.training.metrics import PCKh  # here, for a quick import of the rest
+
+        return (self.metric or PCKh)(scale=self.scale)
+
+    def metrics(self) -> "MetricCollection":
+        """Return fresh metrics, updated with (heatmaps, target)."""
+        from torchmetrics import MetricCollection  # here, for a quick import of the rest
+
+        from bitfactor.training.metrics import Peak
+
+        metrics: dict[str, Metric | MetricCollection] = {
+            self.headline: self.found(),
+            "peak": Peak(self.scale),
+        }
+        return MetricCollection(metrics, compute_groups=False)
+
+    def taught(self, outputs: Tensor, target: Target) -> Target:
+        """Return the target that a teacher's heatmaps stand for."""
+        assert isinstance(target, Mapping)
+        maps = on_target_scale(outputs.numpy(force=True), self.scale)
+        return {**target, "heatmaps": torch.from_numpy(maps).to(outputs.device)}
+
+
+def _squared(maps: Tensor, heatmaps: Tensor) -> Tensor:
+    return (maps - heatmaps).square().sum((2, 3))
+
+
+def _logistic(maps: Tensor, heatmaps: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(maps, heatmaps, reduction="none").sum((2, 3))
+
+
+def _softmax(maps: Tensor, heatmaps: Tensor) -> Tensor:
+    fractions = F.normalize(heatmaps.flatten(2), p=1, dim=2)
+    return -(fractions * maps.flatten(2).log_softmax(2)).sum(2)
+
+
+_LOSSES: dict[Criterion, Callable[[Tensor, Tensor], Tensor]] = {
+    "mse": _squared,
+    "bce": _logistic,
+    "softmax": _softmax,
+}

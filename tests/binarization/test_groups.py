@@ -1,0 +1,79 @@
+from itertools import pairwise
+
+import pytest
+from torch import nn
+
+from bitfactor.binarization import Binarization, binarize_, group_by_shape
+from bitfactor.common.errors import InputError
+from bitfactor.models import resnet18
+
+
+@pytest.fixture(scope="module")
+def resnet() -> nn.Module:
+    return resnet18(num_classes=10)
+
+
+def stage(number: int) -> list[str]:
+    return [f"layer{number}.0.conv2", f"layer{number}.1.conv1", f"layer{number}.1.conv2"]
+
+
+FIRST = ["layer1.0.conv1", "layer1.0.conv2", "layer1.1.conv1", "layer1.1.conv2"]
+READINGS = {
+    "A": (["layer[234].*"], {"128x128x3x3": stage(2), "256x256x3x3": stage(3), "512x512x3x3": stage(4)}),
+    "B": (["layer[123].*"], {"64x64x3x3": FIRST, "128x128x3x3": stage(2), "256x256x3x3": stage(3)}),
+    "C": (
+        ["*"],
+        {"64x64x3x3": FIRST, "128x128x3x3": stage(2), "256x256x3x3": stage(3), "512x512x3x3": stage(4)},
+    ),
+}
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_groups_of_resnet18(resnet, reading) -> None:
+    include, expected = READINGS[reading]
+    assert group_by_shape(resnet, include) == expected
+
+
+def test_exclude_gives_the_same_as_include(resnet) -> None:
+    assert group_by_shape(resnet, exclude=["layer1"]) == READINGS["A"][1]
+    assert group_by_shape(resnet, exclude=["layer4.*"]) == READINGS["B"][1]
+
+
+def test_presets(resnet) -> None:
+    def banks(groups: str | None) -> list[list[str]]:
+        plan = binarize_(resnet, Binarization(groups=groups), dry_run=True)
+        names = dict.fromkeys(layer.bank for layer in plan.binary if layer.bank)
+        return [[layer.name for layer in plan.binary if layer.bank == bank] for bank in names]
+
+    assert banks(None) == banks("paper") == list(READINGS["A"][1].values())
+    assert banks("auto") == list(READINGS["C"][1].values())
+
+
+def test_groups_given_by_the_user() -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(8)))
+    binarize_(model, groups={"grid": [["1", "2", "3"], ["4", "5", "6"]]})
+    assert model[6].latent.bank.core.shape == (2, 3, 4, 4)
+    assert model[6].latent.place == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({"a": ["1", "9"]}, "found '9'"),
+        ({"a": ["1", "2"], "b": ["2", "3"]}, "'2' twice"),
+        ({"a": [["1", "2"], ["3"]]}, "a full grid of 4"),
+        ({"a": ["1", ["2", "3"]]}, "nested to one depth"),
+        ({"a": ["1", "4"]}, "one weight shape"),
+        ({"a": ["0", "1"]}, "which stays real"),
+    ],
+)
+def test_what_is_no_grid(groups, message) -> None:
+    sizes = [4, 4, 4, 4, 4, 6, 6]
+    model = nn.Sequential(*(nn.Linear(i, o) for i, o in pairwise(sizes)))
+    with pytest.raises(InputError, match=message):
+        binarize_(model, groups=groups)
+
+
+def test_the_paper_preset_needs_a_model_that_has_one() -> None:
+    with pytest.raises(InputError, match="holistic_groups"):
+        binarize_(nn.Sequential(*(nn.Linear(4, 4) for _ in range(4))), Binarization(groups="paper"))

@@ -1,0 +1,155 @@
+"""A network as C gives what the runtime gives: signs and sums exactly, real numbers but for rounding."""
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.c99.conftest import STRICT
+
+from bitfactor.common.errors import InputError
+from bitfactor.format import Graph, ModelFile, Node, Value, load, pack_signs
+from bitfactor.format.file import golden_input
+from bitfactor.format.graph import run
+from bitfactor.pose.images import normalise
+from bitfactor.runtime import Session
+from bitfactor.runtime.zoo import file_of
+from bitfactor.targets.c99 import export_c
+
+GOLDEN = Path(__file__).parents[1] / "format" / "golden" / "version1.safetensors"
+
+
+def model_of(nodes, shape):
+    graph = Graph(Value("x", shape, "float32"), tuple(nodes), (nodes[-1].name,))
+    return ModelFile(graph, run(graph, golden_input(shape)))
+
+
+def test_every_operation(compiled):
+    model = load(GOLDEN)
+    x = np.concatenate([golden_input(model.graph.input.shape) * np.float32(k) for k in (1, -1, 0.5)])
+    for found, expected in zip(compiled(model)(x), run(model.graph, x), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "outputs", "window", "pad"),
+    [
+        (1, 1, 1, {}, 0),
+        (33, 1, 5, {}, 0),
+        (64, 1, 40, {"stride": (2, 1)}, 1),
+        (31, 1, 3, {"dilation": (2, 3), "padding": (2, 1, 0, 3)}, -1),
+        (96, 3, 6, {"padding": (0, 4, 4, 0)}, 0),
+        (40, 2, 8, {"stride": (2, 2)}, 1),
+        (200, 4, 4, {"dilation": (1, 2)}, 0),
+        (32, 32, 32, {}, -1),
+    ],
+)
+@pytest.mark.parametrize("ends_in_signs", [False, True])
+def test_binary_layers_are_exact(compiled, channels, groups, outputs, window, pad, ends_in_signs):
+    """Thresholds are drawn on integers and between them, both ways, and some are infinite."""
+    rng = np.random.default_rng(channels)
+    plain = {"stride": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1)}
+    kernel = (3, 2)
+
+    def signs(*shape):
+        return rng.choice(np.array([-1, 1], np.int8), shape)
+
+    nodes = [
+        Node(
+            "bits",
+            "threshold",
+            ("x",),
+            {},
+            {"threshold": np.zeros(channels, np.float32), "direction": signs(channels)},
+        ),
+        Node(
+            "sums",
+            "binary_conv2d",
+            ("bits",),
+            {**plain, **window, "groups": groups, "pad_value": pad},
+            {"weight": pack_signs(signs(outputs, *kernel, channels // groups))},
+        ),
+    ]
+    if ends_in_signs:
+        threshold = rng.integers(-20, 20, outputs).astype(np.float32) / 2
+        threshold[::7], threshold[3::7] = np.inf, -np.inf
+        tensors = {"threshold": threshold, "direction": signs(outputs)}
+        nodes.append(Node("signs", "threshold", ("sums",), {}, tensors))
+    model = model_of(nodes, (channels, 7, 6))
+    x = rng.standard_normal((3, channels, 7, 6), np.float32)
+    np.testing.assert_array_equal(compiled(model)(x), run(model.graph, x)[0])
+
+
+def test_between_binary_layers_there_are_integers_alone(tmp_path):
+    source = Path(export_c(load(file_of("digits")), tmp_path / "net.c").source).read_text()
+    start = source.index("run_layer1_0_conv1(void)\n{")
+    body = source[start : source.index("\n}", start)]
+    calls = [line.split("(")[0].strip() for line in body.splitlines() if "(row" in line or ", row," in line]
+    assert calls == ["binary_conv", "signs_of_sums"]
+
+
+def test_digits_are_classified_as_by_the_session(compiled):
+    from sklearn.datasets import load_digits
+
+    session = Session(file_of("digits"), threads=1)
+    pixels = (load_digits().images[-360:] * 255 / 16).astype(np.uint8)
+    expected = session(np.stack([normalise(one, session.model.input_spec) for one in pixels]))
+    found = compiled(session.model)(pixels)
+    np.testing.assert_array_equal(found.argmax(1), expected.argmax(1))
+    assert np.isclose(found, expected, atol=1e-4).all(1).sum() >= 358  # rounding may turn a sign next to zero
+
+
+def test_photos_are_classified_as_by_the_session(compiled):
+    session = Session(file_of("cifar10-resnet18"), threads=1)
+    coarse = np.random.default_rng(0).integers(0, 256, (40, 4, 4, 3), np.uint8)
+    pixels = coarse.repeat(8, 1).repeat(8, 2)
+    expected = session(np.stack([normalise(one, session.model.input_spec) for one in pixels]))
+    found = compiled(session.model)(pixels)
+    np.testing.assert_array_equal(found.argmax(1), expected.argmax(1))
+    assert np.isclose(found, expected, atol=1e-4).all(1).sum() >= 38  # rounding may turn a sign next to zero
+
+
+def test_it_needs_no_library_and_the_arena_is_as_stated(tmp_path):
+    report = export_c(load(GOLDEN), tmp_path / "net.c")
+    assert f"#define NET_ARENA_BYTES {report.arena_bytes}\n" in Path(report.header).read_text()
+    compiled = tmp_path / "net.o"
+    subprocess.run(["gcc", *STRICT, "-O2", "-fno-pie", "-c", report.source, "-o", str(compiled)], check=True)
+    listed = subprocess.run(["nm", "-S", str(compiled)], check=True, capture_output=True, text=True).stdout
+    symbols = [line.split() for line in listed.splitlines()]
+    assert {one[-1] for one in symbols if one[-2] == "U"} <= {"memcpy", "memset", "_GLOBAL_OFFSET_TABLE_"}
+    assert {one[-1]: int(one[1], 16) for one in symbols if one[-2] in "bBdD"} == {"arena": report.arena_bytes}
+
+
+def test_the_header_is_for_cplusplus_too(tmp_path):
+    export_c(load(GOLDEN), tmp_path / "my-net.c")
+    (tmp_path / "main.cpp").write_text(
+        '#include "my-net.h"\nauto one = my_net_run;\nauto other = my_net_run_image;\n'
+    )
+    subprocess.run(["g++", "-Wall", "-Werror", "-fsyntax-only", str(tmp_path / "main.cpp")], check=True)
+
+
+@pytest.mark.parametrize("name", ["net.cpp", "net", "1net.c", "ü.c"])
+def test_a_name_that_c_cannot_take_is_refused(tmp_path, name):
+    with pytest.raises(InputError, match="expected a name"):
+        export_c(load(file_of("digits")), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_left_where_the_header_cannot_be_written(tmp_path):
+    (tmp_path / "net.h").mkdir()
+    with pytest.raises(InputError):
+        export_c(load(file_of("digits")), tmp_path / "net.c")
+    assert [one.name for one in tmp_path.iterdir()] == ["net.h"]
+
+
+def test_labels_are_text_of_any_kind(tmp_path):
+    labels = ("", 'a"b', "\\n", "??/", "ü", "%s", "\t", "7 8", "/*", "'")
+    report = export_c(replace(load(file_of("digits")), labels=labels), tmp_path / "net.c")
+    printing = "for (int i = 0; i < 10; i++) puts(net_labels[i]);"
+    main = f'#include <stdio.h>\n#include "net.h"\nint main(void) {{ {printing} }}\n'
+    (tmp_path / "main.c").write_text(main)
+    command = ["gcc", *STRICT, report.source, str(tmp_path / "main.c"), "-o", str(tmp_path / "main")]
+    subprocess.run(command, check=True)
+    printed = subprocess.run([str(tmp_path / "main")], check=True, capture_output=True, text=True).stdout
+    assert printed == "".join(f"{label}\n" for label in labels)
