@@ -18,12 +18,12 @@ _BLOCK = re.compile(r"(?<=```mermaid\n).*?(?=```)", re.DOTALL)
 def rooms() -> dict[str, str]:
     """Return the rooms, as the layers of pyproject.toml have them from top to bottom, with their docstrings.
 
-    The last two layers are left out: small modules that everyone uses.
+    The last layer is left out: every room uses `common`.
     """
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    *layers, _, _ = contracts[0]["layers"]
+    *layers, _ = contracts[0]["layers"]
     names = [name.strip() for layer in layers for name in layer.split("|")]
-    return {name: _purpose(name) for name in names} | {"bitfactor.zoo": _purpose("bitfactor.zoo")}
+    return {name: _purpose(name) for name in names}
 
 
 def _purpose(name: str) -> str:

@@ -1,8 +1,10 @@
-"""The drawing of the rooms is what the code does; the study's first table and links are those of its logs."""
+"""The drawing of the rooms is what the code does; the study's tables and links are those of its logs."""
 
 import importlib.util
 import re
 from pathlib import Path
+
+import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -19,10 +21,28 @@ def test_the_drawing_is_that_of_the_code():
     assert architecture.drawn() == architecture.drawing(), "run python docs/architecture.py"
 
 
-def test_the_table_of_the_study_is_that_of_its_logs():
-    evidence = script("results/evidence.py")
-    table = evidence.glance(evidence.over_free(evidence.read()))
-    assert table in (DOCS / "results/evidence.md").read_text(), "run python docs/results/evidence.py"
+def test_the_tables_of_the_study_are_those_of_its_logs():
+    evidence, page = script("results/evidence.py"), (DOCS / "results/evidence.md").read_text()
+    for table in evidence.tables(evidence.read()).values():
+        assert table in page, "run python docs/results/evidence.py"
+
+
+def test_the_deviation_is_pooled_over_rows():
+    deviation, freedom = script("results/evidence.py").pooled({"a": {0: 1.0, 1: 3.0}, "b": {0: 0.0, 1: 0.0}})
+    assert (deviation, freedom) == (1.0, 2)
+
+
+def test_beyond_what_was_trained_the_learning_curve_goes_on():
+    curve = script("results/evidence.py").Curve({100: 0.4, 1000: 0.2})
+    assert curve.error(10_000) == pytest.approx(0.1)
+    for steps in (10, 300, 5000):
+        assert curve.steps(curve.error(steps)) == pytest.approx(steps)
+
+
+def test_holm_stops_at_the_first_that_fails():
+    holm = script("results/evidence.py").holm
+    assert holm({"a": 0.04, "b": 0.001, "c": 0.03}) == {"b"}
+    assert holm({"a": 0.04, "b": 0.001, "c": 0.02}) == {"a", "b", "c"}
 
 
 def test_every_log_of_the_study_is_linked_and_there():

@@ -66,6 +66,10 @@ def _cosines(matrix: Tensor, cosines: Tensor) -> Tensor:
     return cosines
 
 
+def _taps(matrix: Tensor, cosines: Tensor) -> Tensor:
+    return torch.eye(len(cosines), dtype=cosines.dtype)
+
+
 def _own(matrix: Tensor, cosines: Tensor) -> Tensor:
     basis: Tensor = torch.linalg.eigh(matrix.mT @ matrix)[1].flip(1)
     return basis
@@ -73,6 +77,9 @@ def _own(matrix: Tensor, cosines: Tensor) -> Tensor:
 
 register("window_cosines", window(_cosines))
 register("window_own", window(_own))
+# the name that the package's `window` has in logs from before it was one, and the same with taps
+register("window_unit", window(_cosines, unit=True))
+register("taps_unit", window(_taps, unit=True))
 register("window_own_unit", window(_own, unit=True))
 register("early", Early.from_weight)
 register("turned", turned(0, 1, 2, 3))

@@ -3,26 +3,30 @@
 python docs/results/evidence.py
 """
 
+import math
 from collections.abc import Mapping
-from itertools import product
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from statistics import stdev
+from statistics import mean, stdev, variance
 
 import matplotlib
 import pyarrow.parquet as pq
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.special import stdtr
 from scipy.stats import ttest_rel
 
 from bitfactor.decompositions import WITHOUT_FACTORS
 from bitfactor.study.documents.figures import LOOKS, OTHER, STYLE, svg
-from bitfactor.study.statistics import Difference, paired, points, sample
+from bitfactor.study.statistics import Difference, paired, points, sample, student
 
 LOGS = Path(__file__).parent / "evidence"
 FIGURE = Path(__file__).parents[1] / "images" / "evidence.svg"
+SMALL, WIDE, POSE = "CIFAR-10, top-1", "CIFAR-10, 16 times the weights, top-1", "Leeds Sports Pose, PCK@0.2"
 STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
-    "CIFAR-10, top-1": {
+    SMALL: {
         240: (
             "test-plain-240",
             "test-rank-240",
@@ -40,6 +44,9 @@ STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
             "test-cosine-1560",
             "test-tt-1560",
             "test-window-1560",
+            "test-rms-none-1560",
+            "test-rms-tucker-1560",
+            "test-rms-holistic-1560",
         ),
         7020: (
             "test-none-7020",
@@ -48,14 +55,12 @@ STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
             "test-rank-7020",
             "test-cosine-7020",
             "test-window-7020",
+            "test-rms-tucker-7020",
+            "test-rms-holistic-7020",
         ),
     },
-    "CIFAR-10 with rms, top-1": {
-        1560: ("test-rms-none-1560", "test-rms-tucker-1560", "test-rms-holistic-1560"),
-        7020: ("test-rms-tucker-7020", "test-rms-holistic-7020"),
-    },
-    "CIFAR-10, 16 times the weights, top-1": {7020: ("wide-test-none-7020", "wide-test-window-7020")},
-    "Leeds Sports Pose, PCK@0.2": {
+    WIDE: {7020: ("wide-test-none-7020", "wide-test-window-7020")},
+    POSE: {
         240: (
             "lsp-test-240",
             "lsp-test-rank-240",
@@ -72,56 +77,45 @@ STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
             "lsp-test-cosine-1500",
             "lsp-test-tt-1500",
             "lsp-test-window-1500",
-        ),
-        7000: ("lsp-test-none-7000", "lsp-test-rank-7000", "lsp-test-window-7000"),
-    },
-    "Leeds Sports Pose with rms, PCK@0.2": {
-        1500: (
             "lsp-test-rms-none-1500",
             "lsp-test-rms-tucker-1500",
             "lsp-test-rms-holistic-1500",
             "lsp-test-rms-window-1500",
         ),
         7000: (
+            "lsp-test-none-7000",
+            "lsp-test-rank-7000",
+            "lsp-test-window-7000",
             "lsp-test-rms-none-7000",
             "lsp-test-rms-tucker-7000",
             "lsp-test-rms-holistic-7000",
             "lsp-test-rms-window-7000",
+            "lsp-gpu-none-7000",
+            "lsp-gpu-cosine-7000",
         ),
     },
-    "Leeds Sports Pose on a GPU, PCK@0.2": {7000: ("lsp-gpu-none-7000", "lsp-gpu-cosine-7000")},
 }
-"""The logs of each number of steps, for each network and machine."""
-ESTIMATORS = (
-    ("CIFAR-10 with rms, top-1", "CIFAR-10, top-1"),
-    ("Leeds Sports Pose with rms, PCK@0.2", "Leeds Sports Pose, PCK@0.2"),
-)
-"""Studies that differ in the estimator, each row of the first to be compared with those of the second."""
-FREE = {"CIFAR-10 with rms, top-1": "CIFAR-10, top-1"}
-"""The study that has the free weights where one has none."""
-PANELS = {
-    "CIFAR-10": {
-        "CIFAR-10, top-1": "",
-        "CIFAR-10, 16 times the weights, top-1": ", 16 times the weights",
-    },
-    "CIFAR-10 with rms": {"CIFAR-10 with rms, top-1": ""},
-    "Leeds Sports Pose": {
-        "Leeds Sports Pose, PCK@0.2": "",
-        "Leeds Sports Pose on a GPU, PCK@0.2": ", on a GPU",
-    },
-    "Leeds Sports Pose with rms": {"Leeds Sports Pose with rms, PCK@0.2": ""},
-}
-"""The figure's panels and the first table's groups of columns: their studies, and what rows' names end in."""
+"""The logs of each number of steps, for each network."""
+TABLES = {"CIFAR-10": (SMALL, WIDE), "Leeds Sports Pose": (POSE,)}
+"""The head tables, and the studies whose columns each has."""
+SMALLEST = {SMALL: 0.005, WIDE: 0.005, POSE: 0.01}
+"""The smallest difference of interest, written down before the tests."""
+COST = {"Tucker": 1.08, "holistic": 1.07, "cosine": 1.03, "window": 1.03}
+"""Time of a step over a free weight's, one core of a CPU (the table "Cost" of evidence.md)."""
+COST_ON_GPU = {"window": 1.21}
+"""The same on a GPU, 16 trainings at a time."""
+ON_GPU = (WIDE,)
+WORTH = {"CPU": 1.03, "GPU, 16 at a time": 1.21, "GPU, one at a time": 1.40}
+"""Time of window's step over a free weight's, by machine."""
 NAMES = {"tucker": "Tucker", "svd": "SVD", "tt": "tensor train"}
+ENDINGS = {"identity": "taps", "rms": "rms"}
+"""What a row's name ends in, by what its command has."""
 PRIMARY = (
     ("Tucker", "none"),
     ("holistic", "Tucker"),
     ("holistic", "none"),
     ("holistic, 1/rank", "none"),
 )
-SIX = ("CIFAR-10, top-1", "Leeds Sports Pose, PCK@0.2")
-"""The studies of window's six tests."""
-AT_ONE_RATE = ("Tucker", "holistic")
 CONTROLS = ("product, 1/rank", "Tucker, frozen")
 VARIANTS = (
     ("cosine", "holistic, 1/rank"),
@@ -131,17 +125,32 @@ VARIANTS = (
     ("window, 1/rank", "holistic, 1/rank"),
     ("window, 1/rank", "tensor train, 1/rank"),
 )
-DRAWN = (
-    *AT_ONE_RATE,
+ROWS = (
+    "Tucker",
+    "Tucker, rms",
+    "holistic",
+    "holistic, rms",
     "Tucker, 1/rank",
     "holistic, 1/rank",
     "cosine",
+    "cosine, on a GPU",
     "tensor train, 1/rank",
     "window, 1/rank",
+    "window, 1/rank, rms",
+    "window, frozen",
+    "window, frozen, taps",
 )
+"""The rows of the head tables and of the figure."""
 
 Values = dict[int, float]
 """The headline of each seed."""
+Rows = Mapping[str, Values]
+Studies = Mapping[int, Rows]
+"""The rows after each number of steps."""
+
+
+def read() -> dict[str, Studies]:
+    return {title: {steps: rows(logs) for steps, logs in of.items()} for title, of in STUDIES.items()}
 
 
 def rows(logs: tuple[str, ...]) -> dict[str, Values]:
@@ -149,32 +158,244 @@ def rows(logs: tuple[str, ...]) -> dict[str, Values]:
     found: dict[str, Values] = {}
     for log in logs:
         for training in pq.read_table(LOGS / f"{log}.parquet").to_pylist():
-            outcome, command = training["outcome"], training["command"]
-            axes = training["axes"]
-            latent = axes["latent"].removesuffix("_unit")  # window's name while it was a draft
-            name = NAMES.get(latent, latent)
-            if axes["scale"] != "learned":
-                name += f", {axes['scale']}"
-            if "--factor-rate" in command and latent not in WITHOUT_FACTORS:
-                rate = command[command.index("--factor-rate") + 1]
-                name += {"0": ", frozen", "1": ""}.get(rate, f", {rate}")
+            outcome = training["outcome"]
+            name = _name(training["axes"], training["command"]) + (", on a GPU" if "-gpu-" in log else "")
             found.setdefault(name, {})[training["seed"]] = outcome["metrics"][outcome["headline"]]
-    return dict(sorted(found.items(), key=lambda row: (row[0] != "none", row[0].count(","), row[0])))
+    return dict(sorted(found.items(), key=lambda row: (not _is_free(row[0]), row[0].count(","), row[0])))
 
 
-def holm(chances: list[float], level: float = 0.05) -> list[bool]:
-    """Tell which are certain together: the smallest of n is below level / n, the next level / (n - 1)."""
-    certain = [False] * len(chances)
-    for rank, place in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
-        if chances[place] > level / (len(chances) - rank):
+def _name(axes: Mapping[str, str], command: list[str]) -> str:
+    latent = axes["latent"].removesuffix("_unit")  # window's name while it was a draft
+    name = NAMES.get(latent, latent)
+    if axes["scale"] != "learned":
+        name += f", {axes['scale']}"
+    if "--factor-rate" in command and latent not in WITHOUT_FACTORS:
+        rate = command[command.index("--factor-rate") + 1]
+        name += {"0": ", frozen", "1": ""}.get(rate, f", {rate}")
+    return name + "".join(f", {word}" for flag, word in ENDINGS.items() if flag in command)
+
+
+def _is_free(name: str) -> bool:
+    return name.split(",")[0] == "none"
+
+
+def holm(chances: Mapping[str, float], level: float = 0.05) -> set[str]:
+    """Return which are certain together: the smallest of n is below level / n, the next level / (n - 1)."""
+    certain: set[str] = set()
+    for rank, name in enumerate(sorted(chances, key=chances.__getitem__)):
+        if chances[name] > level / (len(chances) - rank):
             break
-        certain[place] = True
+        certain.add(name)
     return certain
 
 
-def chance(ours: Values, theirs: Values) -> float:
-    seeds = sorted(ours.keys() & theirs.keys())
-    return float(ttest_rel([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]).pvalue)
+@dataclass(frozen=True)
+class Column:
+    """What the rows are over the best free weight of a network, after so many steps.
+
+    `over` has the 95 % interval of the deviation that is pooled over all rows of the column, `chances` the p
+    of the same test, `equal_time` what is left over a free weight that is given the row's time.
+    """
+
+    title: str
+    steps: int
+    free: str
+    over: dict[str, Difference]
+    chances: dict[str, float]
+    half: float
+    equal_time: dict[str, float]
+
+
+def columns(data: Mapping[str, Studies]) -> list[Column]:
+    """Return the columns of the head tables."""
+    return [_column(data, title, steps) for title, of in data.items() for steps in of]
+
+
+def _column(data: Mapping[str, Studies], title: str, steps: int) -> Column:
+    of = {name: one for name, one in data[title][steps].items() if name in ROWS or _learned_free(name)}
+    free = best_free(of)
+    deviation, freedom = pooled(of)
+    over, chances = {}, {}
+    for name in filter(of.__contains__, ROWS):
+        apart = mean(of[name].values()) - mean(of[free].values())
+        error = deviation * math.sqrt(1 / len(of[name]) + 1 / len(of[free]))
+        half = student(freedom) * error
+        over[name] = Difference(apart, apart - half, apart + half, len(of[name]))
+        chances[name] = 2 * float(stdtr(freedom, -abs(apart) / error))
+    half = max((one.high or 0) - one.mean for one in over.values())
+    return Column(title, steps, free, over, chances, half, _at_equal_time(data, title, steps))
+
+
+def _learned_free(name: str) -> bool:
+    return _is_free(name) and "analytic" not in name
+
+
+def best_free(of: Rows) -> str:
+    """Return the free weight, with a learned alpha, that has the highest mean."""
+    return max(filter(_learned_free, of), key=lambda name: mean(of[name].values()))
+
+
+def pooled(of: Rows) -> tuple[float, int]:
+    """Return the deviation between seeds, pooled over rows, and its degrees of freedom."""
+    freedom = sum(len(one) - 1 for one in of.values())
+    return math.sqrt(sum((len(one) - 1) * variance(one.values()) for one in of.values()) / freedom), freedom
+
+
+def _at_equal_time(data: Mapping[str, Studies], title: str, steps: int) -> dict[str, float]:
+    """Return each row's lead at its own time, after the most steps of a network, on its machine."""
+    if steps != max(data[title]):
+        return {}
+    curve, cost = learning_curve(data, title), COST_ON_GPU if title in ON_GPU else COST
+    return {
+        name: mean(values.values()) - 1 + curve.error(steps * cost[name.split(",")[0]])
+        for name, values in data[title][steps].items()
+        if name in ROWS and name.split(",")[0] in cost and ", on a GPU" not in name
+    }
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The free weight's error by steps of training: a line on logarithmic axes through what was trained.
+
+    Beyond either end the next piece goes on.
+    """
+
+    errors: dict[int, float]
+
+    def error(self, steps: float) -> float:
+        pairs = list(pairwise(sorted(self.errors)))
+        a, b = next((pair for pair in pairs if steps <= pair[1]), pairs[-1])
+        return float(self.errors[a] * (steps / a) ** self._slope(a, b))
+
+    def steps(self, error: float) -> float:
+        pairs = list(pairwise(sorted(self.errors)))
+        a, b = next((pair for pair in pairs if error >= self.errors[pair[1]]), pairs[-1])
+        return float(a * (error / self.errors[a]) ** (1 / self._slope(a, b)))
+
+    def _slope(self, a: int, b: int) -> float:
+        return math.log(self.errors[b] / self.errors[a]) / math.log(b / a)
+
+
+def learning_curve(data: Mapping[str, Studies], title: str) -> Curve:
+    """Return the best free weight's curve; the wide network's is the small one's, through its one point."""
+    small = _errors(data[SMALL if title == WIDE else title])
+    (last, error), *_ = sorted(_errors(data[title]).items(), reverse=True)
+    return Curve({steps: one * error / small[last] for steps, one in small.items()})
+
+
+def _errors(of: Studies) -> dict[int, float]:
+    return {steps: 1 - mean(one[best_free(one)].values()) for steps, one in of.items()}
+
+
+def glance(found: list[Column]) -> dict[str, str]:
+    """Return the head tables in Markdown; bold is certain by Holm over all cells of all tables.
+
+    A triangle: the whole interval is beyond the smallest difference of interest. =: all of it is within.
+    """
+    certain = holm({_key(of, name): p for of in found for name, p in of.chances.items()})
+    return {
+        title: _table([of for of in found if of.title in studies], certain)
+        for title, studies in TABLES.items()
+    }
+
+
+def _key(of: Column, name: str) -> str:
+    return f"{of.title}, {of.steps}, {name}"
+
+
+def _table(found: list[Column], certain: set[str]) -> str:
+    names = [name for name in ROWS if any(name in of.over for of in found)]
+    lines = [["points"], ["---"], *([name] for name in names), ["interval, half"]]
+    for of in found:
+        cells = [_cell(of, name, _key(of, name) in certain) for name in names]
+        wide = "wide, " if of.title == WIDE else ""
+        _add(lines, [f"{wide}{of.steps:,}", "---:", *cells, f"{100 * of.half:.2f}"])
+        if of.equal_time:
+            cells = [points(of.equal_time[name]) if name in of.equal_time else "" for name in names]
+            _add(lines, ["equal time", "---:", *cells, ""])
+    return _markdown(lines)
+
+
+def _add(lines: list[list[str]], column: list[str]) -> None:
+    for line, cell in zip(lines, column, strict=True):
+        line.append(cell)
+
+
+def _markdown(lines: list[list[str]]) -> str:
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(of: Column, name: str, certain: bool) -> str:
+    if name not in of.over:
+        return ""
+    one, least = of.over[name], SMALLEST[of.title]
+    low, high = one.low or 0.0, one.high or 0.0
+    mark = " ▲" if low > least else " ▼" if high < -least else " =" if -least < low and high < least else ""
+    return f"**{points(one.mean)}**{mark}" if certain else points(one.mean) + mark
+
+
+def worth(data: Mapping[str, Studies], found: list[Column]) -> str:
+    """Return what window's lead is worth in steps of the free weight, and at equal time, in Markdown."""
+    lines = [["network, steps", "lead", "steps", *(f"{name}, {cost:.2f}" for name, cost in WORTH.items())]]
+    lines.append(["---", *["---:"] * (len(lines[0]) - 1)])
+    for of in found:
+        name = max((one for one in of.over if one.startswith("window")), key=lambda one: of.over[one].mean)
+        score, curve = mean(data[of.title][of.steps][name].values()), learning_curve(data, of.title)
+        left = [points(score - 1 + curve.error(of.steps * cost)) for cost in WORTH.values()]
+        times = f"{curve.steps(1 - score) / of.steps:.2f}x"
+        network = of.title.rsplit(",", 1)[0]
+        lines.append([f"{network}, {of.steps:,}", points(of.over[name].mean), times, *left])
+    return _markdown(lines)
+
+
+def free_weights(data: Mapping[str, Studies], found: list[Column]) -> str:
+    """Return the free weights of each column, the best first, in Markdown."""
+    lines = [["network, steps", "best free weight", "others"], ["---", "---", "---"]]
+    for of in found:
+        values = {name: one for name, one in data[of.title][of.steps].items() if _learned_free(name)}
+        names = sorted(values, key=lambda name: name != of.free)
+        told = [f"{name} {sample(list(values[name].values()))}" for name in names]
+        lines.append([f"{of.title.rsplit(',', 1)[0]}, {of.steps:,}", told[0], "; ".join(told[1:])])
+    return _markdown(lines)
+
+
+def tables(data: Mapping[str, Studies]) -> dict[str, str]:
+    """Return every table that evidence.md begins with."""
+    found = columns(data)
+    return {
+        **glance(found),
+        "the free weight of each column": free_weights(data, found),
+        "what window's lead is worth": worth(data, found),
+    }
+
+
+def report(title: str, of: Rows) -> None:
+    """Print the rows, and the comparisons of their plans: paired by seed, the primary ones by Holm."""
+    print(f"\n{title}\n")
+    for name, values in of.items():
+        print(f"{name:24} {sample(list(values.values()))}  ({len(values)} seeds)")
+    pairs = [pair for ending in ("", ", rms") for pair in _with(ending, PRIMARY, of)]
+    certain = holm({str(pair): chance(of[pair[0]], of[pair[1]]) for pair in pairs})
+    others = [(name, free) for free in filter(_is_free, of) for name in of if _comparable(name, free)]
+    others = [pair for pair in others if pair not in pairs]
+    others += [("Tucker, 1/rank", name) for name in CONTROLS]
+    others += [(name, name.removesuffix(", rms")) for name in of if name.endswith("rms") and name in ROWS]
+    for ours, theirs in (*pairs, *_with("", (*others, *VARIANTS), of)):
+        verdict = "certain" if str((ours, theirs)) in certain else "undecided"
+        told = verdict if (ours, theirs) in pairs else "not primary"
+        print(f"{ours} over {theirs}: {compare(of[ours], of[theirs])}, {told}")
+
+
+def _comparable(name: str, free: str) -> bool:
+    """Return whether a row is compared with a free weight: both have one kind of alpha, or it is `none`."""
+    if _is_free(name):
+        return name != free == "none"
+    return ("analytic" in name) == ("analytic" in free)
+
+
+def _with(ending: str, pairs: tuple[tuple[str, str], ...], of: Rows) -> list[tuple[str, str]]:
+    ended = [(ours + ending, theirs + ending) for ours, theirs in pairs]
+    return [pair for pair in ended if set(pair) <= of.keys()]
 
 
 def compare(ours: Values, theirs: Values) -> str:
@@ -184,161 +405,73 @@ def compare(ours: Values, theirs: Values) -> str:
     return f"{found}, {found.mean / apart:+.1f} deviations, p {chance(ours, theirs):.2g}"
 
 
-def _free(name: str) -> str:
-    """Return the row of a free weight with the same scale."""
-    return "none, analytic" if name.endswith(", analytic") else "none"
+def chance(ours: Values, theirs: Values) -> float:
+    seeds = sorted(ours.keys() & theirs.keys())
+    return float(ttest_rel([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]).pvalue)
 
 
-def table(title: str, of: Mapping[str, Values]) -> None:
-    print(f"\n{title}\n")
-    for name, values in of.items():
-        print(f"{name:24} {sample(list(values.values()))}  ({len(values)} seeds)")
-    pairs = [pair for pair in PRIMARY if set(pair) <= of.keys()]
-    certain = holm([chance(of[ours], of[theirs]) for ours, theirs in pairs])
-    others = [(name, _free(name)) for name in of if name != _free(name) and (name, "none") not in pairs]
-    others += [("Tucker, 1/rank", name) for name in CONTROLS if name in of]
-    others += [pair for pair in VARIANTS if set(pair) <= of.keys()]
-    verdicts = ["certain" if one else "undecided" for one in certain] + ["not primary"] * len(others)
-    for (ours, theirs), verdict in zip([*pairs, *others], verdicts, strict=True):
-        print(f"{ours} over {theirs}: {compare(of[ours], of[theirs])}, {verdict}")
-
-
-Studies = Mapping[int, Mapping[str, Values]]
-"""The rows after each number of steps."""
-
-
-def compare_estimators(ours: Studies, theirs: Studies) -> None:
-    for steps, of in ours.items():
-        others = theirs[steps]
-        own = [(name, values) for name, values in of.items() if values not in others.values()]
-        for (name, values), (other, compared) in product(own, others.items()):
-            print(f"{steps:,} steps, {name} over {other}: {compare(values, compared)}")
-
-
-def compare_window(data: Mapping[str, Studies]) -> None:
-    """Print all tests of window together by Holm."""
-    found = {
-        f"{title}, {steps:,} steps": chance(of["window, 1/rank"], of["none"])
-        for title in SIX
-        for steps, of in data[title].items()
-    }
-    print("\nwindow over none, all together by Holm\n")
-    for (name, value), certain in zip(found.items(), holm(list(found.values())), strict=True):
-        print(f"{name}: p {value:.2g}, {'certain' if certain else 'undecided'}")
-
-
-Panels = Mapping[str, Mapping[str, Mapping[int, Difference]]]
-"""What each row of each panel is over a free weight of the same study, by steps."""
-
-
-def over_free(data: Mapping[str, Studies]) -> Panels:
-    """Return what every row of the panels is over a free weight."""
-    found: dict[str, dict[str, dict[int, Difference]]] = {panel: {} for panel in PANELS}
-    for panel, studies in PANELS.items():
-        for study, ending in studies.items():
-            for steps, of in data[study].items():
-                for name in DRAWN:
-                    over = paired(of[name], of["none"]) if name in of else None
-                    if over is not None:
-                        found[panel].setdefault(name + ending, {})[steps] = over
-    return found
-
-
-def glance(panels: Panels) -> str:
-    """Return all of them as a table in Markdown; those whose interval leaves out 0 are bold."""
-    columns = [(panel, steps) for panel, found in panels.items() for steps in _budgets(found)]
-    lines = [["points over a free weight"], ["---"], *([name] for name in _names(panels))]
-    for panel, steps in columns:
-        cells = [_points(panels[panel].get(name, {}).get(steps)) for name in _names(panels)]
-        for line, cell in zip(lines, [f"{panel}, {steps:,}", "---:", *cells], strict=True):
-            line.append(cell)
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _points(found: Difference | None) -> str:
-    if found is None:
-        return ""
-    return f"**{points(found.mean)}**" if found.sign else points(found.mean)
-
-
-def _names(panels: Panels) -> list[str]:
-    return list(dict.fromkeys(name for panel in panels.values() for name in panel))
-
-
-def _budgets(found: Mapping[str, Mapping[int, Difference]]) -> list[int]:
-    return sorted({steps for of in found.values() for steps in of})
-
-
-def draw(panels: Panels) -> str:
-    """Draw them, each with its interval."""
-    names = _names(panels)
+def draw(found: list[Column]) -> str:
+    """Draw the columns of both tables, each with its interval; the band is what is of no interest."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(11, 4.4), layout="constrained")
-        widths = [len(_budgets(panel)) for panel in panels.values()]
-        axes = figure.subplots(1, len(panels), sharey=True, width_ratios=widths)
-        for ax, (title, panel) in zip(axes, panels.items(), strict=True):
+        figure = Figure(figsize=(9, 5), layout="constrained")
+        axes = figure.subplots(1, len(TABLES), sharey=True)
+        for ax, (title, studies) in zip(axes, TABLES.items(), strict=True):
             ax.axhline(0, color=LOOKS["none"].colour, linewidth=1)
-            for name, found in panel.items():
-                # so that intervals stand side by side
-                aside = 1.035 ** (names.index(name) - (len(names) - 1) / 2)
-                _line(ax, name, {steps * aside: one for steps, one in found.items()})
-            budgets = _budgets(panel)
+            ax.axhspan(*(100 * side * SMALLEST[studies[0]] for side in (-1, 1)), color="#e5e7eb", zorder=0)
+            for study in studies:
+                _lines(ax, [of for of in found if of.title == study], study)
+            budgets = [of.steps for of in found if of.title == studies[0]]
             ax.set_xscale("log")
             ax.set_xticks(budgets, [f"{steps:,}" for steps in budgets])
             ax.minorticks_off()
             ax.set_xlim(budgets[0] / 1.4, budgets[-1] * 1.4)
             ax.set_title(title)
             ax.set_xlabel("steps of training")
-        axes[0].set_ylabel("points over a free weight, top-1 or PCK@0.2")
+        axes[0].set_ylabel("points over the best free weight, top-1 or PCK@0.2")
         handles: dict[str, Artist] = {}
         for ax in axes:
             drawn, titles = ax.get_legend_handles_labels()
             handles |= dict(zip(titles, drawn, strict=True))
         figure.legend(
-            list(handles.values()), list(handles), loc="outside lower center", ncols=3, frameon=False
+            list(handles.values()), list(handles), loc="outside lower center", ncols=4, frameon=False
         )
         return svg(figure)
 
 
-def _line(ax: Axes, name: str, found: Mapping[float, Difference]) -> None:
+def _lines(ax: Axes, found: list[Column], study: str) -> None:
+    for place, name in enumerate(ROWS):
+        # so that intervals stand side by side
+        aside = 1.03 ** (place - (len(ROWS) - 1) / 2 + (2 if study == WIDE else 0))
+        over = {of.steps * aside: of.over[name] for of in found if name in of.over}
+        if over:
+            _line(ax, name, ", 16 times the weights" if study == WIDE else "", over)
+
+
+def _line(ax: Axes, name: str, ending: str, over: Mapping[float, Difference]) -> None:
     title = name.split(",")[0]
     look = LOOKS.get({named: latent for latent, named in NAMES.items()}.get(title, title), OTHER)
-    apart, at_one_rate = name not in DRAWN, name in AT_ONE_RATE
+    apart, rms = bool(ending) or "GPU" in name, name.endswith("rms")
     ax.errorbar(
-        list(found),
-        [100 * one.mean for one in found.values()],
-        [100 * (one.mean - (one.low or 0)) for one in found.values()],
-        label=name,
+        list(over),
+        [100 * one.mean for one in over.values()],
+        [100 * (one.mean - (one.low or 0)) for one in over.values()],
+        label=name + ending,
         color=look.colour,
         marker=look.mark,
-        linestyle="none" if apart else ":" if at_one_rate else "-",
-        fillstyle="bottom" if apart else "none" if at_one_rate else "full",
+        linestyle="none" if apart else ":" if rms else "-" if "1/rank" in name or title == "cosine" else "--",
+        fillstyle="bottom" if apart else "none" if rms else "full",
         capsize=3,
     )
-
-
-def read() -> dict[str, Studies]:
-    found = {
-        title: {steps: rows(logs) for steps, logs in studies.items()} for title, studies in STUDIES.items()
-    }
-    for title, other in FREE.items():
-        for steps, of in found[title].items():
-            found[title][steps] = {"none": found[other][steps]["none"], **of}
-    return found
 
 
 def main() -> None:
     data = read()
     for title, studies in data.items():
         for steps, of in studies.items():
-            table(f"{title}, {steps:,} steps", of)
-    for ours, theirs in ESTIMATORS:
-        print(f"\n{ours} over {theirs}\n")
-        compare_estimators(data[ours], data[theirs])
-    compare_window(data)
-    panels = over_free(data)
-    print(f"\n{glance(panels)}", end="")
-    FIGURE.write_text(draw(panels))
+            report(f"{title}, {steps:,} steps", of)
+    for title, text in tables(data).items():
+        print(f"\n{title}\n\n{text}", end="")
+    FIGURE.write_text(draw(columns(data)))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from bitfactor.common.errors import imported, near_matches
+from bitfactor.common.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from bitfactor import decompositions as decompositions
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from bitfactor import format as format
     from bitfactor import models as models
     from bitfactor import nn as nn
+    from bitfactor import pose as pose
     from bitfactor import recipes as recipes
     from bitfactor import runtime as runtime
     from bitfactor.api.ablate import ablate as ablate
@@ -31,55 +33,58 @@ if TYPE_CHECKING:
     from bitfactor.api.predict import predict as predict
     from bitfactor.api.report import report as report
     from bitfactor.api.reproduce import reproduce as reproduce
-    from bitfactor.api.train import load as load
     from bitfactor.api.train import train as train
     from bitfactor.binarization import Binarization as Binarization
     from bitfactor.binarization import binarize_ as binarize_
     from bitfactor.binarization import parameter_groups as parameter_groups
     from bitfactor.binarization import summary as summary
+    from bitfactor.common import errors as errors
     from bitfactor.common.errors import InputError as InputError
+    from bitfactor.common.image_spec import InputSpec as InputSpec
     from bitfactor.data.readers.check import check_data as check_data
     from bitfactor.exporter import export as export
-    from bitfactor.format import InputSpec as InputSpec
+    from bitfactor.recipes.runs import load as load
     from bitfactor.runtime import Session as Session
-    from bitfactor.runtime import zoo
+    from bitfactor.runtime import zoo as zoo
     from bitfactor.training import Optimization as Optimization
+    from bitfactor.training import metrics as metrics
 
-__version__ = "0.1.0"
-
-# Where each public name is from; "" for a room, which is the module of that name.
+# Where each public name is from: a name of a module, or, after a dot alone, the module itself.
 _WITHOUT_TORCH = {
-    "InputError": "errors",
-    "InputSpec": "format",
+    "InputError": "common.errors",
+    "InputSpec": "common.image_spec",
     "Session": "runtime",
-    "bench": "",
-    "check_data": "data.check",
+    "bench": "api.bench",
+    "check_data": "data.readers.check",
+    "errors": "common.",
     "evaluate": "api.evaluate",
-    "format": "",
+    "format": ".",
     "freeze": "api.freeze",
     "inspect": "api.inspect",
     "page": "api.page",
+    "pose": ".",
     "predict": "api.predict",
-    "runtime": "",
-    "zoo": "",
+    "runtime": ".",
+    "zoo": "runtime.",
 }
 _WITH_TORCH = {
-    "Binarization": "convert",
+    "Binarization": "binarization",
     "Optimization": "training",
     "ablate": "api.ablate",
-    "binarize_": "convert",
+    "binarize_": "binarization",
     "check": "api.check",
-    "decompositions": "",
+    "decompositions": ".",
     "export": "exporter",
-    "exporter": "",
-    "load": "api.train",
-    "models": "",
-    "nn": "",
-    "parameter_groups": "convert",
-    "recipes": "",
-    "report": "",
+    "exporter": ".",
+    "load": "recipes.runs",
+    "metrics": "training.",
+    "models": ".",
+    "nn": ".",
+    "parameter_groups": "binarization",
+    "recipes": ".",
+    "report": "api.report",
     "reproduce": "api.reproduce",
-    "summary": "convert",
+    "summary": "binarization",
     "train": "api.train",
 }
 _HOMES = _WITHOUT_TORCH | _WITH_TORCH
@@ -93,12 +98,13 @@ def __getattr__(name: str) -> object:
             raise AttributeError(f"module 'bitfactor' has no attribute {name!r}")
         hint = near_matches(name, __all__)
         raise AttributeError(f"module 'bitfactor' has no attribute {name!r}; {hint}", name=name)
-    room = _HOMES[name] or name
+    home = _HOMES[name]
+    path = "bitfactor." + (home.lstrip(".") + name if home.endswith(".") else home)
     if name in _WITH_TORCH:
-        module = imported(f"bitfactor.{room}", f"bitfactor.{name}", "train")
+        module = imported(path, f"bitfactor.{name}", "train")
     else:
-        module = importlib.import_module(f"bitfactor.{room}")
-    value: object = getattr(module, name) if _HOMES[name] else module
+        module = importlib.import_module(path)
+    value: object = module if home.endswith(".") else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -181,7 +181,7 @@ def test_the_runtime_needs_numpy_and_safetensors_alone(exported, tmp_path):
     """A Python that can import these two and bitfactor, and nothing else that is installed."""
     import safetensors
 
-    from bitfactor.runtime import _native
+    from bitfactor.common import _native
 
     for package in (np, safetensors):
         place = Path(package.__file__).parent
@@ -189,7 +189,7 @@ def test_the_runtime_needs_numpy_and_safetensors_alone(exported, tmp_path):
             if folder.exists():
                 (tmp_path / folder.name).symlink_to(folder)
     subprocess.run(["cp", "-r", Path(bitfactor.__file__).parent, tmp_path / "bitfactor"], check=True)
-    for left in (tmp_path / "bitfactor" / "runtime").glob("_native*.so"):
+    for left in (tmp_path / "bitfactor" / "common").glob("_native*.so"):
         left.unlink()
     native = Path(_native.__file__)
     (tmp_path / "bitfactor" / "runtime" / native.name).symlink_to(native)

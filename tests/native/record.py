@@ -16,8 +16,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 
+from bitfactor.common import _native
 from bitfactor.format.program import Instruction
-from bitfactor.runtime import _native, program
+from bitfactor.runtime import program
 from bitfactor.targets.frozen import frozen
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-NAME = "bitfactor.runtime._native"
+NAME = "bitfactor.common._native"
 BESIDES_TILES = {"avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "avx512_vpopcntdq", "avx512_bf16"}
 
 

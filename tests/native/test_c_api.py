@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import bitfactor
+from bitfactor.common import _native
 from bitfactor.common.errors import InputError
 from bitfactor.format.file import golden_input
 from bitfactor.pose import images
-from bitfactor.runtime import Session, _native, instruction_sets
+from bitfactor.runtime import Session, instruction_sets
 from bitfactor.runtime.zoo import file_of, names
 from bitfactor.targets.frozen import _ARRAY
 

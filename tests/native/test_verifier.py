@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bitfactor.common import _native
 from bitfactor.format import Graph, Node, Value, load, pack_signs
 from bitfactor.format.program import Buffer, Instruction, Window
-from bitfactor.runtime import _native
 from bitfactor.runtime.inputs import packed
 from bitfactor.runtime.program import Program, program_of
 from bitfactor.runtime.zoo import file_of, names

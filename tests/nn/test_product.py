@@ -212,7 +212,7 @@ def test_a_bit_is_kept_where_an_activation_was():
 def test_without_the_core_a_line_says_so_and_torch_multiplies():
     code = """
 import sys, torch
-sys.modules["bitfactor.runtime._native"] = None
+sys.modules["bitfactor.common._native"] = None
 from bitfactor.nn import BinaryConv2d
 torch.manual_seed(0)
 layer = BinaryConv2d(3, 4, 3)

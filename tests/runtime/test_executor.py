@@ -167,7 +167,7 @@ def test_profile_takes_one_sample_of_a_native_session(path):
 
 def test_threads_are_the_physical_cores_by_default(tmp_path, path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3, 8}, raising=False)
-    monkeypatch.setattr(cores, "_siblings", lambda cpu: f"{cpu % 4}")
+    monkeypatch.setattr(machine, "_siblings", lambda cpu: f"{cpu % 4}")
     assert machine.physical_cores() == 4
     large = network(256, 28, 28)
     assert machine.default_threads(large) == 4

@@ -17,9 +17,10 @@ import torch
 
 import bitfactor
 from bitfactor.binarization import Binarization, binarize_
+from bitfactor.common import _native
 from bitfactor.exporter import export
 from bitfactor.format import load, save
-from bitfactor.runtime import Session, _native, instruction_sets
+from bitfactor.runtime import Session, instruction_sets
 
 every_set = pytest.mark.parametrize("isa", instruction_sets())
 

@@ -10,13 +10,14 @@ import numpy as np
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import replacing
+from bitfactor.common.native import chosen_isa
 from bitfactor.common.result import Result
 from bitfactor.format import Graph, ModelFile, load
 from bitfactor.format.file import golden_inputs
 from bitfactor.format.program import Instruction
 from bitfactor.runtime.inputs import packed
 from bitfactor.runtime.program import program_of
-from bitfactor.runtime.session import MOST_THREADS, chosen_isa, runner
+from bitfactor.runtime.session import MOST_THREADS, runner
 from bitfactor.runtime.zoo import locate
 from bitfactor.targets.frozen import frozen
 

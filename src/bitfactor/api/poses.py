@@ -216,8 +216,6 @@ def evaluate_poses(
     instances = instances_of(network, data, limit)
     found = find_keypoints(instances, flip=flip)
     if page is not None:
-        pass  # MOVED
-
         write_page(page, instances, found)
     return found
 

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from torch import nn
 
-from bitfactor.api.bench import bench
+from bitfactor.api.bench import BenchReport, bench
 from bitfactor.api.evaluate import ClassEvaluation, classify, images_of
 from bitfactor.api.network import Network, network_at
 from bitfactor.api.poses import examples, find_keypoints, instances_of
-from bitfactor.bench import BenchReport
 from bitfactor.binarization import summary
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
@@ -36,7 +35,8 @@ from bitfactor.study import REAL, Study, StudyDirectory, is_study, read_study
 from bitfactor.study.documents import Chapter, Document, Figure, Table, facts
 from bitfactor.study.documents.document import Prose, write_csv, write_html, write_markdown
 from bitfactor.study.documents.figures import by_depth, curves, gallery, histograms
-from bitfactor.study.page import caution, document, finding
+from bitfactor.study.finding import caution, finding
+from bitfactor.study.page import document
 from bitfactor.study.statistics import claims, row_name, setting_name, views, without_rate
 from bitfactor.study.tables import trainings
 from bitfactor.training import Classification, Recipe, Run, restore

@@ -22,16 +22,8 @@ from bitfactor.study import Study, read_study
 from bitfactor.study.documents import Figure
 from bitfactor.study.documents.document import write_csv, write_html, write_markdown
 from bitfactor.study.documents.poses import montage
-from bitfactor.study.exhibit import (
-    EXHIBITS,
-    Exhibit,
-    Found,
-    Method,
-    Setting,
-    exhibit_document,
-    logs,
-    outcome_table,
-)
+from bitfactor.study.exhibit import Found, exhibit_document, logs, outcome_table
+from bitfactor.study.paper import EXHIBITS, Exhibit, Method, Setting
 from bitfactor.study.run import Ablation
 from bitfactor.training import Recipe, without_effect
 from bitfactor.training.estimate import Estimate, estimate

@@ -1,8 +1,7 @@
 """`bitfactor.train` and `bitfactor.load`: a run from Python."""
 
-import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,8 @@ from bitfactor.exporter import ExportReport, Real
 from bitfactor.recipes import recipe_named, recipe_of
 from bitfactor.recipes.exporting import export_run
 from bitfactor.recipes.own import OwnModel, with_options, with_own_model
-from bitfactor.training import Recipe, Run, Trial, restore, without_effect
-from bitfactor.training import dry_run as try_out
-from bitfactor.training import train as train_in
+from bitfactor.recipes.runs import load, run_recipe
+from bitfactor.training import Recipe, Run, Trial, without_effect
 
 _Path = str | os.PathLike[str]
 
@@ -32,6 +30,9 @@ class TrainedRun(Result):
     """The directory of a run, and what to do with it. `print` shows how far it came and how good it is."""
 
     path: Path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -89,7 +90,7 @@ def train(
     out: _Path,
     data: _Path | None = None,
     model: str | None = None,
-    start_from: _Path | TrainedRun | None = None,
+    start_from: _Path | None = None,
     device: str = "auto",
     other_data: bool = False,
     dry_run: bool = False,
@@ -138,16 +139,17 @@ def train(
         chosen = with_own_model(chosen, vars(OwnModel.at(model)))
     changed = with_options(chosen, options)
     expect_effect(changed, chosen)
-    return run_recipe(
+    trial = run_recipe(
         changed,
         Path(out),
         data=None if data is None else Path(data),
-        start_from=start_from.path if isinstance(start_from, TrainedRun) else start_from,
+        start_from=start_from,
         device=device,
         other_data=other_data,
         trial=dry_run,
         console=Console(stderr=True, highlight=False, quiet=not progress),
     )
+    return trial or TrainedRun(Path(out))
 
 
 def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:
@@ -174,52 +176,3 @@ def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:
                 found="a real one" if recipe.real else "real ones" if needed.startswith("binary") else latent,
                 fix=f"leave {name} out",
             )
-
-
-def run_recipe(
-    recipe: Recipe,
-    out: Path,
-    *,
-    data: Path | None,
-    console: Console,
-    start_from: _Path | None = None,
-    device: str = "auto",
-    other_data: bool = False,
-    beside: Sequence[Run] = (),
-    trial: bool = False,
-) -> TrainedRun | Trial:
-    """Train a recipe, or try it, see `train`; raises TerminatedError as `bitfactor.training.train`."""
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    teacher, start = (None if run is None else load(run) for run in (recipe.optimization.teacher, start_from))
-    if trial:
-        return try_out(recipe, data=data, teacher=teacher, device=device, start_from=start)
-    train_in(
-        recipe,
-        out,
-        console,
-        data=data,
-        teacher=teacher,
-        device=device,
-        other_data=other_data,
-        start_from=start,
-        beside=beside,
-        source=None if start_from is None else str(Path(start_from).resolve()),
-    )
-    return TrainedRun(out)
-
-
-@checked
-def load(run: _Path | TrainedRun, *, best: bool = False) -> nn.Module:
-    """Return the network of a run as a torch model, in evaluation mode; `best` takes its best epoch's.
-
-    Raises
-    ------
-    InputError
-        If `run` is no directory of a run, or has no checkpoint.
-
-    Example
-    -------
-    >>> model = bitfactor.load("runs/a")
-    """
-    directory = Run(run.path if isinstance(run, TrainedRun) else Path(run))
-    return restore(recipe_of(directory), directory, best=best)

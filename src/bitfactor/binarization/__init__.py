@@ -1,10 +1,10 @@
-"""Conversion of any torch model, the plan of it, and the summary of a model."""
+"""Which layers of a model turn binary, and turning them."""
 
 from bitfactor.binarization.binarization import Binarization
 from bitfactor.binarization.binarize import binarize_
-from bitfactor.binarization.groups import group_by_shape
+from bitfactor.binarization.layers import PlannedLayer, group_by_shape
 from bitfactor.binarization.parameter_groups import parameter_groups
-from bitfactor.binarization.plan import Plan, PlannedLayer
+from bitfactor.binarization.plan import Plan
 from bitfactor.binarization.summary import Summary, SummaryRow, summary
 
 __all__ = [

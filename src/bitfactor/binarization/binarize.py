@@ -9,7 +9,7 @@ from torch import nn
 from bitfactor.binarization.binarization import Binarization
 from bitfactor.binarization.build import binary_form, latent_key, latents_of, scale_key, scale_of
 from bitfactor.binarization.ends import output_sizes, zeros
-from bitfactor.binarization.groups import Grid
+from bitfactor.binarization.layers import Grid
 from bitfactor.binarization.plan import Plan, make_plan
 from bitfactor.common.checks import checked, options_from
 from bitfactor.common.errors import InputError

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.binarization.binarization import Binarization
-from bitfactor.binarization.plan import BINARY_FORMS, Plan, PlannedLayer, filters_of
+from bitfactor.binarization.layers import BINARY_FORMS, PlannedLayer, filters_of
+from bitfactor.binarization.plan import Plan
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import LAYERWISE, Latent, build_bank, build_shared
 from bitfactor.nn import BinaryLayer

@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from bitfactor.binarization.ends import Shapes, leaves, record_calls, zeros
-from bitfactor.binarization.plan import packed_bytes, weight_shape
+from bitfactor.binarization.layers import weight_shape
+from bitfactor.binarization.plan import packed_bytes
 from bitfactor.common.checks import checked
 from bitfactor.common.result import text_table
 from bitfactor.nn import BinaryConvTranspose, BinaryLayer, LearnedMapScale

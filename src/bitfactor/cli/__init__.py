@@ -8,9 +8,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from bitfactor import __version__
 from bitfactor.common.errors import InputError, imported, near_matches
 from bitfactor.common.files import run_file
+from bitfactor.common.version import __version__
 
 COMMANDS = {
     "check-data": "find out what is wrong with a directory of images",

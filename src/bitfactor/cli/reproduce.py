@@ -9,7 +9,7 @@ import tyro
 from bitfactor.api.reproduce import reproduce
 from bitfactor.cli.arguments import parse
 from bitfactor.cli.output import call_and_print
-from bitfactor.study.exhibit import Exhibit
+from bitfactor.study.paper import Exhibit
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from typing import Annotated
 import tyro
 from torch import distributed
 
-from bitfactor.api.train import expect_effect, run_recipe
+from bitfactor.api.train import TrainedRun, expect_effect
 from bitfactor.cli.output import print_result, status
 from bitfactor.cli.recipe_argument import parse_recipe
 from bitfactor.recipes import recipe_named
+from bitfactor.recipes.runs import run_recipe
 from bitfactor.training import TerminatedError, is_first
 
 _TERMINATED = 143  # 128 + SIGTERM, as shells report it
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str]) -> None:
             trial=options.dry_run,
         )
         if is_first():
-            print_result(outcome, as_json=options.json)
+            print_result(outcome or TrainedRun(options.out), as_json=options.json)
     except TerminatedError as stop:
         if is_first():
             status.print(str(stop), soft_wrap=True)

@@ -4,6 +4,7 @@ from types import EllipsisType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bitfactor.common.checks import shown
 from bitfactor.common.errors import InputError
@@ -87,3 +88,17 @@ def _fits(shape: tuple[int, ...], axes: Axes) -> bool:
     return len(shape) == len(axes) and all(
         isinstance(axis, str) or axis == length for axis, length in zip(axes, shape, strict=True)
     )
+
+
+_MASKED = np.float32(1e29)
+
+
+def relative_difference(found: NDArray[Any], expected: NDArray[Any]) -> float:
+    """Return the largest difference, as a fraction of the largest expected magnitude.
+
+    What is masked counts as neither: values beyond 1e29 are the same where they are of the same sign.
+    """
+    found, expected = (np.clip(x.astype(np.float32), -_MASKED, _MASKED) for x in (found, expected))
+    inside = np.abs(expected[np.abs(expected) < _MASKED])
+    largest = max(float(inside.max(initial=0)), float(np.finfo(np.float32).tiny))
+    return float(np.abs(found - expected).max(initial=0)) / largest

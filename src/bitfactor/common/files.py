@@ -144,3 +144,16 @@ def _run(file: Path) -> ModuleType:
             file, expected="a file that can be imported", found=reason, fix=f"try `python {file.name}`"
         ) from error
     return module
+
+
+def expect_name(path: str | os.PathLike[str], *, onnx: bool) -> None:
+    """Raise InputError where a file of one format would get the name of the other."""
+    if Path(path).suffix in ((".safetensors",) if onnx else (".onnx",)):
+        raise InputError(
+            path,
+            expected=f"a name in {'.onnx' if onnx else '.safetensors'}",
+            found=f"one in {Path(path).suffix}",
+            fix="rename it, or call bitfactor.exporter.export"
+            if onnx
+            else "rename it, or give the file to bitfactor.targets.onnx.export_onnx",
+        )

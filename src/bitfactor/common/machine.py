@@ -9,8 +9,6 @@ import platform
 from contextlib import suppress
 from pathlib import Path
 
-from bitfactor.format.graph import Graph, total
-
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 
@@ -33,18 +31,6 @@ def keep_freed_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_TRIM_THRESHOLD, -1)
         libc.mallopt(_M_MMAP_MAX, 0)
-
-
-_TINY = 1 << 20  # operands (see default_threads): some tens of microseconds, less than to wake a thread
-
-
-def default_threads(graph: Graph) -> int:
-    """Return the physical cores that this process may use, or 1 for a tiny network.
-
-    The measure is operands: multiply-accumulates of real numbers, or 32 at once of signs.
-    """
-    spent = total(graph)
-    return 1 if spent.real_macs + spent.binary_macs // 32 < _TINY else physical_cores()
 
 
 def physical_cores() -> int:

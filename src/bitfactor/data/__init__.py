@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Batch": "dataset",
-    "Cifar10": "cifar",
-    "Cifar100": "cifar",
-    "CocoKeypoints": "coco",
+    "Cifar10": "in_memory",
+    "Cifar100": "in_memory",
+    "CocoKeypoints": "poses",
     "DataSet": "dataset",
-    "Digits": "digits",
-    "ImageFolder": "folder",
-    "Lsp": "lsp",
-    "Mpii": "mpii",
-    "Shards": "shards",
+    "Digits": "in_memory",
+    "ImageFolder": "stored",
+    "Lsp": "poses",
+    "Mpii": "poses",
+    "Shards": "stored",
     "Target": "dataset",
-    "check_data": "check",
-    "identity_of": "identity",
+    "check_data": "readers.check",
+    "identity_of": "readers.identity",
 }
 
 __all__ = [

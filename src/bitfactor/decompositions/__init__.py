@@ -1,4 +1,4 @@
-"""Real-valued decompositions of a weight. Each is a module that gives W; none knows that W will be signed."""
+"""A weight from factors. Knows neither signs nor layers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 try:
-    from bitfactor.runtime import _native
-    from bitfactor.runtime.session import chosen_isa
+    from bitfactor.common import _native
+    from bitfactor.common.native import chosen_isa
 except ImportError as error:
     _native = None  # type: ignore[assignment]
     warnings.warn(f"binary layers run without the compiled core, slower: {error}", stacklevel=2)

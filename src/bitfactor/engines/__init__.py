@@ -1,4 +1,4 @@
-"""Other engines, with the network that a user would run in them instead. One is imported when asked for."""
+"""The networks that a user would run instead, in other engines. One is imported when asked for."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal

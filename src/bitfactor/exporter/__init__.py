@@ -1,4 +1,4 @@
-"""From a trained torch model to one file of signs, checked against torch before it is written."""
+"""From a traced torch model to a checked graph in one file."""
 
 from bitfactor.exporter.export import export
 from bitfactor.exporter.report import ExportReport, LayerReport, Obstacle, UnsupportedError

@@ -1,9 +1,7 @@
 """What `export` asks of what it is given, before it begins."""
 
-import os
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -127,19 +125,6 @@ def expect_binary(graph: Graph, model: nn.Module) -> None:
             expected="outputs that binary layers take part in",
             found="none that do",
             fix="export the part of the model that has them",
-        )
-
-
-def expect_name(path: str | os.PathLike[str], *, onnx: bool) -> None:
-    """Raise InputError where a file of one format would get the name of the other."""
-    if Path(path).suffix in ((".safetensors",) if onnx else (".onnx",)):
-        raise InputError(
-            path,
-            expected=f"a name in {'.onnx' if onnx else '.safetensors'}",
-            found=f"one in {Path(path).suffix}",
-            fix="rename it, or call bitfactor.exporter.export"
-            if onnx
-            else "rename it, or give the file to bitfactor.targets.onnx.export_onnx",
         )
 
 

@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bitfactor.common.arrays import relative_difference
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import replacing
+from bitfactor.common.files import expect_name, replacing
 from bitfactor.exporter.calibrate import calibration_of, with_ranges
 from bitfactor.exporter.expectations import (
     expect_binary,
@@ -20,14 +21,13 @@ from bitfactor.exporter.expectations import (
     expect_description,
     expect_examples,
     expect_model,
-    expect_name,
     expect_real,
     expect_same_operations,
 )
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.free import Free, far_sizes, free_axes, other_sizes
 from bitfactor.exporter.lower import Lowered, lower
-from bitfactor.exporter.parity import check, check_trace, relative_difference, tensors_of, torch_values
+from bitfactor.exporter.parity import check, check_trace, tensors_of, torch_values
 from bitfactor.exporter.report import (
     ExportReport,
     UnsupportedError,

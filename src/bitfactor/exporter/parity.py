@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
+from bitfactor.common.arrays import relative_difference
 from bitfactor.common.errors import InputError
 from bitfactor.exporter.lower import Lowered
 from bitfactor.format import Graph, Node
@@ -25,7 +26,6 @@ from bitfactor.nn.model import Call
 
 Values = dict[str, NDArray[Any]]
 
-_MASKED = np.float32(1e29)
 _KINDS = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
 
 
@@ -122,17 +122,6 @@ def check(graph: Graph, values: Values, stands_for: Mapping[str, str], real: Rea
             _expect(node, difference <= bound, f"torch's values within {bound}", f"{difference:.1e}")
             worst = max(worst, difference if layer else 0.0)
     return worst
-
-
-def relative_difference(found: NDArray[Any], expected: NDArray[Any]) -> float:
-    """Return the largest difference, as a fraction of the largest expected magnitude.
-
-    What is masked counts as neither: values beyond 1e29 are the same where they are of the same sign.
-    """
-    found, expected = (np.clip(x.astype(np.float32), -_MASKED, _MASKED) for x in (found, expected))
-    inside = np.abs(expected[np.abs(expected) < _MASKED])
-    largest = max(float(inside.max(initial=0)), float(np.finfo(np.float32).tiny))
-    return float(np.abs(found - expected).max(initial=0)) / largest
 
 
 def tensors_of(result: Any) -> list[Tensor]:

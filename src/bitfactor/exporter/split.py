@@ -22,6 +22,7 @@ from torch import Tensor, fx, nn
 from torch.fx.passes.split_module import split_module
 from torch.utils._pytree import tree_leaves
 
+from bitfactor.common.arrays import relative_difference
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import replacing
 from bitfactor.common.result import Result, text_table
@@ -29,7 +30,7 @@ from bitfactor.exporter.builder import Unknown
 from bitfactor.exporter.expectations import expect_same_operations
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.lower import Lowered, Visit, constant_of, lower_trace
-from bitfactor.exporter.parity import check, relative_difference, tensors_of, torch_values
+from bitfactor.exporter.parity import check, tensors_of, torch_values
 from bitfactor.exporter.report import Obstacle, UnsupportedError, grouped
 from bitfactor.exporter.trace import Trace, leaves, placeholders, traced, type_of
 from bitfactor.format import ModelFile, Signature, Value, save

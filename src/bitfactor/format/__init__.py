@@ -1,11 +1,11 @@
-"""What training and inference agree on: bits, graphs, files. Needs numpy and safetensors alone."""
+"""The graph, its operations and its file. Needs numpy and safetensors; knows no torch and no kernel."""
 
+from bitfactor.common.image_spec import InputSpec, Skeleton
 from bitfactor.format.bits import pack_signs, sign, unpack_signs
-from bitfactor.format.file import InputSpec, ModelFile, load, save
+from bitfactor.format.file import ModelFile, load, save
 from bitfactor.format.graph import Graph, Value
 from bitfactor.format.operations import Node
 from bitfactor.format.signature import Signature
-from bitfactor.pose.skeleton import Skeleton
 
 __all__ = [
     "Graph",

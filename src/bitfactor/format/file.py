@@ -22,11 +22,11 @@ from safetensors.numpy import save_file
 from bitfactor.common.checks import check_fields, checked, expect
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import replacing
+from bitfactor.common.image_spec import InputSpec, Skeleton
 from bitfactor.format.free import FreeSizes
 from bitfactor.format.graph import Graph, Value
 from bitfactor.format.operations.operation import Node, Shape
 from bitfactor.format.signature import Signature, plain
-from bitfactor.pose.skeleton import Skeleton
 
 FORMAT_VERSION = 2  # 1 has one input of float32, and outputs by themselves or in a tuple
 _RULES = {
@@ -35,46 +35,6 @@ _RULES = {
     "bits": "1 is +1; channel c is bit c % 64 of word c // 64; unused bits are 0",
     "weight_order": "O, kh, kw, C",
 }
-
-
-@dataclass(frozen=True)
-class InputSpec:
-    """How an image becomes the input: resized, centre-cropped, then (x / 255 - mean) / std.
-
-    `size` and `resize` are (height, width) in pixels; with `keep_aspect` an image is resized until it just
-    covers `resize`, in its own proportions. `mean` and `std` have one entry per channel: one for grey
-    images, three for RGB.
-    """
-
-    size: tuple[int, int]
-    resize: tuple[int, int]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    keep_aspect: bool = False
-
-    def __post_init__(self) -> None:
-        check_fields(self, "input_spec.")
-        if not len(self.mean) == len(self.std) in (1, 3):
-            raise InputError(
-                "input_spec",
-                expected="mean and std with one entry per channel, one or three",
-                found=f"{len(self.mean)} and {len(self.std)}",
-                fix="give both for each channel",
-            )
-        if min(self.std) <= 0:
-            raise InputError(
-                "input_spec.std",
-                expected="values above 0",
-                found=str(self.std),
-                fix="1 leaves a channel as it is",
-            )
-        if min(self.size) < 1 or any(r < s for r, s in zip(self.resize, self.size, strict=True)):
-            raise InputError(
-                "input_spec.resize",
-                expected=f"at least the size {self.size}, which is cut out of it",
-                found=str(self.resize),
-                fix="make it as large",
-            )
 
 
 @dataclass(frozen=True)

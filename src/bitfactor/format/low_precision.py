@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError
 from bitfactor.format.graph import Graph
-from bitfactor.format.operations import Node
 from bitfactor.format.operations.convolution import real_weight
 from bitfactor.format.operations.operation import Node, spread
 from bitfactor.format.operations.quantised import LARGEST, LEVELS

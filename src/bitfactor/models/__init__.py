@@ -1,4 +1,4 @@
-"""Networks in float; `bitfactor.binarize_` turns their convolutions binary."""
+"""Networks in full precision; `bitfactor.binarize_` turns their convolutions binary."""
 
 from bitfactor.models.hourglass import Hourglass, hourglass
 from bitfactor.models.pretrained import Loaded, load_weights

@@ -1,4 +1,4 @@
-"""Human pose without torch: crops, heatmaps, skeletons, and how well keypoints were found."""
+"""Images and keypoints in numpy and OpenCV: decode, crop, heatmaps, skeletons, scores, drawing."""
 
 from bitfactor.pose.crop import adjusted_mpii_box, crop_matrix, invert, mpii_box, transform, warp, whole_image
 from bitfactor.pose.heatmap import decode, encode, flip_maps

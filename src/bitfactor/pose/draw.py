@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from bitfactor.common.arrays import expect_array, expect_image
 from bitfactor.common.checks import checked
-from bitfactor.format import Skeleton
+from bitfactor.common.image_spec import Skeleton
 
 Side = Literal["left", "right", "middle"]
 Colour = tuple[int, int, int]

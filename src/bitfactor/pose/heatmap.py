@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bitfactor.common.arrays import expect_above_0, expect_array
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.format import Skeleton
+from bitfactor.common.image_spec import Skeleton
 
 MapScale = Literal["linear", "logits", "softmax"]
 

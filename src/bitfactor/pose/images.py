@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError
-from bitfactor.format import InputSpec
+from bitfactor.common.image_spec import InputSpec
 
 # What OpenCV would print about a damaged image, the error says.
 cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bitfactor.common.arrays import expect_array
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.format import Skeleton
+from bitfactor.common.image_spec import Skeleton
 from bitfactor.pose.skeletons import LSP, MPII
 
 MEANS = ("plain", "weighted", "pooled")

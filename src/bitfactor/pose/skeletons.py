@@ -9,7 +9,7 @@ from typing import Any
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.format import Skeleton
+from bitfactor.common.image_spec import Skeleton
 
 
 def skeleton_of(keypoints: str, *limbs: str) -> Skeleton:

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-import bitfactor
 from bitfactor.common.errors import InputError
+from bitfactor.common.version import __version__
 from bitfactor.data.readers.identity import published, remembered, without_place
 from bitfactor.exporter import ExportReport, Real, export
 from bitfactor.recipes import provenance_of, recipe_of
@@ -42,7 +42,7 @@ def export_run(
         labels=interface.labels,
         skeleton=interface.skeleton,
         provenance={
-            "bitfactor": bitfactor.__version__,
+            "bitfactor": __version__,
             **provenance_of(recipe),
             **published(run.path),
             **progress,

@@ -1,6 +1,7 @@
-"""Runs exported networks on a CPU, with numpy and the compiled core alone."""
+"""A file and an image in, an answer out, with numpy and the compiled core alone."""
 
+from bitfactor.common.native import instruction_sets
 from bitfactor.runtime.profile import LayerTime, Profile
-from bitfactor.runtime.session import Precision, Session, instruction_sets
+from bitfactor.runtime.session import Precision, Session
 
 __all__ = ["LayerTime", "Precision", "Profile", "Session", "instruction_sets"]

@@ -85,7 +85,7 @@ def predictor(
             found="no input specification",
             fix="pass input_spec to bitfactor.export, or call the session with an array that is prepared",
         )
-    images = imported("bitfactor.images", "predict", "cli")
+    images = imported("bitfactor.pose.images", "predict", "cli")
     if model.skeleton is None:
         if box is not None:
             raise InputError(
@@ -128,7 +128,7 @@ def name_of(image: Image) -> str:
 
 def pixels_of(image: Image, channels: int) -> NDArray[np.uint8]:
     """Return an image as (H, W, 3), or (H, W) where the network takes one channel."""
-    images = imported("bitfactor.images", "predict", "cli")
+    images = imported("bitfactor.pose.images", "predict", "cli")
     if isinstance(image, str | os.PathLike):
         pixels: NDArray[np.uint8] = images.read_image(Path(image), channels)
         return pixels

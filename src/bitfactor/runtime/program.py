@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from bitfactor.common import _native
 from bitfactor.format.bits import WORD_BITS
 from bitfactor.format.graph import Graph, Value
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.format.operations.operation import Place
 from bitfactor.format.program import Buffer, Instruction
-from bitfactor.runtime import _native
 from bitfactor.runtime.plan import Stage, Step, plan
 
 ALIGNMENT = 64  # a cache line, and the widest register

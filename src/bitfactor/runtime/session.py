@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.checks import checked
-from bitfactor.common.errors import InputError, near_matches
-from bitfactor.common.machine import default_threads
+from bitfactor.common.errors import InputError
+from bitfactor.common.machine import physical_cores
+from bitfactor.common.native import REFERENCE, chosen_isa
 from bitfactor.format.file import ModelFile, load
-from bitfactor.format.graph import Graph, run
+from bitfactor.format.graph import Graph, run, total
 from bitfactor.format.low_precision import low_precision
-from bitfactor.runtime import _native
 from bitfactor.runtime.inputs import (
     array_of,
     by_name,
@@ -31,18 +31,11 @@ from bitfactor.runtime.prediction import Classification, Image, Pose, as_list, l
 from bitfactor.runtime.profile import Profile, profile_of
 from bitfactor.runtime.program import program_of
 
-ISA_VARIABLE = "BITFACTOR_ISA"
 MOST_THREADS = 1024
-REFERENCE = "reference"
 _Outputs = tuple[NDArray[Any], ...]
 Runner = Callable[..., _Outputs]
 Shapes = tuple[tuple[int, ...], ...]
 Precision = Literal["highest", "high", "medium", "low"]
-
-
-def instruction_sets() -> list[str]:
-    """Return the names of the instruction sets that this machine runs, best first."""
-    return _native.instruction_sets()
 
 
 class Session:
@@ -278,23 +271,16 @@ class Session:
                 )
 
 
-def chosen_isa(isa: str | None = None) -> str:
-    """Return the instruction set that is asked for: by name, by the environment, or else the best.
+_TINY = 1 << 20  # operands (see default_threads): some tens of microseconds, less than to wake a thread
 
-    Raises
-    ------
-    InputError
-        If it is unknown, or this machine lacks it.
+
+def default_threads(graph: Graph) -> int:
+    """Return the physical cores that this process may use, or 1 for a tiny network.
+
+    The measure is operands: multiply-accumulates of real numbers, or 32 at once of signs.
     """
-    where = "isa" if isa is not None else ISA_VARIABLE
-    isa = isa if isa is not None else os.environ.get(ISA_VARIABLE)
-    available = [*instruction_sets(), REFERENCE]
-    if not isa:
-        return available[0]
-    if isa not in available:
-        expected = f"an instruction set of this machine ({', '.join(available)})"
-        raise InputError(where, expected=expected, found=repr(isa), fix=near_matches(isa, available))
-    return isa
+    spent = total(graph)
+    return 1 if spent.real_macs + spent.binary_macs // 32 < _TINY else physical_cores()
 
 
 def runner(graph: Graph, isa: str, threads: int = 1, precision: Precision = "highest") -> Runner:

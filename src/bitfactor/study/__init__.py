@@ -1,4 +1,4 @@
-"""A study: one recipe trained for every combination of what varies, in a directory, and its page."""
+"""What trainings left: cells, records, statistics, tables, figures, pages."""
 
 from pathlib import Path
 

@@ -25,7 +25,6 @@ from typing import IO, Any, TypeVar
 
 import torch
 
-import bitfactor
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import made_directory, replacing
 from bitfactor.common.machine import cpu_name
@@ -327,7 +326,7 @@ def write_json(path: Path, value: object, indent: int | None = 2) -> None:
 
 def revision() -> str | None:
     """Return git's name of the source that runs, ending in `-dirty` if it was changed; None outside git."""
-    source = Path(bitfactor.__file__)
+    source = Path(__file__)
     if not _git(source.parent, "ls-files", source.name):  # installed, maybe into another project's directory
         return None
     return _git(source.parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")

@@ -18,18 +18,18 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from bitfactor.api.train import run_recipe
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import files_run, run_file
 from bitfactor.common.result import Result, text_table
 from bitfactor.recipes import recipe_of_settings
 from bitfactor.recipes.own import OwnModel
+from bitfactor.recipes.runs import run_recipe
 from bitfactor.study import Cell, CellDirectory, Grid, Job, Rates, StudyDirectory, finish, run_jobs
 from bitfactor.study.grid import setting_of
 from bitfactor.study.jobs import Halving, Progress
 from bitfactor.study.statistics import row_name, setting_name
 from bitfactor.training import DivergedError, Recipe, TerminatedError, Trial, without_effect
-from bitfactor.training.preparation import duration
+from bitfactor.training.estimate import duration
 from bitfactor.training.processes import expect_devices, noting_sigterm, run_joined
 
 _TERMINATED = 143  # 128 + SIGTERM, as shells report it

@@ -10,8 +10,8 @@ from statistics import mean, stdev
 
 from scipy.special import stdtrit
 
-from bitfactor.study.exhibit import published_for
 from bitfactor.study.grid import REAL, Row, Setting, Study, Training, Value, text_of
+from bitfactor.study.paper import published_for
 
 _LEVEL = 0.95
 

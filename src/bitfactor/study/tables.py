@@ -5,9 +5,9 @@ from statistics import mean, median
 from typing import TypeVar
 
 from bitfactor.study.documents.document import Table
-from bitfactor.study.exhibit import Published, published_for
+from bitfactor.study.finding import say
 from bitfactor.study.grid import REAL, Cell, Row, Study, Training, setting_of
-from bitfactor.study.page import say
+from bitfactor.study.paper import Published, published_for
 from bitfactor.study.statistics import (
     View,
     axis_name,

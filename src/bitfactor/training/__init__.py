@@ -1,8 +1,8 @@
-"""Train a recipe, and read what a run left."""
+"""One loop over a recipe, the directory it writes, and its metrics."""
 
+from bitfactor.training.estimate import Trial, dry_run
 from bitfactor.training.loop import DivergedError, train
 from bitfactor.training.optimization import Optimization
-from bitfactor.training.preparation import Trial, dry_run
 from bitfactor.training.processes import TerminatedError, is_first
 from bitfactor.training.recipe import Recipe, without_effect
 from bitfactor.training.run import Run

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+import torch
 from torch import nn
 from torch.optim import Adam, Optimizer, RMSprop
 
 from bitfactor.binarization import parameter_groups
 from bitfactor.common.checks import check_fields
 from bitfactor.common.errors import InputError
+from bitfactor.nn.model import copied
 
 _POSITIVE = (
     "epochs",
@@ -171,3 +173,29 @@ def optimizer_of(model: nn.Module, plan: Optimization) -> Optimizer:
         model, lr=plan.learning_rate, weight_decay=plan.weight_decay, factor_rate=plan.factor_rate
     )
     return _OPTIMIZERS[plan.optimizer](groups)
+
+
+class MovingAverage:
+    """A copy of a network whose parameters and statistics are exponential averages over the steps.
+
+    Example
+    -------
+    >>> average = MovingAverage(model, decay=0.999)
+    >>> optimizer.step()
+    >>> average.update(model)
+    >>> average.network(inputs)
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.network = copied(model).eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """Take in the parameters as they are now."""
+        now = model.state_dict()
+        for name, averaged in self.network.state_dict().items():
+            if averaged.is_floating_point():
+                averaged.lerp_(now[name], 1 - self.decay)
+            else:
+                averaged.copy_(now[name])

@@ -24,19 +24,19 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-import bitfactor
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import files_run, replacing
+from bitfactor.common.version import __version__
 from bitfactor.data.readers.identity import KEY, Identity, remembered
 from bitfactor.nn import merge_
-from bitfactor.training.step import MovingAverage
+from bitfactor.training.optimization import MovingAverage
 from bitfactor.training.tasks import Interface
 
 
 def versions() -> dict[str, str]:
     """Return name -> version."""
     return {
-        "bitfactor": bitfactor.__version__,
+        "bitfactor": __version__,
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),

@@ -19,38 +19,11 @@ from bitfactor.common.errors import InputError
 from bitfactor.data import Target
 from bitfactor.decompositions import once, once_for_all, orthogonality_penalty
 from bitfactor.nn import BinaryLayer, anneal_, merge_
-from bitfactor.nn.model import copied
-from bitfactor.training.optimization import learning_rate, optimizer_of
+from bitfactor.training.optimization import MovingAverage, learning_rate, optimizer_of
 from bitfactor.training.preparation import Experiment
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.run import Run
 from bitfactor.training.tasks import Classification, Teachable
-
-
-class MovingAverage:
-    """A copy of a network whose parameters and statistics are exponential averages over the steps.
-
-    Example
-    -------
-    >>> average = MovingAverage(model, decay=0.999)
-    >>> optimizer.step()
-    >>> average.update(model)
-    >>> average.network(inputs)
-    """
-
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.decay = decay
-        self.network = copied(model).eval().requires_grad_(False)
-
-    @torch.no_grad()
-    def update(self, model: nn.Module) -> None:
-        """Take in the parameters as they are now."""
-        now = model.state_dict()
-        for name, averaged in self.network.state_dict().items():
-            if averaged.is_floating_point():
-                averaged.lerp_(now[name], 1 - self.decay)
-            else:
-                averaged.copy_(now[name])
 
 
 def soften(

@@ -1,1 +1,1 @@
-"""A room."""
+"""Files of data sets, read and checked without torch."""

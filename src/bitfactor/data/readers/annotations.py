@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError
+from bitfactor.common.image_spec import Skeleton
 from bitfactor.data.readers.coco import read_coco, skeleton_in
 from bitfactor.data.readers.instances import Instances, need, read_mat
 from bitfactor.data.readers.mpii import (
@@ -17,7 +18,6 @@ from bitfactor.data.readers.mpii import (
     read_mpii_mat,
     read_truth,
 )
-from bitfactor.format import Skeleton
 from bitfactor.pose import COCO, LSP, read_skeleton
 
 MARGIN = 1.5  # side of the crop / extent of the keypoints

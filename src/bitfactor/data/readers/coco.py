@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError
+from bitfactor.common.image_spec import Skeleton
 from bitfactor.data.readers.instances import Instances, need, read_json
-from bitfactor.format import Skeleton
 
 _MARGIN = 1.25  # side of the crop / longer side of the box
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from bitfactor.common.checks import check_fields
 from bitfactor.common.errors import InputError
+from bitfactor.common.image_spec import Skeleton
 from bitfactor.data.readers.instances import Instances
-from bitfactor.format import Skeleton
 from bitfactor.pose import crop_matrix, transform, warp
 from bitfactor.pose.images import read_image
 

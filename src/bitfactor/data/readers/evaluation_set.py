@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError
+from bitfactor.common.image_spec import InputSpec
 from bitfactor.data.readers.files import CorruptImages, FileStore, Indices, Store, balanced, expect_some
 from bitfactor.data.readers.identity import array_of, digest_of
 from bitfactor.data.readers.shard import ShardStore
 from bitfactor.data.readers.workers import in_threads
-from bitfactor.format import InputSpec
 from bitfactor.pose.images import decode_image, prepare
 
 if TYPE_CHECKING:

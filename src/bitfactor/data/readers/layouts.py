@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError
+from bitfactor.common.image_spec import InputSpec
 from bitfactor.data.readers.cifar import (
     CIFAR10,
     CIFAR100,
@@ -42,7 +43,6 @@ from bitfactor.data.readers.shard import (
     read_description,
     user_cache,
 )
-from bitfactor.format import InputSpec
 from bitfactor.pose.images import prepare
 
 

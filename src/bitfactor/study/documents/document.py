@@ -87,7 +87,7 @@ class Prose:
 
     @cached_property
     def _macros(self) -> Any:
-        loader = PackageLoader("bitfactor.report")
+        loader = PackageLoader("bitfactor.study.documents")
         return Environment(loader=loader, undefined=StrictUndefined).get_template(self._template).module
 
     def __call__(self, name: str, **about: object) -> str:
@@ -102,7 +102,7 @@ def write_html(document: Document, path: Path) -> None:
     InputError
         If it cannot be written, as for the other formats.
     """
-    loader = PackageLoader("bitfactor.report")
+    loader = PackageLoader("bitfactor.study.documents")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     page = environment.get_template("document.html.j2").render(document=document)

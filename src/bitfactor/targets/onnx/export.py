@@ -10,10 +10,9 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
+from bitfactor.common.arrays import relative_difference
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import replacing
-from bitfactor.exporter.expectations import expect_name
-from bitfactor.exporter.parity import relative_difference
+from bitfactor.common.files import expect_name, replacing
 from bitfactor.format import Graph, ModelFile, Node
 from bitfactor.format.file import golden_input
 from bitfactor.format.operations import OPERATIONS

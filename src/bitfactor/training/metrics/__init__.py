@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from bitfactor.training.metrics.scores import PCK, KeypointMetric, PCKh, Peak, TopAccuracy
 
 _LATE = {
-    "TopAccuracy": "accuracy",
-    "PCK": "pck",
-    "KeypointMetric": "pck",
-    "PCKh": "pck",
-    "Peak": "pck",
+    "TopAccuracy": "scores",
+    "PCK": "scores",
+    "KeypointMetric": "scores",
+    "PCKh": "scores",
+    "Peak": "scores",
 }
 
 __all__ = [
@@ -53,5 +53,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _LATE:
-        return getattr(import_module(f"bitfactor.metrics.{_LATE[name]}"), name)
+        return getattr(import_module(f"bitfactor.training.metrics.{_LATE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

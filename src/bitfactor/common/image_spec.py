@@ -1,4 +1,4 @@
-"""A skeleton: the keypoints that a pose network finds."""
+"""How an image becomes the input of a network, and the keypoints that a pose network finds."""
 
 from dataclasses import dataclass
 
@@ -55,3 +55,43 @@ class Skeleton:
 
 def _bad(expected: str, found: str) -> InputError:
     return InputError("skeleton", expected=expected, found=found, fix="correct its description")
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """How an image becomes the input: resized, centre-cropped, then (x / 255 - mean) / std.
+
+    `size` and `resize` are (height, width) in pixels; with `keep_aspect` an image is resized until it just
+    covers `resize`, in its own proportions. `mean` and `std` have one entry per channel: one for grey
+    images, three for RGB.
+    """
+
+    size: tuple[int, int]
+    resize: tuple[int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    keep_aspect: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, "input_spec.")
+        if not len(self.mean) == len(self.std) in (1, 3):
+            raise InputError(
+                "input_spec",
+                expected="mean and std with one entry per channel, one or three",
+                found=f"{len(self.mean)} and {len(self.std)}",
+                fix="give both for each channel",
+            )
+        if min(self.std) <= 0:
+            raise InputError(
+                "input_spec.std",
+                expected="values above 0",
+                found=str(self.std),
+                fix="1 leaves a channel as it is",
+            )
+        if min(self.size) < 1 or any(r < s for r, s in zip(self.resize, self.size, strict=True)):
+            raise InputError(
+                "input_spec.resize",
+                expected=f"at least the size {self.size}, which is cut out of it",
+                found=str(self.resize),
+                fix="make it as large",
+            )
