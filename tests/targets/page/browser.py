@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
-from tests.web.conftest import NODE
+from tests.targets.page.conftest import NODE
 
 import bitfactor
 from bitfactor.runtime import Session
