@@ -131,11 +131,6 @@ def program_of(graph: Graph, steps: Sequence[Step] | None = None, sign_word: int
     """Return the program that runs `graph`, in the steps of `plan` or in others.
 
     Signs of a map lie in words of so many bytes; the core takes those of 8.
-
-    Raises
-    ------
-    InputError
-        If a binary layer sums 2^24 signs or more.
     """
     steps = plan(graph) if steps is None else steps
     offsets, size = _place(graph, steps, sign_word)
