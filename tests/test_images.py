@@ -1,3 +1,5 @@
+"""Images are resized in proportion, and only 8 or 16 bits are taken."""
+
 import cv2
 import numpy as np
 import pytest

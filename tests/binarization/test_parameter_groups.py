@@ -1,3 +1,5 @@
+"""Each parameter gets the rate and the decay that are its own."""
+
 import pytest
 import torch
 from torch import nn

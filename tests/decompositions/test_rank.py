@@ -1,3 +1,5 @@
+"""What a rank is, which ranks fit, and that a low rank approximates best."""
+
 import pytest
 import torch
 

@@ -43,13 +43,7 @@ class _Recorder(fx.Interpreter):
 
 
 def check_trace(model: nn.Module, lowered: Lowered, call: Call) -> None:
-    """Compare the model's outputs with those of its trace, where binary layers are signs and scales alone.
-
-    Raises
-    ------
-    InputError
-        If they differ.
-    """
+    """Compare the model's outputs with those of its trace, where binary layers are signs and scales alone."""
     with torch.no_grad():
         expected, found = tensors_of(call(model)), tensors_of(call(lowered.trace))
     for y, z in zip(expected, found, strict=True):

@@ -66,11 +66,6 @@ QUANTISED = {"conv2d": "quantised_conv2d", "linear": "quantised_linear"}
 def low_precision(graph: Graph) -> Graph:
     """Return `graph` with its real-valued convolutions and linear layers in 8-bit integers.
 
-    Raises
-    ------
-    InputError
-        If one of them has no range, its range is empty or not finite, or its sums might not fit 32 bits.
-
     Example
     -------
     >>> {node.op for node in low_precision(load("net.safetensors").graph).nodes}

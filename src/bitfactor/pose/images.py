@@ -15,13 +15,7 @@ cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 
 def read_image(path: Path, channels: int) -> NDArray[np.uint8]:
-    """Read the file at `path` as `decode_image` decodes it.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, or it cannot be decoded.
-    """
+    """Read the file at `path` as `decode_image` decodes it."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -33,11 +27,6 @@ def decode_image(data: bytes, channels: int, where: object) -> NDArray[np.uint8]
     """Decode an image of any size, depth and orientation: 1 channel -> (H, W), 3 channels -> (H, W, 3) RGB.
 
     `where` names the image in the error.
-
-    Raises
-    ------
-    InputError
-        If OpenCV cannot decode it.
     """
     if not data:
         raise _bad(where, "an empty file")

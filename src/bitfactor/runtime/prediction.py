@@ -66,14 +66,7 @@ class Pose(Result):
 def predictor(
     model: ModelFile, network: Network, top: int, box: "Box | None"
 ) -> Callable[[Image], Classification | Pose]:
-    """Return what predicts one image with the network of a model file; it needs OpenCV.
-
-    Raises
-    ------
-    InputError
-        If the file does not say how an image is prepared, OpenCV is not installed, `top` is below 1, or there
-        is a box for a network that classifies.
-    """
+    """Return what predicts one image with the network of a model file; it needs OpenCV."""
     if top < 1:
         raise InputError("top", expected="1 or more", found=str(top), fix="name how many classes to tell")
     model.expect_one_input("predict")

@@ -1,3 +1,5 @@
+"""Statistics of latent weights, known by hand, and the guard against divergence."""
+
 import pytest
 import torch
 from torch import nn
