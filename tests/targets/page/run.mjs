@@ -3,8 +3,8 @@ import { readFile } from "node:fs/promises";
 import { pathToFileURL } from "node:url";
 import { Worker } from "node:worker_threads";
 
-import { keypoints, probabilities } from "../../src/bitfactor/targets/page/answers.js";
-import { Network, hasRelaxedSimd, hasSimd } from "../../src/bitfactor/targets/page/bitfactor.js";
+import { keypoints, probabilities } from "../../../src/bitfactor/targets/page/answers.js";
+import { Network, hasRelaxedSimd, hasSimd } from "../../../src/bitfactor/targets/page/bitfactor.js";
 
 const floats = async (path) => new Float32Array(new Uint8Array(await readFile(path)).buffer);
 const bytes = async (path) => new Uint8Array(await readFile(path));
