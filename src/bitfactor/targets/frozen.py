@@ -32,7 +32,7 @@ _RECORD = np.dtype([("kind", "S32"), ("first", "<u4"), ("count", "<u4")])
 _ARRAY = np.dtype(
     [("name", "S32"), ("type", "<u4"), ("dimensions", "<u4"), ("shape", "<i8", 6), ("offset", "<u8")]
 )
-_TYPES = (np.int64, np.int32, np.uint32, np.float32, np.uint8)  # Argument::Type in native/program/instruction.h
+_TYPES = (np.int64, np.int32, np.uint32, np.float32, np.uint8)  # native/program/instruction.h: Type
 _BYTE_ORDER = 0x01020304
 _CHECKED = _HEADER.fields["records"][1]  # type: ignore[index]  # where what the checksum is of begins
 _LINE = 64
