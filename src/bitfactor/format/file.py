@@ -9,7 +9,7 @@ and of the tensors. The outputs for a golden input, which is made and not stored
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -204,8 +204,51 @@ def load(path: str | os.PathLike[str]) -> ModelFile:
         raise InputError(
             path, expected="a model file of this version", found=str(error), fix="export it again"
         ) from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise _bad(path, f"an unreadable graph ({error!r})") from error
+
+
+# What each field of the document may be. What an operation's attributes may be is the operation's affair, and
+# whether shapes and names fit the graph's.
+_OBJECT, _SHAPE, _NAMES = Mapping[str, Any], Sequence[int], Sequence[str]
+_VALUE = {"name": str, "shape": _SHAPE, "kind": str}
+_NODE = {**_VALUE, "op": str, "inputs": _NAMES, "attributes": _OBJECT, "tensors": _NAMES}
+_DOCUMENT = {
+    "format_version": int,
+    "input": _OBJECT,
+    "nodes": Sequence[dict[str, Any]],
+    "outputs": _NAMES,
+    "input_spec": _OBJECT | None,
+    "labels": _NAMES,
+    "provenance": _OBJECT,
+}
+_LATER = {  # where the file has them
+    "other_inputs": Sequence[dict[str, Any]],
+    "other_shapes": Sequence[_SHAPE],
+    "report": _OBJECT,
+    "skeleton": _OBJECT | None,
+    "signature": _OBJECT | None,
+    "golden_inputs": _SHAPE,
+    "free": _OBJECT | None,
+}
+
+
+def _expect_document(document: Any) -> None:
+    """Raise InputError unless each field of the document is of its type."""
+    later = {name: kind for name, kind in _LATER.items() if name in document}
+    _expect_fields("metadata", document, {**_DOCUMENT, **later})
+    _expect_fields("input", document["input"], _VALUE)
+    for entry in document["nodes"]:
+        _expect_fields("a node", entry, _NODE)
+    for entry in document.get("other_inputs", ()):
+        _expect_fields("an input", entry, {"name": str, "shape": _SHAPE})
+
+
+def _expect_fields(where: str, values: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    for name, kind in kinds.items():
+        if name not in values:
+            raise InputError(where, expected=f"the field {name!r}", found="none", fix="export it again")
+        expect(f"{where}: {name}", values[name], kind)
 
 
 def _describe(model: ModelFile) -> dict[str, Any]:
@@ -258,6 +301,7 @@ def _version(model: ModelFile) -> int:
 
 
 def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> ModelFile:
+    _expect_document(document)
     if document["format_version"] not in range(1, FORMAT_VERSION + 1):
         raise InputError(
             "format version",

@@ -14,6 +14,7 @@ What an operation costs: multiply-accumulates, and bytes of its tensors.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -25,6 +26,7 @@ from bitfactor.format.operations import OPERATIONS, Node
 from bitfactor.format.operations.operation import Shape, bad, expect_tensor
 
 DType = Literal["float32", "int32", "bit"]
+MOST_ELEMENTS = 1 << 31  # of a sample's value: places in memory are 32 bits wide
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,13 @@ class Value:
                 expected="lengths of 1 or more, without the batch dimension",
                 found=str(self.shape),
                 fix="change it",
+            )
+        if prod(self.shape) > MOST_ELEMENTS:
+            raise InputError(
+                f"shape of value {self.name!r}",
+                expected=f"at most {MOST_ELEMENTS} elements",
+                found=str(self.shape),
+                fix="give smaller inputs",
             )
 
 
