@@ -224,7 +224,7 @@ _DOCUMENT = {
 }
 _LATER = {  # where the file has them
     "other_inputs": Sequence[dict[str, Any]],
-    "other_shapes": Sequence[_SHAPE],
+    "other_shapes": Sequence[Sequence[int]],
     "report": _OBJECT,
     "skeleton": _OBJECT | None,
     "signature": _OBJECT | None,
