@@ -1,4 +1,4 @@
-"""Real-valued weights that a file holds in 8 or 16 bits stay so on every target, and give the same answers."""
+"""Real-valued weights of 8 or 16 bits stay so on every target, and give the same answers."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -346,7 +346,7 @@ def _onnx_rearrange(b: Onnx, node: Node, x: str) -> None:
 
 
 def _cut(b: Onnx, node: Node, x: str, lengths: Sequence[int]) -> list[int | str]:
-    """Return the lengths of `split` for a Reshape; 0, as it is, for those before the first axis that is cut."""
+    """Return the lengths of `split` for a Reshape; 0, as it is, before the first axis that is cut."""
     parts, split = node.attributes["parts"], node.attributes["split"]
     stated = b.lengths(node, "split", split)
     found: list[int | str] = []

@@ -21,6 +21,7 @@ from bitfactor.runtime.program import program_of
 from bitfactor.targets.c99.instructions import CELL, Map
 from bitfactor.targets.c99.layers import Layers, real
 
+_WIDTH = 110
 _NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 
 
@@ -100,7 +101,11 @@ def _header(model: ModelFile, prefix: str, arena_bytes: int) -> str:
     ]
     parts = []
     if spec := model.input_spec:
-        parts.append(_IMAGE.format(prefix=prefix, upper=upper, outputs=_outputs(model), **_said(spec)))
+        bytes_ = prod(spec.size) * len(spec.mean)
+        said = _pixels(spec, of_person=model.skeleton is not None)
+        parts.append(
+            _IMAGE.format(prefix=prefix, upper=upper, outputs=_outputs(model), pixels=said, bytes=bytes_)
+        )
     if _classifies(model):
         given = "probabilities" if gives_probabilities(model) else "scores"
         parts.append(_TOP.format(prefix=prefix, given=given))
@@ -118,22 +123,24 @@ def _header(model: ModelFile, prefix: str, arena_bytes: int) -> str:
     )
 
 
-def _said(spec: InputSpec) -> dict[str, object]:
-    """Return what the header says of pixels."""
+def _pixels(spec: InputSpec, *, of_person: bool) -> str:
+    """Return the comment that says what pixels are."""
     (height, width), (tall, wide) = spec.size, spec.resize
-    if spec.keep_aspect:
-        sides = f"its shorter side is {tall}" if tall == wide else f"it just covers {wide} x {tall}"
-        resized = f"resized in its own proportions until {sides}"
-    else:
-        resized = f"resized to {wide} x {tall}, whatever its proportions"
-    cut = "" if spec.size == spec.resize and not spec.keep_aspect else ", and its middle cut out"
-    channels = len(spec.mean)
-    return {
-        "size": f"{width} x {height}",
-        "bytes": height * width * channels,
-        "colours": "red, green and blue of each together" if channels == 3 else "grey",
-        "resized": f"{resized}{cut}",
-    }
+    whole = f"resized to {wide} x {tall}, whatever its proportions"
+    if spec.keep_aspect and tall == wide:
+        whole = f"resized in its own proportions until its shorter side is {tall}"
+    elif spec.keep_aspect:
+        whole = f"resized in its own proportions until it just covers {wide} x {tall}"
+    if spec.keep_aspect or spec.size != spec.resize:
+        whole += ", and its middle is cut out"
+    image = "An image, a square around one person," if of_person else "An image"
+    colours = "red, green and blue of each together" if len(spec.mean) == 3 else "grey"
+    text = (
+        f"Pixels: {width} x {height} (width x height), rows from the top, bytes of 0 to 255, {colours}. "
+        f"{image} is {whole}. Where both sides shrink, a pixel is the mean of the area that it covers, else "
+        "it is interpolated between its neighbours. Pixels that are made otherwise give other answers."
+    )
+    return textwrap.fill(f"/* {text} */", _WIDTH, subsequent_indent=" * ")
 
 
 def _source(model: ModelFile, path: Path, prefix: str, layers: Layers) -> str:
@@ -289,9 +296,7 @@ void {prefix}_run(const float *input, {outputs});
 """
 
 _IMAGE = """
-/* Pixels are {size} bytes of 0 to 255, rows from the top, {colours}. They are those of an
- * image that is {resized}. Where it shrinks, a
- * pixel is the mean of the area that it covers. Pixels that are made otherwise give other answers. */
+{pixels}
 #define {upper}_PIXELS_SIZE {bytes}
 
 /* Runs such pixels. */

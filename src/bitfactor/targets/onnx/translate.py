@@ -240,7 +240,7 @@ def _at_free_sizes(model: ModelFile) -> Iterator[Graph]:
 
 
 def written_for_one_size(model: ModelFile, form: Form) -> Node | None:
-    """Return the first node whose ONNX holds what follows from the input's size; None if all sizes share it."""
+    """Return the first node whose ONNX holds the input's size; None if all sizes share it."""
     for other in other_graphs(model):
         for node, same in zip(model.graph.nodes, other.nodes, strict=True):
             if _translated(model, model.graph, node, form) != _translated(model, other, same, form):
@@ -251,7 +251,7 @@ def written_for_one_size(model: ModelFile, form: Form) -> Node | None:
 def _translated(model: ModelFile, graph: Graph, node: Node, form: Form) -> list[bytes]:
     builder = OnnxBuilder(graph, form, model.free)
     OPERATIONS[node.op].onnx(builder, node, *node.inputs)
-    parts = (*builder.nodes, *builder.constants.values())
+    parts: list[Any] = [*builder.nodes, *builder.constants.values()]
     return [part.SerializeToString(deterministic=True) for part in parts]
 
 
@@ -265,7 +265,7 @@ def _dimensions(model: ModelFile, form: Form) -> dict[str, list[str | int]]:
     symbols = _free_symbols(model, sizes)
 
     def dimension(name: str, axis: int) -> str | int:
-        lengths = sizes[name][axis]
+        lengths: tuple[int, ...] = sizes[name][axis]
         if len(set(lengths)) == 1:
             return lengths[0]
         any_of = " or ".join(map(str, lengths)) if model.free is None else f"{name}_{axis + 1}"
