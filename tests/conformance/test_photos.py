@@ -23,6 +23,7 @@ from bitfactor.pose.images import prepare, read_image, resized
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
 
+PHOTOS = dict(photos())
 CLOSE = 1e-3
 TURNED = 1  # of eight photos
 WHOLE = InputSpec((32, 32), (37, 37), (0.5,) * 3, (0.25,) * 3, keep_aspect=True)
@@ -40,9 +41,9 @@ def path(request, tmp_path):
 
 @pytest.fixture
 def files(tmp_path):
-    for name, content in photos():
+    for name, content in PHOTOS.items():
         (tmp_path / name).write_bytes(content)
-    return [tmp_path / name for name, _ in photos()]
+    return [tmp_path / name for name in PHOTOS]
 
 
 @pytest.fixture
