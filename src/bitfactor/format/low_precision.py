@@ -9,7 +9,7 @@ an 8-bit image, the input is.
 Real-valued layers in fewer bits.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -42,6 +42,42 @@ def quantise(graph: Graph, real: Real) -> Graph:
         for node in graph.nodes
     )
     return replace(graph, nodes=tuple(nodes))
+
+
+@dataclass(frozen=True)
+class Low:
+    """A float32 array in fewer bits: float16 `values`, or int8 `values` and the `steps` of the rows, (O,)."""
+
+    values: NDArray[np.generic]
+    steps: NDArray[np.float32] | None = None
+
+
+def lossless(weight: NDArray[np.float32]) -> Low | None:
+    """Return `weight` (O, ...) in fewer bits, None where those would give another one.
+
+    >>> lossless(np.array([[0.5, -2.0], [127.0, 1.0]], np.float32)).values.dtype
+    dtype('float16')
+    """
+    return _levels(weight.reshape(len(weight), -1)) or _halves(weight)
+
+
+def _halves(weight: NDArray[np.float32]) -> Low | None:
+    with np.errstate(over="ignore"):
+        values = weight.astype(np.float16)
+    return Low(values) if values.astype(np.float32).tobytes() == weight.tobytes() else None
+
+
+def _levels(rows: NDArray[np.float32]) -> Low | None:
+    """The step is 1/127 of the largest magnitude, or next to that."""
+    largest = np.abs(rows).max(1, keepdims=True)
+    near = np.where(largest > 0, largest / np.float32(127), np.float32(1))
+    steps, found = near.copy(), np.zeros(len(rows), bool)
+    for step in (near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf))):
+        same = (np.rint(rows / step).clip(-127, 127) * step == rows).all(1)
+        steps[same & ~found] = step[same & ~found]
+        found |= same
+    saved = 3 * rows.size > 4 * len(rows)
+    return Low(np.rint(rows / steps).astype(np.int8), steps[:, 0]) if found.all() and saved else None
 
 
 def is_real_layer(node: Node) -> bool:
@@ -80,7 +116,7 @@ def low_precision(graph: Graph) -> Graph:
 
 
 def _quantised(node: Node) -> Node:
-    lowest, step = _levels(node)
+    lowest, step = _input_levels(node)
     weight = real_weight(node) * step  # the last axis is that of the channels
     scale = np.abs(weight).reshape(len(weight), -1).max(1) / np.float32(LARGEST)
     scale = np.where(scale >= np.finfo(np.float32).tiny, scale, np.float32(1))
@@ -95,7 +131,7 @@ def _quantised(node: Node) -> Node:
     return Node(node.name, QUANTISED[node.op], node.inputs, node.attributes, tensors)
 
 
-def _levels(node: Node) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _input_levels(node: Node) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the lowest level and the distance of levels, (1,) or (C,)."""
     if "range" not in node.tensors:
         raise _bad(node, "none")

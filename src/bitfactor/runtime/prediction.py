@@ -142,14 +142,19 @@ def _probabilities(scores: NDArray[np.float32], model: ModelFile) -> NDArray[np.
             found=f"one whose output is shaped {scores.shape}",
             fix="call the session with an array that is prepared",
         )
+    if gives_probabilities(model):
+        return scores
+    exponents = np.exp(scores - scores.max())
+    return np.asarray(exponents / exponents.sum(), np.float32)
+
+
+def gives_probabilities(model: ModelFile) -> bool:
+    """Return whether the first output is of probabilities already, from a softmax or sigmoid at its end."""
     nodes = {node.name: node for node in model.graph.nodes}
     last = nodes.get(model.graph.outputs[0])
     while last is not None and last.op in _ARRANGEMENTS:
         last = nodes.get(last.inputs[0])
-    if last is not None and last.op in ("softmax", "sigmoid"):
-        return scores
-    exponents = np.exp(scores - scores.max())
-    return np.asarray(exponents / exponents.sum(), np.float32)
+    return last is not None and last.op in ("softmax", "sigmoid")
 
 
 def _ranked(probabilities: NDArray[np.float32], labels: tuple[str, ...], top: int) -> tuple[ClassScore, ...]:
