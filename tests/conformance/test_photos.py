@@ -11,15 +11,15 @@ from dataclasses import replace
 import cv2
 import numpy as np
 import pytest
-from tests.c99.conftest import compiled as compiled
 from tests.conformance.photos import photos
 from tests.native.test_c_api import LIBRARY
 from tests.native.test_c_api import run as run_c
+from tests.targets.c99.conftest import compiled as compiled
 from tests.targets.page.conftest import node as node
 
 import bitfactor
 from bitfactor.format import InputSpec, load, save
-from bitfactor.pose.images import prepare, read_image, resized
+from bitfactor.pose.images import prepare, read_image, resized, with_channels
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
 
@@ -159,7 +159,7 @@ def test_c99_takes_what_cameras_give(c99, shape):
     red, green, blue = words >> 11, words >> 5 & 63, words & 31
     colours = np.dstack([red << 3 | red >> 2, green << 2 | green >> 4, blue << 3 | blue >> 2])
     found, image = c99.prepare(words.astype("<u2"), *shape, RGB565), colours.astype(np.uint8)
-    expected = resized(bitfactor.images.with_channels(image, channels), c99.spec)
+    expected = resized(with_channels(image, channels), c99.spec)
     np.testing.assert_array_equal(found, expected.reshape(found.shape))
 
 

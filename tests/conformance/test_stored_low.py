@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from tests.c99.conftest import compiled as compiled
 from tests.native.test_c_api import LIBRARY, aligned
 from tests.native.test_c_api import run as run_c
+from tests.targets.c99.conftest import compiled as compiled
 from tests.targets.page.conftest import node as node
 
 import bitfactor

@@ -18,7 +18,7 @@ from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.c99 import export_c
 
-GOLDEN = Path(__file__).parents[1] / "format" / "golden" / "version1.safetensors"
+GOLDEN = Path(__file__).parents[2] / "format" / "golden" / "version1.safetensors"
 
 
 def model_of(nodes, shape):
