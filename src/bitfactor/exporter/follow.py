@@ -12,64 +12,73 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from bitfactor.nn.model import Call
 
 _DATA = Tensor.data.__get__  # type: ignore[attr-defined]
 _ASKING = (Tensor.__bool__, Tensor.item, Tensor.__float__, Tensor.__int__, Tensor.__index__, Tensor.tolist)
+_DEPENDS = object()
 
 
-class _Written(TorchFunctionMode):
-    """Write down what is asked of tensors that depend on no input."""
+class _Moving(TorchDispatchMode):
+    """Knows the tensors that depend on an input."""
 
     def __init__(self, inputs: list[Tensor]) -> None:
         super().__init__()
-        self.answers: list[Any] = []
-        self.moving: dict[int, Tensor] = {id(x): x for x in inputs}
-        self.takes_data = False
+        self.tensors = {id(x): x for x in inputs}
+
+    def depends(self, *values: Any) -> bool:
+        return any(id(x) in self.tensors for x in tree_leaves(values) if isinstance(x, Tensor))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if self.depends(args, kwargs):
+            self.tensors |= {id(x): x for x in tree_leaves(result) if isinstance(x, Tensor)}
+        return result
+
+
+class _Written(TorchFunctionMode):
+    """Writes down what is asked of tensors; of those that depend on an input, that they do."""
+
+    def __init__(self, moving: _Moving) -> None:
+        super().__init__()
+        self.moving, self.answers, self.takes_data = moving, list[Any](), False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         self.takes_data |= func == _DATA
-        if self._depends(args, kwargs):
-            self.moving |= {id(x): x for x in tree_leaves(result) if isinstance(x, Tensor)}
-        elif func in _ASKING:
-            self.answers.append(result)
+        if func in _ASKING:
+            self.answers.append(_DEPENDS if self.moving.depends(args) else result)
         return result
-
-    def _depends(self, args: Any, kwargs: Any) -> bool:
-        return any(id(x) in self.moving for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor))
 
 
 class _Answered(TorchFunctionMode):
-    """Give the answers again, in the same order, to those who ask the same."""
+    """Gives the answers again, in the same order."""
 
-    def __init__(self, written: _Written, inputs: list[Tensor]) -> None:
+    def __init__(self, answers: list[Any]) -> None:
         super().__init__()
-        self.answers: Iterator[Any] = iter(written.answers)
-        self.moving = _Written(inputs)
+        self.answers: Iterator[Any] = iter(answers)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _ASKING and not self.moving._depends(args, kwargs):
-            return next(self.answers)
         if func == _DATA:
-            return args[0].detach()  # which the trace can see
-        return self.moving.__torch_function__(func, types, args, kwargs)
+            return args[0].detach()
+        answer = next(self.answers, _DEPENDS) if func in _ASKING else _DEPENDS
+        return func(*args, **(kwargs or {})) if answer is _DEPENDS else answer
 
 
 def follow_(model: nn.Module, call: Call) -> None:
     """Let a model, when it is traced, take each branch on its own buffers as it does on `call`."""
-    with torch.no_grad(), _Written(call.tensors) as written:
+    with torch.no_grad(), _Moving(call.tensors) as moving, _Written(moving) as written:
         call(model)
-    if not written.answers and not written.takes_data:
+    if all(answer is _DEPENDS for answer in written.answers) and not written.takes_data:
         return
     forward = model.forward
 
     @functools.wraps(forward)
     def followed(*args: Any, **kwargs: Any) -> Any:
-        inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-        with _Answered(written, inputs):
+        with _Answered(written.answers):
             return forward(*args, **kwargs)
 
     model.forward = followed

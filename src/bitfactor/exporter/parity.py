@@ -96,7 +96,7 @@ class _Forced(fx.Interpreter):
 
     def _expect_signs(self, n: fx.Node, signs: Signs, found: Tensor) -> None:
         expected = self.original[signs.stands_for]
-        off = (torch.where(found > 0, signs.high, signs.low) - expected).abs() > _OFF * (signs.high - signs.low)
+        off = (torch.where(found > 0, signs.high, signs.low) - expected).abs() > _OFF * abs(signs.high - signs.low)
         if off.any():
             other = expected[off].flatten()[0].item()
             raise _differs(

@@ -5,7 +5,7 @@ and which one depends on where x lies among a few cuts. Nothing here knows one o
 are found by bisection over all float32 numbers, and torch itself computes with the values between them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,24 +30,40 @@ class Steps:
         """Return for each cut the number that a value above it has passed the cut."""
         return [_before(cut) for cut in self.cuts]
 
-    def zero_at_zero(self) -> bool:
-        """Whether this is a sign whose third value, 0, belongs to the single number 0."""
-        if len(self.values) != 3 or self.values[1] != 0:
-            return False
-        return self.cuts[0] == 0 and _before(self.cuts[1]) == 0
+    def apart_at_zero(self) -> bool:
+        """Whether there are two values but for the single number 0, where a sign has its third."""
+        return len(self.values) == 3 and self.cuts[0] == 0 and _before(self.cuts[1]) == 0
 
 
 def _before(cut: float) -> float:
     return from_rank(to_rank(torch.tensor(cut, dtype=torch.float32)) - 1).item()
 
 
-def stepped(source: fx.Node, function: Callable[[Tensor], Tensor], bounds: "Bounds") -> Steps | None:
-    """Return a monotone function of `source`, which lies within bounds, as Steps; None if it has many values."""
-    low, high = (int(to_rank(torch.tensor(bound, dtype=torch.float32))) for bound in bounds)
-    cuts = list[int]()
+def stepped(
+    source: fx.Node,
+    function: Callable[[Tensor], Tensor],
+    bounds: "Bounds",
+    monotone: Sequence[Callable[[Tensor], Tensor]] = (),
+) -> Steps | None:
+    """Return a function of `source`, which lies within bounds, as Steps; None if it has many values.
 
-    def value(rank: int) -> Tensor:
-        return function(from_rank(torch.tensor([rank])))[0]
+    It is monotone, or has its cuts where the functions `monotone` have theirs.
+    """
+    low, high = (int(to_rank(torch.tensor(bound, dtype=torch.float32))) for bound in bounds)
+    cuts = sorted({cut for each in monotone or (function,) for cut in _cuts(each, low, high)})
+    if len(cuts) > _MOST:
+        return None
+    values = torch.stack([_at(function, rank) for rank in (low, *cuts)])
+    return _without_equal(Steps(source, tuple(from_rank(torch.tensor(cuts, dtype=torch.int64)).tolist()), values))
+
+
+def _at(function: Callable[[Tensor], Tensor], rank: int) -> Tensor:
+    return function(from_rank(torch.tensor([rank])))[0]
+
+
+def _cuts(function: Callable[[Tensor], Tensor], low: int, high: int) -> list[int]:
+    """Return where a monotone function has another value than for the number before, a few at most."""
+    cuts = list[int]()
 
     def search(low: int, high: int, below: Tensor, above: Tensor) -> None:
         if below == above or len(cuts) > _MOST:
@@ -56,15 +72,19 @@ def stepped(source: fx.Node, function: Callable[[Tensor], Tensor], bounds: "Boun
             cuts.append(high)
             return
         middle = (low + high) // 2
-        between = value(middle)
+        between = _at(function, middle)
         search(low, middle, below, between)
         search(middle, high, between, above)
 
-    search(low, high, value(low), value(high))
-    if len(cuts) > _MOST:
-        return None
-    values = torch.stack([value(rank) for rank in (low, *cuts)])
-    return Steps(source, tuple(from_rank(torch.tensor(cuts, dtype=torch.int64)).tolist()), values)
+    search(low, high, _at(function, low), _at(function, high))
+    return cuts
+
+
+def _without_equal(steps: Steps) -> Steps:
+    """Return steps without the cuts at which the value stays."""
+    values = steps.values
+    kept = [i for i in range(len(steps.cuts)) if values[i] != values[i + 1]]
+    return Steps(steps.source, tuple(steps.cuts[i] for i in kept), values[[0, *(i + 1 for i in kept)]])
 
 
 def combined(node: fx.Node, known: Mapping[fx.Node, Any]) -> Steps | None:
@@ -85,8 +105,7 @@ def combined(node: fx.Node, known: Mapping[fx.Node, Any]) -> Steps | None:
     values = node.target(*args, **kwargs)  # type: ignore[operator]
     if values.shape != (len(cuts) + 1,):
         return None
-    kept = [i for i in range(len(cuts)) if values[i] != values[i + 1]]
-    return Steps(source, tuple(cuts[i] for i in kept), values[[0, *(i + 1 for i in kept)]])
+    return _without_equal(Steps(source, tuple(cuts), values))
 
 
 def _rank(cut: float | None) -> float:
