@@ -16,7 +16,7 @@ import bitfactor
 from bitfactor.common.errors import InputError
 from bitfactor.format import load
 from bitfactor.format.file import golden_input
-from bitfactor.format.graph import run
+from bitfactor.format.graph import run, total
 from bitfactor.runtime import Session, instruction_sets
 
 CHANNELS = 16
@@ -275,3 +275,48 @@ def test_a_third_value_that_happens_is_refused_by_name(tmp_path):
 def test_a_sign_of_complex_numbers_is_refused(tmp_path):
     with pytest.raises(InputError, match="complex"):
         exported(Network(lambda x: torch.sgn(torch.complex(x, x)).real), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["alpha of a filter", "alpha of the layer", "signs"])
+def test_binary_weights_of_real_inputs_are_bits_in_the_file(name, tmp_path, compiled, node):
+    report = exported(Network(F.hardtanh, WEIGHTS[name]), tmp_path)
+    assert kinds(report) == ["real", "binary weights", "binary weights", "real"]
+    assert [layer.ratio for layer in report.layers] == [1, 32, 32, 1]
+    assert report.max_difference < 1e-5
+    expect_same_everywhere(tmp_path / "net.safetensors", compiled, node)
+
+
+def test_binary_weights_in_8_bits(tmp_path):
+    path, samples = tmp_path / "net.safetensors", torch.randn(40, 3, 6, 7)
+    model = Network(F.hardtanh, WEIGHTS["alpha of a filter"]).eval()
+    bitfactor.export(model, path, samples[:2], calibration=samples)
+    expected = model(samples).detach().numpy()
+    for isa in instruction_sets():
+        found = Session(path, isa=isa, precision="low")(samples.numpy())
+        assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_binary_weights_are_counted_as_what_they_are(tmp_path):
+    exported(Network(F.relu, torch.sign), tmp_path)
+    model = load(tmp_path / "net.safetensors")
+    costs = total(model.graph)
+    assert costs.binary_macs == 0
+    assert costs.binary_bytes == model.tensor_bytes()["binary"] == 2 * CHANNELS * CHANNELS * 9 // 8
+
+
+def test_signs_and_real_weights_are_a_real_layer_that_reads_signs(tmp_path, compiled):
+    report = exported(Network(ACTIVATIONS["straight-through"], lambda w: w), tmp_path)
+    assert kinds(report) == ["real", "binary inputs", "binary inputs", "real"]
+    expect_same_everywhere(tmp_path / "net.safetensors")
+
+
+@pytest.mark.parametrize(("weights", "kind"), [(True, "binary weights"), (False, "binary inputs")])
+@pytest.mark.parametrize("scale", ["learned", "none"])
+def test_a_stage_of_training_is_exported_as_it_stands(weights, kind, scale, tmp_path):
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Conv2d(16, 16, 3), nn.Flatten(), nn.Linear(96, 4))
+    bitfactor.binarize_(model, latent="none", scale=scale)
+    layer = model[2]
+    layer.binary_weights, layer.binary_activations = weights, not weights
+    report = exported(model, tmp_path)
+    assert kinds(report) == ["real", kind, "real"]
+    expect_same_everywhere(tmp_path / "net.safetensors")

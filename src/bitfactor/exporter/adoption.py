@@ -295,6 +295,9 @@ class _Walk:
             why = f"{why} {self._why_not(read.value)}"
             if form is None:
                 why += f"; a filter has {_most_values(weight)} values"
+            elif not form.centre.any():
+                exact = form.signs * form.alpha.reshape(-1, *[1] * (weight.dim() - 1))
+                node.update_arg(1, self._stored(node, exact))
         elif form is None:
             kind, why = "binary inputs", f"its input is {two[1]:g} or {two[2]:g}; a filter has {_most_values(weight)} values"
         else:

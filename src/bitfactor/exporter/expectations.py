@@ -12,6 +12,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.exporter.lower import Lowered
 from bitfactor.format import Graph, InputSpec, Node, Skeleton
 from bitfactor.format.low_precision import Real
+from bitfactor.nn import BinaryLayer
 from bitfactor.nn.model import Call
 
 
@@ -121,13 +122,18 @@ def expect_binary(lowered: Lowered, model: nn.Module) -> None:
             found="; ".join(["none", *whys[:_SHOWN], *["..."][: len(whys) - _SHOWN]]),
             fix="call bitfactor.binarize_(model) and train it",
         )
-    if adoption is None and not any(node.op.startswith("binary") for node in lowered.graph.nodes):
+    half = any(not (layer.binary_weights and layer.binary_activations) for layer in _binary_layers(model))
+    if adoption is None and not half and not any(node.op.startswith("binary") for node in lowered.graph.nodes):
         raise InputError(
             type(model).__name__,
             expected="outputs that binary layers take part in",
             found="none that do",
             fix="export the part of the model that has them",
         )
+
+
+def _binary_layers(model: nn.Module) -> list[BinaryLayer]:
+    return [module for module in model.modules() if isinstance(module, BinaryLayer)]
 
 
 _SHOWN = 4  # layers of which the message says why they are real

@@ -16,6 +16,7 @@ from bitfactor.common.result import text_table
 from bitfactor.exporter.adoption import Finding
 from bitfactor.exporter.calibrate import Calibration
 from bitfactor.format import Graph, Node
+from bitfactor.format.bits import are_signs, stored_bytes
 from bitfactor.nn import BinaryLayer
 from bitfactor.nn.model import Call, dead_layers
 
@@ -180,10 +181,20 @@ def findings_of(graph: Graph, model: nn.Module, paths: Mapping[str, str]) -> dic
     """Return what is known of the layers of a model that has binary layers of ours, by their modules."""
     modules = dict(model.named_modules())
     return {
-        node.name: Finding(_LAYERS[node.op], _why(modules.get(paths[node.name]), _LAYERS[node.op]))
+        node.name: _finding(node, modules.get(paths[node.name]), paths[node.name])
         for node in graph.nodes
         if node.op in _LAYERS
     }
+
+
+def _finding(node: Node, module: nn.Module | None, path: str) -> Finding:
+    kind = _LAYERS[node.op]
+    if kind == "real" and isinstance(module, BinaryLayer):
+        if not module.binary_activations and are_signs("weight", node.tensors["weight"]):
+            return Finding("binary weights", "its inputs are still real", path)
+        if not module.binary_weights:
+            return Finding("binary inputs", "its weights are still real", path)
+    return Finding(kind, _why(module, kind), path)
 
 
 def _layer_report(node: Node, graph: Graph, finding: Finding) -> LayerReport:
@@ -199,7 +210,7 @@ def _layer_report(node: Node, graph: Graph, finding: Finding) -> LayerReport:
         shape=shape,
         macs=prod(shape) * prod(graph.values[node.name].shape[1:]),
         float_bytes=4 * prod(shape),
-        file_bytes=weight.nbytes,
+        file_bytes=stored_bytes("weight", weight),
     )
 
 

@@ -218,6 +218,28 @@ class _BakedLinear(_BakedLayer):
         return feature_magnitude(x, len(self.weight))
 
 
+class _BakedHalf(nn.Module):
+    """A layer whose weights alone are signs, or whose inputs alone are, as a real-valued one."""
+
+    weight: Tensor
+
+    def __init__(self, layer: BinaryLayer) -> None:
+        super().__init__()
+        self.layer = copy.deepcopy(layer).eval()
+        W = layer.latent()
+        weight = layer.binary_weight() if layer.binary_weights else layer.unit_weight()
+        scale = layer.scale.gamma() if isinstance(layer.scale, LearnedMapScale) else over_channels(layer.alpha(), W)
+        self.register_buffer("weight", weight.detach().clone())
+        self.register_buffer("scale", scale.detach().clone())
+        self.register_buffer("bias", None if layer.bias is None else over_channels(layer.bias, W).detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        layer, signs = self.layer, self.layer.binary_activations
+        y = layer.apply_weight(sign(x) if signs else x, self.weight) * self.scale
+        y = y * layer.magnitude(x) if signs and layer.input_scale else y
+        return y if self.bias is None else y + self.bias
+
+
 def bake(model: nn.Module) -> nn.Module:
     """Return a copy of `model`, in evaluation mode, whose binary layers are signs and scales alone.
 
@@ -251,8 +273,7 @@ class Refused(nn.Module):
 
 def _baked(name: str, layer: BinaryLayer) -> nn.Module:
     if not (layer.binary_activations and layer.binary_weights):
-        found = "a layer whose weights or inputs are still real"
-        return Refused(name, layer, found, "finish the stage that turns them binary")
+        return _BakedHalf(layer)
     form = next((form for kind, form in _FORMS.items() if isinstance(layer, kind)), None)
     if form is None:
         return Refused(name, layer, type(layer).__name__, "keep this layer real")
