@@ -91,7 +91,6 @@ NETWORKS = {
     "bnn ResNet-18": Foreign(_BNN, ".", "bnn.models", "resnet18()", IMAGENET, _converted),
     "BNext-T": Foreign("hpi-xnor+BNext", "src", "bnext", "BNext(size='tiny')", IMAGENET, _switch),
     "BinaryNet VGG": Foreign(_BINARYNET, ".", "models.vgg_cifar10_binary", "vgg_cifar10_binary()", CIFAR),
-    "BinaryNet ResNet": Foreign(_BINARYNET, ".", "models.resnet_binary", "resnet_binary(dataset='cifar10')", CIFAR),
     "BinaryNet AlexNet": Foreign(_BINARYNET, ".", "models.alexnet_binary", "alexnet_binary()", IMAGENET),
     "DoReFa ResNet-20, 1w1a": Foreign(_DOREFA, ".", "nets.cifar_resnet", "resnet20(1, 1)", CIFAR),
     "DoReFa ResNet-20, 1w32a": Foreign(_DOREFA, ".", "nets.cifar_resnet", "resnet20(1, 32)", CIFAR),
@@ -110,13 +109,14 @@ def model_of(foreign: Foreign, directory: Path) -> nn.Module:
     torch.Tensor.cuda = lambda self, *args, **kwargs: self  # type: ignore[assignment,method-assign]
     nn.Module.cuda = lambda self, *args, **kwargs: self  # type: ignore[assignment,method-assign]
     sys.argv = [foreign.module]
-    os.chdir(directory / foreign.repository / foreign.folder)
-    sys.path.insert(0, str(Path.cwd()))
+    os.chdir(directory / foreign.repository)
+    sys.path.insert(0, str(directory / foreign.repository / foreign.folder))
     torch.manual_seed(0)
     model: nn.Module = eval(foreign.make, vars(importlib.import_module(foreign.module)))
     for parameter in model.parameters():
         if parameter.dim() > 1 and parameter.numel() > len(parameter) and parameter.min() >= 0:
             parameter.data -= parameter.data.mean()  # drawn from 0 to 1, all its signs would be +1
+        parameter.data[parameter == 0] = 1e-9  # one of ten millions drawn is 0, whose sign is 0
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d | nn.BatchNorm1d):
             module.running_mean.normal_(0, 0.2)  # type: ignore[union-attr]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.common.errors import InputError
+from bitfactor.exporter.adoption import Adoption
 from bitfactor.exporter.lower import Lowered
 from bitfactor.format import Graph, InputSpec, Node, Skeleton
 from bitfactor.format.low_precision import Real
@@ -114,14 +115,8 @@ def expect_real(real: str) -> None:
 def expect_binary(lowered: Lowered, model: nn.Module) -> None:
     """Raise InputError unless a binary layer is on the way from the input to an output."""
     adoption = lowered.adoption
-    if adoption is not None and not any(found.kind != "real" for found in adoption.findings.values()):
-        whys = [f"{found.module or node}: {found.why}" for node, found in adoption.findings.items()]
-        raise InputError(
-            type(model).__name__,
-            expected="a model with binary layers",
-            found="; ".join(["none", *whys[:_SHOWN], *["..."][: len(whys) - _SHOWN]]),
-            fix="call bitfactor.binarize_(model) and train it",
-        )
+    if adoption is not None:
+        expect_binary_findings(adoption, model)
     half = any(not (layer.binary_weights and layer.binary_activations) for layer in _binary_layers(model))
     if adoption is None and not half and not any(node.op.startswith("binary") for node in lowered.graph.nodes):
         raise InputError(
@@ -130,6 +125,19 @@ def expect_binary(lowered: Lowered, model: nn.Module) -> None:
             found="none that do",
             fix="export the part of the model that has them",
         )
+
+
+def expect_binary_findings(adoption: Adoption, model: nn.Module) -> None:
+    """Raise InputError, which says why each layer is not, unless a layer of others' code is binary."""
+    if any(found.kind != "real" for found in adoption.findings.values()):
+        return
+    whys = [f"{found.module or node}: {found.why}" for node, found in adoption.findings.items()]
+    raise InputError(
+        type(model).__name__,
+        expected="a model with binary layers",
+        found="; ".join(["none", *whys[:_SHOWN], *["..."][: len(whys) - _SHOWN]]),
+        fix="call bitfactor.binarize_(model) and train it",
+    )
 
 
 def _binary_layers(model: nn.Module) -> list[BinaryLayer]:
