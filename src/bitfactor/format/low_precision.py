@@ -30,14 +30,16 @@ TOLERANCE: dict[str, float] = {"float32": 1e-4, "float16": 5e-3, "int8": 5e-2}
 def quantise(graph: Graph, real: Real) -> Graph:
     """Store the weights of real-valued layers as `real`; all else, biases included, stays float32.
 
-    int8 has one step per output channel: its largest magnitude becomes 127.
+    int8 has one step per output channel: its largest magnitude becomes 127. Where each filter is -a and +a
+    alone, it is signs with the step a, which lose nothing and are bits in a file.
     """
+    graph = replace(graph, nodes=tuple(map(_with_signs, graph.nodes)))
     if real == "float32":
         return graph
     make = {"float16": _half, "int8": _int8}[real]
     nodes = (
         replace(node, tensors={**node.tensors, **make(node.tensors["weight"])})
-        if is_real_layer(node)
+        if is_real_layer(node) and "step" not in node.tensors
         else node
         for node in graph.nodes
     )
@@ -78,6 +80,21 @@ def _levels(rows: NDArray[np.float32]) -> Low | None:
         found |= same
     saved = 3 * rows.size > 4 * len(rows)
     return Low(np.rint(rows / steps).astype(np.int8), steps[:, 0]) if found.all() and saved else None
+
+
+_FEW = 8  # elements of a filter: fewer save nothing, and may be of one magnitude by chance
+
+
+def _with_signs(node: Node) -> Node:
+    """Return a layer whose filters each have one magnitude with signs, and that magnitude as their step."""
+    if not is_real_layer(node) or node.tensors["weight"].dtype != np.float32:
+        return node
+    weight = node.tensors["weight"]
+    rows = np.abs(weight.reshape(len(weight), -1))
+    if rows.shape[1] < _FEW or (rows != rows[:, :1]).any() or not rows.all():
+        return node
+    signs = np.where(weight > 0, np.int8(1), np.int8(-1))
+    return replace(node, tensors={**node.tensors, "weight": signs, "step": rows[:, 0].copy()})
 
 
 def is_real_layer(node: Node) -> bool:
