@@ -33,9 +33,7 @@ def shortcut(in_channels: int, channels: int, stride: int) -> nn.Module:
     """Return the identity, or an average pooling, a 1x1 convolution and a BN where the shape changes."""
     if stride == 1 and in_channels == channels:
         return nn.Identity()
-    pool = nn.AvgPool2d(
-        2, stride, ceil_mode=True, count_include_pad=False
-    )  # a map of odd side keeps its edge
+    pool = nn.AvgPool2d(2, stride, ceil_mode=True)  # as many outputs as the convolution at odd sides too
     return nn.Sequential(pool, nn.Conv2d(in_channels, channels, 1, bias=False), nn.BatchNorm2d(channels))
 
 

@@ -1,10 +1,11 @@
 """BNext: binary convolutions that a squeeze-and-excitation of input and output gates.
 
-N. Guo et al., "Join the high accuracy club on ImageNet with a binary neural network ticket", arXiv 2211.12933.
-The authors' code, `hpi-xnor/BNext`, has the names of parameters used here.
+N. Guo et al., "Join the high accuracy club on ImageNet with a binary neural network ticket", arXiv
+2211.12933. The authors' code, `hpi-xnor/BNext`, has the names of parameters used here.
 """
 
 import re
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +45,7 @@ class Processor(nn.Module):
         self.norm1, self.norm2 = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels)
         self.activation2 = PReLU(channels)
         self.activation1 = PReLU(channels) if multiplies else None
-        self.pooling = nn.AvgPool2d(2) if stride == 2 else nn.Identity()
+        self.pooling = nn.AvgPool2d(2, ceil_mode=True) if stride == 2 else nn.Identity()
         self.se = Excitation(channels)
         self.scale = nn.Parameter(torch.full((1, channels, 1, 1), 0.5))
 
@@ -82,7 +83,7 @@ class BNext(nn.Module):
     def __init__(self, num_classes: int = 1000) -> None:
         super().__init__()
         self.feature = nn.ModuleList([Stem(_WIDTHS[0])])
-        for i, (before, width) in enumerate(zip(_WIDTHS, _WIDTHS[1:], strict=False), start=1):
+        for i, (before, width) in enumerate(pairwise(_WIDTHS), start=1):
             stride = 2 if before < width and i > 1 else 1
             self.feature.append(BNextBlock(before, width, stride, multiplies=i % 2 == 0))
         self.prelu = PReLU(_WIDTHS[-1])

@@ -21,7 +21,7 @@ def load_checkpoint(model: nn.Module, path: str | os.PathLike[str], skip: Sequen
     The file is one of `torch.save`, of which tensors and plain values alone are read, or, for QuickNet, the
     HDF5 file of Keras. Names may stand behind `module.`, and under `state_dict` or `model`. Load before
     `bitfactor.binarize_`, which then gives the authors' signs and scales with latent "none" and scale
-    "analytic".
+    "analytic". A weight of exactly 0, which most of them leave 0, becomes -1.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def _keras(path: str | os.PathLike[str]) -> Mapping[str, torch.Tensor]:
     import h5py
 
     with h5py.File(path) as file:
-        root = file["model_weights"] if "model_weights" in file else file
+        root = file.get("model_weights", file)
         layers = [root[_text(name)] for name in root.attrs["layer_names"]]
         return {
             f"{layer.name}/{_text(name)}": torch.from_numpy(layer[_text(name)][()])

@@ -5,6 +5,7 @@ arXiv 1909.10788, code `htqin/IR-Net`. Z. Xu et al., "ReCU: Reviving the dead we
 networks", ICCV 2021, arXiv 2103.12369, code `z-hXu/ReCU`. Their names of parameters are used here.
 """
 
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -62,7 +63,8 @@ class HardtanhBlock(nn.Module):
     def _shortcut(self, x: Tensor) -> Tensor:
         if self.stride == 1:
             return x
-        x = x[:, :, :: self.stride, :: self.stride] if self.downsampling == "stride" else F.avg_pool2d(x, 2)
+        pooled = self.downsampling == "pool"
+        x = F.avg_pool2d(x, 2, ceil_mode=True) if pooled else x[:, :, ::2, ::2]
         return F.pad(x, (0, 0, 0, 0, self.added // 2, self.added // 2))
 
 
@@ -97,7 +99,7 @@ class VGGSmall(nn.Module):
     def __init__(self, num_classes: int = 10) -> None:
         super().__init__()
         widths = (3, 128, 128, 256, 256, 512, 512)
-        for i, (before, width) in enumerate(zip(widths, widths[1:], strict=False)):
+        for i, (before, width) in enumerate(pairwise(widths)):
             self.add_module(f"conv{i}", nn.Conv2d(before, width, 3, padding=1, bias=False))
             self.add_module(f"bn{i}", nn.BatchNorm2d(width))
         self.pooling = MaxPool2d(2)

@@ -4,6 +4,8 @@ Z. Liu et al., "ReActNet: Towards precise binary neural network with generalized
 2020, arXiv 2003.03488. The authors' code, `liuzechun/ReActNet`, has the names of parameters used here.
 """
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 
@@ -42,7 +44,7 @@ class MobileBlock(nn.Module):
         self.move11 = Shift(in_channels)
         self.binary_3x3 = nn.Conv2d(in_channels, in_channels, 3, stride, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(in_channels)
-        self.pooling = nn.AvgPool2d(2) if stride == 2 else nn.Identity()
+        self.pooling = nn.AvgPool2d(2, ceil_mode=True) if stride == 2 else nn.Identity()
         self.move12, self.prelu1, self.move13 = Shift(in_channels), PReLU(in_channels), Shift(in_channels)
         self.move21 = Shift(in_channels)
         self.widens = channels != in_channels
@@ -86,7 +88,7 @@ class ReActNetA(nn.Module):
     def __init__(self, num_classes: int = 1000) -> None:
         super().__init__()
         self.feature = nn.ModuleList([Stem(_WIDTHS[0])])
-        for before, width in zip(_WIDTHS, _WIDTHS[1:], strict=False):
+        for before, width in pairwise(_WIDTHS):
             self.feature.append(MobileBlock(before, width, 2 if before < width != _WIDTHS[1] else 1))
         self.fc = nn.Linear(_WIDTHS[-1], num_classes)
 
