@@ -58,7 +58,7 @@ def convert(network: str | os.PathLike[str], output: str | os.PathLike[str]) -> 
 
     A layer is binary if its weight has two values -a and +a in each filter, and its input is a sign: a
     comparison, `Sign`, `BipolarQuant` or a `MultiThreshold` of one threshold. QONNX, Brevitas, FINN and larq
-    (by tf2onnx) write them. An input of channels last that is only read as channels first becomes one of channels first.
+    (by tf2onnx) write them. An input of channels last that is only transposed becomes one of channels first.
 
     Parameters
     ----------

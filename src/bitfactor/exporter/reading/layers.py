@@ -128,7 +128,7 @@ def _real_conv(b: Builder, x: View, weight: Tensor, bias: Tensor | None, window:
 
 def padded(b: Builder, x: "View | Steps | Tensor") -> Any:
     """Return a value as real numbers, with its padding."""
-    y = real(b, x)
+    y: Any = real(b, x)
     if isinstance(x, Steps) and any(x.pads):
         top, left, bottom, right = x.pads
         return shapes.pad(b, y, [left, right, top, bottom], value=x.pad_value)

@@ -23,7 +23,7 @@ def quant(
     count = 2.0 ** float(np.ravel(bits)[0])
     lower, upper = (-count / 2 + narrow, count / 2 - 1) if signed else (0.0, count - 1 - narrow)
     steps = np.round(np.clip(x / scale + zero, lower, upper))
-    return ((steps - zero) * scale).astype(np.float32)
+    return np.asarray((steps - zero) * scale, np.float32)
 
 
 def multi_threshold(
@@ -39,7 +39,7 @@ def multi_threshold(
     axis = data_layout.index("C") if x.ndim == len(data_layout) else 1
     reached = [x >= over_axis(thresholds[:, i], x.ndim, axis) for i in range(thresholds.shape[1])]
     scale, bias = 1.0 if out_scale is None else out_scale, 0.0 if out_bias is None else out_bias
-    return (np.sum(reached, axis=0) * scale + bias).astype(np.float32)
+    return np.asarray(np.sum(reached, axis=0) * scale + bias, np.float32)
 
 
 def over_axis(values: Array, dimensions: int, axis: int) -> Array:

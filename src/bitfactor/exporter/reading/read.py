@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -66,10 +66,24 @@ def read(path: str | os.PathLike[str]) -> Reading:
     graph, stands_for = fold(lowered)
     given = {value.name: noise for value, noise in zip(reader.given, reader.noise(), strict=True)}
     truth = _evaluated(model, given)
+    _expect_two_values(model, reader, truth)
     values = reader.values_of(lowered, truth)
     check(graph, values, stands_for)
     expected = [truth[name] for name in reader.results]
     return _compared(graph, reader, values, expected, {p.key: p.value for p in model.metadata_props})
+
+
+def _expect_two_values(model: onnx.ModelProto, reader: "Reader", truth: Mapping[str, Array]) -> None:
+    """Raise InputError for a Sign that is 0 for some of the noise, as sums of signs are."""
+    for node in model.graph.node:
+        where, value = _place(node), truth.get(node.output[0])
+        if where in reader.zeros and value is not None and not value.all():
+            raise InputError(
+                where,
+                expected="a sign of two values",
+                found=f"a third one, 0, in {(value == 0).mean():.1%} of its places",
+                fix="compare with 0 instead, or add a BatchNorm before it",
+            )
 
 
 def _compared(
@@ -151,7 +165,7 @@ class Reader:
         self.products: dict[str, tuple[View, Tensor]] = {}
         self.differences: dict[str, tuple[View, Tensor, bool]] = {}
         self.not_negative: set[str] = set()
-        self.zeros: list[tuple[str, Steps]] = []
+        self.zeros: set[str] = set()
         self.origins: dict[str, tuple[str, View]] = {}
         self.outputs = 1
         sizes = [_sizes(value) for value in self.given]
@@ -209,8 +223,7 @@ class Reader:
     def warnings(self) -> list[str]:
         if not self.zeros:
             return []
-        names = ", ".join(name for name, _ in self.zeros)
-        return [f"the sign of exactly 0, in ONNX 0, is -1 here: {names}"]
+        return [f"the sign of exactly 0, in ONNX 0, is -1 here: {', '.join(sorted(self.zeros))}"]
 
     def shape_of(self, value: Any) -> tuple[int, ...]:
         return tuple(value.source.shape if isinstance(value, Steps) else value.shape)
@@ -223,11 +236,17 @@ class Reader:
             if value.is_plain:
                 return replace(value, source=move(value.source))
             shape = value.source.shape
-            parts = (
-                x if x.numel() == 1 else move_constant(x.expand(shape))
-                for x in (value.threshold, value.below, value.at, value.above)
+
+            def part(x: Tensor) -> Tensor:
+                return x if x.numel() == 1 else move_constant(x.expand(shape))
+
+            return Steps(
+                move(value.source),
+                part(value.threshold),
+                part(value.below),
+                part(value.at),
+                part(value.above),
             )
-            return Steps(move(value.source), *parts)
         view = padded(self.builder, value)
         y = move(view)
         if view.name in self.not_negative:
@@ -253,9 +272,8 @@ class Reader:
 
     def _visit(self, node: onnx.NodeProto) -> None:
         b = self.builder
-        name = node.name or node.output[0]
         b.module = node.output[0].replace("/", ".").strip(".") or node.op_type
-        b.where, self.outputs = f"node {name!r} ({node.op_type})", len(node.output)
+        b.where, self.outputs = _place(node), len(node.output)
         unknown = [one for one in node.input if one and one not in self.values]
         if unknown:
             raise b.refused("inputs computed before it", repr(unknown[0]), "sort the nodes")
@@ -330,6 +348,10 @@ class Reader:
 
 
 _TYPES = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
+
+
+def _place(node: onnx.NodeProto) -> str:
+    return f"node {node.name or node.output[0]!r} ({node.op_type})"
 
 
 def _evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:

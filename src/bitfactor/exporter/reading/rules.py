@@ -6,6 +6,7 @@ A rule takes the reader, the values of the node's inputs, and its attributes. A 
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 
 Value = Any
 _EIGHT = 8  # bits from which on a quantiser is taken for real numbers
+
+
+def integers(value: Value) -> list[int] | None:
+    """Return integers that older opsets have as an attribute and newer ones as an input."""
+    return [int(n) for n in value] if value is not None else None
 
 
 def _view(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,7 +175,7 @@ def _compared(r: "Reader", x: Value, threshold: Tensor, outcomes: Tensor | Seque
             below, above = above, below
     if view.name in r.not_negative and not bool(threshold.any()):
         below = at
-    return Steps(view, threshold, *(torch.as_tensor(v) for v in (below, at, above)))
+    return Steps(view, threshold, torch.as_tensor(below), torch.as_tensor(at), torch.as_tensor(above))
 
 
 def _subtract(r: "Reader", x: Value, y: Value) -> View:
@@ -183,10 +189,7 @@ def _subtract(r: "Reader", x: Value, y: Value) -> View:
 
 def _sign(r: "Reader", x: Value) -> Steps:
     steps = _compared(r, x, torch.zeros(1), torch.tensor([-1.0, 0.0, 1.0]))
-    if float(steps.below) == float(steps.at):
-        return steps
-    r.zeros.append((r.builder.module, steps))
-    return steps
+    return replace(steps, note_third=partial(r.zeros.add, r.builder.where))
 
 
 def _bipolar_quant(r: "Reader", x: Value, scale: Value) -> Steps:
@@ -220,10 +223,10 @@ def _quant(r: "Reader", x: Value, scale: Value, zero: Value, bits: Value, **attr
     return functions.mul(b, functions.sub(b, steps, zero), scale)
 
 
-def _clip(r: "Reader", x: Value, low: Value = None, high: Value = None, **attributes: Any) -> View:
-    bounds = (attributes.get("min") if low is None else low, attributes.get("max") if high is None else high)
-    y = functions.clip(r.builder, padded(r.builder, x), *(None if v is None else float(v) for v in bounds))
-    if bounds[0] is not None and float(bounds[0]) >= 0:
+def _clip(r: "Reader", x: Value, min: Value = None, max: Value = None) -> View:
+    low, high = (None if bound is None else float(bound) for bound in (min, max))
+    y = functions.clip(r.builder, padded(r.builder, x), low, high)
+    if low is not None and low >= 0:
         r.not_negative.add(y.name)
     return y
 
@@ -277,16 +280,16 @@ def _global(how: str) -> Callable[..., View]:
 
 def _reduce(how: str) -> Callable[..., View]:
     def rule(r: "Reader", x: Value, axes: Value = None, **attributes: Any) -> View:
-        dims = attributes.get("axes") if axes is None else axes.tolist()
+        dims = integers(axes)
         view = padded(r.builder, x)
         return pooling.reduced(r.builder, how, view, dims, bool(attributes.get("keepdims", 1)))
 
     return rule
 
 
-def _reshape(r: "Reader", x: Value, shape: Value = None, **attributes: Any) -> Value:
+def _reshape(r: "Reader", x: Value, shape: Value, **_: Any) -> Value:
     own = r.shape_of(x)
-    wanted = [n or own[i] for i, n in enumerate(attributes.get("shape") or shape.tolist())]
+    wanted = [n or own[i] for i, n in enumerate(integers(shape) or [])]
     known = int(np.prod([n for n in wanted if n != -1]))
     wanted = [int(np.prod(own)) // known if n == -1 else n for n in wanted]
     return _reshaped(r, x, wanted)
@@ -301,17 +304,16 @@ def _flatten(r: "Reader", x: Value, axis: int = 1) -> Value:
     return _reshaped(r, x, [int(np.prod(own[:axis])), int(np.prod(own[axis:]))])
 
 
-def _unsqueeze(r: "Reader", x: Value, axes: Value = None, **attributes: Any) -> Value:
-    given = attributes.get("axes") if axes is None else axes.tolist()
+def _unsqueeze(r: "Reader", x: Value, axes: Value) -> Value:
+    given = integers(axes) or []
     shape = list(r.shape_of(x))
     for axis in sorted(a % (len(shape) + len(given)) for a in given):
         shape.insert(axis, 1)
     return _reshaped(r, x, shape)
 
 
-def _squeeze(r: "Reader", x: Value, axes: Value = None, **attributes: Any) -> Value:
-    given = attributes.get("axes") if axes is None else axes.tolist()
-    own = r.shape_of(x)
+def _squeeze(r: "Reader", x: Value, axes: Value = None) -> Value:
+    given, own = integers(axes), r.shape_of(x)
     gone = {a % len(own) for a in given} if given else {i for i, n in enumerate(own) if n == 1 and i}
     return _reshaped(r, x, [n for i, n in enumerate(own) if i not in gone])
 
@@ -321,18 +323,12 @@ def _transpose(r: "Reader", x: Value, perm: Sequence[int] | None = None) -> Valu
     return r.moved(x, lambda v: shapes.permute(r.builder, v, order), lambda t: t.permute(order))
 
 
-def _pad(
-    r: "Reader", x: Value, pads: Value = None, value: Value = None, *_: Value, **attributes: Any
-) -> Value:
-    widths = list(attributes.get("pads") or pads.tolist())
-    mode, filled = (
-        attributes.get("mode", "constant"),
-        float(attributes.get("value", 0) if value is None else value),
-    )
+def _pad(r: "Reader", x: Value, pads: Value, value: Value = None, *_: Value, mode: str = "constant") -> Value:
+    widths, filled = integers(pads) or [], 0.0 if value is None else float(value)
     count = len(widths) // 2
-    if isinstance(x, Steps) and count == 4 and mode == "constant" and not any(x.pads):
-        if not any((*widths[:2], *widths[4:6])):
-            return replace(x, pads=(*widths[2:4], *widths[6:8]), pad_value=filled)
+    of_maps = count == 4 and mode == "constant" and not any((*widths[:2], *widths[4:6]))
+    if isinstance(x, Steps) and of_maps and not any(x.pads):
+        return replace(x, pads=(*widths[2:4], *widths[6:8]), pad_value=filled)
     names = {"edge": "replicate", "wrap": "circular"}
     sides = [n for i in reversed(range(count)) for n in (widths[i], widths[count + i])]
     return shapes.pad(r.builder, padded(r.builder, x), sides, names.get(mode, mode), filled)
@@ -342,13 +338,14 @@ def _concat(r: "Reader", *values: Value, axis: int) -> View:
     return shapes.cat(r.builder, [padded(r.builder, v) for v in values], axis)
 
 
-def _slice(r: "Reader", x: Value, *bounds: Value, **attributes: Any) -> View:
-    given = [v.tolist() for v in bounds if v is not None]
-    starts, ends = given[:2] if given else (attributes["starts"], attributes["ends"])
-    axes = given[2] if len(given) > 2 else attributes.get("axes") or range(len(starts))
-    steps = given[3] if len(given) > 3 else [1] * len(starts)
-    view = padded(r.builder, x)
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+def _slice(
+    r: "Reader", x: Value, starts: Value, ends: Value, axes: Value = None, steps: Value = None
+) -> View:
+    first, last = integers(starts) or [], integers(ends) or []
+    which = integers(axes) or range(len(first))
+    each = integers(steps) or [1] * len(first)
+    view: View = padded(r.builder, x)
+    for start, end, axis, step in zip(first, last, which, each, strict=True):
         if step < 1:
             raise r.builder.refused("slices that go forward", f"a step of {step}", "use Gather")
         view = shapes.slice_(r.builder, view, axis % len(view.dims), start, end, step)
@@ -408,14 +405,15 @@ def _cast(r: "Reader", x: Value, to: int) -> View:
 
 def _softmax(rule: Callable[..., View]) -> Callable[..., View]:
     def ruled(r: "Reader", x: Value, axis: int | None = None) -> View:
-        return rule(r.builder, padded(r.builder, x), (-1 if r.opset >= 13 else 1) if axis is None else axis)
+        usual = -1 if r.opset >= 13 else 1
+        return rule(r.builder, padded(r.builder, x), usual if axis is None else axis)
 
     return ruled
 
 
 def _several(how: str) -> Callable[..., View]:
     def rule(r: "Reader", first: Value, *others: Value) -> View:
-        y = padded(r.builder, first)
+        y: View = padded(r.builder, first)
         for other in others:
             y = functions.best_of(how)(r.builder, y, padded(r.builder, other))
         return y

@@ -5,7 +5,7 @@ Where it takes two values it is a binary activation, whatever they are.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -20,7 +20,8 @@ from bitfactor.exporter.view import View
 class Steps:
     """`below` where source < threshold, `at` where they are the same, `above` beyond; all broadcast.
 
-    `pads` (top, left, bottom, right) are filled with `pad_value`.
+    `pads` (top, left, bottom, right) are filled with `pad_value`. `note_third` is called where a third value
+    between two counts as the lower.
     """
 
     source: View
@@ -30,6 +31,7 @@ class Steps:
     above: Tensor
     pads: tuple[int, ...] = (0, 0, 0, 0)
     pad_value: float = 0.0
+    note_third: Callable[[], object] = field(default=lambda: None, compare=False)
 
     @property
     def is_plain(self) -> bool:
@@ -75,11 +77,20 @@ class Signs:
 
 
 def signs_of(b: Builder, steps: Steps) -> Signs | None:
-    """Return a value of two values as signs; None where it has more, or others in each place."""
+    """Return a value of two values as signs; None where it has more, or others in each place.
+
+    The 0 of ONNX's Sign, between its two values, counts as the lower: the reader says so, or refuses it.
+    """
     below, at, high = (np.unique(x.float().numpy()) for x in (steps.below, steps.at, steps.above))
-    if max(map(len, (below, at, high))) > 1 or below[0] == high[0] or at[0] not in (below[0], high[0]):
+    if (
+        max(map(len, (below, at, high))) > 1
+        or below[0] == high[0]
+        or at[0] not in (below[0], high[0], (below[0] + high[0]) / 2)
+    ):
         return None
-    strict = at[0] == below[0]
+    strict = at[0] != high[0]
+    if at[0] not in (below[0], high[0]):
+        steps.note_third()
     source, t = steps.source, steps.threshold.float()
     if strict:
         return Signs(_shifted(b, source, 1.0, -t), False, float(below[0]), float(high[0]))
