@@ -40,13 +40,16 @@ def filled(value: float) -> Callable[..., Tensor]:
     return lambda b, x, dtype=None, **_: torch.full(x.shape, value, dtype=dtype)
 
 
-def reshape(b: Builder, x: View, *_: Any, **__: Any) -> View:
-    """Lower any operator that reads the numbers in the same order; torch has worked out the shape."""
-    return b.reshaped(x, b.result)
+def reshape(b: Builder, x: Any, *_: Any, **__: Any) -> Any:
+    """Lower any operator that reads the numbers in the same order; torch has worked out the shape.
+
+    Where the shape is that of a value, what takes it may be a constant, here as in `expand`.
+    """
+    return x.reshape(b.result) if isinstance(x, Tensor) else b.reshaped(x, b.result)
 
 
-def expand(b: Builder, x: View, *_: Any, **__: Any) -> View:
-    return b.expanded(x, b.result)
+def expand(b: Builder, x: Any, *_: Any, **__: Any) -> Any:
+    return b.expanded_to(x, b.result)
 
 
 def repeat(b: Builder, x: View, counts: Sequence[int]) -> View:
