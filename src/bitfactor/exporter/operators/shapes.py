@@ -147,13 +147,13 @@ def stack(b: Builder, values: Sequence[View | Tensor], dim: int = 0) -> View:
 def pixel_shuffle(b: Builder, x: View, factor: int) -> View:
     batch, channels, height, width = x.shape
     parts = b.reshaped(x, (batch, channels // factor**2, factor, factor, height, width))
-    return reshape(b, permute(b, parts, (0, 1, 4, 2, 5, 3)))
+    return b.reshaped(permute(b, parts, (0, 1, 4, 2, 5, 3)), b.result)
 
 
 def pixel_unshuffle(b: Builder, x: View, factor: int) -> View:
     batch, channels, height, width = x.shape
     parts = b.reshaped(x, (batch, channels, height // factor, factor, width // factor, factor))
-    return reshape(b, permute(b, parts, (0, 1, 3, 5, 2, 4)))
+    return b.reshaped(permute(b, parts, (0, 1, 3, 5, 2, 4)), b.result)
 
 
 def slice_(
