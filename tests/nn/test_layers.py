@@ -76,7 +76,7 @@ def test_padding_of_sides_is_last_dimension_first() -> None:
         "same": [1, 1, 0, 1],
     }
     strided = BinaryConv2d.of(Tucker.from_weight(W), padding="same", stride=2)
-    assert strided.padding_of_sides(x) == [0, 1, 0, 0]
+    assert strided.padding_of_sides(x) == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize(
