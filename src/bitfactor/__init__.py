@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bitfactor.api.adopt import adopt_ as adopt_
     from bitfactor.api.bench import bench as bench
     from bitfactor.api.check import check as check
+    from bitfactor.api.convert import convert as convert
     from bitfactor.api.evaluate import evaluate as evaluate
     from bitfactor.api.freeze import freeze as freeze
     from bitfactor.api.inspect import inspect as inspect
@@ -58,6 +59,7 @@ _WITHOUT_TORCH = {
     "adopt_": "api.adopt",
     "bench": "api.bench",
     "check_data": "data.readers.check",
+    "convert": "api.convert",
     "errors": "common.",
     "evaluate": "api.evaluate",
     "format": ".",

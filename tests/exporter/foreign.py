@@ -76,10 +76,14 @@ NETWORKS = {
     "Bi-Real-34": Foreign(_BIREAL, f"{_PYTORCH}BiReal18_34", "birealnet", "birealnet34()", IMAGENET),
     "Bi-Real-50": Foreign(_BIREAL, f"{_PYTORCH}BiReal_50", "birealnet", "birealnet50()", IMAGENET),
     "IR-Net ResNet-20": Foreign(_IRNET, "CIFAR-10/ResNet20/1w1a", "resnet", "resnet20_1w1a()", CIFAR),
-    "IR-Net ResNet-20, 1w32a": Foreign(_IRNET, "CIFAR-10/ResNet20/1w32a", "resnet", "resnet20_1w32a()", CIFAR),
+    "IR-Net ResNet-20, 1w32a": Foreign(
+        _IRNET, "CIFAR-10/ResNet20/1w32a", "resnet", "resnet20_1w32a()", CIFAR
+    ),
     "IR-Net ResNet-18": Foreign(_IRNET, "CIFAR-10", "ResNet18.resnet", "ResNet18()", CIFAR),
     "IR-Net VGG-small": Foreign(_IRNET, "CIFAR-10/VGG-Small", "vgg", "vgg_small_1w1a()", CIFAR),
-    "IR-Net ResNet-18, 224": Foreign(_IRNET, "ImageNet/ResNet18/1w1a", "models.resnet", "resnet18()", IMAGENET),
+    "IR-Net ResNet-18, 224": Foreign(
+        _IRNET, "ImageNet/ResNet18/1w1a", "models.resnet", "resnet18()", IMAGENET
+    ),
     "ReCU ResNet-20": Foreign(_RECU, "cifar", "models_cifar", "resnet20_1w1a()", CIFAR),
     "ReCU ResNet-18": Foreign(_RECU, "cifar", "models_cifar", "resnet18_1w1a()", CIFAR),
     "ReCU VGG-small": Foreign(_RECU, "cifar", "models_cifar", "vgg_small_1w1a()", CIFAR),
@@ -98,8 +102,23 @@ NETWORKS = {
         "ZiweiWangTHU+BiDet", "ssd", "bidet_ssd", "build_bidet_ssd('train', 300, 21)", (2, 3, 300, 300)
     ),
 }
-_EMPTY = ("timm", "timm.models", "timm.models.layers", "einops", "torchinfo", "torchvision", "easydict", "pycocotools")
-_EMPTY += ("torchvision.transforms", "torchvision.datasets", "torchvision.models", "pycocotools.coco", "pycocotools.cocoeval")
+_EMPTY = (
+    "timm",
+    "timm.models",
+    "timm.models.layers",
+    "einops",
+    "torchinfo",
+    "torchvision",
+    "easydict",
+    "pycocotools",
+)
+_EMPTY += (
+    "torchvision.transforms",
+    "torchvision.datasets",
+    "torchvision.models",
+    "pycocotools.coco",
+    "pycocotools.cocoeval",
+)
 
 
 def model_of(foreign: Foreign, directory: Path) -> nn.Module:
@@ -175,7 +194,17 @@ def _timed(session: Any, x: Any) -> float:
     return 1000 * (time.perf_counter() - started)
 
 
-HEAD = ["network", "binary + half binary", "float bytes", "file bytes", "ratio", "difference", "class", "ms", "s"]
+HEAD = [
+    "network",
+    "binary + half binary",
+    "float bytes",
+    "file bytes",
+    "ratio",
+    "difference",
+    "class",
+    "ms",
+    "s",
+]
 
 
 def main() -> None:

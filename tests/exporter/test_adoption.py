@@ -173,7 +173,9 @@ def test_weights(name, tmp_path):
     expect_same_everywhere(tmp_path / "net.safetensors")
 
 
-@pytest.mark.parametrize(("activation", "weight"), [("zero and one", "signs"), ("own values", "two other values")])
+@pytest.mark.parametrize(
+    ("activation", "weight"), [("zero and one", "signs"), ("own values", "two other values")]
+)
 @pytest.mark.parametrize(
     "geometry",
     [
@@ -261,12 +263,16 @@ def test_it_says_why_a_layer_is_binary_or_not(tmp_path):
     ids=["ternary", "2 bits"],
 )
 def test_weights_of_more_values_are_named(weight, tmp_path):
-    with pytest.raises(InputError, match=r"none; stem: .*; first: its input is real-valued; a filter has [34] val"):
+    with pytest.raises(
+        InputError, match=r"none; stem: .*; first: its input is real-valued; a filter has [34] val"
+    ):
         exported(Network(F.relu, weight), tmp_path)
 
 
 def test_a_third_value_that_happens_is_refused_by_name(tmp_path):
-    with pytest.raises(InputError, match="second: expected an input of two values, -1 and 1, found 0 as well"):
+    with pytest.raises(
+        InputError, match="second: expected an input of two values, -1 and 1, found 0 as well"
+    ):
         model = Network()
         model.second.activation = lambda x: torch.sign(F.hardshrink(x, 0.2))
         exported(model, tmp_path)
@@ -313,7 +319,9 @@ def test_signs_and_real_weights_are_a_real_layer_that_reads_signs(tmp_path, comp
 @pytest.mark.parametrize(("weights", "kind"), [(True, "binary weights"), (False, "binary inputs")])
 @pytest.mark.parametrize("scale", ["learned", "none"])
 def test_a_stage_of_training_is_exported_as_it_stands(weights, kind, scale, tmp_path):
-    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Conv2d(16, 16, 3), nn.Flatten(), nn.Linear(96, 4))
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Conv2d(16, 16, 3), nn.Flatten(), nn.Linear(96, 4)
+    )
     bitfactor.binarize_(model, latent="none", scale=scale)
     layer = model[2]
     layer.binary_weights, layer.binary_activations = weights, not weights

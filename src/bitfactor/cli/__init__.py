@@ -21,6 +21,7 @@ COMMANDS = {
     "ablate": "train a recipe for every combination of latent, scale and seed; resumable",
     "evaluate": "tell the accuracy of a run or of an exported file",
     "export": "write a run's network as one file of 1-bit weights",
+    "convert": "write a binary network that comes as ONNX as one file of 1-bit weights",
     "freeze": "write an exported file as one flat program, for the C library",
     "page": "write a web page that runs an exported file, on photos and on the camera",
     "inspect": "show what an exported file holds, and draw its network",

@@ -54,6 +54,7 @@ _SAME = 1e-3  # of the largest output: the same operations give the same bits, e
 
 
 @checked
+@torch.autocast("cpu", enabled=False)  # type: ignore[untyped-decorator]  # a file is of float32
 def export(
     model: nn.Module,
     path: str | os.PathLike[str],

@@ -28,6 +28,7 @@ from torch.utils._pytree import TreeSpec, tree_leaves, tree_unflatten
 from bitfactor.common.errors import InputError
 from bitfactor.exporter.adoption import Adoption, adopt
 from bitfactor.exporter.follow import follow_
+from bitfactor.exporter.inline import inline_regions
 from bitfactor.exporter.operators import rule_of
 from bitfactor.exporter.report import Obstacle, UnsupportedError
 from bitfactor.format import Signature, Value
@@ -170,10 +171,10 @@ class _BakedConv(_BakedLayer):
         self.stride, self.dilation, self.groups = list(layer.stride), list(layer.dilation), layer.groups
         self.padding, self.pad_value = layer.padding, layer.padding_value
         self.kernel_size = layer.kernel_size  # for models that look at it
-        self.sides, self.padding_mode = layer.padding_of_sides(), layer.padding_mode
+        self.sides_of, self.padding_mode = layer.padding_of_sides, layer.padding_mode
 
     def product(self, x: Tensor) -> Tensor:
-        sides = self.sides
+        sides = self.sides_of(x)
         if self.padding_mode != "zeros":  # of values or of their signs is the same
             x, sides = F.pad(x, sides, mode=self.padding_mode), [0] * len(sides)
         geometry = self.stride, sides, self.dilation, self.groups, self.pad_value
@@ -181,7 +182,8 @@ class _BakedConv(_BakedLayer):
         return y
 
     def magnitude(self, x: Tensor) -> Tensor:
-        geometry = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
+        x, padding = F.pad(x, self.sides_of(x)), 0
+        geometry = {"stride": self.stride, "padding": padding, "dilation": self.dilation}
         outputs, _, *kernel = self.weight.shape
         return window_magnitude(x, outputs, kernel, groups=self.groups, **geometry)
 
@@ -327,7 +329,9 @@ def traced(model: nn.Module, call: Call) -> Trace:
         follow_(baked, call)
     try:
         with torch.no_grad(), _quiet():
-            program = _of_known(torch.export.export(baked, call.args, dict(call.kwargs)), pure=foreign)
+            program = torch.export.export(baked, call.args, dict(call.kwargs))
+            inline_regions(program.graph_module)
+            program = _of_known(program, pure=foreign)
             module = program.module()
             adoption = adopt(module) if foreign else None
     except Exception as error:
