@@ -257,31 +257,30 @@ def evaluate(
     device: str = "auto",
     precision: Precision = "highest",
 ) -> Evaluation:
-    """Evaluate a run in torch, or an exported file without: which classes are right, which keypoints are
-    found.
+    """Evaluate a run in torch, or an exported file in the runtime, on images that it was not trained with.
 
     Parameters
     ----------
     subject
-        Directory of a run, what `train` returned, a file, or the name of a network of the zoo.
+        Directory of a run, exported file, or a network of `bitfactor zoo`; in Python also what `train` gave.
     data
-        Directory of the images: with `val/` (or `valid`, `validation`, `test`), or of a test set of class
-        directories alone, whose names are the network's classes; CIFAR's files; the data sets of poses. A run
-        remembers the one that it was trained with.
+        Directory of the images: with val/ (or valid, validation, test), or of a test set of class directories
+        alone, whose names are the network's classes; CIFAR's files; the data sets of poses. A run remembers
+        the one that it was trained with.
     limit
-        At most so many images: equally many of each class; of instances the first.
+        Evaluate at most so many images: equally many of each class, of instances the first.
     best
-        Of a run: take the checkpoint of its best epoch.
+        Of a run: take the checkpoint of its best epoch in place of the last.
     flip
         Poses: average the heatmaps with those of the mirrored image.
     confusion
-        Classes: also draw the confusion matrix, a PNG or SVG file.
+        Classification: also draw the confusion matrix, a PNG or SVG file.
     page
         Poses: also write a page with the instances found best and worst, an HTML file.
     device
-        Of a run: where torch computes.
+        Of a run: where torch computes, as auto, cpu, cuda or cuda:1.
     precision
-        Of a file: that of its real-valued layers, see `bitfactor.runtime.Session`.
+        Of a file: that of its full-precision layers, see `Session`.
 
     Returns
     -------

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from bitfactor.common.errors import InputError, imported
 from bitfactor.format import ModelFile, load
 from bitfactor.format.low_precision import Real
+from bitfactor.runtime.zoo import locate
 from bitfactor.targets.c99 import CReport, export_c
 
 if TYPE_CHECKING:
@@ -30,15 +31,19 @@ def write_network(
     real: Real = "float32",
     calibration: int = 0,
 ) -> "ExportReport | OnnxReport | CReport":
-    """Write the network of a run as a file, checked before it appears; for ONNX and C, also that of a file.
+    """Write a run's network as one file of 1-bit weights, checked against torch before it appears.
 
     Parameters
     ----------
+    run
+        Directory of a run; for ONNX and C, an exported file, or a network of `bitfactor zoo`, as well.
+    output
+        File to write.
     format
         A model file of bitfactor; standard ONNX; ONNX whose signs are QONNX's BipolarQuant; C99 for
-        microcontrollers. Left out, what the name's ending says.
+        microcontrollers, with a header beside it. Left out, what the name's ending says.
     best
-        Take the checkpoint of the best epoch in place of the last.
+        Take the checkpoint of its best epoch in place of the last.
     real
         How weights of real-valued layers are stored.
     calibration
@@ -50,6 +55,7 @@ def write_network(
         If the name contradicts the format, a package is not installed, or torch or ONNX Runtime does not give
         the same.
     """
+    run = locate(run)
     _expect_possible(run, output, format, changed=best or calibration != 0 or real != "float32")
     form = format or _FORMATS[output.suffix.lower()]
     export = partial(_export_run, run, best=best, real=real, calibration=calibration)

@@ -51,18 +51,18 @@ def freeze(
     size: tuple[int, int] | None = None,
     threads: int = 1,
 ) -> Frozen:
-    """Write the program of an exported file, as the C library loads it (see native/include/bitfactor.h).
+    """Write an exported network as one flat program, which the C library runs from memory as it is.
 
     Parameters
     ----------
     model
-        An exported file, or the name of a network of the zoo.
+        Exported file, or a network of `bitfactor zoo`.
     output
-        The file to write, NAME.bfp.
+        File to write, NAME.bfp.
     size
-        Height and width of the input, where the network takes others than its own.
+        Height and width of the input; the file's own if left out.
     threads
-        How many run it, unless the program that loads it says otherwise.
+        Threads that run it, unless the program that loads it says otherwise.
 
     Raises
     ------

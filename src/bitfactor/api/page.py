@@ -13,14 +13,14 @@ from bitfactor.targets.page import Page, write_page
 
 @checked
 def page(model: str | os.PathLike[str], output: str | os.PathLike[str]) -> Page:
-    """Write a static web page that runs an exported file on photos and on the camera, in the browser itself.
+    """Write a static web page that runs an exported network on photos and on the camera, in the browser.
 
     Parameters
     ----------
     model
-        An exported file, or the name of a network of the zoo.
+        Exported file, or a network of `bitfactor zoo`.
     output
-        The directory of the page, for any web server.
+        Directory of the page, for any web server.
 
     Raises
     ------

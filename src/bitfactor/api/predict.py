@@ -183,16 +183,17 @@ def predict(
     output: str | os.PathLike[str] | None = None,
     box: Box | None = None,
 ) -> ClassPredictions | PosePredictions:
-    """Classify images, or find the keypoints of the person in each, with an exported network.
+    """Classify images with an exported network, or find the keypoints of the person in each and draw them.
 
     Parameters
     ----------
     model
-        A file, the name of a network of the zoo, or a session.
+        Exported file, or a network of `bitfactor zoo`; in Python also a session.
     images
-        A path, a folder (all images below it), arrays (H, W, 3) of uint8, or several; for poses also videos.
+        Images of any size, folders of them at any depth; for poses also videos. In Python also arrays
+        (H, W, 3) of uint8.
     top
-        How many classes to tell.
+        For classes: how many to show.
     output
         For poses: where the drawings go, a folder, or a file for one image or video.
     box

@@ -366,9 +366,9 @@ def report(
     Parameters
     ----------
     directory
-        Of a run or of a study; or a study as one file, which an earlier report wrote as parquet.
+        Directory of a run or of a study, or a study as one file, which an earlier report wrote as parquet.
     output
-        File to write; `report.html` (or .md, .csv, .parquet) in the directory if left out.
+        File to write; report.html (or .md, .csv, .parquet) in the directory if left out.
     format
         One page; Markdown with a folder of figures beside it; csv, a line for each epoch of a run or each
         training of a study; parquet, all of a study but its networks in one file.

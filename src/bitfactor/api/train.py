@@ -116,7 +116,7 @@ def train(
     other_data
         Resume although the images are others than those that the run began with.
     dry_run
-        Do a few batches, return what the run would be like, and write nothing.
+        Do a few batches, say what the run would be like, and write nothing.
     progress
         Show progress on stderr.
     options
