@@ -192,7 +192,7 @@ def test_the_runtime_needs_numpy_and_safetensors_alone(exported, tmp_path):
     for left in (tmp_path / "bitfactor" / "common").glob("_native*.so"):
         left.unlink()
     native = Path(_native.__file__)
-    (tmp_path / "bitfactor" / "runtime" / native.name).symlink_to(native)
+    (tmp_path / "bitfactor" / "common" / native.name).symlink_to(native)
     code = (
         "import sys; sys.path.append(sys.argv[1])\n"
         "import numpy as np\n"

@@ -101,7 +101,7 @@ def test_a_session_needs_numpy_and_safetensors_alone(without):
     code = """
 import numpy as np
 from bitfactor.runtime import Session
-from bitfactor.zoo import file_of
+from bitfactor.runtime.zoo import file_of
 session = Session(file_of("digits"), threads=1)
 session.verify()
 print(session(np.zeros((2, 1, 8, 8), np.float32)).shape)

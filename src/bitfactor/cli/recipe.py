@@ -150,6 +150,13 @@ def ablate(words: Sequence[str]) -> int:
     expect_known(command, rest, [*flags_of(kind), *flags_of(flags_for(recipe, train_api.train))])
     if not any(word.partition("=")[0] == "--launcher" for word in words):
         _expect_no_job(options.launch)
+    if options.dry_run and options.launch.launcher is not None:
+        raise InputError(
+            "--dry-run",
+            expected="no --launcher, as it times steps here",
+            found=options.launch.launcher,
+            fix="call it where the jobs are to run",
+        )
     study = _planned(recipe, command, options, others)
     if options.dry_run:
         result: Any = try_study(study, options.out)
@@ -262,7 +269,7 @@ def flags_for(recipe: Recipe, function: Callable[..., Any]) -> Any:
     >>> [flag.name for flag in flags_of(flags_for(recipe_named("digits"), bitfactor.train))][:3]
     ['--out', '--data', '--from']
     """
-    parts = {"model": recipe.model, "images": recipe.data}
+    parts: dict[str, Any] = {"model": recipe.model, "images": recipe.data}
     parts |= {"binarization": recipe.binarization, "optimization": recipe.optimization}
     open_parts = {
         name: _unchecked(part)
