@@ -1,13 +1,11 @@
 """`bitfactor.page`: an exported file as a web page. Needs no torch."""
 
 import os
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from bitfactor.api.freeze import freeze
 from bitfactor.common.checks import checked
 from bitfactor.format import load
 from bitfactor.runtime.zoo import locate
+from bitfactor.targets.frozen import flat_program
 from bitfactor.targets.page import Page, write_page
 
 
@@ -34,7 +32,6 @@ def page(model: str | os.PathLike[str], output: str | os.PathLike[str]) -> Page:
     PosixPath('site')
     """
     path = locate(model)
-    with TemporaryDirectory() as folder:
-        program = Path(folder) / "net.bfp"
-        freeze(path, program)
-        return write_page(load(path), program.read_bytes(), Path(path).stem, output)
+    loaded = load(path)
+    loaded.expect_one_input(output)
+    return write_page(loaded, flat_program(loaded).content, path.stem, output)
