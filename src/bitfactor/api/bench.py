@@ -12,7 +12,7 @@ import numpy as np
 
 from bitfactor.common.checks import checked, expect_one_of
 from bitfactor.common.errors import InputError, imported
-from bitfactor.common.files import replacing
+from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import Result, text_table
 from bitfactor.common.version import __version__
@@ -89,6 +89,7 @@ def bench(
     isa: str | None = None,
     precision: Precision | Sequence[Precision] | None = None,
     chart: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
 ) -> BenchReport:
     """Time an exported network, one image at a time, layer by layer; other engines run interleaved with it.
 
@@ -108,6 +109,8 @@ def bench(
         Of full-precision layers, see `Session`. Of several, the first is what others are compared with.
     chart
         Also draw the engines' latencies, as .png or .svg.
+    overwrite
+        Replace a chart that is there already.
 
     Raises
     ------
@@ -122,7 +125,8 @@ def bench(
     if runs < 1:
         raise InputError("runs", expected="1 or more", found=str(runs), fix="time at least one")
     if chart is not None:
-        _expect_chart(Path(chart))
+        expect_output(chart, [".png", ".svg"], overwrite=overwrite, flag="--chart")
+        imported("matplotlib", "--chart", "bench")
     names = [against] if isinstance(against, str) else list(against)
     for name in names:
         expect_one_of("against", name, ENGINES)
@@ -186,13 +190,6 @@ def _row(engine: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
 
 
 _OURS, _OTHERS = "#2563eb", "#9ca3af"
-
-
-def _expect_chart(path: Path) -> None:
-    """Raise InputError where `path` is no image that can be drawn, or matplotlib is not installed."""
-    if path.suffix not in (".png", ".svg"):
-        raise InputError("--chart", expected="a file .png or .svg", found=str(path), fix="rename it")
-    imported("matplotlib", "--chart", "bench")
 
 
 def _draw(report: BenchReport, path: Path) -> None:

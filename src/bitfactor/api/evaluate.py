@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from bitfactor.api.network import Network, RunDirectory, network_at
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, imported
+from bitfactor.common.files import expect_output
 from bitfactor.common.result import Result, text_table
 from bitfactor.data.readers.cifar import read_scans
 from bitfactor.data.readers.evaluation_set import EvaluationSet, of_data_set
@@ -256,6 +257,7 @@ def evaluate(
     page: str | os.PathLike[str] | None = None,
     device: str = "auto",
     precision: Precision = "highest",
+    overwrite: bool = False,
 ) -> Evaluation:
     """Evaluate a run in torch, or an exported file in the runtime, on images that it was not trained with.
 
@@ -281,6 +283,8 @@ def evaluate(
         Of a run: where torch computes, as auto, cpu, cuda or cuda:1.
     precision
         Of a file: that of its full-precision layers, see `Session`.
+    overwrite
+        Replace a drawing or page that bitfactor did not write.
 
     Returns
     -------
@@ -300,6 +304,10 @@ def evaluate(
     """
     if limit is not None:
         expect_some("--limit", limit)
+    if confusion is not None:
+        expect_output(confusion, [".png", ".svg"], overwrite=overwrite, flag="--confusion")
+    if page is not None:
+        expect_output(page, [".html"], overwrite=overwrite, flag="--page")
     network = network_at(subject, best=best, device=device, precision=precision)
     if network.finds_keypoints:
         _expect_unset(network, "a network that classifies", confusion=confusion)

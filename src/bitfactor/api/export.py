@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from bitfactor.common.errors import InputError, imported
+from bitfactor.common.files import expect_output
 from bitfactor.format import ModelFile, load
 from bitfactor.format.low_precision import Real
 from bitfactor.runtime.zoo import locate
@@ -30,6 +31,7 @@ def write_network(
     best: bool = False,
     real: Real = "float32",
     calibration: int = 0,
+    overwrite: bool = False,
 ) -> "ExportReport | OnnxReport | CReport":
     """Write a run's network as one file of 1-bit weights, checked against torch before it appears.
 
@@ -48,6 +50,8 @@ def write_network(
         How weights of real-valued layers are stored.
     calibration
         Take ranges for precision `low` from so many training images.
+    overwrite
+        Replace a file that bitfactor did not write.
 
     Raises
     ------
@@ -56,6 +60,9 @@ def write_network(
         the same.
     """
     run = locate(run)
+    expect_output(output, _FORMATS, overwrite=overwrite, flag="--output")
+    if output.suffix.lower() == ".c":
+        expect_output(output.with_suffix(".h"), overwrite=overwrite, flag="--output")
     _expect_possible(run, output, format, changed=best or calibration != 0 or real != "float32")
     form = format or _FORMATS[output.suffix.lower()]
     export = partial(_export_run, run, best=best, real=real, calibration=calibration)
@@ -87,14 +94,6 @@ def _model(source: Path, export: Callable[[Path], object]) -> ModelFile:
 
 def _expect_possible(source: Path, output: Path, format: Format | None, *, changed: bool) -> None:
     suffix = output.suffix.lower()
-    if output.is_dir():
-        fix = f"name a file, {output / 'net.safetensors'} say"
-        raise InputError(f"--output {output}", expected="a file to write", found="a directory", fix=fix)
-    if suffix not in _FORMATS:
-        found = suffix or "no ending"
-        raise InputError(
-            f"--output {output}", expected="a name in .safetensors, .onnx or .c", found=found, fix="rename it"
-        )
     if format and suffix != _ENDINGS[format]:
         raise InputError(
             f"--output {output}",

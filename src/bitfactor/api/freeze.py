@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import replacing
+from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result
 from bitfactor.format import load
 from bitfactor.runtime.session import MOST_THREADS
@@ -42,6 +42,7 @@ def freeze(
     *,
     size: tuple[int, int] | None = None,
     threads: int = 1,
+    overwrite: bool = False,
 ) -> Frozen:
     """Write an exported network as one flat program, which the C library runs from memory as it is.
 
@@ -55,6 +56,8 @@ def freeze(
         Height and width of the input; the file's own if left out.
     threads
         Threads that run it, unless the program that loads it says otherwise.
+    overwrite
+        Replace a file that bitfactor did not write.
 
     Raises
     ------
@@ -66,10 +69,7 @@ def freeze(
     >>> bitfactor.freeze("digits", "digits.bfp").instructions
     25
     """
-    output = Path(output)
-    if output.suffix.lower() != SUFFIX:
-        found = output.suffix or "no ending"
-        raise InputError(output, expected=f"a name in {SUFFIX}", found=found, fix="rename it")
+    output = expect_output(output, [SUFFIX], overwrite=overwrite, flag="--output")
     if not 1 <= threads <= MOST_THREADS:
         raise InputError("threads", expected=f"1 to {MOST_THREADS}", found=str(threads), fix="pass threads=1")
     loaded = load(locate(model))

@@ -11,7 +11,7 @@ from typing import Any
 from safetensors import safe_open
 
 from bitfactor.common.checks import checked
-from bitfactor.common.files import replacing
+from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result, text_table
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, drawing, load
 from bitfactor.format.free import FreeSizes
@@ -49,7 +49,11 @@ class Inspection(Result):
 
 @checked
 def inspect(
-    model: str | os.PathLike[str], *, svg: str | os.PathLike[str] | None = None, program: bool = False
+    model: str | os.PathLike[str],
+    *,
+    svg: str | os.PathLike[str] | None = None,
+    program: bool = False,
+    overwrite: bool = False,
 ) -> Inspection:
     """Show what an exported file holds: its origin, every operation, bytes and multiply-accumulates.
 
@@ -58,11 +62,13 @@ def inspect(
     model
         Exported file, or a network of `bitfactor zoo`.
     svg
-        Also draw the network, as an SVG image.
+        Also draw the network, as an SVG image, .svg.
     program
         Show the instructions for the compiled core, those that `freeze` writes. A buffer is its place in the
         arena, pixels, channels and whether they are signs; a window the sizes of input, output, kernel,
         stride, padding and dilation.
+    overwrite
+        Replace the SVG file even where it is not one that bitfactor wrote.
 
     Raises
     ------
@@ -74,6 +80,8 @@ def inspect(
     >>> bitfactor.inspect("digits").to_dict()["totals"]["binary_macs"]
     """
     path = locate(model)
+    if svg is not None:
+        expect_output(svg, [".svg"], overwrite=overwrite, flag="--svg")
     loaded = load(path)
     instructions = program_of(packed(loaded.graph)) if program else None
     if svg is not None:

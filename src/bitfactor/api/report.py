@@ -25,6 +25,7 @@ from bitfactor.api.poses import examples, find_keypoints, instances_of
 from bitfactor.binarization import summary
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
+from bitfactor.common.files import expect_output
 from bitfactor.common.result import Result, plain
 from bitfactor.data.readers.evaluation_set import EvaluationSet
 from bitfactor.data.readers.identity import remembered
@@ -357,6 +358,7 @@ def report(
     *,
     format: Format = "html",
     data: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
 ) -> Report:
     """Write a page about a run, or about a study: the paper's tables and figures from what was measured.
 
@@ -374,6 +376,8 @@ def report(
         training of a study; parquet, all of a study but its networks in one file.
     data
         Directory of the data: for runs of recipes that need one, and for studies of poses to show examples.
+    overwrite
+        Replace a file that bitfactor did not write.
 
     Raises
     ------
@@ -388,7 +392,11 @@ def report(
     source, images = Path(directory), None if data is None else Path(data)
     folder = source.parent if source.is_file() else source
     target = folder / f"report{_SUFFIXES[format]}" if output is None else Path(output)
-    _expect_file(target, format)
+    others = {suffix: name for name, suffix in _SUFFIXES.items() if name != format}
+    if target.suffix in others:
+        expected, fix = f"a name for {format}", f"pass format {others[target.suffix]}"
+        raise InputError(target, expected=expected, found=target.suffix, fix=fix)
+    expect_output(target, [_SUFFIXES[format]], overwrite=overwrite or output is None)
     if is_study(source):
         study = read_study(source)
         _write_study(study, target, format, images)
@@ -411,18 +419,3 @@ def _write_study(study: Study, target: Path, format: Format, images: Path | None
         write_table(with_speed(study), target)
     else:
         (write_html if format == "html" else write_markdown)(study_document(study, images), target)
-
-
-def _expect_file(path: Path, format: Format) -> None:
-    if path.is_dir():
-        found, fix = "a directory", f"name a file, {path / f'report{_SUFFIXES[format]}'} say"
-        raise InputError(path, expected="a file to write", found=found, fix=fix)
-    if path.suffix.lower() in (".pdf", ".png", ".svg", ".json", ".txt", ".docx", ".tex", ".xlsx"):
-        raise InputError(
-            path, expected=f"a name for {format}", found=path.suffix, fix=f"end it {_SUFFIXES[format]}"
-        )
-    others = {suffix: name for name, suffix in _SUFFIXES.items() if name != format}
-    if path.suffix in others:
-        raise InputError(
-            path, expected=f"a name for {format}", found=path.suffix, fix=f"pass format {others[path.suffix]}"
-        )
