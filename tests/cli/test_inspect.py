@@ -126,7 +126,7 @@ def test_svg(inspect, exported, tmp_path):
     ("svg", "words"),
     [
         ("file/net.svg", "file: expected a directory, found a file"),
-        (".", ".: expected the name of a file, found a directory"),
+        (".", "--svg .: expected a file to write, found a directory"),
     ],
 )
 def test_a_place_for_the_svg_that_cannot_be_written(exported, tmp_path, capsys, monkeypatch, svg, words):

@@ -166,13 +166,7 @@ def grid_of(
     real: bool,
     jobs: int | None = None,
 ) -> Grid:
-    """Return the cells to train.
-
-    Raises
-    ------
-    InputError
-        If a value is unknown, is there twice, or none is there.
-    """
+    """Return the cells to train."""
     for name in latent:
         expect_one_of("latent", name, [*LAYERWISE, *JOINT])
     axes: dict[str, Sequence[Value]] = {"latent": list(latent), "scale": list(scale)}

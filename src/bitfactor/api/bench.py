@@ -126,7 +126,7 @@ def bench(
         raise InputError("runs", expected="1 or more", found=str(runs), fix="time at least one")
     if chart is not None:
         expect_output(chart, [".png", ".svg"], overwrite=overwrite, flag="--chart")
-        imported("matplotlib", "--chart", "bench")
+        imported("matplotlib", "--chart", "cli")
     names = [against] if isinstance(against, str) else list(against)
     for name in names:
         expect_one_of("against", name, ENGINES)

@@ -1,10 +1,6 @@
 """`bitfactor.evaluate`: how good a network is, on images that it was not trained with.
 
-What every evaluation says.
-
-How well a network classifies: in all, and class by class. Needs no torch.
-
-Which images a network that classifies is evaluated on.
+What every evaluation says; and of a network that classifies, on which images, and how well. Needs no torch.
 """
 
 import os
@@ -119,13 +115,7 @@ class ClassEvaluation(Evaluation):
 
 
 def classify(network: Network, images: EvaluationSet) -> ClassEvaluation:
-    """Classify images of known classes.
-
-    Raises
-    ------
-    InputError
-        If the network's outputs are no scores, or no image can be read.
-    """
+    """Classify images of known classes."""
     expected, found, among = [], [], []
     for inputs, classes in images.batches():
         scores = _scores(network, inputs)
@@ -175,13 +165,7 @@ _OF_ANY_DIRECTORY = ("cifar10-resnet18", "cifar100-resnet18", "imagenet-resnet18
 def images_of(
     network: Network, data: str | os.PathLike[str] | None = None, limit: int | None = None
 ) -> EvaluationSet:
-    """Return the images to evaluate a network on: of a directory, of its recipe, or those that it remembers.
-
-    Raises
-    ------
-    InputError
-        If there are none, or they do not fit the network.
-    """
+    """Return the images to evaluate on: of a directory, of the recipe, or those that a network remembers."""
     directory = network.directory(data)
     if network.recipe == "digits":
         return digits(_wanted(_as_digits(network), limit), directory)
@@ -324,7 +308,7 @@ def _evaluate_classes(
     limit: int | None,
     confusion: str | os.PathLike[str] | None,
 ) -> ClassEvaluation:
-    drawing = imported("bitfactor.study.documents.figures", "--confusion", "train") if confusion else None
+    drawing = imported("bitfactor.api.confusion", "--confusion", "cli") if confusion else None
     images = images_of(network, data, limit)
     found = classify(network, images)
     if drawing is not None:

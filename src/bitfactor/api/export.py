@@ -52,12 +52,6 @@ def write_network(
         Take ranges for precision `low` from so many training images.
     overwrite
         Replace a file that bitfactor did not write.
-
-    Raises
-    ------
-    InputError
-        If the name contradicts the format, a package is not installed, or torch or ONNX Runtime does not give
-        the same.
     """
     run = locate(run)
     expect_output(output, _FORMATS, overwrite=overwrite, flag="--output")

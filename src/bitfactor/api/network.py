@@ -49,13 +49,7 @@ class Network:
     trained_with: Identity | None
 
     def directory(self, data: str | os.PathLike[str] | None) -> Path | None:
-        """Return the directory of the data: the one that is named, or else the one that the run remembers.
-
-        Raises
-        ------
-        InputError
-            If the data are no longer where the run remembers them.
-        """
+        """Return the directory of the data: the one that is named, or else the one that the run remembers."""
         if data is not None:
             return Path(data)
         path = (self.trained_with or {}).get("path")
@@ -88,11 +82,6 @@ def network_at(
         Of a run, where torch computes: auto, cpu, cuda, cuda:1, ...
     precision
         Of a file, that of its real-valued layers.
-
-    Raises
-    ------
-    InputError
-        If it is none, or an option is not for it.
     """
     place = subject if isinstance(subject, str | os.PathLike) else subject.path
     path = locate(os.fspath(place))

@@ -76,13 +76,7 @@ class PoseSet:
 def instances_of(
     network: Network, data: str | os.PathLike[str] | None = None, limit: int | None = None
 ) -> PoseSet:
-    """Return the instances whose keypoints a network is to find: those of its recipe's data set.
-
-    Raises
-    ------
-    InputError
-        If its recipe is not known, or there are no such data.
-    """
+    """Return the instances whose keypoints a network is to find: those of its recipe's data set."""
     recipe, directory = network.full_recipe(), network.directory(data)
     found = recipe.data(directory)
     if not isinstance(recipe.task, PoseEstimation) or not isinstance(found, PoseData):

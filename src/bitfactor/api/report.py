@@ -153,13 +153,7 @@ say = Prose("run.j2")
 
 
 def log_table(path: Path) -> Table:
-    """Return the log of a run, a row for each epoch; what it does not have is None.
-
-    Raises
-    ------
-    InputError
-        If `path` holds no run, or no epoch is finished.
-    """
+    """Return the log of a run, a row for each epoch; what it does not have is None."""
     run = Run(path)
     run.settings()
     rows = _finished(run)
@@ -168,13 +162,7 @@ def log_table(path: Path) -> Table:
 
 
 def run_document(path: Path, data: Path | None) -> Document:
-    """Return a run's curves, scales, weights and predictions.
-
-    Raises
-    ------
-    InputError
-        If `path` holds no run, or its data cannot be read.
-    """
+    """Return a run's curves, scales, weights and predictions."""
     run = Run(path)
     recipe = recipe_of(run)
     model = restore(recipe, run)

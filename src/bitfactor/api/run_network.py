@@ -14,13 +14,7 @@ from bitfactor.training import PoseEstimation, Run, restore
 
 
 def network_of(path: Path, best: bool, device: str) -> Network:
-    """Return the network of the run in the directory `path`, on a device that torch knows.
-
-    Raises
-    ------
-    InputError
-        If there is no run, or no such device.
-    """
+    """Return the network of the run in the directory `path`, on a device that torch knows."""
     run = Run(path)
     recipe, interface, target = recipe_of(run), run.interface(), _device(device)
     model = restore(recipe, run, best=best).to(target)

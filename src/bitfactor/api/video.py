@@ -38,13 +38,7 @@ class Video:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Look at the video at `path`.
-
-        Raises
-        ------
-        InputError
-            If there is none, or it has no frame that can be decoded.
-        """
+        """Look at the video at `path`."""
         if not path.exists():
             raise _bad(path, "no such file")
         with _capture(path) as capture:
