@@ -142,6 +142,21 @@ def test_names_without_torch_do_not_import_it():
     assert done.stdout == "False\n"
 
 
+def test_a_training_imports_nothing_that_is_for_pages():
+    code = "import sys, bitfactor.api.train\n"
+    code += "print([m for m in ('matplotlib', 'jinja2', 'onnx') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_help_and_the_package_import_next_to_nothing():
+    """Of what is not Python's own: no numpy, no parser."""
+    code = "import sys; from bitfactor.cli import main; main(['--help'])\n"
+    code += "print([m for m in ('numpy', 'tyro', 'rich', 'cv2', 'torch') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_names_that_need_torch_name_the_extra():
     code = "import sys; sys.modules['torch'] = None; import bitfactor; bitfactor.binarize_"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -96,6 +96,8 @@ def with_speed(study: Study) -> Study:
     for name, file in files.items():
         status.print(f"timing {name}")
         measured[name] = bench(file, against=("torch",), runs=_RUNS)
+        for warning in measured[name].warnings:
+            status.print(warning)
     speed = {
         "machine": next(iter(measured.values())).machine,
         "runs": _RUNS,
@@ -111,8 +113,9 @@ def _sizes(file: Path, found: BenchReport) -> dict[str, Any]:
     return {
         "bytes": file.stat().st_size,
         "float_bytes": load(file).report["float_bytes"],
-        "torch_times": torch["median_ms"] / ours["median_ms"],
+        "torch_times": torch["minimum_ms"] / ours["minimum_ms"],
         "engines": list(found.engines),
+        "warnings": found.warnings,
     }
 
 
@@ -215,9 +218,10 @@ def _exported(path: Path, images: EvaluationSet, in_torch: ClassEvaluation) -> C
         ("accuracy", f"{outcome.accuracy:.2%}"),
         ("same prediction as torch", f"{same} of {len(outcome.found)}"),
         ("bytes", f"{path.stat().st_size:,}"),
-        *((f"latency, {e['name']}", f"{e['median_ms']:.3f} ms (median)") for e in engines.engines),
+        *((f"latency, {e['name']}", f"{e['minimum_ms']:.3f} ms (minimum)") for e in engines.engines),
     ]
-    return Chapter(f"Exported: {path.name}", [say("exported", machine=engines.machine)], [facts(rows)])
+    text = [say("exported", machine=engines.machine), *engines.warnings]
+    return Chapter(f"Exported: {path.name}", text, [facts(rows)])
 
 
 def _training(run: Run, recipe: Recipe) -> Chapter:

@@ -86,7 +86,8 @@ class Budget(Result):
         return (
             f"{text_table(head, cells, right=frozenset(range(1, 6)))}\n\n"
             f"{self.exhibit}, {self.seeds} seed{plural}: {self.hours:,.1f} hours on {some.device}; "
-            f"{self.exaflops:.2f}e18 operations, {on_gpu:,.1f} hours of a GPU that sustains 30 TFLOP/s"
+            f"{self.exaflops:.2f}e18 operations, {on_gpu:,.1f} hours of a GPU that sustains 30 TFLOP/s\n"
+            "hours here are by a few steps: between half and twice as many"
         )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bitfactor.api.network import Array, Network, holdout_in
+from bitfactor.api.network import Array, Network, first_of, holdout_in
 from bitfactor.common.errors import InputError
 from bitfactor.data.readers.identity import remembered
 from bitfactor.recipes import recipe_of
@@ -21,7 +21,9 @@ def network_of(path: Path, best: bool, device: str) -> Network:
 
     @torch.inference_mode()
     def outputs(inputs: NDArray[np.float32]) -> Array:
-        found: Array = model(torch.from_numpy(np.ascontiguousarray(inputs)).to(target)).cpu().numpy()
+        found: Array = (
+            first_of(model(torch.from_numpy(np.ascontiguousarray(inputs)).to(target))).cpu().numpy()
+        )
         return found
 
     return Network(
