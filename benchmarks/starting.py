@@ -2,8 +2,8 @@
 
     python benchmarks/starting.py [--rounds 7] [--json]
 
-Each is a new process of Python; reported is the minimum of the rounds, in seconds, beside the most that it may
-be. Of `import bitfactor.api.train`, what torch takes is told apart, and that no page is prepared for: neither
+Each is a new process of Python; reported is the minimum of the rounds, in seconds, beside the most that it
+may be. Of `import bitfactor.api.train`, what torch takes is told apart, and that no page is prepared for: neither
 matplotlib nor jinja2 is imported.
 """
 

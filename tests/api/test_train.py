@@ -11,9 +11,9 @@ import torch
 import bitfactor
 from bitfactor.cli import main
 from bitfactor.common.errors import InputError
-from bitfactor.training.estimate import between
 from bitfactor.format import load as load_file
 from bitfactor.nn import BinaryLayer
+from bitfactor.training.estimate import between
 
 SMALL = {"blocks": (1, 1), "widths": (8, 16), "progress": False, "seed": 1}
 
