@@ -3,8 +3,8 @@
     python benchmarks/starting.py [--rounds 7] [--json]
 
 Each is a new process of Python; reported is the minimum of the rounds, in seconds, beside the most that it
-may be. Of `import bitfactor.api.train`, what torch takes is told apart, and that no page is prepared for: neither
-matplotlib nor jinja2 is imported.
+may be. Of `import bitfactor.api.train`, what torch takes is told apart, and what is imported though only
+pages need it.
 """
 
 import argparse

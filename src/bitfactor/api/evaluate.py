@@ -208,11 +208,8 @@ def _with_own_data(network: Network) -> "Recipe | None":
         if network.path.is_dir():
             raise
         return None  # a file whose recipe is not known here can be evaluated on class directories
-    known = tuple(
-        getattr(imported(f"bitfactor.recipes.{module}", network.path, "train"), name)
-        for module, name in (("folder", "FolderOptions"), ("cifar", "CifarOptions"))
-    )
-    return None if isinstance(recipe.data, known) else recipe
+    resnet = imported("bitfactor.recipes.resnet", network.path, "train")
+    return None if isinstance(recipe.data, resnet.FolderOptions | resnet.CifarOptions) else recipe
 
 
 def _of_recipe(

@@ -91,7 +91,9 @@ def expect_output(
         fix = f"name a file in it{''.join(f', in {ending}' for ending in [*endings][:1])}"
         raise InputError(where, expected="a file to write", found="a directory", fix=fix)
     if endings and path.suffix.lower() not in endings:
-        expected, found = f"a name in {' or '.join(endings)}", path.suffix or "no ending"
+        *others, last = endings
+        expected = f"a name in {', '.join(others)} or {last}" if others else f"a name in {last}"
+        found = path.suffix or "no ending"
         raise InputError(where, expected=expected, found=found, fix="rename it")
     if overwrite or not path.is_file():
         return path

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.c99.conftest import STRICT
+from tests.targets.c99.conftest import STRICT
 
 from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, ModelFile, Node, Value, load, pack_signs
