@@ -86,3 +86,20 @@ def test_a_report_keeps_a_strangers_page(run, place):
     (place / "train.csv").write_text(STRANGER)
     assert main(["report", str(run), "--format", "csv", "-o", "train.csv"]) == 2
     assert main(["report", str(run), "--format", "csv", "-o", "train.csv", "--overwrite"]) == 0
+
+
+def test_the_figures_of_a_report_in_markdown_replace_no_strangers(run, place, capfd):
+    (place / "notes").mkdir()
+    (place / "notes" / "training.png").write_text(STRANGER)
+    command = ["report", str(run), "--format", "markdown", "-o", "notes.md"]
+    assert main(command) == 2
+    assert "notes: expected no folder of that name" in capfd.readouterr().err
+    assert (place / "notes" / "training.png").read_text() == STRANGER
+    assert main([*command, "--overwrite"]) == 0
+
+
+def test_a_page_that_is_opened_by_double_click_says_what_it_needs(place):
+    assert main(["page", "digits", "-o", "site"]) == 0
+    before_the_module = (place / "site" / "index.html").read_text().partition('<script type="module"')[0]
+    assert 'location.protocol === "file:"' in before_the_module
+    assert "web server" in before_the_module

@@ -155,6 +155,15 @@ def test_functions_on_files_need_numpy_and_safetensors_alone(without, name, tmp_
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("name", ["evaluate", "check_data", "pose"])
+def test_a_name_that_needs_opencv_names_the_extra(without, name):
+    done = without(["torch", "cv2", "tyro", "rich"], f"import bitfactor\nbitfactor.{name}")
+    assert done.stderr.splitlines()[-1].endswith(
+        f"bitfactor.{name}: expected the package cv2, found that it is not installed; "
+        "pip install 'bitfactor[cli]'"
+    )
+
+
 def test_an_image_without_opencv_names_the_extra(without):
     code = "import numpy, bitfactor\nbitfactor.predict('digits', numpy.zeros((9, 9, 3), 'uint8'))"
     done = without(["torch", "cv2", "tyro", "rich"], code)

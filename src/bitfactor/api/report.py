@@ -389,6 +389,10 @@ def report(
         expected, fix = f"a name for {format}", f"pass format {others[target.suffix]}"
         raise InputError(target, expected=expected, found=target.suffix, fix=fix)
     expect_output(target, [_SUFFIXES[format]], overwrite=overwrite or output is None)
+    figures = target.with_suffix("")
+    if format == "markdown" and output is not None and not overwrite and figures.exists():
+        expected, fix = "no folder of that name, for the figures", "choose another name, or pass --overwrite"
+        raise InputError(figures, expected=expected, found="one", fix=fix)
     if is_study(source):
         study = read_study(source)
         _write_study(study, target, format, images)

@@ -15,7 +15,7 @@ from bitfactor.common.version import __version__
 
 
 class Command(NamedTuple):
-    """What a command is for, MODULE:FUNCTION, whose arguments are its flags, and the extra that it needs."""
+    """What a command is for, ROOM.MODULE:FUNCTION, whose arguments are its flags, and the extra it needs."""
 
     purpose: str
     function: str
@@ -23,60 +23,48 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "check-data": Command(
-        "find out what is wrong with a directory of images", "bitfactor.cli.commands:check_data"
-    ),
-    "recipes": Command("list what can be trained", "bitfactor.cli.commands:recipes", "train"),
+    "check-data": Command("find out what is wrong with a directory of images", "cli.commands:check_data"),
+    "recipes": Command("list what can be trained", "cli.commands:recipes", "train"),
     "check": Command(
         "say whether a network becomes binary and runs from a file, before training",
-        "bitfactor.cli.recipe:check",
+        "cli.recipe:check",
         "train",
     ),
     "summary": Command(
         "show the layers of a recipe or network: binary or real, operations, bytes",
-        "bitfactor.cli.recipe:summary",
+        "cli.recipe:summary",
         "train",
     ),
-    "train": Command("train a recipe, or resume an interrupted run", "bitfactor.cli.recipe:train", "train"),
+    "train": Command("train a recipe, or resume an interrupted run", "cli.recipe:train", "train"),
     "ablate": Command(
         "train a recipe for every combination of latent, scale and seed; resumable",
-        "bitfactor.cli.recipe:ablate",
+        "cli.recipe:ablate",
         "train",
     ),
-    "evaluate": Command(
-        "tell the accuracy of a run or of an exported file", "bitfactor.api.evaluate:evaluate"
-    ),
-    "export": Command(
-        "write a run's network as one file of 1-bit weights", "bitfactor.api.export:write_network"
-    ),
-    "freeze": Command(
-        "write an exported file as one flat program, for the C library", "bitfactor.api.freeze:freeze"
-    ),
+    "evaluate": Command("tell the accuracy of a run or of an exported file", "api.evaluate:evaluate"),
+    "export": Command("write a run's network as one file of 1-bit weights", "api.export:write_network"),
+    "freeze": Command("write an exported file as one flat program, for the C library", "api.freeze:freeze"),
     "page": Command(
-        "write a web page that runs an exported file, on photos and on the camera", "bitfactor.api.page:page"
+        "write a web page that runs an exported file, on photos and on the camera", "api.page:page"
     ),
-    "inspect": Command(
-        "show what an exported file holds, and draw its network", "bitfactor.api.inspect:inspect"
-    ),
+    "inspect": Command("show what an exported file holds, and draw its network", "api.inspect:inspect"),
     "predict": Command(
-        "classify images with an exported file, or find and draw poses", "bitfactor.api.predict:predict"
+        "classify images with an exported file, or find and draw poses", "api.predict:predict"
     ),
-    "zoo": Command("list the trained networks that come with the package", "bitfactor.cli.commands:zoo"),
+    "zoo": Command("list the trained networks that come with the package", "cli.commands:zoo"),
     "pckh": Command(
         "score predicted keypoints of MPII by PCKh, in all three means in print",
-        "bitfactor.api.pckh:score_files",
+        "api.pckh:score_files",
         "pose",
     ),
-    "bench": Command(
-        "time an exported file, layer by layer, and against other engines", "bitfactor.api.bench:bench"
-    ),
+    "bench": Command("time an exported file, layer by layer, and against other engines", "api.bench:bench"),
     "reproduce": Command(
         "train a table or figure of the paper, and show it beside the paper's",
-        "bitfactor.api.reproduce:reproduce",
+        "api.reproduce:reproduce",
         "train",
     ),
     "report": Command(
-        "write a page with a run's curves, weights and predictions", "bitfactor.api.report:report", "train"
+        "write a page with a run's curves, weights and predictions", "api.report:report", "train"
     ),
 }
 
@@ -154,4 +142,4 @@ def function_of(name: str):  # type: ignore[no-untyped-def]
             fix=f"{near_matches(name, COMMANDS)}; see `bitfactor help`",
         )
     module, _, function = COMMANDS[name].function.partition(":")
-    return getattr(imported(module, f"bitfactor {name}", COMMANDS[name].extra), function)
+    return getattr(imported(f"bitfactor.{module}", f"bitfactor {name}", COMMANDS[name].extra), function)
