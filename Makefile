@@ -2,12 +2,12 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 BIN := .venv/bin
-NATIVE := CMakeLists.txt $(wildcard native/*.h native/*.cpp native/steps/*.h native/steps/*.cpp native/isa/*.h native/isa/*.cpp)
+NATIVE := CMakeLists.txt $(wildcard native/*/*.h native/*/*.cpp)
 TESTS ?= tests/runtime tests/exporter
 CASES ?= tests/runtime
 RECORDED := build/$(notdir $(CASES:.py=)).cases
-# Two processes, each with whole files and one thread for torch.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+# Two processes with one thread for torch; one that is done takes tests from the other.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 SEED := $(or $(SEED),$(shell date +%s))
 NATIVE_TESTS := $(wildcard tests/native/*.h tests/native/*.cpp)
 

@@ -1,10 +1,15 @@
+"""A short run and its export, processes without some packages, real data: for all tests."""
+
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 from hypothesis import settings
+from tests.study import made_up
 
 from bitfactor.cli import main
 
@@ -73,3 +78,50 @@ def real_data():
     if not path.is_dir():
         pytest.skip("no real data; BITFACTOR_DATA names their directory")
     return path
+
+
+@pytest.fixture
+def toy_cells(monkeypatch):
+    """Trainings of studies take milliseconds, and so do the trials of a dry run."""
+    monkeypatch.setattr("bitfactor.study.run.train_cell", made_up.train_cell)
+    monkeypatch.setattr("bitfactor.study.run.run_recipe", made_up.try_recipe)
+
+
+@pytest.fixture(params=["made up", pytest.param("real", marks=pytest.mark.slow)])
+def trainings(request):
+    """Trainings and trials take milliseconds, or are real ones."""
+    if request.param == "made up":
+        request.getfixturevalue("toy_cells")
+
+
+@pytest.fixture
+def call(capsys):
+    """Run a command that succeeds and return what it prints."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        assert main([str(argument) for argument in arguments]) == 0
+        return capsys.readouterr().out
+
+    return call
+
+
+CLASSES = ("blue", "green", "red")
+
+
+@pytest.fixture(scope="session")
+def colours():
+    """Write `count` images of each class into directories below `place`, other ones for another seed."""
+
+    def colours(place, count, seed=0, classes=CLASSES):
+        for name in classes:
+            (place / name).mkdir(parents=True, exist_ok=True)
+            for i in range(count):
+                noise = np.random.default_rng((seed, i, len(name))).normal(0, 20, (40 + i, 36, 3))
+                image = np.zeros_like(noise)
+                image[..., ("blue", "green", "red").index(name) if name in CLASSES else 0] = 180
+                path = place / name / f"{i}.png"
+                assert cv2.imwrite(str(path), (image + noise).clip(0, 255).astype(np.uint8))
+        return place
+
+    return colours

@@ -1,3 +1,5 @@
+"""A file is whole or the old one, whatever stops its writing."""
+
 import os
 import signal
 import subprocess

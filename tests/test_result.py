@@ -1,3 +1,5 @@
+"""A result becomes JSON and prints itself."""
+
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,11 +1,11 @@
 // AVX2 and FMA: x86 since 2013 (Intel Haswell, AMD Zen).
 
-#include "avx2.h"
+#include "isa/avx2.h"
 
-#include "../binary_conv.h"
-#include "../common_kernels.h"
-#include "../kernel_set.h"
-#include "../quantised_conv.h"
+#include "kernels/binary_conv.h"
+#include "kernels/common_kernels.h"
+#include "kernels/kernel_set.h"
+#include "kernels/quantised_conv.h"
 
 namespace bitfactor {
 namespace {
@@ -52,7 +52,7 @@ struct Lookup {
 }  // namespace
 }  // namespace bitfactor
 
-#include "../lookup_conv.h"
+#include "kernels/lookup_conv.h"
 
 namespace bitfactor {
 namespace {

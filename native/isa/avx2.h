@@ -10,11 +10,9 @@
 
 #include <immintrin.h>
 
-#include "../kernels.h"
-#include "cpu.h"
-
-#define UNROLL _Pragma("GCC unroll 64")
-#define ROLLED _Pragma("GCC unroll 1")
+#include "isa/cpu.h"
+#include "isa/unroll.h"
+#include "kernels/kernels.h"
 
 namespace bitfactor {
 namespace {

@@ -1,10 +1,10 @@
 // AVX-512 F, BW, VL, DQ, VNNI and VPOPCNTDQ: Intel since Ice Lake, AMD since Zen 4.
 
-#include "avx512.h"
+#include "isa/avx512.h"
 
-#include "../binary_conv.h"
-#include "../kernel_set.h"
-#include "../quantised_conv.h"
+#include "kernels/binary_conv.h"
+#include "kernels/kernel_set.h"
+#include "kernels/quantised_conv.h"
 
 namespace bitfactor {
 namespace {

@@ -1,10 +1,10 @@
 // AVX-512 F, BW, VL and DQ with neither VPOPCNTDQ nor VNNI: Intel's Skylake-X.
-#include "avx512.h"
+#include "isa/avx512.h"
 // What is built on these registers.
-#include "../binary_conv.h"
-#include "../common_kernels.h"
-#include "../kernel_set.h"
-#include "../quantised_conv.h"
+#include "kernels/binary_conv.h"
+#include "kernels/common_kernels.h"
+#include "kernels/kernel_set.h"
+#include "kernels/quantised_conv.h"
 
 namespace bitfactor {
 namespace {
@@ -57,7 +57,7 @@ struct Lookup {
 }  // namespace
 }  // namespace bitfactor
 
-#include "../lookup_conv.h"
+#include "kernels/lookup_conv.h"
 
 namespace bitfactor {
 namespace {

@@ -1,8 +1,8 @@
 // AVX-512 F, BW, VL and DQ with VNNI, but without VPOPCNTDQ: Intel's Cascade Lake and Cooper Lake.
-#include "avx512.h"
+#include "isa/avx512.h"
 // What is built on these registers.
-#include "../kernel_set.h"
-#include "../quantised_conv.h"
+#include "kernels/kernel_set.h"
+#include "kernels/quantised_conv.h"
 
 namespace bitfactor {
 namespace {

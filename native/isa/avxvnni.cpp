@@ -1,8 +1,8 @@
 // AVX2, FMA and AVX-VNNI: Intel since Alder Lake, which has no AVX-512.
-#include "avx2.h"
+#include "isa/avx2.h"
 // What is built on these registers.
-#include "../kernel_set.h"
-#include "../quantised_conv.h"
+#include "kernels/kernel_set.h"
+#include "kernels/quantised_conv.h"
 
 namespace bitfactor {
 namespace {

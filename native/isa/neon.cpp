@@ -1,11 +1,11 @@
 // NEON: every 64-bit ARM.
 
-#include "neon.h"
+#include "isa/neon.h"
 
-#include "../binary_conv.h"
-#include "../common_kernels.h"
-#include "../kernel_set.h"
-#include "../quantised_conv.h"
+#include "kernels/binary_conv.h"
+#include "kernels/common_kernels.h"
+#include "kernels/kernel_set.h"
+#include "kernels/quantised_conv.h"
 
 namespace bitfactor {
 namespace {

@@ -9,15 +9,14 @@
 
 #include <arm_neon.h>
 
-#include "../kernels.h"
-
-#define UNROLL _Pragma("GCC unroll 64")
-#define ROLLED _Pragma("GCC unroll 1")
+#include "isa/maskless.h"
+#include "isa/unroll.h"
+#include "kernels/kernels.h"
 
 namespace bitfactor {
 namespace {
 
-struct Simd {
+struct Simd : Maskless<Simd> {
     static constexpr int lanes = 4, tile = 6, conv_vectors = 4, binary_vectors = 4;
     using Float = float32x4_t;
     using Bits = uint32x4_t;
@@ -25,19 +24,7 @@ struct Simd {
     using Int = uint32x4_t;
 
     static Float load(const float* from) { return vld1q_f32(from); }
-    static Float load_first(const float* from, int n) {
-        if (n >= lanes) return load(from);
-        float first[lanes] = {};
-        for (int i = 0; i < n; ++i) first[i] = from[i];
-        return load(first);
-    }
     static void store(float* to, Float x) { vst1q_f32(to, x); }
-    static void store_first(float* to, Float x, int n) {
-        if (n >= lanes) return store(to, x);
-        float first[lanes];
-        store(first, x);
-        for (int i = 0; i < n; ++i) to[i] = first[i];
-    }
     static Float broadcast(float x) { return vdupq_n_f32(x); }
     static Float add(Float a, Float b) { return vaddq_f32(a, b); }
     static Float multiply(Float a, Float b) { return vmulq_f32(a, b); }

@@ -3,10 +3,10 @@
 #if defined(__linux__)
 #include <sys/auxv.h>
 #endif
-#include "neon.h"
+#include "isa/neon.h"
 // What is built on these registers.
-#include "../kernel_set.h"
-#include "../quantised_conv.h"
+#include "kernels/kernel_set.h"
+#include "kernels/quantised_conv.h"
 
 namespace bitfactor {
 namespace {

@@ -5,15 +5,16 @@
 #include <cmath>
 #include <cstring>
 
-#include "../kernels.h"
+#define UNROLL _Pragma("GCC unroll 4")  // 64 would make its code a fifth larger
 
-#define UNROLL _Pragma("GCC unroll 4")
-#define ROLLED _Pragma("GCC unroll 1")
+#include "isa/maskless.h"
+#include "isa/unroll.h"
+#include "kernels/kernels.h"
 
 namespace bitfactor {
 namespace {
 
-struct Simd {
+struct Simd : Maskless<Simd> {
     static constexpr int lanes = 1, tile = 2, conv_vectors = 2, binary_vectors = 4;
     using Float = float;
     using Bits = uint32_t;
@@ -21,11 +22,7 @@ struct Simd {
     using Int = int32_t;
 
     static Float load(const float* from) { return *from; }
-    static Float load_first(const float* from, int n) { return n > 0 ? *from : 0.0f; }
     static void store(float* to, Float x) { *to = x; }
-    static void store_first(float* to, Float x, int n) {
-        if (n > 0) *to = x;
-    }
     static Float broadcast(float x) { return x; }
     static Float add(Float a, Float b) { return a + b; }
     static Float multiply(Float a, Float b) { return a * b; }

@@ -8,15 +8,14 @@
 
 #include <wasm_simd128.h>
 
-#include "../kernels.h"
-
-#define UNROLL _Pragma("unroll")
-#define ROLLED _Pragma("nounroll")
+#include "isa/maskless.h"
+#include "isa/unroll.h"
+#include "kernels/kernels.h"
 
 namespace bitfactor {
 namespace {
 
-struct Simd {
+struct Simd : Maskless<Simd> {
     static constexpr int lanes = 4, tile = 4, conv_vectors = 2, binary_vectors = 2;
     using Float = v128_t;
     using Bits = v128_t;
@@ -24,19 +23,7 @@ struct Simd {
     using Int = v128_t;
 
     static Float load(const float* from) { return wasm_v128_load(from); }
-    static Float load_first(const float* from, int n) {
-        if (n >= lanes) return load(from);
-        float first[lanes] = {};
-        for (int i = 0; i < n; ++i) first[i] = from[i];
-        return load(first);
-    }
     static void store(float* to, Float x) { wasm_v128_store(to, x); }
-    static void store_first(float* to, Float x, int n) {
-        if (n >= lanes) return store(to, x);
-        float first[lanes];
-        store(first, x);
-        for (int i = 0; i < n; ++i) to[i] = first[i];
-    }
     static Float broadcast(float x) { return wasm_f32x4_splat(x); }
     static Float add(Float a, Float b) { return wasm_f32x4_add(a, b); }
     static Float multiply(Float a, Float b) { return wasm_f32x4_mul(a, b); }
@@ -135,11 +122,11 @@ struct Lookup {
 }  // namespace
 }  // namespace bitfactor
 
-#include "../binary_conv.h"
-#include "../common_kernels.h"
-#include "../kernel_set.h"
-#include "../lookup_conv.h"
-#include "../quantised_conv.h"
+#include "kernels/binary_conv.h"
+#include "kernels/common_kernels.h"
+#include "kernels/kernel_set.h"
+#include "kernels/lookup_conv.h"
+#include "kernels/quantised_conv.h"
 
 namespace bitfactor {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "border.h"
-#include "byte_map.h"
-#include "choice.h"
+#include "kernels/border.h"
+#include "kernels/byte_map.h"
+#include "program/choice.h"
 #include "steps/step.h"
 
 namespace bitfactor {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "choice.h"
-#include "run_map.h"
+#include "kernels/run_map.h"
+#include "program/choice.h"
 #include "steps/quantised_conv.h"
 
 namespace bitfactor {

@@ -1,4 +1,5 @@
-// Stages, which take the rows of the last step on, pixel by pixel; isa/epilogue.h says what each computes.
+// Stages, which take the rows of the last step on, pixel by pixel; kernels/epilogue.h says what each
+// computes.
 
 #include <algorithm>
 #include <cmath>

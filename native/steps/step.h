@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "program.h"
+#include "program/program.h"
 
 namespace bitfactor {
 

@@ -16,13 +16,14 @@ from tempfile import TemporaryDirectory
 import ziglang
 
 NATIVE = Path(__file__).parents[1]
-PACKAGE = NATIVE.parent / "src" / "bitfactor" / "web"
+PACKAGE = NATIVE.parent / "src" / "bitfactor" / "targets" / "page"
 MODULES = {"bitfactor.wasm": [], "bitfactor-relaxed.wasm": ["-DRELAXED", "-mrelaxed-simd"]}
 
 _ZIG = Path(ziglang.__file__).parent
 _TARGET = ["-target", "wasm32-wasi", "-mcpu=generic+simd128+exception_handling+atomics+bulk_memory"]
 _FLAGS = [*_TARGET, "-O3", "-fwasm-exceptions", "-ffp-contract=off"]
-_NOT_HERE = {"bindings.cpp", "training.cpp", "training_kernels.cpp", "training_tucker.cpp"}
+_FOLDERS = ("program", "steps", "kernels", "threads", "api", "web")
+_NOT_HERE = "bindings.cpp"  # Python's
 _RUNTIME = ["cxa_exception", "cxa_personality", "cxa_aux_runtime"]
 # In bytes, as bitfactor.js says: the memory at first and at most, and a stack.
 _MEMORY = (4 << 20, 1 << 30)
@@ -41,6 +42,7 @@ _EXPORTS = (
     "bf_edge_count",
     "bf_edge",
     "bf_image_of",
+    "bf_prepare_image",
     "bf_run",
     "bf_verify",
     "bf_set_threads",
@@ -58,8 +60,8 @@ def build(folder: Path) -> None:
     with TemporaryDirectory() as name:
         objects = Path(name)
         (objects / "kernel_sets.inc").write_text("SET(wasm)\n")
-        sources = (path for folder in (".", "steps", "web") for path in (NATIVE / folder).glob("*.cpp"))
-        common = [path for path in sources if path.name not in _NOT_HERE]
+        sources = (path for folder in _FOLDERS for path in (NATIVE / folder).glob("*.cpp"))
+        common = [path for path in sources if path.name != _NOT_HERE]
         core = ["-Os", "-std=c++17", f"-I{NATIVE}", f"-I{NATIVE / 'include'}", f"-I{objects}"]
         # The runtime first: what is undefined before it would be taken from zig's, which has no exceptions.
         jobs = [("c++", *_runtime(one, objects)) for one in _RUNTIME]

@@ -1,4 +1,4 @@
-#include "threads.h"
+#include "threads/threads.h"
 
 #define FROM_SCRIPT(name) __attribute__((import_module("env"), import_name(#name)))
 

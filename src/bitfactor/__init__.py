@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bitfactor import recipes as recipes
     from bitfactor import runtime as runtime
     from bitfactor.api.ablate import ablate as ablate
+    from bitfactor.api.adopt import adopt_ as adopt_
     from bitfactor.api.bench import bench as bench
     from bitfactor.api.check import check as check
     from bitfactor.api.evaluate import evaluate as evaluate
@@ -54,6 +55,7 @@ _WITHOUT_TORCH = {
     "InputError": "common.errors",
     "InputSpec": "common.image_spec",
     "Session": "runtime",
+    "adopt_": "api.adopt",
     "bench": "api.bench",
     "check_data": "data.readers.check",
     "errors": "common.",

@@ -1,32 +1,13 @@
+"""Small networks trained on folders of coloured images."""
+
 import json
 
-import cv2
-import numpy as np
 import pytest
 
 from bitfactor.cli import main
 from bitfactor.data import ImageFolder, identity_of
 
 SMALL = ["--blocks", "1", "1", "--widths", "8", "16", "--batch-size", "16", "--epochs", "1", "--size", "32"]
-CLASSES = ("blue", "green", "red")
-
-
-@pytest.fixture(scope="session")
-def colours():
-    """Write `count` images of each class into directories below `place`, other ones for another seed."""
-
-    def colours(place, count, seed=0, classes=CLASSES):
-        for name in classes:
-            (place / name).mkdir(parents=True, exist_ok=True)
-            for i in range(count):
-                noise = np.random.default_rng((seed, i, len(name))).normal(0, 20, (40 + i, 36, 3))
-                image = np.zeros_like(noise)
-                image[..., ("blue", "green", "red").index(name) if name in CLASSES else 0] = 180
-                path = place / name / f"{i}.png"
-                assert cv2.imwrite(str(path), (image + noise).clip(0, 255).astype(np.uint8))
-        return place
-
-    return colours
 
 
 @pytest.fixture(scope="session")

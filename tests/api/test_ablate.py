@@ -95,7 +95,7 @@ def test_a_study_is_of_one_version_of_a_file(tmp_path):
         bitfactor.ablate("digits", seeds=2, **options)
 
 
-def test_options_are_those_of_the_rows_that_they_mean_something_to(tmp_path):
+def test_options_are_those_of_the_rows_that_they_mean_something_to(toy_cells, tmp_path):
     options = {**TINY, "seeds": 1, "scale": ["learned"], "jobs": 1, "progress": False, "rank": 2}
     result = bitfactor.ablate("digits", out=tmp_path / "a", latent=["none", "svd"], **options)
     assert [training["axes"]["latent"] for training in result.trainings] == ["none", "svd"]
@@ -103,7 +103,7 @@ def test_options_are_those_of_the_rows_that_they_mean_something_to(tmp_path):
         bitfactor.ablate("digits", out=tmp_path / "b", latent=["none"], **options)
 
 
-def test_the_command_goes_on_with_a_study_from_python(tmp_path):
+def test_the_command_goes_on_with_a_study_from_python(toy_cells, tmp_path):
     options = {**TINY, "seeds": 1, "latent": ["none"], "scale": ["learned"], "jobs": 1, "progress": False}
     bitfactor.ablate("digits", out=tmp_path / "study", move=False, weight_decay=1e-4, **options)
     flags = (

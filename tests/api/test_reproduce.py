@@ -60,7 +60,7 @@ def test_rows_of_table_4_differ_from_those_of_table_2():
     assert slugs["table2"] & slugs["table4"] == {"holistic-learned"}
 
 
-def test_a_table_from_the_rows_to_the_page(digits, tmp_path, capsys):
+def test_a_table_from_the_rows_to_the_page(trainings, digits, tmp_path, capsys):
     out = tmp_path / "out"
     call = ["reproduce", "table4", "--small", "--out", str(out), "--seeds", "2"]
     assert main([*call, "--json"]) == 0

@@ -201,7 +201,7 @@ def test_a_trial_is_within_half_of_the_truth(tmp_path):
     [
         ({"latent": "none"}, "groups", "auto", "the latent holistic"),
         ({"latent": "none"}, "factor_rate", 0.1, "a latent with factors"),
-        ({"latent": "cp"}, "orthogonality", 0.1, "factors that start orthonormal"),
+        ({"latent": "window"}, "orthogonality", 0.1, "factors that start orthonormal"),
         ({"real": True}, "latent", "tucker", "a binary network"),
         ({"real": True}, "factor_rate", 0.1, "a binary network"),
         ({"real": True}, "real_weight_epochs", 1, "a binary network"),

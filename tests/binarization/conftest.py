@@ -1,3 +1,5 @@
+"""Tests draw the same numbers in every run."""
+
 from collections.abc import Iterator
 
 import pytest

@@ -1,3 +1,5 @@
+"""Any model turns binary in place, keeps what it must, and says which layers stay as they are."""
+
 import copy
 import dataclasses
 import json

@@ -1,3 +1,5 @@
+"""Which convolutions share a tensor: found by shape, or given."""
+
 from itertools import pairwise
 
 import pytest

@@ -1,3 +1,5 @@
+"""What `binarize_` would do, as a table and as JSON."""
+
 import json
 
 from torch import nn

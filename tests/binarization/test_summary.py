@@ -1,3 +1,5 @@
+"""Parameters, multiplications and bytes of a model, counted by hand."""
+
 import json
 
 import pytest

@@ -1,3 +1,5 @@
+"""A network that finds coloured dots, and what a refused command prints."""
+
 import json
 
 import cv2

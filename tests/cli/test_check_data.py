@@ -1,3 +1,5 @@
+"""`bitfactor check-data` says what is wrong with data, and its status tells."""
+
 import json
 
 import cv2

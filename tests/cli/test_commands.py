@@ -19,18 +19,6 @@ from bitfactor.runtime import Session, instruction_sets
 
 
 @pytest.fixture
-def call(capsys):
-    """Run a command that succeeds and return what it prints."""
-
-    def call(*arguments):
-        capsys.readouterr()
-        assert main([str(argument) for argument in arguments]) == 0
-        return capsys.readouterr().out
-
-    return call
-
-
-@pytest.fixture
 def digit(tmp_path):
     """A test digit as an image of another size, and its class."""
     digits = Digits.load()

@@ -1,3 +1,5 @@
+"""`bitfactor pckh` scores predictions from files, without torch."""
+
 import json
 import subprocess
 import sys

@@ -15,9 +15,9 @@ from bitfactor.runtime import Session
 SMALL = ["--blocks", "1", "1", "--widths", "8", "16", "--batch-size", "16", "--epochs", "1"]
 
 
-def image(label, seed, side=32):
-    """A plain colour that tells the class, and noise: (side, side, 3) RGB."""
-    noise = np.random.default_rng(seed).normal(0, 20, (side, side, 3))
+def image(label, seed):
+    """A plain colour that tells the class, and noise: (32, 32, 3) RGB."""
+    noise = np.random.default_rng(seed).normal(0, 20, (32, 32, 3))
     colour = np.array([(40, 40, 200), (200, 60, 40), (60, 200, 60)][label % 3])
     return (colour + noise).clip(0, 255).astype(np.uint8)
 
@@ -39,26 +39,9 @@ def cifar(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Three classes of twelve JPEGs each, some of which are the test set."""
-    place = tmp_path_factory.mktemp("folder")
-    for label, name in enumerate(("blue", "red", "green")):
-        (place / name).mkdir()
-        for i in range(12):
-            cv2.imwrite(str(place / name / f"{i}.jpg"), image(label, i, 40 + i)[..., ::-1])
-    return place
-
-
-@pytest.fixture
-def call(capsys):
-    """Run a command that succeeds and return what it prints."""
-
-    def call(*arguments):
-        capsys.readouterr()
-        assert main([str(argument) for argument in arguments]) == 0
-        return capsys.readouterr().out
-
-    return call
+def folder(colours, tmp_path_factory):
+    """Three classes of twelve images each, some of which are the test set."""
+    return colours(tmp_path_factory.mktemp("folder"), 12)
 
 
 @pytest.mark.parametrize("latent", [*LAYERWISE, *JOINT])
@@ -159,7 +142,7 @@ def test_the_other_recipes(recipe, size, classes, call, cifar, folder, tmp_path)
     call("export", out, "-o", file)
     assert Session(file)(np.zeros((1, 3, size, size), np.float32)).shape == (1, classes)
     assert json.loads(call("evaluate", file, "--data", data, "--json"))["total"] > 2
-    photo = folder / "red" / "0.jpg"
+    photo = folder / "red" / "0.png"
     (result,) = json.loads(call("predict", file, photo, "--json"))["images"]
     labels = ["blue", "green", "red"] if classes == 3 else [f"class{i}" for i in range(100)]
     assert result["classes"][0]["label"] in labels

@@ -5,9 +5,9 @@ NEON is run by `make test-neon`.
 
 import numpy as np
 import pytest
-from tests.c99.conftest import compiled as compiled
 from tests.conformance.networks import DRAWN, networks
-from tests.web.conftest import node as node
+from tests.targets.c99.conftest import compiled as compiled
+from tests.targets.page.conftest import node as node
 
 import bitfactor
 from bitfactor.format import save

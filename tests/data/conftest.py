@@ -1,3 +1,5 @@
+"""Small data sets in their published layouts."""
+
 import io
 import json
 import pickle

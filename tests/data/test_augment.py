@@ -1,3 +1,5 @@
+"""Crops and mirrored images follow their random numbers exactly."""
+
 import numpy as np
 import torch
 from hypothesis import given, settings

@@ -1,3 +1,5 @@
+"""`check` finds everything that can be wrong with a data set."""
+
 import json
 import shutil
 

@@ -1,3 +1,5 @@
+"""CIFAR is read from its official files, the same in every epoch, process and resumed run."""
+
 import pickle
 import tarfile
 

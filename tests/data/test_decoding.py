@@ -1,3 +1,5 @@
+"""The size of an image is read from its header, and large JPEGs are decoded at a fraction."""
+
 import io
 
 import cv2

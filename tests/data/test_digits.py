@@ -1,3 +1,5 @@
+"""The digits have a fixed test set, and an epoch can be entered anywhere."""
+
 import torch
 
 from bitfactor.data import Digits

@@ -1,3 +1,5 @@
+"""A folder of images trains: any file in it is read as it looks, skipped or named."""
+
 import io
 import shutil
 import warnings

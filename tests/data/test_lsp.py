@@ -1,3 +1,5 @@
+"""Leeds Sports Pose: its instances, boxes and split."""
+
 import numpy as np
 import pytest
 import scipy.io

@@ -1,3 +1,5 @@
+"""Augmentation presets make an input of any image, as their papers say."""
+
 import cv2
 import numpy as np
 import pytest

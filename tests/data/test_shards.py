@@ -1,3 +1,5 @@
+"""Shards are read once each, by any number of processes, and resumed anywhere."""
+
 import json
 import sys
 import threading

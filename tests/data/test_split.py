@@ -1,3 +1,5 @@
+"""A limited data set has the same number of images of each class."""
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""Workers return results in order, and errors as this process would."""
+
 import itertools
 import os
 

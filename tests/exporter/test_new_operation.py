@@ -10,22 +10,21 @@ from bitfactor.common.errors import InputError
 from bitfactor.exporter.operators import LOWERING
 from bitfactor.format import load
 from bitfactor.format.graph import cost
-from bitfactor.format.operations import OPERATIONS, Node, Operation
-from bitfactor.format.operations.move import gathered
-from bitfactor.format.operations.operation import FLOAT, same
+from bitfactor.format.operations import OPERATIONS, Node
+from bitfactor.format.operations.move import Move
 from bitfactor.runtime import Session, instruction_sets
 from bitfactor.targets.onnx import to_onnx
 from bitfactor.targets.onnx.export import check
 
 
-def rot180(node: Node, x: np.ndarray) -> np.ndarray:
-    return x[..., ::-1, ::-1]
+class Rot180(Move):
+    def reference(self, node: Node, x: np.ndarray) -> np.ndarray:
+        return x[..., ::-1, ::-1]
 
-
-def onnx_rot180(b, node: Node, x: str) -> None:
-    for axis, output in ((2, None), (3, node.name)):
-        ends = (b.constant(np.array([n]), f"integer:{n}") for n in (-1, np.iinfo(np.int64).min, axis, -1))
-        x = b.emit("Slice", [x, *ends], output)
+    def onnx(self, b, node: Node, x: str) -> None:
+        for axis, output in ((2, None), (3, node.name)):
+            ends = (b.constant(np.array([n]), f"integer:{n}") for n in (-1, np.iinfo(np.int64).min, axis, -1))
+            x = b.emit("Slice", [x, *ends], output)
 
 
 @torch.library.custom_op("another::turned", mutates_args=())
@@ -53,8 +52,7 @@ def test_without_it_the_model_is_refused(tmp_path):
 
 
 def test_with_it_the_model_is_exported_run_and_written_as_onnx(tmp_path, monkeypatch):
-    entry = Operation((FLOAT,), "float32", same, rot180, onnx_rot180, rows=gathered(rot180))
-    monkeypatch.setitem(OPERATIONS, "rot180", entry)
+    monkeypatch.setitem(OPERATIONS, "rot180", Rot180())
     monkeypatch.setitem(LOWERING, "another.turned.default", lambda b, x: b.alike("rot180", x))
     model, x = Turned().eval(), torch.randn(3, 6, 7, 8)
     bitfactor.export(model, tmp_path / "net.safetensors", x[:1])

@@ -1,3 +1,5 @@
+"""A small graph with a binary convolution, and the file of it."""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,5 @@
+"""Signs become bits in one documented order, and back."""
+
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,3 +1,5 @@
+"""Multiplications and bytes of a graph, counted by hand."""
+
 import numpy as np
 
 from bitfactor.format import Graph, Node, Value

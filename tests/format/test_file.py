@@ -1,3 +1,5 @@
+"""A model file gives back what was saved, and damage is found and named."""
+
 import json
 import resource
 import signal

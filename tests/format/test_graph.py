@@ -1,3 +1,5 @@
+"""Shapes follow from the graph, and what does not fit is named."""
+
 from dataclasses import replace
 
 import numpy as np

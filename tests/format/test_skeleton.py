@@ -1,3 +1,5 @@
+"""A skeleton mirrors its pairs, and an impossible one is refused."""
+
 import pytest
 
 from bitfactor.common.errors import InputError

@@ -1,3 +1,5 @@
+"""Hierarchical blocks see what their authors' blocks see, with as many parameters."""
+
 import pytest
 import torch
 

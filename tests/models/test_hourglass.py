@@ -1,3 +1,5 @@
+"""The hourglass network is the paper's, and its file gives the last stack's maps."""
+
 import numpy as np
 import pytest
 import torch

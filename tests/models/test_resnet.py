@@ -1,3 +1,5 @@
+"""ResNets have the known sizes, the paper's groups and binary inputs of both signs."""
+
 import pytest
 import torch
 

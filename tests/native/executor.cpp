@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "program.h"
+#include "program/program.h"
 
 static std::atomic<long> allocations{0};
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bitfactor.h"
-#include "frozen.h"
+#include "program/frozen.h"
 
 static constexpr size_t most_bytes = 1 << 26;
 

@@ -19,8 +19,8 @@
 #include <thread>
 #include <vector>
 
-#include "frozen.h"
-#include "program.h"
+#include "program/frozen.h"
+#include "program/program.h"
 
 namespace bitfactor {
 namespace {

@@ -19,8 +19,8 @@ KINDS = sorted(
     kind
     for file in (
         *ROOT.glob("native/steps/*.cpp"),
-        ROOT / "native/program.cpp",
-        ROOT / "native/description.cpp",
+        ROOT / "native/program/program.cpp",
+        ROOT / "native/program/description.cpp",
     )
     for kinds in re.findall(r"Kinds \w+_kinds\(\) \{(.*?)\n?\}\n", file.read_text(), re.DOTALL)
     for kind in re.findall(r'\{"(\w+)"', kinds)

@@ -1,7 +1,7 @@
 // ThreadPool in all the ways that it may be used, for ThreadSanitizer to watch; each check can fail without
 // it too.
 
-#include "thread_pool.h"
+#include "threads/thread_pool.h"
 
 #include <cstdio>
 #include <cstdlib>

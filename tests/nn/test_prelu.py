@@ -1,3 +1,5 @@
+"""PReLU has the values and gradients of torch's."""
+
 import pytest
 import torch
 from torch import nn

@@ -1,3 +1,5 @@
+"""Sign and each of its estimators: values, gradients, zeros and NaN."""
+
 import pytest
 import torch
 from torch import nn

@@ -1,3 +1,5 @@
+"""Instances and skeletons are read from annotations in COCO's format."""
+
 import json
 from pathlib import Path
 

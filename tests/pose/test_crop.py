@@ -1,3 +1,5 @@
+"""A mark in an image lands in the crop where its coordinates do."""
+
 import cv2
 import numpy as np
 import pytest

@@ -1,3 +1,5 @@
+"""Skeletons are drawn where they are, paler where the network is less sure."""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,5 @@
+"""Predictions and true keypoints are read from every published layout of files."""
+
 import json
 import sys
 

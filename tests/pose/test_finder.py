@@ -1,3 +1,5 @@
+"""Keypoints are found in an image of any size, within the box of a person."""
+
 import numpy as np
 import pytest
 

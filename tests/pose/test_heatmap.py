@@ -1,3 +1,5 @@
+"""Decoding a heatmap finds the keypoint that was encoded."""
+
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,3 +1,5 @@
+"""The three published forms of MPII hold the same instances."""
+
 from pathlib import Path
 
 import h5py

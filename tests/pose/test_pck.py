@@ -1,3 +1,5 @@
+"""PCK and PCKh are the published scores, and those counted by hand."""
+
 import math
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Maps of each scale are turned to that of the target."""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,5 @@
+"""The known skeletons mirror as their data sets say, and a user's own is read."""
+
 import json
 
 import pytest

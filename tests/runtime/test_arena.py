@@ -1,3 +1,5 @@
+"""Buffers that live at the same time never overlap."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 

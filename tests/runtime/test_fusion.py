@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.runtime.sets import drawn, every_set
 
 from bitfactor.format import Graph, Node, Value, pack_signs
 from bitfactor.format.graph import run
@@ -14,7 +14,6 @@ from bitfactor.runtime import instruction_sets, program
 from bitfactor.runtime.plan import plan
 from bitfactor.runtime.session import runner
 
-every_set = pytest.mark.parametrize("isa", instruction_sets())
 SAME = {"stride": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
 
 
@@ -130,8 +129,7 @@ def expect_equal(found: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...]
 
 
 @every_set
-@given(graph=graphs(), n=st.integers(1, 2))
-@settings(max_examples=100, deadline=None)
+@drawn(100, graph=graphs(), n=st.integers(1, 2))
 def test_any_graph(isa, graph, n):
     x = samples(graph, n)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.runtime.sets import drawn, every_set
 
 from bitfactor.format import Graph, Node, Value, pack_signs
 from bitfactor.format.graph import run
@@ -20,8 +20,6 @@ sizes = st.integers(1, 9)
 channels = st.one_of(st.integers(1, 20), st.sampled_from([32, 33, 63, 64, 65, 96, 128, 130, 200]))
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 seeds = st.integers(0, 2**32 - 1)
-drawn = settings(max_examples=60, deadline=None)
-every_set = pytest.mark.parametrize("isa", instruction_sets())
 
 
 def floats(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -62,8 +60,7 @@ def convolutions(draw: st.DrawFn) -> tuple[dict[str, object], tuple[int, int], t
 
 
 @every_set
-@given(layer=convolutions(), pad_value=st.sampled_from([-1, 0, 1]), seed=seeds)
-@drawn
+@drawn(60, layer=convolutions(), pad_value=st.sampled_from([-1, 0, 1]), seed=seeds)
 def test_binary_conv2d(isa, layer, pad_value, seed):
     attributes, kernel, shape, outputs = layer
     rng = np.random.default_rng(seed)
@@ -187,8 +184,7 @@ def test_sums_of_signs_that_all_differ_or_agree(isa, depth, pad_value):
 
 
 @every_set
-@given(layer=convolutions(), seed=seeds)
-@drawn
+@drawn(60, layer=convolutions(), seed=seeds)
 def test_conv2d(isa, layer, seed):
     attributes, kernel, shape, outputs = layer
     rng = np.random.default_rng(seed)
@@ -217,8 +213,7 @@ def error_of(
 
 @every_set
 @LESS_PRECISE
-@given(layer=convolutions(), seed=seeds)
-@drawn
+@drawn(60, layer=convolutions(), seed=seeds)
 def test_conv2d_of_less_precision(isa, precision, bound, layer, seed):
     attributes, kernel, shape, outputs = layer
     rng = np.random.default_rng(seed)
@@ -275,8 +270,7 @@ def quantised(op: str, attributes: dict, weight: np.ndarray, rng: np.random.Gene
 
 
 @every_set
-@given(layer=convolutions(), by_channel=st.booleans(), seed=seeds)
-@drawn
+@drawn(60, layer=convolutions(), by_channel=st.booleans(), seed=seeds)
 def test_quantised_conv2d(isa, layer, by_channel, seed):
     attributes, kernel, shape, outputs = layer
     rng = np.random.default_rng(seed)
@@ -299,8 +293,7 @@ def test_quantised_conv2d_of_rows_that_tiles_cut(isa, channels, kernel, outputs,
 
 
 @every_set
-@given(n=st.integers(1, 3), features=st.integers(1, 300), outputs=st.integers(1, 150), seed=seeds)
-@drawn
+@drawn(60, n=st.integers(1, 3), features=st.integers(1, 300), outputs=st.integers(1, 150), seed=seeds)
 def test_quantised_linear(isa, n, features, outputs, seed):
     rng = np.random.default_rng(seed)
     weight = rng.integers(-128, 128, (outputs, features))
@@ -318,8 +311,7 @@ def test_the_largest_sums_of_8_bit_integers(isa, sign):
 
 
 @every_set
-@given(n=st.integers(1, 3), features=st.integers(1, 300), outputs=st.integers(1, 150), seed=seeds)
-@drawn
+@drawn(60, n=st.integers(1, 3), features=st.integers(1, 300), outputs=st.integers(1, 150), seed=seeds)
 def test_linear(isa, n, features, outputs, seed):
     rng = np.random.default_rng(seed)
     tensors = {"weight": floats(rng, outputs, features), "bias": floats(rng, outputs)}
@@ -328,8 +320,7 @@ def test_linear(isa, n, features, outputs, seed):
 
 @every_set
 @LESS_PRECISE
-@given(n=st.integers(1, 3), features=st.integers(1, 600), outputs=st.integers(1, 150), seed=seeds)
-@drawn
+@drawn(60, n=st.integers(1, 3), features=st.integers(1, 600), outputs=st.integers(1, 150), seed=seeds)
 def test_linear_of_less_precision(isa, precision, bound, n, features, outputs, seed):
     rng = np.random.default_rng(seed)
     weight, bias = floats(rng, outputs, features), floats(rng, outputs)
@@ -337,8 +328,7 @@ def test_linear_of_less_precision(isa, precision, bound, n, features, outputs, s
 
 
 @every_set
-@given(n=st.integers(1, 3), features=st.integers(1, 3000), outputs=st.integers(1, 150), seed=seeds)
-@drawn
+@drawn(60, n=st.integers(1, 3), features=st.integers(1, 3000), outputs=st.integers(1, 150), seed=seeds)
 def test_binary_linear(isa, n, features, outputs, seed):
     rng = np.random.default_rng(seed)
     node = Node("y", "binary_linear", ("bits",), {}, {"weight": pack_signs(signs(rng, outputs, features))})
@@ -355,16 +345,14 @@ def pools(draw: st.DrawFn) -> tuple[dict[str, object], tuple[int, ...]]:
 
 
 @every_set
-@given(pool=pools(), seed=seeds)
-@drawn
+@drawn(60, pool=pools(), seed=seeds)
 def test_max_pool2d(isa, pool, seed):
     attributes, shape = pool
     check([Node("y", "max_pool2d", ("x",), attributes)], floats(np.random.default_rng(seed), *shape), isa)
 
 
 @every_set
-@given(pool=pools(), count_include_pad=st.integers(0, 1), seed=seeds)
-@drawn
+@drawn(60, pool=pools(), count_include_pad=st.integers(0, 1), seed=seeds)
 def test_avg_pool2d(isa, pool, count_include_pad, seed):
     attributes, shape = pool
     attributes = {**attributes, "count_include_pad": count_include_pad}
@@ -377,15 +365,13 @@ vectors = st.tuples(st.integers(1, 3), st.integers(1, 200))
 
 @every_set
 @pytest.mark.parametrize("op", ["global_avg_pool", "flatten"])
-@given(shape=maps, seed=seeds)
-@drawn
+@drawn(60, shape=maps, seed=seeds)
 def test_whole_maps(isa, op, shape, seed):
     check([Node("y", op, ("x",))], floats(np.random.default_rng(seed), *shape), isa)
 
 
 @every_set
-@given(shape=maps, scale=st.tuples(st.integers(1, 3), st.integers(1, 3)), seed=seeds)
-@drawn
+@drawn(60, shape=maps, scale=st.tuples(st.integers(1, 3), st.integers(1, 3)), seed=seeds)
 def test_upsample_nearest(isa, shape, scale, seed):
     node = Node("y", "upsample_nearest", ("x",), {"scale": scale})
     check([node], floats(np.random.default_rng(seed), *shape), isa)
@@ -416,16 +402,14 @@ POINTWISE += ["sigmoid", "add", "multiply", "threshold"]
 
 @every_set
 @pytest.mark.parametrize("op", POINTWISE)
-@given(shape=st.one_of(maps, vectors), seed=seeds)
-@drawn
+@drawn(60, shape=st.one_of(maps, vectors), seed=seeds)
 def test_pointwise(isa, op, shape, seed):
     rng = np.random.default_rng(seed)
     check([pointwise(op, shape, rng)], floats(rng, *shape), isa)
 
 
 @every_set
-@given(shape=maps, seed=seeds)
-@drawn
+@drawn(60, shape=maps, seed=seeds)
 def test_one_factor_a_channel(isa, shape, seed):
     """As in squeeze-and-excitation: a map times one number for each of its channels."""
     x = floats(np.random.default_rng(seed), *shape)
@@ -433,16 +417,14 @@ def test_one_factor_a_channel(isa, shape, seed):
 
 
 @every_set
-@given(shape=st.one_of(maps, vectors), seed=seeds)
-@drawn
+@drawn(60, shape=st.one_of(maps, vectors), seed=seeds)
 def test_softmax(isa, shape, seed):
     rng = np.random.default_rng(seed)
     check([Node("y", "softmax", ("x",))], floats(rng, *shape) * np.float32(30), isa)
 
 
 @every_set
-@given(shape=maps, others=st.lists(channels, max_size=3), seed=seeds)
-@drawn
+@drawn(60, shape=maps, others=st.lists(channels, max_size=3), seed=seeds)
 def test_concat(isa, shape, others, seed):
     """The input itself, twice, and maps of other numbers of channels."""
     rng = np.random.default_rng(seed)
@@ -458,8 +440,7 @@ def test_concat(isa, shape, others, seed):
 
 
 @every_set
-@given(shape=maps, seed=seeds, data=st.data())
-@drawn
+@drawn(60, shape=maps, seed=seeds, data=st.data())
 def test_numbers_that_move(isa, shape, seed, data):
     order = tuple(data.draw(st.permutations(range(3))))
     axis = data.draw(st.integers(0, 2))

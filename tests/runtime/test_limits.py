@@ -14,15 +14,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.runtime.sets import every_set
 
 import bitfactor
 from bitfactor.binarization import Binarization, binarize_
 from bitfactor.common import _native
 from bitfactor.exporter import export
 from bitfactor.format import load, save
-from bitfactor.runtime import Session, instruction_sets
-
-every_set = pytest.mark.parametrize("isa", instruction_sets())
+from bitfactor.runtime import Session
 
 
 def least(measure: Callable[[], float], limit: float) -> float:

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.runtime.sets import drawn, every_set
 
 from bitfactor.format import Graph, Node, Value, pack_signs
 from bitfactor.format.graph import run
@@ -15,8 +15,6 @@ sizes = st.integers(1, 7)
 channels = st.one_of(st.integers(1, 20), st.sampled_from([31, 32, 64, 65, 130]))
 shapes = st.tuples(st.integers(1, 2), channels, sizes, sizes)
 seeds = st.integers(0, 2**32 - 1)
-drawn = settings(max_examples=25, deadline=None)
-every_set = pytest.mark.parametrize("isa", instruction_sets())
 
 
 def floats(seed, *shape):
@@ -31,8 +29,7 @@ def check(nodes, x, isa):
 
 @every_set
 @pytest.mark.parametrize("op", ["exp", "log", "sqrt", "reciprocal", "gelu", "sigmoid", "softmax"])
-@given(shape=shapes, scale=st.sampled_from([1e-3, 1, 60]), seed=seeds)
-@drawn
+@drawn(25, shape=shapes, scale=st.sampled_from([1e-3, 1, 60]), seed=seeds)
 def test_functions(isa, op, shape, scale, seed):
     x = floats(seed, *shape) * np.float32(scale)
     check([Node("y", op, ("x",))], np.abs(x) if op == "reciprocal" else x, isa)
@@ -46,31 +43,27 @@ def test_functions_at_the_ends(isa, op):
 
 
 @every_set
-@given(shape=shapes, seed=seeds)
-@drawn
+@drawn(25, shape=shapes, seed=seeds)
 def test_layer_norm(isa, shape, seed):
     check([Node("y", "layer_norm", ("x",), {"eps": 1e-5})], floats(seed, *shape), isa)
 
 
 @every_set
 @pytest.mark.parametrize("over", ["pixels", "channels"])
-@given(shape=shapes, how=st.sampled_from(["mean", "sum", "max", "min"]), seed=seeds)
-@drawn
+@drawn(25, shape=shapes, how=st.sampled_from(["mean", "sum", "max", "min"]), seed=seeds)
 def test_reductions(isa, over, shape, how, seed):
     check([Node("y", f"reduce_{over}", ("x",), {"how": how})], floats(seed, *shape), isa)
 
 
 @every_set
-@given(groups=st.integers(1, 3), depth=channels, maps=sizes, rows=st.integers(1, 30), seed=seeds)
-@drawn
+@drawn(25, groups=st.integers(1, 3), depth=channels, maps=sizes, rows=st.integers(1, 30), seed=seeds)
 def test_matmul_with_its_transposed(isa, groups, depth, maps, rows, seed):
     attributes = {"groups": groups, "transposed": 1}
     check([Node("y", "matmul", ("x", "x"), attributes)], floats(seed, 2, groups * depth, maps, rows), isa)
 
 
 @every_set
-@given(groups=st.integers(1, 3), depth=sizes, maps=sizes, rows=st.integers(1, 30), seed=seeds)
-@drawn
+@drawn(25, groups=st.integers(1, 3), depth=sizes, maps=sizes, rows=st.integers(1, 30), seed=seeds)
 def test_matmul(isa, groups, depth, maps, rows, seed):
     """Of x (groups depth, maps, rows) by a part of it, seen as (groups rows, maps, depth)."""
     turned = {
@@ -87,22 +80,21 @@ def test_matmul(isa, groups, depth, maps, rows, seed):
 
 
 @every_set
-@given(shape=shapes, size=st.tuples(sizes, sizes), align_corners=st.integers(0, 1), seed=seeds)
-@drawn
+@drawn(25, shape=shapes, size=st.tuples(sizes, sizes), align_corners=st.integers(0, 1), seed=seeds)
 def test_resize_bilinear(isa, shape, size, align_corners, seed):
     attributes = {"size": size, "scale": (0.0, 0.0), "align_corners": align_corners}
     check([Node("y", "resize_bilinear", ("x",), attributes)], floats(seed, *shape), isa)
 
 
 @every_set
-@given(
+@drawn(
+    25,
     shape=shapes,
     kernel=st.tuples(sizes, sizes),
     stride=st.integers(1, 2),
     dilation=st.integers(1, 2),
     seed=seeds,
 )
-@drawn
 def test_depthwise(isa, shape, kernel, stride, dilation, seed):
     c, padding = shape[1], tuple(dilation * (n // 2) + 1 for n in kernel * 2)
     attributes = {"stride": (stride, 1), "padding": padding, "dilation": (1, dilation), "groups": c}
@@ -114,8 +106,7 @@ def test_depthwise(isa, shape, kernel, stride, dilation, seed):
 
 
 @every_set
-@given(shape=shapes, maps=st.integers(2, 4), outputs=channels, seed=seeds)
-@drawn
+@drawn(25, shape=shapes, maps=st.integers(2, 4), outputs=channels, seed=seeds)
 def test_windows_over_several_maps(isa, shape, maps, outputs, seed):
     n, c, height, width = shape
     sliding = {"stride": (1, 2), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
@@ -137,8 +128,9 @@ def test_windows_over_several_maps(isa, shape, maps, outputs, seed):
 
 
 @every_set
-@given(shape=shapes, before=st.integers(0, 3), after=st.integers(0, 3), axis=st.integers(0, 2), seed=seeds)
-@drawn
+@drawn(
+    25, shape=shapes, before=st.integers(0, 3), after=st.integers(0, 3), axis=st.integers(0, 2), seed=seeds
+)
 def test_moves(isa, shape, before, after, axis, seed):
     length = shape[1 + axis]
     table = floats(seed, length + 1, 5)
@@ -154,8 +146,7 @@ def test_moves(isa, shape, before, after, axis, seed):
 
 
 @every_set
-@given(shape=shapes, seed=seeds)
-@drawn
+@drawn(25, shape=shapes, seed=seeds)
 def test_constants_for_each_number(isa, shape, seed):
     whole = shape[1:]
     nodes = [

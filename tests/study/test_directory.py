@@ -1,3 +1,5 @@
+"""A study's directory takes more rows and seeds, and refuses another study."""
+
 import json
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,3 +1,5 @@
+"""What a study found: means, paired differences, and when they decide something."""
+
 import csv
 import io
 import json

@@ -1,3 +1,5 @@
+"""The trainings of a study: their order, their names and the flags of each."""
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

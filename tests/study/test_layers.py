@@ -1,3 +1,5 @@
+"""Each layer's weights and scales are counted once, in the layer that owns them."""
+
 import json
 from dataclasses import asdict
 

@@ -1,3 +1,5 @@
+"""A study's report holds all tables and figures, as page, Markdown and CSV."""
+
 import csv
 import io
 import json

@@ -1,3 +1,5 @@
+"""Each row gets the learning rate of its best mean."""
+
 import pytest
 
 from bitfactor.common.errors import InputError

@@ -1,3 +1,5 @@
+"""Means, deviations and intervals are the printed tables' and the library's."""
+
 import math
 import statistics
 

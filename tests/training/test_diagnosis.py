@@ -1,3 +1,5 @@
+"""The first module whose output is no number is named."""
+
 import torch
 from torch import nn
 

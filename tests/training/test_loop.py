@@ -7,6 +7,7 @@ import signal
 import pytest
 import torch
 from rich.console import Console
+from tests.training.toy import Stopping
 
 from bitfactor.binarization import Binarization
 from bitfactor.common.errors import InputError
@@ -19,22 +20,6 @@ QUIET = Console(file=io.StringIO())
 
 def same_state(one, two):
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
-
-
-class Stopping:
-    """A data set during whose epoch SIGTERM comes, before the batch number `at` of all."""
-
-    def __init__(self, data, at):
-        self.data, self.at, self.batch = data, at, 0
-        self.labels, self.input_spec = data.labels, data.input_spec
-        self.steps, self.test_batches, self.identity = data.steps, data.test_batches, data.identity
-
-    def train_batches(self, *arguments):
-        for batch in self.data.train_batches(*arguments):
-            if self.batch == self.at:
-                signal.raise_signal(signal.SIGTERM)
-            self.batch += 1
-            yield batch
 
 
 @pytest.mark.parametrize("step", [2, 3])

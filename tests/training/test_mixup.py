@@ -1,3 +1,5 @@
+"""Mixed images and targets are blended alike, and smoothing is torch's."""
+
 import numpy as np
 import pytest
 import torch

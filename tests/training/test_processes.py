@@ -9,11 +9,14 @@ import time
 
 import pytest
 import torch
+from rich.console import Console
+from tests.training.toy import Stopping, Toy, toy_recipe
 
 from bitfactor.common.errors import InputError
-from bitfactor.training import Run
-from bitfactor.training.processes import expect_devices, visible
+from bitfactor.training import Run, TerminatedError, train
+from bitfactor.training.processes import expect_devices, run_joined, visible
 
+QUIET = Console(quiet=True)
 STEPS, COMPARED = 40, 20
 FLAGS = ["--epochs", str(STEPS), "--limit", "32", "--batch-size", "32", "--batch-norm", "frozen"]
 FLAGS += ["--eval-interval", str(STEPS), "--learning-rate", "0.001", "--warmup-epochs", "30"]
@@ -43,6 +46,28 @@ def runs(tmp_path_factory):
     return place
 
 
+def train_toy(out):
+    """Train the toy, whole, and again stopped by SIGTERM after the second of six steps and resumed."""
+    whole, stopped = out / "whole", out / "stopped"
+    train(toy_recipe(batch_norm="frozen"), whole, QUIET)
+    with pytest.raises(TerminatedError):
+        train(toy_recipe(Stopping(Toy(), 1), batch_norm="frozen"), stopped, QUIET)
+    assert Run(stopped).load()["step"] == 2
+    train(toy_recipe(batch_norm="frozen"), stopped, QUIET)
+    return 0
+
+
+def test_two_processes_take_the_steps_of_one_and_stop_and_resume_together(tmp_path):
+    assert train_toy(tmp_path / "1") == run_joined(["cpu", "cpu"], train_toy, tmp_path / "2") == 0
+    one, two = (Run(tmp_path / name / "whole").history() for name in ("1", "2"))
+    assert [row["loss"] for row in one] == pytest.approx([row["loss"] for row in two], abs=1e-3)
+    assert one[-1]["accuracy"] == pytest.approx(two[-1]["accuracy"], abs=0.07)  # two of 30 images
+    for name in ("1", "2"):
+        whole, stopped = (Run(tmp_path / name / part).load()["model"] for part in ("whole", "stopped"))
+        assert all(torch.equal(whole[part], stopped[part]) for part in whole)
+
+
+@pytest.mark.slow
 def test_the_loss_curves_are_the_same(runs):
     """For twenty steps: a sign turns the last bit of a sum into a jump, sooner or later."""
     one, two = ([row["loss"] for row in Run(runs / name).history()] for name in ("1", "2"))
@@ -51,11 +76,13 @@ def test_the_loss_curves_are_the_same(runs):
     assert one[COMPARED] < one[0] - 0.05
 
 
+@pytest.mark.slow
 def test_what_is_measured_is_measured_on_all_images(runs):
     rows = [Run(runs / name).history()[-1] for name in ("1", "2")]
     assert rows[0]["accuracy"] == pytest.approx(rows[1]["accuracy"], abs=0.07)  # two of 32 images
 
 
+@pytest.mark.slow
 def test_two_processes_that_were_terminated_go_on_together(runs, tmp_path):
     """SIGTERM comes to torchrun, as a scheduler sends it, once the first epoch is done."""
     process = start(tmp_path, 2)
@@ -73,6 +100,7 @@ def test_two_processes_that_were_terminated_go_on_together(runs, tmp_path):
     assert all(torch.equal(whole[name], stopped[name]) for name in whole)
 
 
+@pytest.mark.slow
 def test_a_training_of_a_study_takes_two_devices_and_is_stopped_and_resumed_there(runs, tmp_path):
     """The study is told to stop; what it resumes is what torchrun trains."""
     fixed = ["--latent", "holistic", "--scale", "learned", "--seeds", "1", "--devices", "cpu+cpu", *FLAGS]

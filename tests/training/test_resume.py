@@ -1,15 +1,19 @@
 """A run that was killed ends as one that never was."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
+import pytest
 import torch
+from rich.console import Console
+from tests.training.toy import toy_recipe
 
 from bitfactor.cli import main
-from bitfactor.training import Run
+from bitfactor.training import Run, train
 
 FLAGS = ["--epochs", "3", "--batch-size", "128", "--checkpoint-steps", "4", "--latent", "tucker"]
 FLAGS += ["--widths", "16", "32", "--diagnose", "4"]
@@ -34,6 +38,7 @@ def kill_after_checkpoint(out, process, step):
     raise AssertionError("no checkpoint appeared")
 
 
+@pytest.mark.slow
 def test_killed_twice_and_started_again_gives_the_same_bits(tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert main(["train", "digits", "--out", str(whole), *FLAGS]) == 0
@@ -56,6 +61,26 @@ def test_killed_twice_and_started_again_gives_the_same_bits(tmp_path):
     assert movement == Run(whole).movement()
     assert sorted({line["step"] for line in movement}) == list(range(4, STEPS, 4))
     assert {path.name for path in broken.iterdir()} == {path.name for path in whole.iterdir()}
+
+
+def test_resumed_from_each_checkpoint_it_gives_the_same_bits(tmp_path):
+    """A process that dies leaves the last checkpoint and a log that may be further; here all of them."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    recipe = toy_recipe(keep_last=6, diagnose=2, epochs=3)
+    train(recipe, whole, Console(quiet=True))
+    run = Run(whole)
+    for place in range(1, 6):
+        shutil.copytree(whole, broken)
+        shutil.copy(run.older(place), Run(broken).checkpoint)
+        train(recipe, broken, Console(quiet=True))
+        a, b = run.load(), Run(broken).load()
+        assert a["step"] == b["step"] == 9
+        assert all(same(a[part], b[part]) for part in ("model", "optimizer"))
+        rows = [[{**row, "seconds": 0} for row in Run(out).history()] for out in (whole, broken)]
+        assert rows[0] == rows[1]
+        assert Run(broken).movement() == run.movement()
+        assert {path.name for path in broken.iterdir()} == {path.name for path in whole.iterdir()}
+        shutil.rmtree(broken)
 
 
 def same(a, b):

@@ -1,3 +1,5 @@
+"""Learning rates follow the cosine, the paper's steps and the warm-up."""
+
 import pytest
 
 from bitfactor.common.errors import InputError

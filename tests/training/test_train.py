@@ -1,3 +1,5 @@
+"""Each latent and scale trains and exports, and a recipe is its settings."""
+
 import pytest
 from rich.console import Console
 

@@ -16,18 +16,6 @@ LARGEST = 5_000_000  # bytes of a file that a package should bring along
 DATA = {"digits": None, "cifar10-resnet18": "cifar-10-batches-py", "lsp-hourglass": "lspet"}
 
 
-@pytest.fixture
-def call(capsys):
-    """Run a command that succeeds and return what it prints."""
-
-    def call(*arguments):
-        capsys.readouterr()
-        assert main([str(argument) for argument in arguments]) == 0
-        return capsys.readouterr().out
-
-    return call
-
-
 @pytest.mark.parametrize("name", names())
 def test_a_file_is_the_one_of_its_card_and_runs_as_it_did(name):
     path, card = file_of(name), Card.of(name)

@@ -1,4 +1,4 @@
-"""Types of the compiled core, native/bindings.cpp."""
+"""Types of the compiled core, native/api/bindings.cpp."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 _Floats = NDArray[np.float32]
 
 def instruction_sets() -> list[str]: ...
+def resize_image(image: NDArray[np.uint8], height: int, width: int, out: NDArray[np.uint8]) -> None: ...
 
 class Program:
     def __init__(self, isa: str, threads: int, arena_bytes: int) -> None: ...

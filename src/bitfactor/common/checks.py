@@ -78,13 +78,7 @@ def choices_in(annotation: Any) -> list[object]:
 
 
 def check_fields(options: Any, where: str = "") -> None:
-    """Check each field of a frozen dataclass, for its `__post_init__`; lists, as JSON gives, become tuples.
-
-    Raises
-    ------
-    InputError
-        That names the first field which is not what its annotation says, after `where`.
-    """
+    """Check each field of a frozen dataclass, in its `__post_init__`; lists, as in JSON, become tuples."""
     hints = get_type_hints(type(options))
     for field in fields(options):
         value = getattr(options, field.name)

@@ -25,11 +25,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     -------
     >>> with replacing("notes.txt") as temporary:
     ...     temporary.write_text("all of it")
-
-    Raises
-    ------
-    InputError
-        If `path` is a directory, stands below a file, or cannot be written.
     """
     path = Path(path)
     if path.is_dir():
@@ -112,11 +107,6 @@ def expect_output(
 def made_directory(path: str | os.PathLike[str]) -> Path:
     """Return the directory `path`, made with those above it where it is not there yet.
 
-    Raises
-    ------
-    InputError
-        If it, or one above it, is a file, or it cannot be made.
-
     Example
     -------
     >>> made_directory("runs/a")
@@ -153,11 +143,6 @@ _LOADED: dict[Path, ModuleType] = {}
 
 def run_file(path: str | os.PathLike[str]) -> ModuleType:
     """Return the module that a file holds; its folder can be imported from, and it runs once.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, or it ends in an error.
 
     Example
     -------

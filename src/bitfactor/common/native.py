@@ -17,13 +17,7 @@ def instruction_sets() -> list[str]:
 
 
 def chosen_isa(isa: str | None = None) -> str:
-    """Return the instruction set that is asked for: by name, by the environment, or else the best.
-
-    Raises
-    ------
-    InputError
-        If it is unknown, or this machine lacks it.
-    """
+    """Return the instruction set that is asked for: by name, by the environment, or else the best."""
     where = "isa" if isa is not None else ISA_VARIABLE
     isa = isa if isa is not None else os.environ.get(ISA_VARIABLE)
     available = [*instruction_sets(), REFERENCE]

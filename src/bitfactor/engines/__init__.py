@@ -23,11 +23,6 @@ def engines_of(engine: Engine, graph: Graph, x: NDArray[np.float32], threads: in
     """Return name -> a call that runs the full-precision baseline of `graph`, or the like, for each dtype.
 
     x (N, *input shape) is one sample, or several that are run in whatever way is fastest.
-
-    Raises
-    ------
-    InputError
-        If a package that the engine needs is not installed.
     """
     module = imported(f"bitfactor.engines.{ENGINES[engine]}", f"--against {engine}", "bench")
     engines: Mapping[str, Run] = module.engines(graph, x, threads)

@@ -203,13 +203,7 @@ class Builder:
         return view
 
     def as_torch(self, x: View) -> str:
-        """Return the value as real numbers in the shape that it has in torch, (N, ...); of (N,) as (N, 1).
-
-        Raises
-        ------
-        InputError
-            If the batch is not the first dimension.
-        """
+        """Return the value as real numbers in the shape that it has in torch, (N, ...); of (N,) as (N, 1)."""
         if not x.dims or x.dims[0] != (self.batch,):
             raise self.refused(
                 "the batch as the first dimension",

@@ -46,13 +46,7 @@ class Calibration:
 
 
 def with_ranges(graph: Graph, samples: Floats, spec: InputSpec | None) -> Graph:
-    """Return the graph with the range of each real-valued layer's input on `samples` (N, *input shape).
-
-    Raises
-    ------
-    InputError
-        If an input is the same number in all samples.
-    """
+    """Return the graph with the range of each real-valued layer's input on `samples` (N, *input shape)."""
     read = dict.fromkeys(node.inputs[0] for node in graph.nodes if is_real_layer(node))
     ranges = {
         name: _range(graph, name, *bounds) for name, bounds in _bounds(graph, tuple(read), samples).items()

@@ -30,11 +30,6 @@ def free_axes(model: nn.Module, call: Call) -> list[Free]:
 
     The axes of one length in several inputs, such as ids and their mask, are tried together where none can
     change by itself.
-
-    Raises
-    ------
-    InputError
-        If there are none.
     """
     every = [(i, axis) for i, x in enumerate(call.tensors) for axis in range(x.dim() - 1)]
     found = [free for axis in every if (free := _free(model, call, (axis,)))]

@@ -79,13 +79,7 @@ class FreeSizes:
         return f"(N, {', '.join(lengths)})"
 
     def graph_for(self, graph: Graph, shapes: Sequence[Shape]) -> Graph:
-        """Return the graph for inputs of other shapes.
-
-        Raises
-        ------
-        InputError
-            If its operations cannot run on them.
-        """
+        """Return the graph for inputs of other shapes."""
         first, *others = (
             replace(value, shape=shape) for value, shape in zip(graph.inputs, shapes, strict=True)
         )
@@ -140,13 +134,7 @@ class FreeSizes:
 
 
 def free_sizes(graphs: Sequence[Graph], axes: Sequence[tuple[int, int, int]]) -> FreeSizes:
-    """Find what the integers of the nodes are, from graphs of the same network at several sizes.
-
-    Raises
-    ------
-    InputError
-        If the operations are not the same, or an integer or a tensor follows from no lengths.
-    """
+    """Find what the integers of the nodes are, from graphs of the same network at several sizes."""
     first = graphs[0]
     if any(len(graph.nodes) != len(first.nodes) or graph.outputs != first.outputs for graph in graphs):
         raise _differs("the operations", "others at another size")

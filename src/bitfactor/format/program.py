@@ -34,7 +34,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction; native/steps and native/program.cpp say what each `kind` takes.
+    """One instruction; native/steps and native/program/program.cpp say what each `kind` takes.
 
     Example
     -------

@@ -101,13 +101,7 @@ def _restored(value: Any) -> Structure:
 
 
 def as_float(x: NDArray[Any], type_name: str, where: str) -> NDArray[np.float32]:
-    """Return an input as the graph takes it.
-
-    Raises
-    ------
-    InputError
-        If it is of another type, or holds integers that float32 does not.
-    """
+    """Return an input as the graph takes it."""
     if type_name == "float32" or x.dtype == bool:
         allowed = np.can_cast(x.dtype, np.float32)
     else:

@@ -42,11 +42,6 @@ def draw_skeleton(
         x and y in pixels of the image. A keypoint that is not finite is left out, with its limbs.
     confidence : (J,)
         From 0 to 1. A limb is as sure as the less sure of its ends.
-
-    Raises
-    ------
-    InputError
-        If the image is not (H, W, 3) of uint8, or there are not as many keypoints as the skeleton has.
     """
     expect_image("draw_skeleton(image)", image, colour=True)
     expect_array("draw_skeleton(keypoints)", keypoints, (len(skeleton.keypoints), 2))

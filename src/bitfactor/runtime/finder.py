@@ -36,11 +36,6 @@ class PoseFinder:
     scale
         What the heatmaps' values mean.
 
-    Raises
-    ------
-    InputError
-        If one of them is not that.
-
     Example
     -------
     >>> session = Session("pose.safetensors")
@@ -57,13 +52,7 @@ class PoseFinder:
 
     @classmethod
     def of(cls, model: ModelFile, network: Callable[[NDArray[np.float32]], Any]) -> Self:
-        """Return the finder for a model file, which `network` runs.
-
-        Raises
-        ------
-        InputError
-            If the file lacks the skeleton or the input specification, or its maps have an unknown scale.
-        """
+        """Return the finder for a model file, which `network` runs."""
         scale = model.provenance.get("heatmaps", "linear")
         if model.skeleton is None or model.input_spec is None:
             raise _bad("a skeleton and an input specification", "a file without")
@@ -86,12 +75,6 @@ class PoseFinder:
         Returns
         -------
         Keypoints (J, 2), x and y in pixels of the image, and confidences (J,) from 0 to 1.
-
-        Raises
-        ------
-        InputError
-            If the image is not (H, W, 3) of uint8, or empty, the box has no area, or the network does not
-            give a map for each keypoint.
         """
         expect_image("image", image, colour=True)
         matrix = self._matrix(image, box)

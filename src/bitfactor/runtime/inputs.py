@@ -20,13 +20,7 @@ Float = NDArray[np.float32]
 def by_name(
     names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> list[tuple[str, NDArray[Any]]]:
-    """Return the inputs of a call with their names, in their order.
-
-    Raises
-    ------
-    InputError
-        If one is missing, given twice, not known, or no array.
-    """
+    """Return the inputs of a call with their names, in their order."""
     for name in kwargs:
         if name not in names:
             raise InputError(name, expected="an input", found="no such", fix=near_matches(name, names))
@@ -67,13 +61,7 @@ def checked_inputs(
     types: Sequence[str],
     shapes: Sequence[Sequence[tuple[int, ...]]],
 ) -> list[Float]:
-    """Return the inputs as the graph takes them; `shapes` are those that each may have.
-
-    Raises
-    ------
-    InputError
-        If one has another shape or type, or they differ in their number of samples.
-    """
+    """Return the inputs as the graph takes them; `shapes` are those that each may have."""
     for (where, x), allowed in zip(given, shapes, strict=True):
         if x.ndim < 1 or x.shape[1:] not in allowed:
             names = dict.fromkeys(f"(N{''.join(f', {n}' for n in shape)})" for shape in allowed)

@@ -17,8 +17,9 @@ from bitfactor.common.errors import InputError
 from bitfactor.format.graph import Graph
 from bitfactor.format.operations import OPERATIONS, Node
 from bitfactor.format.operations.move import stays
+from bitfactor.format.operations.operation import Pixelwise
 
-POINTWISE = tuple(name for name, op in OPERATIONS.items() if op.stage and name != "threshold")
+POINTWISE = tuple(name for name, op in OPERATIONS.items() if isinstance(op, Pixelwise) and op.dtype != "bit")
 PAIRED = tuple(name for name in POINTWISE if len(OPERATIONS[name].inputs) == 2)
 _EXACT_SUMS = 1 << 24  # beyond, float32 does not hold every integer
 

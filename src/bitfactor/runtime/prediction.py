@@ -78,14 +78,7 @@ class Pose(Result):
 def predictor(
     model: ModelFile, network: Network, top: int, box: "Box | None"
 ) -> Callable[[Image], Classification | Pose]:
-    """Return what predicts one image with the network of a model file; it needs OpenCV.
-
-    Raises
-    ------
-    InputError
-        If the file does not say how an image is prepared, OpenCV is not installed, `top` is below 1, or there
-        is a box for a network that classifies.
-    """
+    """Return what predicts one image with the network of a model file; it needs OpenCV."""
     if top < 1:
         raise InputError("top", expected="1 or more", found=str(top), fix="name how many classes to tell")
     model.expect_one_input("predict")
@@ -177,14 +170,19 @@ def _probabilities(scores: NDArray[np.float32], model: ModelFile) -> NDArray[np.
             found=f"one whose output is shaped {scores.shape}",
             fix="call the session with an array that is prepared",
         )
+    if gives_probabilities(model):
+        return scores
+    exponents = np.exp(scores - scores.max())
+    return np.asarray(exponents / exponents.sum(), np.float32)
+
+
+def gives_probabilities(model: ModelFile) -> bool:
+    """Return whether the first output is of probabilities already, from a softmax or sigmoid at its end."""
     nodes = {node.name: node for node in model.graph.nodes}
     last = nodes.get(model.graph.outputs[0])
     while last is not None and last.op in _ARRANGEMENTS:
         last = nodes.get(last.inputs[0])
-    if last is not None and last.op in ("softmax", "sigmoid"):
-        return scores
-    exponents = np.exp(scores - scores.max())
-    return np.asarray(exponents / exponents.sum(), np.float32)
+    return last is not None and last.op in ("softmax", "sigmoid")
 
 
 def _ranked(probabilities: NDArray[np.float32], labels: tuple[str, ...], top: int) -> tuple[ClassScore, ...]:

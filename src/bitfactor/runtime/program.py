@@ -9,7 +9,7 @@ from bitfactor.common import _native
 from bitfactor.format.bits import WORD_BITS
 from bitfactor.format.graph import Graph, Value
 from bitfactor.format.operations import OPERATIONS
-from bitfactor.format.operations.operation import Place
+from bitfactor.format.operations.operation import Pixelwise, Place, Rows
 from bitfactor.format.program import Buffer, Instruction
 from bitfactor.runtime.plan import Stage, Step, plan
 
@@ -131,11 +131,6 @@ def program_of(graph: Graph, steps: Sequence[Step] | None = None, sign_word: int
     """Return the program that runs `graph`, in the steps of `plan` or in others.
 
     Signs of a map lie in words of so many bytes; the core takes those of 8.
-
-    Raises
-    ------
-    InputError
-        If a binary layer sums 2^24 signs or more.
     """
     steps = plan(graph) if steps is None else steps
     offsets, size = _place(graph, steps, sign_word)
@@ -240,10 +235,10 @@ def _rows(graph: Graph, step: Step, buffers: _Buffers) -> Instruction:
     sources = tuple(buffers[name] for name in step.sources)
     if step.node is None:
         return Instruction.of("pointwise", source=sources[0])
-    rows = OPERATIONS[step.node.op].rows
-    assert rows is not None  # the plan has put what follows in registers into stages
+    operation = OPERATIONS[step.node.op]
+    assert isinstance(operation, Rows)  # the plan has put what follows in registers into stages
     shapes = tuple(graph.values[name].shape for name in step.sources)
-    instruction = rows(step.node, Place(sources, shapes, graph.values[step.node.name].shape))
+    instruction = operation.rows(step.node, Place(sources, shapes, graph.values[step.node.name].shape))
     if step.of_last:
         return instruction.but(of_last=True)
     return instruction.but(apart=True) if step.within_next else instruction
@@ -253,6 +248,6 @@ def _stage(stage: Stage, buffers: _Buffers) -> Instruction:
     buffer = buffers.get(stage.value)
     if stage.node is None:
         return Instruction.of("store", buffer=buffer)
-    build = OPERATIONS[stage.op].stage
-    assert build is not None  # the plan follows no other operation in registers
-    return build(stage.node, buffer)
+    operation = OPERATIONS[stage.op]
+    assert isinstance(operation, Pixelwise)  # the plan follows no other operation in registers
+    return operation.stage(stage.node, buffer)

@@ -1,3 +1,5 @@
+"""C code is compiled and run as a user's build would."""
+
 import ctypes
 import subprocess
 

@@ -1,3 +1,5 @@
+"""Node, to run the page's code."""
+
 import json
 import subprocess
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""The fraction of signs that changed between two calls."""
+
 import torch
 from torch import nn
 

@@ -1,3 +1,5 @@
+"""PCK over batches and processes is the score of all decoded heatmaps."""
+
 import numpy as np
 import pytest
 import torch

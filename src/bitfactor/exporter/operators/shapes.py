@@ -45,8 +45,8 @@ def reshape(b: Builder, x: View, *_: Any, **__: Any) -> View:
     return b.reshaped(x, b.result)
 
 
-def expand(b: Builder, x: View, *_: Any, **__: Any) -> View:
-    return b.expanded(x, b.result)
+def expand(b: Builder, x: View | Tensor, *_: Any, **__: Any) -> View | Tensor:
+    return b.expanded_to(x, b.result)
 
 
 def repeat(b: Builder, x: View, counts: Sequence[int]) -> View:

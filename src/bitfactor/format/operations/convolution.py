@@ -18,8 +18,8 @@ from bitfactor.format.operations.operation import (
     Float,
     Node,
     Onnx,
-    Operation,
     Place,
+    Rows,
     Shape,
     bad,
     expect_tensor,
@@ -50,10 +50,13 @@ def real_weight(node: Node) -> Float:
     return weight
 
 
-def convolved_macs(node: Node, x: Shape, y: Shape) -> int:
-    """Outputs times the taps of each; a tap on the padding counts as any other."""
-    taps = prod(node.tensors["weight"].shape[1:-1])
-    return prod(y) * taps * (x[0] // int(node.attributes.get("groups", 1)))
+class Weighted(Rows):
+    """A convolution or a linear layer."""
+
+    def macs(self, node: Node, x: Shape, y: Shape) -> int:
+        """Outputs times the taps of each; a tap on the padding counts as any other."""
+        taps = prod(node.tensors["weight"].shape[1:-1])
+        return prod(y) * taps * (x[0] // int(node.attributes.get("groups", 1)))
 
 
 def convolved(node: Node, x: Shape, depth: int) -> Shape:
@@ -129,54 +132,44 @@ def _expect_range(node: Node, x: Shape) -> None:
         expect_tensor(node, "range", (2,), *by_channel)
 
 
-def _infer_conv2d(node: Node, x: Shape) -> Shape:
-    shape = convolved(node, x, channels_of_group(node, x))
-    expect_tensor(node, "bias", shape[:1])
-    _expect_range(node, x)
-    return shape
+class Conv2d(Weighted):
+    tensors = _REAL
+    attributes = SLIDING
 
+    def infer(self, node: Node, x: Shape) -> Shape:
+        shape = convolved(node, x, channels_of_group(node, x))
+        expect_tensor(node, "bias", shape[:1])
+        _expect_range(node, x)
+        return shape
 
-def _conv2d(node: Node, x: Float) -> Float:
-    total: Array = spread(node.tensors["bias"], x.ndim - 1)
-    for window, weight in taps_of(pad(x, node, 0), node, real_weight(node)):
-        n, groups, depth, *size = window.shape
-        total = np.broadcast_to(total, (n, len(node.tensors["bias"]), *size)).reshape(n, groups, -1, *size)
-        for c in range(depth):
-            tap = weight[..., c].reshape(*weight.shape[:2], *[1] * len(size))
-            total = fma(window[:, :, None, c], tap, total)
-        total = total.reshape(n, -1, *size)
-    return total
+    def reference(self, node: Node, x: Float) -> Float:
+        total: Array = spread(node.tensors["bias"], x.ndim - 1)
+        for window, weight in taps_of(pad(x, node, 0), node, real_weight(node)):
+            n, groups, depth, *size = window.shape
+            total = np.broadcast_to(total, (n, len(node.tensors["bias"]), *size)).reshape(
+                n, groups, -1, *size
+            )
+            for c in range(depth):
+                tap = weight[..., c].reshape(*weight.shape[:2], *[1] * len(size))
+                total = fma(window[:, :, None, c], tap, total)
+            total = total.reshape(n, -1, *size)
+        return total
 
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        weight = _onnx_weight(b, node, onnx_kernel(b, x, node.tensors["weight"]))
+        b.emit("Conv", [x, weight, _onnx_bias(b, node)], node.name, onnx_convolution(b, node, x))
 
-def _onnx_conv2d(b: Onnx, node: Node, x: str) -> None:
-    weight = _onnx_weight(b, node, onnx_kernel(b, x, node.tensors["weight"]))
-    b.emit("Conv", [x, weight, _onnx_bias(b, node)], node.name, onnx_convolution(b, node, x))
-
-
-def _conv2d_rows(node: Node, place: Place) -> Instruction:
-    weight = real_weight(node)
-    return Instruction.of(
-        "conv",
-        source=place.sources[0],
-        window=place.window(node, weight.shape[1:3]),
-        maps=place.maps,
-        groups=node.attributes["groups"],
-        weight=weight,
-        bias=node.tensors["bias"],
-    )
-
-
-CONV2D = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    tensors=_REAL,
-    attributes=SLIDING,
-    infer=_infer_conv2d,
-    reference=_conv2d,
-    onnx=_onnx_conv2d,
-    rows=_conv2d_rows,
-    macs=convolved_macs,
-)
+    def rows(self, node: Node, place: Place) -> Instruction:
+        weight = real_weight(node)
+        return Instruction.of(
+            "conv",
+            source=place.sources[0],
+            window=place.window(node, weight.shape[1:3]),
+            maps=place.maps,
+            groups=node.attributes["groups"],
+            weight=weight,
+            bias=node.tensors["bias"],
+        )
 
 
 def _expect_empty_tail(node: Node, channels: int) -> None:
@@ -185,60 +178,50 @@ def _expect_empty_tail(node: Node, channels: int) -> None:
         raise bad(node, f"weight words with bits {used} to {WORD_BITS - 1} of the last one 0", "others")
 
 
-def _infer_binary_conv2d(node: Node, x: Shape) -> Shape:
-    if node.attributes["pad_value"] not in (-1, 0, 1):
-        raise bad(node, "pad_value -1, 0 or 1", repr(node.attributes["pad_value"]))
-    channels = channels_of_group(node, x)
-    shape = convolved(node, x, words_for(channels))
-    _expect_empty_tail(node, channels)
-    return shape
+class BinaryConv2d(Weighted):
+    inputs = (BIT,)
+    dtype = "int32"
+    tensors = _SIGNS
+    attributes = (*SLIDING, "pad_value")
 
+    def infer(self, node: Node, x: Shape) -> Shape:
+        if node.attributes["pad_value"] not in (-1, 0, 1):
+            raise bad(node, "pad_value -1, 0 or 1", repr(node.attributes["pad_value"]))
+        channels = channels_of_group(node, x)
+        shape = convolved(node, x, words_for(channels))
+        _expect_empty_tail(node, channels)
+        return shape
 
-def _binary_conv2d(node: Node, x: NDArray[np.int8]) -> NDArray[np.int32]:
-    weights = unpack_signs(node.tensors["weight"], x.shape[1] // node.attributes["groups"])
-    total: Any = 0
-    for window, weight in taps_of(pad(x, node, node.attributes["pad_value"]), node, weights):
-        n, groups, depth, *size = window.shape
-        # Sums of fewer than 2^24 signs are exact in float32, whose product is the fast one.
-        signs = window.reshape(n, groups, depth, -1).astype(np.float32)
-        total = total + (weight.astype(np.float32) @ signs).reshape(n, -1, *size)
-    return np.asarray(total).astype(np.int32)
+    def reference(self, node: Node, x: NDArray[np.int8]) -> NDArray[np.int32]:
+        weights = unpack_signs(node.tensors["weight"], x.shape[1] // node.attributes["groups"])
+        total: Any = 0
+        for window, weight in taps_of(pad(x, node, node.attributes["pad_value"]), node, weights):
+            n, groups, depth, *size = window.shape
+            # Sums of fewer than 2^24 signs are exact in float32, whose product is the fast one.
+            signs = window.reshape(n, groups, depth, -1).astype(np.float32)
+            total = total + (weight.astype(np.float32) @ signs).reshape(n, -1, *size)
+        return np.asarray(total).astype(np.int32)
 
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        depth = b.shape(x)[0] // node.attributes["groups"]
+        signs = onnx_kernel(b, x, unpack_signs(node.tensors["weight"], depth))
+        attributes = onnx_convolution(b, node, x)
+        if node.attributes["pad_value"]:
+            x, attributes = onnx_padded(b, node, x, attributes, node.attributes["pad_value"])
+        b.emit("Conv", [x, b.signs(signs, f"{node.name}:weight")], node.name, attributes)
 
-def _onnx_binary_conv2d(b: Onnx, node: Node, x: str) -> None:
-    depth = b.shape(x)[0] // node.attributes["groups"]
-    signs = onnx_kernel(b, x, unpack_signs(node.tensors["weight"], depth))
-    attributes = onnx_convolution(b, node, x)
-    if node.attributes["pad_value"]:
-        x, attributes = onnx_padded(b, node, x, attributes, node.attributes["pad_value"])
-    b.emit("Conv", [x, b.signs(signs, f"{node.name}:weight")], node.name, attributes)
-
-
-def _binary_conv2d_rows(node: Node, place: Place) -> Instruction:
-    channels = place.shapes[0][0] // node.attributes["groups"]
-    return Instruction.of(
-        "binary_conv",
-        source=place.sources[0],
-        window=place.window(node, node.tensors["weight"].shape[1:3]),
-        maps=place.maps,
-        groups=node.attributes["groups"],
-        in_channels=channels,
-        weight=_words(node.tensors["weight"], channels),
-        pad_value=node.attributes["pad_value"],
-    )
-
-
-BINARY_CONV2D = Operation(
-    inputs=(BIT,),
-    dtype="int32",
-    tensors=_SIGNS,
-    attributes=(*SLIDING, "pad_value"),
-    infer=_infer_binary_conv2d,
-    reference=_binary_conv2d,
-    onnx=_onnx_binary_conv2d,
-    rows=_binary_conv2d_rows,
-    macs=convolved_macs,
-)
+    def rows(self, node: Node, place: Place) -> Instruction:
+        channels = place.shapes[0][0] // node.attributes["groups"]
+        return Instruction.of(
+            "binary_conv",
+            source=place.sources[0],
+            window=place.window(node, node.tensors["weight"].shape[1:3]),
+            maps=place.maps,
+            groups=node.attributes["groups"],
+            in_channels=channels,
+            weight=_words(node.tensors["weight"], channels),
+            pad_value=node.attributes["pad_value"],
+        )
 
 
 def linear_shape(node: Node, x: Shape) -> Shape:
@@ -249,122 +232,90 @@ def linear_shape(node: Node, x: Shape) -> Shape:
     return (weight[0], *x[1:])
 
 
-def _infer_linear(node: Node, x: Shape) -> Shape:
-    shape = linear_shape(node, x)
-    expect_tensor(node, "bias", shape[:1])
-    _expect_range(node, x)
-    return shape
-
-
-def _linear(node: Node, x: Float) -> Float:
-    """(N, F, ...) -> (N, O, ...): each pixel by itself."""
-    weight = real_weight(node)
-    over = [1] * (x.ndim - 2)
-    total = np.broadcast_to(spread(node.tensors["bias"], x.ndim - 1), (len(x), len(weight), *x.shape[2:]))
-    for f in range(x.shape[1]):
-        total = fma(x[:, f : f + 1], weight[:, f].reshape(-1, *over), total)
-    return total
-
-
-def _onnx_linear(b: Onnx, node: Node, x: str) -> None:
-    weight = _onnx_weight(b, node, node.tensors["weight"])
-    if len(b.shape(x)) == 1:
-        b.emit("Gemm", [x, weight, _onnx_bias(b, node)], node.name, {"transB": 1})
-        return
-    bias = b.constant(spread(node.tensors["bias"], len(b.shape(x))), f"{node.name}:bias")
-    b.emit("Add", [onnx_pixels(b, x, weight, len(b.shape(x))), bias], node.name)
-
-
 def onnx_pixels(b: Onnx, x: str, weight: str, dimensions: int, output: str | None = None) -> str:
     """Weight (O, F) times x (N, F, ...), of so many dimensions without the batch: (N, O, ...)."""
     letters = "cdefgh"[: dimensions - 1]
     return b.emit("Einsum", [weight, x], output, {"equation": f"oi,ni{letters}->no{letters}"})
 
 
-def _linear_rows(node: Node, place: Place) -> Instruction:
-    """A convolution over single pixels."""
-    return Instruction.of(
-        "conv",
-        source=place.sources[0],
-        window=window_of_pixels(place.shapes[0]),
-        maps=1,
-        groups=1,
-        weight=real_weight(node)[:, None, None],
-        bias=node.tensors["bias"],
-    )
+class Linear(Weighted):
+    tensors = _REAL
+
+    def infer(self, node: Node, x: Shape) -> Shape:
+        shape = linear_shape(node, x)
+        expect_tensor(node, "bias", shape[:1])
+        _expect_range(node, x)
+        return shape
+
+    def reference(self, node: Node, x: Float) -> Float:
+        """(N, F, ...) -> (N, O, ...): each pixel by itself."""
+        weight = real_weight(node)
+        over = [1] * (x.ndim - 2)
+        total = np.broadcast_to(spread(node.tensors["bias"], x.ndim - 1), (len(x), len(weight), *x.shape[2:]))
+        for f in range(x.shape[1]):
+            total = fma(x[:, f : f + 1], weight[:, f].reshape(-1, *over), total)
+        return total
+
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        weight = _onnx_weight(b, node, node.tensors["weight"])
+        if len(b.shape(x)) == 1:
+            b.emit("Gemm", [x, weight, _onnx_bias(b, node)], node.name, {"transB": 1})
+            return
+        bias = b.constant(spread(node.tensors["bias"], len(b.shape(x))), f"{node.name}:bias")
+        b.emit("Add", [onnx_pixels(b, x, weight, len(b.shape(x))), bias], node.name)
+
+    def rows(self, node: Node, place: Place) -> Instruction:
+        """A convolution over single pixels."""
+        return Instruction.of(
+            "conv",
+            source=place.sources[0],
+            window=window_of_pixels(place.shapes[0]),
+            maps=1,
+            groups=1,
+            weight=real_weight(node)[:, None, None],
+            bias=node.tensors["bias"],
+        )
 
 
-LINEAR = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    tensors=_REAL,
-    infer=_infer_linear,
-    reference=_linear,
-    onnx=_onnx_linear,
-    rows=_linear_rows,
-    macs=convolved_macs,
-)
+class BinaryLinear(Weighted):
+    inputs = (BIT,)
+    dtype = "int32"
+    tensors = _SIGNS
 
+    def infer(self, node: Node, x: Shape) -> Shape:
+        weight = node.tensors["weight"].shape
+        if len(weight) != 2 or weight[1] != words_for(x[0]):
+            raise bad(
+                node, "an input shaped (F, ...) and a weight shaped (O, ceil(F / 64))", f"{x} and {weight}"
+            )
+        _expect_empty_tail(node, x[0])
+        return (weight[0], *x[1:])
 
-def _infer_binary_linear(node: Node, x: Shape) -> Shape:
-    weight = node.tensors["weight"].shape
-    if len(weight) != 2 or weight[1] != words_for(x[0]):
-        raise bad(node, "an input shaped (F, ...) and a weight shaped (O, ceil(F / 64))", f"{x} and {weight}")
-    _expect_empty_tail(node, x[0])
-    return (weight[0], *x[1:])
+    def reference(self, node: Node, x: NDArray[np.int8]) -> NDArray[np.int32]:
+        """As in `Linear`; the sums are exact in float32, whose product is the fast one."""
+        weight = unpack_signs(node.tensors["weight"], x.shape[1]).astype(np.float32)
+        pixels = x.reshape(len(x), x.shape[1], -1).astype(np.float32)
+        return (weight @ pixels).reshape(len(x), len(weight), *x.shape[2:]).astype(np.int32)
 
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        signs = unpack_signs(node.tensors["weight"], b.shape(x)[0])
+        if len(b.shape(x)) == 1:
+            b.emit("MatMul", [x, b.signs(signs.T, f"{node.name}:weight")], node.name)
+        else:
+            onnx_pixels(b, x, b.signs(signs, f"{node.name}:weight"), len(b.shape(x)), node.name)
 
-def _binary_linear(node: Node, x: NDArray[np.int8]) -> NDArray[np.int32]:
-    """As in `_linear`; the sums are exact in float32, whose product is the fast one."""
-    weight = unpack_signs(node.tensors["weight"], x.shape[1]).astype(np.float32)
-    pixels = x.reshape(len(x), x.shape[1], -1).astype(np.float32)
-    return (weight @ pixels).reshape(len(x), len(weight), *x.shape[2:]).astype(np.int32)
-
-
-def _onnx_binary_linear(b: Onnx, node: Node, x: str) -> None:
-    signs = unpack_signs(node.tensors["weight"], b.shape(x)[0])
-    if len(b.shape(x)) == 1:
-        b.emit("MatMul", [x, b.signs(signs.T, f"{node.name}:weight")], node.name)
-    else:
-        onnx_pixels(b, x, b.signs(signs, f"{node.name}:weight"), len(b.shape(x)), node.name)
-
-
-def _binary_linear_rows(node: Node, place: Place) -> Instruction:
-    features = place.shapes[0][0]
-    return Instruction.of(
-        "binary_conv",
-        source=place.sources[0],
-        window=window_of_pixels(place.shapes[0]),
-        maps=1,
-        groups=1,
-        in_channels=features,
-        weight=_words(node.tensors["weight"], features)[:, None, None],
-        pad_value=0,
-    )
-
-
-BINARY_LINEAR = Operation(
-    inputs=(BIT,),
-    dtype="int32",
-    tensors=_SIGNS,
-    infer=_infer_binary_linear,
-    reference=_binary_linear,
-    onnx=_onnx_binary_linear,
-    rows=_binary_linear_rows,
-    macs=convolved_macs,
-)
-
-
-def _infer_matmul(node: Node, x: Shape, y: Shape) -> Shape:
-    groups, transposed = node.attributes["groups"], node.attributes["transposed"]
-    if not isinstance(groups, int) or groups < 1 or transposed not in (0, 1):
-        raise bad(node, "groups of 1 or more, transposed 0 or 1", f"{groups!r} and {transposed!r}")
-    summed = x[0] // groups
-    if len(x) != 3 or len(y) != 3 or x[1] != y[1] or x[0] % groups or y[0] % groups:
-        raise bad(node, f"two inputs (channels of {groups} groups, maps, pixels)", f"{x} and {y}")
-    if (y[0] // groups if transposed else y[2]) != summed:
-        raise bad(node, f"a second input with {summed} to sum over", str(y))
-    return (groups * y[2] if transposed else y[0], *x[1:])
+    def rows(self, node: Node, place: Place) -> Instruction:
+        features = place.shapes[0][0]
+        return Instruction.of(
+            "binary_conv",
+            source=place.sources[0],
+            window=window_of_pixels(place.shapes[0]),
+            maps=1,
+            groups=1,
+            in_channels=features,
+            weight=_words(node.tensors["weight"], features)[:, None, None],
+            pad_value=0,
+        )
 
 
 def _parts(node: Node, x: Array, y: Array) -> tuple[Array, Array]:
@@ -374,51 +325,57 @@ def _parts(node: Node, x: Array, y: Array) -> tuple[Array, Array]:
     return rows, columns.swapaxes(-1, -2) if node.attributes["transposed"] else columns
 
 
-def _matmul(node: Node, x: Float, y: Float) -> Float:
-    """Each group of channels of each map by itself; a sum starts at 0, with one fma a channel, in order."""
-    a, b = _parts(node, x, y)
-    total = np.zeros((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), np.float32)
-    for k in range(a.shape[-1]):
-        total = fma(a[..., k, None], b[..., k, None, :], total)
-    return total.transpose(0, 1, 4, 2, 3).reshape(len(total), -1, *x.shape[2:])
+class Matmul(Rows):
+    inputs = (FLOAT, FLOAT)
+    attributes = ("groups", "transposed")
 
+    def infer(self, node: Node, x: Shape, y: Shape) -> Shape:
+        groups, transposed = node.attributes["groups"], node.attributes["transposed"]
+        if not isinstance(groups, int) or groups < 1 or transposed not in (0, 1):
+            raise bad(node, "groups of 1 or more, transposed 0 or 1", f"{groups!r} and {transposed!r}")
+        summed = x[0] // groups
+        if len(x) != 3 or len(y) != 3 or x[1] != y[1] or x[0] % groups or y[0] % groups:
+            raise bad(node, f"two inputs (channels of {groups} groups, maps, pixels)", f"{x} and {y}")
+        if (y[0] // groups if transposed else y[2]) != summed:
+            raise bad(node, f"a second input with {summed} to sum over", str(y))
+        return (groups * y[2] if transposed else y[0], *x[1:])
 
-def _onnx_matmul(b: Onnx, node: Node, x: str, y: str) -> None:
-    groups = node.attributes["groups"]
-    (_, maps, rows), (_, _, pixels) = b.shape(x), b.shape(y)
+    def reference(self, node: Node, x: Float, y: Float) -> Float:
+        """Each group of channels of each map by itself; a sum starts at 0, one fma a channel, in order."""
+        a, b = _parts(node, x, y)
+        total = np.zeros(
+            (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), np.float32
+        )
+        for k in range(a.shape[-1]):
+            total = fma(a[..., k, None], b[..., k, None, :], total)
+        return total.transpose(0, 1, 4, 2, 3).reshape(len(total), -1, *x.shape[2:])
 
-    def matrices(v: str, length: int, order: list[int]) -> str:
-        shape = b.constant(np.array([0, groups, -1, maps, length]), f"{node.name}:shape")
-        return b.emit("Transpose", [b.emit("Reshape", [v, shape])], attributes={"perm": order})
+    def onnx(self, b: Onnx, node: Node, x: str, y: str) -> None:
+        groups = node.attributes["groups"]
+        (_, maps, rows), (_, _, pixels) = b.shape(x), b.shape(y)
 
-    second = [0, 1, 3, 2, 4] if node.attributes["transposed"] else [0, 1, 3, 4, 2]
-    product = b.emit("MatMul", [matrices(x, rows, [0, 1, 3, 4, 2]), matrices(y, pixels, second)])
-    back = b.emit("Transpose", [product], attributes={"perm": [0, 1, 4, 2, 3]})
-    shape = b.constant(np.array([0, -1, maps, rows]), f"{node.name}:shape")
-    b.emit("Reshape", [back, shape], node.name)
+        def matrices(v: str, length: int, order: list[int]) -> str:
+            shape = b.constant(np.array([0, groups, -1, maps, length]), f"{node.name}:shape")
+            return b.emit("Transpose", [b.emit("Reshape", [v, shape])], attributes={"perm": order})
 
+        second = [0, 1, 3, 2, 4] if node.attributes["transposed"] else [0, 1, 3, 4, 2]
+        product = b.emit("MatMul", [matrices(x, rows, [0, 1, 3, 4, 2]), matrices(y, pixels, second)])
+        back = b.emit("Transpose", [product], attributes={"perm": [0, 1, 4, 2, 3]})
+        shape = b.constant(np.array([0, -1, maps, rows]), f"{node.name}:shape")
+        b.emit("Reshape", [back, shape], node.name)
 
-def _matmul_rows(node: Node, place: Place) -> Instruction:
-    return Instruction.of(
-        "matmul",
-        source=place.sources[0],
-        other=place.sources[1],
-        groups=node.attributes["groups"],
-        maps=place.shape[1],
-        rows=place.shape[2],
-        depth=place.shapes[0][0] // node.attributes["groups"],
-        columns=place.shape[0] // node.attributes["groups"],
-        transposed=node.attributes["transposed"],
-    )
+    def rows(self, node: Node, place: Place) -> Instruction:
+        return Instruction.of(
+            "matmul",
+            source=place.sources[0],
+            other=place.sources[1],
+            groups=node.attributes["groups"],
+            maps=place.shape[1],
+            rows=place.shape[2],
+            depth=place.shapes[0][0] // node.attributes["groups"],
+            columns=place.shape[0] // node.attributes["groups"],
+            transposed=node.attributes["transposed"],
+        )
 
-
-MATMUL = Operation(
-    inputs=(FLOAT, FLOAT),
-    dtype="float32",
-    attributes=("groups", "transposed"),
-    infer=_infer_matmul,
-    reference=_matmul,
-    onnx=_onnx_matmul,
-    rows=_matmul_rows,
-    macs=lambda node, x, y: prod(y) * x[0] // int(node.attributes["groups"]),
-)
+    def macs(self, node: Node, x: Shape, y: Shape) -> int:
+        return prod(y) * x[0] // int(node.attributes["groups"])

@@ -1,44 +1,41 @@
 """Operations that compute nothing: who goes where."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from bitfactor.format.operations.operation import (
-    FLOAT,
     Array,
     Float,
     Node,
     Onnx,
-    Operation,
     Place,
+    Rows,
     Shape,
     bad,
     expect_map,
     integers,
-    plain,
 )
 from bitfactor.format.program import Instruction
 
 
-def gathered(move: Callable[..., Array]) -> Callable[[Node, Place], Instruction]:
-    """Return the instruction of any move: run on the places of the elements, it tells who goes where.
+class Move(Rows):
+    """An operation whose `reference`, run on the places of the elements, tells who goes where.
 
     A place is that behind the first source in memory, in float32; -1 stands for the node's `value`. What lies
     side by side before and after is copied at once.
     """
 
-    def rows(node: Node, place: Place) -> Instruction:
+    def rows(self, node: Node, place: Place) -> Instruction:
         first = min(place.sources, key=lambda source: source.offset)
         places = [
-            np.arange(prod(x), dtype=np.int32).reshape(-1, x[0]).T.reshape(1, *x)
-            + np.int32((source.offset - first.offset) // 4)
+            _places(x) + np.int32((source.offset - first.offset) // 4)
             for source, x in zip(place.sources, place.shapes, strict=True)
         ]
         channels = place.shape[0]
-        flat = move(node, *places).reshape(channels, -1).T.ravel()
+        flat = self.reference(node, *places).reshape(channels, -1).T.ravel()
         run = _run_length(flat, channels)
         fill = float(node.attributes.get("value", 0.0))
         return Instruction.of(
@@ -51,7 +48,10 @@ def gathered(move: Callable[..., Array]) -> Callable[[Node, Place], Instruction]
             fill=fill,
         )
 
-    return rows
+
+def _places(x: Shape) -> Array:
+    """Return the place in memory of each element of a value, (1, *x)."""
+    return np.arange(prod(x), dtype=np.int32).reshape(-1, x[0]).T.reshape(1, *x)
 
 
 def _run_length(places: Array, channels: int) -> int:
@@ -64,22 +64,10 @@ def _run_length(places: Array, channels: int) -> int:
 
 def stays(node: Node, x: Shape, y: Shape) -> bool:
     """Whether an operation that has one input leaves each element where it is in memory."""
-    if node.op not in _MOVES:
+    if node.op not in _MOVES or prod(x) != prod(y):
         return False
-    places = np.arange(prod(x), dtype=np.int32).reshape(-1, x[0]).T.reshape(1, *x)
-    return prod(x) == prod(y) and bool(
-        (np.diff(_MOVES[node.op](node, places).reshape(y[0], -1).T.ravel()) == 1).all()
-    )
-
-
-def _infer_concat(node: Node, *shapes: Shape) -> Shape:
-    if any(shape[1:] != shapes[0][1:] for shape in shapes):
-        raise bad(node, "inputs that differ in their channels alone", str(list(shapes)))
-    return (sum(shape[0] for shape in shapes), *shapes[0][1:])
-
-
-def _concat(node: Node, *xs: Float) -> Float:
-    return _side_by_side(xs, 1)
+    moved = _MOVES[node.op].reference(node, _places(x))
+    return bool((np.diff(moved.reshape(y[0], -1).T.ravel()) == 1).all())
 
 
 def _side_by_side(xs: Sequence[Float], axis: int) -> Float:
@@ -88,76 +76,63 @@ def _side_by_side(xs: Sequence[Float], axis: int) -> Float:
     return np.concatenate([np.broadcast_to(x, (samples, *x.shape[1:])) for x in xs], axis)
 
 
-def _concat_rows(node: Node, place: Place) -> Instruction:
-    return Instruction.of("concat", sources=place.sources)
+class Concat(Rows):
+    variadic = True
+    onnx_op = "Concat"
+    onnx_attributes = {"axis": 1}
+
+    def infer(self, node: Node, *shapes: Shape) -> Shape:
+        if any(shape[1:] != shapes[0][1:] for shape in shapes):
+            raise bad(node, "inputs that differ in their channels alone", str(list(shapes)))
+        return (sum(shape[0] for shape in shapes), *shapes[0][1:])
+
+    def reference(self, node: Node, *xs: Float) -> Float:
+        return _side_by_side(xs, 1)
+
+    def rows(self, node: Node, place: Place) -> Instruction:
+        return Instruction.of("concat", sources=place.sources)
 
 
-CONCAT = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    variadic=True,
-    infer=_infer_concat,
-    reference=_concat,
-    onnx=plain("Concat", axis=1),
-    rows=_concat_rows,
-)
+class UpsampleNearest(Rows):
+    attributes = ("scale",)
+
+    def infer(self, node: Node, x: Shape) -> Shape:
+        height, width = integers(node, "scale", 2, 1)
+        expect_map(node, x)
+        return (*x[:-2], x[-2] * height, x[-1] * width)
+
+    def reference(self, node: Node, x: Float) -> Float:
+        height, width = node.attributes["scale"]
+        return x.repeat(height, axis=-2).repeat(width, axis=-1)
+
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        scales = b.constant(
+            np.array([*[1] * (len(b.shape(x)) - 1), *node.attributes["scale"]], np.float32),
+            f"{node.name}:scales",
+        )
+        how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        b.emit("Resize", [x, "", scales], node.name, how)
+
+    def rows(self, node: Node, place: Place) -> Instruction:
+        return Instruction.of(
+            "upsample_nearest",
+            source=place.sources[0],
+            in_size=(prod(place.shapes[0][1:-1]), place.shapes[0][-1]),
+            channels=place.shape[0],
+            scale=node.attributes["scale"],
+        )
 
 
-def _infer_upsample_nearest(node: Node, x: Shape) -> Shape:
-    height, width = integers(node, "scale", 2, 1)
-    expect_map(node, x)
-    return (*x[:-2], x[-2] * height, x[-1] * width)
+class Flatten(Rows):
+    kind = "flatten"
+    onnx_op = "Flatten"
+    onnx_attributes = {"axis": 1}
 
+    def infer(self, node: Node, x: Shape) -> Shape:
+        return (prod(x),)
 
-def _upsample_nearest(node: Node, x: Float) -> Float:
-    height, width = node.attributes["scale"]
-    return x.repeat(height, axis=-2).repeat(width, axis=-1)
-
-
-def _onnx_upsample_nearest(b: Onnx, node: Node, x: str) -> None:
-    scales = b.constant(
-        np.array([*[1] * (len(b.shape(x)) - 1), *node.attributes["scale"]], np.float32), f"{node.name}:scales"
-    )
-    how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    b.emit("Resize", [x, "", scales], node.name, how)
-
-
-def _upsample_nearest_rows(node: Node, place: Place) -> Instruction:
-    return Instruction.of(
-        "upsample_nearest",
-        source=place.sources[0],
-        in_size=(prod(place.shapes[0][1:-1]), place.shapes[0][-1]),
-        channels=place.shape[0],
-        scale=node.attributes["scale"],
-    )
-
-
-UPSAMPLE_NEAREST = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    attributes=("scale",),
-    infer=_infer_upsample_nearest,
-    reference=_upsample_nearest,
-    onnx=_onnx_upsample_nearest,
-    rows=_upsample_nearest_rows,
-)
-
-
-def _infer_flatten(node: Node, x: Shape) -> Shape:
-    return (prod(x),)
-
-
-def _flatten(node: Node, x: Float) -> Float:
-    return x.reshape(len(x), -1)
-
-
-def _flatten_rows(node: Node, place: Place) -> Instruction:
-    return Instruction.of("flatten", source=place.sources[0])
-
-
-FLATTEN = Operation(
-    (FLOAT,), "float32", _infer_flatten, _flatten, plain("Flatten", axis=1), rows=_flatten_rows
-)
+    def reference(self, node: Node, x: Float) -> Float:
+        return x.reshape(len(x), -1)
 
 
 def _whole(node: Node, shape: Any, size: int) -> Shape:
@@ -171,112 +146,72 @@ def _whole(node: Node, shape: Any, size: int) -> Shape:
     return whole
 
 
-def _infer_reshape(node: Node, x: Shape) -> Shape:
-    return _whole(node, node.attributes["shape"], prod(x))
+class Reshape(Move):
+    attributes = ("shape",)
+
+    def infer(self, node: Node, x: Shape) -> Shape:
+        return _whole(node, node.attributes["shape"], prod(x))
+
+    def reference(self, node: Node, x: Float) -> Float:
+        return x.reshape(len(x), *node.attributes["shape"])
+
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        lengths = b.lengths(node, "shape", node.attributes["shape"])
+        b.emit("Reshape", [x, b.whole([0, *lengths], f"{node.name}:shape")], node.name)  # 0: as it is
 
 
-def _reshape(node: Node, x: Float) -> Float:
-    return x.reshape(len(x), *node.attributes["shape"])
+class Permute(Move):
+    attributes = ("order",)
+
+    def infer(self, node: Node, x: Shape) -> Shape:
+        order = integers(node, "order", len(x), 0)
+        if sorted(order) != list(range(len(x))):
+            raise bad(node, f"each of the axes 0 to {len(x) - 1} once", str(order))
+        return tuple(x[axis] for axis in order)
+
+    def reference(self, node: Node, x: Float) -> Float:
+        return x.transpose(0, *(axis + 1 for axis in node.attributes["order"]))
+
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        b.emit("Transpose", [x], node.name, {"perm": [0, *(axis + 1 for axis in node.attributes["order"])]})
 
 
-def _onnx_reshape(b: Onnx, node: Node, x: str) -> None:
-    shape = b.constant(np.array([0, *node.attributes["shape"]]), f"{node.name}:shape")  # 0: as it is
-    b.emit("Reshape", [x, shape], node.name)
+class Slice(Move):
+    attributes = ("range",)
+
+    def infer(self, node: Node, x: Shape) -> Shape:
+        axis, start, stop, step = integers(node, "range", 4, 0)
+        if axis >= len(x) or step < 1 or not start < stop <= x[axis]:
+            raise bad(node, f"(axis, start, stop, step) inside {x}", str(node.attributes["range"]))
+        return (*x[:axis], len(range(start, stop, step)), *x[axis + 1 :])
+
+    def reference(self, node: Node, x: Float) -> Float:
+        axis, start, stop, step = node.attributes["range"]
+        return np.asarray(x[(slice(None),) * (axis + 1) + (slice(start, stop, step),)])
+
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        axis, start, stop, step = b.lengths(node, "range", node.attributes["range"])
+        bounds = (b.whole([n], f"integer:{n}") for n in (start, stop, int(axis) + 1, step))
+        b.emit("Slice", [x, *bounds], node.name)
 
 
-RESHAPE = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    attributes=("shape",),
-    infer=_infer_reshape,
-    reference=_reshape,
-    onnx=_onnx_reshape,
-    rows=gathered(_reshape),
-)
+class Join(Move):
+    variadic = True
+    attributes = ("axis",)
 
+    def infer(self, node: Node, *shapes: Shape) -> Shape:
+        axis = node.attributes["axis"]
+        if not isinstance(axis, int) or not 0 <= axis < len(shapes[0]):
+            raise bad(node, f"an axis of {shapes[0]}", repr(axis))
+        if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1:
+            raise bad(node, f"inputs that differ in axis {axis} alone", str(list(shapes)))
+        return (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
 
-def _infer_permute(node: Node, x: Shape) -> Shape:
-    order = integers(node, "order", len(x), 0)
-    if sorted(order) != list(range(len(x))):
-        raise bad(node, f"each of the axes 0 to {len(x) - 1} once", str(order))
-    return tuple(x[axis] for axis in order)
+    def reference(self, node: Node, *xs: Float) -> Float:
+        return _side_by_side(xs, node.attributes["axis"] + 1)
 
-
-def _permute(node: Node, x: Float) -> Float:
-    return x.transpose(0, *(axis + 1 for axis in node.attributes["order"]))
-
-
-def _onnx_permute(b: Onnx, node: Node, x: str) -> None:
-    b.emit("Transpose", [x], node.name, {"perm": [0, *(axis + 1 for axis in node.attributes["order"])]})
-
-
-PERMUTE = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    attributes=("order",),
-    infer=_infer_permute,
-    reference=_permute,
-    onnx=_onnx_permute,
-    rows=gathered(_permute),
-)
-
-
-def _infer_slice(node: Node, x: Shape) -> Shape:
-    axis, start, stop, step = integers(node, "range", 4, 0)
-    if axis >= len(x) or step < 1 or not start < stop <= x[axis]:
-        raise bad(node, f"(axis, start, stop, step) inside {x}", str(node.attributes["range"]))
-    return (*x[:axis], len(range(start, stop, step)), *x[axis + 1 :])
-
-
-def _slice(node: Node, x: Float) -> Float:
-    axis, start, stop, step = node.attributes["range"]
-    return np.asarray(x[(slice(None),) * (axis + 1) + (slice(start, stop, step),)])
-
-
-def _onnx_slice(b: Onnx, node: Node, x: str) -> None:
-    axis, start, stop, step = node.attributes["range"]
-    bounds = (b.constant(np.array([n]), f"integer:{n}") for n in (start, stop, axis + 1, step))
-    b.emit("Slice", [x, *bounds], node.name)
-
-
-SLICE = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    attributes=("range",),
-    infer=_infer_slice,
-    reference=_slice,
-    onnx=_onnx_slice,
-    rows=gathered(_slice),
-)
-
-
-def _infer_join(node: Node, *shapes: Shape) -> Shape:
-    axis = node.attributes["axis"]
-    if not isinstance(axis, int) or not 0 <= axis < len(shapes[0]):
-        raise bad(node, f"an axis of {shapes[0]}", repr(axis))
-    if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1:
-        raise bad(node, f"inputs that differ in axis {axis} alone", str(list(shapes)))
-    return (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
-
-
-def _join(node: Node, *xs: Float) -> Float:
-    return _side_by_side(xs, node.attributes["axis"] + 1)
-
-
-def _onnx_join(b: Onnx, node: Node, *xs: str) -> None:
-    b.emit("Concat", xs, node.name, {"axis": node.attributes["axis"] + 1})
-
-
-JOIN = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    variadic=True,
-    attributes=("axis",),
-    infer=_infer_join,
-    reference=_join,
-    onnx=_onnx_join,
-    rows=gathered(_join),
-)
+    def onnx(self, b: Onnx, node: Node, *xs: str) -> None:
+        b.emit("Concat", xs, node.name, {"axis": node.attributes["axis"] + 1})
 
 
 def _axes_of(node: Node, x: Shape) -> list[int]:
@@ -297,124 +232,126 @@ def _axes_of(node: Node, x: Shape) -> list[int]:
     return [*lengths, *node.attributes["repeats"]]
 
 
-def _infer_rearrange(node: Node, x: Shape) -> Shape:
-    lengths, groups = _axes_of(node, x), node.attributes["groups"]
-    if sorted(axis for group in groups for axis in group) != list(range(len(lengths))) or not groups:
-        raise bad(node, f"groups of each of the axes 0 to {len(lengths) - 1} once", str(groups))
-    if any(not isinstance(n, int) or n < 1 for n in node.attributes["repeats"]):
-        raise bad(node, "repeats of 1 or more", str(node.attributes["repeats"]))
-    *pixels, channels = (prod(lengths[axis] for axis in group) for group in groups)
-    return (channels, *pixels)
+class Rearrange(Move):
+    attributes = ("split", "parts", "repeats", "groups")
+
+    def infer(self, node: Node, x: Shape) -> Shape:
+        lengths, groups = _axes_of(node, x), node.attributes["groups"]
+        if sorted(axis for group in groups for axis in group) != list(range(len(lengths))) or not groups:
+            raise bad(node, f"groups of each of the axes 0 to {len(lengths) - 1} once", str(groups))
+        if any(not isinstance(n, int) or n < 1 for n in node.attributes["repeats"]):
+            raise bad(node, "repeats of 1 or more", str(node.attributes["repeats"]))
+        *pixels, channels = (prod(lengths[axis] for axis in group) for group in groups)
+        return (channels, *pixels)
+
+    def reference(self, node: Node, x: Array) -> Array:
+        """Axes of memory, (..., C), are cut, repeated, ordered and put together to (..., C) again."""
+        lengths, repeats = _axes_of(node, x.shape[1:]), node.attributes["repeats"]
+        own = lengths[: len(lengths) - len(repeats)]
+        memory = np.moveaxis(x, 1, -1).reshape(len(x), *own, *[1] * len(repeats))
+        order = [axis for group in node.attributes["groups"] for axis in group]
+        moved = np.broadcast_to(memory, (len(x), *lengths)).transpose(0, *(axis + 1 for axis in order))
+        channels, *pixels = self.infer(node, x.shape[1:])
+        return np.moveaxis(moved.reshape(len(x), *pixels, channels), -1, 1)
+
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        before, groups, repeats = b.shape(x), node.attributes["groups"], node.attributes["repeats"]
+
+        def shaped(x: str, lengths: Sequence[int | str]) -> str:
+            return b.emit("Reshape", [x, b.whole([0, *lengths], f"{node.name}:shape")])
+
+        def ordered(
+            x: str, axes: Sequence[object], wanted: Sequence[object], output: str | None = None
+        ) -> str:
+            order = [0, *(1 + axes.index(axis) for axis in wanted)]
+            return b.emit("Transpose", [x], output, {"perm": order})
+
+        lengths = _axes_of(node, before)
+        last = b.emit("Transpose", [x], attributes={"perm": [0, *range(2, len(before) + 1), 1]})
+        x = shaped(last, [*_cut(b, node, x, lengths), *[1] * len(repeats)])
+        if repeats:
+            counts = np.array([1] * (1 + len(lengths) - len(repeats)) + list(repeats))
+            x = b.emit("Tile", [x, b.constant(counts, f"{node.name}:repeats")])
+        # Axes are put together where they are the last, whatever the lengths of those before, which stay: 0.
+        axes: list[object] = [*range(len(lengths))]
+        for group in groups:
+            if len(group) != 1:
+                others = [axis for axis in axes if axis not in group]
+                x = shaped(ordered(x, axes, [*others, *group]), [*[0] * len(others), -1 if group else 1])
+                axes = [*others, group]
+        wanted = [group if len(group) != 1 else group[0] for group in (groups[-1], *groups[:-1])]
+        ordered(x, axes, wanted, node.name)
 
 
-def _rearrange(node: Node, x: Array) -> Array:
-    """Axes of memory, (..., C), are cut, repeated, ordered and put together to (..., C) again."""
-    lengths, repeats = _axes_of(node, x.shape[1:]), node.attributes["repeats"]
-    own = lengths[: len(lengths) - len(repeats)]
-    memory = np.moveaxis(x, 1, -1).reshape(len(x), *own, *[1] * len(repeats))
-    order = [axis for group in node.attributes["groups"] for axis in group]
-    moved = np.broadcast_to(memory, (len(x), *lengths)).transpose(0, *(axis + 1 for axis in order))
-    channels, *pixels = _infer_rearrange(node, x.shape[1:])
-    return np.moveaxis(moved.reshape(len(x), *pixels, channels), -1, 1)
+def _cut(b: Onnx, node: Node, x: str, lengths: Sequence[int]) -> list[int | str]:
+    """Return the lengths of `split` for a Reshape; 0, as it is, before the first axis that is cut."""
+    parts, split = node.attributes["parts"], node.attributes["split"]
+    stated = b.lengths(node, "split", split)
+    found: list[int | str] = []
+    left = True  # whether -1, what is left, may still stand there
+    for i, count in enumerate(parts):
+        own = stated[len(found) : len(found) + count]
+        if count == 1:
+            whole = all(n == 1 for n in parts[:i])
+            own = [0 if whole else b.length(x, (i + 1) % len(parts))]
+        elif left and -1 in own:
+            left = False
+        else:
+            own = [lengths[len(found) + k] if n == -1 else n for k, n in enumerate(own)]
+        found += own
+    return found
 
 
-def _onnx_rearrange(b: Onnx, node: Node, x: str) -> None:
-    def shaped(x: str, lengths: Sequence[int]) -> str:
-        return b.emit("Reshape", [x, b.constant(np.array([0, *lengths]), f"{node.name}:shape")])
+class Take(Move):
+    attributes = ("axis", "indices")
 
-    before, after, repeats = b.shape(x), b.shape(node.name), node.attributes["repeats"]
-    last = b.emit("Transpose", [x], attributes={"perm": [0, *range(2, len(before) + 1), 1]})
-    lengths = _axes_of(node, before)
-    memory = shaped(last, [*lengths[: len(lengths) - len(repeats)], *[1] * len(repeats)])
-    if repeats:
-        counts = np.array([1] * (1 + len(lengths) - len(repeats)) + list(repeats))
-        memory = b.emit("Tile", [memory, b.constant(counts, f"{node.name}:repeats")])
-    order = [0, *(axis + 1 for group in node.attributes["groups"] for axis in group)]
-    moved = shaped(b.emit("Transpose", [memory], attributes={"perm": order}), (*after[1:], after[0]))
-    b.emit("Transpose", [moved], node.name, {"perm": [0, len(after), *range(1, len(after))]})
+    def infer(self, node: Node, x: Shape) -> Shape:
+        axis, indices = node.attributes["axis"], node.attributes["indices"]
+        if not isinstance(axis, int) or not 0 <= axis < len(x):
+            raise bad(node, f"an axis of {x}", repr(axis))
+        if not isinstance(indices, tuple) or not indices or not all(0 <= i < x[axis] for i in indices):
+            raise bad(node, f"indices of 0 to {x[axis] - 1}", str(indices)[:60])
+        return (*x[:axis], len(indices), *x[axis + 1 :])
 
+    def reference(self, node: Node, x: Array) -> Array:
+        taken: Array = np.take(x, node.attributes["indices"], node.attributes["axis"] + 1)
+        return taken
 
-REARRANGE = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    attributes=("split", "parts", "repeats", "groups"),
-    infer=_infer_rearrange,
-    reference=_rearrange,
-    onnx=_onnx_rearrange,
-    rows=gathered(_rearrange),
-)
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        indices = b.constant(np.array(node.attributes["indices"]), f"{node.name}:indices")
+        b.emit("Gather", [x, indices], node.name, {"axis": node.attributes["axis"] + 1})
 
 
-def _infer_take(node: Node, x: Shape) -> Shape:
-    axis, indices = node.attributes["axis"], node.attributes["indices"]
-    if not isinstance(axis, int) or not 0 <= axis < len(x):
-        raise bad(node, f"an axis of {x}", repr(axis))
-    if not isinstance(indices, tuple) or not indices or not all(0 <= i < x[axis] for i in indices):
-        raise bad(node, f"indices of 0 to {x[axis] - 1}", str(indices)[:60])
-    return (*x[:axis], len(indices), *x[axis + 1 :])
+class Pad(Move):
+    attributes = ("axis", "before", "after", "value")
+
+    def infer(self, node: Node, x: Shape) -> Shape:
+        axis, before, after = (node.attributes[name] for name in ("axis", "before", "after"))
+        if not all(isinstance(n, int) and n >= 0 for n in (axis, before, after)) or axis >= len(x):
+            raise bad(node, f"an axis of {x}, and lengths", f"{axis}, {before} and {after}")
+        if not isinstance(node.attributes["value"], float) or not np.isfinite(node.attributes["value"]):
+            raise bad(node, "a finite value", repr(node.attributes["value"]))
+        return (*x[:axis], before + x[axis] + after, *x[axis + 1 :])
+
+    def reference(self, node: Node, x: Array) -> Array:
+        """Places, which are integers, are padded with that of no element."""
+        widths = [(0, 0)] * x.ndim
+        widths[node.attributes["axis"] + 1] = node.attributes["before"], node.attributes["after"]
+        value = node.attributes["value"] if x.dtype.kind == "f" else -1
+        padded: Array = np.pad(x, widths, constant_values=value)
+        return padded
+
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        pads = np.zeros((2, len(b.shape(x)) + 1), np.int64)
+        pads[:, node.attributes["axis"] + 1] = node.attributes["before"], node.attributes["after"]
+        value = b.number(node.attributes["value"])
+        b.emit("Pad", [x, b.constant(pads.ravel(), f"{node.name}:pads"), value], node.name)
 
 
-def _take(node: Node, x: Array) -> Array:
-    taken: Array = np.take(x, node.attributes["indices"], node.attributes["axis"] + 1)
-    return taken
-
-
-def _onnx_take(b: Onnx, node: Node, x: str) -> None:
-    indices = b.constant(np.array(node.attributes["indices"]), f"{node.name}:indices")
-    b.emit("Gather", [x, indices], node.name, {"axis": node.attributes["axis"] + 1})
-
-
-TAKE = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    attributes=("axis", "indices"),
-    infer=_infer_take,
-    reference=_take,
-    onnx=_onnx_take,
-    rows=gathered(_take),
-)
-
-
-def _infer_pad(node: Node, x: Shape) -> Shape:
-    axis, before, after = (node.attributes[name] for name in ("axis", "before", "after"))
-    if not all(isinstance(n, int) and n >= 0 for n in (axis, before, after)) or axis >= len(x):
-        raise bad(node, f"an axis of {x}, and lengths", f"{axis}, {before} and {after}")
-    if not isinstance(node.attributes["value"], float) or not np.isfinite(node.attributes["value"]):
-        raise bad(node, "a finite value", repr(node.attributes["value"]))
-    return (*x[:axis], before + x[axis] + after, *x[axis + 1 :])
-
-
-def _pad(node: Node, x: Array) -> Array:
-    """Places, which are integers, are padded with that of no element."""
-    widths = [(0, 0)] * x.ndim
-    widths[node.attributes["axis"] + 1] = node.attributes["before"], node.attributes["after"]
-    value = node.attributes["value"] if x.dtype.kind == "f" else -1
-    padded: Array = np.pad(x, widths, constant_values=value)
-    return padded
-
-
-def _onnx_pad(b: Onnx, node: Node, x: str) -> None:
-    pads = np.zeros((2, len(b.shape(x)) + 1), np.int64)
-    pads[:, node.attributes["axis"] + 1] = node.attributes["before"], node.attributes["after"]
-    value = b.number(node.attributes["value"])
-    b.emit("Pad", [x, b.constant(pads.ravel(), f"{node.name}:pads"), value], node.name)
-
-
-PAD = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    attributes=("axis", "before", "after", "value"),
-    infer=_infer_pad,
-    reference=_pad,
-    onnx=_onnx_pad,
-    rows=gathered(_pad),
-)
-
-
-_MOVES: dict[str, Callable[..., Array]] = {
-    "flatten": _flatten,
-    "reshape": _reshape,
-    "permute": _permute,
-    "rearrange": _rearrange,
-    "slice": _slice,
+_MOVES: dict[str, Rows] = {
+    "flatten": Flatten(),
+    "reshape": Reshape(),
+    "permute": Permute(),
+    "rearrange": Rearrange(),
+    "slice": Slice(),
 }

@@ -4,7 +4,8 @@ Shapes are those of one sample, channels first as in torch: (C, H, W) for a feat
 Every value has a batch dimension before them, of any size.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal, Protocol
@@ -92,6 +93,15 @@ class Onnx(Protocol):
     def constant(self, array: Array, name: str) -> str:
         """Store a constant and return its name."""
 
+    def lengths(self, node: Node, attribute: str, own: Sequence[int]) -> list[int | str]:
+        """Return integers of an attribute; names of what computes those that follow from the input's size."""
+
+    def length(self, x: str, axis: int) -> int | str:
+        """Return the length of an axis, or the name of what computes it where sizes are free."""
+
+    def whole(self, lengths: Sequence[int | str], name: str) -> str:
+        """Return the name of the lengths as one vector."""
+
     def number(self, value: float) -> str:
         """Store a float32 number and return its name."""
 
@@ -111,37 +121,42 @@ class Onnx(Protocol):
         """Return the sign of x that is +1 for 0."""
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(ABC):
     """All that there is to know of an operation, but for its kernels and how torch's become it.
 
     `inputs` is a tuple of the dtypes that each input may have; with `variadic`, the last may come any number
     of times. `tensors` (with the types that each may have) and `attributes` name what a node must carry.
     Where the weight may be float32, one of int8 comes with its `step`, and there may be the `range` of the
-    input, see `bitfactor.format.low_precision`.
-
-    - `infer(node, *shapes)` returns the shape of the result, of `dtype`, and raises `InputError` where things
-      do not fit.
-    - `reference(node, *inputs)` computes it in numpy, shaped as in torch; signs are int8 of -1 and +1, sums
-      int32. It is the specification that the compiled kernels are tested against.
-    - `onnx(builder, node, *names)` adds it to an ONNX graph.
-    - `macs(node, shape of the input, of the result)` counts the multiply-accumulates of a sample.
-    - In a compiled program either `rows(node, place)` is the instruction that gives its rows, or
-      `stage(node, buffer)` the one that takes rows through it, pixel by pixel: `buffer` is that of a second
-      input, or of the signs that it gives.
+    input, see `bitfactor.format.low_precision`. An operation that ONNX has as it is names it in `onnx_op`.
     """
 
-    inputs: tuple[tuple[str, ...], ...]
-    dtype: str
-    infer: Callable[..., Shape]
-    reference: Callable[..., Array]
-    onnx: Callable[..., None]
-    rows: Callable[[Node, Place], Instruction] | None = None
-    stage: Callable[[Node, Buffer | None], Instruction] | None = None
-    tensors: Mapping[str, DTypes] = field(default_factory=dict)
+    inputs: tuple[tuple[str, ...], ...] = (FLOAT,)
+    dtype: str = "float32"
+    tensors: Mapping[str, DTypes] = {}
     attributes: tuple[str, ...] = ()
-    macs: Callable[[Node, Shape, Shape], int] = lambda node, x, y: 0
     variadic: bool = False
+    onnx_op: str
+    onnx_attributes: Mapping[str, int] = {}
+
+    def infer(self, node: Node, *shapes: Any, **_: Any) -> Shape:
+        """Return the shape of the result, the first input's; raise InputError where things do not fit."""
+        shape: Shape = shapes[0]
+        return shape
+
+    @abstractmethod
+    def reference(self, node: Node, *inputs: Any, **_: Any) -> Array:
+        """Compute it in numpy, shaped as in torch; signs are int8 of -1 and +1, sums int32.
+
+        It is the specification that the compiled kernels are tested against.
+        """
+
+    def onnx(self, b: Onnx, node: Node, *inputs: Any, **_: Any) -> None:
+        """Add it to an ONNX graph."""
+        b.emit(self.onnx_op, inputs, node.name, self.onnx_attributes)
+
+    def macs(self, node: Node, x: Shape, y: Shape) -> int:
+        """Count the multiply-accumulates of a sample, for input x and result y."""
+        return 0
 
     def tensors_of(self, node: Node) -> dict[str, DTypes]:
         """Return the tensors that `node` must carry, with their types."""
@@ -152,6 +167,26 @@ class Operation:
             if "range" in node.tensors:
                 tensors["range"] = FLOATS
         return tensors
+
+
+class Rows(Operation):
+    """An operation whose rows a program computes by an instruction of its own."""
+
+    kind: str
+
+    def rows(self, node: Node, place: Place) -> Instruction:
+        """Return the instruction that gives its rows, of its first input alone."""
+        return Instruction.of(self.kind, source=place.sources[0])
+
+
+class Pixelwise(Operation):
+    """An operation that follows another in registers, pixel by pixel."""
+
+    kind: str
+
+    def stage(self, node: Node, buffer: Buffer | None) -> Instruction:
+        """Return the instruction; `buffer` is that of a second input, or of the signs that it gives."""
+        return Instruction.of(self.kind)
 
 
 def bad(node: Node, expected: str, found: str) -> InputError:
@@ -183,20 +218,6 @@ def expect_map(node: Node, x: Shape) -> None:
     """Raise InputError unless x is a map (C, H, W), or several, (C, M, H, W)."""
     if len(x) not in (3, 4):
         raise bad(node, "an input shaped (C, H, W), or (C, M, H, W)", str(x))
-
-
-def same(node: Node, x: Shape) -> Shape:
-    """Return the shape of an operation that changes none."""
-    return x
-
-
-def plain(op: str, **attributes: int) -> Callable[..., None]:
-    """Return the ONNX form of an operation that ONNX has as it is."""
-
-    def form(b: Onnx, node: Node, *inputs: str) -> None:
-        b.emit(op, inputs, node.name, attributes)
-
-    return form
 
 
 def spread(tensor: Array, dimensions: int) -> Array:

@@ -7,181 +7,152 @@ import numpy as np
 
 from bitfactor.format.operations.arithmetic import exponential, fma, sum_of_channels
 from bitfactor.format.operations.operation import (
-    FLOAT,
     Array,
     Float,
     Node,
     Onnx,
-    Operation,
     Place,
+    Rows,
     Shape,
     bad,
     expect_map,
     integers,
     onnx_window,
     pad,
-    plain,
-    same,
     window_size,
     windows,
 )
 from bitfactor.format.program import Instruction
 
-_WINDOW = ("kernel", "stride", "padding")
+
+class _Pool(Rows):
+    """A pool over windows."""
+
+    attributes: tuple[str, ...] = ("kernel", "stride", "padding")
+
+    def infer(self, node: Node, x: Shape) -> Shape:
+        kernel = integers(node, "kernel", 2, 1)
+        padding = integers(node, "padding", 4, 0)
+        if any(padding[i] >= kernel[i % 2] for i in range(4)):
+            raise bad(node, f"padding smaller than the kernel {kernel}", str(padding))
+        return (x[0], *window_size(node, x, (kernel[0], kernel[1]), (1, 1)))
+
+    def rows(self, node: Node, place: Place) -> Instruction:
+        window = place.window(node, node.attributes["kernel"])
+        return Instruction.of(
+            self.kind,
+            source=place.sources[0],
+            window=window,
+            maps=place.maps,
+            channels=place.shape[0],
+            **self._more(node),
+        )
+
+    def _more(self, node: Node) -> dict[str, Any]:
+        """Return what else the instruction says."""
+        return {}
 
 
-def _infer_pool(node: Node, x: Shape) -> Shape:
-    kernel = integers(node, "kernel", 2, 1)
-    padding = integers(node, "padding", 4, 0)
-    if any(padding[i] >= kernel[i % 2] for i in range(4)):
-        raise bad(node, f"padding smaller than the kernel {kernel}", str(padding))
-    return (x[0], *window_size(node, x, (kernel[0], kernel[1]), (1, 1)))
+class MaxPool2d(_Pool):
+    kind = "max_pool"
+
+    def reference(self, node: Node, x: Float) -> Float:
+        taps = windows(pad(x, node, -np.inf), node.attributes["kernel"], node.attributes["stride"])
+        return np.asarray(np.max(np.stack(taps), axis=0))
+
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        b.emit("MaxPool", [x], node.name, onnx_window(b, node, x, node.attributes["kernel"]))
 
 
-def _instruction(kind: str, node: Node, place: Place, **more: object) -> Instruction:
-    return Instruction.of(
-        kind,
-        source=place.sources[0],
-        window=place.window(node, node.attributes["kernel"]),
-        maps=place.maps,
-        channels=place.shape[0],
-        **more,
-    )
+class AvgPool2d(_Pool):
+    kind = "avg_pool"
+    attributes = (*_Pool.attributes, "count_include_pad")
+
+    def infer(self, node: Node, x: Shape) -> Shape:
+        if node.attributes["count_include_pad"] not in (0, 1):
+            raise bad(node, "count_include_pad 0 or 1", repr(node.attributes["count_include_pad"]))
+        return super().infer(node, x)
+
+    def reference(self, node: Node, x: Float) -> Float:
+        kernel: Any = node.attributes["kernel"]
+        stride: Any = node.attributes["stride"]
+        counted = np.ones_like(x[:1, :1])
+        if node.attributes["count_include_pad"]:
+            counted = np.ones_like(pad(counted, node, 0))
+        else:
+            counted = pad(counted, node, 0)
+        total = sum(windows(pad(x, node, 0), kernel, stride), np.float32(0))
+        return np.asarray(total / sum(windows(counted, kernel, stride), np.float32(0)))
+
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        counted = {"count_include_pad": node.attributes["count_include_pad"]}
+        b.emit("AveragePool", [x], node.name, onnx_window(b, node, x, node.attributes["kernel"]) | counted)
+
+    def _more(self, node: Node) -> dict[str, Any]:
+        padding, counted = node.attributes["padding"], node.attributes["count_include_pad"]
+        return {"far_padding": padding[2:], "count_include_pad": counted}
 
 
-def _max_pool2d(node: Node, x: Float) -> Float:
-    taps = windows(pad(x, node, -np.inf), node.attributes["kernel"], node.attributes["stride"])
-    return np.asarray(np.max(np.stack(taps), axis=0))
+class GlobalAvgPool(Rows):
+    kind = "global_avg_pool"
+
+    def infer(self, node: Node, x: Shape) -> Shape:
+        expect_map(node, x)
+        return (x[0], 1, 1)
+
+    def reference(self, node: Node, x: Float) -> Float:
+        pixels = x.reshape(*x.shape[:2], -1)
+        total = np.zeros(x.shape[:2], np.float32)
+        for i in range(pixels.shape[2]):
+            total = total + pixels[:, :, i]
+        return (total / np.float32(pixels.shape[2]))[:, :, None, None]
+
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        """Over all maps at once, where there are several."""
+        if len(b.shape(x)) == 3:
+            b.emit("GlobalAveragePool", [x], node.name)
+        else:
+            shape = b.constant(np.array([0, 0, 1, 1]), f"{node.name}:shape")
+            b.emit("Reshape", [b.emit("GlobalAveragePool", [x]), shape], node.name)
 
 
-def _onnx_max_pool2d(b: Onnx, node: Node, x: str) -> None:
-    b.emit("MaxPool", [x], node.name, onnx_window(b, node, x, node.attributes["kernel"]))
+class Softmax(Rows):
+    kind = "softmax"
+    onnx_op = "Softmax"
+    onnx_attributes = {"axis": 1}
 
-
-def _max_pool2d_rows(node: Node, place: Place) -> Instruction:
-    return _instruction("max_pool", node, place)
-
-
-MAX_POOL2D = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    attributes=_WINDOW,
-    infer=_infer_pool,
-    reference=_max_pool2d,
-    onnx=_onnx_max_pool2d,
-    rows=_max_pool2d_rows,
-)
-
-
-def _infer_avg_pool2d(node: Node, x: Shape) -> Shape:
-    if node.attributes["count_include_pad"] not in (0, 1):
-        raise bad(node, "count_include_pad 0 or 1", repr(node.attributes["count_include_pad"]))
-    return _infer_pool(node, x)
-
-
-def _avg_pool2d(node: Node, x: Float) -> Float:
-    kernel: Any = node.attributes["kernel"]
-    stride: Any = node.attributes["stride"]
-    counted = np.ones_like(x[:1, :1])
-    if node.attributes["count_include_pad"]:
-        counted = np.ones_like(pad(counted, node, 0))
-    else:
-        counted = pad(counted, node, 0)
-    total = sum(windows(pad(x, node, 0), kernel, stride), np.float32(0))
-    return np.asarray(total / sum(windows(counted, kernel, stride), np.float32(0)))
-
-
-def _onnx_avg_pool2d(b: Onnx, node: Node, x: str) -> None:
-    counted = {"count_include_pad": node.attributes["count_include_pad"]}
-    b.emit("AveragePool", [x], node.name, onnx_window(b, node, x, node.attributes["kernel"]) | counted)
-
-
-def _avg_pool2d_rows(node: Node, place: Place) -> Instruction:
-    return _instruction(
-        "avg_pool",
-        node,
-        place,
-        far_padding=node.attributes["padding"][2:],
-        count_include_pad=node.attributes["count_include_pad"],
-    )
-
-
-AVG_POOL2D = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    attributes=(*_WINDOW, "count_include_pad"),
-    infer=_infer_avg_pool2d,
-    reference=_avg_pool2d,
-    onnx=_onnx_avg_pool2d,
-    rows=_avg_pool2d_rows,
-)
-
-
-def _infer_global_avg_pool(node: Node, x: Shape) -> Shape:
-    expect_map(node, x)
-    return (x[0], 1, 1)
-
-
-def _global_avg_pool(node: Node, x: Float) -> Float:
-    pixels = x.reshape(*x.shape[:2], -1)
-    total = np.zeros(x.shape[:2], np.float32)
-    for i in range(pixels.shape[2]):
-        total = total + pixels[:, :, i]
-    return (total / np.float32(pixels.shape[2]))[:, :, None, None]
-
-
-def _onnx_global_avg_pool(b: Onnx, node: Node, x: str) -> None:
-    """Over all maps at once, where there are several."""
-    if len(b.shape(x)) == 3:
-        b.emit("GlobalAveragePool", [x], node.name)
-    else:
-        shape = b.constant(np.array([0, 0, 1, 1]), f"{node.name}:shape")
-        b.emit("Reshape", [b.emit("GlobalAveragePool", [x]), shape], node.name)
-
-
-def _global_avg_pool_rows(node: Node, place: Place) -> Instruction:
-    return Instruction.of("global_avg_pool", source=place.sources[0])
-
-
-GLOBAL_AVG_POOL = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    infer=_infer_global_avg_pool,
-    reference=_global_avg_pool,
-    onnx=_onnx_global_avg_pool,
-    rows=_global_avg_pool_rows,
-)
-
-
-def _softmax(node: Node, x: Float) -> Float:
-    """The exponentials over their sum; NaN where a difference is, which `exponential` would hide."""
-    with np.errstate(invalid="ignore"):  # of infinities
-        apart = x - x.max(1, keepdims=True)
-    exponentials = exponential(apart)
-    total = np.where(np.isnan(apart).any(1), np.float32(np.nan), np.float32(0))
-    for c in range(x.shape[1]):
-        total = total + exponentials[:, c]
-    return np.asarray(exponentials / total[:, None])
-
-
-def _softmax_rows(node: Node, place: Place) -> Instruction:
-    return Instruction.of("softmax", source=place.sources[0])
-
-
-SOFTMAX = Operation((FLOAT,), "float32", same, _softmax, plain("Softmax", axis=1), rows=_softmax_rows)
+    def reference(self, node: Node, x: Float) -> Float:
+        """The exponentials over their sum; NaN where a difference is, which `exponential` would hide."""
+        with np.errstate(invalid="ignore"):  # of infinities
+            apart = x - x.max(1, keepdims=True)
+        exponentials = exponential(apart)
+        total = np.where(np.isnan(apart).any(1), np.float32(np.nan), np.float32(0))
+        for c in range(x.shape[1]):
+            total = total + exponentials[:, c]
+        return np.asarray(exponentials / total[:, None])
 
 
 _REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin"}
 
 
-def _expect_how(node: Node) -> None:
-    if node.attributes["how"] not in _REDUCTIONS:
-        raise bad(node, f"how as one of {', '.join(_REDUCTIONS)}", repr(node.attributes["how"]))
+class _Reduction(Rows):
+    """The mean, sum, maximum or minimum of what lies along some axes."""
 
+    attributes = ("how",)
 
-def _infer_reduce_pixels(node: Node, x: Shape) -> Shape:
-    _expect_how(node)
-    return (x[0], *[1] * (len(x) - 1))
+    def infer(self, node: Node, x: Shape) -> Shape:
+        if node.attributes["how"] not in _REDUCTIONS:
+            raise bad(node, f"how as one of {', '.join(_REDUCTIONS)}", repr(node.attributes["how"]))
+        return x
+
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        axes = [1] if node.op == "reduce_channels" else list(range(2, len(b.shape(x)) + 1))
+        op = _REDUCTIONS[node.attributes["how"]]
+        b.emit(op, [x, b.constant(np.array(axes), f"{node.name}:axes")], node.name)
+
+    def rows(self, node: Node, place: Place) -> Instruction:
+        how = list(_REDUCTIONS).index(node.attributes["how"])
+        return Instruction.of(node.op, source=place.sources[0], how=how)
 
 
 def _reduced(how: str, x: Float, total: Float) -> Float:
@@ -191,107 +162,54 @@ def _reduced(how: str, x: Float, total: Float) -> Float:
     return total / np.float32(x.shape[1]) if how == "mean" else total
 
 
-def _reduce_pixels(node: Node, x: Float) -> Float:
-    """Sums are in the order of the pixels."""
-    pixels = x.reshape(*x.shape[:2], -1).transpose(0, 2, 1)  # (N, pixels, C)
-    total = np.zeros_like(pixels[:, :1])
-    if node.attributes["how"] in ("mean", "sum"):
-        for i in range(pixels.shape[1]):
-            total = total + pixels[:, i : i + 1]
-    y = _reduced(node.attributes["how"], pixels, total)
-    return y.reshape(*x.shape[:2], *[1] * (x.ndim - 2))
+class ReducePixels(_Reduction):
+    def infer(self, node: Node, x: Shape) -> Shape:
+        return (super().infer(node, x)[0], *[1] * (len(x) - 1))
+
+    def reference(self, node: Node, x: Float) -> Float:
+        """Sums are in the order of the pixels."""
+        pixels = x.reshape(*x.shape[:2], -1).transpose(0, 2, 1)  # (N, pixels, C)
+        total = np.zeros_like(pixels[:, :1])
+        if node.attributes["how"] in ("mean", "sum"):
+            for i in range(pixels.shape[1]):
+                total = total + pixels[:, i : i + 1]
+        y = _reduced(node.attributes["how"], pixels, total)
+        return y.reshape(*x.shape[:2], *[1] * (x.ndim - 2))
 
 
-def _infer_reduce_channels(node: Node, x: Shape) -> Shape:
-    _expect_how(node)
-    return (1, *x[1:])
+class ReduceChannels(_Reduction):
+    def infer(self, node: Node, x: Shape) -> Shape:
+        return (1, *super().infer(node, x)[1:])
+
+    def reference(self, node: Node, x: Float) -> Float:
+        return _reduced(node.attributes["how"], x, sum_of_channels(x))
 
 
-def _reduce_channels(node: Node, x: Float) -> Float:
-    return _reduced(node.attributes["how"], x, sum_of_channels(x))
+class LayerNorm(Rows):
+    attributes = ("eps",)
 
+    def infer(self, node: Node, x: Shape) -> Shape:
+        if not isinstance(node.attributes["eps"], float) or not node.attributes["eps"] >= 0:
+            raise bad(node, "eps as a number of 0 or more", repr(node.attributes["eps"]))
+        return x
 
-def _onnx_reduce(b: Onnx, node: Node, x: str) -> None:
-    axes = [1] if node.op == "reduce_channels" else list(range(2, len(b.shape(x)) + 1))
-    op = _REDUCTIONS[node.attributes["how"]]
-    b.emit(op, [x, b.constant(np.array(axes), f"{node.name}:axes")], node.name)
+    def reference(self, node: Node, x: Float) -> Float:
+        """(x - mean) / sqrt(variance + eps), both over the channels of a pixel."""
+        count = np.float32(x.shape[1])
+        apart = x - sum_of_channels(x) / count
+        variance = sum_of_channels(apart * apart) / count
+        y: Float = apart * (np.float32(1) / np.sqrt(variance + np.float32(node.attributes["eps"])))
+        return y
 
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        axes = b.constant(np.array([1]), "integer:1")
+        apart = b.emit("Sub", [x, b.emit("ReduceMean", [x, axes])])
+        variance = b.emit("ReduceMean", [b.emit("Mul", [apart, apart]), axes])
+        deviation = b.emit("Sqrt", [b.emit("Add", [variance, b.number(node.attributes["eps"])])])
+        b.emit("Div", [apart, deviation], node.name)
 
-def _reduce_rows(node: Node, place: Place) -> Instruction:
-    how = list(_REDUCTIONS).index(node.attributes["how"])
-    return Instruction.of(node.op, source=place.sources[0], how=how)
-
-
-REDUCE_PIXELS, REDUCE_CHANNELS = (
-    Operation(
-        inputs=(FLOAT,),
-        dtype="float32",
-        attributes=("how",),
-        infer=infer,
-        reference=reference,
-        onnx=_onnx_reduce,
-        rows=_reduce_rows,
-    )
-    for infer, reference in (
-        (_infer_reduce_pixels, _reduce_pixels),
-        (_infer_reduce_channels, _reduce_channels),
-    )
-)
-
-
-def _infer_layer_norm(node: Node, x: Shape) -> Shape:
-    if not isinstance(node.attributes["eps"], float) or not node.attributes["eps"] >= 0:
-        raise bad(node, "eps as a number of 0 or more", repr(node.attributes["eps"]))
-    return x
-
-
-def _layer_norm(node: Node, x: Float) -> Float:
-    """(x - mean) / sqrt(variance + eps), both over the channels of a pixel."""
-    count = np.float32(x.shape[1])
-    apart = x - sum_of_channels(x) / count
-    variance = sum_of_channels(apart * apart) / count
-    y: Float = apart * (np.float32(1) / np.sqrt(variance + np.float32(node.attributes["eps"])))
-    return y
-
-
-def _onnx_layer_norm(b: Onnx, node: Node, x: str) -> None:
-    axes = b.constant(np.array([1]), "integer:1")
-    apart = b.emit("Sub", [x, b.emit("ReduceMean", [x, axes])])
-    variance = b.emit("ReduceMean", [b.emit("Mul", [apart, apart]), axes])
-    deviation = b.emit("Sqrt", [b.emit("Add", [variance, b.number(node.attributes["eps"])])])
-    b.emit("Div", [apart, deviation], node.name)
-
-
-def _layer_norm_rows(node: Node, place: Place) -> Instruction:
-    return Instruction.of("layer_norm", source=place.sources[0], eps=node.attributes["eps"])
-
-
-LAYER_NORM = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    attributes=("eps",),
-    infer=_infer_layer_norm,
-    reference=_layer_norm,
-    onnx=_onnx_layer_norm,
-    rows=_layer_norm_rows,
-)
-
-
-def _infer_resize_bilinear(node: Node, x: Shape) -> Shape:
-    """`size` is that of the result, or 0 where `scale` says how many times as large it is."""
-    size, scale = integers(node, "size", 2, 0), node.attributes["scale"]
-    if (
-        not isinstance(scale, tuple)
-        or len(scale) != 2
-        or not all(isinstance(f, float) and f >= 0 for f in scale)
-    ):
-        raise bad(node, "scale as two numbers", repr(scale))
-    if node.attributes["align_corners"] not in (0, 1):
-        raise bad(node, "align_corners 0 or 1", repr(node.attributes["align_corners"]))
-    sides = tuple(n or int(m * f) for n, m, f in zip(size, x[-2:], scale, strict=True))
-    if len(x) < 3 or min(sides) < 1:
-        raise bad(node, "a map of pixels, and a size of 1 or more", f"{x} and {sides}")
-    return (*x[:-2], *sides)
+    def rows(self, node: Node, place: Place) -> Instruction:
+        return Instruction.of("layer_norm", source=place.sources[0], eps=node.attributes["eps"])
 
 
 def _taps(node: Node, axis: int, before: int, after: int) -> tuple[Array, Array, Float]:
@@ -308,25 +226,6 @@ def _taps(node: Node, axis: int, before: int, after: int) -> tuple[Array, Array,
     return first, np.minimum(first + 1, before - 1), (places - first).astype(np.float32)
 
 
-def _resize_bilinear(node: Node, x: Float) -> Float:
-    """Rows first: y0 + w (y1 - y0) of each, then columns likewise."""
-    *_, height, width = _infer_resize_bilinear(node, x.shape[1:])
-    top, bottom, down = _taps(node, 0, x.shape[-2], height)
-    left, right, along = _taps(node, 1, x.shape[-1], width)
-    upper, lower = x[..., top, :], x[..., bottom, :]
-    rows = fma(np.broadcast_to(down[:, None], upper.shape), lower - upper, upper)
-    first, second = rows[..., left], rows[..., right]
-    return fma(np.broadcast_to(along, first.shape), second - first, first)
-
-
-def _onnx_resize_bilinear(b: Onnx, node: Node, x: str) -> None:
-    """As a product with the weights of all rows, then of all columns: Resize takes no map of maps."""
-    *_, height, width = b.shape(node.name)
-    *_, h, w = b.shape(x)
-    y = b.emit("MatMul", [b.constant(_matrix(node, 0, h, height), f"{node.name}:rows"), x])
-    b.emit("MatMul", [y, b.constant(_matrix(node, 1, w, width).T, f"{node.name}:columns")], node.name)
-
-
 def _matrix(node: Node, axis: int, before: int, after: int) -> Float:
     first, second, weight = _taps(node, axis, before, after)
     matrix = np.zeros((after, before), np.float32)
@@ -335,26 +234,51 @@ def _matrix(node: Node, axis: int, before: int, after: int) -> Float:
     return matrix
 
 
-def _resize_bilinear_rows(node: Node, place: Place) -> Instruction:
-    *maps, h, w = place.shapes[0][1:]
-    *_, height, width = place.shape
-    (top, bottom, down), (left, right, along) = _taps(node, 0, h, height), _taps(node, 1, w, width)
-    return Instruction.of(
-        "resize_bilinear",
-        source=place.sources[0],
-        in_size=(h, w),
-        maps=prod(maps),
-        channels=place.shape[0],
-        top=top, bottom=bottom, down=down, left=left, right=right, along=along,
-    )  # fmt: skip
+class ResizeBilinear(Rows):
+    attributes = ("size", "scale", "align_corners")
 
+    def infer(self, node: Node, x: Shape) -> Shape:
+        """`size` is that of the result, or 0 where `scale` says how many times as large it is."""
+        size, scale = integers(node, "size", 2, 0), node.attributes["scale"]
+        if (
+            not isinstance(scale, tuple)
+            or len(scale) != 2
+            or not all(isinstance(f, float) and f >= 0 for f in scale)
+        ):
+            raise bad(node, "scale as two numbers", repr(scale))
+        if node.attributes["align_corners"] not in (0, 1):
+            raise bad(node, "align_corners 0 or 1", repr(node.attributes["align_corners"]))
+        sides = tuple(n or int(m * f) for n, m, f in zip(size, x[-2:], scale, strict=True))
+        if len(x) < 3 or min(sides) < 1:
+            raise bad(node, "a map of pixels, and a size of 1 or more", f"{x} and {sides}")
+        return (*x[:-2], *sides)
 
-RESIZE_BILINEAR = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    attributes=("size", "scale", "align_corners"),
-    infer=_infer_resize_bilinear,
-    reference=_resize_bilinear,
-    onnx=_onnx_resize_bilinear,
-    rows=_resize_bilinear_rows,
-)
+    def reference(self, node: Node, x: Float) -> Float:
+        """Rows first: y0 + w (y1 - y0) of each, then columns likewise."""
+        *_, height, width = self.infer(node, x.shape[1:])
+        top, bottom, down = _taps(node, 0, x.shape[-2], height)
+        left, right, along = _taps(node, 1, x.shape[-1], width)
+        upper, lower = x[..., top, :], x[..., bottom, :]
+        rows = fma(np.broadcast_to(down[:, None], upper.shape), lower - upper, upper)
+        first, second = rows[..., left], rows[..., right]
+        return fma(np.broadcast_to(along, first.shape), second - first, first)
+
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        """As a product with the weights of all rows, then of all columns: Resize takes no map of maps."""
+        *_, height, width = b.shape(node.name)
+        *_, h, w = b.shape(x)
+        y = b.emit("MatMul", [b.constant(_matrix(node, 0, h, height), f"{node.name}:rows"), x])
+        b.emit("MatMul", [y, b.constant(_matrix(node, 1, w, width).T, f"{node.name}:columns")], node.name)
+
+    def rows(self, node: Node, place: Place) -> Instruction:
+        *maps, h, w = place.shapes[0][1:]
+        *_, height, width = place.shape
+        (top, bottom, down), (left, right, along) = _taps(node, 0, h, height), _taps(node, 1, w, width)
+        return Instruction.of(
+            "resize_bilinear",
+            source=place.sources[0],
+            in_size=(h, w),
+            maps=prod(maps),
+            channels=place.shape[0],
+            top=top, bottom=bottom, down=down, left=left, right=right, along=along,
+        )  # fmt: skip

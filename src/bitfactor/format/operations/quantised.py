@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from bitfactor.format.operations.arithmetic import cut, fma
 from bitfactor.format.operations.convolution import (
     SLIDING,
+    Weighted,
     channels_of_group,
     convolved,
-    convolved_macs,
     linear_shape,
     onnx_convolution,
     onnx_kernel,
@@ -25,13 +25,11 @@ from bitfactor.format.operations.convolution import (
     window_of_pixels,
 )
 from bitfactor.format.operations.operation import (
-    FLOAT,
     FLOATS,
     DTypes,
     Float,
     Node,
     Onnx,
-    Operation,
     Place,
     Shape,
     bad,
@@ -101,87 +99,63 @@ def _instruction(node: Node, place: Place, window: Window, groups: int, weight: 
     return Instruction.of("quantised_conv", source=place.sources[0], window=window, groups=groups, **tensors)
 
 
-def _infer_conv2d(node: Node, x: Shape) -> Shape:
-    shape = convolved(node, x, channels_of_group(node, x))
-    _expect(node, x[0], shape[0])
-    return shape
+class QuantisedConv2d(Weighted):
+    tensors = _TENSORS
+    attributes = SLIDING
+
+    def infer(self, node: Node, x: Shape) -> Shape:
+        shape = convolved(node, x, channels_of_group(node, x))
+        _expect(node, x[0], shape[0])
+        return shape
+
+    def reference(self, node: Node, x: Float) -> Float:
+        levels = _levels(pad(x, node, 0), node).astype(np.float64)
+        total: Any = 0
+        for window, weight in taps_of(levels, node, node.tensors["weight"]):
+            n, groups, depth, *size = window.shape
+            # Sums below 2^31 are exact in float64, whose product is the fast one.
+            sums = weight.astype(np.float64) @ window.reshape(n, groups, depth, -1)
+            total = total + sums.reshape(n, -1, *size)
+        return _finished(node, np.asarray(total))
+
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        dimensions = len(b.shape(x))
+        padded, window = onnx_padded(b, node, x, onnx_convolution(b, node, x), 0)
+        kernel = onnx_kernel(b, x, node.tensors["weight"]).astype(np.float32)
+        levels, weight = _onnx_levels(b, node, padded, dimensions), b.constant(kernel, f"{node.name}:weight")
+        _onnx_finished(b, node, b.emit("Conv", [levels, weight], attributes=window), dimensions)
+
+    def rows(self, node: Node, place: Place) -> Instruction:
+        weight = node.tensors["weight"]
+        window = place.window(node, weight.shape[1:3])
+        return _instruction(node, place, window, node.attributes["groups"], weight)
 
 
-def _conv2d(node: Node, x: Float) -> Float:
-    levels = _levels(pad(x, node, 0), node).astype(np.float64)
-    total: Any = 0
-    for window, weight in taps_of(levels, node, node.tensors["weight"]):
-        n, groups, depth, *size = window.shape
-        # Sums below 2^31 are exact in float64, whose product is the fast one.
-        sums = weight.astype(np.float64) @ window.reshape(n, groups, depth, -1)
-        total = total + sums.reshape(n, -1, *size)
-    return _finished(node, np.asarray(total))
+class QuantisedLinear(Weighted):
+    tensors = _TENSORS
 
+    def infer(self, node: Node, x: Shape) -> Shape:
+        shape = linear_shape(node, x)
+        _expect(node, x[0], shape[0])
+        return shape
 
-def _onnx_conv2d(b: Onnx, node: Node, x: str) -> None:
-    dimensions = len(b.shape(x))
-    padded, window = onnx_padded(b, node, x, onnx_convolution(b, node, x), 0)
-    kernel = onnx_kernel(b, x, node.tensors["weight"]).astype(np.float32)
-    levels, weight = _onnx_levels(b, node, padded, dimensions), b.constant(kernel, f"{node.name}:weight")
-    _onnx_finished(b, node, b.emit("Conv", [levels, weight], attributes=window), dimensions)
+    def reference(self, node: Node, x: Float) -> Float:
+        """(N, F, ...) -> (N, O, ...): each pixel by itself."""
+        levels = _levels(x, node).astype(np.float64).reshape(*x.shape[:2], -1)
+        sums = node.tensors["weight"].astype(np.float64) @ levels
+        return _finished(node, sums.reshape(len(x), -1, *x.shape[2:]))
 
+    def onnx(self, b: Onnx, node: Node, x: str) -> None:
+        dimensions = len(b.shape(x))
+        levels = _onnx_levels(b, node, x, dimensions)
+        weight = node.tensors["weight"].astype(np.float32)
+        if dimensions == 1:
+            sums = b.emit("MatMul", [levels, b.constant(weight.T, f"{node.name}:weight")])
+        else:
+            sums = onnx_pixels(b, levels, b.constant(weight, f"{node.name}:weight"), dimensions)
+        _onnx_finished(b, node, sums, dimensions)
 
-def _conv2d_rows(node: Node, place: Place) -> Instruction:
-    weight = node.tensors["weight"]
-    window = place.window(node, weight.shape[1:3])
-    return _instruction(node, place, window, node.attributes["groups"], weight)
-
-
-QUANTISED_CONV2D = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    tensors=_TENSORS,
-    attributes=SLIDING,
-    infer=_infer_conv2d,
-    reference=_conv2d,
-    onnx=_onnx_conv2d,
-    rows=_conv2d_rows,
-    macs=convolved_macs,
-)
-
-
-def _infer_linear(node: Node, x: Shape) -> Shape:
-    shape = linear_shape(node, x)
-    _expect(node, x[0], shape[0])
-    return shape
-
-
-def _linear(node: Node, x: Float) -> Float:
-    """(N, F, ...) -> (N, O, ...): each pixel by itself."""
-    levels = _levels(x, node).astype(np.float64).reshape(*x.shape[:2], -1)
-    sums = node.tensors["weight"].astype(np.float64) @ levels
-    return _finished(node, sums.reshape(len(x), -1, *x.shape[2:]))
-
-
-def _onnx_linear(b: Onnx, node: Node, x: str) -> None:
-    dimensions = len(b.shape(x))
-    levels = _onnx_levels(b, node, x, dimensions)
-    weight = node.tensors["weight"].astype(np.float32)
-    if dimensions == 1:
-        sums = b.emit("MatMul", [levels, b.constant(weight.T, f"{node.name}:weight")])
-    else:
-        sums = onnx_pixels(b, levels, b.constant(weight, f"{node.name}:weight"), dimensions)
-    _onnx_finished(b, node, sums, dimensions)
-
-
-def _linear_rows(node: Node, place: Place) -> Instruction:
-    """A convolution over single pixels."""
-    weight = node.tensors["weight"][:, None, None]
-    return _instruction(node, place, window_of_pixels(place.shapes[0]), 1, weight)
-
-
-QUANTISED_LINEAR = Operation(
-    inputs=(FLOAT,),
-    dtype="float32",
-    tensors=_TENSORS,
-    infer=_infer_linear,
-    reference=_linear,
-    onnx=_onnx_linear,
-    rows=_linear_rows,
-    macs=convolved_macs,
-)
+    def rows(self, node: Node, place: Place) -> Instruction:
+        """A convolution over single pixels."""
+        weight = node.tensors["weight"][:, None, None]
+        return _instruction(node, place, window_of_pixels(place.shapes[0]), 1, weight)

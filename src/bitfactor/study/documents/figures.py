@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from bitfactor.decompositions import class_of
+
 STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 9,
@@ -31,22 +33,15 @@ class Look(NamedTuple):
     line: str = "-"
 
 
-LOOKS = {
-    "real": Look("#6b7280", "x", "--"),
-    "none": Look("#222222", "o"),
-    "svd": Look("#e69f00", "s"),
-    "tucker": Look("#0072b2", "^"),
-    "holistic": Look("#d55e00", "D"),
-    "product": Look("#009e73", "v"),
-    "cp": Look("#cc79a7", "P"),
-    "tt": Look("#56b4e9", "X"),
-    "shared": Look("#8c6d31", "*"),
-    "cosine": Look("#7b3294", "h"),
-    "window": Look("#b2182b", "p"),
-}
-"""Okabe and Ito's palette, which the colour-blind can tell apart; the marks do where there is no colour."""
+REAL = Look("#6b7280", "x", "--")
 
-OTHER = Look("#6b7280", "o")
+
+def look_of(latent: str) -> Look:
+    """Return how figures draw a latent, or `real` networks.
+
+    Colours are Okabe and Ito's, which the colour-blind can tell apart; marks do where there is no colour.
+    """
+    return REAL if latent == "real" else Look(*class_of(latent).look)
 
 
 def svg(figure: Figure) -> str:

@@ -1,0 +1,13 @@
+// Compiled for each file of isa/ that CMake gives as VOCABULARY.
+
+#include VOCABULARY
+#include "training/products.h"
+#include "training/signs.h"
+
+namespace bitfactor {
+
+extern const TrainingKernels TABLE;
+const TrainingKernels TABLE = {Simd::lanes, training_supported, sign_kernels, mixing_kernels,
+                               product_kernels};
+
+}  // namespace bitfactor
