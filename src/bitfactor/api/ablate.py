@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from bitfactor.binarization.binarization import ScaleName
 from bitfactor.common.checks import checked, expect_one_of
@@ -43,8 +44,8 @@ def ablate(
 ) -> Ablation | StudyTrial:
     """Train a recipe for every combination of latent, scale, seed and what else varies.
 
-    What is finished is not repeated: the same call resumes where an interrupted one stopped, and with more
-    values or seeds adds to the study.
+    All options of `train` hold for each training. What is finished is not repeated: the same call resumes an
+    interrupted study, with more values or seeds it adds to it, and several at once share its trainings.
 
     Parameters
     ----------
@@ -54,12 +55,17 @@ def ablate(
         Directory of the data, for recipes that need one.
     model
         A network of your own in place of the recipe's, FILE.py:NAME.
-    latent, scale, learning_rate
-        What is compared; without a learning rate, the recipe's own.
+    latent
+        Latents to compare.
+    scale
+        Scales to compare.
     seeds
         Trainings of each combination: seeds 0, 1, ...
+    learning_rate
+        Learning rates to compare; the recipe's own if left out.
     vary
-        Other options of the recipe, each with the values to compare.
+        Another option of the recipe and the values to compare, in Python a dict. As words: the flag without
+        its dashes, then one word each, or quoted; `on` and `off` for a flag without a value.
     rates_from
         Another study, over learning rates: train each row at the rate that was best for it there.
     real
@@ -67,13 +73,15 @@ def ablate(
     jobs
         Trainings at a time on the CPU; as many as there are cores, with one thread each, if left out.
     devices
-        Where to train, a training at a time on each: cuda:0, cuda:1, ...; all GPUs if left out, or else
-        the CPU. A GPU that is named twice trains two, "cuda:0+cuda:1" is one training on both.
+        Where to train, a training at a time on each: cuda:0 cuda:1; all GPUs if left out, or else the CPU. A
+        GPU that is named twice trains two, cuda:0+cuda:1 is one training on both.
     halving
         In a search on validation images: give up what is not among the best third of its row and seed after
         1/9 and 1/3 of the epochs. Without it, the same call trains those to their end too.
+    keep_checkpoints
+        Keep the checkpoints of finished trainings; the exported networks are kept in any case.
     dry_run
-        Time a few steps of each row, return how long the study would take, and write nothing.
+        Time a few steps of each row here, say how long the study would take, and write nothing.
     options
         Of the recipe, the same in all trainings.
 
@@ -94,30 +102,47 @@ def ablate(
     grid = grid_of(latent, scale, learning_rate, words, seeds=seeds, real=real, jobs=jobs)
     fixed = {name.replace("_", "-"): _flag_value(value) for name, value in sorted(options.items())}
     expect_apart(fixed, grid)
+    study = planned(
+        base,
+        grid,
+        options,
+        typed,
+        fixed,
+        rates=rates_of(None if rates_from is None else Path(rates_from), grid),
+        data=None if data is None else Path(data),
+        jobs=jobs,
+        devices=devices,
+        halving=halving,
+        keep_checkpoints=keep_checkpoints,
+        progress=progress,
+    )
+    return try_study(study, Path(out)) if dry_run else run_study(study, Path(out))
+
+
+def planned(
+    recipe: Recipe,
+    grid: Grid,
+    options: Mapping[str, object],
+    varied: Mapping[str, Mapping[str, object]],
+    fixed: Mapping[str, str | bool],
+    **settings: Any,
+) -> StudyPlan:
+    """Return the plan of a study over `grid`, whose axes hold words.
+
+    `options` are the recipe's in all trainings, `varied` what the words of an axis mean; `fixed` are the
+    options as flags.
+    """
 
     def recipe_of(cell: Cell) -> Recipe:
         axes = {
-            name: typed[name][str(value)] if name in typed else value for name, value in cell.axes.items()
+            name: varied[name][str(value)] if name in varied else value for name, value in cell.axes.items()
         }
         rate = {} if cell.rate is None else {"learning_rate": cell.rate}
         meant = {name: value for name, value in options.items() if name not in cell.refused}
-        fixed = {**meant, "seed": cell.seed, "real": cell.real or base.real}
-        return with_options(base, {**fixed, **axes, **rate})
+        of_cell = {"seed": cell.seed, "real": cell.real or recipe.real}
+        return with_options(recipe, {**meant, **of_cell, **axes, **rate})
 
-    study = StudyPlan(
-        base,
-        recipe_of,
-        fixed,
-        grid,
-        rates_of(None if rates_from is None else Path(rates_from), grid),
-        None if data is None else Path(data),
-        jobs,
-        devices,
-        halving,
-        keep_checkpoints,
-        progress,
-    )
-    return try_study(study, Path(out)) if dry_run else run_study(study, Path(out))
+    return StudyPlan(recipe, recipe_of, fixed, grid, **settings)
 
 
 def _word(value: object) -> str:
@@ -141,13 +166,7 @@ def grid_of(
     real: bool,
     jobs: int | None = None,
 ) -> Grid:
-    """Return the cells to train.
-
-    Raises
-    ------
-    InputError
-        If a value is unknown, is there twice, or none is there.
-    """
+    """Return the cells to train."""
     for name in latent:
         expect_one_of("latent", name, [*LAYERWISE, *JOINT])
     axes: dict[str, Sequence[Value]] = {"latent": list(latent), "scale": list(scale)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, imported
-from bitfactor.common.files import replacing
+from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result
 from bitfactor.format import Graph, InputSpec, ModelFile, Skeleton, save
 from bitfactor.format.file import golden_inputs
@@ -53,7 +53,9 @@ class Converted(Result):
 
 
 @checked
-def convert(network: str | os.PathLike[str], output: str | os.PathLike[str]) -> Converted:
+def convert(
+    network: str | os.PathLike[str], output: str | os.PathLike[str], *, overwrite: bool = False
+) -> Converted:
     """Write a binary network that comes as ONNX as a file of 1-bit weights, checked before it appears.
 
     A layer is binary if its weight has two values -a and +a in each filter, and its input is a sign: a
@@ -66,6 +68,8 @@ def convert(network: str | os.PathLike[str], output: str | os.PathLike[str]) -> 
         An ONNX file, of opset 7 or newer.
     output
         The file to write, NAME.safetensors.
+    overwrite
+        Replace a file that bitfactor did not write.
 
     Raises
     ------
@@ -78,10 +82,7 @@ def convert(network: str | os.PathLike[str], output: str | os.PathLike[str]) -> 
     -------
     >>> print(bitfactor.convert("TFC_1W1A.onnx", "tfc.safetensors"))
     """
-    output = Path(output)
-    if output.suffix.lower() != ".safetensors":
-        found = output.suffix or "no ending"
-        raise InputError(output, expected="a name in .safetensors", found=found, fix="rename it")
+    output = expect_output(output, [".safetensors"], overwrite=overwrite, flag="--output")
     imported("onnx", "bitfactor.convert", "onnx")
     reading: Reading = imported("bitfactor.exporter.reading", "bitfactor.convert", "train").read(network)
     graph = reading.graph

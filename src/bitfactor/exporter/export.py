@@ -1,6 +1,7 @@
 """`bitfactor.export`: lower, fold, check against torch, write."""
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -145,6 +146,13 @@ def export(
     graph = first.graph
     expect_binary(first.lowered, model)
     expect_description(graph, input_spec, labels, skeleton, provenance or {})
+    if input_spec is None and len(graph.input.shape) == 3 and graph.input.shape[0] in (1, 3):
+        warnings.warn(
+            f"{path} has no input_spec, so predict, evaluate and page cannot prepare an image for it: pass "
+            "input_spec=bitfactor.InputSpec(...), and labels",
+            UserWarning,
+            stacklevel=3,  # the caller of the checked function
+        )
     report = _report(model, (first, *others), real)
     if drawn is not None:
         graph = with_ranges(graph, _numpy(drawn), input_spec)

@@ -6,14 +6,22 @@ when they are loaded. native/program/frozen.h states the layout.
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.common.errors import InputError
+from bitfactor.common.native import chosen_isa
+from bitfactor.format import Graph, ModelFile
+from bitfactor.format.file import golden_inputs
 from bitfactor.format.low_precision import lossless
 from bitfactor.format.program import Instruction
+from bitfactor.runtime.inputs import packed
+from bitfactor.runtime.program import program_of
+from bitfactor.runtime.session import runner
 
 VERSION = 2  # 1, which older libraries read, has no weights in fewer bits
 MAGIC = b"\x89BFP\r\n\x1a\n"
@@ -94,3 +102,64 @@ def _stored(kind: str, name: str, array: NDArray[Any]) -> tuple[int, bytes]:
 
 def _little(array: NDArray[Any]) -> bytes:
     return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+@dataclass(frozen=True)
+class FlatProgram:
+    """The bytes of a network's program, and what it takes; `arena_bytes` is the memory of a sample."""
+
+    content: bytes
+    input_shape: tuple[int, ...]
+    instructions: int
+    arena_bytes: int
+
+
+def flat_program(model: ModelFile, size: tuple[int, int] | None = None, threads: int = 1) -> FlatProgram:
+    """Return the program of a model file, at another height and width of the input if they are given."""
+    graph = _graph(model, size)
+    program = program_of(packed(graph))
+    instructions = [i for layer in program.layers for i in layer.instructions]
+    content = frozen([*instructions, *_description(model, graph)], program.arena_bytes, threads)
+    return FlatProgram(content, packed(graph).input.shape, len(instructions), program.arena_bytes)
+
+
+def _graph(model: ModelFile, size: tuple[int, int] | None) -> Graph:
+    own = model.graph.input.shape
+    if size is None:
+        return model.graph
+    if len(own) != 3 or min(size) < 1:
+        found = f"{size} for an input of {own}"
+        raise InputError("size", expected="height and width of a map", found=found, fix="leave it out")
+    return model.graph_for((own[0], *size), *(value.shape for value in model.graph.others))
+
+
+def _description(model: ModelFile, graph: Graph) -> Iterator[Instruction]:
+    """Yield what is known beside the program."""
+    spec, skeleton = model.input_spec, model.skeleton
+    if spec is not None:
+        # At another size, it is the same part of an image.
+        size = graph.input.shape[1:]
+        resize = [-(-whole * n // part) for whole, part, n in zip(spec.resize, spec.size, size, strict=True)]
+        yield Instruction.of(
+            "image",
+            size=size,
+            resize=resize,
+            keep_aspect=spec.keep_aspect,
+            mean=np.array(spec.mean, np.float32),
+            std=np.array(spec.std, np.float32),
+        )
+    labels = model.labels or (skeleton.keypoints if skeleton else ())
+    if labels:
+        yield Instruction.of("labels", names="".join(f"{label}\0" for label in labels))
+    if skeleton is not None:
+        yield Instruction.of("skeleton", edges=_pairs(skeleton.edges), flip_pairs=_pairs(skeleton.flip_pairs))
+    xs = golden_inputs(graph, model.golden_integers)
+    if graph.others or model.golden_integers:  # one of real numbers is made, see golden_input
+        yield Instruction.of("golden_input", values=np.concatenate([x.reshape(1, -1) for x in xs], 1))
+    same = graph.input.shape == model.graph.input.shape
+    for output in model.golden_outputs if same else runner(graph, chosen_isa())(*xs):
+        yield Instruction.of("golden_output", values=output.reshape(1, -1).astype(np.float32))
+
+
+def _pairs(pairs: tuple[tuple[int, int], ...]) -> np.ndarray:
+    return np.array(pairs, np.int64).reshape(-1, 2)

@@ -154,7 +154,7 @@ def _source(model: ModelFile, path: Path, prefix: str, layers: Layers) -> str:
         f"static cell *const maps = arena + {after_row + layers.taps_cells};"
     )
     functions = [*layers.functions, *_entries(model, prefix, layers)]
-    includes = f'#include "{path.stem}.h"'
+    includes = f'/* Layers and weights, written by bitfactor. */\n\n#include "{path.stem}.h"'
     if any("INFINITY" in constant for constant in layers.constants):
         includes = f"#include <math.h>\n\n{includes}"
     parts = (includes, *_kernels("\n".join(functions)), memory, *layers.constants, *functions)
