@@ -86,12 +86,14 @@ def instances_of(
             found=type(found).__name__,
             fix="evaluate a network whose data set is a PoseData",
         )
+    task = recipe.adapted(found).task
+    assert isinstance(task, PoseEstimation)
     notes = other_images(network, identity_of(found, directory)["fingerprint"])
     total, name = len(found.test), found.test_name
     if limit is None or limit >= total:
-        return PoseSet(network, recipe.task, found, f"{total:,} {name}", notes)
+        return PoseSet(network, task, found, f"{total:,} {name}", notes)
     cut = replace(found, test=found.test.take(slice(limit)))
-    return PoseSet(network, recipe.task, cut, f"the first {limit:,} of {total:,} {name}", notes)
+    return PoseSet(network, task, cut, f"the first {limit:,} of {total:,} {name}", notes)
 
 
 def find_keypoints(instances: PoseSet, *, flip: bool = False) -> PoseEvaluation:

@@ -10,7 +10,7 @@ from bitfactor.common.checks import expect
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.common.files import run_file
 from bitfactor.format import ModelFile
-from bitfactor.recipes.hourglass import lsp_hourglass, lsp_hourglass_small, mpii_hourglass
+from bitfactor.recipes.hourglass import coco_hourglass, lsp_hourglass, lsp_hourglass_small, mpii_hourglass
 from bitfactor.recipes.own import with_own_model
 from bitfactor.recipes.resnet import (
     cifar10_resnet18,
@@ -28,6 +28,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "imagenet-resnet18": imagenet_resnet18,
     "folder-resnet18": folder_resnet18,
     "mpii-hourglass": mpii_hourglass,
+    "coco-hourglass": coco_hourglass,
     "lsp-hourglass": lsp_hourglass,
     "lsp-hourglass-small": lsp_hourglass_small,
 }

@@ -5,7 +5,8 @@ Human pose on Leeds Sports Pose.
 Human pose on MPII: the paper's tables 1 and 3.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from torch import nn
 
 from bitfactor.binarization import Binarization
 from bitfactor.common.checks import check_fields
-from bitfactor.data import DataSet, Lsp, Mpii
+from bitfactor.data import CocoKeypoints, DataSet, Lsp, Mpii
 from bitfactor.data.readers.crops import PAPER, Movement
 from bitfactor.data.readers.files import Holdout
 from bitfactor.models import hourglass
@@ -159,7 +160,7 @@ def _hourglass(
     name: str,
     description: str,
     model: HourglassOptions,
-    data: LspOptions,
+    data: "LspOptions | MpiiOptions",
     optimization: Optimization,
     binarization: Binarization,
 ) -> Recipe:
@@ -250,3 +251,40 @@ def mpii_hourglass() -> Recipe:
             min_lr=5e-6,
         ),
     )
+
+
+@dataclass(frozen=True)
+class CocoOptions(MpiiOptions):
+    """Instances in COCO's layout, of any skeleton."""
+
+    def __call__(self, directory: Path | None) -> DataSet:
+        """Load the annotations."""
+        movement = Movement(self.rotation, self.zoom, self.mirror)
+        return CocoKeypoints.load(directory, self.size, holdout=self.holdout, movement=movement)
+
+
+def coco_hourglass() -> Recipe:
+    """Return the binary hourglass on keypoints in COCO's layout: a person's, or one's own skeleton.
+
+    It stands for no row of the paper's tables. The network has as many heatmaps as the skeleton has
+    keypoints; the rest is that of `lsp_hourglass`, with crops of 128 pixels.
+    """
+    recipe = _hourglass(
+        "coco-hourglass",
+        "binary hourglass for keypoints in COCO's layout, of any skeleton",
+        HourglassOptions(keypoints=17),
+        CocoOptions(size=128),
+        Optimization(epochs=100, batch_size=32, learning_rate=1e-3, factor_rate="1/rank", warmup_epochs=1),
+        Binarization(latent="window", scale="learned"),
+    )
+    return replace(recipe, adapt=_with_keypoints_of)
+
+
+def _with_keypoints_of(recipe: Recipe, data: DataSet) -> Recipe:
+    from bitfactor.training.metrics import PCK  # here, for a quick import of the rest
+
+    assert isinstance(recipe.model, HourglassOptions)
+    assert isinstance(recipe.task, PoseEstimation)
+    assert isinstance(data, CocoKeypoints)
+    model = replace(recipe.model, keypoints=len(data.skeleton.keypoints))
+    return replace(recipe, model=model, task=replace(recipe.task, metric=partial(PCK, data.skeleton)))

@@ -113,6 +113,7 @@ def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Exp
     identity = identity_of(data, directory)
     identity["evaluated"] = _evaluated(data, identity["test"], plan.limit)
     interface = Interface.of(data)
+    adapted = recipe.adapted(data)
     if isinstance(data, Movable):
         data = data.to(fabric.device)
     if plan.limit is not None:
@@ -126,7 +127,7 @@ def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Exp
             found=str(plan.batch_size),
             fix="choose a smaller one",
         )
-    return Experiment(recipe.adapted(data), fabric, data, interface, steps, identity)
+    return Experiment(adapted, fabric, data, interface, steps, identity)
 
 
 @dataclass(frozen=True)
