@@ -1,6 +1,6 @@
 """`bitfactor ablate RECIPE --out DIR`."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,12 +11,13 @@ from bitfactor.api.ablate import LATENTS, SCALES, expect_apart, grid_of, rates_o
 from bitfactor.binarization.binarization import ScaleName
 from bitfactor.cli import train
 from bitfactor.cli.arguments import parse_known
-from bitfactor.cli.flags import expect_known, flags_of
+from bitfactor.cli.flags import expect_known, flags_of, is_flag
 from bitfactor.cli.output import print_result
-from bitfactor.cli.recipe_argument import flags_for, recipe_with, split_recipe
+from bitfactor.cli.recipe_argument import flags_for, split_recipe
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import files_run
-from bitfactor.study import Cell, Grid
+from bitfactor.recipes.own import from_words
+from bitfactor.study import Grid, Value
 from bitfactor.study.jobs import Launcher, launch
 from bitfactor.study.run import StudyPlan, begin_study, run_study, try_study
 from bitfactor.training import Recipe
@@ -82,18 +83,13 @@ def main(arguments: Sequence[str]) -> int:
     options, others = parse_known(Arguments, f"ablate {recipe.name}", rest)
     _, usual = flags_for(recipe, train.Arguments(Path()))
     expect_known(f"ablate {recipe.name}", rest, [*flags_of(Arguments), *flags_of(type(usual), usual)])
-    fixed, grid = _fixed(others), _grid(options)
-    expect_apart(fixed, grid)
-
-    def recipe_of(cell: Cell) -> Recipe:
-        """Return the recipe that the training's flags would give."""
-        flags = [*_without(cell.refused, others), *cell.flags]
-        return recipe_with("train", recipe, train.Arguments(Path(cell.name)), flags)[0]
+    given, grid = _words(others), _grid(options, recipe)
+    expect_apart(given, grid)
+    fixed = {name: _value(recipe, name, found) for name, found in sorted(given.items())}
 
     rates = rates_of(options.rates_from, grid)
     study = StudyPlan(
         recipe,
-        recipe_of,
         fixed,
         grid,
         rates,
@@ -140,7 +136,7 @@ def _expect_no_job(options: Arguments) -> None:
             )
 
 
-def _grid(options: Arguments) -> Grid:
+def _grid(options: Arguments, recipe: Recipe) -> Grid:
     vary = {}
     for words in options.vary:
         flag, *values = words or ("vary",)
@@ -150,39 +146,34 @@ def _grid(options: Arguments) -> Grid:
                 "--vary", expected="each flag once", found=f"{flag} twice", fix="join their values"
             )
         vary[name] = values
+    expect_apart((), Grid(dict.fromkeys(vary, ()), ()))
     return grid_of(
         options.latent,
         options.scale,
         options.learning_rate,
-        vary,
+        {name: [_value(recipe, name, [word]) for word in words] for name, words in vary.items()},
         seeds=options.seeds,
         real=options.real,
         jobs=options.jobs,
     )
 
 
-def _without(options: Collection[str], flags: Sequence[str]) -> list[str]:
-    """Return flags and their values but for those of these options."""
-    kept: list[str] = []
-    left_out = False
+def _words(flags: Sequence[str]) -> dict[str, list[str]]:
+    """Return the words after each flag, by option; of two flags the last one holds."""
+    found: dict[str, list[str]] = {}
+    words: list[str] = []
     for word in flags:
-        if word.startswith("--"):
-            name = word[2:].partition("=")[0].replace("-", "_")
-            left_out = name.removeprefix("no_") in options
-        kept += [] if left_out else [word]
-    return kept
-
-
-def _fixed(flags: Sequence[str]) -> dict[str, str | bool]:
-    """Return flags with their values, those without as True."""
-    fixed: dict[str, list[str]] = {}
-    values: list[str] = []
-    for word in flags:
-        if word.startswith("--"):
+        if is_flag(word):
             name, equals, value = word[2:].partition("=")
-            name = name.replace("_", "-")
-            fixed.pop(name.removeprefix("no-") if name.startswith("no-") else f"no-{name}", None)
-            values = fixed[name] = []  # of two the last one holds, as where they are read
-            word = value if equals else ""
-        values += [word] if word else []
-    return {name: " ".join(words) or True for name, words in sorted(fixed.items())}
+            option = name.replace("-", "_").removeprefix("no_")
+            off = ["off"] if option != name.replace("-", "_") else []
+            words = found[option] = [value] if equals else off
+        else:
+            words.append(word)
+    return found
+
+
+def _value(recipe: Recipe, name: str, words: Sequence[str]) -> Value:
+    """Return the value that words after a flag stand for; without words it is on."""
+    value: Value = from_words(recipe, name, [part for word in words for part in word.split()] or ["on"])
+    return value

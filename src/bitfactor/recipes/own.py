@@ -3,21 +3,20 @@
 The options of a recipe by name: those of its network, data, binarization and optimization.
 """
 
-import hashlib
 import inspect
-import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
 from bitfactor.common.checks import expect
 from bitfactor.common.errors import InputError, near_matches
-from bitfactor.common.files import run_file
+from bitfactor.common.files import digest, run_again, run_file
 from bitfactor.data import DataSet
 from bitfactor.nn.model import Example
 from bitfactor.training import Classification, Recipe
@@ -38,13 +37,9 @@ def with_options(recipe: Recipe, options: Mapping[str, Any]) -> Recipe:
     >>> with_options(digits(), {"latent": "tucker", "epochs": 3}).optimization.epochs
     3
     """
-    known = _owners(recipe)
     chosen: dict[str, dict[str, Any]] = {}
     for name, value in options.items():
-        if name not in known:
-            where = f"recipe {recipe.name}"
-            raise InputError(where, expected="a known option", found=name, fix=near_matches(name, known))
-        part, annotation = known[name]
+        part, annotation = _owner(recipe, name)
         value = tuple(value) if isinstance(value, list) else value
         expect(name, value, annotation)
         chosen.setdefault(part, {})[name] = value
@@ -52,6 +47,50 @@ def with_options(recipe: Recipe, options: Mapping[str, Any]) -> Recipe:
         part: replace(getattr(recipe, part), **values) for part, values in chosen.items() if part != "recipe"
     }
     return replace(recipe, **changed, **chosen.get("recipe", {}))
+
+
+def from_words(recipe: Recipe, name: str, words: Sequence[str]) -> Any:
+    """Return the value of an option of `recipe` that words of a command line stand for.
+
+    >>> from_words(digits(), "widths", ["8", "16"])
+    (8, 16)
+    """
+    annotation = _owner(recipe, name)[1]
+    values = tuple(map(value_of, words))
+    value = values if len(values) > 1 or get_origin(annotation) is tuple else values[0]
+    expect(f"--{name.replace('_', '-')}", value, annotation)
+    return value
+
+
+def value_of(word: Any) -> Any:
+    """Return the value that a word stands for, or several words; what is none is left as it is.
+
+    >>> value_of("on"), value_of("8 16"), value_of("1e-4"), value_of("rms"), value_of(3)
+    (True, (8, 16), 0.0001, 'rms', 3)
+    """
+    if isinstance(word, list | tuple):
+        return tuple(map(value_of, word)) if len(word) != 1 else value_of(*word)
+    if not isinstance(word, str):
+        return word
+    if len(parts := word.split()) > 1:
+        return tuple(map(value_of, parts))
+    if word in _WORDS:
+        return _WORDS[word]
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(word)
+    return word
+
+
+_WORDS = {"on": True, "off": False, "None": None}
+
+
+def _owner(recipe: Recipe, name: str) -> tuple[str, Any]:
+    known = _owners(recipe)
+    if name not in known:
+        where = f"recipe {recipe.name}"
+        raise InputError(where, expected="a known option", found=name, fix=near_matches(name, known))
+    return known[name]
 
 
 def _owners(recipe: Recipe) -> dict[str, tuple[str, Any]]:
@@ -82,29 +121,15 @@ class OwnModel:
 
     @classmethod
     def at(cls, spec: str) -> "OwnModel":
-        """Return the model of `spec`, its path from here, after a look at it.
-
-        Raises
-        ------
-        InputError
-            As a call does.
-        """
+        """Return the model of `spec`, its path from here, after a look at it."""
         file, name = _parts(spec)
         _found(file, name)
-        return cls(f"{Path(file).resolve()}:{name}", _digest(Path(file)))
+        return cls(f"{Path(file).resolve()}:{name}", digest(Path(file)))
 
     def __call__(self) -> nn.Module:
-        """Build the network.
-
-        Raises
-        ------
-        InputError
-            If there is no such file or name, or it gives no network.
-        """
+        """Build the network."""
         file, name = _parts(self.spec)
-        found = _found(file, name)
-        if self.sha256 and _digest(Path(file)) != self.sha256:
-            warnings.warn(f"{file} has changed since the run began", stacklevel=2)
+        found = _found(str(run_again(file, self.sha256).__file__), name)
         model = deepcopy(found) if isinstance(found, nn.Module) else _called(self.spec, found)
         if not isinstance(model, nn.Module):
             raise _no_network(self.spec, f"a {type(model).__name__}")
@@ -112,13 +137,7 @@ class OwnModel:
 
 
 def own_example(spec: str) -> Example:
-    """Return what a file says a network is called with: a tensor, a tuple, a dict, or a function of these.
-
-    Raises
-    ------
-    InputError
-        If there is no such file or name, or it is none of these.
-    """
+    """Return what a file says a network is called with: a tensor, a tuple, a dict, or a function of these."""
     found = _named(*_parts(spec, "--example"))
     example = _called(spec, found) if callable(found) else found
     if not isinstance(example, Tensor | tuple | Mapping):
@@ -229,10 +248,3 @@ def _no_network(spec: str, found: str) -> InputError:
     return InputError(
         spec, expected="a torch module, or a class or function that gives one", found=found, fix="change it"
     )
-
-
-def _digest(file: Path) -> str:
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(file, expected="a Python file", found=str(error), fix="name another") from error

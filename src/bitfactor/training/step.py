@@ -83,13 +83,7 @@ def build(recipe: Recipe, start_from: nn.Module | None = None) -> nn.Module:
 
 @torch.no_grad()
 def take_over(model: nn.Module, source: nn.Module) -> None:
-    """Copy into a full-precision network what another one has learned, be it binary or not.
-
-    Raises
-    ------
-    InputError
-        If a parameter of `model` is missing there, or of another shape.
-    """
+    """Copy into a full-precision network what another one has learned, be it binary or not."""
     learned = source.state_dict()
     for name, layer in source.named_modules():
         if isinstance(layer, BinaryLayer):
