@@ -40,7 +40,7 @@ def test_new_values_and_seeds_widen_a_study_and_fewer_leave_it(study):
             "digits",
             {"epochs": 2, "max_grad_norm": 1},
             AXES,
-            "a study with max_grad_norm = its default instead of 1",
+            "a study with max-grad-norm = its default instead of 1",
         ),
         ("digits", {"epochs": 2}, {**AXES, "rank": [1]}, "a study over latent, scale instead of latent"),
     ],

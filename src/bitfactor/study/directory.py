@@ -219,7 +219,7 @@ class StudyDirectory:
                 for design in (old, new)
             )
             if before != now:
-                raise self._unlike(f"a study with {name} = {before} instead of {now}")
+                raise self._unlike(f"a study with {name.replace('_', '-')} = {before} instead of {now}")
         if old.rates != new.rates:
             raise self._unlike("a study with learning rates of other origin")
         if old.axes.keys() != new.axes.keys():

@@ -289,7 +289,7 @@ def _planned(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str], int
     devices, threads = _parts(study.jobs, study.devices)
     cells = [replace(cell, rate=rates.chosen[str(cell.row)]) if rates else cell for cell in study.grid]
     for name in [*study.arguments, *study.grid.axes]:
-        if all(name in cell.refused | study.recipe_of(cell).idle().keys() for cell in cells):
+        if all(name in _refused(study, cell) for cell in cells):
             rows = ", ".join(dict.fromkeys(str(cell.row) for cell in cells))
             raise InputError(
                 f"--{name.replace('_', '-')}",
@@ -304,6 +304,11 @@ def _planned(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str], int
     directory.design(study.recipe.name, study.arguments, study.grid, rates)
     directory.expect_same_files(getattr(study.recipe.model, "sha256", ""))
     return [_job(directory, study, cell, threads) for cell in cells], devices, threads
+
+
+def _refused(study: StudyPlan, cell: Cell) -> frozenset[str]:
+    """Return what a cell refuses, also where the recipe leaves weights or activations real."""
+    return cell.refused | replace(study.recipe_of(cell), real=cell.real).idle().keys()
 
 
 def _expect_one_each(recipe: str, cells: Sequence[Cell]) -> None:
