@@ -1,7 +1,7 @@
 """Every public name and every flag of every command: listed, and one sentence for what is wrong with it.
 
 The tables are derived, so what is added is covered: public names from `bitfactor.__all__`, arguments from
-signatures, flags from the dataclasses of the commands.
+signatures, flags from the functions of the commands.
 """
 
 import inspect
@@ -12,19 +12,19 @@ from typing import get_type_hints
 
 import pytest
 import torch
-import tyro
 from torch import nn
 
 import bitfactor
-from bitfactor.cli import COMMANDS, main
-from bitfactor.cli.flags import flags_of
-from bitfactor.cli.recipe_argument import flags_for
+from bitfactor.api import ablate as study_api
+from bitfactor.api import train as train_api
+from bitfactor.cli import COMMANDS, function_of, main
+from bitfactor.cli.flags import documented, flags_of, options_of
+from bitfactor.cli.recipe import flags_for
 from bitfactor.common.checks import choices_in
 from bitfactor.common.errors import InputError
 from bitfactor.recipes import recipe_named
 
 _OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-OF_RECIPES = ("summary", "train", "ablate")
 
 
 class Wrong:
@@ -142,6 +142,21 @@ def test_names_without_torch_do_not_import_it():
     assert done.stdout == "False\n"
 
 
+def test_a_training_imports_nothing_that_is_for_pages():
+    code = "import sys, bitfactor.api.train\n"
+    code += "print([m for m in ('matplotlib', 'jinja2', 'onnx') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_help_and_the_package_import_next_to_nothing():
+    """Of what is not Python's own: no numpy, no parser."""
+    code = "import sys; from bitfactor.cli import main; main(['--help'])\n"
+    code += "print([m for m in ('numpy', 'tyro', 'rich', 'cv2', 'torch') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_names_that_need_torch_name_the_extra():
     code = "import sys; sys.modules['torch'] = None; import bitfactor; bitfactor.binarize_"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -169,21 +184,27 @@ class CommandFlags:
     flags: tuple
 
 
+def listed():
+    """List what there is."""
+
+
+OF_RECIPE = {"ablate": study_api.ablate, "summary": listed, "train": train_api.train}
+
+
 def command_flags():
     for name in COMMANDS:
-        module = __import__(f"bitfactor.cli.{name.replace('-', '_')}", fromlist=["main"])
-        kind = getattr(module, "Arguments", None) or module.OwnArguments
-        if name in ("summary", "train"):
-            own = kind(tyro.MISSING) if name == "train" else kind()
-            _, default = flags_for(recipe_named("digits"), own)
-            flags = tuple(flags_of(type(default), default))
+        if name == "ablate":
+            kind = options_of(study_api.ablate, ("recipe", "model"))
+        elif name in OF_RECIPE:
+            kind = flags_for(recipe_named("digits"), OF_RECIPE[name])
         else:
-            flags = tuple(flags_of(kind))
+            kind = options_of(function_of(name))
+        flags = tuple(flags_of(kind))
         places = [next(iter(choices_in(flag.annotation)), "digits") for flag in flags if flag.positional]
         required = [
             word for flag in flags if flag.required and not flag.positional for word in (flag.name, "x")
         ]
-        yield name, CommandFlags((name, *["digits"] * (name in OF_RECIPES), *places, *required), flags)
+        yield name, CommandFlags((name, *["digits"] * (name in OF_RECIPE), *places, *required), flags)
 
 
 TABLE = dict(command_flags())
@@ -268,6 +289,16 @@ def test_a_word_too_many_or_none_at_all(command, line_of):
 )
 def test_habits_and_typos_get_a_hint(words, hint, line_of):
     assert hint in line_of(*words.split())
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in OF_RECIPE])
+def test_each_flag_is_explained(command):
+    """By the docstring of the function that it is an argument of."""
+    function = function_of(command)
+    text, helps = documented(function)
+    assert text
+    for name, one in inspect.signature(function).parameters.items():
+        assert helps.get(name) or name == "progress" or is_dataclass(one.annotation), name
 
 
 def test_version_and_help(capsys):

@@ -6,7 +6,7 @@ import pytest
 
 from bitfactor.common.errors import InputError
 from bitfactor.format import InputSpec
-from bitfactor.pose.images import decode_image, prepare
+from bitfactor.pose.images import decode_image, prepare, resized, with_channels
 
 
 def spec(*, keep_aspect):
@@ -32,3 +32,44 @@ def test_an_image_of_other_values_than_8_or_16_bits(dtype):
     for channels in (1, 3):
         with pytest.raises(InputError, match=message):
             decode_image(data, channels, "a")
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (7, 300), (40, 40), (41, 83), (480, 640), (90, 25)])
+@pytest.mark.parametrize("keep_aspect", [False, True])
+def test_resizing_is_opencvs_but_for_rounding(shape, keep_aspect):
+    """Its values differ by 1 at most, and of areas by far less than one in a hundred."""
+    image = np.random.default_rng(0).integers(0, 256, (*shape, 3), np.uint8)
+    rule = InputSpec((20, 24), (33, 29), (0.0,) * 3, (1.0,) * 3, keep_aspect)
+    scale = max(33 / shape[0], 29 / shape[1])
+    size = (round(shape[0] * scale), round(shape[1] * scale)) if keep_aspect else rule.resize
+    shrinks = shape[0] > size[0] and shape[1] > size[1]
+    how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+    top, left = (size[0] - 20) // 2, (size[1] - 24) // 2
+    expected = cv2.resize(image, size[::-1], interpolation=how)[top : top + 20, left : left + 24]
+    difference = np.abs(resized(image, rule).astype(int) - expected)
+    assert difference.max() <= 1
+    assert not shrinks or (difference > 0).mean() < 0.01
+
+
+def test_grey_is_that_of_opencv():
+    image = np.random.default_rng(0).integers(0, 256, (300, 200, 3), np.uint8)
+    np.testing.assert_array_equal(with_channels(image, 1), cv2.cvtColor(image, cv2.COLOR_RGB2GRAY))
+
+
+def test_a_mean_is_exact_and_halves_are_rounded_up():
+    image = np.array([[0, 1, 1, 1], [0, 1, 2, 2]], np.uint8)
+    assert resized(image, InputSpec((1, 2), (1, 2), (0.0,), (1.0,))).tolist() == [[1, 2]]
+
+
+def test_an_image_that_is_a_line():
+    with pytest.raises(InputError, match="resized to 4194304 pixels a side at most, found 1 x 200000 pixels"):
+        prepare(np.zeros((1, 200_000), np.uint8), spec(keep_aspect=True))
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
+def test_grey_of_a_photo_is_that_of_its_colours(suffix):
+    """A JPEG has a grey of its own, which a browser does not give."""
+    image = np.random.default_rng(0).integers(0, 256, (4, 5, 3), np.uint8).repeat(16, 0).repeat(16, 1)
+    data = cv2.imencode(suffix, image)[1].tobytes()
+    colours = decode_image(data, 3, "a")
+    np.testing.assert_array_equal(decode_image(data, 1, "a"), with_channels(colours, 1))

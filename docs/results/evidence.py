@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from scipy.special import stdtr
 from scipy.stats import ttest_rel
 
-from bitfactor.decompositions import WITHOUT_FACTORS
-from bitfactor.study.documents.figures import LOOKS, OTHER, STYLE, svg
+from bitfactor.decompositions import class_of
+from bitfactor.study.documents.figures import STYLE, look_of, svg
 from bitfactor.study.statistics import Difference, paired, points, sample, student
 
 LOGS = Path(__file__).parent / "evidence"
@@ -169,7 +169,7 @@ def _name(axes: Mapping[str, str], command: list[str]) -> str:
     name = NAMES.get(latent, latent)
     if axes["scale"] != "learned":
         name += f", {axes['scale']}"
-    if "--factor-rate" in command and latent not in WITHOUT_FACTORS:
+    if "--factor-rate" in command and class_of(latent).takes:
         rate = command[command.index("--factor-rate") + 1]
         name += {"0": ", frozen", "1": ""}.get(rate, f", {rate}")
     return name + "".join(f", {word}" for flag, word in ENDINGS.items() if flag in command)
@@ -416,7 +416,7 @@ def draw(found: list[Column]) -> str:
         figure = Figure(figsize=(9, 5), layout="constrained")
         axes = figure.subplots(1, len(TABLES), sharey=True)
         for ax, (title, studies) in zip(axes, TABLES.items(), strict=True):
-            ax.axhline(0, color=LOOKS["none"].colour, linewidth=1)
+            ax.axhline(0, color=look_of("none").colour, linewidth=1)
             ax.axhspan(*(100 * side * SMALLEST[studies[0]] for side in (-1, 1)), color="#e5e7eb", zorder=0)
             for study in studies:
                 _lines(ax, [of for of in found if of.title == study], study)
@@ -449,7 +449,7 @@ def _lines(ax: Axes, found: list[Column], study: str) -> None:
 
 def _line(ax: Axes, name: str, ending: str, over: Mapping[float, Difference]) -> None:
     title = name.split(",")[0]
-    look = LOOKS.get({named: latent for latent, named in NAMES.items()}.get(title, title), OTHER)
+    look = look_of({named: latent for latent, named in NAMES.items()}.get(title, title))
     apart, rms = bool(ending) or "GPU" in name, name.endswith("rms")
     ax.errorbar(
         list(over),

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "api/image.h"
 #include "program/program.h"
 #include "training/training.h"
 
@@ -65,6 +66,21 @@ void profile(Program& program, const Samples& x, const std::vector<Results>& out
     const std::vector<float*> pointers = pointers_to(outs, program, 1);
     nb::gil_scoped_release released;
     for (size_t i = 0; i < ns.shape(0); ++i) program.profile(x.data(), pointers.data(), &ns(i, 0));
+}
+
+using Pixels = nb::ndarray<const uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+using Resized = nb::ndarray<uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+void resize(const Pixels& image, int height, int width, const Resized& out) {
+    expect(image.size() > 0 && height >= 1 && width >= 1, "an image must have pixels");
+    const auto side = [&](const auto& array, size_t axis) { return static_cast<int>(array.shape(axis)); };
+    const int channels = side(image, 2), wanted = side(out, 2);
+    expect(channels == 1 || channels == 3, "an image must have 1 or 3 channels");
+    expect(wanted == 1 || wanted == 3, "a resized image must have 1 or 3 channels");
+    expect(side(out, 0) <= height && side(out, 1) <= width, "what is cut out must lie within");
+    nb::gil_scoped_release released;
+    resize_image({image.data(), side(image, 0), side(image, 1), channels}, {height, width},
+                 {side(out, 0), side(out, 1)}, wanted, out.data());
 }
 
 Argument::Type type_of(const Array& array) {
@@ -137,6 +153,8 @@ NB_MODULE(_native, m) {
     using namespace bitfactor;
     m.doc() = "The compiled core; see bitfactor.runtime.program for its use.";
     m.def("instruction_sets", &instruction_sets, "The instruction sets of this machine, best first.");
+    m.def("resize_image", &resize, "image"_a, "height"_a, "width"_a, "out"_a,
+          "Writes the middle of a resized image, (h, w, channels), to `out`; 3 channels become 1 as grey.");
     nb::class_<Program>(m, "Program")
         .def(
             "__init__",

@@ -278,7 +278,7 @@ bf_status bf_prepare_image(const bf_network* network, const uint8_t* pixels, int
                                       std::to_string(width));
         if (channels != 1 && channels != 3 && channels != 4)
             fail(BF_BAD_ARGUMENT, "expected 1, 3 or 4 channels, found " + std::to_string(channels));
-        prepare_image(rule, pixels, height, width, channels, input);
+        prepare_image(rule, {pixels, height, width, channels}, input);
     });
 }
 

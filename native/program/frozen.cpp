@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 namespace bitfactor {
@@ -22,8 +23,18 @@ std::string name_of(const char (&name)[length]) {
 }
 
 uint64_t known_size(uint32_t type) {
+    if (type == frozen_float16) return 2;
+    if (type == frozen_levels) return 1;
     if (type > Argument::uint8) throw bad("an array of unknown type " + std::to_string(type));
     return bytes_of(static_cast<Argument::Type>(type));
+}
+
+// Without infinities, which no weight is.
+float widened(uint16_t half) {
+    const int exponent = half >> 10 & 31, mantissa = half & 1023;
+    const float magnitude = exponent ? std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25)
+                                     : std::ldexp(static_cast<float>(mantissa), -24);
+    return half >> 15 ? -magnitude : magnitude;
 }
 
 class Reader {
@@ -42,9 +53,9 @@ class Reader {
         std::memcpy(&header, memory_, sizeof header);
         if (header.byte_order == swapped_byte_order) throw bad("one of the other byte order");
         if (header.byte_order != byte_order) throw bad("a damaged one");
-        if (header.version != frozen_version)
-            throw bad("one of version " + std::to_string(header.version) + ", where this library reads " +
-                      std::to_string(frozen_version));
+        if (header.version < 1 || header.version > frozen_version)
+            throw bad("one of version " + std::to_string(header.version) +
+                      ", where this library reads 1 to " + std::to_string(frozen_version));
         if (header.bytes != bytes_)
             throw bad("one that is " + std::to_string(bytes_) + " bytes long and says " +
                       std::to_string(header.bytes));
@@ -61,7 +72,7 @@ class Reader {
         return reinterpret_cast<const T*>(memory_ + offset);
     }
 
-    Argument argument(const FrozenArray& entry) const {
+    Argument argument(const FrozenArray& entry, std::vector<std::vector<float>>& expanded) const {
         uint64_t size = known_size(entry.type);
         if (entry.offset % frozen_alignment) throw bad("an array at an odd place");
         if (entry.dimensions > std::size(entry.shape)) throw bad("an array of too many dimensions");
@@ -73,13 +84,43 @@ class Reader {
                 throw bad("an array larger than the file");
             size *= static_cast<uint64_t>(length);
         }
+        const std::vector<int64_t> shape(entry.shape, entry.shape + entry.dimensions);
+        const size_t rows = entry.type == frozen_levels ? static_cast<size_t>(entry.shape[0]) : 0;
+        size += rows * sizeof(float);
         if (entry.offset > bytes_ || size > bytes_ - entry.offset) throw bad("an array past its end");
-        return {static_cast<Argument::Type>(entry.type),
-                {entry.shape, entry.shape + entry.dimensions},
-                memory_ + entry.offset};
+        const char* data = memory_ + entry.offset;
+        if (entry.type == frozen_float16) expanded.push_back(of_halves(data, size / 2));
+        if (entry.type == frozen_levels)
+            expanded.push_back(of_levels(data, rows, size - rows * sizeof(float)));
+        if (entry.type <= Argument::uint8) return {static_cast<Argument::Type>(entry.type), shape, data};
+        size_t values = 0;
+        for (const std::vector<float>& one : expanded) values += one.size();
+        if (values > bytes_) throw bad("arrays that share what they are expanded from");
+        return {Argument::float32, shape, expanded.back().data()};
     }
 
   private:
+    static std::vector<float> of_halves(const char* data, size_t size) {
+        std::vector<float> values(size);
+        for (size_t i = 0; i < size; ++i) {
+            uint16_t half;
+            std::memcpy(&half, data + 2 * i, sizeof half);
+            values[i] = widened(half);
+        }
+        return values;
+    }
+
+    static std::vector<float> of_levels(const char* data, size_t rows, size_t size) {
+        std::vector<float> values(size);
+        const auto* levels = reinterpret_cast<const int8_t*>(data + rows * sizeof(float));
+        for (size_t i = 0; i < size; ++i) {
+            float step;
+            std::memcpy(&step, data + i / (size / rows) * sizeof step, sizeof step);
+            values[i] = step * levels[i];
+        }
+        return values;
+    }
+
     const char* memory_;
     size_t bytes_;
 };
@@ -115,14 +156,15 @@ Frozen read_frozen(const void* memory, size_t bytes) {
     const auto* arrays = reader.table<FrozenArray>(after, header.arrays);
     if (header.threads < 1 || header.threads > most_threads)
         throw bad("one for " + std::to_string(header.threads) + " threads");
-    Frozen frozen{static_cast<size_t>(header.arena_bytes), static_cast<int>(header.threads), {}};
+    Frozen frozen{static_cast<size_t>(header.arena_bytes), static_cast<int>(header.threads), {}, {}};
     for (uint32_t r = 0; r < header.records; ++r) {
         const FrozenRecord& record = records[r];
         if (record.first > header.arrays || record.count > header.arrays - record.first)
             throw bad("an instruction whose arrays are past their end");
         std::map<std::string, Argument> arguments;
         for (uint32_t a = record.first; a < record.first + record.count; ++a) {
-            if (!arguments.emplace(name_of(arrays[a].name), reader.argument(arrays[a])).second)
+            if (!arguments.emplace(name_of(arrays[a].name), reader.argument(arrays[a], frozen.expanded))
+                     .second)
                 throw bad("an array that stands twice");
         }
         frozen.instructions.emplace_back(name_of(record.kind), std::move(arguments));

@@ -5,7 +5,8 @@
 //     ArrayEntry (arrays)       what they are given; those of a record stand one behind the other
 //     data                      of the arrays, each at a multiple of 8 bytes, of 64 where it is so large
 //
-// All is little-endian. What is read points into the memory; nothing of it is copied.
+// All is little-endian. What is read points into the memory; nothing of it is copied but weights that are
+// stored in fewer bits than they are computed with: they are expanded, once.
 
 #pragma once
 
@@ -15,7 +16,7 @@
 
 namespace bitfactor {
 
-constexpr uint32_t frozen_version = 1;
+constexpr uint32_t frozen_version = 2;  // 1 has no arrays of the types below
 constexpr char frozen_magic[8] = {'\x89', 'B', 'F', 'P', '\r', '\n', '\x1a', '\n'};
 constexpr size_t frozen_alignment = 8;
 constexpr int most_threads = 1024;
@@ -42,6 +43,10 @@ struct FrozenArray {
     uint64_t offset;
 };
 
+// Types of an array beside Argument's, float32 once it is read: float16; or levels, int8, behind the steps of
+// the rows, float32 each, by which those of a row are multiplied.
+constexpr uint32_t frozen_float16 = 32, frozen_levels = 33;
+
 constexpr size_t frozen_first_checked = offsetof(FrozenHeader, records);
 
 static_assert(sizeof(FrozenHeader) == 64 && sizeof(FrozenRecord) == 40 && sizeof(FrozenArray) == 96);
@@ -49,7 +54,8 @@ static_assert(sizeof(FrozenHeader) == 64 && sizeof(FrozenRecord) == 40 && sizeof
 struct Frozen {
     size_t arena_bytes;
     int threads;
-    std::vector<Instruction> instructions;  // whose arrays lie in the memory
+    std::vector<Instruction> instructions;  // whose arrays lie in the memory, or are
+    std::vector<std::vector<float>> expanded;
 };
 
 size_t bytes_of(Argument::Type type);

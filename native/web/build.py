@@ -42,6 +42,7 @@ _EXPORTS = (
     "bf_edge_count",
     "bf_edge",
     "bf_image_of",
+    "bf_prepare_image",
     "bf_run",
     "bf_verify",
     "bf_set_threads",

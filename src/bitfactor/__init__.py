@@ -1,14 +1,14 @@
 """Binary neural networks trained through matrix and tensor decompositions, run as 1-bit weights on a CPU.
 
 The names below are imported when first used. Those of a file (`Session`, `bench`, ...) need numpy and
-safetensors alone; those of training need torch (`pip install 'bitfactor[train]'`).
+safetensors alone, and OpenCV for images (`pip install 'bitfactor[cli]'`); those of training need torch
+(`pip install 'bitfactor[train]'`).
 
     plan = bitfactor.binarize_(model, bitfactor.Binarization(latent="tucker"))    # any torch model
     bitfactor.export(model, "net.safetensors", example)
     scores = bitfactor.Session("net.safetensors")(x)                              # without torch
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
 from bitfactor.common.errors import imported, near_matches
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from bitfactor import recipes as recipes
     from bitfactor import runtime as runtime
     from bitfactor.api.ablate import ablate as ablate
+    from bitfactor.api.adopt import adopt_ as adopt_
     from bitfactor.api.bench import bench as bench
     from bitfactor.api.check import check as check
+    from bitfactor.api.convert import convert as convert
     from bitfactor.api.evaluate import evaluate as evaluate
     from bitfactor.api.freeze import freeze as freeze
     from bitfactor.api.inspect import inspect as inspect
@@ -54,8 +56,10 @@ _WITHOUT_TORCH = {
     "InputError": "common.errors",
     "InputSpec": "common.image_spec",
     "Session": "runtime",
+    "adopt_": "api.adopt",
     "bench": "api.bench",
     "check_data": "data.readers.check",
+    "convert": "api.convert",
     "errors": "common.",
     "evaluate": "api.evaluate",
     "format": ".",
@@ -100,10 +104,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'bitfactor' has no attribute {name!r}; {hint}", name=name)
     home = _HOMES[name]
     path = "bitfactor." + (home.lstrip(".") + name if home.endswith(".") else home)
-    if name in _WITH_TORCH:
-        module = imported(path, f"bitfactor.{name}", "train")
-    else:
-        module = importlib.import_module(path)
+    module = imported(path, f"bitfactor.{name}", "train" if name in _WITH_TORCH else "cli")
     value: object = module if home.endswith(".") else getattr(module, name)
     globals()[name] = value
     return value

@@ -121,3 +121,15 @@ def test_the_time_of_a_study_is_that_of_its_fullest_place(rows, at_once, hours):
     """Each training goes to the place that is free first."""
     trials = {"a": SimpleNamespace(hours=1.0), "b": SimpleNamespace(hours=3.0)}
     assert StudyTrial(trials, rows, at_once).hours == hours
+
+
+def test_a_study_says_the_range_of_its_time():
+    """By the fastest and by the slowest of the steps that were timed."""
+    trials = {
+        "a": SimpleNamespace(hours=1.0, hours_range=(0.5, 2.0), device="cpu", steps=1, epochs=1, seconds=1.0),
+        "b": SimpleNamespace(hours=3.0, hours_range=(3.0, 3.0), device="cpu", steps=1, epochs=1, seconds=1.0),
+    }
+    trial = StudyTrial(trials, "bab", 2)
+    assert trial.hours_range == (3.5, 5.0)
+    assert trial.to_dict()["hours_range"] == [3.5, 5.0]
+    assert "3.5 hours to 5.0 hours by the fastest and the slowest" in str(trial)

@@ -54,7 +54,7 @@ def test_what_cannot_be_exported_and_what_is_dead() -> None:
 def test_every_latent_and_scale_can_be_asked_about() -> None:
     for choices in (
         {"latent": "svd", "rank": 4},
-        {"latent": "cp"},
+        {"latent": "product"},
         {"scale": "none"},
         {"scale": "learned_map"},
     ):

@@ -302,7 +302,7 @@ def test_options_that_would_have_no_effect(of_parted, exported, run, parted, tmp
         ({"dat": "x"}, "did you mean data"),
         ({"device": "gpu"}, "--device: expected auto, cpu, cuda or cuda:N"),
         ({"device": "cuda:99"}, "--device: expected auto, cpu, cuda or cuda:N"),
-        ({"confusion": "x.gif"}, "ends in .png or .svg"),
+        ({"confusion": "x.gif"}, "a name in .png or .svg"),
     ],
 )
 def test_wrong_options(run, options, said):

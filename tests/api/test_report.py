@@ -23,7 +23,7 @@ def test_the_page_says_what_was_evaluated_on(run, tmp_path, part):
         (".", "html", "expected a file to write, found a directory"),
         ("x.md", "html", "expected a name for html, found .md; pass format markdown"),
         ("x.html", "csv", "expected a name for csv, found .html; pass format html"),
-        ("x.pdf", "html", "expected a name for html, found .pdf; end it .html"),
+        ("x.pdf", "html", "expected a name in .html, found .pdf; rename it"),
     ],
 )
 def test_a_name_that_contradicts_the_format_is_refused(tmp_path, monkeypatch, output, form, said):

@@ -13,6 +13,7 @@ from bitfactor.cli import main
 from bitfactor.common.errors import InputError
 from bitfactor.format import load as load_file
 from bitfactor.nn import BinaryLayer
+from bitfactor.training.estimate import between
 
 SMALL = {"blocks": (1, 1), "widths": (8, 16), "progress": False, "seed": 1}
 
@@ -185,6 +186,10 @@ def test_a_trial_is_within_half_of_the_truth(tmp_path):
     """Of what a training takes on a machine that others use as well."""
     options = {"latent": "tucker", "epochs": 3, "progress": False}
     trial = bitfactor.train("digits", out=tmp_path / "run", dry_run=True, **options)
+    fastest, slowest = trial.hours_range
+    assert fastest <= trial.hours <= slowest
+    assert trial.to_dict()["hours_range"] == [fastest, slowest]
+    assert f"{between(trial.hours_range)} by the fastest and the slowest" in str(trial)
     assert not (tmp_path / "run").exists()
     run = bitfactor.train("digits", out=tmp_path / "run", **options)
     seconds = sum(row["seconds"] for row in run.history)
@@ -196,7 +201,7 @@ def test_a_trial_is_within_half_of_the_truth(tmp_path):
     [
         ({"latent": "none"}, "groups", "auto", "the latent holistic"),
         ({"latent": "none"}, "factor_rate", 0.1, "a latent with factors"),
-        ({"latent": "cp"}, "orthogonality", 0.1, "factors that start orthonormal"),
+        ({"latent": "window"}, "orthogonality", 0.1, "factors that start orthonormal"),
         ({"real": True}, "latent", "tucker", "a binary network"),
         ({"real": True}, "factor_rate", 0.1, "a binary network"),
         ({"real": True}, "real_weight_epochs", 1, "a binary network"),

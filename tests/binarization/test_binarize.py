@@ -200,10 +200,7 @@ def test_a_rank_that_does_not_fit_names_the_layer() -> None:
 
 
 def test_layers_without_a_binary_form_stay_real() -> None:
-    class Own(nn.Conv2d):
-        pass
-
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3), Own(4, 4, 3), nn.Conv2d(4, 2, 1))
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Bilinear(4, 4, 4), nn.Linear(4, 2))
     plan = binarize_(model)
     assert [layer.reason for layer in plan.layers][2] == "has no binary form"
 

@@ -128,7 +128,7 @@ def test_a_weight_that_is_computed_stays_real() -> None:
     layers = [nn.Linear(8, 8) for _ in range(4)]
     layers[1] = nn.utils.parametrizations.weight_norm(layers[1])
     model = nn.Sequential(*layers)
-    assert reasons(binarize_(model, latent="svd"))["1"] == "has no binary form"
+    assert reasons(binarize_(model, latent="svd"))["1"] == "its weight is computed from other parameters"
 
 
 def test_depthwise_layers_stay_real_unless_wanted() -> None:

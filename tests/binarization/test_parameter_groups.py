@@ -6,7 +6,7 @@ from torch import nn
 
 from bitfactor.binarization import binarize_, parameter_groups
 from bitfactor.common.errors import InputError
-from bitfactor.decompositions import JOINT, LAYERWISE, WITHOUT_FACTORS
+from bitfactor.decompositions import JOINT, LAYERWISE, class_of
 
 
 @pytest.mark.parametrize("latent", [*LAYERWISE, *JOINT])
@@ -30,7 +30,7 @@ def test_each_parameter_is_in_one_group(latent) -> None:
         0,
         0,
     ]
-    assert ("factors" in groups) == (latent not in WITHOUT_FACTORS)
+    assert ("factors" in groups) == (bool(class_of(latent).takes))
     torch.optim.Adam(groups.values(), lr=0.1).step()
 
 
@@ -64,7 +64,6 @@ def test_factors_have_a_rate_of_their_own() -> None:
         ("tucker", 2, nn.Conv2d(8, 8, 3), {"core": 1, "factors.0": 2, "factors.1": 2, "factors.3": 2}),
         ("tucker", None, nn.Conv2d(8, 32, 1), {"core": 1, "factors.0": 32, "factors.1": 8, "factors.2": 1}),
         ("shared", None, nn.Conv2d(8, 32, 1), {"core": 1, "output.factor": 32, "channel.factor": 8}),
-        ("cp", None, nn.Conv2d(8, 32, 3), {"factors.0": 1, "factors.1": 72, "factors.2": 72}),
         ("tt", None, nn.Conv2d(8, 32, 3), {"cores.0": 32, "cores.1": 1, "cores.2": 9, "cores.3": 3}),
         ("svd", None, nn.Conv2d(8, 32, 3), {"u": 32, "s": 32, "vt": 1}),
         ("window", None, nn.Conv2d(8, 4, 5, groups=4), {"coefficients": 1, "basis": 25}),

@@ -159,7 +159,9 @@ def test_chart(file, tmp_path, capsys, suffix):
 
 
 def test_a_chart_of_another_kind_is_refused(file, refused, tmp_path):
-    assert "--chart: expected a file .png or .svg" in refused("bench", file, "--chart", tmp_path / "x.gif")
+    assert "expected a name in .png or .svg, found .gif" in refused(
+        "bench", file, "--chart", tmp_path / "x.gif"
+    )
 
 
 def test_layers_and_threads_in_json(file, capsys):

@@ -126,7 +126,7 @@ def test_svg(inspect, exported, tmp_path):
     ("svg", "words"),
     [
         ("file/net.svg", "file: expected a directory, found a file"),
-        (".", ".: expected the name of a file, found a directory"),
+        (".", "--svg .: expected a file to write, found a directory"),
     ],
 )
 def test_a_place_for_the_svg_that_cannot_be_written(exported, tmp_path, capsys, monkeypatch, svg, words):
@@ -140,7 +140,7 @@ def test_a_place_for_the_svg_that_cannot_be_written(exported, tmp_path, capsys, 
 
 
 def test_where_nothing_is_drawn_no_directory_stays(exported, tmp_path, monkeypatch):
-    monkeypatch.setattr("bitfactor.cli.inspect.svg", lambda *_: 1 / 0)
+    monkeypatch.setattr("bitfactor.format.drawing.svg", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["inspect", str(exported), "--svg", str(tmp_path / "new" / "net.svg")])
     assert list(tmp_path.iterdir()) == []

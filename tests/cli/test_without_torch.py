@@ -84,7 +84,7 @@ def test_help(without_torch, command):
         ("ablate digits --out study", "train"),
         ("report run -o page.html", "train"),
         ("bench digits --runs 2 --against torch", "bench"),
-        ("bench digits --runs 2 --chart net.png", "bench"),
+        ("bench digits --runs 2 --chart net.png", "cli"),
     ],
 )
 def test_what_needs_more_names_the_extra(without_torch, command, extra, tmp_path, monkeypatch):
@@ -113,4 +113,58 @@ print(session(np.zeros((2, 1, 8, 8), np.float32)).shape)
 def test_a_command_without_its_parser_says_what_to_install(without):
     done = without(["tyro"], "from bitfactor.cli import main\nsys.exit(main(['zoo']))")
     assert done.returncode == 2
-    assert "the package tyro, found that it is not installed" in done.stderr
+    assert "the package tyro, found that it is not installed; pip install 'bitfactor[cli]'" in done.stderr
+
+
+@pytest.mark.parametrize("package", ["cv2", "rich", "tyro"])
+def test_a_plain_install_says_what_a_command_needs(without, package, image):
+    """In one line that names the extra, whatever of it is missing."""
+    done = without(
+        [package], f"from bitfactor.cli import main\nsys.exit(main(['predict', 'digits', {str(image)!r}]))"
+    )
+    if package == "rich" and done.returncode == 0:
+        return  # it is for videos and tables
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.endswith(
+        f"the package {package}, found that it is not installed; pip install 'bitfactor[cli]'"
+    )
+
+
+def test_a_confusion_matrix_needs_no_torch(without, tmp_path):
+    """It needs matplotlib, and scikit-learn for the digits."""
+    code = "from bitfactor.cli import main\nsys.exit(main(sys.argv[1:]))"
+    missing = ["torch", "lightning_fabric", "torchmetrics", "jinja2"]
+    done = without(missing, code, "evaluate", "digits", "--confusion", tmp_path / "matrix.png")
+    assert done.returncode == 0, done.stderr
+    assert cv2.imread(str(tmp_path / "matrix.png")) is not None
+    lacking = without([*missing, "matplotlib"], code, "evaluate", "digits", "--confusion", tmp_path / "b.png")
+    assert lacking.returncode == 2
+    assert "pip install 'bitfactor[cli]'" in lacking.stderr
+
+
+@pytest.mark.parametrize("name", ["freeze", "inspect", "bench"])
+def test_functions_on_files_need_numpy_and_safetensors_alone(without, name, tmp_path):
+    arguments = {
+        "freeze": f"'digits', {str(tmp_path / 'n.bfp')!r}",
+        "inspect": "'digits'",
+        "bench": "'digits', runs=1",
+    }
+    missing = ["torch", "cv2", "tyro", "rich", "scipy", "h5py", "matplotlib", "sklearn"]
+    done = without(missing, f"import bitfactor\nprint(bitfactor.{name}({arguments[name]}))")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["evaluate", "check_data", "pose"])
+def test_a_name_that_needs_opencv_names_the_extra(without, name):
+    done = without(["torch", "cv2", "tyro", "rich"], f"import bitfactor\nbitfactor.{name}")
+    assert done.stderr.splitlines()[-1].endswith(
+        f"bitfactor.{name}: expected the package cv2, found that it is not installed; "
+        "pip install 'bitfactor[cli]'"
+    )
+
+
+def test_an_image_without_opencv_names_the_extra(without):
+    code = "import numpy, bitfactor\nbitfactor.predict('digits', numpy.zeros((9, 9, 3), 'uint8'))"
+    done = without(["torch", "cv2", "tyro", "rich"], code)
+    assert done.stderr.splitlines()[-1].endswith("pip install 'bitfactor[cli]'")

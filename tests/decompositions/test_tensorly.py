@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bitfactor.decompositions import CP, SVD, TensorTrain, Tucker, build_bank, build_shared
+from bitfactor.decompositions import SVD, TensorTrain, Tucker, build_bank, build_shared
 
 shapes = st.lists(st.integers(1, 7), min_size=2, max_size=5).map(tuple)
 ranks = st.one_of(st.none(), st.integers(1, 8), st.floats(0.1, 0.99))
@@ -46,13 +46,6 @@ def test_tucker_with_a_rank_per_mode() -> None:
     latent = Tucker.from_weight(torch.randn(8, 6, 3, 3), (4, 0.5, 2, 3))
     assert latent.core.shape == (4, 3, 2, 3)
     expect_equal(latent(), tensorly.tucker_to_tensor((latent.core.detach(), list(latent.factors))))
-
-
-@settings(max_examples=40, deadline=None)
-@given(shape=shapes, rank=ranks, dtype=dtypes)
-def test_cp(shape, rank, dtype) -> None:
-    latent = CP.from_weight(torch.randn(shape, dtype=dtype), fitting(rank, prod(shape) // max(shape)))
-    expect_equal(latent(), tensorly.cp_to_tensor((None, list(latent.factors))))
 
 
 @settings(max_examples=40, deadline=None)

@@ -248,3 +248,51 @@ def test_what_is_not_free(model, message, tmp_path) -> None:
     with pytest.raises(InputError, match=message):
         exported(model(), torch.randn(2, 3, 8, 8 if model is Flat else 12), tmp_path / "net.safetensors")
     assert list(tmp_path.iterdir()) == []
+
+
+class Means(nn.Module):
+    """Joined maps of two scales, and a mean over all pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.down = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+        self.norm, self.body, self.head = (
+            nn.BatchNorm2d(32),
+            nn.Conv2d(32, 16, 3, padding=1),
+            nn.Linear(16, 5),
+        )
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        a = self.stem(x)
+        b = F.interpolate(self.down(F.max_pool2d(a, 2)), scale_factor=2)
+        y = self.body(self.norm(torch.cat([a, b], 1)))
+        return self.head(y.mean((2, 3))), y
+
+
+@pytest.mark.parametrize("form", ["standard", "qonnx"])
+@pytest.mark.parametrize("model", [UNet, Means])
+def test_onnx_takes_other_sizes_too(tmp_path, model, form) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from bitfactor.targets.onnx import export_onnx
+
+    path = tmp_path / "net.safetensors"
+    exported(model(), torch.randn(2, 3, 16, 24), path)
+    assert export_onnx(load(path), tmp_path / "net.onnx", form).one_size is None
+    session, ours = onnxruntime.InferenceSession(tmp_path / "net.onnx"), Session(path)
+    assert session.get_inputs()[0].shape == ["N", 3, "height", "width"]
+    assert session.get_outputs()[-1].shape[2:] == ["height", "width"]
+    for shape in ((1, 3, 16, 24), (2, 3, 40, 8), (1, 3, 20, 100)):
+        x = np.random.default_rng(0).standard_normal(shape, np.float32)
+        expected = ours(x) if isinstance(ours(x), tuple) else (ours(x),)
+        for found, own in zip(session.run(None, {"input": x}), expected, strict=True):
+            np.testing.assert_allclose(found, own, atol=1e-4)
+
+
+def test_onnx_of_one_size_says_so(tmp_path) -> None:
+    pytest.importorskip("onnxruntime")
+    from bitfactor.targets.onnx import export_onnx
+
+    exported(Encoder(), [torch.randn(2, n, 8) for n in (7, 30)], tmp_path / "net.safetensors")
+    report = export_onnx(load(tmp_path / "net.safetensors"), tmp_path / "net.onnx")
+    assert "the ONNX file takes input (N, 7, 8) alone, where the model file takes other sizes" in str(report)
+    assert "is written for one size" in report.to_dict()["one_size"]

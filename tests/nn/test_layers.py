@@ -65,16 +65,18 @@ def test_padding_comes_after_the_sign(value) -> None:
 
 
 def test_padding_of_sides_is_last_dimension_first() -> None:
-    assert BinaryConv2d.of(
-        Tucker.from_weight(torch.randn(2, 2, 3, 3)), padding=(1, 2)
-    ).padding_of_sides() == [
-        2,
-        2,
-        1,
-        1,
-    ]
-    layer = BinaryConv2d.of(Tucker.from_weight(torch.randn(2, 2, 2, 3)), padding="same")
-    assert layer.padding_of_sides() == [1, 1, 0, 1]
+    W, x = torch.randn(2, 2, 2, 3), torch.zeros(1, 2, 5, 6)
+    given = {"each": (1, 2), "pairs": ((0, 1), (2, 3)), "same": "same"}
+    layers = {
+        name: BinaryConv2d.of(Tucker.from_weight(W), padding=padding) for name, padding in given.items()
+    }
+    assert {name: layer.padding_of_sides(x) for name, layer in layers.items()} == {
+        "each": [2, 2, 1, 1],
+        "pairs": [2, 3, 0, 1],
+        "same": [1, 1, 0, 1],
+    }
+    strided = BinaryConv2d.of(Tucker.from_weight(W), padding="same", stride=2)
+    assert strided.padding_of_sides(x) == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -166,5 +166,15 @@ def try_recipe(recipe, out, **_):
     plan = recipe.optimization
     steps = (plan.limit or 1_437) // plan.batch_size
     return Trial(
-        None, "cpu", 1, steps, plan.epochs, loss=2.0, seconds=1.0, evaluation=1.0, evaluations=1, memory=1
+        None,
+        "cpu",
+        1,
+        steps,
+        plan.epochs,
+        loss=2.0,
+        seconds=1.0,
+        evaluation=1.0,
+        evaluations=1,
+        memory=1,
+        spread=(0.5, 2.0),
     )

@@ -135,7 +135,7 @@ def test_all_but_the_head_is_taken_over_from_other_classes(recipe_of_toy):
         take_over(model, source, outputs=3)
     assert torch.equal(model.fc.weight, fresh)
     assert torch.equal(model.conv1.weight, source.conv1.weight)
-    with pytest.raises(InputError, match="a run of the same network, with fc.weight"):
+    with pytest.raises(InputError, match=r"a run of the same network, with fc.weight"):
         take_over(model, source, outputs=5)
 
 

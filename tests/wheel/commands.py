@@ -1,4 +1,4 @@
-"""What `pip install bitfactor` alone gives: run by the Python of an environment that has nothing else.
+"""What `pip install 'bitfactor[cli]'` gives: run by the Python of an environment that has nothing else.
 
 python commands.py [PYTHON ...]
 

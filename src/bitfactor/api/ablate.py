@@ -1,7 +1,7 @@
 """What a study is to train: every combination of what varies."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,8 @@ def ablate(
 ) -> Ablation | StudyTrial:
     """Train a recipe for every combination of latent, scale, seed and what else varies.
 
-    What is finished is not repeated: the same call resumes where an interrupted one stopped, and with more
-    values or seeds adds to the study.
+    All options of `train` hold for each training. What is finished is not repeated: the same call resumes an
+    interrupted study, with more values or seeds it adds to it, and several at once share its trainings.
 
     Parameters
     ----------
@@ -56,12 +56,17 @@ def ablate(
         Directory of the data, for recipes that need one.
     model
         A network of your own in place of the recipe's, FILE.py:NAME.
-    latent, scale, learning_rate
-        What is compared; without a learning rate, the recipe's own.
+    latent
+        Latents to compare.
+    scale
+        Scales to compare.
     seeds
         Trainings of each combination: seeds 0, 1, ...
+    learning_rate
+        Learning rates to compare; the recipe's own if left out.
     vary
-        Other options of the recipe, each with the values to compare.
+        Another option of the recipe and the values to compare, in Python a dict. As words: the flag without
+        its dashes, then one word each, or quoted; `on` and `off` for a flag without a value.
     rates_from
         Another study, over learning rates: train each row at the rate that was best for it there.
     real
@@ -69,13 +74,15 @@ def ablate(
     jobs
         Trainings at a time on the CPU; as many as there are cores, with one thread each, if left out.
     devices
-        Where to train, a training at a time on each: cuda:0, cuda:1, ...; all GPUs if left out, or else
-        the CPU. A GPU that is named twice trains two, "cuda:0+cuda:1" is one training on both.
+        Where to train, a training at a time on each: cuda:0 cuda:1; all GPUs if left out, or else the CPU. A
+        GPU that is named twice trains two, cuda:0+cuda:1 is one training on both.
     halving
         In a search on validation images: give up what is not among the best third of its row and seed after
         1/9 and 1/3 of the epochs. Without it, the same call trains those to their end too.
+    keep_checkpoints
+        Keep the checkpoints of finished trainings; the exported networks are kept in any case.
     dry_run
-        Time a few steps of each row, return how long the study would take, and write nothing.
+        Time a few steps of each row here, say how long the study would take, and write nothing.
     options
         Of the recipe, the same in all trainings.
 
@@ -91,10 +98,10 @@ def ablate(
     base = recipe_named(recipe) if isinstance(recipe, str) else recipe
     if model is not None:
         base = with_own_model(base, asdict(OwnModel.at(model)))
+    expect_apart(options, [*(vary or {}), *(["learning_rate"] if learning_rate else [])])
     varied = {name: [_frozen(value) for value in values] for name, values in (vary or {}).items()}
     grid = grid_of(latent, scale, learning_rate, varied, seeds=seeds, real=real, jobs=jobs)
     fixed = {name: _frozen(value) for name, value in sorted(options.items())}
-    expect_apart(fixed, grid)
     study = StudyPlan(
         base,
         fixed,
@@ -124,13 +131,7 @@ def grid_of(
     real: bool,
     jobs: int | None = None,
 ) -> Grid:
-    """Return the cells to train.
-
-    Raises
-    ------
-    InputError
-        If a value is unknown, is there twice, or none is there.
-    """
+    """Return the cells to train."""
     for name in latent:
         expect_one_of("latent", name, [*LAYERWISE, *JOINT])
     axes: dict[str, Sequence[Value]] = {"latent": list(latent), "scale": list(scale)}
@@ -155,9 +156,9 @@ def grid_of(
 _OURS = frozenset(("data", "out", "seed", "real", "model", "json", "dry_run", "from", "device", "other_data"))
 
 
-def expect_apart(fixed: Iterable[str], grid: Grid) -> None:
+def expect_apart(fixed: Collection[str], varied: Collection[str]) -> None:
     """Raise InputError where an option is fixed and varies, or is the study's own."""
-    for name in sorted((grid.axes.keys() & set(fixed)) | ((grid.axes.keys() | set(fixed)) & _OURS)):
+    for name in sorted(({*varied} & {*fixed}) | ({*varied, *fixed} & _OURS)):
         raise InputError(
             f"--{name.replace('_', '-')}",
             expected="a flag that is the same in all trainings",

@@ -12,7 +12,7 @@ import numpy as np
 
 from bitfactor.common.checks import checked, expect_one_of
 from bitfactor.common.errors import InputError, imported
-from bitfactor.common.files import replacing
+from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import Result, text_table
 from bitfactor.common.version import __version__
@@ -76,7 +76,14 @@ class BenchReport(Result):
         head = ("engine", "minimum ms", "median ms", "times ours", "by median")
         rows = [_row(engine, self.engines[0]) for engine in self.engines]
         table = text_table(head, rows, right=frozenset(range(1, 5)))
-        return f"{self.layers}\n\n{table}\n{self.caption}"
+        return "\n".join([f"{self.layers}\n\n{table}\n{self.caption}", *self.warnings])
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is to be said of engines that other work on the machine has slowed."""
+        slowed = [one["name"] for one in self.engines if one["median_ms"] >= 2 * one["minimum_ms"]]
+        said = "warning: the median is twice the minimum or more, as other work slowed"
+        return [f"{said} {', '.join(slowed)}; repeat it on a quiet machine"] if slowed else []
 
 
 @checked
@@ -88,21 +95,29 @@ def bench(
     threads: int | None = None,
     isa: str | None = None,
     precision: Precision | Sequence[Precision] | None = None,
+    chart: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
 ) -> BenchReport:
     """Time an exported network, one image at a time, layer by layer; other engines run interleaved with it.
 
     Parameters
     ----------
     model
-        An exported file, a name of the zoo, or a session, which is then timed as it is.
+        Exported file, or a network of `bitfactor zoo`; in Python also a session, which is timed as it is.
     against
-        Engines that run the network's full-precision baseline: torch, onnxruntime, openvino.
+        Also time its full-precision baseline (float32, bfloat16, int8) in: torch, onnxruntime, openvino.
     runs
         Timed runs of each.
     threads
-        Of each engine; 1 if left out.
-    isa, precision
-        As for `Session`. Of several precisions, the first is what others are compared with.
+        Threads of each engine; 1 if left out.
+    isa
+        Instruction set to force; the best one otherwise.
+    precision
+        Of full-precision layers, see `Session`. Of several, the first is what others are compared with.
+    chart
+        Also draw the engines' latencies, as .png or .svg.
+    overwrite
+        Replace a chart that is there already.
 
     Raises
     ------
@@ -116,6 +131,9 @@ def bench(
     """
     if runs < 1:
         raise InputError("runs", expected="1 or more", found=str(runs), fix="time at least one")
+    if chart is not None:
+        expect_output(chart, [".png", ".svg"], overwrite=overwrite, flag="--chart")
+        imported("matplotlib", "--chart", "cli")
     names = [against] if isinstance(against, str) else list(against)
     for name in names:
         expect_one_of("against", name, ENGINES)
@@ -126,7 +144,7 @@ def bench(
     engines: dict[str, Run] = {_name(session): partial(session, x) for session in sessions}
     for name in dict.fromkeys(names):
         engines |= engines_of(name, first.model.graph, x, first.threads)
-    return BenchReport(
+    report = BenchReport(
         machine=cpu_name(),
         threads=first.threads,
         runs=runs,
@@ -134,6 +152,9 @@ def bench(
         layers=first.profile(runs=runs),
         engines=tuple(interleaved(engines, runs)),
     )
+    if chart is not None:
+        _draw(report, Path(chart))
+    return report
 
 
 def _sessions(
@@ -175,33 +196,26 @@ def _row(engine: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
     ]
 
 
-OURS, OTHERS = "#2563eb", "#9ca3af"
-SUFFIXES = (".png", ".svg")
+_OURS, _OTHERS = "#2563eb", "#9ca3af"
 
 
-def expect_chart(path: Path) -> None:
-    """Raise InputError where `path` is no image that `draw` writes, or matplotlib is not installed."""
-    if path.suffix not in SUFFIXES:
-        raise InputError("--chart", expected="a file .png or .svg", found=str(path), fix="rename it")
-    imported("matplotlib", "--chart", "bench")
-
-
-def draw(engines: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
-    """Draw the median time of each engine, ours first, as bars with the ratio to ours; write it to `path`."""
+def _draw(report: BenchReport, path: Path) -> None:
+    """Draw the minimum time of each engine, ours first, as bars with the ratio to ours."""
     from matplotlib.figure import Figure
 
-    medians = [engine["median_ms"] for engine in engines]
+    engines = report.engines
+    times = [engine["minimum_ms"] for engine in engines]
     figure = Figure(figsize=(8, 0.9 + 0.42 * len(engines)), layout="constrained")
     axes = figure.subplots()
-    colours = [OURS] + [OTHERS] * (len(engines) - 1)
-    bars = axes.barh([engine["name"] for engine in engines], medians, color=colours)
-    labels = [f" {median:.2f} ms" for median in medians[:1]]
-    labels += [f" {median:.2f} ms, {median / medians[0]:.1f}x ours" for median in medians[1:]]
+    colours = [_OURS] + [_OTHERS] * (len(engines) - 1)
+    bars = axes.barh([engine["name"] for engine in engines], times, color=colours)
+    labels = [f" {one:.2f} ms" for one in times[:1]]
+    labels += [f" {one:.2f} ms, {one / times[0]:.1f}x ours" for one in times[1:]]
     axes.bar_label(bars, labels)
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.5 * max(medians))
-    axes.set_xlabel("median milliseconds")
-    axes.set_title(title, loc="left", fontsize=10)
+    axes.set_xlim(0, 1.5 * max(times))
+    axes.set_xlabel("milliseconds, minimum")
+    axes.set_title(report.caption, loc="left", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix[1:], dpi=150)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from bitfactor.binarization import Plan, Summary, binarize_, summary
@@ -37,6 +38,7 @@ class Check(Result):
 
 
 @checked
+@torch.autocast("cpu", enabled=False)  # type: ignore[untyped-decorator]  # a file is of float32
 def check(
     model: nn.Module,
     example: Example,

@@ -1,10 +1,6 @@
 """`bitfactor.evaluate`: how good a network is, on images that it was not trained with.
 
-What every evaluation says.
-
-How well a network classifies: in all, and class by class. Needs no torch.
-
-Which images a network that classifies is evaluated on.
+What every evaluation says; and of a network that classifies, on which images, and how well. Needs no torch.
 """
 
 import os
@@ -18,6 +14,7 @@ from numpy.typing import NDArray
 from bitfactor.api.network import Network, RunDirectory, network_at
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, imported
+from bitfactor.common.files import expect_output
 from bitfactor.common.result import Result, text_table
 from bitfactor.data.readers.cifar import read_scans
 from bitfactor.data.readers.evaluation_set import EvaluationSet, of_data_set
@@ -118,13 +115,7 @@ class ClassEvaluation(Evaluation):
 
 
 def classify(network: Network, images: EvaluationSet) -> ClassEvaluation:
-    """Classify images of known classes.
-
-    Raises
-    ------
-    InputError
-        If the network's outputs are no scores, or no image can be read.
-    """
+    """Classify images of known classes."""
     expected, found, among = [], [], []
     for inputs, classes in images.batches():
         scores = _scores(network, inputs)
@@ -174,13 +165,7 @@ _OF_ANY_DIRECTORY = ("cifar10-resnet18", "cifar100-resnet18", "imagenet-resnet18
 def images_of(
     network: Network, data: str | os.PathLike[str] | None = None, limit: int | None = None
 ) -> EvaluationSet:
-    """Return the images to evaluate a network on: of a directory, of its recipe, or those that it remembers.
-
-    Raises
-    ------
-    InputError
-        If there are none, or they do not fit the network.
-    """
+    """Return the images to evaluate on: of a directory, of the recipe, or those that a network remembers."""
     directory = network.directory(data)
     if network.recipe == "digits":
         return digits(_wanted(_as_digits(network), limit), directory)
@@ -223,11 +208,8 @@ def _with_own_data(network: Network) -> "Recipe | None":
         if network.path.is_dir():
             raise
         return None  # a file whose recipe is not known here can be evaluated on class directories
-    known = tuple(
-        getattr(imported(f"bitfactor.recipes.{module}", network.path, "train"), name)
-        for module, name in (("folder", "FolderOptions"), ("cifar", "CifarOptions"))
-    )
-    return None if isinstance(recipe.data, known) else recipe
+    resnet = imported("bitfactor.recipes.resnet", network.path, "train")
+    return None if isinstance(recipe.data, resnet.FolderOptions | resnet.CifarOptions) else recipe
 
 
 def _of_recipe(
@@ -256,32 +238,34 @@ def evaluate(
     page: str | os.PathLike[str] | None = None,
     device: str = "auto",
     precision: Precision = "highest",
+    overwrite: bool = False,
 ) -> Evaluation:
-    """Evaluate a run in torch, or an exported file without: which classes are right, which keypoints are
-    found.
+    """Evaluate a run in torch, or an exported file in the runtime, on images that it was not trained with.
 
     Parameters
     ----------
     subject
-        Directory of a run, what `train` returned, a file, or the name of a network of the zoo.
+        Directory of a run, exported file, or a network of `bitfactor zoo`; in Python also what `train` gave.
     data
-        Directory of the images: with `val/` (or `valid`, `validation`, `test`), or of a test set of class
-        directories alone, whose names are the network's classes; CIFAR's files; the data sets of poses. A run
-        remembers the one that it was trained with.
+        Directory of the images: with val/ (or valid, validation, test), or of a test set of class directories
+        alone, whose names are the network's classes; CIFAR's files; the data sets of poses. A run remembers
+        the one that it was trained with.
     limit
-        At most so many images: equally many of each class; of instances the first.
+        Evaluate at most so many images: equally many of each class, of instances the first.
     best
-        Of a run: take the checkpoint of its best epoch.
+        Of a run: take the checkpoint of its best epoch in place of the last.
     flip
         Poses: average the heatmaps with those of the mirrored image.
     confusion
-        Classes: also draw the confusion matrix, a PNG or SVG file.
+        Classification: also draw the confusion matrix, a PNG or SVG file.
     page
         Poses: also write a page with the instances found best and worst, an HTML file.
     device
-        Of a run: where torch computes.
+        Of a run: where torch computes, as auto, cpu, cuda or cuda:1.
     precision
-        Of a file: that of its real-valued layers, see `bitfactor.runtime.Session`.
+        Of a file: that of its full-precision layers, see `Session`.
+    overwrite
+        Replace a drawing or page that bitfactor did not write.
 
     Returns
     -------
@@ -301,6 +285,10 @@ def evaluate(
     """
     if limit is not None:
         expect_some("--limit", limit)
+    if confusion is not None:
+        expect_output(confusion, [".png", ".svg"], overwrite=overwrite, flag="--confusion")
+    if page is not None:
+        expect_output(page, [".html"], overwrite=overwrite, flag="--page")
     network = network_at(subject, best=best, device=device, precision=precision)
     if network.finds_keypoints:
         _expect_unset(network, "a network that classifies", confusion=confusion)
@@ -317,7 +305,7 @@ def _evaluate_classes(
     limit: int | None,
     confusion: str | os.PathLike[str] | None,
 ) -> ClassEvaluation:
-    drawing = imported("bitfactor.study.documents.figures", "--confusion", "train") if confusion else None
+    drawing = imported("bitfactor.api.confusion", "--confusion", "cli") if confusion else None
     images = images_of(network, data, limit)
     found = classify(network, images)
     if drawing is not None:

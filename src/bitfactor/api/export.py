@@ -7,8 +7,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from bitfactor.common.errors import InputError, imported
+from bitfactor.common.files import expect_output
 from bitfactor.format import ModelFile, load
 from bitfactor.format.low_precision import Real
+from bitfactor.runtime.zoo import locate
 from bitfactor.targets.c99 import CReport, export_c
 
 if TYPE_CHECKING:
@@ -29,27 +31,32 @@ def write_network(
     best: bool = False,
     real: Real = "float32",
     calibration: int = 0,
+    overwrite: bool = False,
 ) -> "ExportReport | OnnxReport | CReport":
-    """Write the network of a run as a file, checked before it appears; for ONNX and C, also that of a file.
+    """Write a run's network as one file of 1-bit weights, checked against torch before it appears.
 
     Parameters
     ----------
+    run
+        Directory of a run; for ONNX and C, an exported file, or a network of `bitfactor zoo`, as well.
+    output
+        File to write.
     format
         A model file of bitfactor; standard ONNX; ONNX whose signs are QONNX's BipolarQuant; C99 for
-        microcontrollers. Left out, what the name's ending says.
+        microcontrollers, with a header beside it. Left out, what the name's ending says.
     best
-        Take the checkpoint of the best epoch in place of the last.
+        Take the checkpoint of its best epoch in place of the last.
     real
         How weights of real-valued layers are stored.
     calibration
         Take ranges for precision `low` from so many training images.
-
-    Raises
-    ------
-    InputError
-        If the name contradicts the format, a package is not installed, or torch or ONNX Runtime does not give
-        the same.
+    overwrite
+        Replace a file that bitfactor did not write.
     """
+    run = locate(run)
+    expect_output(output, _FORMATS, overwrite=overwrite, flag="--output")
+    if output.suffix.lower() == ".c":
+        expect_output(output.with_suffix(".h"), overwrite=overwrite, flag="--output")
     _expect_possible(run, output, format, changed=best or calibration != 0 or real != "float32")
     form = format or _FORMATS[output.suffix.lower()]
     export = partial(_export_run, run, best=best, real=real, calibration=calibration)
@@ -81,14 +88,6 @@ def _model(source: Path, export: Callable[[Path], object]) -> ModelFile:
 
 def _expect_possible(source: Path, output: Path, format: Format | None, *, changed: bool) -> None:
     suffix = output.suffix.lower()
-    if output.is_dir():
-        fix = f"name a file, {output / 'net.safetensors'} say"
-        raise InputError(f"--output {output}", expected="a file to write", found="a directory", fix=fix)
-    if suffix not in _FORMATS:
-        found = suffix or "no ending"
-        raise InputError(
-            f"--output {output}", expected="a name in .safetensors, .onnx or .c", found=found, fix="rename it"
-        )
     if format and suffix != _ENDINGS[format]:
         raise InputError(
             f"--output {output}",

@@ -11,8 +11,9 @@ from typing import Any
 from safetensors import safe_open
 
 from bitfactor.common.checks import checked
+from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result, text_table
-from bitfactor.format import Graph, InputSpec, ModelFile, Node, load
+from bitfactor.format import Graph, InputSpec, ModelFile, Node, drawing, load
 from bitfactor.format.free import FreeSizes
 from bitfactor.format.graph import Cost, cost, total
 from bitfactor.runtime.inputs import packed
@@ -47,17 +48,27 @@ class Inspection(Result):
 
 
 @checked
-def inspect(model: str | os.PathLike[str], *, program: bool = False) -> Inspection:
-    """Return the origin of an exported file, every operation, bytes and multiply-accumulates.
+def inspect(
+    model: str | os.PathLike[str],
+    *,
+    svg: str | os.PathLike[str] | None = None,
+    program: bool = False,
+    overwrite: bool = False,
+) -> Inspection:
+    """Show what an exported file holds: its origin, every operation, bytes and multiply-accumulates.
 
     Parameters
     ----------
     model
-        An exported file, or the name of a network of the zoo.
+        Exported file, or a network of `bitfactor zoo`.
+    svg
+        Also draw the network, as an SVG image, .svg.
     program
-        Give the instructions for the compiled core, too: those that `freeze` writes. A buffer is its place in
-        the arena, pixels, channels and whether they are signs; a window the sizes of input, output, kernel,
+        Show the instructions for the compiled core, those that `freeze` writes. A buffer is its place in the
+        arena, pixels, channels and whether they are signs; a window the sizes of input, output, kernel,
         stride, padding and dilation.
+    overwrite
+        Replace the SVG file even where it is not one that bitfactor wrote.
 
     Raises
     ------
@@ -69,8 +80,14 @@ def inspect(model: str | os.PathLike[str], *, program: bool = False) -> Inspecti
     >>> bitfactor.inspect("digits").to_dict()["totals"]["binary_macs"]
     """
     path = locate(model)
+    if svg is not None:
+        expect_output(svg, [".svg"], overwrite=overwrite, flag="--svg")
     loaded = load(path)
     instructions = program_of(packed(loaded.graph)) if program else None
+    if svg is not None:
+        drawn = drawing.svg(loaded, path.name)
+        with replacing(svg) as temporary:
+            temporary.write_text(drawn, encoding="utf-8")
     return Inspection(_describe(path, loaded), loaded, instructions)
 
 

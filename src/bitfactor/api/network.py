@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -49,13 +49,7 @@ class Network:
     trained_with: Identity | None
 
     def directory(self, data: str | os.PathLike[str] | None) -> Path | None:
-        """Return the directory of the data: the one that is named, or else the one that the run remembers.
-
-        Raises
-        ------
-        InputError
-            If the data are no longer where the run remembers them.
-        """
+        """Return the directory of the data: the one that is named, or else the one that the run remembers."""
         if data is not None:
             return Path(data)
         path = (self.trained_with or {}).get("path")
@@ -88,11 +82,6 @@ def network_at(
         Of a run, where torch computes: auto, cpu, cuda, cuda:1, ...
     precision
         Of a file, that of its real-valued layers.
-
-    Raises
-    ------
-    InputError
-        If it is none, or an option is not for it.
     """
     place = subject if isinstance(subject, str | os.PathLike) else subject.path
     path = locate(os.fspath(place))
@@ -128,7 +117,7 @@ def _of_file(path: Path, precision: Precision) -> Network:
 
     return Network(
         path,
-        lambda inputs: np.asarray(session(inputs)),
+        lambda inputs: np.asarray(first_of(session(inputs))),
         model.labels,
         model.input_spec,
         model.skeleton is not None or "heatmaps" in model.provenance,
@@ -137,6 +126,17 @@ def _of_file(path: Path, precision: Precision) -> Network:
         holdout_in(settings),
         identity_in(model.provenance, path),
     )
+
+
+def first_of(outputs: Any) -> Any:
+    """Return the first output of a network, which `predict` reads too, where it has several or names them.
+
+    >>> first_of({"scores": 1, "features": 2})
+    1
+    """
+    while isinstance(outputs, Mapping | tuple | list):
+        outputs = next(iter(outputs.values() if isinstance(outputs, Mapping) else outputs))
+    return outputs
 
 
 def holdout_in(settings: Any) -> Holdout:

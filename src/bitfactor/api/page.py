@@ -2,25 +2,28 @@
 
 import os
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from bitfactor.api.freeze import freeze
 from bitfactor.common.checks import checked
+from bitfactor.common.files import expect_output
 from bitfactor.format import load
 from bitfactor.runtime.zoo import locate
-from bitfactor.targets.page import Page, write_page
+from bitfactor.targets.frozen import flat_program
+from bitfactor.targets.page import PACKAGE, Page, write_page
 
 
 @checked
-def page(model: str | os.PathLike[str], output: str | os.PathLike[str]) -> Page:
-    """Write a static web page that runs an exported file on photos and on the camera, in the browser itself.
+def page(model: str | os.PathLike[str], output: str | os.PathLike[str], *, overwrite: bool = False) -> Page:
+    """Write a static web page that runs an exported network on photos and on the camera, in the browser.
 
     Parameters
     ----------
     model
-        An exported file, or the name of a network of the zoo.
+        Exported file, or a network of `bitfactor zoo`.
     output
-        The directory of the page, for any web server.
+        Directory of the page, for any web server.
+
+    overwrite
+        Replace files in it that bitfactor did not write.
 
     Raises
     ------
@@ -33,8 +36,10 @@ def page(model: str | os.PathLike[str], output: str | os.PathLike[str]) -> Page:
     >>> bitfactor.page("lsp-hourglass", "site").directory
     PosixPath('site')
     """
-    path = locate(model)
-    with TemporaryDirectory() as folder:
-        program = Path(folder) / "net.bfp"
-        freeze(path, program)
-        return write_page(load(path), program.read_bytes(), Path(path).stem, output)
+    path, index = locate(model), Path(output) / "index.html"
+    names = [] if index.is_file() else [*(file.name for file in PACKAGE.iterdir()), "net.bfp"]
+    for name in ("index.html", *names):
+        expect_output(Path(output) / name, overwrite=overwrite, flag="--output")
+    loaded = load(path)
+    loaded.expect_one_input(output)
+    return write_page(loaded, flat_program(loaded).content, path.stem, output)

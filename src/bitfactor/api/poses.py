@@ -1,11 +1,8 @@
 """How well a network finds keypoints: keypoint by keypoint, and person by person.
 
-Scores of joints, as tables and as plain types; needs no torch.
-
-A page of instances whose keypoints a network found best and worst.
+With a page of those whose keypoints it found best and worst.
 """
 
-import math
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,90 +15,16 @@ from torch import Tensor
 
 from bitfactor.api.evaluate import Evaluation, other_images
 from bitfactor.api.network import Network
+from bitfactor.api.pckh import mean_name, score_document, score_table
 from bitfactor.common.errors import InputError
-from bitfactor.common.result import Result, text_table
 from bitfactor.data.poses import STRIDE, PoseData
 from bitfactor.data.readers.identity import identity_of
-from bitfactor.data.readers.mpii import read_predictions, read_truth
 from bitfactor.pose import decode, flip_maps
-from bitfactor.pose.pck import MEANS, Score, pckh, score
+from bitfactor.pose.pck import Score
 from bitfactor.study.documents import Chapter, Document, facts
 from bitfactor.study.documents.document import Prose, write_html
 from bitfactor.study.documents.poses import Person, instances
 from bitfactor.training import PoseEstimation
-
-
-@dataclass(frozen=True)
-class PublishedScore(Result):
-    """PCKh of a file of predictions, of so many instances."""
-
-    predictions: Path
-    truth: Path
-    instances: int
-    score: Score
-
-    def to_dict(self) -> dict[str, Any]:
-        described = {"predictions": str(self.predictions), "truth": str(self.truth)}
-        return {**described, "instances": self.instances, **score_document(self.score)}
-
-    def __str__(self) -> str:
-        return (
-            f"{score_table(self.score)}\n"
-            f"{self.instances:,} instances; a joint counts as found within 0.5 (0.1) of the head's size"
-        )
-
-
-def score_files(predictions: Path, truth: Path) -> PublishedScore:
-    """Score predicted joints of MPII's validation set, as published, by PCKh.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be read, or they do not fit.
-    """
-    true, predicted = read_truth(truth), read_predictions(predictions)
-    found = score(predicted, true.keypoints, true.labelled, true.norm, pckh(), predictions)
-    return PublishedScore(predictions, truth, len(predicted), found)
-
-
-def score_table(found: Score) -> str:
-    """Return a table: a row per group of joints and per mean, a column per threshold, in per cent."""
-    convention = found.convention
-    means = {mean_name(found, mean): values for mean, values in found.means().items()}
-    rows = [[name, *map(_percent, values)] for name, values in {**found.groups(), **means}.items()]
-    head = [convention.name, *(f"@{threshold}" for threshold in convention.thresholds)]
-    return text_table(head, rows, right=frozenset(range(1, len(head))))
-
-
-def mean_name(found: Score, mean: str) -> str:
-    """Return the name of one of the means, with the number of joints in it."""
-    count = len(found.labelled) if mean == "pooled" else len(found.convention.averaged)
-    return {"plain": f"plain mean of {count}", "weighted": f"weighted mean of {count}"}.get(
-        mean, f"pooled over {count}"
-    )
-
-
-def score_document(found: Score) -> dict[str, Any]:
-    """Return all of a score as JSON can hold it: fractions from 0 to 1, null where nothing was labelled."""
-    groups, means = found.groups(), found.means()
-    thresholds = {
-        str(threshold): {
-            "groups": {name: _number(values[i]) for name, values in groups.items()},
-            "joints": [_number(rate) for rate in found.rates()[i]],
-            "means": {name: _number(means[name][i]) for name in MEANS},
-        }
-        for i, threshold in enumerate(found.convention.thresholds)
-    }
-    return {"labelled": found.labelled.tolist(), found.convention.name.lower(): thresholds}
-
-
-def _percent(value: float) -> str:
-    return "-" if math.isnan(value) else f"{100 * value:.2f}"
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
-
 
 _BATCH = 256
 
@@ -140,7 +63,7 @@ class PoseEvaluation(Evaluation):
 
 
 @dataclass(frozen=True)
-class Instances:
+class PoseSet:
     """A network, and the instances to find the keypoints of; `images` says who they are."""
 
     network: Network
@@ -152,14 +75,8 @@ class Instances:
 
 def instances_of(
     network: Network, data: str | os.PathLike[str] | None = None, limit: int | None = None
-) -> Instances:
-    """Return the instances whose keypoints a network is to find: those of its recipe's data set.
-
-    Raises
-    ------
-    InputError
-        If its recipe is not known, or there are no such data.
-    """
+) -> PoseSet:
+    """Return the instances whose keypoints a network is to find: those of its recipe's data set."""
     recipe, directory = network.full_recipe(), network.directory(data)
     found = recipe.data(directory)
     if not isinstance(recipe.task, PoseEstimation) or not isinstance(found, PoseData):
@@ -172,12 +89,12 @@ def instances_of(
     notes = other_images(network, identity_of(found, directory)["fingerprint"])
     total, name = len(found.test), found.test_name
     if limit is None or limit >= total:
-        return Instances(network, recipe.task, found, f"{total:,} {name}", notes)
+        return PoseSet(network, recipe.task, found, f"{total:,} {name}", notes)
     cut = replace(found, test=found.test.take(slice(limit)))
-    return Instances(network, recipe.task, cut, f"the first {limit:,} of {total:,} {name}", notes)
+    return PoseSet(network, recipe.task, cut, f"the first {limit:,} of {total:,} {name}", notes)
 
 
-def find_keypoints(instances: Instances, *, flip: bool = False) -> PoseEvaluation:
+def find_keypoints(instances: PoseSet, *, flip: bool = False) -> PoseEvaluation:
     """Find the keypoints of instances; with `flip`, of each image and of its mirror image."""
     network, task, skeleton = instances.network, instances.task, instances.data.skeleton
     metric = task.found()
@@ -223,7 +140,7 @@ def evaluate_poses(
 _SHOWN = 9  # instances in each part of the page
 
 
-def write_page(path: Path, shown: Instances, outcome: PoseEvaluation) -> None:
+def write_page(path: Path, shown: PoseSet, outcome: PoseEvaluation) -> None:
     """Show whom the network does best, in the middle and worst with."""
     convention = outcome.score.convention
     name, values = f"{convention.name}@{convention.thresholds[0]}", outcome.score.means().items()
@@ -241,7 +158,7 @@ def write_page(path: Path, shown: Instances, outcome: PoseEvaluation) -> None:
     write_html(Document(f"bitfactor: poses of {outcome.path}", [lead], [], chapters), path)
 
 
-def examples(shown: Instances, outcome: PoseEvaluation, number: int) -> dict[str, list[Person]]:
+def examples(shown: PoseSet, outcome: PoseEvaluation, number: int) -> dict[str, list[Person]]:
     """Return `number` instances whom the network does best, in the middle and worst with, by title."""
     errors = outcome.errors()
     order = np.argsort(errors)[: int(np.isfinite(errors).sum())]

@@ -24,6 +24,7 @@ from bitfactor.api.poses import examples, find_keypoints, instances_of
 from bitfactor.binarization import summary
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
+from bitfactor.common.files import expect_output
 from bitfactor.common.result import Result, plain
 from bitfactor.data.readers.evaluation_set import EvaluationSet
 from bitfactor.data.readers.identity import remembered
@@ -96,6 +97,8 @@ def with_speed(study: Study) -> Study:
     for name, file in files.items():
         status.print(f"timing {name}")
         measured[name] = bench(file, against=("torch",), runs=_RUNS)
+        for warning in measured[name].warnings:
+            status.print(warning)
     speed = {
         "machine": next(iter(measured.values())).machine,
         "runs": _RUNS,
@@ -111,8 +114,9 @@ def _sizes(file: Path, found: BenchReport) -> dict[str, Any]:
     return {
         "bytes": file.stat().st_size,
         "float_bytes": load(file).report["float_bytes"],
-        "torch_times": torch["median_ms"] / ours["median_ms"],
+        "torch_times": torch["minimum_ms"] / ours["minimum_ms"],
         "engines": list(found.engines),
+        "warnings": found.warnings,
     }
 
 
@@ -231,9 +235,10 @@ def _exported(path: Path, images: EvaluationSet, in_torch: ClassEvaluation) -> C
         ("accuracy", f"{outcome.accuracy:.2%}"),
         ("same prediction as torch", f"{same} of {len(outcome.found)}"),
         ("bytes", f"{path.stat().st_size:,}"),
-        *((f"latency, {e['name']}", f"{e['median_ms']:.3f} ms (median)") for e in engines.engines),
+        *((f"latency, {e['name']}", f"{e['minimum_ms']:.3f} ms (minimum)") for e in engines.engines),
     ]
-    return Chapter(f"Exported: {path.name}", [say("exported", machine=engines.machine)], [facts(rows)])
+    text = [say("exported", machine=engines.machine), *engines.warnings]
+    return Chapter(f"Exported: {path.name}", text, [facts(rows)])
 
 
 _MEASURES = {
@@ -333,6 +338,7 @@ def report(
     *,
     format: Format = "html",
     data: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
 ) -> Report:
     """Write a page about a run, or about a study: the paper's tables and figures from what was measured.
 
@@ -342,14 +348,16 @@ def report(
     Parameters
     ----------
     directory
-        Of a run or of a study; or a study as one file, which an earlier report wrote as parquet.
+        Directory of a run or of a study, or a study as one file, which an earlier report wrote as parquet.
     output
-        File to write; `report.html` (or .md, .csv, .parquet) in the directory if left out.
+        File to write; report.html (or .md, .csv, .parquet) in the directory if left out.
     format
         One page; Markdown with a folder of figures beside it; csv, a line for each epoch of a run or each
         training of a study; parquet, all of a study but its networks in one file.
     data
         Directory of the data: for runs of recipes that need one, and for studies of poses to show examples.
+    overwrite
+        Replace a file that bitfactor did not write.
 
     Raises
     ------
@@ -364,7 +372,15 @@ def report(
     source, images = Path(directory), None if data is None else Path(data)
     folder = source.parent if source.is_file() else source
     target = folder / f"report{_SUFFIXES[format]}" if output is None else Path(output)
-    _expect_file(target, format)
+    others = {suffix: name for name, suffix in _SUFFIXES.items() if name != format}
+    if target.suffix in others:
+        expected, fix = f"a name for {format}", f"pass format {others[target.suffix]}"
+        raise InputError(target, expected=expected, found=target.suffix, fix=fix)
+    expect_output(target, [_SUFFIXES[format]], overwrite=overwrite or output is None)
+    figures = target.with_suffix("")
+    if format == "markdown" and output is not None and not overwrite and figures.exists():
+        expected, fix = "no folder of that name, for the figures", "choose another name, or pass --overwrite"
+        raise InputError(figures, expected=expected, found="one", fix=fix)
     if is_study(source):
         study = read_study(source)
         _write_study(study, target, format, images)
@@ -387,18 +403,3 @@ def _write_study(study: Study, target: Path, format: Format, images: Path | None
         write_table(with_speed(study), target)
     else:
         (write_html if format == "html" else write_markdown)(study_document(study, images), target)
-
-
-def _expect_file(path: Path, format: Format) -> None:
-    if path.is_dir():
-        found, fix = "a directory", f"name a file, {path / f'report{_SUFFIXES[format]}'} say"
-        raise InputError(path, expected="a file to write", found=found, fix=fix)
-    if path.suffix.lower() in (".pdf", ".png", ".svg", ".json", ".txt", ".docx", ".tex", ".xlsx"):
-        raise InputError(
-            path, expected=f"a name for {format}", found=path.suffix, fix=f"end it {_SUFFIXES[format]}"
-        )
-    others = {suffix: name for name, suffix in _SUFFIXES.items() if name != format}
-    if path.suffix in others:
-        raise InputError(
-            path, expected=f"a name for {format}", found=path.suffix, fix=f"pass format {others[path.suffix]}"
-        )

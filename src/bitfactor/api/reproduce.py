@@ -48,7 +48,7 @@ class Reproduction(Result):
 
 
 @dataclass(frozen=True)
-class Plan(Result):
+class Budget(Result):
     """What the rows of a table or figure would take, `seeds` trainings of each, one after the other."""
 
     exhibit: str
@@ -86,7 +86,8 @@ class Plan(Result):
         return (
             f"{text_table(head, cells, right=frozenset(range(1, 6)))}\n\n"
             f"{self.exhibit}, {self.seeds} seed{plural}: {self.hours:,.1f} hours on {some.device}; "
-            f"{self.exaflops:.2f}e18 operations, {on_gpu:,.1f} hours of a GPU that sustains 30 TFLOP/s"
+            f"{self.exaflops:.2f}e18 operations, {on_gpu:,.1f} hours of a GPU that sustains 30 TFLOP/s\n"
+            "hours here are by a few steps: between half and twice as many"
         )
 
 
@@ -102,7 +103,7 @@ def reproduce(
     devices: Sequence[str] = (),
     dry_run: bool = False,
     progress: bool = True,
-) -> Reproduction | Plan:
+) -> Reproduction | Budget:
     """Train the rows of a table or figure of the paper, exactly those, and show them beside the paper's.
 
     What is finished is not repeated: the same call resumes, and tables and figures of the same experiment may
@@ -111,7 +112,7 @@ def reproduce(
     Parameters
     ----------
     exhibit
-        table1 to table4, figure2, figure3, figure5.
+        A table or figure of the paper.
     out
         Directory of the trainings and the page.
     data
@@ -120,10 +121,12 @@ def reproduce(
         The same rows with a small network, small data and few steps, where the paper's are out of reach.
     seeds
         Trainings of each row: 1, or 2 with `small`, if left out.
-    jobs, devices
-        Trainings at a time, and where, see `ablate`.
+    jobs
+        Trainings at a time on the CPU, see `ablate`.
+    devices
+        Where to train, see `ablate`.
     dry_run
-        Return the time and memory that it would take, and train nothing; needs no data.
+        Say what time and memory it would take, and train nothing; needs no data.
 
     Raises
     ------
@@ -145,7 +148,7 @@ def reproduce(
         for name, recipe in recipes.items():
             status.print(f"timing {name}")
             costs[name] = estimate(recipe, setting.images)
-        return Plan(exhibit, number, costs)
+        return Budget(exhibit, number, costs)
     place, images = Path(out), None if data is None else Path(data)
     _expect_same(place, {"recipe": setting.recipe, "small": small})
     base = recipe_named(setting.recipe)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bitfactor.api.network import Array, Network, holdout_in
+from bitfactor.api.network import Array, Network, first_of, holdout_in
 from bitfactor.common.errors import InputError
 from bitfactor.data.readers.identity import remembered
 from bitfactor.recipes import recipe_of
@@ -14,20 +14,16 @@ from bitfactor.training import PoseEstimation, Run, restore
 
 
 def network_of(path: Path, best: bool, device: str) -> Network:
-    """Return the network of the run in the directory `path`, on a device that torch knows.
-
-    Raises
-    ------
-    InputError
-        If there is no run, or no such device.
-    """
+    """Return the network of the run in the directory `path`, on a device that torch knows."""
     run = Run(path)
     recipe, interface, target = recipe_of(run), run.interface(), _device(device)
     model = restore(recipe, run, best=best).to(target)
 
     @torch.inference_mode()
     def outputs(inputs: NDArray[np.float32]) -> Array:
-        found: Array = model(torch.from_numpy(np.ascontiguousarray(inputs)).to(target)).cpu().numpy()
+        found: Array = (
+            first_of(model(torch.from_numpy(np.ascontiguousarray(inputs)).to(target))).cpu().numpy()
+        )
         return found
 
     return Network(

@@ -4,13 +4,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from torch import nn
 
 from bitfactor.api.evaluate import Evaluation, evaluate
-from bitfactor.api.report import Report, report
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.result import Result
@@ -21,6 +20,9 @@ from bitfactor.recipes.exporting import export_run
 from bitfactor.recipes.own import OwnModel, with_options, with_own_model
 from bitfactor.recipes.runs import load, run_recipe
 from bitfactor.training import Recipe, Run, Trial
+
+if TYPE_CHECKING:
+    from bitfactor.api.report import Report
 
 _Path = str | os.PathLike[str]
 
@@ -61,8 +63,10 @@ class TrainedRun(Result):
         """
         return export_run(Run(self.path), Path(path), best=best, real=real, calibration=calibration)
 
-    def report(self, output: _Path | None = None, **options: Any) -> Report:
+    def report(self, output: _Path | None = None, **options: Any) -> "Report":
         """Write the page of the run, see `bitfactor.report`."""
+        from bitfactor.api.report import report  # matplotlib is only needed here
+
         return report(self.path, output, **options)
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,7 +120,7 @@ def train(
     other_data
         Resume although the images are others than those that the run began with.
     dry_run
-        Do a few batches, return what the run would be like, and write nothing.
+        Do a few batches, say what the run would be like, and write nothing.
     progress
         Show progress on stderr.
     options

@@ -1,7 +1,6 @@
 """Videos, frame by frame."""
 
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,9 +17,6 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.files import replacing
 
 Frame = NDArray[np.uint8]
-
-# What FFmpeg would print about a damaged video, the error says.
-os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
 
 _CODECS = {".mp4": "mp4v", ".avi": "MJPG"}
 _USUAL_RATE = 25.0
@@ -42,13 +38,7 @@ class Video:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Look at the video at `path`.
-
-        Raises
-        ------
-        InputError
-            If there is none, or it has no frame that can be decoded.
-        """
+        """Look at the video at `path`."""
         if not path.exists():
             raise _bad(path, "no such file")
         with _capture(path) as capture:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from bitfactor.common.checks import check_fields, expect_one_of
 from bitfactor.common.errors import InputError
-from bitfactor.decompositions import JOINT, LAYERWISE, WITHOUT_FACTORS
+from bitfactor.decompositions import JOINT, LAYERWISE, class_of
 from bitfactor.decompositions.latent import expect_rank
 
 ScaleName = Literal[
@@ -26,7 +26,7 @@ class Binarization:
     latent: str = "holistic"
     """What the sign is taken of: a free weight, a decomposition of each layer, or one of several layers.
     With holistic, layers in no group get a Tucker decomposition of their own. One of
-    `bitfactor.decompositions`: none, svd, tucker, holistic, cp, tt, product, cosine, window, shared, or one
+    `bitfactor.decompositions`: none, svd, tucker, holistic, tt, product, cosine, window, shared, or one
     that was registered there."""
 
     rank: int | float | tuple[int | float, ...] | None = None
@@ -89,7 +89,7 @@ class Binarization:
             raise InputError(
                 "orthogonality", expected="0 or more", found=str(self.orthogonality), fix="0 turns it off"
             )
-        self._expect_effect("rank", self.latent not in WITHOUT_FACTORS, "a latent with factors")
+        self._expect_effect("rank", "rank" in class_of(self.latent).takes, "a latent with factors")
         self._expect_effect("detach_alpha", self.scale == "analytic", "scale 'analytic'")
         self._expect_effect("alpha_start", self.scale.startswith("learned"), "a learned scale")
 

@@ -13,7 +13,7 @@ from bitfactor.binarization.layers import Grid
 from bitfactor.binarization.plan import Plan, make_plan
 from bitfactor.common.checks import checked, options_from
 from bitfactor.common.errors import InputError
-from bitfactor.decompositions import WITHOUT_FACTORS
+from bitfactor.decompositions import class_of
 from bitfactor.nn import BinaryConv, BinaryLayer, SignActivation, open_attention_
 from bitfactor.nn.model import Call, Example, copied, watch_optimizers
 from bitfactor.nn.scale import MAPS
@@ -88,7 +88,7 @@ def binarize_(
     plan = make_plan(_opened(model), binarization, _names(model, keep_real), groups, call)
     if dry_run:
         return plan
-    if binarization.weight_estimator == "identity" and binarization.latent not in WITHOUT_FACTORS:
+    if binarization.weight_estimator == "identity" and class_of(binarization.latent).takes:
         warnings.warn(
             "weight_estimator 'identity' lets factors grow without bound", UserWarning, stacklevel=3
         )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.binarization.binarization import Binarization
-from bitfactor.binarization.layers import BINARY_FORMS, PlannedLayer, filters_of
+from bitfactor.binarization.layers import BINARY_FORMS, PlannedLayer, filters_of, float_type, own_padding
 from bitfactor.binarization.plan import Plan
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import LAYERWISE, Latent, build_bank, build_shared
@@ -120,11 +120,17 @@ def scale_of(
 
 def binary_form(layer: nn.Module, latent: Latent, scale: Scale) -> BinaryLayer:
     """Return the binary form of a float layer: its geometry, and its bias as the same parameter."""
-    form: Any = BINARY_FORMS[type(layer)]
+    kind = float_type(layer)
+    assert kind is not None
+    form: Any = BINARY_FORMS[kind]
     if isinstance(layer, nn.Linear):
         binary: BinaryLayer = form.of(latent, scale, bias=layer.bias)
     else:
         own = "output_padding" if isinstance(layer, nn.modules.conv._ConvTransposeNd) else "padding_mode"
         names = ("stride", "padding", "dilation", "groups", "bias", own)
-        binary = form.of(latent, scale, **{name: getattr(layer, name) for name in names})
+        geometry = {name: getattr(layer, name) for name in names}
+        padding = own_padding(layer)
+        if padding is not None:
+            geometry |= {"padding": padding, "padding_mode": "zeros"}
+        binary = form.of(latent, scale, **geometry)
     return binary.train(layer.training)

@@ -3,11 +3,14 @@
 import fnmatch
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.nn import (
@@ -20,7 +23,7 @@ from bitfactor.nn import (
     BinaryLinear,
 )
 
-# Float layer -> its binary form. Exact types alone: a subclass computes something else with its weight.
+# Float layer -> its binary form.
 BINARY_FORMS: dict[type[nn.Module], type[BinaryLayer]] = {
     nn.Conv1d: BinaryConv1d,
     nn.Conv2d: BinaryConv2d,
@@ -38,7 +41,88 @@ def weight_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def can_turn_binary(layer: nn.Module) -> bool:
-    return type(layer) in BINARY_FORMS or isinstance(layer, BinaryLayer)
+    return isinstance(layer, BinaryLayer) or float_type(layer) is not None
+
+
+def float_type(layer: nn.Module) -> type[nn.Module] | None:
+    """Return which of torch's layers this is, or computes the same as; None where it is none of them.
+
+    A subclass may compute anything with its weight, so one with a forward of its own is tried.
+    """
+    kind = next((kind for kind in BINARY_FORMS if isinstance(layer, kind)), None)
+    if kind is None or type(layer).forward is kind.forward:
+        return kind
+    holds_more = {name for name, _ in (*layer.named_parameters(), *layer.named_buffers())} - {
+        "weight",
+        "bias",
+    }
+    if holds_more:
+        return None
+    return kind if _computes(layer, kind) or own_padding(layer) is not None else None
+
+
+def why_not(layer: nn.Module) -> str:
+    """Return why a layer with a weight cannot turn binary."""
+    kind = next((kind for kind in BINARY_FORMS if isinstance(layer, kind)), None)
+    if kind is None:
+        return "has no binary form"
+    return f"its class {type(layer).__name__} computes something else than {kind.__name__}"
+
+
+def own_padding(layer: nn.Module) -> Literal["same"] | tuple[tuple[int, int], ...] | None:
+    """Return the padding of a 2-d convolution whose class pads before it convolves; None where it does not.
+
+    "same" pads so that a side has ceil(side / stride) outputs, as Keras does; else they are fixed.
+    """
+    if not isinstance(layer, nn.Conv2d) or type(layer).forward is nn.Conv2d.forward:
+        return None
+    if _computes(layer, nn.Conv2d):
+        return None
+    reach = [d * (k - 1) for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
+    if _gives(layer, lambda x: _padded(layer, x, _same(layer, x))):
+        return "same"
+    for less in range(max(reach) + 1):
+        fixed = tuple(((n - less) // 2, (n - less + 1) // 2) for n in reach)
+        if min(reach) >= less and _gives(layer, partial(_padded, layer, padding=fixed)):
+            return fixed
+    return None
+
+
+_SIDES = (15, 16)  # odd and even
+
+
+def _computes(layer: nn.Module, kind: type[nn.Module]) -> bool:
+    return _gives(layer, lambda x: kind.forward(layer, x))
+
+
+def _same(layer: nn.Conv2d, x: Tensor) -> tuple[tuple[int, int], ...]:
+    sizes = zip(x.shape[2:], layer.stride, layer.dilation, layer.kernel_size, strict=True)
+    total = [max(d * (k - 1) - (n - 1) % s, 0) for n, s, d, k in sizes]
+    return tuple((n // 2, n - n // 2) for n in total)
+
+
+def _padded(layer: nn.Conv2d, x: Tensor, padding: tuple[tuple[int, int], ...]) -> Tensor:
+    sides = [n for side in reversed(padding) for n in side]
+    return F.conv2d(F.pad(x, sides), layer.weight, layer.bias, layer.stride, 0, layer.dilation, layer.groups)
+
+
+def _gives(layer: nn.Module, expected: Callable[[Tensor], Tensor]) -> bool:
+    """Whether a layer gives on noise what a function gives."""
+    weight = layer.weight
+    if not isinstance(weight, Tensor) or weight.is_meta:
+        return False
+    draw = torch.Generator().manual_seed(0)
+    try:
+        with torch.no_grad():
+            for side in _SIDES:
+                sides = (side,) * (weight.dim() - 2)
+                channels = getattr(layer, "in_channels", weight.shape[1])
+                x = torch.randn((2, channels, *sides), generator=draw).to(weight)
+                if not torch.allclose(layer.forward(x), expected(x), rtol=1e-4, atol=1e-5):
+                    return False
+    except Exception:  # whatever its own code says of an input that it was not made for
+        return False
+    return True
 
 
 def weight_shape(layer: nn.Module) -> tuple[int, ...]:
@@ -47,7 +131,8 @@ def weight_shape(layer: nn.Module) -> tuple[int, ...]:
 
 def filters_of(layer: nn.Module, W: Tensor) -> Tensor:
     """Return a weight of a layer as filters, one for each output channel: (O, C / groups, ...)."""
-    form = type(layer) if isinstance(layer, BinaryLayer) else BINARY_FORMS.get(type(layer), BinaryLinear)
+    kind = float_type(layer)
+    form = type(layer) if isinstance(layer, BinaryLayer) else BINARY_FORMS[kind] if kind else BinaryLinear
     return form.filters(W, getattr(layer, "groups", 1))
 
 

@@ -5,6 +5,7 @@ Which layers of a model can turn binary, which of them a pattern names, and what
 What the latents of a plan weigh, before any is made.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -26,6 +27,7 @@ from bitfactor.binarization.layers import (
     places,
     weight_layers,
     weight_shape,
+    why_not,
 )
 from bitfactor.common.errors import InputError
 from bitfactor.common.result import Result, text_table
@@ -36,10 +38,8 @@ from bitfactor.nn import (
 )
 from bitfactor.nn.model import Call, dead_layers
 
-# Float layer -> its binary form. Exact types alone: a subclass computes something else with its weight.
-
-
 _MANY = 2  # times the bytes of the weight itself
+_SLIM = "svd"  # its factors are two, of the smaller side's rank
 _FRACTIONS = (0.75, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.02, 0.01)
 
 
@@ -121,10 +121,20 @@ def size_warnings(planned: Sequence[PlannedLayer]) -> list[str]:
 
 def _advice(layer: PlannedLayer) -> str:
     for fraction in _FRACTIONS:
-        latents = _latents([layer], fraction)
-        if latents and 4 * sum(p.numel() for p in latents[0].parameters()) <= _MANY * layer.weight_bytes:
-            return f"; rank={fraction} would bring it below {_MANY} times"
-    return "; keep it real, or take latent='none'"
+        if _bytes(layer, fraction) <= _MANY * layer.weight_bytes:
+            return f"; rank={fraction} would bring it below {_MANY} times{_other_latent(layer)}"
+    return f"; keep it real, or take latent='none'{_other_latent(layer)}"
+
+
+def _other_latent(layer: PlannedLayer) -> str:
+    """Return the words that name a decomposition whose factors at full rank are not that large."""
+    found = _bytes(replace(layer, latent=_SLIM), None)
+    return f"; latent={_SLIM!r} takes {found:,}" if found <= _MANY * layer.weight_bytes else ""
+
+
+def _bytes(layer: PlannedLayer, rank: Rank) -> float:
+    latents = _latents([layer], rank)
+    return 4 * sum(p.numel() for p in latents[0].parameters()) if latents else math.inf
 
 
 @dataclass(frozen=True)
@@ -190,7 +200,7 @@ def _real_layers(
 ) -> dict[str, str]:
     """Return the layers that stay real, with the reason."""
     candidates = {name: layer for name, layer in layers.items() if can_turn_binary(layer)}
-    real = {name: "has no binary form" for name in layers if name not in candidates}
+    real = {name: why_not(layer) for name, layer in layers.items() if name not in candidates}
     ends = ends_of(model, candidates, example)
     real |= bypassed(model, candidates, ends)
     if not binarization.depthwise:

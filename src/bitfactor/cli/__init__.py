@@ -1,35 +1,76 @@
-"""The command `bitfactor`. One file per command; only the one that runs is imported.
+"""The command `bitfactor`: words into a call, a result into text.
 
-So that `predict` and `bench` work where torch is not installed, the table names modules and holds no
-functions.
+So that `predict` and `bench` work where torch is not installed, and help comes at once, the table names
+functions and holds none.
 """
 
 import os
 import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from bitfactor.common.errors import InputError, imported, near_matches
 from bitfactor.common.files import run_file
 from bitfactor.common.version import __version__
 
+
+class Command(NamedTuple):
+    """What a command is for, ROOM.MODULE:FUNCTION, whose arguments are its flags, and the extra it needs."""
+
+    purpose: str
+    function: str
+    extra: str = "cli"
+
+
 COMMANDS = {
-    "check-data": "find out what is wrong with a directory of images",
-    "recipes": "list what can be trained",
-    "check": "say whether a network becomes binary and runs from a file, before training",
-    "summary": "show the layers of a recipe or network: binary or real, operations, bytes",
-    "train": "train a recipe, or resume an interrupted run",
-    "ablate": "train a recipe for every combination of latent, scale and seed; resumable",
-    "evaluate": "tell the accuracy of a run or of an exported file",
-    "export": "write a run's network as one file of 1-bit weights",
-    "freeze": "write an exported file as one flat program, for the C library",
-    "page": "write a web page that runs an exported file, on photos and on the camera",
-    "inspect": "show what an exported file holds, and draw its network",
-    "predict": "classify images with an exported file, or find and draw poses",
-    "zoo": "list the trained networks that come with the package",
-    "pckh": "score predicted keypoints of MPII by PCKh, in all three means in print",
-    "bench": "time an exported file, layer by layer, and against other engines",
-    "reproduce": "train a table or figure of the paper, and show it beside the paper's",
-    "report": "write a page with a run's curves, weights and predictions",
+    "check-data": Command("find out what is wrong with a directory of images", "cli.commands:check_data"),
+    "recipes": Command("list what can be trained", "cli.commands:recipes", "train"),
+    "check": Command(
+        "say whether a network becomes binary and runs from a file, before training",
+        "cli.recipe:check",
+        "train",
+    ),
+    "summary": Command(
+        "show the layers of a recipe or network: binary or real, operations, bytes",
+        "cli.recipe:summary",
+        "train",
+    ),
+    "train": Command("train a recipe, or resume an interrupted run", "cli.recipe:train", "train"),
+    "ablate": Command(
+        "train a recipe for every combination of latent, scale and seed; resumable",
+        "cli.recipe:ablate",
+        "train",
+    ),
+    "evaluate": Command("tell the accuracy of a run or of an exported file", "api.evaluate:evaluate"),
+    "export": Command("write a run's network as one file of 1-bit weights", "api.export:write_network"),
+    "convert": Command(
+        "write a binary network that comes as ONNX as one file of 1-bit weights",
+        "api.convert:convert",
+        "onnx",
+    ),
+    "freeze": Command("write an exported file as one flat program, for the C library", "api.freeze:freeze"),
+    "page": Command(
+        "write a web page that runs an exported file, on photos and on the camera", "api.page:page"
+    ),
+    "inspect": Command("show what an exported file holds, and draw its network", "api.inspect:inspect"),
+    "predict": Command(
+        "classify images with an exported file, or find and draw poses", "api.predict:predict"
+    ),
+    "zoo": Command("list the trained networks that come with the package", "cli.commands:zoo"),
+    "pckh": Command(
+        "score predicted keypoints of MPII by PCKh, in all three means in print",
+        "api.pckh:score_files",
+        "pose",
+    ),
+    "bench": Command("time an exported file, layer by layer, and against other engines", "api.bench:bench"),
+    "reproduce": Command(
+        "train a table or figure of the paper, and show it beside the paper's",
+        "api.reproduce:reproduce",
+        "train",
+    ),
+    "report": Command(
+        "write a page with a run's curves, weights and predictions", "api.report:report", "train"
+    ),
 }
 
 _USAGE = """usage: bitfactor COMMAND ...
@@ -43,7 +84,7 @@ version. `bitfactor --import FILE.py COMMAND ...` runs a file first that registe
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status: 0, 2 for unusable input, 130 when interrupted.
 
-    A check that found problems returns 1; one whose reader has gone 141, as a shell would say.
+    A command that found problems returns 1; one whose reader has gone 141, as a shell would say.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -64,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help") or list(arguments) == ["help"]:
-        print(_USAGE.format("\n".join(f"  {name:10} {text}" for name, text in COMMANDS.items())))
+        print(_USAGE.format("\n".join(f"  {name:10} {one.purpose}" for name, one in COMMANDS.items())))
         return 0 if arguments else 2
     name, rest = arguments[0], arguments[1:]
     if name in ("-V", "--version", "version"):
@@ -74,7 +115,9 @@ def _run(arguments: Sequence[str]) -> int:
         return _run(_imported(rest))
     if name == "help":
         return _run([*rest, "--help"])
-    return _command(name)(rest) or 0
+    function = function_of(name)
+    status: int = imported("bitfactor.cli.flags", f"bitfactor {name}", "cli").run(function, name, rest)
+    return status
 
 
 def _imported(arguments: Sequence[str]) -> Sequence[str]:
@@ -90,7 +133,12 @@ def _program(arguments: Sequence[str]) -> str:
     return f"bitfactor {arguments[0]}" if arguments and arguments[0] in COMMANDS else "bitfactor"
 
 
-def _command(name: str):  # type: ignore[no-untyped-def]
+def function_of(name: str):  # type: ignore[no-untyped-def]
+    """Return the function of a command; only its module is imported.
+
+    >>> function_of("freeze").__name__
+    'freeze'
+    """
     if name not in COMMANDS:
         raise InputError(
             "bitfactor",
@@ -98,17 +146,5 @@ def _command(name: str):  # type: ignore[no-untyped-def]
             found=repr(name),
             fix=f"{near_matches(name, COMMANDS)}; see `bitfactor help`",
         )
-    without_torch = {
-        "check-data": "cli",
-        "evaluate": "cli",
-        "export": "cli",
-        "freeze": "cli",
-        "page": "cli",
-        "inspect": "cli",
-        "predict": "cli",
-        "bench": "cli",
-        "zoo": "cli",
-        "pckh": "pose",
-    }
-    module = f"bitfactor.cli.{name.replace('-', '_')}"
-    return imported(module, f"bitfactor {name}", without_torch.get(name, "train")).main
+    module, _, function = COMMANDS[name].function.partition(":")
+    return getattr(imported(f"bitfactor.{module}", f"bitfactor {name}", COMMANDS[name].extra), function)

@@ -1,15 +1,31 @@
-"""The flags that a command's dataclass stands for, and what is wrong with the words of a command line."""
+"""A function's arguments as flags, a command line as its call, and what is wrong with the words of one.
+
+`bitfactor freeze` calls `bitfactor.freeze`: arguments that Python takes by place are words at their place
+(`output` is -o), the others flags, and the docstring is the help.
+"""
 
 import difflib
+import inspect
+import json
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass
+from io import StringIO
+from os import PathLike
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tyro
+from tyro.constructors import PrimitiveConstructorSpec
 
 from bitfactor.common.checks import choices_in, described
 from bitfactor.common.errors import InputError
+
+T = TypeVar("T")
 
 # What users of other tools type, and what it is called here: the first of the names that the command has.
 HABITS: dict[str, tuple[str, ...]] = {
@@ -45,6 +61,186 @@ WITHOUT_FLAG = {
 }
 
 
+def _box(words: list[str]) -> tuple[float, ...]:
+    try:
+        left, top, width, height = (float(part) for part in words[0].split(","))
+    except ValueError:
+        left = top = width = height = math.nan
+    if not all(map(math.isfinite, (left, top, width, height))) or width <= 0 or height <= 0:
+        raise InputError(
+            "--box",
+            expected="left, top, width and height in pixels, as in 40,10,120,300",
+            found=repr(words[0]),
+            fix="give four values with commas between, the last two above 0",
+        )
+    return left, top, width, height
+
+
+# Arguments whose words are not those of their type; all others are read by their annotation.
+_TYPES: dict[str, Any] = {
+    "box": Annotated[
+        str | None,
+        PrimitiveConstructorSpec[Any](
+            nargs=1,
+            metavar="X,Y,W,H",
+            instance_from_str=_box,
+            is_instance=lambda value: value is None or isinstance(value, tuple),
+            str_from_instance=lambda value: [str(value)],
+        ),
+    ],
+    "vary": Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction],
+}
+_FILE = {"metavar": "FILE|NAME"}
+_LOOKS: dict[str, dict[str, Any]] = {
+    "model": _FILE,
+    "output": {"aliases": ("-o",)},
+    "run": _FILE,
+    "size": {"metavar": "H W"},
+    "start_from": {"name": "from", "metavar": "RUN"},
+    "subject": _FILE,
+    "vary": {"metavar": "FLAG VALUE..."},
+}
+_PROGRESS = "progress"  # what no flag is for
+
+
+def run(function: Callable[..., Any], command: str, words: Sequence[str]) -> int:
+    """Call a function with the words of a command line, print what it returns, and return the exit status.
+
+    That is 1 where the result has problems. A function of `words` reads them itself.
+    """
+    if [*inspect.signature(function).parameters] == ["words"]:
+        return function(words) or 0
+    options = parse(options_of(function), command, words)
+    result = function(**chosen(options))
+    print_result(result, as_json=options.json)
+    return int(bool(getattr(result, "problems", ())))
+
+
+def print_result(result: Any, *, as_json: bool) -> None:
+    """Print what a library function returned: for people, or as JSON."""
+    print(json.dumps(result.to_dict(), indent=2) if as_json else result)
+
+
+def options_of(function: Callable[..., Any], leave_out: Collection[str] = ()) -> Any:
+    """Return a dataclass with a field for each argument of a function that a flag stands for, and `json`.
+
+    Example
+    -------
+    >>> [flag.name for flag in flags_of(options_of(bitfactor.freeze))]
+    ['model', '--output', '--size', '--threads', '--json']
+    """
+    text, helps = documented(function)
+    made: list[Any] = []
+    for name, one in inspect.signature(function).parameters.items():
+        if name in leave_out or name == _PROGRESS or one.kind is one.VAR_KEYWORD:
+            continue
+        kind = _TYPES.get(
+            name, one.annotation if is_dataclass(one.annotation) else _flag_type(one.annotation)
+        )
+        by_place = one.kind is one.POSITIONAL_OR_KEYWORD and name != "output"
+        settings = tyro.conf.arg(help=helps.get(name), **_LOOKS.get(name, {}))
+        kind = (
+            Annotated[kind, tyro.conf.OmitArgPrefixes]
+            if is_dataclass(kind)
+            else Annotated[kind, settings, *[tyro.conf.Positional] * by_place]
+        )
+        default = () if one.default is None and _is_tuple(kind) else one.default
+        made.append((name, kind) if default is one.empty else (name, kind, field(default=default)))
+    made.append(("json", Annotated[bool, tyro.conf.arg(help="Print JSON.")], field(default=False)))
+    return make_dataclass(function.__name__, made, frozen=True, kw_only=True, namespace={"__doc__": text})
+
+
+def chosen(options: Any, kind: Any = None) -> dict[str, Any]:
+    """Return what of the fields of `kind`, a function's arguments, is not as it is by default."""
+    values = {one.name: (getattr(options, one.name), one.default) for one in fields(kind or options)}
+    return {name: value for name, (value, usual) in values.items() if name != "json" and value != usual}
+
+
+def documented(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """Return what a docstring says of a function, and of each of its parameters."""
+    text, *sections = re.split(r"\n\n([A-Z]\w+)\n-+\n", inspect.getdoc(function) or "")
+    parameters = dict(zip(sections[::2], sections[1::2], strict=True)).get("Parameters", "")
+    entries = re.findall(r"^(\w.*)\n((?:    .*\n?|\n(?=    ))+)", parameters, re.MULTILINE)
+    return text, {
+        name: " ".join(inspect.cleandoc(lines).split())
+        for names, lines in entries
+        for name in names.split(", ")
+    }
+
+
+def _flag_type(annotation: Any) -> Any:
+    """Return what tyro reads for an argument: a path for what may be one, tuples for sequences."""
+    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    several = [part for part in parts if get_origin(part) in (Sequence, Iterable)]
+    if several:
+        return tuple[_flag_type(get_args(several[0])[0]), ...]  # type: ignore[misc]
+    if any(get_origin(part) is PathLike for part in parts):
+        return Path | None if type(None) in parts else Path
+    return annotation
+
+
+def _is_tuple(kind: Any) -> bool:
+    plain = _unwrapped(kind)[0]
+    return get_origin(plain) is tuple and get_args(plain)[-1] is Ellipsis
+
+
+class _Printed(StringIO):
+    """What would go to stdout, in characters that it can show."""
+
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+
+
+def parse(kind: type[T], command: str, words: Sequence[str]) -> T:
+    """Read the words of a command line into the dataclass `kind`; raises InputError where it cannot."""
+    expect_known(command, words, list(flags_of(kind)))
+    parsed, unknown = parse_known(kind, command, words)
+    if unknown:
+        raise InputError(
+            f"bitfactor {command}",
+            expected="nothing more than its arguments and flags",
+            found=" ".join(unknown),
+            fix=f"see `bitfactor {command} --help`",
+        )
+    return parsed
+
+
+def parse_known(kind: type[T], command: str, words: Sequence[str]) -> tuple[T, list[str]]:
+    """Read as `parse` does, and return the words of flags that `kind` does not have, too."""
+    helps = any(word in ("-h", "--help") for word in words)
+    read: Any = tyro.cli
+    printed = _Printed()
+    try:
+        with redirect_stdout(printed), redirect_stderr(printed):
+            parsed: tuple[T, list[str]] = read(
+                kind,
+                prog=f"bitfactor {command}",
+                args=list(words),
+                config=(tyro.conf.FlagCreatePairsOff,) if helps else (),
+                return_unknown_args=True,
+            )
+            return parsed
+    except SystemExit as stop:
+        if not stop.code:
+            print(forward(printed.getvalue()), end="")
+            raise
+        error = stop.__context__
+        while error is not None and not isinstance(error, InputError):
+            error = error.__context__
+        raise (error or complaint(command, words, list(flags_of(kind)), printed.getvalue())) from None
+
+
+def forward(text: str) -> str:
+    """Return help in which a flag that is on reads forward: `--[no-]real-ends`, and not `--no-real-ends`."""
+    text = re.sub(
+        r"^([│| ]+)--no-([a-z-]+)( {3,})",
+        lambda m: f"{m[1]}--[no-]{m[2]}{m[3][2:]}",
+        text,
+        flags=re.MULTILINE,
+    )
+    text = re.sub(r"(\(default:[\s│|]*)True\)", r"\1on)  ", text)
+    return re.sub(r"(\(default:[\s│|]*)False\)", r"\1off)  ", text)
+
+
 @dataclass(frozen=True)
 class Flag:
     """A flag, `--batch-size`, or where `positional` a word at its place; `aliases` are short names."""
@@ -65,27 +261,18 @@ def flags_of(kind: Any, default: Any = MISSING) -> Iterator[Flag]:
     """Yield the flags of a dataclass; those of its fields that are dataclasses are its own.
 
     `default` is an instance whose values the flags start from.
-
-    Example
-    -------
-    >>> [flag.name for flag in flags_of(bench.Arguments)][:3]
-    ['model', '--against', '--isa']
     """
     hints = get_type_hints(kind, include_extras=True)
-    for field in fields(kind):
-        annotation, marks = _unwrapped(hints[field.name])
-        value = default if default is MISSING else getattr(default, field.name)
-        part = type(value) if is_dataclass(value) else annotation
-        if is_dataclass(part):
-            yield from flags_of(part, value)
+    for one in fields(kind):
+        annotation, marks = _unwrapped(hints[one.name])
+        value = one.default if default is MISSING else getattr(default, one.name)
+        if is_dataclass(annotation):
+            yield from flags_of(annotation, value)
         elif tyro.conf.Suppress not in marks:
-            missing = field.default is MISSING and field.default_factory is MISSING
-            yield _flag(
-                field.name, annotation, marks, value, missing if value is MISSING else value is tyro.MISSING
-            )
+            yield _flag(one.name, annotation, marks, value is MISSING and one.default_factory is MISSING)
 
 
-def _flag(name: str, annotation: Any, marks: Sequence[Any], value: Any, required: bool) -> Flag:
+def _flag(name: str, annotation: Any, marks: Sequence[Any], required: bool) -> Flag:
     settings = [mark for mark in marks if hasattr(mark, "aliases")]
     aliases = tuple(alias for mark in settings for alias in mark.aliases or ())
     name = next((mark.name for mark in settings if mark.name), name).replace("_", "-")
@@ -113,7 +300,7 @@ def given(arguments: Sequence[str], flags: Sequence[Flag]) -> Mapping[str, list[
         if is_flag(argument):
             name, equals, value = argument.partition("=")
             name = name if len(name) == 2 else name.replace("_", "-")
-            words = found.setdefault(names.get(name, name), [])
+            words = found[names.get(name, name)] = []  # of two the last one holds
             words += [value] if equals else []
         else:
             words.append(argument)

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -58,6 +58,59 @@ def write_json(path: str | os.PathLike[str], value: object, indent: int | None =
     """Write an object, whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=indent) + "\n")
+
+
+# What stands in the first bytes of a file that bitfactor writes.
+_MARKS = (
+    b'"__metadata__":{"bitfactor"',
+    b"\x89BFP",
+    b'content="bitfactor"',
+    b"<metadata>bitfactor",
+    b"\x12\x09bitfactor",
+    b"written by bitfactor",
+)
+_LOOKED_AT = 4096
+
+
+def expect_output(
+    path: str | os.PathLike[str], endings: Collection[str] = (), *, overwrite: bool = False, flag: str = ""
+) -> Path:
+    """Return `path` if a file can be written there: its ending fits, and no other's file would be lost.
+
+    Pages, exported files and drawings of networks say that bitfactor wrote them; they are replaced. Other
+    files are kept, if `overwrite` does not say that they may be lost. `flag` is what gave the path.
+
+    Raises
+    ------
+    InputError
+        If it is not.
+
+    Example
+    -------
+    >>> expect_output("net.bfp", [".bfp"]).suffix
+    '.bfp'
+    """
+    path, where = Path(path), f"{flag} {path}".strip()
+    if path.is_dir():
+        fix = f"name a file in it{''.join(f', in {ending}' for ending in [*endings][:1])}"
+        raise InputError(where, expected="a file to write", found="a directory", fix=fix)
+    if endings and path.suffix.lower() not in endings:
+        *others, last = endings
+        expected = f"a name in {', '.join(others)} or {last}" if others else f"a name in {last}"
+        found = path.suffix or "no ending"
+        raise InputError(where, expected=expected, found=found, fix="rename it")
+    if overwrite or not path.is_file():
+        return path
+    with path.open("rb") as file:
+        first = file.read(_LOOKED_AT)
+    if not any(mark in first for mark in _MARKS):
+        raise InputError(
+            where,
+            expected="a new file, or one that bitfactor wrote",
+            found="a file that does not say so" if first else "an empty file",
+            fix="choose another name, or pass --overwrite",
+        )
+    return path
 
 
 def made_directory(path: str | os.PathLike[str]) -> Path:

@@ -38,21 +38,7 @@ _HOMES = {
     "identity_of": "readers.identity",
 }
 
-__all__ = [
-    "Batch",
-    "Cifar10",
-    "Cifar100",
-    "CocoKeypoints",
-    "DataSet",
-    "Digits",
-    "ImageFolder",
-    "Lsp",
-    "Mpii",
-    "Shards",
-    "Target",
-    "check_data",
-    "identity_of",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> object:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -32,15 +31,35 @@ from bitfactor.format import InputSpec
 
 
 @dataclass(frozen=True)
-class Cifar:
+class _InMemory:
+    """Images and labels that live on one device."""
+
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+
+    def steps(self, batch_size: int) -> int:
+        """Return the number of whole batches in an epoch."""
+        return len(self.train[1]) // expect_some("batch_size", batch_size)
+
+    def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """Yield the test images in order."""
+        images, labels = (part[rank::world] for part in self.test)
+        for start in range(0, len(labels), expect_some("batch_size", batch_size)):
+            stop = start + batch_size
+            yield self._normalised(images[start:stop]), labels[start:stop]
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        return images
+
+
+@dataclass(frozen=True)
+class Cifar(_InMemory):
     """Images in memory: `train` and `test` are (N, 3, 32, 32) uint8 RGB with labels (N,) int64.
 
     They live on one device, are augmented there (shifted by up to 4 pixels if `crop`, half of them mirrored
     if `mirror`) and come out normalised, as float32. `test_name` says which images `test` are.
     """
 
-    train: tuple[Tensor, Tensor]
-    test: tuple[Tensor, Tensor]
     labels: tuple[str, ...]
     crop: bool = True
     mirror: bool = True
@@ -96,10 +115,6 @@ class Cifar:
         train, test = (images.to(device), labels.to(device)), (test_images.to(device), test_labels.to(device))
         return replace(self, train=train, test=test)
 
-    def steps(self, batch_size: int) -> int:
-        """Return the number of whole batches in an epoch."""
-        return len(self.train[1]) // expect_some("batch_size", batch_size)
-
     def train_batches(
         self, batch_size: int, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1
     ) -> Iterator[Batch]:
@@ -116,13 +131,6 @@ class Cifar:
             mine = chosen[rank::world].to(labels.device)
             moved = shift_and_flip(images[mine], draws[rank::world].to(labels.device), self._mean_colour())
             yield self._normalised(moved), labels[mine]
-
-    def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Yield the test images in order."""
-        images, labels = (part[rank::world] for part in self.test)
-        for start in range(0, len(labels), expect_some("batch_size", batch_size)):
-            stop = start + batch_size
-            yield self._normalised(images[start:stop]), labels[start:stop]
 
     def _mean_colour(self) -> tuple[int, ...]:
         return tuple(round(255 * mean) for mean in self.layout.mean)
@@ -165,7 +173,7 @@ _SCALE = 0.1
 
 
 @dataclass(frozen=True)
-class Digits:
+class Digits(_InMemory):
     """The digits, 80 % to train on and 20 % in the test set, the same split every time.
 
     `images` are (N, 1, 8, 8), normalised; `labels` (N,) are 0 to 9. Strokes are bright on a dark ground.
@@ -177,8 +185,6 @@ class Digits:
     (1437, 360)
     """
 
-    train: tuple[Tensor, Tensor]
-    test: tuple[Tensor, Tensor]
     input_spec: InputSpec
     labels: tuple[str, ...]
     move: bool = True
@@ -214,28 +220,13 @@ class Digits:
     ) -> Iterator[Batch]:
         """Yield the batches of an epoch from number `start` on: shuffled, and each image moved a little."""
         images, labels = self.train
-        order = torch.randperm(len(labels), generator=_generator(seed, epoch, -1))
+        order = torch.randperm(len(labels), generator=generator(seed, epoch, 0))
         for step in range(start, self.steps(batch_size)):
             chosen = order[step * batch_size : (step + 1) * batch_size]
             inputs = images[chosen]
             if self.move:
-                inputs = augment(inputs, _generator(seed, epoch, step))
+                inputs = augment(inputs, generator(seed, epoch, step + 1))
             yield inputs[rank::world], labels[chosen][rank::world]
-
-    def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Yield the digits of the test set in order."""
-        images, labels = (part[rank::world] for part in self.test)
-        for start in range(0, len(labels), expect_some("batch_size", batch_size)):
-            yield images[start : start + batch_size], labels[start : start + batch_size]
-
-    def steps(self, batch_size: int) -> int:
-        """Return the number of whole batches in an epoch."""
-        return len(self.train[1]) // expect_some("batch_size", batch_size)
-
-
-def _generator(seed: int, epoch: int, step: int) -> torch.Generator:
-    mixed = np.random.SeedSequence([seed, epoch, step + 1]).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(mixed))
 
 
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:

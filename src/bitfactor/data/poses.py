@@ -183,7 +183,7 @@ def expect_loadable(limit: int | None, workers: int | None) -> None:
 
 
 def _inputs(crops: Tensor) -> Tensor:
-    """Normalise (N, H, W, 3) of 0..255 into (N, 3, H, W), as `bitfactor.images.normalise` does."""
+    """Normalise (N, H, W, 3) of 0..255 into (N, 3, H, W), as `bitfactor.pose.images.normalise` does."""
     channels = crops.permute(0, 3, 1, 2).contiguous().float().div_(255)
     mean, std = (torch.tensor(values, device=crops.device).view(3, 1, 1) for values in (_MEAN, _STD))
     return channels.sub_(mean).div_(std)

@@ -9,8 +9,8 @@ from torch import Tensor
 from bitfactor.common.checks import expect, shown
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions.bank import Bank, BankSlice, build_bank
-from bitfactor.decompositions.cp import CP
 from bitfactor.decompositions.latent import (
+    WITH_FACTORS,
     Initialisation,
     Latent,
     Rank,
@@ -24,26 +24,37 @@ from bitfactor.decompositions.tt import TensorTrain
 from bitfactor.decompositions.tucker import Tucker
 from bitfactor.decompositions.window import Cosine, Window
 
-# Of one layer each.
-LAYERWISE: dict[str, Callable[[Tensor, Rank, Initialisation], Latent]] = {
-    "none": Dense.from_weight,
-    "svd": SVD.from_weight,
-    "tucker": Tucker.from_weight,
-    "cp": CP.from_weight,
-    "tt": TensorTrain.from_weight,
-    "product": Product.from_weight,
-    "cosine": Cosine.from_weight,
-    "window": Window.from_weight,
+_LAYERWISE: dict[str, type[Latent]] = {
+    "none": Dense,
+    "svd": SVD,
+    "tucker": Tucker,
+    "tt": TensorTrain,
+    "product": Product,
+    "cosine": Cosine,
+    "window": Window,
 }
 
-WITHOUT_FACTORS = ("none", "cosine")
-WITHOUT_ORTHONORMAL_FACTORS = (*WITHOUT_FACTORS, "cp", "window")
+# Of one layer each.
+LAYERWISE: dict[str, Callable[[Tensor, Rank, Initialisation], Latent]] = {
+    name: kind.from_weight for name, kind in _LAYERWISE.items()
+}
 
 # Of several layers together; the latents come in the order of the weights.
 JOINT: dict[str, Callable[..., Sequence[Latent]]] = {
     "holistic": build_bank,
     "shared": build_shared,
 }
+
+_CLASSES: dict[str, type[Latent]] = {**_LAYERWISE, "holistic": BankSlice, "shared": SharedTucker}
+
+
+def class_of(name: str) -> type[Latent]:
+    """Return the class of the latents of this name, `Latent` where it is not registered.
+
+    >>> class_of("cosine").takes
+    ()
+    """
+    return _CLASSES.get(name, Latent)
 
 
 def register(
@@ -77,6 +88,7 @@ def register(
         _expect_latent(f"decomposition {name!r}", latent, weight)
     table: dict[str, Any] = JOINT if joint else LAYERWISE
     table[name] = build
+    _CLASSES[name] = type(built[0] if joint else built)
 
 
 def _expect_latent(where: str, latent: object, weight: Tensor) -> None:
@@ -97,12 +109,10 @@ def _expect_latent(where: str, latent: object, weight: Tensor) -> None:
 
 
 __all__ = [
-    "CP",
     "JOINT",
     "LAYERWISE",
     "SVD",
-    "WITHOUT_FACTORS",
-    "WITHOUT_ORTHONORMAL_FACTORS",
+    "WITH_FACTORS",
     "Bank",
     "BankSlice",
     "Cosine",
@@ -117,6 +127,7 @@ __all__ = [
     "Window",
     "build_bank",
     "build_shared",
+    "class_of",
     "once",
     "once_for_all",
     "orthogonality_penalty",

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bitfactor.decompositions.latent import Initialisation, Latent, Rank, resolve_rank
+from bitfactor.decompositions.latent import WITH_FACTORS, Initialisation, Latent, Rank, resolve_rank
 from bitfactor.decompositions.mixing import tucker_weights
 from bitfactor.decompositions.multilinear import hosvd
 from bitfactor.decompositions.precision import working
@@ -53,6 +53,9 @@ class Bank(Shared):
 
 class BankSlice(Latent):
     """One layer's view of a bank, which belongs to all layers of its group alike (see `Shared`)."""
+
+    takes = (*WITH_FACTORS, "orthogonality")
+    look = ("#d55e00", "D")
 
     index: Tensor
 

@@ -6,7 +6,7 @@ A rank as the user writes it, and the rank of each mode that it means.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ from bitfactor.decompositions.precision import bfloat16_training
 
 Rank = int | float | Sequence[int | float] | None
 Initialisation = Literal["factorised", "identity"]
+
+WITH_FACTORS = ("rank", "initialisation", "factor_rate")
+"""The options of a latent with factors."""
 
 
 class Unlaid(nn.Module):
@@ -48,13 +51,49 @@ class Latent(Unlaid, ABC):
     ----------
     shape
         W's shape, that of the float layer's weight: (O, C / groups, *kernel) or (O, F).
+    takes
+        The options that have an effect on a latent of this class: those of `WITH_FACTORS`, and
+        `orthogonality` where factors start orthonormal. The others are refused.
+    look
+        The colour and mark that figures draw it with.
     """
 
     shape: tuple[int, ...]
+    takes: ClassVar[tuple[str, ...]] = ()
+    look: ClassVar[tuple[str, str]] = ("#6b7280", "o")
 
     def __init__(self) -> None:
         super().__init__()
         self.register_load_state_dict_post_hook(_derive)  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def full_ranks(cls, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the full rank of each mode of a weight of this shape; none, for a latent without ranks."""
+        return ()
+
+    @classmethod
+    def factorise(cls, W: Tensor, ranks: tuple[int, ...], initialisation: Initialisation) -> Self:
+        """Return the latent of W, in float64, of these ranks; see `from_weight`."""
+        raise TypeError(f"{cls.__name__} has neither factorise() nor a from_weight() of its own")
+
+    @classmethod
+    def from_weight(
+        cls, weight: Tensor, rank: Rank = None, initialisation: Initialisation = "factorised"
+    ) -> Self:
+        """Factorise a weight, exact but for rounding at full rank.
+
+        Raises
+        ------
+        InputError
+            If the rank is no rank of this weight (see `resolve_rank`), or below full with `identity`.
+        """
+        full = cls.full_ranks(tuple(weight.shape))
+        if not full:
+            _expect_no_rank(rank, cls.__name__)
+        ranks = resolve_rank(rank, full) if full else ()
+        if initialisation == "identity":
+            expect_full(ranks, full)
+        return cls.factorise(weight.detach().double(), ranks, initialisation).to(weight.dtype)
 
     @abstractmethod
     def reconstruct(self) -> Tensor:
@@ -69,12 +108,13 @@ class Latent(Unlaid, ABC):
         return self.orthonormal()
 
     def factor_ranks(self) -> dict[str, int]:
-        """Return the rank R of each parameter that multiplies what carries W, by name: W sums up R of it.
+        """Return the rank R of each parameter that multiplies what carries W, by name: W sums up R of it."""
+        return {}
 
-        The largest parameter carries W, unless a latent knows better.
-        """
+    def _beside_the_largest(self) -> dict[str, Tensor]:
+        """Return the parameters by name, without the largest, which carries W."""
         carrier = max(self.parameters(), key=lambda parameter: parameter.numel())
-        return {name: min(p.shape) for name, p in self.named_parameters() if p is not carrier}
+        return {name: p for name, p in self.named_parameters() if p is not carrier}
 
     def derive(self) -> None:
         """Make anew what follows from the parameters' shapes and device, after these have come or changed."""
@@ -262,12 +302,12 @@ def expect_full(ranks: Sequence[int], full: Sequence[int]) -> None:
         )
 
 
-def expect_no_rank(rank: Rank, latent: str) -> None:
+def _expect_no_rank(rank: Rank, latent: str) -> None:
     """Raise InputError if a rank is given."""
     if rank is not None:
         raise InputError(
             f"rank {rank}",
-            expected=f"no rank with latent {latent!r}",
+            expected=f"no rank with the latent {latent}",
             found=repr(rank),
             fix="leave it out, or take another latent",
         )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.decompositions.latent import (
+    WITH_FACTORS,
     Initialisation,
     Latent,
     Rank,
@@ -85,6 +86,9 @@ class SharedTucker(Latent):
     strided and 1x1 ones too. core and the spatial factors are the layer's own; a channel factor belongs to
     all layers that use it (see `Shared`).
     """
+
+    takes = (*WITH_FACTORS, "orthogonality")
+    look = ("#8c6d31", "*")
 
     def __init__(
         self, core: Tensor, output: ChannelFactor, channel: ChannelFactor, spatial: Sequence[Tensor]

@@ -5,11 +5,18 @@ No decomposition: the weight itself is the parameter, as in BNN and XNOR-Net.
 A plain product of two matrices: linear over-parametrisation without any structure.
 """
 
+from math import prod
 from typing import Self
 
 from torch import Tensor, nn
 
-from bitfactor.decompositions.latent import Initialisation, Latent, Rank, expect_no_rank, resolve_rank
+from bitfactor.decompositions.latent import (
+    WITH_FACTORS,
+    Initialisation,
+    Latent,
+    Rank,
+    _expect_no_rank,
+)
 from bitfactor.decompositions.multilinear import split
 from bitfactor.decompositions.precision import matmul, working
 
@@ -27,29 +34,27 @@ class SVD(Latent):
     (torch.Size([4]), torch.Size([8, 4, 3, 3]))
     """
 
+    takes = (*WITH_FACTORS, "orthogonality")
+    look = ("#e69f00", "s")
+
     def __init__(self, u: Tensor, s: Tensor, vt: Tensor, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.u, self.s, self.vt = nn.Parameter(u), nn.Parameter(s), nn.Parameter(vt)
         self.shape = shape
 
     @classmethod
-    def from_weight(
-        cls, weight: Tensor, rank: Rank = None, initialisation: Initialisation = "factorised"
-    ) -> Self:
-        """Factorise a weight (O, ...); exact at full rank.
+    def full_ranks(cls, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (min(shape[0], prod(shape[1:])),)
 
-        Raises
-        ------
-        InputError
-            If the rank is not one number, or is no rank (see `resolve_rank`).
-        """
-        matrix = weight.detach().double().flatten(1)
-        (k,) = resolve_rank(rank, (min(matrix.shape),))
-        u, s, vt = (part.to(weight.dtype) for part in split(matrix, k, initialisation))
-        return cls(u, s, vt, tuple(weight.shape))
+    @classmethod
+    def factorise(cls, W: Tensor, ranks: tuple[int, ...], initialisation: Initialisation) -> Self:
+        return cls(*split(W.flatten(1), ranks[0], initialisation), tuple(W.shape))
 
     def reconstruct(self) -> Tensor:
         return matmul(working(self.u) * working(self.s), working(self.vt)).view(self.shape)
+
+    def factor_ranks(self) -> dict[str, int]:
+        return {name: min(p.shape) for name, p in self._beside_the_largest().items()}
 
     def orthonormal(self) -> dict[str, Tensor]:
         return {"u": self.u, "vt": self.vt.mT}
@@ -63,6 +68,9 @@ class Dense(Latent):
     >>> Dense.from_weight(torch.randn(8, 4, 3, 3))().shape
     torch.Size([8, 4, 3, 3])
     """
+
+    takes = ()
+    look = ("#222222", "o")
 
     def __init__(self, weight: nn.Parameter) -> None:
         super().__init__()
@@ -80,7 +88,7 @@ class Dense(Latent):
         InputError
             If a rank is given.
         """
-        expect_no_rank(rank, "none")
+        _expect_no_rank(rank, "none")
         return cls(weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight.detach().clone()))
 
     def reconstruct(self) -> Tensor:
@@ -101,29 +109,28 @@ class Product(Latent):
     (torch.Size([8, 8]), torch.Size([8, 36]))
     """
 
+    takes = (*WITH_FACTORS, "orthogonality")
+    look = ("#009e73", "v")
+
     def __init__(self, left: Tensor, right: Tensor, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.left, self.right = nn.Parameter(left), nn.Parameter(right)
         self.shape = shape
 
     @classmethod
-    def from_weight(
-        cls, weight: Tensor, rank: Rank = None, initialisation: Initialisation = "factorised"
-    ) -> Self:
-        """Factorise a weight (O, ...) by its singular vectors; exact at full rank.
+    def full_ranks(cls, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (min(shape[0], prod(shape[1:])),)
 
-        Raises
-        ------
-        InputError
-            If the rank is not one number, or is no rank (see `resolve_rank`).
-        """
-        matrix = weight.detach().double().flatten(1)
-        (k,) = resolve_rank(rank, (min(matrix.shape),))
-        u, s, vt = split(matrix, k, initialisation)
-        return cls(u.to(weight.dtype), (s[:, None] * vt).to(weight.dtype), tuple(weight.shape))
+    @classmethod
+    def factorise(cls, W: Tensor, ranks: tuple[int, ...], initialisation: Initialisation) -> Self:
+        u, s, vt = split(W.flatten(1), ranks[0], initialisation)
+        return cls(u, s[:, None] * vt, tuple(W.shape))
 
     def reconstruct(self) -> Tensor:
         return matmul(working(self.left), working(self.right)).view(self.shape)
+
+    def factor_ranks(self) -> dict[str, int]:
+        return {name: min(p.shape) for name, p in self._beside_the_largest().items()}
 
     def orthonormal(self) -> dict[str, Tensor]:
         return {"left": self.left}

@@ -6,7 +6,11 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from bitfactor.decompositions.latent import Initialisation, Latent, Rank, expect_full, resolve_rank
+from bitfactor.decompositions.latent import (
+    WITH_FACTORS,
+    Initialisation,
+    Latent,
+)
 from bitfactor.decompositions.multilinear import split
 from bitfactor.decompositions.precision import matmul, working
 
@@ -22,35 +26,28 @@ class TensorTrain(Latent):
     [(1, 8, 8), (8, 4, 9), (9, 3, 3), (3, 3, 1)]
     """
 
+    takes = (*WITH_FACTORS, "orthogonality")
+    look = ("#56b4e9", "X")
+
     def __init__(self, cores: Sequence[Tensor]) -> None:
         super().__init__()
         self.cores = nn.ParameterList([nn.Parameter(core) for core in cores])
         self.shape = tuple(core.shape[1] for core in cores)
 
     @classmethod
-    def from_weight(
-        cls, weight: Tensor, rank: Rank = None, initialisation: Initialisation = "factorised"
-    ) -> Self:
-        """Factorise a weight by successive SVDs; exact at full rank.
+    def full_ranks(cls, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(min(prod(shape[:bond]), prod(shape[bond:])) for bond in range(1, len(shape)))
 
-        Raises
-        ------
-        InputError
-            If the rank is no rank of the bonds (see `resolve_rank`).
-        """
-        shape = weight.shape
-        full = [min(prod(shape[:bond]), prod(shape[bond:])) for bond in range(1, len(shape))]
-        bonds = resolve_rank(rank, full)
-        if initialisation == "identity":
-            expect_full(bonds, full)
-        cores, rest, left = [], weight.detach().double(), 1
-        for size, bond in zip(shape, bonds, strict=False):
+    @classmethod
+    def factorise(cls, W: Tensor, ranks: tuple[int, ...], initialisation: Initialisation) -> Self:
+        cores, rest, left = [], W, 1
+        for size, bond in zip(W.shape, ranks, strict=False):
             matrix = rest.reshape(left * size, -1)
             u, s, vt = split(matrix, min(bond, *matrix.shape), initialisation)
             cores.append(u.view(left, size, -1))
             rest, left = s[:, None] * vt, s.numel()
-        cores.append(rest.view(left, shape[-1], 1))
-        return cls([core.to(weight.dtype) for core in cores])
+        cores.append(rest.view(left, W.shape[-1], 1))
+        return cls(cores)
 
     def reconstruct(self) -> Tensor:
         first, *others = (working(core) for core in self.cores)
@@ -61,8 +58,7 @@ class TensorTrain(Latent):
 
     def factor_ranks(self) -> dict[str, int]:
         """Of a core the larger of its two bonds; the largest core carries W."""
-        cores = dict(self.named_parameters())
-        return {name: max(cores[name].shape[0], cores[name].shape[2]) for name in super().factor_ranks()}
+        return {name: max(p.shape[0], p.shape[2]) for name, p in self._beside_the_largest().items()}
 
     def orthonormal(self) -> dict[str, Tensor]:
         *cores, _ = self.cores  # the last one carries W's scale

@@ -5,7 +5,7 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from bitfactor.decompositions.latent import Initialisation, Latent, Rank, resolve_rank
+from bitfactor.decompositions.latent import WITH_FACTORS, Initialisation, Latent
 from bitfactor.decompositions.multilinear import hosvd, tucker_weight
 from bitfactor.decompositions.precision import working
 
@@ -23,6 +23,9 @@ class Tucker(Latent):
     (torch.Size([8, 4, 3, 3]), [(8, 8), (4, 4), (3, 3), (3, 3)])
     """
 
+    takes = (*WITH_FACTORS, "orthogonality")
+    look = ("#0072b2", "^")
+
     def __init__(self, core: Tensor, factors: Sequence[Tensor]) -> None:
         super().__init__()
         self.core = nn.Parameter(core)
@@ -30,18 +33,12 @@ class Tucker(Latent):
         self.shape = tuple(factor.shape[0] for factor in factors)
 
     @classmethod
-    def from_weight(
-        cls, weight: Tensor, rank: Rank = None, initialisation: Initialisation = "factorised"
-    ) -> Self:
-        """Factorise a weight by HOSVD; exact at full rank.
+    def full_ranks(cls, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape
 
-        Raises
-        ------
-        InputError
-            If the rank is no rank of this weight (see `resolve_rank`).
-        """
-        core, factors = hosvd(weight.detach().double(), resolve_rank(rank, weight.shape), initialisation)
-        return cls(core.to(weight.dtype), [factor.to(weight.dtype) for factor in factors])
+    @classmethod
+    def factorise(cls, W: Tensor, ranks: tuple[int, ...], initialisation: Initialisation) -> Self:
+        return cls(*hosvd(W, ranks, initialisation))
 
     def reconstruct(self) -> Tensor:
         return tucker_weight(working(self.core), [working(factor) for factor in self.factors])

@@ -5,18 +5,16 @@ A free weight in the cosine basis of its window.
 
 import math
 from functools import reduce
+from math import prod
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from bitfactor.decompositions.latent import (
+    WITH_FACTORS,
     Initialisation,
     Latent,
-    Rank,
-    expect_full,
-    expect_no_rank,
-    resolve_rank,
 )
 from bitfactor.decompositions.precision import matmul, working
 
@@ -39,6 +37,9 @@ class Cosine(Latent):
             [0., 0., 0.]])
     """
 
+    takes = ()
+    look = ("#7b3294", "h")
+
     basis: Tensor
 
     def __init__(self, coefficients: Tensor) -> None:
@@ -48,20 +49,9 @@ class Cosine(Latent):
         self.register_buffer("basis", self._basis(), persistent=False)
 
     @classmethod
-    def from_weight(
-        cls, weight: Tensor, rank: Rank = None, initialisation: Initialisation = "factorised"
-    ) -> Self:
-        """Take the weight over, exact but for rounding.
-
-        Raises
-        ------
-        InputError
-            If a rank is given.
-        """
-        expect_no_rank(rank, "cosine")
-        basis = window_basis(tuple(weight.shape[2:])).to(weight.device)
-        coefficients = weight.detach().double().reshape(-1, len(basis)) @ basis
-        return cls(coefficients.to(weight.dtype).view(weight.shape))
+    def factorise(cls, W: Tensor, ranks: tuple[int, ...], initialisation: Initialisation) -> Self:
+        basis = window_basis(tuple(W.shape[2:])).to(W.device)
+        return cls((W.reshape(-1, len(basis)) @ basis).view(W.shape))
 
     def reconstruct(self) -> Tensor:
         coefficients, taps = working(self.coefficients), len(self.basis)
@@ -96,7 +86,7 @@ class Window(Latent):
     O C times the spread of its column, so that one learning rate moves W by more of its spread the more
     channels it has: wide layers want a lower one. Weights without a window, 1x1 or of linear layers, are
     free, but for a factor of one number. It is in no table of the paper (docs/results/evidence.md); B is made
-    for `--factor-rate 1/rank`, and stays cosines at 0.
+    for `--factor-rate 1/rank`, and stays cosines at 0. With the initialisation `identity`, B starts as taps.
 
     Example
     -------
@@ -105,35 +95,31 @@ class Window(Latent):
     (torch.Size([32, 9]), torch.Size([9, 9]))
     """
 
+    takes = WITH_FACTORS
+    look = ("#b2182b", "p")
+
     def __init__(self, coefficients: Tensor, basis: Tensor, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.coefficients, self.basis = nn.Parameter(coefficients), nn.Parameter(basis)
         self.shape = shape
 
     @classmethod
-    def from_weight(
-        cls, weight: Tensor, rank: Rank = None, initialisation: Initialisation = "factorised"
-    ) -> Self:
-        """Take the weight over, exact but for rounding at full rank; `identity` starts as taps, not cosines.
+    def full_ranks(cls, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (prod(shape[2:]),)
 
-        Raises
-        ------
-        InputError
-            If the rank is not one number, or is no rank (see `resolve_rank`), or below full with `identity`.
-        """
-        basis = window_basis(tuple(weight.shape[2:])).to(weight.device)
-        (r,) = resolve_rank(rank, (len(basis),))
+    @classmethod
+    def factorise(cls, W: Tensor, ranks: tuple[int, ...], initialisation: Initialisation) -> Self:
+        basis = window_basis(tuple(W.shape[2:])).to(W.device)
         if initialisation == "identity":
-            expect_full((r,), (len(basis),))
             basis = torch.eye(len(basis), dtype=basis.dtype, device=basis.device)
-        coefficients = weight.detach().double().reshape(-1, len(basis)) @ basis
+        coefficients = W.reshape(-1, len(basis)) @ basis
         norms = coefficients.norm(dim=0)
-        kept = norms.topk(r).indices.sort().values
-        absent = norms <= torch.finfo(weight.dtype).eps * norms.max()
+        kept = norms.topk(ranks[0]).indices.sort().values
+        absent = norms <= torch.finfo(torch.float32).eps * norms.max()
         lengths = torch.ones_like(norms) if len(basis) == 1 else norms.masked_fill(absent, 1)
         unit = coefficients.masked_fill(absent, 0)[:, kept] / lengths[kept]
         scaled = (basis * lengths)[:, kept]
-        return cls(unit.to(weight.dtype), scaled.to(weight.dtype), tuple(weight.shape))
+        return cls(unit, scaled, tuple(W.shape))
 
     def reconstruct(self) -> Tensor:
         return matmul(working(self.coefficients), working(self.basis).mT).view(self.shape)

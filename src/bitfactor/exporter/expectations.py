@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.common.errors import InputError
+from bitfactor.exporter.adoption import Adoption
+from bitfactor.exporter.lower import Lowered
 from bitfactor.format import Graph, InputSpec, Node, Skeleton
 from bitfactor.format.low_precision import Real
 from bitfactor.nn import BinaryLayer
@@ -22,13 +24,6 @@ def expect_model(model: object) -> None:
             "model", expected="a torch module", found=type(model).__name__, fix="pass the network itself"
         )
     where = type(model).__name__
-    if not any(isinstance(module, BinaryLayer) for module in model.modules()):
-        raise InputError(
-            where,
-            expected="a model with binary layers",
-            found="none: each weight is a real number",
-            fix="call bitfactor.binarize_(model) and train it",
-        )
     training = next((name for name, module in model.named_modules() if module.training), None)
     if training is not None:
         raise InputError(
@@ -117,15 +112,43 @@ def expect_real(real: str) -> None:
         )
 
 
-def expect_binary(graph: Graph, model: nn.Module) -> None:
+def expect_binary(lowered: Lowered, model: nn.Module) -> None:
     """Raise InputError unless a binary layer is on the way from the input to an output."""
-    if not any(node.op.startswith("binary") for node in graph.nodes):
+    adoption = lowered.adoption
+    if adoption is not None:
+        expect_binary_findings(adoption, model)
+    half = any(not (layer.binary_weights and layer.binary_activations) for layer in _binary_layers(model))
+    if (
+        adoption is None
+        and not half
+        and not any(node.op.startswith("binary") for node in lowered.graph.nodes)
+    ):
         raise InputError(
             type(model).__name__,
             expected="outputs that binary layers take part in",
             found="none that do",
             fix="export the part of the model that has them",
         )
+
+
+def expect_binary_findings(adoption: Adoption, model: nn.Module) -> None:
+    """Raise InputError, which says why each layer is not, unless a layer of others' code is binary."""
+    if any(found.kind != "real" for found in adoption.findings.values()):
+        return
+    whys = [f"{found.module or node}: {found.why}" for node, found in adoption.findings.items()]
+    raise InputError(
+        type(model).__name__,
+        expected="a model with binary layers",
+        found="; ".join(["none", *whys[:_SHOWN], *["..."][: len(whys) - _SHOWN]]),
+        fix="call bitfactor.binarize_(model) and train it",
+    )
+
+
+def _binary_layers(model: nn.Module) -> list[BinaryLayer]:
+    return [module for module in model.modules() if isinstance(module, BinaryLayer)]
+
+
+_SHOWN = 4  # layers of which the message says why they are real
 
 
 def expect_description(

@@ -1,6 +1,7 @@
 """`bitfactor.export`: lower, fold, check against torch, write."""
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -14,6 +15,7 @@ from bitfactor.common.arrays import relative_difference
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_name, replacing
+from bitfactor.exporter.adoption import MADE_OF_OTHERS, Finding
 from bitfactor.exporter.calibrate import calibration_of, with_ranges
 from bitfactor.exporter.expectations import (
     expect_binary,
@@ -27,10 +29,11 @@ from bitfactor.exporter.expectations import (
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.free import Free, far_sizes, free_axes, other_sizes
 from bitfactor.exporter.lower import Lowered, lower
-from bitfactor.exporter.parity import check, check_trace, tensors_of, torch_values
+from bitfactor.exporter.parity import check, check_adoption, check_trace, tensors_of, torch_values
 from bitfactor.exporter.report import (
     ExportReport,
     UnsupportedError,
+    findings_of,
     float_bytes,
     folded_away,
     layer_reports,
@@ -52,6 +55,7 @@ _SAME = 1e-3  # of the largest output: the same operations give the same bits, e
 
 
 @checked
+@torch.autocast("cpu", enabled=False)  # type: ignore[untyped-decorator]  # a file is of float32
 def export(
     model: nn.Module,
     path: str | os.PathLike[str],
@@ -140,8 +144,15 @@ def export(
         for call, planned in far_sizes(model, short[0], axes, first.graph, free):
             _expect_same_outputs(model, call, planned, real)
     graph = first.graph
-    expect_binary(graph, model)
+    expect_binary(first.lowered, model)
     expect_description(graph, input_spec, labels, skeleton, provenance or {})
+    if input_spec is None and len(graph.input.shape) == 3 and graph.input.shape[0] in (1, 3):
+        warnings.warn(
+            f"{path} has no input_spec, so predict, evaluate and page cannot prepare an image for it: pass "
+            "input_spec=bitfactor.InputSpec(...), and labels",
+            UserWarning,
+            stacklevel=3,  # the caller of the checked function
+        )
     report = _report(model, (first, *others), real)
     if drawn is not None:
         graph = with_ranges(graph, _numpy(drawn), input_spec)
@@ -233,13 +244,15 @@ def _checked_graph(model: nn.Module, example: Call, real: Real) -> _Checked:
     error = 0.0
     for call in inputs:
         check_trace(model, lowered, call)
+        if lowered.adoption is not None:
+            check_adoption(lowered.adoption, call)
         error = max(error, check(graph, torch_values(lowered, call), stands_for, real))
     return _Checked(graph, lowered, inputs, error)
 
 
 def _report(model: nn.Module, checked: Sequence[_Checked], real: Real) -> ExportReport:
     graph = checked[0].graph
-    layers = layer_reports(graph, model, checked[0].lowered.modules)
+    layers = layer_reports(graph, _findings(model, checked[0]))
     outcomes = [_end_to_end(model, each.graph, call) for each in checked for call in each.inputs]
     return ExportReport(
         layers=layers,
@@ -252,6 +265,16 @@ def _report(model: nn.Module, checked: Sequence[_Checked], real: Real) -> Export
         same_class=sum(same for _, same in outcomes),
         max_difference=max(difference for difference, _ in outcomes),
     )
+
+
+def _findings(model: nn.Module, checked: _Checked) -> Mapping[str, Finding]:
+    """Return what is known of each layer of the graph, by its name there."""
+    lowered, graph = checked.lowered, checked.graph
+    if lowered.adoption is None:
+        return findings_of(graph, model, lowered.modules)
+    found, origins = lowered.adoption.findings, lowered.origins
+    nodes = {node.name: origins[node.name][0] if node.name in origins else "" for node in graph.nodes}
+    return {name: found.get(node, MADE_OF_OTHERS) for name, node in nodes.items()}
 
 
 def _samples(tensor: Tensor) -> NDArray[np.float32]:

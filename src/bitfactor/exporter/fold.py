@@ -65,7 +65,7 @@ def of_floats(chain: Sequence[Node], channels: int) -> Thresholds:
     threshold (C,), direction (C,)
     """
     low = torch.full(
-        (channels,), _to_rank(torch.tensor(-torch.finfo(torch.float32).max)).item(), dtype=torch.int64
+        (channels,), to_rank(torch.tensor(-torch.finfo(torch.float32).max)).item(), dtype=torch.int64
     )
     high = -low - 1
     at_low, at_high = _positive(chain, low), _positive(chain, high)
@@ -74,22 +74,23 @@ def of_floats(chain: Sequence[Node], channels: int) -> Thresholds:
         middle = (low + high).div(2, rounding_mode="floor")
         like_low = _positive(chain, middle) == at_low
         low, high = torch.where(like_low, middle, low), torch.where(like_low, high, middle)
-    threshold = torch.where(falling, _from_rank(high), _from_rank(low))
+    threshold = torch.where(falling, from_rank(high), from_rank(low))
     threshold = torch.where(at_low == at_high, torch.where(at_low, -torch.inf, torch.inf), threshold)
     return threshold.numpy(), torch.where(falling, -1, 1).to(torch.int8).numpy()
 
 
 def _positive(chain: Sequence[Node], ranks: Tensor) -> Tensor:
-    return apply(chain, _from_rank(ranks).view(1, -1, 1, 1)).flatten() > 0
+    return apply(chain, from_rank(ranks).view(1, -1, 1, 1)).flatten() > 0
 
 
-def _to_rank(x: Tensor) -> Tensor:
+def to_rank(x: Tensor) -> Tensor:
     """Number the float32 values in their order: -0.0 is -1, 0.0 is 0."""
     bits = x.view(torch.int32).to(torch.int64)
     return torch.where(bits < 0, -(bits & 0x7FFFFFFF) - 1, bits)
 
 
-def _from_rank(rank: Tensor) -> Tensor:
+def from_rank(rank: Tensor) -> Tensor:
+    """Return the float32 values that have these numbers."""
     bits = torch.where(rank < 0, (-rank - 1) | -0x80000000, rank)
     return bits.to(torch.int32).view(torch.float32)
 

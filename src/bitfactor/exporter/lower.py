@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from bitfactor.common.errors import InputError
+from bitfactor.exporter.adoption import Adoption
 from bitfactor.exporter.builder import Builder, Unknown
 from bitfactor.exporter.operators import FAMILIES, rule_of
 from bitfactor.exporter.report import Obstacle, UnsupportedError
+from bitfactor.exporter.simplify import module_path
 from bitfactor.exporter.trace import Trace, leaves, own_line, traced, type_of
 from bitfactor.exporter.view import View
 from bitfactor.format import Graph, Signature
@@ -23,7 +25,8 @@ class Lowered:
     """A graph and the trace that it comes from.
 
     `origins` maps values of the graph to nodes of the trace and how these lie in them, `modules` nodes of the
-    graph to modules of the model. `signature` says how the model is called and what it returns.
+    graph to modules of the model. `signature` says how the model is called and what it returns. `adoption`
+    tells which layers of others' code are binary.
     """
 
     graph: Graph
@@ -31,6 +34,7 @@ class Lowered:
     signature: Signature
     origins: Mapping[str, tuple[str, View]]
     modules: Mapping[str, str]
+    adoption: Adoption | None = None
 
 
 def lower(model: nn.Module, example: Example | Call) -> Lowered:
@@ -54,7 +58,8 @@ def lower_trace(trace: Trace, model: str) -> Lowered:
     signature = visit.signature()
     environment = reversed(visit.environment.items())
     origins = {view.name: (node.name, view) for node, view in environment if isinstance(view, View)}
-    return Lowered(visit.builder.graph(outputs), trace.module, signature, origins, visit.builder.modules)
+    graph, modules = visit.builder.graph(outputs), visit.builder.modules
+    return Lowered(graph, trace.module, signature, origins, modules, trace.adoption)
 
 
 class Visit:
@@ -101,7 +106,7 @@ class Visit:
 
     def _call(self, node: fx.Node) -> Any:
         builder, operands = self.builder, [self.environment[operand] for operand in node.all_input_nodes]
-        builder.module, line = _module_path(node), _line(node)
+        builder.module, line = module_path(node), _line(node)
         builder.where = ", ".join(part for part in (builder.module, line) if part)
         builder.result = _shape(node.meta.get("val"))
         builder.given = [operand.meta.get("val") for operand in node.all_input_nodes]
@@ -158,11 +163,6 @@ _WITH_DROPOUT = ("dropout", "scaled_dot_product_attention", "rrelu")  # what eva
 
 def _shape(value: Any) -> tuple[int, ...]:
     return tuple(value.shape) if isinstance(value, Tensor) else ()
-
-
-def _module_path(node: fx.Node) -> str:
-    stack = list(node.meta.get("nn_module_stack", {}).values())
-    return str(stack[-1][0]).removeprefix("L['self'].") if stack else ""
 
 
 def _line(node: fx.Node) -> str:

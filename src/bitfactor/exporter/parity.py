@@ -18,7 +18,9 @@ from torch.utils._pytree import tree_leaves
 
 from bitfactor.common.arrays import relative_difference
 from bitfactor.common.errors import InputError
+from bitfactor.exporter.adoption import Adoption, Signs
 from bitfactor.exporter.lower import Lowered
+from bitfactor.exporter.simplify import module_path
 from bitfactor.format import Graph, Node
 from bitfactor.format.low_precision import TOLERANCE, Real, is_real_layer
 from bitfactor.format.operations import OPERATIONS
@@ -44,8 +46,9 @@ class _Recorder(fx.Interpreter):
 
 def check_trace(model: nn.Module, lowered: Lowered, call: Call) -> None:
     """Compare the model's outputs with those of its trace, where binary layers are signs and scales alone."""
+    trace = lowered.trace if lowered.adoption is None else lowered.adoption.original
     with torch.no_grad():
-        expected, found = tensors_of(call(model)), tensors_of(call(lowered.trace))
+        expected, found = tensors_of(call(model)), tensors_of(call(trace))
     for y, z in zip(expected, found, strict=True):
         difference = relative_difference(z.numpy(), y.numpy())
         if difference > TOLERANCE["float32"]:
@@ -55,6 +58,65 @@ def check_trace(model: nn.Module, lowered: Lowered, call: Call) -> None:
                 found=f"{difference:.1e}",
                 fix="remove what differs from call to call (random numbers, state), or report this model",
             )
+
+
+def check_adoption(adoption: Adoption, call: Call) -> None:
+    """Compare each layer that was found binary with what it was, on torch's own values of the trace as it was.
+
+    Raises
+    ------
+    InputError
+        If an input has other values than its signs stand for, as `torch.sign` has for 0, or a result differs.
+    """
+    recorder = _Recorder(adoption.original)
+    with torch.no_grad():
+        recorder.run(*call.values(), enable_io_processing=False)
+        _Forced(adoption, recorder.results).run(*call.values(), enable_io_processing=False)
+
+
+class _Forced(fx.Interpreter):
+    """Runs an adopted trace, node by node, on the values of the original one."""
+
+    def __init__(self, adoption: Adoption, original: Mapping[str, Any]) -> None:
+        super().__init__(adoption.module)
+        self.extra_traceback = False  # its errors say where they are
+        self.adoption, self.original = adoption, original
+
+    def run_node(self, n: fx.Node) -> Any:
+        result, adoption = super().run_node(n), self.adoption
+        if n.name in adoption.signs:
+            self._expect_signs(n, adoption.signs[n.name], self.original.get(n.name, result))
+        if n.name in adoption.layers:
+            expected = self.original[adoption.layers[n.name]]
+            difference = relative_difference(result.numpy(), expected.numpy())
+            if not difference <= TOLERANCE["float32"]:
+                raise _differs(
+                    n, f"torch's values within {TOLERANCE['float32']}", f"{difference:.1e}", _REPORT
+                )
+            return expected
+        return self.original.get(n.name, result)
+
+    def _expect_signs(self, n: fx.Node, signs: Signs, found: Tensor) -> None:
+        expected = self.original[signs.stands_for]
+        off = (torch.where(found > 0, signs.high, signs.low) - expected).abs() > _OFF * abs(
+            signs.high - signs.low
+        )
+        if off.any():
+            other = expected[off].flatten()[0].item()
+            raise _differs(
+                n,
+                f"an input of two values, {signs.low:g} and {signs.high:g}",
+                f"{other:g} as well, {int(off.sum())} times",
+                "torch.sign(0) is 0: take torch.where(x > 0, 1.0, -1.0) instead",
+            )
+
+
+def _differs(n: fx.Node, expected: str, found: str, fix: str) -> InputError:
+    return InputError(module_path(n) or n.name, expected=expected, found=found, fix=fix)
+
+
+_OFF = 1e-3  # of the distance of two values; straight-through gradients leave a rounding error
+_REPORT = "please report this model"
 
 
 def torch_values(lowered: Lowered, call: Call) -> Values:

@@ -13,8 +13,10 @@ from torch import nn
 
 from bitfactor.common.errors import InputError
 from bitfactor.common.result import text_table
+from bitfactor.exporter.adoption import Finding
 from bitfactor.exporter.calibrate import Calibration
 from bitfactor.format import Graph, Node
+from bitfactor.format.bits import are_signs, stored_bytes
 from bitfactor.nn import BinaryLayer
 from bitfactor.nn.model import Call, dead_layers
 
@@ -73,7 +75,11 @@ _SMALL_FAN_IN = 64
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One layer: binary or real and why, multiply-accumulates, bytes in float32 and in the file."""
+    """One layer: its kind and why, multiply-accumulates, bytes in float32 and in the file.
+
+    The kind is binary or real; or binary weights, where the inputs are real, or binary inputs, where the
+    weights are.
+    """
 
     name: str
     kind: str
@@ -119,7 +125,7 @@ class ExportReport:
     file_bytes: int = 0
 
     def macs(self, kind: str) -> int:
-        """Return the multiply-accumulates per sample of the layers of a kind, binary or real."""
+        """Return the multiply-accumulates per sample of the layers of a kind, such as binary or real."""
         return sum(layer.macs for layer in self.layers if layer.kind == kind)
 
     def to_dict(self) -> dict[str, Any]:
@@ -130,7 +136,8 @@ class ExportReport:
     def __str__(self) -> str:
         head = ["layer", "kind", "weight (O, kh, kw, C)", "MACs", "float bytes", "file bytes", "ratio", "why"]
         table = text_table(head, [_cells(layer) for layer in self.layers], right=frozenset({3, 4, 5, 6}))
-        binary, real = self.macs("binary"), self.macs("real")
+        binary = self.macs("binary")
+        real = sum(layer.macs for layer in self.layers) - binary
         folded = ", ".join(f"{count} {op}" for op, count in sorted(self.folded.items())) or "nothing"
         return "\n".join(
             [
@@ -163,18 +170,35 @@ def _cells(layer: LayerReport) -> list[str]:
     ]
 
 
-def layer_reports(graph: Graph, model: nn.Module, paths: Mapping[str, str]) -> tuple[LayerReport, ...]:
-    """Describe the layers that hold weights; the modules that nodes stand in tell why some are real."""
-    modules = dict(model.named_modules())
+def layer_reports(graph: Graph, findings: Mapping[str, Finding]) -> tuple[LayerReport, ...]:
+    """Describe the layers that hold weights; `findings` tell of nodes why they are what they are."""
     return tuple(
-        _layer_report(node, graph, modules.get(paths[node.name]))
-        for node in graph.nodes
-        if node.op in _LAYERS
+        _layer_report(node, graph, findings[node.name]) for node in graph.nodes if node.op in _LAYERS
     )
 
 
-def _layer_report(node: Node, graph: Graph, module: nn.Module | None) -> LayerReport:
-    weight, kind = node.tensors["weight"], _LAYERS[node.op]
+def findings_of(graph: Graph, model: nn.Module, paths: Mapping[str, str]) -> dict[str, Finding]:
+    """Return what is known of the layers of a model that has binary layers of ours, by their modules."""
+    modules = dict(model.named_modules())
+    return {
+        node.name: _finding(node, modules.get(paths[node.name]), paths[node.name])
+        for node in graph.nodes
+        if node.op in _LAYERS
+    }
+
+
+def _finding(node: Node, module: nn.Module | None, path: str) -> Finding:
+    kind = _LAYERS[node.op]
+    if kind == "real" and isinstance(module, BinaryLayer):
+        if not module.binary_activations and are_signs("weight", node.tensors["weight"]):
+            return Finding("binary weights", "its inputs are still real", path)
+        if not module.binary_weights:
+            return Finding("binary inputs", "its weights are still real", path)
+    return Finding(kind, _why(module, kind), path)
+
+
+def _layer_report(node: Node, graph: Graph, finding: Finding) -> LayerReport:
+    weight, kind = node.tensors["weight"], finding.kind
     shape = weight.shape
     if kind == "binary":
         channels = graph.values[node.inputs[0]].shape[0] // node.attributes.get("groups", 1)
@@ -182,15 +206,17 @@ def _layer_report(node: Node, graph: Graph, module: nn.Module | None) -> LayerRe
     return LayerReport(
         name=node.name,
         kind=kind,
-        why="turned binary" if kind == "binary" else _why_real(module),
+        why=finding.why,
         shape=shape,
         macs=prod(shape) * prod(graph.values[node.name].shape[1:]),
         float_bytes=4 * prod(shape),
-        file_bytes=weight.nbytes,
+        file_bytes=stored_bytes("weight", weight),
     )
 
 
-def _why_real(module: nn.Module | None) -> str:
+def _why(module: nn.Module | None, kind: str) -> str:
+    if kind == "binary":
+        return "turned binary"
     if isinstance(module, BinaryLayer):
         return "the magnitude of a binary layer's input"
     return getattr(module, "kept_real", "never went through binarize_")
@@ -217,7 +243,7 @@ def _small_layers(layers: tuple[LayerReport, ...]) -> list[str]:
 
 
 def _never_binarized(layers: tuple[LayerReport, ...]) -> list[str]:
-    names = [layer.name for layer in layers if layer.why == _why_real(None)]
+    names = [layer.name for layer in layers if layer.why == _why(None, "real")]
     return [f"real-valued, and never went through binarize_: {', '.join(names)}"] if names else []
 
 

@@ -26,6 +26,9 @@ from torch.nn import functional as F
 from torch.utils._pytree import TreeSpec, tree_leaves, tree_unflatten
 
 from bitfactor.common.errors import InputError
+from bitfactor.exporter.adoption import Adoption, adopt
+from bitfactor.exporter.follow import follow_
+from bitfactor.exporter.inline import inline_regions
 from bitfactor.exporter.operators import rule_of
 from bitfactor.exporter.report import Obstacle, UnsupportedError
 from bitfactor.format import Signature, Value
@@ -168,10 +171,10 @@ class _BakedConv(_BakedLayer):
         self.stride, self.dilation, self.groups = list(layer.stride), list(layer.dilation), layer.groups
         self.padding, self.pad_value = layer.padding, layer.padding_value
         self.kernel_size = layer.kernel_size  # for models that look at it
-        self.sides, self.padding_mode = layer.padding_of_sides(), layer.padding_mode
+        self.sides_of, self.padding_mode = layer.padding_of_sides, layer.padding_mode
 
     def product(self, x: Tensor) -> Tensor:
-        sides = self.sides
+        sides = self.sides_of(x)
         if self.padding_mode != "zeros":  # of values or of their signs is the same
             x, sides = F.pad(x, sides, mode=self.padding_mode), [0] * len(sides)
         geometry = self.stride, sides, self.dilation, self.groups, self.pad_value
@@ -179,7 +182,8 @@ class _BakedConv(_BakedLayer):
         return y
 
     def magnitude(self, x: Tensor) -> Tensor:
-        geometry = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
+        x, padding = F.pad(x, self.sides_of(x)), 0
+        geometry = {"stride": self.stride, "padding": padding, "dilation": self.dilation}
         outputs, _, *kernel = self.weight.shape
         return window_magnitude(x, outputs, kernel, groups=self.groups, **geometry)
 
@@ -216,6 +220,34 @@ class _BakedLinear(_BakedLayer):
         return feature_magnitude(x, len(self.weight))
 
 
+class _BakedHalf(nn.Module):
+    """A layer whose weights alone are signs, or whose inputs alone are, as a real-valued one."""
+
+    weight: Tensor
+
+    def __init__(self, layer: BinaryLayer) -> None:
+        super().__init__()
+        self.layer = copy.deepcopy(layer).eval()
+        W = layer.latent()
+        weight = layer.binary_weight() if layer.binary_weights else layer.unit_weight()
+        scale = (
+            layer.scale.gamma()
+            if isinstance(layer.scale, LearnedMapScale)
+            else over_channels(layer.alpha(), W)
+        )
+        self.register_buffer("weight", weight.detach().clone())
+        self.register_buffer("scale", scale.detach().clone())
+        self.register_buffer(
+            "bias", None if layer.bias is None else over_channels(layer.bias, W).detach().clone()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        layer, signs = self.layer, self.layer.binary_activations
+        y = layer.apply_weight(sign(x) if signs else x, self.weight) * self.scale
+        y = y * layer.magnitude(x) if signs and layer.input_scale else y
+        return y if self.bias is None else y + self.bias
+
+
 def bake(model: nn.Module) -> nn.Module:
     """Return a copy of `model`, in evaluation mode, whose binary layers are signs and scales alone.
 
@@ -249,8 +281,7 @@ class Refused(nn.Module):
 
 def _baked(name: str, layer: BinaryLayer) -> nn.Module:
     if not (layer.binary_activations and layer.binary_weights):
-        found = "a layer whose weights or inputs are still real"
-        return Refused(name, layer, found, "finish the stage that turns them binary")
+        return _BakedHalf(layer)
     form = next((form for kind, form in _FORMS.items() if isinstance(layer, kind)), None)
     if form is None:
         return Refused(name, layer, type(layer).__name__, "keep this layer real")
@@ -269,7 +300,8 @@ class Trace:
     """A model as `module`, one operator behind the other, traced with a batch of `samples`.
 
     `inputs` are those of the graph, `given` what each placeholder of the module stands for: the name of an
-    input, or a constant. `refused` are the binary layers that the file has no operation for.
+    input, or a constant. `refused` are the binary layers that the file has no operation for. `adoption` tells
+    which layers of a model that has none of ours are binary.
     """
 
     module: fx.GraphModule
@@ -278,6 +310,7 @@ class Trace:
     given: Mapping[fx.Node, Any]
     signature: Signature
     refused: tuple[Obstacle, ...] = ()
+    adoption: Adoption | None = None
 
 
 def traced(model: nn.Module, call: Call) -> Trace:
@@ -291,12 +324,19 @@ def traced(model: nn.Module, call: Call) -> Trace:
     baked = bake(model)
     _expect_tensors(model, call)
     refused = tuple(module.obstacle for module in baked.modules() if isinstance(module, Refused))
+    foreign = not any(isinstance(module, BinaryLayer) for module in model.modules())
+    if foreign:
+        follow_(baked, call)
     try:
         with torch.no_grad(), _quiet():
-            program = _of_known(torch.export.export(baked, call.args, dict(call.kwargs)))
+            program = torch.export.export(baked, call.args, dict(call.kwargs))
+            inline_regions(program.graph_module)
+            program = _of_known(program, pure=foreign)
             module = program.module()
+            adoption = adopt(module) if foreign else None
     except Exception as error:
         raise UnsupportedError(type(model).__name__, [*refused, _untraceable(model, error)]) from error
+    module = module if adoption is None else adoption.module
     names, types = input_names(model, call), [type_of(x) for x in call.tensors]
     shapes = [tuple(x.shape[1:]) or (1,) for x in call.tensors]
     inputs = [Value(name, shape, "float32") for name, shape in zip(names, shapes, strict=True)]
@@ -313,20 +353,23 @@ def traced(model: nn.Module, call: Call) -> Trace:
             scalar_inputs=tuple(i for i, x in enumerate(call.tensors) if x.dim() == 1),
         ),
         refused,
+        adoption,
     )
 
 
-def _of_known(program: ExportedProgram) -> ExportedProgram:
+def _of_known(program: ExportedProgram, *, pure: bool = False) -> ExportedProgram:
     """Return the program with torch's own decompositions of operators that the file has no rule for.
 
     Torch then also writes what changes a part of a value in place as an operator that gives a new one; so
-    this is done where a program changes a value that others see. All else stays as it is.
+    this is done where a program changes a value that others see, or `pure` asks for a program that changes
+    none. All else stays as it is.
     """
     for _ in range(_ROUNDS):
         unknown = {node.target for node in _computed(program) if rule_of(node.target) is None}
         table = torch.export.default_decompositions() if unknown else {}
         known = {operator: table[operator] for operator in unknown if operator in table}
-        if not known and not any(map(_is_composite, unknown)) and not _changes_what_others_see(program.graph):
+        changes = any(map(_changes, program.graph.nodes)) if pure else _changes_what_others_see(program.graph)
+        if not known and not any(map(_is_composite, unknown)) and not changes:
             break
         with warnings.catch_warnings(action="ignore"):
             program = program.run_decompositions(known)
@@ -351,12 +394,17 @@ def _computed(program: ExportedProgram) -> list[fx.Node]:
     return [node for node in program.graph.nodes if node in depends and node.op == "call_function"]
 
 
+def _changes(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
+
+
 def _changes_what_others_see(graph: fx.Graph) -> bool:
     """Whether an operator changes a value in place of which more is used than its result."""
     for node in graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        changes = schema is not None and schema.is_mutable
-        if changes and (not node.users or any(len(value.users) > 1 for value in _viewed(node.args[0]))):
+        if _changes(node) and (
+            not node.users or any(len(value.users) > 1 for value in _viewed(node.args[0]))
+        ):
             return True
     return False
 

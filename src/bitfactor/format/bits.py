@@ -11,6 +11,10 @@
 With these, the dot product of two sign vectors of length C is `C - 2 * popcount(a xor b)`.
 """
 
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -107,3 +111,38 @@ def unpack_signs(words: NDArray[np.uint64], channels: int) -> NDArray[np.int8]:
     octets = np.ascontiguousarray(words).astype("<u8", copy=False).view(np.uint8)
     bits = np.unpackbits(octets, axis=-1, count=channels, bitorder="little")
     return (bits.astype(np.int8) * 2 - 1).astype(np.int8, copy=False)
+
+
+def are_signs(role: str, array: NDArray[Any]) -> bool:
+    """Whether this is the weight of a real-valued layer that is -1 and +1 alone, which a file holds as bits."""
+    return role == "weight" and array.dtype == np.int8 and array.size > 0 and bool((np.abs(array) == 1).all())
+
+
+def is_packed(role: str, array: NDArray[Any]) -> bool:
+    """Whether a file holds a tensor of a node as bits."""
+    return array.dtype == np.uint64 or are_signs(role, array)
+
+
+def stored_bytes(role: str, array: NDArray[Any]) -> int:
+    """Return the bytes that a tensor of a node takes in a file."""
+    return -(-array.size // 8) if are_signs(role, array) else array.nbytes
+
+
+def flat_bits(signs: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """Return signs as bits, one behind the other, the first the highest of its byte; 1 is +1."""
+    return np.packbits(signs.reshape(-1) > 0)
+
+
+def of_flat_bits(bits: NDArray[np.uint8], shape: Sequence[int]) -> NDArray[np.int8]:
+    """Undo `flat_bits`.
+
+    Raises
+    ------
+    ValueError
+        If there are other bits than the shape has elements.
+    """
+    count = prod(shape)
+    if bits.dtype != np.uint8 or bits.shape != (-(-count // 8),):
+        raise ValueError(f"{bits.dtype} {bits.shape} for the signs of {tuple(shape)}")
+    ones = np.unpackbits(bits)[:count].astype(np.int8)
+    return (2 * ones - 1).reshape(shape)

@@ -328,6 +328,7 @@ def svg(model: ModelFile, title: str) -> str:
     size = {"width": str(width), "height": str(height), "viewBox": f"0 0 {width} {height}"}
     root = ElementTree.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size})
     ElementTree.SubElement(root, "title").text = _printable(title)
+    ElementTree.SubElement(root, "metadata").text = "bitfactor"  # whose file it is, see expect_output
     ElementTree.SubElement(root, "style").text = _STYLE
     _rectangle(root, "page", 0, 0, width, height)
     definitions = ElementTree.SubElement(root, "defs")

@@ -23,12 +23,15 @@ from bitfactor.common.checks import check_fields, checked, expect
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import replacing
 from bitfactor.common.image_spec import InputSpec, Skeleton
+from bitfactor.format.bits import are_signs, flat_bits, is_packed, of_flat_bits, stored_bytes
 from bitfactor.format.free import FreeSizes
 from bitfactor.format.graph import Graph, Value
 from bitfactor.format.operations.operation import Node, Shape
 from bitfactor.format.signature import Signature, plain
 
-FORMAT_VERSION = 2  # 1 has one input of float32, and outputs by themselves or in a tuple
+# 1 has one input of float32, and outputs by themselves or in a tuple; 3 has weights of -1 and +1 as bits beside
+# real inputs.
+FORMAT_VERSION = 3
 _RULES = {
     "sign": "-1 for x <= 0, +1 for x > 0",
     "padding": "after the sign; pad_value 0 adds nothing to the sum",
@@ -114,8 +117,8 @@ class ModelFile:
         """Return the bytes of the weights: {"binary": packed signs, "real": everything else}."""
         total = {"binary": 0, "real": 0}
         for node in self.graph.nodes:
-            for tensor in node.tensors.values():
-                total["binary" if tensor.dtype == np.uint64 else "real"] += tensor.nbytes
+            for role, tensor in node.tensors.items():
+                total["binary" if is_packed(role, tensor) else "real"] += stored_bytes(role, tensor)
         return total
 
 
@@ -156,7 +159,11 @@ def save(path: str | os.PathLike[str], model: ModelFile) -> None:
             found=str(len(model.golden_outputs)),
             fix="compute them, as bitfactor.export does",
         )
-    tensors = {f"{n.name}.{role}": array for n in model.graph.nodes for role, array in n.tensors.items()}
+    tensors = {
+        f"{node.name}.{role}": flat_bits(array) if are_signs(role, array) else array
+        for node in model.graph.nodes
+        for role, array in node.tensors.items()
+    }
     for i, output in enumerate(model.golden_outputs):
         tensors[f"golden/output/{i}"] = output
     for i, given in model.golden_integers.items():
@@ -224,7 +231,7 @@ _DOCUMENT = {
 }
 _LATER = {  # where the file has them
     "other_inputs": Sequence[dict[str, Any]],
-    "other_shapes": Sequence[_SHAPE],
+    "other_shapes": Sequence[Sequence[int]],
     "report": _OBJECT,
     "skeleton": _OBJECT | None,
     "signature": _OBJECT | None,
@@ -268,6 +275,7 @@ def _describe(model: ModelFile) -> dict[str, Any]:
                 "shape": graph.values[node.name].shape,
                 "kind": graph.values[node.name].dtype,
             }
+            | _described_signs(node)
             for node in graph.nodes
         ],
         "outputs": graph.outputs,
@@ -280,8 +288,20 @@ def _describe(model: ModelFile) -> dict[str, Any]:
     } | _described_call(model)
 
 
+def _described_signs(node: Node) -> dict[str, Any]:
+    """Return the shapes of the tensors that are stored as bits one behind the other."""
+    signs = {role: array.shape for role, array in node.tensors.items() if are_signs(role, array)}
+    return {"signs": signs} if signs else {}
+
+
+def _tensor(entry: Mapping[str, Any], role: str, tensors: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    stored = tensors[f"{entry['name']}.{role}"]
+    shapes = entry.get("signs", {})
+    return of_flat_bits(stored, shapes[role]) if role in shapes else stored
+
+
 def _described_call(model: ModelFile) -> dict[str, Any]:
-    """Return what only files of version 2 have."""
+    """Return what only files of version 2 and later have."""
     if _version(model) == 1:
         return {}
     others = [{"name": value.name, "shape": value.shape} for value in model.graph.others]
@@ -297,7 +317,10 @@ def _described_call(model: ModelFile) -> dict[str, Any]:
 
 def _version(model: ModelFile) -> int:
     """Return the oldest version of the format that has all that a model needs."""
-    return FORMAT_VERSION if model.graph.others or model.signature or model.free else 1
+    tensors = (pair for node in model.graph.nodes for pair in node.tensors.items())
+    if any(are_signs(role, array) for role, array in tensors):
+        return FORMAT_VERSION
+    return 2 if model.graph.others or model.signature or model.free else 1
 
 
 def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> ModelFile:
@@ -315,7 +338,7 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Mode
             entry["op"],
             tuple(entry["inputs"]),
             {name: _as_tuple(value) for name, value in entry["attributes"].items()},
-            {role: tensors[f"{entry['name']}.{role}"] for role in entry["tensors"]},
+            {role: _tensor(entry, role, tensors) for role in entry["tensors"]},
         )
         for entry in document["nodes"]
     )

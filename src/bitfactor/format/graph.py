@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from bitfactor.common.checks import checked, expect, expect_one_of
 from bitfactor.common.errors import InputError, near_matches
+from bitfactor.format.bits import is_packed, stored_bytes
 from bitfactor.format.operations import OPERATIONS, Node
 from bitfactor.format.operations.operation import Shape, bad, expect_tensor
 
@@ -178,6 +179,7 @@ class Cost:
     """Multiply-accumulates of one sample, of 1 bit by 1 bit or of real numbers; bytes of the tensors.
 
     `binary_bytes` are packed signs, `real_bytes` everything else: real weights, biases, scales, thresholds.
+    A layer of signs whose inputs are real has binary bytes, and real multiply-accumulates.
     """
 
     binary_macs: int = 0
@@ -205,14 +207,14 @@ def cost(node: Node, graph: Graph) -> Cost:
     x = graph.values[node.inputs[0]].shape if node.inputs else ()
     y = graph.values[node.name].shape
     macs = OPERATIONS[node.op].macs(node, x, y)
-    packed = [tensor.dtype == np.uint64 for tensor in node.tensors.values()]
-    sizes = [tensor.nbytes for tensor in node.tensors.values()]
-    binary_bytes = sum(size for size, is_packed in zip(sizes, packed, strict=True) if is_packed)
+    binary = any(tensor.dtype == np.uint64 for tensor in node.tensors.values())
+    sizes = {role: stored_bytes(role, tensor) for role, tensor in node.tensors.items()}
+    binary_bytes = sum(size for role, size in sizes.items() if is_packed(role, node.tensors[role]))
     return Cost(
-        binary_macs=macs if any(packed) else 0,
-        real_macs=0 if any(packed) else macs,
+        binary_macs=macs if binary else 0,
+        real_macs=0 if binary else macs,
         binary_bytes=binary_bytes,
-        real_bytes=sum(sizes) - binary_bytes,
+        real_bytes=sum(sizes.values()) - binary_bytes,
     )
 
 

@@ -9,7 +9,7 @@ an 8-bit image, the input is.
 Real-valued layers in fewer bits.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -30,18 +30,71 @@ TOLERANCE: dict[str, float] = {"float32": 1e-4, "float16": 5e-3, "int8": 5e-2}
 def quantise(graph: Graph, real: Real) -> Graph:
     """Store the weights of real-valued layers as `real`; all else, biases included, stays float32.
 
-    int8 has one step per output channel: its largest magnitude becomes 127.
+    int8 has one step per output channel: its largest magnitude becomes 127. Where each filter is -a and +a
+    alone, it is signs with the step a, which lose nothing and are bits in a file.
     """
+    graph = replace(graph, nodes=tuple(map(_with_signs, graph.nodes)))
     if real == "float32":
         return graph
     make = {"float16": _half, "int8": _int8}[real]
     nodes = (
         replace(node, tensors={**node.tensors, **make(node.tensors["weight"])})
-        if is_real_layer(node)
+        if is_real_layer(node) and "step" not in node.tensors
         else node
         for node in graph.nodes
     )
     return replace(graph, nodes=tuple(nodes))
+
+
+@dataclass(frozen=True)
+class Low:
+    """A float32 array in fewer bits: float16 `values`, or int8 `values` and the `steps` of the rows, (O,)."""
+
+    values: NDArray[np.generic]
+    steps: NDArray[np.float32] | None = None
+
+
+def lossless(weight: NDArray[np.float32]) -> Low | None:
+    """Return `weight` (O, ...) in fewer bits, None where those would give another one.
+
+    >>> lossless(np.array([[0.5, -2.0], [127.0, 1.0]], np.float32)).values.dtype
+    dtype('float16')
+    """
+    return _levels(weight.reshape(len(weight), -1)) or _halves(weight)
+
+
+def _halves(weight: NDArray[np.float32]) -> Low | None:
+    with np.errstate(over="ignore"):
+        values = weight.astype(np.float16)
+    return Low(values) if values.astype(np.float32).tobytes() == weight.tobytes() else None
+
+
+def _levels(rows: NDArray[np.float32]) -> Low | None:
+    """The step is 1/127 of the largest magnitude, or next to that."""
+    largest = np.abs(rows).max(1, keepdims=True)
+    near = np.where(largest > 0, largest / np.float32(127), np.float32(1))
+    steps, found = near.copy(), np.zeros(len(rows), bool)
+    for step in (near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf))):
+        same = (np.rint(rows / step).clip(-127, 127) * step == rows).all(1)
+        steps[same & ~found] = step[same & ~found]
+        found |= same
+    saved = 3 * rows.size > 4 * len(rows)
+    return Low(np.rint(rows / steps).astype(np.int8), steps[:, 0]) if found.all() and saved else None
+
+
+_FEW = 8  # elements of a filter: fewer save nothing, and may be of one magnitude by chance
+
+
+def _with_signs(node: Node) -> Node:
+    """Return a layer whose filters each have one magnitude with signs, and that magnitude as their step."""
+    if not is_real_layer(node) or node.tensors["weight"].dtype != np.float32:
+        return node
+    weight = node.tensors["weight"]
+    rows = np.abs(weight.reshape(len(weight), -1))
+    if rows.shape[1] < _FEW or (rows != rows[:, :1]).any() or not rows.all():
+        return node
+    signs = np.where(weight > 0, np.int8(1), np.int8(-1))
+    return replace(node, tensors={**node.tensors, "weight": signs, "step": rows[:, 0].copy()})
 
 
 def is_real_layer(node: Node) -> bool:
@@ -80,7 +133,7 @@ def low_precision(graph: Graph) -> Graph:
 
 
 def _quantised(node: Node) -> Node:
-    lowest, step = _levels(node)
+    lowest, step = _input_levels(node)
     weight = real_weight(node) * step  # the last axis is that of the channels
     scale = np.abs(weight).reshape(len(weight), -1).max(1) / np.float32(LARGEST)
     scale = np.where(scale >= np.finfo(np.float32).tiny, scale, np.float32(1))
@@ -95,7 +148,7 @@ def _quantised(node: Node) -> Node:
     return Node(node.name, QUANTISED[node.op], node.inputs, node.attributes, tensors)
 
 
-def _levels(node: Node) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _input_levels(node: Node) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the lowest level and the distance of levels, (1,) or (C,)."""
     if "range" not in node.tensors:
         raise _bad(node, "none")

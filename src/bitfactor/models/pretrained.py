@@ -1,4 +1,6 @@
-"""Weights of other people's ResNets.
+"""Weights of other people's networks.
+
+A network with a method `from_published` translates its authors' tensors itself. For ResNets:
 
 - torchvision and timm count `downsample` from 0, where here a pooling comes first. Their `bn1` and `bn2` of a
   block normalise what comes out of a convolution, ours what goes in: they are not taken over;
@@ -35,7 +37,7 @@ class Loaded:
 
 
 def load_weights(model: nn.Module, checkpoint: Mapping[str, Any], skip: Sequence[str] = ()) -> Loaded:
-    """Give `model` the weights of a float ResNet or of a binary one, whoever trained it.
+    """Give `model` the weights of a float network or of a binary one, whoever trained it.
 
     Load a float network's weights before `bitfactor.binarize_`: it factorises what it finds. A binary one's
     go into a model that is binary already, with latent "none" and a learned scale.
@@ -58,7 +60,7 @@ def load_weights(model: nn.Module, checkpoint: Mapping[str, Any], skip: Sequence
     >>> model = bitfactor.models.resnet18(num_classes=10)
     >>> print(load_weights(model, torch.load("resnet18.pth", weights_only=True), skip=["fc"]))
     """
-    given = _renamed(_tensors(checkpoint))
+    given = _translated(model, _tensors(checkpoint))
     for module in skip:
         if not any(_within(name, module) for name in model.state_dict()):
             fix = near_matches(module, [name for name, _ in model.named_modules()])
@@ -95,9 +97,7 @@ def _expect_fit(fresh: Sequence[str], unused: Sequence[str]) -> None:
             "checkpoint",
             expected=f"a tensor for {missing[0]}",
             found=f"none, and {len(missing) - 1} others missing",
-            fix="load before binarize_"
-            if latent
-            else "load the weights of a ResNet of the same depth, or use skip",
+            fix="load before binarize_" if latent else "load the weights of the same network, or use skip",
         )
     if extra:
         raise InputError(
@@ -126,6 +126,11 @@ def _tensors(checkpoint: object) -> dict[str, Tensor]:
         for name, value in found.items()
         if isinstance(value, Tensor) and not name.endswith("num_batches_tracked")
     }
+
+
+def _translated(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    translate = getattr(model, "from_published", _renamed)
+    return translate(tensors)
 
 
 def _renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -71,7 +71,8 @@ def activation_of(name: Activation, channels: int) -> nn.Module:
 
 
 def _shortcut(in_channels: int, channels: int, stride: int, *, binary: bool) -> nn.Sequential:
-    pool = nn.AvgPool2d(stride, stride) if stride > 1 else nn.Identity()
+    # At odd sides the convolution rounds up, and so does the pooling.
+    pool = nn.AvgPool2d(stride, stride, ceil_mode=True) if stride > 1 else nn.Identity()
     conv = nn.Conv2d(in_channels, channels, 1, bias=False)
     if binary:
         return nn.Sequential(pool, nn.BatchNorm2d(in_channels), conv)

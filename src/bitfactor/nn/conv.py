@@ -13,6 +13,7 @@ from bitfactor.nn.product import Geometry, Masks, binary_conv2d
 from bitfactor.nn.scale import Scale, window_magnitude
 
 _CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+Padding = int | Sequence[int | tuple[int, int]] | str  # a pair: before and behind a side
 _FLOAT: dict[int, Callable[..., nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
@@ -79,7 +80,7 @@ class BinaryConv(BinaryLayer):
         scale: Scale | None = None,
         *,
         stride: int | Sequence[int] = 1,
-        padding: int | Sequence[int] | str = 0,
+        padding: Padding = 0,
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
         bias: nn.Parameter | None = None,
@@ -100,7 +101,7 @@ class BinaryConv(BinaryLayer):
     def _set_geometry(
         self,
         stride: int | Sequence[int],
-        padding: int | Sequence[int] | str,
+        padding: Padding,
         dilation: int | Sequence[int],
         groups: int,
         padding_value: PaddingValue,
@@ -109,36 +110,47 @@ class BinaryConv(BinaryLayer):
         self.out_channels, per_group, *kernel = self.latent.shape
         self.in_channels, self.kernel_size, self.groups = per_group * groups, tuple(kernel), groups
         self.stride, self.dilation = self._each(stride), self._each(dilation)
-        self.padding = padding if isinstance(padding, str) else self._each(padding)
+        self.padding: Any = padding if isinstance(padding, str) else self._each(padding)
         self.padding_value, self.padding_mode = padding_value, padding_mode
 
-    def _each(self, value: int | Sequence[int]) -> tuple[int, ...]:
+    def _each(self, value: int | Sequence[Any]) -> tuple[Any, ...]:
         return (value,) * self.dimensions if isinstance(value, int) else tuple(value)
 
-    def padding_of_sides(self) -> list[int]:
-        """Return the padding before and after, last dimension first, as torch.nn.functional.pad takes it."""
+    def padding_of_sides(self, x: Tensor) -> list[int]:
+        """Return the padding before and after, last dimension first, as torch.nn.functional.pad takes it.
+
+        Padding "same" gives ceil(side / stride) outputs, with strides beyond 1, where torch has none, too.
+        """
         if self.padding == "valid":
             return [0] * (2 * self.dimensions)
         if self.padding == "same":
-            total = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size, strict=True)]
+            sizes = zip(
+                x.shape[-self.dimensions :], self.stride, self.dilation, self.kernel_size, strict=True
+            )
+            total = [max(d * (k - 1) - (n - 1) % s, 0) for n, s, d, k in sizes]
             sides = [(n // 2, n - n // 2) for n in total]
         else:
-            sides = [(int(n), int(n)) for n in self.padding]
+            sides = [n if isinstance(n, tuple) else (int(n), int(n)) for n in self.padding]
         return [n for side in reversed(sides) for n in side]
+
+    def _is_uneven(self) -> bool:
+        """Whether the padding before and behind a side differ, as (before, behind) in `padding`."""
+        return any(isinstance(n, tuple) for n in self.padding)
 
     def apply_weight(self, x: Tensor, B: Tensor) -> Tensor:
         convolve = _CONVOLUTIONS[self.dimensions]
         geometry = {"stride": self.stride, "dilation": self.dilation, "groups": self.groups}
-        if self.padding_mode == "zeros" and self.padding_value == 0:
+        plain = set(self.stride) == {1} if self.padding == "same" else not self._is_uneven()
+        if self.padding_mode == "zeros" and self.padding_value == 0 and plain:
             return convolve(x, B, padding=self.padding, **geometry)
         if self.padding_mode == "zeros":
-            x = F.pad(x, self.padding_of_sides(), value=self.padding_value)
+            x = F.pad(x, self.padding_of_sides(x), value=self.padding_value)
         else:
-            x = F.pad(x, self.padding_of_sides(), mode=self.padding_mode)
+            x = F.pad(x, self.padding_of_sides(x), mode=self.padding_mode)
         return convolve(x, B, **geometry)
 
     def multiply(self, x: Tensor, V: Tensor, alpha: Tensor | None, masks: Masks) -> Tensor | None:
-        sides = self.padding_of_sides()
+        sides = self.padding_of_sides(x)
         padding, after = sides[-2::-2], sides[::-2]
         plain = self.padding_mode == "zeros" and self.padding_value == 0 and padding == after
         if not plain or self.dimensions > 2 or x.dim() != V.dim() or x.shape[1] != self.in_channels:
@@ -155,15 +167,11 @@ class BinaryConv(BinaryLayer):
         return binary_conv2d(x, V, alpha, masks, geometry)
 
     def magnitude(self, x: Tensor) -> Tensor:
-        return window_magnitude(
-            x,
-            self.out_channels,
-            self.kernel_size,
-            groups=self.groups,
-            stride=self.stride,
-            padding=self.padding,
-            dilation=self.dilation,
-        )
+        padding: object = self.padding
+        if padding == "same" or self._is_uneven():
+            x, padding = F.pad(x, self.padding_of_sides(x)), 0
+        geometry = {"stride": self.stride, "padding": padding, "dilation": self.dilation}
+        return window_magnitude(x, self.out_channels, self.kernel_size, groups=self.groups, **geometry)
 
     def extra_repr(self) -> str:
         return (

@@ -100,6 +100,10 @@ class BinaryLayer(nn.Module, ABC):
         """Return sign(W) in {-1, +1}, shaped as W; its gradient is the estimator's."""
         return self.of_filters(WEIGHT_SIGNS[self.weight_estimator](self._filters()), self.groups)
 
+    def unit_weight(self) -> Tensor:
+        """Return W / mean abs(W) per filter, which a layer of real weights computes with, shaped as W."""
+        return self.of_filters(self._unit_weight(self._filters()), self.groups)
+
     def alpha(self) -> Tensor:
         """Return the scale, (O,): ones without one, the mean over positions of a scale per position."""
         alpha: Tensor = self.scale.alpha_of(self.filters(self.latent(), self.groups))

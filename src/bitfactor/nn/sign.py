@@ -120,10 +120,16 @@ def sign_identity(W: Tensor) -> Tensor:
     return straight_through(W, lambda w: w.new_ones(()))
 
 
+def identity(x: Tensor) -> Tensor:
+    """Slope 1: for inputs that are signs already, whose gradient belongs to who made them."""
+    return torch.ones_like(x, dtype=torch.int8)
+
+
 ACTIVATION_SLOPES: dict[str, Callable[..., Tensor]] = {
     "clipped": clipped,
     "polynomial": polynomial,
     "annealed": annealed,
+    "identity": identity,
 }
 
 # V, of which an estimator takes the sign, for `bitfactor.nn.product`.

@@ -7,8 +7,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.common import _native
 from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import InputSpec
+
+Size = tuple[int, int]  # height and width
 
 # What OpenCV would print about a damaged image, the error says.
 cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
@@ -26,15 +29,15 @@ def read_image(path: Path, channels: int) -> NDArray[np.uint8]:
 def decode_image(data: bytes, channels: int, where: object) -> NDArray[np.uint8]:
     """Decode an image of any size, depth and orientation: 1 channel -> (H, W), 3 channels -> (H, W, 3) RGB.
 
-    `where` names the image in the error.
+    Colours are decoded for one channel too, and made grey by `with_channels`, as every target does: a JPEG's
+    own grey differs. `where` names the image in the error.
     """
     if not data:
         raise _bad(where, "an empty file")
     octets = np.frombuffer(data, np.uint8)
-    flag = cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR_RGB
-    image: NDArray[Any] | None = cv2.imdecode(octets, flag)
+    image: NDArray[Any] | None = cv2.imdecode(octets, cv2.IMREAD_COLOR_RGB)
     if image is not None:
-        return image
+        return with_channels(image, channels)
     stored: NDArray[Any] | None = cv2.imdecode(octets, cv2.IMREAD_UNCHANGED)
     if stored is None:
         raise _bad(where, "data that cannot be decoded (damaged, or no image)")
@@ -49,9 +52,9 @@ def decode_image(data: bytes, channels: int, where: object) -> NDArray[np.uint8]
 def with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
     """Return (H, W) or (H, W, 3) as (H, W) for one channel, as (H, W, 3) for three."""
     if channels == 1 and image.ndim == 3:
-        return np.asarray(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), np.uint8)
+        return _middle(image, image.shape[:2], image.shape[:2], 1)[..., 0]
     if channels == 3 and image.ndim == 2:
-        return np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2RGB), np.uint8)
+        return np.repeat(image[..., None], 3, 2)
     return image
 
 
@@ -61,20 +64,46 @@ def prepare(image: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.float32]:
 
 
 def resized(image: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.uint8]:
-    """Resize and crop in the centre: (H, W) or (H, W, 3) -> (*spec.size) or (*spec.size, 3)."""
-    height, width = _resized_size(image, spec)
-    shrinks = image.shape[0] > height and image.shape[1] > width
-    whole = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
-    top, left = (height - spec.size[0]) // 2, (width - spec.size[1]) // 2
-    part: NDArray[Any] = whole[top : top + spec.size[0], left : left + spec.size[1]]
-    return part
+    """Resize and crop in the centre: (H, W) or (H, W, 3) -> (*spec.size) or (*spec.size, 3).
+
+    Every target does it with the same integers and gives the same bytes: the mean of the area that a pixel
+    covers where both sides shrink, else linear interpolation, rounded once, halves up.
+
+    Raises
+    ------
+    InputError
+        If one side would become longer than 2^22 pixels.
+    """
+    whole = _resized_size(image, spec)
+    if max(whole) > _LONGEST:
+        raise InputError(
+            "image",
+            expected=f"one that is resized to {_LONGEST} pixels a side at most",
+            found=f"{image.shape[0]} x {image.shape[1]} pixels, resized to {whole[0]} x {whole[1]}",
+            fix="cut out the part that matters",
+        )
+    part = _middle(np.atleast_3d(image), whole, spec.size, image.shape[2] if image.ndim == 3 else 1)
+    return part if image.ndim == 3 else part[..., 0]
 
 
-def _resized_size(image: NDArray[np.uint8], spec: InputSpec) -> tuple[int, int]:
+_LONGEST = 1 << 22  # as in native/image.cpp
+
+
+def _middle(image: NDArray[np.uint8], whole: Size, size: Size, channels: int) -> NDArray[np.uint8]:
+    """Resize (H, W, C) to `whole` and cut out the middle, (*size, channels)."""
+    out = np.empty((*size, channels), np.uint8)
+    _native.resize_image(np.ascontiguousarray(image), *whole, out)
+    return out
+
+
+def _resized_size(image: NDArray[np.uint8], spec: InputSpec) -> Size:
+    """Return height and width before the centre is cut out, rounded halves up."""
+    (height, width), (tall, wide) = image.shape[:2], spec.resize
     if not spec.keep_aspect:
         return spec.resize
-    scale = max(wanted / found for wanted, found in zip(spec.resize, image.shape[:2], strict=True))
-    return round(image.shape[0] * scale), round(image.shape[1] * scale)
+    if tall * width >= wide * height:
+        return tall, (2 * width * tall + height) // (2 * height)
+    return (2 * height * wide + width) // (2 * width), wide
 
 
 def normalise(image: NDArray[Any], spec: InputSpec) -> NDArray[np.float32]:

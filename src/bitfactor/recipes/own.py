@@ -4,12 +4,12 @@ The options of a recipe by name: those of its network, data, binarization and op
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -37,9 +37,13 @@ def with_options(recipe: Recipe, options: Mapping[str, Any]) -> Recipe:
     >>> with_options(digits(), {"latent": "tucker", "epochs": 3}).optimization.epochs
     3
     """
+    known = _owners(recipe)
     chosen: dict[str, dict[str, Any]] = {}
     for name, value in options.items():
-        part, annotation = _owner(recipe, name)
+        if name not in known:
+            where = f"recipe {recipe.name}"
+            raise InputError(where, expected="a known option", found=name, fix=near_matches(name, known))
+        part, annotation = known[name]
         value = tuple(value) if isinstance(value, list) else value
         expect(name, value, annotation)
         chosen.setdefault(part, {})[name] = value
@@ -47,19 +51,6 @@ def with_options(recipe: Recipe, options: Mapping[str, Any]) -> Recipe:
         part: replace(getattr(recipe, part), **values) for part, values in chosen.items() if part != "recipe"
     }
     return replace(recipe, **changed, **chosen.get("recipe", {}))
-
-
-def from_words(recipe: Recipe, name: str, words: Sequence[str]) -> Any:
-    """Return the value of an option of `recipe` that words of a command line stand for.
-
-    >>> from_words(digits(), "widths", ["8", "16"])
-    (8, 16)
-    """
-    annotation = _owner(recipe, name)[1]
-    values = tuple(map(value_of, words))
-    value = values if len(values) > 1 or get_origin(annotation) is tuple else values[0]
-    expect(f"--{name.replace('_', '-')}", value, annotation)
-    return value
 
 
 def value_of(word: Any) -> Any:
@@ -83,14 +74,6 @@ def value_of(word: Any) -> Any:
 
 
 _WORDS = {"on": True, "off": False, "None": None}
-
-
-def _owner(recipe: Recipe, name: str) -> tuple[str, Any]:
-    known = _owners(recipe)
-    if name not in known:
-        where = f"recipe {recipe.name}"
-        raise InputError(where, expected="a known option", found=name, fix=near_matches(name, known))
-    return known[name]
 
 
 def _owners(recipe: Recipe) -> dict[str, tuple[str, Any]]:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,19 @@ from bitfactor.format import InputSpec, ModelFile
 if TYPE_CHECKING:
     from bitfactor.runtime.finder import Box
 
-Image = str | os.PathLike[str] | NDArray[np.uint8]
+
+@runtime_checkable
+class PilImage(Protocol):
+    """An image of the package Pillow."""
+
+    mode: str
+
+    def convert(self, mode: str) -> Any: ...
+
+    def getexif(self) -> Any: ...
+
+
+Image = str | os.PathLike[str] | NDArray[np.uint8] | bytes | PilImage
 Network = Callable[[NDArray[np.float32]], Any]
 
 
@@ -115,19 +127,35 @@ def keypoints_of(
 
 
 def name_of(image: Image) -> str:
-    """Return how an image is named in a result: its path, or its shape."""
-    return f"array {image.shape}" if isinstance(image, np.ndarray) else str(image)
+    """Return how an image is named in a result: its path, or what it is."""
+    if isinstance(image, np.ndarray):
+        return f"array {image.shape}"
+    return f"{len(image)} bytes" if isinstance(image, bytes) else str(image)
 
 
 def pixels_of(image: Image, channels: int) -> NDArray[np.uint8]:
     """Return an image as (H, W, 3), or (H, W) where the network takes one channel."""
     images = imported("bitfactor.pose.images", "predict", "cli")
+    pixels: NDArray[np.uint8]
     if isinstance(image, str | os.PathLike):
-        pixels: NDArray[np.uint8] = images.read_image(Path(image), channels)
+        pixels = images.read_image(Path(image), channels)
         return pixels
+    if isinstance(image, bytes):
+        pixels = images.decode_image(image, channels, name_of(image))
+        return pixels
+    if isinstance(image, PilImage):
+        image = _seen(image)
     expect_image("image", image)
-    coloured: NDArray[np.uint8] = images.with_channels(image, channels)
-    return coloured
+    pixels = images.with_channels(image, channels)
+    return pixels
+
+
+def _seen(image: PilImage) -> NDArray[np.uint8]:
+    """Return the pixels of an image of Pillow as a decoder of its file would: turned as EXIF says, 8 bits."""
+    turned = imported("PIL.ImageOps", "predict", "cli").exif_transpose(image)
+    if turned.mode.startswith("I;16"):
+        return (np.asarray(turned) >> 8).astype(np.uint8)
+    return np.asarray(turned if turned.mode == "L" else turned.convert("RGB"), np.uint8)
 
 
 _ARRANGEMENTS = ("flatten", "reshape", "permute", "rearrange")  # the same numbers, in another shape or order
@@ -142,14 +170,19 @@ def _probabilities(scores: NDArray[np.float32], model: ModelFile) -> NDArray[np.
             found=f"one whose output is shaped {scores.shape}",
             fix="call the session with an array that is prepared",
         )
+    if gives_probabilities(model):
+        return scores
+    exponents = np.exp(scores - scores.max())
+    return np.asarray(exponents / exponents.sum(), np.float32)
+
+
+def gives_probabilities(model: ModelFile) -> bool:
+    """Return whether the first output is of probabilities already, from a softmax or sigmoid at its end."""
     nodes = {node.name: node for node in model.graph.nodes}
     last = nodes.get(model.graph.outputs[0])
     while last is not None and last.op in _ARRANGEMENTS:
         last = nodes.get(last.inputs[0])
-    if last is not None and last.op in ("softmax", "sigmoid"):
-        return scores
-    exponents = np.exp(scores - scores.max())
-    return np.asarray(exponents / exponents.sum(), np.float32)
+    return last is not None and last.op in ("softmax", "sigmoid")
 
 
 def _ranked(probabilities: NDArray[np.float32], labels: tuple[str, ...], top: int) -> tuple[ClassScore, ...]:
@@ -176,6 +209,6 @@ def looks_unprepared(x: NDArray[Any], spec: InputSpec) -> str:
 
 def as_list(images: Image | Iterable[Image]) -> list[Image] | None:
     """Return several images as a list, None where there is one."""
-    if isinstance(images, str | os.PathLike | np.ndarray) or not isinstance(images, Iterable):
+    if isinstance(images, str | os.PathLike | np.ndarray | bytes) or not isinstance(images, Iterable):
         return None
     return list(images)

@@ -137,7 +137,8 @@ class Session:
         Parameters
         ----------
         images
-            A path, uint8 values of 0 to 255 shaped (H, W, 3), RGB, or (H, W); or a list of these.
+            A path, the bytes of an image file, an image of Pillow, uint8 values of 0 to 255 shaped (H, W, 3),
+            RGB, or (H, W); or a list of these.
         top
             How many classes to tell.
         box

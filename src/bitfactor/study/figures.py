@@ -13,7 +13,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-from bitfactor.study.documents.figures import LOOKS, OTHER, STYLE, Look, svg
+from bitfactor.study.documents.figures import REAL, STYLE, look_of, svg
 from bitfactor.study.statistics import Difference, row_name
 from bitfactor.training.metrics.layers import Histogram
 
@@ -30,18 +30,18 @@ def dots(rows: Mapping[str, tuple[str, Sequence[float]]], x_label: str, line: fl
     with _drawing(6.4, 0.8 + _ROW * len(rows)) as figure:
         ax = figure.subplots()
         for place, (latent, values) in enumerate(rows.values()):
-            look = _look(latent)
+            look = look_of(latent)
             ax.plot(values, [place] * len(values), look.mark, color=look.colour, alpha=0.75, markersize=5)
             if values:
                 ax.plot([mean(values)], [place], "|", color=look.colour, markersize=16, markeredgewidth=2)
         if line is not None:
-            ax.axvline(line, color=LOOKS["real"].colour, linestyle="--", linewidth=1)
+            ax.axvline(line, color=REAL.colour, linestyle="--", linewidth=1)
             ax.annotate(
                 "full precision",
                 (line, -0.55),
                 ha="right",
                 va="center",
-                color=LOOKS["real"].colour,
+                color=REAL.colour,
                 xytext=(-3, 0),
                 textcoords="offset points",
             )
@@ -57,7 +57,7 @@ def intervals(panels: Mapping[str, Mapping[str, tuple[str, Difference]]], x_labe
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
         for ax, (title, panel) in zip(axes, panels.items(), strict=True):
             for place, (latent, found) in enumerate(panel.values()):
-                look = _look(latent)
+                look = look_of(latent)
                 if found.low is not None and found.high is not None:
                     ax.plot(
                         [100 * found.low, 100 * found.high], [place] * 2, color=look.colour, linewidth=1.5
@@ -79,7 +79,7 @@ def against(rows: Mapping[str, tuple[str, Series]], x_label: str, y_label: str) 
         ax = figure.subplots()
         latents = [latent for latent, _ in rows.values()]
         for number, (name, (latent, points)) in enumerate(rows.items()):
-            look, (xs, ys) = _look(latent), zip(*points, strict=True)
+            look, (xs, ys) = look_of(latent), zip(*points, strict=True)
             filled: Literal["none", "full"] = "none" if latent in latents[number + 1 :] else "full"
             ax.plot(xs, ys, look.mark, color=look.colour, alpha=0.35, markersize=4, fillstyle=filled)
             mark: dict[str, Any] = {"markersize": 8, "fillstyle": filled, "label": name}
@@ -142,7 +142,7 @@ def distributions(
         for line, (name, (latent, layers)) in zip(axes, rows.items(), strict=True):
             line[0].set_ylabel(name)
             for ax, found in zip(line, layers.values(), strict=True):
-                ax.stairs(found.counts, found.edges, fill=True, color=_look(latent).colour, alpha=0.85)
+                ax.stairs(found.counts, found.edges, fill=True, color=look_of(latent).colour, alpha=0.85)
                 for mark in (mark for mark in marks if found.edges[0] <= mark <= found.edges[-1]):
                     ax.axvline(mark, color=_MARK, linewidth=0.8, linestyle="--")
                 ax.set_yticks([])
@@ -197,7 +197,7 @@ def _draw_spectra(ax: Axes, factors: Mapping[str, Sequence[float]]) -> None:
 
 def _draw_panel(ax: Axes, lines: Mapping[str, Sequence[Series]], *, marked: bool) -> None:
     for latent, seeds in lines.items():
-        look, (x, low, middle, high) = _look(latent), _spread(seeds)
+        look, (x, low, middle, high) = look_of(latent), _spread(seeds)
         mark = look.mark if marked or len(x) == 1 else ""
         ax.plot(
             x,
@@ -242,10 +242,6 @@ def _name_rows(ax: Axes, names: Sequence[str]) -> None:
     ax.grid(axis="x", alpha=0.25)
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
-
-
-def _look(latent: str) -> Look:
-    return LOOKS.get(latent, OTHER)
 
 
 @contextmanager

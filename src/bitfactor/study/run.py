@@ -29,7 +29,7 @@ from bitfactor.study.grid import setting_of, text_of, words_of
 from bitfactor.study.jobs import Halving, Progress
 from bitfactor.study.statistics import row_name, setting_name
 from bitfactor.training import DivergedError, Recipe, TerminatedError, Trial
-from bitfactor.training.estimate import duration
+from bitfactor.training.estimate import between, duration
 from bitfactor.training.processes import expect_devices, noting_signals, run_joined
 
 _TERMINATED = 143  # 128 + SIGTERM, as shells report it
@@ -150,9 +150,19 @@ class StudyTrial(Result):
     @property
     def hours(self) -> float:
         """How long all of them would take at most, if those at a time do not slow each other."""
+        return self._longest({name: one.hours for name, one in self.rows.items()})
+
+    @property
+    def hours_range(self) -> tuple[float, float]:
+        """The same, by the fastest and by the slowest steps of the trials."""
+        ends = ({name: one.hours_range[end] for name, one in self.rows.items()} for end in (0, 1))
+        fastest, slowest = map(self._longest, ends)
+        return fastest, slowest
+
+    def _longest(self, hours: Mapping[str, float]) -> float:
         places = [0.0] * self.at_once
         for name in self.trainings:
-            heapreplace(places, places[0] + self.rows[name].hours)
+            heapreplace(places, places[0] + hours[name])
         return max(places)
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,7 +171,8 @@ class StudyTrial(Result):
             | {"hours": one.hours, "trainings": self.trainings.count(name)}
             for name, one in self.rows.items()
         }
-        return {"rows": rows, "at_once": self.at_once, "hours": self.hours}
+        hours = {"hours": self.hours, "hours_range": list(self.hours_range)}
+        return {"rows": rows, "at_once": self.at_once, **hours}
 
     def __str__(self) -> str:
         if not self.trainings:
@@ -181,7 +192,8 @@ class StudyTrial(Result):
         return (
             f"{text_table(head, cells, right=frozenset(range(1, 5)))}\n\n"
             f"{len(self.trainings)} trainings on {device}, {self.at_once} at a time: at most "
-            f"{duration(self.hours)} if they do not slow each other; nothing was written"
+            f"{duration(self.hours)} if they do not slow each other, {between(self.hours_range)} by the "
+            "fastest and the slowest of the steps; nothing was written"
         )
 
 

@@ -98,7 +98,7 @@ def student(freedom: int) -> float:
 
 RATE = "learning_rate"
 _ORDER = ("none", "svd", "tucker", "holistic")
-_NAMES = {"real": "full precision", "none": "none", "svd": "SVD", "tucker": "Tucker", "cp": "CP", "tt": "TT"}
+_NAMES = {"real": "full precision", "none": "none", "svd": "SVD", "tucker": "Tucker", "tt": "TT"}
 
 
 @dataclass(frozen=True)

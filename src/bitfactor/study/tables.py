@@ -139,10 +139,11 @@ def sizes(study: Study) -> Table | None:
         for name, found in study.speed["cells"].items()
         if name in by_name
     ]
+    warnings = [one for found in study.speed["cells"].values() for one in found.get("warnings", ())]
     return Table(
         ["exported network", "bytes", "bytes in float32", "times smaller", "times faster than torch"],
         rows,
-        say("sizes", machine=study.speed["machine"]),
+        " ".join([say("sizes", machine=study.speed["machine"]), *dict.fromkeys(warnings)]),
     )
 
 

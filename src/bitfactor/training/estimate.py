@@ -174,15 +174,25 @@ class Trial(Result):
     evaluation: float
     evaluations: int
     memory: int
+    spread: tuple[float, float]
+    """Seconds of the fastest and of the slowest step."""
 
     @property
     def hours(self) -> float:
         """How long all steps and evaluations would take."""
-        steps = self.seconds * self.steps * self.epochs
-        return (steps + self.evaluation * self.evaluations) / 3600
+        return self._hours(self.seconds)
+
+    @property
+    def hours_range(self) -> tuple[float, float]:
+        """The same, were all steps as the fastest one, and as the slowest one."""
+        fastest, slowest = self.spread
+        return self._hours(fastest), self._hours(slowest)
+
+    def _hours(self, seconds: float) -> float:
+        return (seconds * self.steps * self.epochs + self.evaluation * self.evaluations) / 3600
 
     def to_dict(self) -> dict[str, Any]:
-        return super().to_dict() | {"hours": self.hours}
+        return super().to_dict() | {"hours": self.hours, "hours_range": list(self.hours_range)}
 
     def __str__(self) -> str:
         plan = "all layers real" if self.plan is None else str(self.plan)
@@ -190,7 +200,8 @@ class Trial(Result):
             f"{plan}\n\n"
             f"{self.parameters:,} parameters; loss of the first batch {self.loss:.3f}\n"
             f"{self.epochs} epochs of {self.steps:,} steps, {self.seconds:.3f} s each on {self.device}, "
-            f"{self.evaluations} evaluations of {self.evaluation:.1f} s: {duration(self.hours)}\n"
+            f"{self.evaluations} evaluations of {self.evaluation:.1f} s: {duration(self.hours)}, "
+            f"{between(self.hours_range)} by the fastest and the slowest of its steps\n"
             f"memory: {self.memory / 2**20:,.0f} MiB; nothing was written"
         )
 
@@ -239,6 +250,7 @@ def dry_run(
         evaluation=_seconds_of_evaluation(experiment, stepper),
         evaluations=-(-plan.epochs // plan.eval_interval),
         memory=_memory(fabric.device),
+        spread=(min(times[_WARM_UP:]), max(times[_WARM_UP:])),
     )
 
 
@@ -269,6 +281,15 @@ def duration(hours: float) -> str:
     if hours < 0.05:
         return f"{hours * 3600:.0f} s"
     return f"{hours * 60:.0f} minutes" if hours < 1.5 else f"{hours:.1f} hours"
+
+
+def between(hours: tuple[float, float]) -> str:
+    """Return a range of hours as a person says it.
+
+    >>> between((0.02, 3.21))
+    '72 s to 3.2 hours'
+    """
+    return " to ".join(map(duration, hours))
 
 
 def _memory(device: torch.device) -> int:

@@ -10,7 +10,7 @@ from torch import nn
 
 from bitfactor.binarization import Binarization
 from bitfactor.data import DataSet
-from bitfactor.decompositions import WITHOUT_FACTORS, WITHOUT_ORTHONORMAL_FACTORS
+from bitfactor.decompositions import WITH_FACTORS, class_of
 from bitfactor.training.optimization import Optimization
 from bitfactor.training.tasks import Task
 
@@ -96,10 +96,9 @@ def without_effect(
         found["activation_estimator"] = "binary activations"
     if not weights:
         found["weight_estimator"] = "binary weights"
-    if latent in WITHOUT_FACTORS:
-        names = ["rank", "initialisation", "factor_rate"]
-        found |= dict.fromkeys(names, "a latent with factors")
-    if latent in WITHOUT_ORTHONORMAL_FACTORS:
+    takes = class_of(latent).takes
+    found |= {name: "a latent with factors" for name in WITH_FACTORS if name not in takes}
+    if "orthogonality" not in takes:
         found["orthogonality"] = "factors that start orthonormal"
     if scale != "analytic":
         found["detach_alpha"] = "scale 'analytic'"

@@ -9,15 +9,16 @@ import pytest
 from tests.targets.c99.conftest import STRICT
 
 from bitfactor.common.errors import InputError
-from bitfactor.format import Graph, ModelFile, Node, Value, load, pack_signs
+from bitfactor.format import Graph, InputSpec, ModelFile, Node, Value, load, pack_signs
 from bitfactor.format.file import golden_input
 from bitfactor.format.graph import run
+from bitfactor.format.signature import Signature
 from bitfactor.pose.images import normalise
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.c99 import export_c
 
-GOLDEN = Path(__file__).parents[1] / "format" / "golden" / "version1.safetensors"
+GOLDEN = Path(__file__).parents[2] / "format" / "golden" / "version1.safetensors"
 
 
 def model_of(nodes, shape):
@@ -153,3 +154,49 @@ def test_labels_are_text_of_any_kind(tmp_path):
     subprocess.run(command, check=True)
     printed = subprocess.run([str(tmp_path / "main")], check=True, capture_output=True, text=True).stdout
     assert printed == "".join(f"{label}\n" for label in labels)
+
+
+def named(outputs):
+    """The golden network with outputs as a network of one's own may return them."""
+    model = load(GOLDEN)
+    return replace(model, signature=Signature(("float32",), outputs))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "names"),
+    [
+        ({"logits": 0, "maps": 1}, ["output_logits", "output_maps"]),
+        ({"a b": 0, "more": [1]}, ["output_a_b", "output_more_0"]),
+        ({"x": 0, "X": 1}, ["output", "output_2"]),  # macros would be the same
+        ((0, 1), ["output", "output_2"]),
+    ],
+)
+def test_outputs_keep_their_names(tmp_path, outputs, names):
+    model = named(outputs)
+    graph = replace(model.graph, outputs=model.graph.outputs[:2])
+    model = replace(model, graph=graph, golden_outputs=model.golden_outputs[:2])
+    report = export_c(model, tmp_path / "net.c")
+    header = Path(report.header).read_text()
+    assert f"void net_run(const float *input, float *{names[0]}, float *{names[1]});" in header
+    assert f"#define NET_{names[1].upper()}_SIZE " in header
+    subprocess.run(["gcc", *STRICT, "-fsyntax-only", report.source], check=True)
+
+
+def test_the_header_says_what_pixels_are(tmp_path):
+    spec = InputSpec((64, 64), (73, 73), (0.5,) * 3, (0.25,) * 3, keep_aspect=True)
+    model = replace(load(file_of("cifar10-resnet18")), input_spec=spec)
+    text = " ".join(Path(export_c(model, tmp_path / "net.c").header).read_text().replace(" * ", " ").split())
+    assert "Pixels: 64 x 64 (width x height), rows from the top" in text
+    assert "resized in its own proportions until its shorter side is 73, and its middle is cut out" in text
+    assert "#define NET_PIXELS_SIZE 12288" in text
+
+
+def test_probabilities_are_not_made_twice(tmp_path):
+    """A network that ends in a softmax has no helper for one; its scores are called what they are."""
+    model = load(file_of("digits"))
+    last = Node("likely", "softmax", (model.graph.outputs[0],))
+    graph = replace(model.graph, nodes=(*model.graph.nodes, last), outputs=("likely",))
+    model = replace(model, graph=graph, golden_outputs=run(graph, model.golden_input))
+    header = Path(export_c(model, tmp_path / "net.c").header).read_text()
+    assert "net_softmax" not in header
+    assert "void net_top(const float *probabilities, int32_t k, int32_t *classes);" in header

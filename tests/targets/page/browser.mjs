@@ -43,5 +43,5 @@ await ask("Page.navigate", { url });
 const expression = `(async () => { ${script} })()`;
 const { result, exceptionDetails } = await ask("Runtime.evaluate", { expression, awaitPromise: true, returnByValue: true });
 if (png) await writeFile(png, (await ask("Page.captureScreenshot")).data, "base64");
-console.log(JSON.stringify(exceptionDetails ? { failed: exceptionDetails.exception.description } : result.value));
-process.exit();
+const answer = JSON.stringify(exceptionDetails ? { failed: exceptionDetails.exception.description } : result.value);
+process.stdout.write(answer, () => process.exit());

@@ -13,9 +13,11 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
+from tests.conformance.photos import photos
 from tests.targets.page.conftest import NODE
 
 import bitfactor
+from bitfactor.pose.images import prepare, read_image
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.page import PACKAGE
@@ -40,6 +42,20 @@ return {
 """
 
 
+_PHOTOS = """
+const { Network } = await import("./bitfactor.js");
+const { softmax } = await import("./answers.js");
+const { decode, pixelsOf } = await import("./images.js");
+const network = await Network.load("net.bfp");
+const found = [];
+for (const name of %s) {
+  const x = network.prepare(pixelsOf(await decode(await (await fetch(name)).blob())));
+  found.push({ x: [...x], probabilities: softmax(network.run(x)) });
+}
+return found;
+"""
+
+
 class Isolating(SimpleHTTPRequestHandler):
     def end_headers(self):
         if "isolated" in self.path or "isolated" in self.headers.get("Referer", ""):
@@ -52,20 +68,30 @@ class Isolating(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def seen(tmp_path):
-    """Open a page of the folder in Chromium until its line of time says `until`; return what is there."""
+def evaluated(tmp_path):
+    """Open a page of the folder in Chromium; return what a script, a function's body, returns there."""
     server = ThreadingHTTPServer(("localhost", 0), partial(Isolating, directory=str(tmp_path)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
-    def seen(page, until, width=900, first=""):
+    def evaluated(page, script, width=900):
         address = f"http://localhost:{server.server_port}/{page}"
-        command = [NODE, PROGRAM, tmp_path / "profile", address, width, _LOOK % (first, until)]
+        command = [NODE, PROGRAM, tmp_path / "profile", address, width, script]
         done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
-        return SimpleNamespace(**json.loads(done.stdout))
+        return json.loads(done.stdout)
 
-    yield seen
+    yield evaluated
     server.shutdown()
+
+
+@pytest.fixture
+def seen(evaluated):
+    """Open a page of the folder in Chromium until its line of time says `until`; return what is there."""
+
+    def seen(page, until, width=900, first=""):
+        return SimpleNamespace(**evaluated(page, _LOOK % (first, until), width))
+
+    return seen
 
 
 def photo(path, size):
@@ -84,6 +110,33 @@ def test_a_photo_is_classified_as_in_python(seen, tmp_path):
     probabilities = [float(value.removesuffix(" %")) for value in page.values]
     np.testing.assert_allclose(probabilities, [100 * one.probability for one in expected], atol=0.06)
     assert "10 classes" in page.about
+
+
+@pytest.mark.parametrize("network", ["digits", "cifar10-resnet18"])
+def test_photos_of_every_kind_are_prepared_and_classified_as_in_python(evaluated, tmp_path, network):
+    """Chromium decodes them: their inputs are the same bytes."""
+    bitfactor.page(network, tmp_path)
+    for name, content in photos():
+        (tmp_path / name).write_bytes(content)
+    names = [name for name, _ in photos()]
+    session = Session(file_of(network), threads=1)
+    spec, alike = session.model.input_spec, []
+    for name, found in zip(names, evaluated("index.html", _PHOTOS % json.dumps(names)), strict=True):
+        expected = prepare(read_image(tmp_path / name, len(spec.mean)), spec).ravel()
+        np.testing.assert_array_equal(np.array(found["x"], np.float32), expected, err_msg=name)
+        classes = sorted(session.predict(tmp_path / name, top=10).classes, key=lambda one: one.index)
+        probabilities = [one.probability for one in classes]
+        alike.append(np.abs(np.array(found["probabilities"]) - probabilities).max() <= 1e-3)
+    assert alike.count(False) <= 1  # a sign that the order of a sum turned
+
+
+@pytest.mark.parametrize("name", ["large.jpg", "alpha.png", "rotated.jpg"])
+def test_the_page_itself_says_what_python_says(seen, tmp_path, name):
+    (tmp_path / name).write_bytes(dict(photos())[name])
+    bitfactor.page("cifar10-resnet18", tmp_path)
+    page = seen(f"index.html?photo={name}", r"^[\d.]+ ms$")
+    expected = Session(file_of("cifar10-resnet18"), threads=1).predict(tmp_path / name).classes[:5]
+    assert page.names == [one.label for one in expected]
 
 
 def test_an_isolated_page_has_threads(seen, tmp_path):

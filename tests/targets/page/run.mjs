@@ -3,7 +3,7 @@ import { readFile } from "node:fs/promises";
 import { pathToFileURL } from "node:url";
 import { Worker } from "node:worker_threads";
 
-import { keypoints, probabilities } from "../../../src/bitfactor/targets/page/answers.js";
+import { keypoints, probabilities, softmax } from "../../../src/bitfactor/targets/page/answers.js";
 import { Network, hasRelaxedSimd, hasSimd } from "../../../src/bitfactor/targets/page/bitfactor.js";
 
 const floats = async (path) => new Float32Array(new Uint8Array(await readFile(path)).buffer);
@@ -29,9 +29,13 @@ const tasks = {
     const closed = await said(() => network.run(rows[0]));
     return { outputs, input, shapes: network.outputs, labels, edges, image, instructionSet, verified, closed };
   },
-  async prepare({ file, pixels, width, height }) {
+  async photos({ file, photos }) {
     const network = await Network.load(await bytes(file));
-    return [...network.prepare({ data: await bytes(pixels), width, height })];
+    const answer = async ({ pixels, width, height }) => {
+      const x = network.prepare({ data: await bytes(pixels), width, height });
+      return { x: [...x], probabilities: softmax(network.run(x)) };
+    };
+    return Promise.all(photos.map(answer));
   },
   async keypoints({ maps, width, height, scale }) {
     return keypoints(await floats(maps), width, height, scale);
@@ -46,7 +50,7 @@ const tasks = {
       short: await said(() => network.run(new Float32Array(3))),
       kind: await said(() => network.run([1, 2, 3])),
       infinite: await said(() => network.run(new Float32Array(network.input.size).fill(Infinity))),
-      size: await said(() => network.prepare({ data: new Uint8Array(16), width: 2, height: 2 })),
+      size: await said(() => network.prepare({ data: new Uint8Array(15), width: 2, height: 2 })),
       none: await said(() => Network.load(null)),
       threads: await said(() => Network.load(good, { threads: 0 })),
       many: await said(() => Network.load(good, { threads: "2" })),

@@ -13,7 +13,6 @@ from bitfactor.format import Graph, ModelFile, Node, Value, load, pack_signs, sa
 from bitfactor.format.file import golden_input
 from bitfactor.format.graph import run
 from bitfactor.pose.heatmap import decode
-from bitfactor.pose.images import normalise
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.page import PACKAGE
@@ -103,20 +102,6 @@ def test_threads_change_no_bit(node, tmp_path, name, relaxed):
     assert "closed" in shared["closed"]
 
 
-@pytest.mark.parametrize("name", ["digits", "lsp-hourglass"])
-def test_pixels_are_prepared_as_in_python(node, tmp_path, name):
-    spec = load(file_of(name)).input_spec
-    bitfactor.freeze(name, tmp_path / "net.bfp")
-    height, width = spec.size
-    pixels = np.random.default_rng(0).integers(0, 256, (height, width, len(spec.mean)), np.uint8)
-    rgba = np.concatenate(
-        [np.broadcast_to(pixels, (height, width, 3)), np.full((height, width, 1), 255, np.uint8)], 2
-    )
-    found = node("prepare", file=str(tmp_path / "net.bfp"), pixels=rgba, width=width, height=height)
-    expected = normalise(pixels if len(spec.mean) == 3 else pixels[..., 0], spec)
-    np.testing.assert_allclose(np.array(found), expected.ravel(), atol=1e-5)
-
-
 @pytest.mark.parametrize("scale", ["linear", "logits", "softmax"])
 def test_keypoints_are_decoded_as_in_python(node, scale):
     maps = np.random.default_rng(0).standard_normal((20, 6, 5)).astype(np.float32) * 3
@@ -153,7 +138,7 @@ def test_what_cannot_run_is_refused_in_a_sentence(node, tmp_path):
     assert "expected a Float32Array of 64 values, (1, 8, 8), found Float32Array of 3" in messages["short"]
     assert "found Array of 3" in messages["kind"]
     assert "expected finite numbers" in messages["infinite"]
-    assert "expected an image of 8 x 8 pixels, found 2 x 2" in messages["size"]
+    assert "4 values for each of 2 x 2 pixels, found Uint8Array of 15" in messages["size"]
     assert "found null" in messages["none"]
     assert "none.bfp" in messages["missing"]
     assert "a whole number from 1 to 64, found 0" in messages["threads"]
@@ -182,7 +167,13 @@ def test_a_page_is_written(tmp_path):
     assert {path.name: path.stat().st_size for path in (tmp_path / "site").iterdir()} == page.files
     index = (tmp_path / "site" / "index.html").read_text()
     options = json.loads(re.search(r'type="application/json">(.*?)</script>', index)[1])
-    assert options == {"title": "digits", "network": "net.bfp", "finds": "classes", "heatmaps": "linear"}
+    assert options == {
+        "title": "digits",
+        "network": "net.bfp",
+        "finds": "classes",
+        "heatmaps": "linear",
+        "probabilities": False,
+    }
 
 
 def test_the_title_of_a_page_is_text(tmp_path):

@@ -48,10 +48,6 @@ def test_a_factor_of_rank_one() -> None:
     assert found.condition == pytest.approx(1e9, rel=1e-3)
 
 
-def test_cp_factors_are_measured() -> None:
-    assert factor_statistics(binary("cp", rank=4)).keys() == {f"{n}.factors.{m}" for n in "12" for m in "01"}
-
-
 @pytest.mark.parametrize("factor", [1e5, float("nan")])
 def test_guard_names_the_layer_that_diverges(factor) -> None:
     model = binary("tucker")

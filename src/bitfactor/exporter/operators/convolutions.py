@@ -92,11 +92,11 @@ def conv_padded(
 
 def conv_sided(
     b: Builder, x: View, weight: Tensor, bias: Tensor | None, near: Sequence[int], far: Sequence[int],
-    groups: int,
+    groups: int, stride: Any = 1, dilation: Any = 1,
 ) -> View:  # fmt: skip
     """A convolution padded before and after each side."""
     sides = (*sizes_of(near, weight.ndim - 2, 0), *sizes_of(far, weight.ndim - 2, 0))
-    return _conv(b, x, weight, bias, 1, sides, 1, groups)
+    return _conv(b, x, weight, bias, stride, sides, dilation, groups)
 
 
 def _conv(

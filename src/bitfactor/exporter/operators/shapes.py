@@ -40,13 +40,16 @@ def filled(value: float) -> Callable[..., Tensor]:
     return lambda b, x, dtype=None, **_: torch.full(x.shape, value, dtype=dtype)
 
 
-def reshape(b: Builder, x: View, *_: Any, **__: Any) -> View:
-    """Lower any operator that reads the numbers in the same order; torch has worked out the shape."""
-    return b.reshaped(x, b.result)
+def reshape(b: Builder, x: Any, *_: Any, **__: Any) -> Any:
+    """Lower any operator that reads the numbers in the same order; torch has worked out the shape.
+
+    Where the shape is that of a value, what takes it may be a constant, here as in `expand`.
+    """
+    return x.reshape(b.result) if isinstance(x, Tensor) else b.reshaped(x, b.result)
 
 
-def expand(b: Builder, x: View, *_: Any, **__: Any) -> View:
-    return b.expanded(x, b.result)
+def expand(b: Builder, x: Any, *_: Any, **__: Any) -> Any:
+    return b.expanded_to(x, b.result)
 
 
 def repeat(b: Builder, x: View, counts: Sequence[int]) -> View:
@@ -144,13 +147,13 @@ def stack(b: Builder, values: Sequence[View | Tensor], dim: int = 0) -> View:
 def pixel_shuffle(b: Builder, x: View, factor: int) -> View:
     batch, channels, height, width = x.shape
     parts = b.reshaped(x, (batch, channels // factor**2, factor, factor, height, width))
-    return reshape(b, permute(b, parts, (0, 1, 4, 2, 5, 3)))
+    return b.reshaped(permute(b, parts, (0, 1, 4, 2, 5, 3)), b.result)
 
 
 def pixel_unshuffle(b: Builder, x: View, factor: int) -> View:
     batch, channels, height, width = x.shape
     parts = b.reshaped(x, (batch, channels, height // factor, factor, width // factor, factor))
-    return reshape(b, permute(b, parts, (0, 1, 3, 5, 2, 4)))
+    return b.reshaped(permute(b, parts, (0, 1, 3, 5, 2, 4)), b.result)
 
 
 def slice_(

@@ -156,8 +156,8 @@ class Reshape(Move):
         return x.reshape(len(x), *node.attributes["shape"])
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
-        shape = b.constant(np.array([0, *node.attributes["shape"]]), f"{node.name}:shape")  # 0: as it is
-        b.emit("Reshape", [x, shape], node.name)
+        lengths = b.lengths(node, "shape", node.attributes["shape"])
+        b.emit("Reshape", [x, b.whole([0, *lengths], f"{node.name}:shape")], node.name)  # 0: as it is
 
 
 class Permute(Move):
@@ -190,8 +190,8 @@ class Slice(Move):
         return np.asarray(x[(slice(None),) * (axis + 1) + (slice(start, stop, step),)])
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
-        axis, start, stop, step = node.attributes["range"]
-        bounds = (b.constant(np.array([n]), f"integer:{n}") for n in (start, stop, axis + 1, step))
+        axis, start, stop, step = b.lengths(node, "range", node.attributes["range"])
+        bounds = (b.whole([n], f"integer:{n}") for n in (start, stop, int(axis) + 1, step))
         b.emit("Slice", [x, *bounds], node.name)
 
 
@@ -255,19 +255,51 @@ class Rearrange(Move):
         return np.moveaxis(moved.reshape(len(x), *pixels, channels), -1, 1)
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
-        def shaped(x: str, lengths: Sequence[int]) -> str:
-            return b.emit("Reshape", [x, b.constant(np.array([0, *lengths]), f"{node.name}:shape")])
+        before, groups, repeats = b.shape(x), node.attributes["groups"], node.attributes["repeats"]
 
-        before, after, repeats = b.shape(x), b.shape(node.name), node.attributes["repeats"]
-        last = b.emit("Transpose", [x], attributes={"perm": [0, *range(2, len(before) + 1), 1]})
+        def shaped(x: str, lengths: Sequence[int | str]) -> str:
+            return b.emit("Reshape", [x, b.whole([0, *lengths], f"{node.name}:shape")])
+
+        def ordered(
+            x: str, axes: Sequence[object], wanted: Sequence[object], output: str | None = None
+        ) -> str:
+            order = [0, *(1 + axes.index(axis) for axis in wanted)]
+            return b.emit("Transpose", [x], output, {"perm": order})
+
         lengths = _axes_of(node, before)
-        memory = shaped(last, [*lengths[: len(lengths) - len(repeats)], *[1] * len(repeats)])
+        last = b.emit("Transpose", [x], attributes={"perm": [0, *range(2, len(before) + 1), 1]})
+        x = shaped(last, [*_cut(b, node, x, lengths), *[1] * len(repeats)])
         if repeats:
             counts = np.array([1] * (1 + len(lengths) - len(repeats)) + list(repeats))
-            memory = b.emit("Tile", [memory, b.constant(counts, f"{node.name}:repeats")])
-        order = [0, *(axis + 1 for group in node.attributes["groups"] for axis in group)]
-        moved = shaped(b.emit("Transpose", [memory], attributes={"perm": order}), (*after[1:], after[0]))
-        b.emit("Transpose", [moved], node.name, {"perm": [0, len(after), *range(1, len(after))]})
+            x = b.emit("Tile", [x, b.constant(counts, f"{node.name}:repeats")])
+        # Axes are put together where they are the last, whatever the lengths of those before, which stay: 0.
+        axes: list[object] = [*range(len(lengths))]
+        for group in groups:
+            if len(group) != 1:
+                others = [axis for axis in axes if axis not in group]
+                x = shaped(ordered(x, axes, [*others, *group]), [*[0] * len(others), -1 if group else 1])
+                axes = [*others, group]
+        wanted = [group if len(group) != 1 else group[0] for group in (groups[-1], *groups[:-1])]
+        ordered(x, axes, wanted, node.name)
+
+
+def _cut(b: Onnx, node: Node, x: str, lengths: Sequence[int]) -> list[int | str]:
+    """Return the lengths of `split` for a Reshape; 0, as it is, before the first axis that is cut."""
+    parts, split = node.attributes["parts"], node.attributes["split"]
+    stated = b.lengths(node, "split", split)
+    found: list[int | str] = []
+    left = True  # whether -1, what is left, may still stand there
+    for i, count in enumerate(parts):
+        own = stated[len(found) : len(found) + count]
+        if count == 1:
+            whole = all(n == 1 for n in parts[:i])
+            own = [0 if whole else b.length(x, (i + 1) % len(parts))]
+        elif left and -1 in own:
+            left = False
+        else:
+            own = [lengths[len(found) + k] if n == -1 else n for k, n in enumerate(own)]
+        found += own
+    return found
 
 
 class Take(Move):

@@ -93,6 +93,15 @@ class Onnx(Protocol):
     def constant(self, array: Array, name: str) -> str:
         """Store a constant and return its name."""
 
+    def lengths(self, node: Node, attribute: str, own: Sequence[int]) -> list[int | str]:
+        """Return integers of an attribute; names of what computes those that follow from the input's size."""
+
+    def length(self, x: str, axis: int) -> int | str:
+        """Return the length of an axis, or the name of what computes it where sizes are free."""
+
+    def whole(self, lengths: Sequence[int | str], name: str) -> str:
+        """Return the name of the lengths as one vector."""
+
     def number(self, value: float) -> str:
         """Store a float32 number and return its name."""
 

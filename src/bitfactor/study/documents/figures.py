@@ -3,7 +3,6 @@
 import io
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -12,8 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from bitfactor.common.errors import InputError
-from bitfactor.common.files import replacing
+from bitfactor.decompositions import class_of
 
 STYLE: Any = {
     "font.family": "sans-serif",
@@ -34,22 +32,15 @@ class Look(NamedTuple):
     line: str = "-"
 
 
-LOOKS = {
-    "real": Look("#6b7280", "x", "--"),
-    "none": Look("#222222", "o"),
-    "svd": Look("#e69f00", "s"),
-    "tucker": Look("#0072b2", "^"),
-    "holistic": Look("#d55e00", "D"),
-    "product": Look("#009e73", "v"),
-    "cp": Look("#cc79a7", "P"),
-    "tt": Look("#56b4e9", "X"),
-    "shared": Look("#8c6d31", "*"),
-    "cosine": Look("#7b3294", "h"),
-    "window": Look("#b2182b", "p"),
-}
-"""Okabe and Ito's palette, which the colour-blind can tell apart; the marks do where there is no colour."""
+REAL = Look("#6b7280", "x", "--")
 
-OTHER = Look("#6b7280", "o")
+
+def look_of(latent: str) -> Look:
+    """Return how figures draw a latent, or `real` networks.
+
+    Colours are Okabe and Ito's, which the colour-blind can tell apart; marks do where there is no colour.
+    """
+    return REAL if latent == "real" else Look(*class_of(latent).look)
 
 
 def svg(figure: Figure) -> str:
@@ -114,45 +105,3 @@ def gallery(images: Array, found: Sequence[str], expected: Sequence[str]) -> str
 def _hide(axes: Iterable[Axes]) -> None:
     for ax in axes:
         ax.axis("off")
-
-
-_FORMATS = ("png", "svg")
-_NAMED = 40  # classes whose names can be read
-_WRITTEN = 20  # classes whose counts can be read
-
-
-def draw_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path) -> None:
-    """Draw counts (C, C) of images by (class expected, class found); a row's colours are fractions of it."""
-    kind = path.suffix.lower().lstrip(".")
-    if kind not in _FORMATS:
-        raise InputError(path, expected="a name that ends in .png or .svg", found=path.name, fix="rename it")
-    fractions = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    side = 2.0 + 0.42 * min(len(labels), _WRITTEN)
-    with matplotlib.rc_context({"font.family": "sans-serif", "font.size": 9, "svg.hashsalt": "bitfactor"}):
-        figure = Figure(figsize=(side + 0.8, side), layout="constrained", dpi=150)
-        ax = figure.subplots()
-        image = ax.imshow(fractions, cmap="Blues", vmin=0, vmax=1)
-        bar = figure.colorbar(image, ax=ax, shrink=0.8, label="fraction of the class")
-        bar.outline.set_visible(False)
-        ax.set_xlabel("class found")
-        ax.set_ylabel("class expected")
-        _name(ax, labels)
-        if len(labels) <= _WRITTEN:
-            _write(ax, counts, fractions)
-        with replacing(path) as temporary:
-            figure.savefig(temporary, format=kind, metadata={"Date": None} if kind == "svg" else None)
-
-
-def _name(ax: Any, labels: Sequence[str]) -> None:
-    ax.spines[:].set_visible(False)
-    ax.tick_params(length=0)
-    if len(labels) > _NAMED:
-        return
-    ax.set_xticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 2 else 0)
-    ax.set_yticks(range(len(labels)), labels)
-
-
-def _write(ax: Any, counts: NDArray[np.int64], fractions: NDArray[np.float64]) -> None:
-    for row, column in np.argwhere(counts):
-        colour = "white" if fractions[row, column] > 0.5 else "#374151"
-        ax.text(column, row, str(counts[row, column]), ha="center", va="center", fontsize=7, color=colour)

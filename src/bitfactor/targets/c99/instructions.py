@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.format.low_precision import lossless
 from bitfactor.format.program import Instruction
 
 CELL = 4  # bytes of an entry of a map, or of 32 of its signs
@@ -108,13 +109,24 @@ def _conv(a: Arguments) -> Row:
     outputs, _, _, depth = a["weight"].shape
     groups = a.number("groups")
     layer = _braces(_window(a), groups, depth, outputs // groups)
-    source, weight, bias = Map.of(a["source"]).start, a.constant("weight"), a.constant("bias")
+    kind, *weights = _real_weight(a)
+    constants = ", ".join([*weights, a.constant("bias")])
     return Row(
         _out_pixels(a),
         outputs,
-        f"real_conv(row, {source}, &layer, {weight}, {bias}, pixel);",
+        f"{kind}(row, {Map.of(a['source']).start}, &layer, {constants}, pixel);",
         (f"static const real_layer layer = {layer};",),
     )
+
+
+def _real_weight(a: Arguments) -> list[str]:
+    """Return the function for a weight as small as it is without loss, and the constants that it takes."""
+    low = lossless(a["weight"])
+    if low is None:
+        return ["real_conv", a.constant("weight")]
+    if low.steps is None:
+        return ["real_conv_halves", a.define("weight", low.values.view(np.uint16))]
+    return ["real_conv_levels", a.define("weight", low.values), a.define("step", low.steps)]
 
 
 def _quantised_conv(a: Arguments) -> Row:

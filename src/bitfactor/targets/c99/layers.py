@@ -109,6 +109,7 @@ def real(value: float) -> str:
 _TYPES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "float32": ("float", real),
     "int8": ("int8_t", str),
+    "uint16": ("uint16_t", str),
     "int32": ("int32_t", str),
     "uint32": ("uint32_t", lambda word: f"0x{word:08x}"),
 }

@@ -8,17 +8,20 @@ from dataclasses import dataclass
 from importlib.resources import files
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import replacing
 from bitfactor.common.result import Result
-from bitfactor.format import ModelFile
+from bitfactor.format import InputSpec, ModelFile
 from bitfactor.runtime.plan import steps_apart
+from bitfactor.runtime.prediction import gives_probabilities
 from bitfactor.runtime.program import program_of
 from bitfactor.targets.c99.instructions import CELL, Map
 from bitfactor.targets.c99.layers import Layers, real
 
+_WIDTH = 110
 _NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 
 
@@ -91,27 +94,53 @@ def _prefix(path: Path) -> str:
 
 def _header(model: ModelFile, prefix: str, arena_bytes: int) -> str:
     upper, graph = prefix.upper(), model.graph
-    shapes = [graph.values[name].shape for name in graph.outputs]
-    sizes = [("INPUT", graph.input.shape), *zip(_numbered("OUTPUT", len(shapes)), shapes, strict=True)]
-    defined = [f"#define {upper}_{name}_SIZE {prod(shape)} /* {_times(shape)} */" for name, shape in sizes]
-    image, labels = "", ""
-    if model.input_spec:
-        height, width = model.input_spec.size
-        colours = "red, green and blue of each together" if len(model.input_spec.mean) == 3 else "grey"
-        image = _IMAGE.format(
-            prefix=prefix, outputs=_outputs(model), size=f"{height} x {width}", colours=colours
+    sizes = [("input", graph.input.shape)]
+    sizes += zip(_names(model), (graph.values[name].shape for name in graph.outputs), strict=True)
+    defined = [
+        f"#define {upper}_{name.upper()}_SIZE {prod(shape)} /* {_times(shape)} */" for name, shape in sizes
+    ]
+    parts = []
+    if spec := model.input_spec:
+        bytes_ = prod(spec.size) * len(spec.mean)
+        said = _pixels(spec, of_person=model.skeleton is not None)
+        parts.append(
+            _IMAGE.format(prefix=prefix, upper=upper, outputs=_outputs(model), pixels=said, bytes=bytes_)
         )
+    if _classifies(model):
+        given = "probabilities" if gives_probabilities(model) else "scores"
+        parts.append(_TOP.format(prefix=prefix, given=given))
+        if given == "scores":
+            parts.append(_SOFTMAX.format(prefix=prefix, upper=upper, name=_names(model)[0].upper()))
     if names := _labels(model):
-        labels = _LABELS.format(prefix=prefix, count=len(names))
+        parts.append(_LABELS.format(prefix=prefix, count=len(names)))
     return _HEADER.format(
         prefix=prefix,
         upper=upper,
         arena_bytes=arena_bytes,
         sizes="\n".join(defined),
         outputs=_outputs(model),
-        image=image,
-        labels=labels,
+        parts="".join(parts),
     )
+
+
+def _pixels(spec: InputSpec, *, of_person: bool) -> str:
+    """Return the comment that says what pixels are."""
+    (height, width), (tall, wide) = spec.size, spec.resize
+    whole = f"resized to {wide} x {tall}, whatever its proportions"
+    if spec.keep_aspect and tall == wide:
+        whole = f"resized in its own proportions until its shorter side is {tall}"
+    elif spec.keep_aspect:
+        whole = f"resized in its own proportions until it just covers {wide} x {tall}"
+    if spec.keep_aspect or spec.size != spec.resize:
+        whole += ", and its middle is cut out"
+    image = "An image, a square around one person," if of_person else "An image"
+    colours = "red, green and blue of each together" if len(spec.mean) == 3 else "grey"
+    text = (
+        f"Pixels: {width} x {height} (width x height), rows from the top, bytes of 0 to 255, {colours}. "
+        f"{image} is {whole}. Where both sides shrink, a pixel is the mean of the area that it covers, else "
+        "it is interpolated between its neighbours. Pixels that are made otherwise give other answers."
+    )
+    return textwrap.fill(f"/* {text} */", _WIDTH, subsequent_indent=" * ")
 
 
 def _source(model: ModelFile, path: Path, prefix: str, layers: Layers) -> str:
@@ -125,7 +154,7 @@ def _source(model: ModelFile, path: Path, prefix: str, layers: Layers) -> str:
         f"static cell *const maps = arena + {after_row + layers.taps_cells};"
     )
     functions = [*layers.functions, *_entries(model, prefix, layers)]
-    includes = f'#include "{path.stem}.h"'
+    includes = f'/* Layers and weights, written by bitfactor. */\n\n#include "{path.stem}.h"'
     if any("INFINITY" in constant for constant in layers.constants):
         includes = f"#include <math.h>\n\n{includes}"
     parts = (includes, *_kernels("\n".join(functions)), memory, *layers.constants, *functions)
@@ -136,7 +165,7 @@ def _entries(model: ModelFile, prefix: str, layers: Layers) -> Iterator[str]:
     """Yield the functions that the header declares, and what they share."""
     first, *_, last = layers.program.layers
     outputs = [Map.of(instruction.arguments["buffer"]) for instruction in last.instructions]
-    names = _numbered("output", len(outputs))
+    names = _names(model)
     handed = [
         f"{'hand_out_signs' if map.signs else 'hand_out'}({name}, {map.start}, {map.channels}, {map.pixels});"
         for name, map in zip(names, outputs, strict=True)
@@ -157,9 +186,35 @@ def _entries(model: ModelFile, prefix: str, layers: Layers) -> Iterator[str]:
             f"    lay_out_image({x.start}, pixels, mean, deviation, {size});\n"
             f"    run({', '.join(names)});\n}}"
         )
+        rule = (*spec.size, *spec.resize, int(spec.keep_aspect), len(spec.mean))
+        yield (
+            f"int {prefix}_prepare(const uint8_t *image, int32_t height, int32_t width, "
+            f"{prefix}_format format, uint8_t *pixels)\n{{\n"
+            f"    static const image_rule rule = {{{', '.join(map(str, rule))}}};\n"
+            f"    return prepare(pixels, &rule, image, height, width, (int32_t)format);\n}}"
+        )
+    if _classifies(model):
+        yield from _of_classes(model, prefix)
     if labels := _labels(model):
         quoted = textwrap.fill(", ".join(map(_quoted, labels)), 118, break_long_words=False)
         yield f"const char *const {prefix}_labels[{len(labels)}] = {{\n{textwrap.indent(quoted, '    ')}\n}};"
+
+
+def _of_classes(model: ModelFile, prefix: str) -> Iterator[str]:
+    count = model.graph.values[model.graph.outputs[0]].shape[0]
+    yield (
+        f"void {prefix}_top(const float *scores, int32_t k, int32_t *classes)\n{{\n"
+        f"    top_of(classes, k, scores, {count});\n}}"
+    )
+    if not gives_probabilities(model):
+        yield (
+            f"void {prefix}_softmax(const float *scores, float *probabilities)\n{{\n"
+            f"    softmax((cell *)probabilities, (const cell *)scores, {count});\n}}"
+        )
+
+
+def _classifies(model: ModelFile) -> bool:
+    return model.skeleton is None and len(model.graph.values[model.graph.outputs[0]].shape) == 1
 
 
 def _labels(model: ModelFile) -> tuple[str, ...]:
@@ -173,16 +228,29 @@ def _quoted(text: str) -> str:
 
 
 def _outputs(model: ModelFile) -> str:
-    return ", ".join(f"float *{name}" for name in _numbered("output", len(model.graph.outputs)))
+    return ", ".join(f"float *{name}" for name in _names(model))
 
 
-def _numbered(name: str, count: int) -> list[str]:
-    """Return names for several, numbered from the second on.
+def _names(model: ModelFile) -> list[str]:
+    """Return a name for each output: as the network calls it, else numbered from the second on."""
+    names: dict[int, str] = {}
+    for path, number in _leaves(model.called.outputs):
+        named = [re.sub(r"\W", "_", part, flags=re.ASCII) for part in path]
+        names.setdefault(number, "_".join(["output", *named]))
+    count = len(model.graph.outputs)
+    numbered = ["output", *(f"output_{i}" for i in range(2, count + 1))]
+    given = [names.get(i, numbered[i]) for i in range(count)]
+    clear = isinstance(model.called.outputs, dict) and len({name.upper() for name in given}) == count
+    return given if clear else numbered
 
-    >>> _numbered("output", 2)
-    ['output', 'output_2']
-    """
-    return [name, *(f"{name}_{i}" for i in range(2, count + 1))]
+
+def _leaves(structure: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yield the outputs of a structure, each with the names and numbers that lead to it."""
+    if isinstance(structure, int):
+        yield path, structure
+    parts = enumerate(structure) if isinstance(structure, list | tuple) else ()
+    for name, part in structure.items() if isinstance(structure, dict) else parts:
+        yield from _leaves(part, (*path, str(name)))
 
 
 def _times(shape: Sequence[int]) -> str:
@@ -219,7 +287,7 @@ extern "C" {{
 
 /* Runs one input, in torch's order (channels, height, width). Calls share the arena: one at a time. */
 void {prefix}_run(const float *input, {outputs});
-{image}{labels}
+{parts}
 #ifdef __cplusplus
 }}
 #endif
@@ -228,8 +296,29 @@ void {prefix}_run(const float *input, {outputs});
 """
 
 _IMAGE = """
-/* Runs an image of {size} pixels of 0 to 255, {colours}. */
+{pixels}
+#define {upper}_PIXELS_SIZE {bytes}
+
+/* Runs such pixels. */
 void {prefix}_run_image(const uint8_t *pixels, {outputs});
+
+/* How the pixels of an image lie: bytes in this order, grey, or 16 bits a pixel, the low byte first. */
+typedef enum {{ {upper}_RGB, {upper}_BGR, {upper}_GREY, {upper}_RGB565 }} {prefix}_format;
+
+/* Makes such pixels of an image, bit for bit as Python makes them. Returns 1, or 0 where a side is not 1 to
+ * 32768, or one becomes longer than 2^22. */
+int {prefix}_prepare(const uint8_t *image, int32_t height, int32_t width, {prefix}_format format,
+    uint8_t *pixels);
+"""
+
+_TOP = """
+/* The classes of the k largest of the {given}, the largest first. */
+void {prefix}_top(const float *{given}, int32_t k, int32_t *classes);
+"""
+
+_SOFTMAX = """
+/* The probabilities that the scores stand for, {upper}_{name}_SIZE of them; not in place. */
+void {prefix}_softmax(const float *scores, float *probabilities);
 """
 
 _LABELS = """

@@ -1,8 +1,9 @@
 """A model file becomes an ONNX model, operation by operation."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +11,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from bitfactor.format import Graph, ModelFile
+from bitfactor.common.errors import InputError
+from bitfactor.format import Graph, ModelFile, Node
+from bitfactor.format.free import FreeSizes, Length
 from bitfactor.format.operations import OPERATIONS
 
 Form = Literal["standard", "qonnx"]
@@ -22,9 +25,10 @@ QONNX_DOMAIN = "qonnx.custom_op.general"
 class OnnxBuilder:
     """Collects the ONNX nodes and constants that stand for the nodes of `graph`."""
 
-    def __init__(self, graph: Graph, form: Form) -> None:
+    def __init__(self, graph: Graph, form: Form, free: FreeSizes | None = None) -> None:
         self.graph = graph
         self.form = form
+        self.free = free
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
         self._names = set(graph.values)
@@ -56,6 +60,44 @@ class OnnxBuilder:
         if key is not None:
             self._shared[key] = name
         return name
+
+    def lengths(self, node: Node, attribute: str, own: Sequence[int]) -> list[int | str]:
+        """Return integers of an attribute; names of what computes those that follow from the input's size."""
+        entries = self.free.lengths.get(node.name, {}).get(attribute) if self.free else None
+        return [
+            n if entry is None else self._computed(entry)
+            for n, entry in zip(own, entries or [None] * len(own), strict=True)
+        ]
+
+    def length(self, x: str, axis: int) -> int | str:
+        """Return the length of an axis, or the name of what computes it where sizes are free."""
+        return self._computed(Length(((x, axis),))) if self.free else self.shape(x)[axis]
+
+    def whole(self, lengths: Sequence[int | str], name: str) -> str:
+        """Return the name of the lengths as one vector."""
+        if all(isinstance(length, int) for length in lengths):
+            return self.constant(np.array(lengths, np.int64), name)
+        return self.emit("Concat", [self._vector(length) for length in lengths], attributes={"axis": 0})
+
+    def _vector(self, length: int | str) -> str:
+        return length if isinstance(length, str) else self.constant(np.array([length]), f"integer:{length}")
+
+    def _computed(self, length: Length) -> str:
+        factors = [self._axis(*axis) for axis in length.axes]
+        value = factors[0]
+        for other in factors[1:]:
+            value = self.emit("Mul", [value, other])
+        for op, number, neutral in (
+            ("Mul", length.factor, 1),
+            ("Div", length.divisor, 1),
+            ("Add", length.offset, 0),
+        ):
+            value = value if number == neutral else self.emit(op, [value, self._vector(number)])
+        return value
+
+    def _axis(self, value: str, axis: int) -> str:
+        bounds = {"start": axis + 1, "end": axis + 2}
+        return self.emit("Shape", [value], attributes=bounds)
 
     def number(self, value: float) -> str:
         """Store a float32 number and return its name."""
@@ -117,7 +159,9 @@ _IR_VERSION = 8  # that of opset 18: newer runtimes read it as well
 
 
 def to_onnx(model: ModelFile, form: Form = "standard") -> onnx.ModelProto:
-    """Translate `model` to ONNX, with a batch dimension of any size, and image sizes that differ left open.
+    """Translate `model` to ONNX, with a batch dimension of any size, and sizes left open that may differ.
+
+    They are those of the file alone where a node has to be written for one size, see `written_for_one_size`.
 
     Parameters
     ----------
@@ -138,10 +182,10 @@ def to_onnx(model: ModelFile, form: Form = "standard") -> onnx.ModelProto:
     >>> onnx.save(to_onnx(bitfactor.format.load("net.safetensors")), "net.onnx")
     """
     graph = model.graph
-    builder = OnnxBuilder(graph, form)
+    builder = OnnxBuilder(graph, form, model.free)
     for node in graph.nodes:
         OPERATIONS[node.op].onnx(builder, node, *node.inputs)
-    outputs, dimensions = _outputs(builder), _dimensions(model)
+    outputs, dimensions = _outputs(builder), _dimensions(model, form)
     inner = [node.name for node in graph.nodes if node.name not in graph.outputs]
     proto = helper.make_model(
         helper.make_graph(
@@ -170,16 +214,74 @@ def _outputs(builder: OnnxBuilder) -> dict[str, str]:
     return outputs
 
 
-def _dimensions(model: ModelFile) -> dict[str, list[str | int]]:
+def other_graphs(model: ModelFile) -> list[Graph]:
+    """Return the graph at other sizes of the input that the model takes, at two where any are free."""
+    if model.free is None:
+        return [model.graph_for(shape) for shape in model.other_shapes]
+    return [*islice(_at_free_sizes(model), 2)]
+
+
+def _at_free_sizes(model: ModelFile) -> Iterator[Graph]:
+    """Each free length grows by another number of its steps; where they must be alike, by the same."""
+    assert model.free is not None
+    for steps in (1, 2, -1):
+        for apart in (1, 0):
+            shapes = [[*value.shape] for value in model.graph.inputs]
+            for i, (number, axis, step) in enumerate(model.free.axes):
+                shapes[number][axis] += steps * step * (1 + apart * i)
+            if min(map(min, shapes)) < 1:
+                continue
+            try:
+                graph = model.graph_for(*map(tuple, shapes))
+            except InputError:
+                continue
+            yield graph
+            break
+
+
+def written_for_one_size(model: ModelFile, form: Form) -> Node | None:
+    """Return the first node whose ONNX holds the input's size; None if all sizes share it."""
+    for other in other_graphs(model):
+        for node, same in zip(model.graph.nodes, other.nodes, strict=True):
+            if _translated(model, model.graph, node, form) != _translated(model, other, same, form):
+                return node
+    return None
+
+
+def _translated(model: ModelFile, graph: Graph, node: Node, form: Form) -> list[bytes]:
+    builder = OnnxBuilder(graph, form, model.free)
+    OPERATIONS[node.op].onnx(builder, node, *node.inputs)
+    parts: list[Any] = [*builder.nodes, *builder.constants.values()]
+    return [part.SerializeToString(deterministic=True) for part in parts]
+
+
+def _dimensions(model: ModelFile, form: Form) -> dict[str, list[str | int]]:
     """Return the dimensions of every value; those that depend on the input's shape are symbols."""
-    graphs = [model.graph, *(model.graph_for(shape) for shape in model.other_shapes)]
-    sizes = {name: zip(*(g.values[name].shape for g in graphs), strict=True) for name in model.graph.values}
-    return {name: ["N", *map(_dimension, sizes[name])] for name in sizes}
+    others = [] if written_for_one_size(model, form) else other_graphs(model)
+    graphs = [model.graph, *others]
+    sizes = {
+        name: [*zip(*(g.values[name].shape for g in graphs), strict=True)] for name in model.graph.values
+    }
+    symbols = _free_symbols(model, sizes)
+
+    def dimension(name: str, axis: int) -> str | int:
+        lengths: tuple[int, ...] = sizes[name][axis]
+        if len(set(lengths)) == 1:
+            return lengths[0]
+        any_of = " or ".join(map(str, lengths)) if model.free is None else f"{name}_{axis + 1}"
+        return symbols.get(lengths, any_of)
+
+    return {name: ["N", *(dimension(name, axis) for axis in range(len(sizes[name])))] for name in sizes}
 
 
-def _dimension(sizes: tuple[int, ...]) -> str | int:
-    """Return the one size, or a symbol that names them all."""
-    return sizes[0] if len(set(sizes)) == 1 else " or ".join(map(str, sizes))
+def _free_symbols(model: ModelFile, sizes: Mapping[str, Sequence[tuple[int, ...]]]) -> dict[Any, str]:
+    """Return the names of the free lengths, by what they are at the sizes that are looked at."""
+    found: dict[Any, str] = {}
+    for number, axis, _ in model.free.axes if model.free else ():
+        value = model.graph.inputs[number]
+        of_image = {1: "height", 2: "width"} if len(value.shape) == 3 else {}
+        found.setdefault(sizes[value.name][axis], of_image.get(axis, f"{value.name}_{axis + 1}"))
+    return found
 
 
 def _value(name: str, dimensions: list[str | int]) -> onnx.ValueInfoProto:

@@ -1,3 +1,6 @@
+/** The probabilities that scores stand for. */
+export declare function softmax(scores: Float32Array): number[];
+
 /** The softmax of scores, unless they are probabilities already. */
 export declare function probabilities(scores: Float32Array): number[];
 

@@ -1,13 +1,17 @@
 // What a network's output means.
 
-/** The softmax of scores, unless they are probabilities already. */
-export function probabilities(scores) {
-  const sum = scores.reduce((a, b) => a + b, 0);
-  if (scores.every((x) => x >= 0) && Math.abs(sum - 1) < 1e-3) return [...scores];
+/** The probabilities that scores stand for. */
+export function softmax(scores) {
   const most = scores.reduce((a, b) => Math.max(a, b));
   const powers = Array.from(scores, (x) => Math.exp(x - most));
   const total = powers.reduce((a, b) => a + b);
   return powers.map((x) => x / total);
+}
+
+/** The softmax of scores, unless they are probabilities already. */
+export function probabilities(scores) {
+  const sum = scores.reduce((a, b) => a + b, 0);
+  return scores.every((x) => x >= 0) && Math.abs(sum - 1) < 1e-3 ? [...scores] : softmax(scores);
 }
 
 /**

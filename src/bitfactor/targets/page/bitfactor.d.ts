@@ -38,7 +38,7 @@ export declare class Network {
   readonly threads: number;
   /** One sample; an array of outputs where there are several. */
   run(x: Float32Array): Float32Array | Float32Array[];
-  /** Pixels of the network's size, as of a canvas, as its input. */
+  /** Pixels of an image of any size, as an ImageData has them, as the network's input: bit for bit as in Python. */
   prepare(pixels: { data: ArrayLike<number>; width: number; height: number }): Float32Array;
   /** Replays the golden input of the file. */
   verify(): { same: boolean; difference: number };

@@ -223,25 +223,23 @@ export class Network {
   }
 
   /**
-   * Turns the pixels of an ImageData of the network's size, `image.width` x `image.height`, into its input:
-   * (x / 255 - mean) / std, a map for each channel.
+   * Turns the pixels of an image of any size, red, green, blue and an alpha that is left out, as an ImageData has them,
+   * into the network's input: resized, cropped in the centre, then (x / 255 - mean) / std, bit for bit as in Python.
    */
   prepare({ data, width, height }) {
-    const image = this.image;
-    if (!image) throw new Error("the file does not say how an image becomes its input");
-    if (width !== image.width || height !== image.height)
-      throw new Error(`expected an image of ${image.width} x ${image.height} pixels, found ${width} x ${height}`);
-    const pixels = width * height;
-    const x = new Float32Array(image.channels * pixels);
-    const grey = (i) => Math.round(0.299 * data[i] + 0.587 * data[i + 1] + 0.114 * data[i + 2]);
-    for (let c = 0; c < image.channels; c++) {
-      const factor = 1 / (255 * image.std[c]);
-      const shift = -image.mean[c] / image.std[c];
-      for (let p = 0; p < pixels; p++) {
-        x[c * pixels + p] = (image.channels === 1 ? grey(4 * p) : data[4 * p + c]) * factor + shift;
-      }
+    this.#expectOpen();
+    if (!this.image) throw new Error("the file does not say how an image becomes its input");
+    if (data?.length !== 4 * width * height)
+      throw new TypeError(`expected 4 values for each of ${width} x ${height} pixels, found ${describe(data)} of ${data?.length}`);
+    const pixels = this.#core.malloc(data.length);
+    if (!pixels) throw new RangeError(`expected an image that fits the memory, found ${width} x ${height} pixels`);
+    try {
+      this.#bytes(pixels, data.length).set(data);
+      if (this.#called("bf_prepare_image", pixels, height, width, 4, this.#input)) this.#fail();
+      return this.#floats(this.#input, this.input.size).slice();
+    } finally {
+      this.#core?.free(pixels);
     }
-    return x;
   }
 
   #expectOpen() {

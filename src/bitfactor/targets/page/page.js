@@ -1,47 +1,42 @@
 // The page that `bitfactor page` writes: a photo or the camera, and what the network says of it.
 import { Network } from "./bitfactor.js";
-import { keypoints, probabilities } from "./answers.js";
+import { keypoints, softmax } from "./answers.js";
+import { decode, pixelsOf } from "./images.js";
 
 const options = JSON.parse(document.getElementById("options").textContent);
 const element = (id) => document.getElementById(id);
 const view = element("view");
-const small = document.createElement("canvas"); // of the network's size
 let network;
 let camera; // the stream, while it runs
 
-/** The part of a source that the network sees: for poses a square around all of it, else the middle, as resized. */
-function seen(width, height) {
+/** An image with black beside it, so that all of it is seen in the proportions of the network's input. */
+function padded({ data, width, height }) {
   const { image } = network;
-  if (options.finds === "keypoints") {
-    const side = Math.max(width / image.width, height / image.height);
-    const [w, h] = [side * image.width, side * image.height];
-    return { left: (width - w) / 2, top: (height - h) / 2, width: w, height: h };
+  const side = Math.max(width / image.width, height / image.height);
+  const [w, h] = [Math.ceil(side * image.width), Math.ceil(side * image.height)];
+  const [left, top] = [(w - width) >> 1, (h - height) >> 1];
+  const pixels = { data: new Uint8ClampedArray(4 * w * h), width: w, height: h };
+  for (let y = 0; y < height; y++) {
+    pixels.data.set(data.subarray(4 * y * width, 4 * (y + 1) * width), 4 * ((top + y) * w + left));
   }
-  let [across, down] = [image.resizeWidth / width, image.resizeHeight / height];
-  if (image.keepAspect) across = down = Math.max(across, down);
-  const [w, h] = [image.width / across, image.height / down];
-  return { left: (width - w) / 2, top: (height - h) / 2, width: w, height: h };
+  return { pixels, part: { left: -left, top: -top, width: w, height: h } };
 }
 
-function answer(source, width, height) {
-  const part = seen(width, height);
-  const { image } = network;
-  [small.width, small.height] = [image.width, image.height];
-  const context = small.getContext("2d", { willReadFrequently: true });
-  context.imageSmoothingQuality = "high";
-  context.fillRect(0, 0, small.width, small.height);
-  const [sx, sy] = [image.width / part.width, image.height / part.height];
-  context.drawImage(source, -part.left * sx, -part.top * sy, width * sx, height * sy);
+function answer(photo) {
+  const { pixels, part } = options.finds === "keypoints" ? padded(photo) : { pixels: photo };
+  const x = network.prepare(pixels);
   const start = performance.now();
-  const output = network.run(network.prepare(context.getImageData(0, 0, image.width, image.height)));
+  const output = network.run(x);
   const first = network.outputs.length > 1 ? output[0] : output;
   return { first, part, ms: performance.now() - start };
 }
 
-function show(source, width, height) {
-  const { first, part, ms } = answer(source, width, height);
-  const zoom = Math.max(1, 640 / Math.max(width, height)); // of a small photo, for lines that are fine
-  [view.width, view.height] = [width * zoom, height * zoom];
+function show(source, photo) {
+  const { first, part, ms } = answer(photo);
+  const { width, height } = photo;
+  const longer = Math.max(width, height);
+  const zoom = Math.max(640 / longer, Math.min(1, 1280 / longer)); // of a small photo, for lines that are fine
+  [view.width, view.height] = [Math.round(width * zoom), Math.round(height * zoom)];
   const context = view.getContext("2d");
   context.scale(zoom, zoom);
   context.drawImage(source, 0, 0, width, height);
@@ -79,7 +74,7 @@ function drawPose(context, maps, part, line) {
 }
 
 function listClasses(scores) {
-  const best = probabilities(scores)
+  const best = (options.probabilities ? [...scores] : softmax(scores))
     .map((probability, i) => ({ probability, label: network.labels[i] ?? String(i) }))
     .sort((a, b) => b.probability - a.probability)
     .slice(0, 5);
@@ -107,10 +102,8 @@ function say(text, wrong = false) {
 async function showPhoto(file, name = file.name) {
   stopCamera();
   try {
-    const bitmap = await createImageBitmap(file);
-    const shrink = Math.min(1, 1280 / Math.max(bitmap.width, bitmap.height));
-    const [width, height] = [Math.round(bitmap.width * shrink), Math.round(bitmap.height * shrink)];
-    const ms = show(bitmap, width, height);
+    const bitmap = await decode(file);
+    const ms = show(bitmap, pixelsOf(bitmap));
     say(`${ms.toFixed(1)} ms`);
   } catch (error) {
     say(`${name}: this image cannot be read (${error.message})`, true);
@@ -138,7 +131,7 @@ async function startCamera() {
   let rate = 0;
   const step = () => {
     if (!camera) return;
-    const ms = show(video, video.videoWidth, video.videoHeight);
+    const ms = show(video, pixelsOf(video, video.videoWidth, video.videoHeight));
     const now = performance.now();
     rate = 0.9 * rate + 0.1 * (1000 / Math.max(now - last, 1));
     last = now;

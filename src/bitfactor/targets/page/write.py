@@ -12,11 +12,13 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.files import made_directory, replacing
 from bitfactor.common.result import Result
 from bitfactor.format import ModelFile
+from bitfactor.runtime.prediction import gives_probabilities
 
 PACKAGE = Path(__file__).parent  # laid out as a package of npm
 _MODULE = (
     "bitfactor.js",
     "thread.js",
+    "images.js",
     "answers.js",
     "bitfactor.wasm",
     "bitfactor-relaxed.wasm",
@@ -57,6 +59,7 @@ def write_page(model: ModelFile, program: bytes, title: str, directory: str | os
         "network": "net.bfp",
         "finds": "keypoints" if model.skeleton else "classes",
         "heatmaps": model.provenance.get("heatmaps", "linear"),
+        "probabilities": gives_probabilities(model),
     }
     index = Template((PACKAGE / "page.html").read_text(encoding="utf-8")).substitute(
         title=_escaped(title), options=json.dumps(what).replace("<", "\\u003c")

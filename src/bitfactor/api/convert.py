@@ -1,0 +1,144 @@
+"""`bitfactor.convert`: a binary network that others wrote as ONNX, as a file of 1-bit weights."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError, imported
+from bitfactor.common.files import expect_output, replacing
+from bitfactor.common.result import Result
+from bitfactor.format import Graph, InputSpec, ModelFile, Skeleton, save
+from bitfactor.format.file import golden_inputs
+from bitfactor.format.graph import run
+from bitfactor.runtime import Session
+
+if TYPE_CHECKING:
+    from bitfactor.exporter.reading import Reading
+
+
+@dataclass(frozen=True)
+class Converted(Result):
+    """A file that was written from ONNX.
+
+    `binary` and `real` are its layers. ONNX's evaluator and the file give the same class for `same_class` of
+    `checked_inputs` samples of noise, and differ by `max_difference` of the largest output; each operation by
+    itself gives the same, signs and sums exactly.
+    """
+
+    path: Path
+    input_shape: tuple[int, ...]
+    file_bytes: int
+    source_bytes: int
+    binary: tuple[str, ...]
+    real: tuple[str, ...]
+    checked_inputs: int
+    same_class: int
+    max_difference: float
+    warnings: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.path}: {self.file_bytes:,} bytes, of {self.source_bytes:,} as ONNX; an input is "
+            f"{'x'.join(map(str, self.input_shape))}",
+            f"{len(self.binary)} layers binary; real-valued: {', '.join(self.real) or 'none'}",
+            "each operation gives what ONNX gives; end to end, the same class for "
+            f"{self.same_class} of {self.checked_inputs} inputs of noise, largest difference "
+            f"{self.max_difference:.1e} of the largest output",
+        ]
+        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
+
+
+@checked
+def convert(
+    network: str | os.PathLike[str], output: str | os.PathLike[str], *, overwrite: bool = False
+) -> Converted:
+    """Write a binary network that comes as ONNX as a file of 1-bit weights, checked before it appears.
+
+    A layer is binary if its weight has two values -a and +a in each filter, and its input is a sign: a
+    comparison, `Sign`, `BipolarQuant` or a `MultiThreshold` of one threshold. QONNX, Brevitas, FINN and larq
+    (by tf2onnx) write them. An input of channels last that is only transposed becomes one of channels first.
+
+    Parameters
+    ----------
+    network
+        An ONNX file, of opset 7 or newer.
+    output
+        The file to write, NAME.safetensors.
+    overwrite
+        Replace a file that bitfactor did not write.
+
+    Raises
+    ------
+    InputError
+        If the ONNX file is damaged or of an opset that is not known, a node of it cannot be held in a file
+        (weights of three or four values, an operator that is not read), no layer is binary, or `output`
+        cannot be written.
+
+    Example
+    -------
+    >>> print(bitfactor.convert("TFC_1W1A.onnx", "tfc.safetensors"))
+    """
+    output = expect_output(output, [".safetensors"], overwrite=overwrite, flag="--output")
+    imported("onnx", "bitfactor.convert", "onnx")
+    reading: Reading = imported("bitfactor.exporter.reading", "bitfactor.convert", "train").read(network)
+    graph = reading.graph
+    binary = _layers(graph, "binary_")
+    if not binary:
+        raise InputError(
+            network,
+            expected="a layer with weights of two values behind a sign",
+            found="none: each layer is real-valued",
+            fix="convert a binary network",
+        )
+    with replacing(output) as temporary:
+        save(temporary, _model(graph, reading.metadata, Path(network).name))
+        Session(temporary).verify()
+        file_bytes = temporary.stat().st_size
+    return Converted(
+        path=output,
+        input_shape=graph.input.shape,
+        file_bytes=file_bytes,
+        source_bytes=Path(network).stat().st_size,
+        binary=binary,
+        real=_layers(graph, ""),
+        checked_inputs=reading.checked_inputs,
+        same_class=reading.same_class,
+        max_difference=reading.max_difference,
+        warnings=reading.warnings,
+    )
+
+
+def _layers(graph: Graph, prefix: str) -> tuple[str, ...]:
+    return tuple(node.name for node in graph.nodes if node.op in (f"{prefix}conv2d", f"{prefix}linear"))
+
+
+def _model(graph: Graph, metadata: Mapping[str, str], source: str) -> ModelFile:
+    """Return the file's content, with what an ONNX file of ours says of the network."""
+    known = _known(metadata)
+    spec, skeleton = known.get("input_spec"), known.get("skeleton")
+    return ModelFile(
+        graph,
+        run(graph, *golden_inputs(graph, {})),
+        InputSpec(**spec) if spec else None,
+        tuple(known.get("labels", ())),
+        Skeleton(**skeleton) if skeleton else None,
+        known.get("provenance", {"source": source}),
+    )
+
+
+def _known(metadata: Mapping[str, str]) -> dict[str, Any]:
+    names = ("labels", "input_spec", "skeleton", "provenance")
+    try:
+        return {name: _as_tuples(json.loads(metadata[name])) for name in names if name in metadata}
+    except ValueError:  # another program's words under these names
+        return {}
+
+
+def _as_tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _as_tuples(entry) for name, entry in value.items()}
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value

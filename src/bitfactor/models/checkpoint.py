@@ -1,0 +1,84 @@
+"""Weights from a file that others published."""
+
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError
+from bitfactor.models.pretrained import Loaded, load_weights
+
+
+@checked
+def load_checkpoint(model: nn.Module, path: str | os.PathLike[str], skip: Sequence[str] = ()) -> Loaded:
+    """Give a network of this package the weights of a file that its authors published.
+
+    The file is one of `torch.save`, of which tensors and plain values alone are read, or, for QuickNet, the
+    HDF5 file of Keras. Names may stand behind `module.`, and under `state_dict` or `model`. Load before
+    `bitfactor.binarize_`, which then gives the authors' signs and scales with latent "none" and scale
+    "analytic". A weight of exactly 0, which most of them leave 0, becomes -1.
+
+    Parameters
+    ----------
+    skip
+        Modules to leave as they are, such as `fc` where the classes differ.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or its tensors are not those of the model. The model is then as it was.
+
+    Example
+    -------
+    >>> model = bitfactor.models.reactnet_a()
+    >>> print(load_checkpoint(model, "reactnet-a.pth.tar"))
+    >>> bitfactor.binarize_(model, latent="none", scale="analytic")
+    """
+    read = _keras if Path(path).suffix in (".h5", ".hdf5") else _torch
+    try:
+        checkpoint = read(path)
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    except (pickle.UnpicklingError, EOFError, RuntimeError, KeyError, ValueError) as error:
+        raise _unreadable(path, next(iter(str(error).strip().splitlines()), type(error).__name__)) from error
+    try:
+        return load_weights(model, checkpoint, skip)
+    except InputError as error:
+        error.add_note(f"in {path}")
+        raise
+
+
+def _unreadable(path: str | os.PathLike[str], found: str) -> InputError:
+    return InputError(
+        str(path),
+        expected="a checkpoint of torch.save with tensors and plain values alone, or of Keras (.h5)",
+        found=found,
+        fix="pass the file as its authors published it",
+    )
+
+
+def _torch(path: str | os.PathLike[str]) -> Any:
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _keras(path: str | os.PathLike[str]) -> Mapping[str, torch.Tensor]:
+    """Return the tensors of a file of Keras, in the order of its layers."""
+    import h5py
+
+    with h5py.File(path) as file:
+        root = file.get("model_weights", file)
+        layers = [root[_text(name)] for name in root.attrs["layer_names"]]
+        return {
+            f"{layer.name}/{_text(name)}": torch.from_numpy(layer[_text(name)][()])
+            for layer in layers
+            for name in layer.attrs["weight_names"]
+        }
+
+
+def _text(name: str | bytes) -> str:
+    return name.decode() if isinstance(name, bytes) else name

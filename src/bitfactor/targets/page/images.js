@@ -1,0 +1,35 @@
+// The pixels of an image, the same bytes as bitfactor reads in Python: no colour profile is applied, an image is
+// turned as its EXIF data says, and colours under a transparency are those of the file.
+
+/** Decodes a file; `pixelsOf` gives what it holds. */
+export const decode = (file) => createImageBitmap(file, { premultiplyAlpha: "none", colorSpaceConversion: "none" });
+
+/** The pixels of an ImageBitmap, or of a video's frame with its size, as an ImageData has them. */
+export function pixelsOf(source, width = source.width, height = source.height) {
+  const context = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+  context.drawImage(source, 0, 0);
+  const pixels = context.getImageData(0, 0, width, height);
+  return isOpaque(pixels) ? pixels : (withColours(source, width, height) ?? pixels);
+}
+
+function isOpaque({ data }) {
+  for (let i = 3; i < data.length; i += 4) if (data[i] < 255) return false;
+  return true;
+}
+
+// A 2D canvas multiplies colours by their alpha; a texture does not. Null where there is none so large.
+function withColours(source, width, height) {
+  const gl = new OffscreenCanvas(1, 1).getContext("webgl2");
+  if (!gl || Math.max(width, height) > gl.getParameter(gl.MAX_TEXTURE_SIZE)) return null;
+  gl.pixelStorei(gl.UNPACK_PREMULTIPLY_ALPHA_WEBGL, false);
+  gl.pixelStorei(gl.UNPACK_COLORSPACE_CONVERSION_WEBGL, gl.NONE);
+  const texture = gl.createTexture();
+  gl.bindTexture(gl.TEXTURE_2D, texture);
+  gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, gl.RGBA, gl.UNSIGNED_BYTE, source);
+  gl.bindFramebuffer(gl.FRAMEBUFFER, gl.createFramebuffer());
+  gl.framebufferTexture2D(gl.FRAMEBUFFER, gl.COLOR_ATTACHMENT0, gl.TEXTURE_2D, texture, 0);
+  const data = new Uint8ClampedArray(4 * width * height);
+  gl.readPixels(0, 0, width, height, gl.RGBA, gl.UNSIGNED_BYTE, new Uint8Array(data.buffer));
+  gl.getExtension("WEBGL_lose_context")?.loseContext();
+  return { data, width, height };
+}

@@ -1,0 +1,289 @@
+"""Networks that come as ONNX: our own, and the idioms of QONNX, Brevitas, FINN and larq."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from torch import nn
+from torch.nn import functional as F
+
+import bitfactor
+from bitfactor.api.convert import convert
+from bitfactor.common.errors import InputError
+from bitfactor.models.reactnet import MobileBlock, Stem
+from bitfactor.targets.onnx import export_onnx
+
+QONNX = "qonnx.custom_op.general"
+DRAW = np.random.default_rng(0)
+
+
+def signs(*shape):
+    return np.where(DRAW.standard_normal(shape) > 0, 1, -1).astype(np.float32)
+
+
+def written(path, nodes, constants, shape=("N", 4, 6, 6), output=("N", "C"), opset=18):
+    """Write nodes (op, inputs, output, attributes), whose input is x and whose output is y."""
+    made = []
+    for op, inputs, result, *attributes in nodes:
+        domain = QONNX if op in ("BipolarQuant", "MultiThreshold", "Quant") else ""
+        node = helper.make_node(op, inputs, [result], name=f"its {result}", domain=domain)
+        node.attribute.extend(helper.make_attribute(*item) for item in dict(*attributes).items())
+        made.append(node)
+    graph = helper.make_graph(
+        made,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, output)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(QONNX, 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets), path)
+    return path
+
+
+def network(tmp_path, idiom, weight, extra=(), **more):
+    """Write x -> idiom -> a convolution 3x3 padded by 1 -> its mean over the map."""
+    constants = {"w": weight, "zero": np.float32(0), "one": np.float32(1), "minus": np.float32(-1)}
+    nodes = [*idiom, ("Conv", ["s", "w"], "c", {"pads": [1] * 4}), *extra]
+    nodes += [("ReduceMean", ["c"], "y", {"axes": [2, 3], "keepdims": 0})]
+    return written(tmp_path / "net.onnx", nodes, constants | more, opset=13)
+
+
+T = DRAW.standard_normal((4, 1)).astype(np.float32)
+UP = torch.from_numpy(T[:, 0].reshape(4, 1, 1))
+IDIOMS = {
+    "Greater": ([("Greater", ["x", "zero"], "g"), ("Where", ["g", "one", "minus"], "s")],
+                lambda x: plus(x > 0)),
+    "LessOrEqual": ([("LessOrEqual", ["x", "zero"], "g"), ("Where", ["g", "minus", "one"], "s")],
+                    lambda x: plus(x > 0)),
+    "GreaterOrEqual": ([("GreaterOrEqual", ["x", "zero"], "g"), ("Where", ["g", "one", "minus"], "s")],
+                       lambda x: plus(x >= 0)),
+    "constant first": ([("Less", ["zero", "x"], "g"), ("Where", ["g", "one", "minus"], "s")],
+                       lambda x: plus(x > 0)),
+    "Sign": ([("Sign", ["x"], "s")], lambda x: plus(x > 0)),
+    "Sign of ReLU": ([("Relu", ["x"], "r"), ("Sign", ["r"], "s")], lambda x: (x > 0).float()),
+    "larq": ([("Sign", ["x"], "a"), ("Add", ["a", "tenth"], "b"), ("Sign", ["b"], "s")],
+             lambda x: plus(x >= 0)),
+    "BipolarQuant": ([("BipolarQuant", ["x", "half"], "s")], lambda x: plus(x >= 0) / 2),
+    "shifted": ([("Sub", ["x", "half"], "d"), ("BipolarQuant", ["d", "one"], "s")], lambda x: plus(x >= 0.5)),
+    "from behind": ([("Sub", ["half", "x"], "d"), ("BipolarQuant", ["d", "one"], "s")],
+                    lambda x: plus(x <= 0.5)),
+    "MultiThreshold": ([("MultiThreshold", ["x", "t"], "s", {"out_scale": 2.0, "out_bias": -1.0})],
+                       lambda x: plus(x >= UP)),
+    "0 and 1": ([("Greater", ["x", "zero"], "g"), ("Cast", ["g"], "s", {"to": 1})],
+                lambda x: (x > 0).float()),
+    "2 c - 1": ([("GreaterOrEqual", ["x", "zero"], "g"), ("Cast", ["g"], "f", {"to": 1}),
+                 ("Mul", ["f", "two"], "m"), ("Sub", ["m", "one"], "s")], lambda x: plus(x >= 0)),
+}  # fmt: skip
+MORE = {"tenth": np.float32(0.1), "half": np.float32(0.5), "two": np.float32(2), "t": T}
+
+
+def plus(condition):
+    return torch.where(condition, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.25], ids=["signs", "scaled"])
+@pytest.mark.parametrize("name", IDIOMS)
+def test_an_idiom_of_a_sign_is_binary_and_exact(name, scale, tmp_path):
+    idiom, meaning = IDIOMS[name]
+    W = signs(8, 4, 3, 3) * np.float32(scale)
+    report = convert(network(tmp_path, idiom, W, **MORE), tmp_path / "net.safetensors")
+    assert (len(report.binary), report.real) == (1, ())
+    x = torch.randn(5, 4, 6, 6)
+    x[:, :, 2:4] = 0.0
+    x[:, :, 0, 0] = 0.5
+    expected = F.conv2d(meaning(x), torch.from_numpy(W), padding=1).mean((2, 3))
+    found = bitfactor.Session(tmp_path / "net.safetensors")(x.numpy())
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "warned"), [("Sign", 1), ("larq", 0), ("Sign of ReLU", 0), ("Greater", 0)])
+def test_a_zero_that_counts_as_minus_one_is_said(name, warned, tmp_path):
+    path = network(tmp_path, IDIOMS[name][0], signs(8, 4, 3, 3), **MORE)
+    warnings = convert(path, tmp_path / "net.safetensors").warnings
+    assert len(warnings) == warned
+    assert all("node 'its s' (Sign)" in warning for warning in warnings)
+
+
+def test_signs_of_larq_in_channels_last_padded_with_ones(tmp_path):
+    W = signs(8, 4, 3, 3)
+    nodes = [
+        ("Transpose", ["x"], "t", {"perm": [0, 3, 1, 2]}),
+        ("GreaterOrEqual", ["t", "zero"], "g"),
+        ("Where", ["g", "one", "minus"], "s"),
+        ("Transpose", ["s"], "l", {"perm": [0, 2, 3, 1]}),
+        ("Transpose", ["l"], "f", {"perm": [0, 3, 1, 2]}),
+        ("Pad", ["f", "pads", "one"], "p"),
+        ("Conv", ["p", "w"], "c", {"strides": [2, 2]}),
+        ("MaxPool", ["c"], "m", {"kernel_shape": [2, 2], "strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+        ("GlobalAveragePool", ["m"], "a"),
+        ("Squeeze", ["a", "sides"], "y"),
+    ]
+    constants = {"w": W, "zero": np.float32(0), "one": np.float32(1), "minus": np.float32(-1)}
+    constants |= {"pads": np.array([0, 0, 0, 0, 0, 0, 1, 1]), "sides": np.array([2, 3])}
+    path = written(tmp_path / "net.onnx", nodes, constants, ("N", 6, 6, 4))
+    report = convert(path, tmp_path / "net.safetensors")
+    assert (len(report.binary), report.input_shape) == (1, (4, 6, 6))
+    x = torch.randn(3, 4, 6, 6)
+    padded = F.pad(plus(x >= 0), (0, 1, 0, 1), value=1.0)
+    y = F.max_pool2d(F.conv2d(padded, torch.from_numpy(W), stride=2), 2, ceil_mode=True).mean((2, 3))
+    np.testing.assert_allclose(
+        bitfactor.Session(tmp_path / "net.safetensors")(x.numpy()), y.numpy(), rtol=1e-6
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_perceptron_of_qonnx_gives_what_qonnx_gives(tmp_path):
+    """Weights behind a BipolarQuant and a Transpose, a BatchNorm of an old opset: as TFC_1W1A has them."""
+    from qonnx.core.modelwrapper import ModelWrapper
+    from qonnx.core.onnx_exec import execute_onnx
+    from qonnx.transformation.infer_shapes import InferShapes
+
+    nodes, constants, before = (
+        [],
+        {"one": np.float32(1), "two": np.float32(2), "shape": np.array([1, -1])},
+        36,
+    )
+    nodes += [("Reshape", ["x", "shape"], "r"), ("Mul", ["r", "two"], "m"), ("Sub", ["m", "one"], "x0")]
+    for i, width in enumerate([32, 24, 10]):
+        constants[f"w{i}"] = signs(width, before)
+        norms = {
+            "g": DRAW.standard_normal(width),
+            "b": DRAW.standard_normal(width),
+            "m": DRAW.standard_normal(width),
+        }
+        norms["v"] = DRAW.uniform(4, 90, width)
+        constants |= {f"{k}{i}": v.astype(np.float32) for k, v in norms.items()}
+        nodes += [
+            ("BipolarQuant", [f"x{i}", "one"], f"s{i}"),
+            ("BipolarQuant", [f"w{i}", "one"], f"q{i}"),
+            ("Transpose", [f"q{i}"], f"t{i}", {"perm": [1, 0]}),
+            ("MatMul", [f"s{i}", f"t{i}"], f"p{i}"),
+            ("BatchNormalization", [f"p{i}", *(f"{k}{i}" for k in "gbmv")], f"x{i + 1}" if i < 2 else "y"),
+        ]
+        before = width
+    path = written(tmp_path / "net.onnx", nodes, constants, (1, 1, 6, 6), (1, 10), opset=9)
+    report = convert(path, tmp_path / "net.safetensors")
+    assert len(report.binary) == 3
+    session, theirs = bitfactor.Session(tmp_path / "net.safetensors"), ModelWrapper(str(path))
+    theirs = theirs.transform(InferShapes())
+    for _ in range(10):
+        x = DRAW.random((1, 1, 6, 6), np.float32)
+        np.testing.assert_allclose(session(x), execute_onnx(theirs, {"x": x})["y"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    torch.manual_seed(0)
+    layers = [Stem(32), MobileBlock(32, 64, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 3)]
+    model = nn.Sequential(*layers)
+    for name, parameter in model.named_parameters():
+        if "move" in name or "bn" in name:
+            nn.init.normal_(parameter, 0.2, 0.5)
+    bitfactor.binarize_(model, latent="none")
+    model(torch.randn(8, 3, 16, 16))
+    path = tmp_path_factory.mktemp("own") / "net.safetensors"
+    bitfactor.export(model.eval(), path, torch.randn(2, 3, 16, 16), labels=["a", "b", "c"])
+    return path
+
+
+@pytest.mark.parametrize("form", ["standard", "qonnx"])
+def test_our_own_export_comes_back(form, own, tmp_path):
+    first = bitfactor.format.load(own)
+    export_onnx(first, tmp_path / "net.onnx", form)
+    convert(tmp_path / "net.onnx", tmp_path / "net.safetensors")
+    second = bitfactor.format.load(tmp_path / "net.safetensors")
+    assert second.labels == first.labels
+    assert [node.op for node in second.graph.nodes] == [node.op for node in first.graph.nodes]
+    sizes = [
+        sum(t.nbytes for node in file.graph.nodes for t in node.tensors.values()) for file in (first, second)
+    ]
+    assert sizes[0] == sizes[1]
+    x = DRAW.standard_normal((16, 3, 16, 16)).astype(np.float32)
+    outputs = [bitfactor.Session(path)(x) for path in (own, tmp_path / "net.safetensors")]
+    assert np.array_equal(*outputs)
+
+
+GREATER = IDIOMS["Greater"][0]
+TERNARY = np.where(DRAW.random((8, 4, 3, 3)) < 0.3, 0, signs(8, 4, 3, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda p: (p / "net.onnx").write_bytes(b"\x08nothing"), "an ONNX file"),
+        (lambda p: None, "No such file"),
+        (lambda p: network(p, GREATER, TERNARY, **MORE), r"node 'its c' \(Conv\): .*ternary, or of 2 bits"),
+        (
+            lambda p: network(p, [("Quant", ["x", "one", "zero", "two"], "s")], signs(8, 4, 3, 3), **MORE),
+            r"node 'its s' \(Quant\): .*a quantiser of 2 bits",
+        ),
+        (
+            lambda p: network(
+                p, [("MultiThreshold", ["x", "t"], "s")], signs(8, 4, 3, 3), **(MORE | {"t": T.repeat(3, 1)})
+            ),
+            r"node 'its s' \(MultiThreshold\): .*a quantiser of 2 bits",
+        ),
+        (
+            lambda p: network(
+                p,
+                [
+                    *GREATER[:1],
+                    ("Where", ["g", "one", "minus"], "a"),
+                    ("Conv", ["a", "v"], "b"),
+                    ("Sign", ["b"], "s"),
+                ],
+                signs(8, 4, 3, 3),
+                **(MORE | {"v": signs(4, 4, 1, 1)}),
+            ),
+            r"node 'its s' \(Sign\): expected a sign of two values, found a third one, 0, in",
+        ),
+        (
+            lambda p: network(p, GREATER, signs(8, 4, 3, 3), [("Det", ["c"], "d")], **MORE),
+            r"node 'its d' \(Det\): expected an operator that is read",
+        ),
+        (
+            lambda p: network(p, [("Relu", ["x"], "s")], signs(8, 4, 3, 3), **MORE),
+            "none: each layer is real-valued",
+        ),
+        (lambda p: _of_opset(p, 99), r"opset 7 to \d+, found 99"),
+        (
+            lambda p: written(p / "net.onnx", [("Relu", ["x"], "y")], {}, ("N", 4, "H", "W")),
+            "sizes that are numbers",
+        ),
+    ],
+    ids=[
+        "damaged",
+        "none",
+        "ternary",
+        "2 bits",
+        "thresholds",
+        "sign of sums",
+        "operator",
+        "real",
+        "opset",
+        "open sizes",
+    ],
+)
+def test_what_cannot_be_read_is_one_error_that_names_the_place(write, message, tmp_path):
+    write(tmp_path)
+    with pytest.raises(InputError, match=message):
+        convert(tmp_path / "net.onnx", tmp_path / "net.safetensors")
+    assert not (tmp_path / "net.safetensors").exists()
+
+
+def _of_opset(path, version):
+    written(path / "net.onnx", [("Relu", ["x"], "y")], {})
+    model = onnx.load(path / "net.onnx")
+    model.opset_import[0].version = version
+    onnx.save(model, path / "net.onnx")
+
+
+def test_the_command(own, tmp_path, capsys):
+    from bitfactor.cli import main
+
+    export_onnx(bitfactor.format.load(own), tmp_path / "net.onnx")
+    assert main(["convert", str(tmp_path / "net.onnx"), "-o", str(tmp_path / "net.safetensors")]) == 0
+    assert "3 layers binary" in capsys.readouterr().out
+    assert main(["convert", str(own), "-o", str(tmp_path / "net.safetensors")]) == 2
