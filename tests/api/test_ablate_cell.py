@@ -40,7 +40,7 @@ def test_one_that_is_stopped_ends_with_143_and_is_resumed(cell, monkeypatch, cap
     assert "resuming from step 2 of 4" in capfd.readouterr().err
     outcome = cell.outcome()
     assert (outcome.resumed, outcome.epochs) == (True, 2)
-    assert outcome.metrics["accuracy"] == cell.run.history()[-1]["accuracy"]
+    assert outcome.metrics["accuracy"] == cell.history()[-1]["accuracy"]
     assert outcome.bytes == cell.network.stat().st_size
     layers = json.loads((cell.path / "layers.json").read_text())
     assert layers.keys() == {"layer1.0.conv1", "layer1.0.conv2"}

@@ -70,7 +70,7 @@ def test_calls_on_one_folder_share_the_trainings_and_take_over_one_that_was_left
     study = partial(bitfactor.ablate, "digits", out=out, jobs=1, progress=False, epochs=2, seeds=2, **rows)
     StudyDirectory(out).start("digits", {"epochs": "2"}, Grid({**rows, "latent": ["none"]}, [0]))
     claim = held.claim()
-    held.run.checkpoint.touch()
+    held.checkpoint.touch()
     with ThreadPoolExecutor(3) as pool:
         calls = [pool.submit(study) for _ in range(3)]
         while len(list(out.glob("cells/*/outcome.json"))) < 5:

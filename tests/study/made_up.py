@@ -141,19 +141,19 @@ def train_cell(path, settings, imports, data, threads, device):
     At a rate of 1e-9 it waits after its first epoch for its end, unless it is resumed; one above 1 diverges.
     """
     cell, plan, binarization = CellDirectory(path), settings["optimization"], settings["binarization"]
-    rate, resumed = plan["learning_rate"], cell.run.checkpoint.exists()
+    rate, resumed = plan["learning_rate"], cell.checkpoint.exists()
     if rate > 1:
         cell.give_up(diverged=True)
         return 2
     lines = log(min(0.5 + 10 * rate + 0.01 * plan["seed"], 0.9), plan["epochs"])
     if rate < 1e-8 and len(lines) > 1 and not resumed:
-        cell.run.checkpoint.touch()
+        cell.checkpoint.touch()
         write_log(path, lines[:1])
         time.sleep(60)
     print(said := "resuming from step 1" if resumed else "starting")
     with (path / "starts").open("a") as file:
         print(said, file=file)
-    write(cell.run.recipe, {"settings": settings})
+    write(cell.recipe, {"settings": settings})
     write_log(path, lines)
     described = {} if settings["real"] else layers(binarization["latent"], binarization["scale"])
     kept = {"bytes": None} if settings["real"] else {}

@@ -70,9 +70,9 @@ def test_flags_are_those_of_train():
             "latent": "svd",
             "scale": "learned",
             "learning_rate": 3e-5,
-            "widths": "8 16",
-            "compile": "on",
-            "mirror": "off",
+            "widths": (8, 16),
+            "compile": True,
+            "mirror": False,
         },
         seed=2,
     )
@@ -83,7 +83,7 @@ def test_flags_are_those_of_train():
 
 @pytest.mark.parametrize("kind", ["weight", "activation"])
 def test_what_stays_real_is_trained_once_for_all_its_estimators(kind):
-    axes = {f"{kind}s": ["on", "off"], f"{kind}_estimator": ["clipped", "rms"]}
+    axes = {f"{kind}s": [True, False], f"{kind}_estimator": ["clipped", "rms"]}
     cells = list(Grid({"latent": ["none"], "scale": ["learned"], **axes}, [0]))
     assert [cell.name for cell in cells] == [
         f"none-learned-seed0-{kind}s=on-{kind}_estimator=clipped",

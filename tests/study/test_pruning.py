@@ -20,7 +20,7 @@ def job(tmp_path):
         directory = CellDirectory(tmp_path / cell.name)
         directory.path.mkdir(exist_ok=True)
         lines = [{"epoch": i + 1, "loss": 1.0, "accuracy": value} for i, value in enumerate(accuracy)]
-        directory.run.log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        directory.log.write_text("".join(json.dumps(line) + "\n" for line in lines))
         return Job(cell, directory, ["bitfactor"], partial(int), EPOCHS)
 
     return job

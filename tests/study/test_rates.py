@@ -25,7 +25,7 @@ def search(tmp_path):
     for cell in grid:
         study.cell(cell).describe(cell, [])
         accuracy = ACCURACY[str(cell.row), cell.axes["learning_rate"]][cell.seed]
-        study.cell(cell).finish(Outcome("accuracy", {"accuracy": accuracy}, seconds=1.0), {})
+        study.cell(cell).finish(Outcome("accuracy", {"accuracy": accuracy}, seconds=1.0))
     return study
 
 

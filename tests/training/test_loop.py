@@ -14,6 +14,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.data import Digits
 from bitfactor.training import Run, TerminatedError, dry_run, restore, train
 from bitfactor.training.preparation import Limited
+from bitfactor.training.processes import noting_signals
 
 QUIET = Console(file=io.StringIO())
 
@@ -22,19 +23,28 @@ def same_state(one, two):
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("step", [2, 3])
-def test_sigterm_saves_and_the_rest_gives_the_same_bits(recipe_of_toy, toy, tmp_path, step):
+def test_a_signal_saves_and_the_rest_gives_the_same_bits(recipe_of_toy, toy, tmp_path, step, number):
     """Stopped after the second of six steps, in mid-epoch although checkpoints are rare, or at its end."""
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(number)
     train(recipe_of_toy(checkpoint_steps=100), tmp_path / "whole", QUIET)
     with pytest.raises(TerminatedError, match=f"stopped after step {step}, which is saved"):
-        train(recipe_of_toy(Stopping(toy, step - 1), checkpoint_steps=100), tmp_path / "run", QUIET)
-    assert signal.getsignal(signal.SIGTERM) is before
+        train(recipe_of_toy(Stopping(toy, step - 1, number), checkpoint_steps=100), tmp_path / "run", QUIET)
+    assert signal.getsignal(number) is before
     assert Run(tmp_path / "run").load()["step"] == step
     train(recipe_of_toy(checkpoint_steps=100), tmp_path / "run", QUIET)
     whole, resumed = (Run(tmp_path / name).load() for name in ("whole", "run"))
     assert resumed["step"] == 6
     assert same_state(whole["model"], resumed["model"])
+
+
+def test_a_second_ctrl_c_ends_at_once():
+    with noting_signals() as request:
+        signal.raise_signal(signal.SIGINT)
+        assert request.made
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_the_command_ends_with_status_143(monkeypatch, tmp_path):
@@ -43,7 +53,7 @@ def test_the_command_ends_with_status_143(monkeypatch, tmp_path):
     def stop(*arguments, **options):
         raise TerminatedError("stopped")
 
-    monkeypatch.setattr("bitfactor.api.train.train_in", stop)
+    monkeypatch.setattr("bitfactor.recipes.runs.train_in", stop)
     with pytest.raises(SystemExit) as ended:
         main(["train", "digits", "--out", str(tmp_path)])
     assert ended.value.code == 143

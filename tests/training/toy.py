@@ -53,17 +53,17 @@ class Toy:
 
 
 class Stopping:
-    """A data set during whose epoch SIGTERM comes, before the batch number `at` of all."""
+    """A data set during whose epoch a signal comes, SIGTERM say, before the batch number `at` of all."""
 
-    def __init__(self, data, at):
-        self.data, self.at, self.batch = data, at, 0
+    def __init__(self, data, at, signal=signal.SIGTERM):
+        self.data, self.at, self.batch, self.signal = data, at, 0, signal
         self.labels, self.input_spec = data.labels, data.input_spec
         self.steps, self.test_batches, self.identity = data.steps, data.test_batches, data.identity
 
     def train_batches(self, *arguments):
         for batch in self.data.train_batches(*arguments):
             if self.batch == self.at:
-                signal.raise_signal(signal.SIGTERM)
+                signal.raise_signal(self.signal)
             self.batch += 1
             yield batch
 

@@ -1,7 +1,7 @@
 """What a study is to train: every combination of what varies."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from bitfactor.common.checks import checked, expect_one_of
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import JOINT, LAYERWISE
 from bitfactor.recipes import recipe_named
-from bitfactor.recipes.own import OwnModel, with_options, with_own_model
-from bitfactor.study import Cell, Grid, Rates, Value, read_study
+from bitfactor.recipes.own import OwnModel, with_own_model
+from bitfactor.study import Grid, Rates, Value, read_study
+from bitfactor.study.grid import text_of
 from bitfactor.study.run import Ablation, StudyPlan, StudyTrial, run_study, try_study
 from bitfactor.training import Recipe
 
@@ -97,70 +98,34 @@ def ablate(
     base = recipe_named(recipe) if isinstance(recipe, str) else recipe
     if model is not None:
         base = with_own_model(base, asdict(OwnModel.at(model)))
-    typed = {name: {_word(value): value for value in values} for name, values in (vary or {}).items()}
-    words = {name: list(values) for name, values in typed.items()}
-    grid = grid_of(latent, scale, learning_rate, words, seeds=seeds, real=real, jobs=jobs)
-    fixed = {name.replace("_", "-"): _flag_value(value) for name, value in sorted(options.items())}
-    expect_apart(fixed, grid)
-    study = planned(
+    expect_apart(options, [*(vary or {}), *(["learning_rate"] if learning_rate else [])])
+    varied = {name: [_frozen(value) for value in values] for name, values in (vary or {}).items()}
+    grid = grid_of(latent, scale, learning_rate, varied, seeds=seeds, real=real, jobs=jobs)
+    fixed = {name: _frozen(value) for name, value in sorted(options.items())}
+    study = StudyPlan(
         base,
-        grid,
-        options,
-        typed,
         fixed,
-        rates=rates_of(None if rates_from is None else Path(rates_from), grid),
-        data=None if data is None else Path(data),
-        jobs=jobs,
-        devices=devices,
-        halving=halving,
-        keep_checkpoints=keep_checkpoints,
-        progress=progress,
+        grid,
+        rates_of(None if rates_from is None else Path(rates_from), grid),
+        None if data is None else Path(data),
+        jobs,
+        devices,
+        halving,
+        keep_checkpoints,
+        progress,
     )
     return try_study(study, Path(out)) if dry_run else run_study(study, Path(out))
 
 
-def planned(
-    recipe: Recipe,
-    grid: Grid,
-    options: Mapping[str, object],
-    varied: Mapping[str, Mapping[str, object]],
-    fixed: Mapping[str, str | bool],
-    **settings: Any,
-) -> StudyPlan:
-    """Return the plan of a study over `grid`, whose axes hold words.
-
-    `options` are the recipe's in all trainings, `varied` what the words of an axis mean; `fixed` are the
-    options as flags.
-    """
-
-    def recipe_of(cell: Cell) -> Recipe:
-        axes = {
-            name: varied[name][str(value)] if name in varied else value for name, value in cell.axes.items()
-        }
-        rate = {} if cell.rate is None else {"learning_rate": cell.rate}
-        meant = {name: value for name, value in options.items() if name not in cell.refused}
-        of_cell = {"seed": cell.seed, "real": cell.real or recipe.real}
-        return with_options(recipe, {**meant, **of_cell, **axes, **rate})
-
-    return StudyPlan(recipe, recipe_of, fixed, grid, **settings)
-
-
-def _word(value: object) -> str:
-    """Return a value as the command line has it."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return " ".join(map(_word, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _flag_value(value: object) -> str | bool:
-    return value if isinstance(value, bool) else _word(value)
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def grid_of(
     latent: Sequence[str],
     scale: Sequence[str],
     learning_rate: Sequence[float],
-    vary: Mapping[str, Sequence[str]],
+    vary: Mapping[str, Sequence[Value]],
     *,
     seeds: int,
     real: bool,
@@ -178,7 +143,7 @@ def grid_of(
     axes |= {name: list(values) for name, values in vary.items()}
     for name, values in axes.items():
         if not values or len(set(values)) < len(values):
-            found = " ".join(map(str, values)) or "none"
+            found = text_of(tuple(values)) or "none"
             raise InputError(
                 f"values of {name}", expected="one or more, each once", found=found, fix="change them"
             )
@@ -188,18 +153,14 @@ def grid_of(
     return Grid(axes, range(seeds), real)
 
 
-_OURS = frozenset(("data", "out", "seed", "real", "model", "json", "dry-run", "from", "device", "other-data"))
+_OURS = frozenset(("data", "out", "seed", "real", "model", "json", "dry_run", "from", "device", "other_data"))
 
 
-def expect_apart(fixed: Iterable[str], grid: Grid) -> None:
+def expect_apart(fixed: Collection[str], varied: Collection[str]) -> None:
     """Raise InputError where an option is fixed and varies, or is the study's own."""
-    names, varied = (
-        {name.removeprefix("no-") for name in fixed},
-        {name.replace("_", "-") for name in grid.axes},
-    )
-    for name in sorted((varied & names) | ((varied | names) & _OURS)):
+    for name in sorted(({*varied} & {*fixed}) | ({*varied, *fixed} & _OURS)):
         raise InputError(
-            f"--{name}",
+            f"--{name.replace('_', '-')}",
             expected="a flag that is the same in all trainings",
             found="one that varies, is the study's own, or of one training alone",
             fix=f"see `bitfactor ablate --help` on {'--seeds' if name == 'seed' else '--vary'}",

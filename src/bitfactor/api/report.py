@@ -13,7 +13,6 @@ from statistics import mean
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from torch import nn
@@ -30,17 +29,19 @@ from bitfactor.common.result import Result, plain
 from bitfactor.data.readers.evaluation_set import EvaluationSet
 from bitfactor.data.readers.identity import remembered
 from bitfactor.format import load
-from bitfactor.nn import BinaryLayer
 from bitfactor.recipes import recipe_of
-from bitfactor.study import REAL, Study, StudyDirectory, is_study, read_study
+from bitfactor.study import REAL, Cell, Study, StudyDirectory, is_study, read_study
+from bitfactor.study.chapters import inside
 from bitfactor.study.documents import Chapter, Document, Figure, Table, facts
 from bitfactor.study.documents.document import Prose, write_csv, write_html, write_markdown
-from bitfactor.study.documents.figures import by_depth, curves, gallery, histograms
+from bitfactor.study.documents.figures import by_depth, gallery
 from bitfactor.study.finding import caution, finding
+from bitfactor.study.grid import Design, Outcome, Training
 from bitfactor.study.page import document
 from bitfactor.study.statistics import claims, row_name, setting_name, views, without_rate
 from bitfactor.study.tables import trainings
 from bitfactor.training import Classification, Recipe, Run, restore
+from bitfactor.training.metrics.layers import LayerRecord, describe_layers
 
 _RUNS = 50
 _PEOPLE = 4
@@ -165,16 +166,32 @@ def log_table(path: Path) -> Table:
 
 
 def run_document(path: Path, data: Path | None) -> Document:
-    """Return a run's curves, scales, weights and predictions."""
+    """Return the page of a run: that of a study of one, with its steps, its predictions and its files."""
     run = Run(path)
     recipe = recipe_of(run)
     model = restore(recipe, run)
-    inside = [*_steps(run), *_layers(model)]
-    chapters = [_size_chapter(model, recipe), _training(run, recipe), *inside, _settings(recipe)]
+    study = _study_of(run, recipe, run.layer_records() or describe_layers(model))
+    shown = inside(views(study)[0], study)
+    chapters = [_size_chapter(model, recipe), *shown, *_steps(run), _settings(recipe)]
     if isinstance(recipe.task, Classification):
         chapters = _with_predictions(chapters, run, data)
     lead = say("lead", binarization=recipe.binarization, recipe=recipe.name)
-    return Document(f"bitfactor: {run.path}", [lead], [], chapters)
+    evaluated = (remembered(run.path) or {}).get("evaluated")
+    facts = [("evaluated on", evaluated)] if evaluated else []
+    return Document(f"bitfactor: {run.path}", [lead], facts, chapters)
+
+
+def _study_of(run: Run, recipe: Recipe, layers: Mapping[str, LayerRecord]) -> Study:
+    """Return a run as a study of one training."""
+    chosen, rows, headline = recipe.binarization, _finished(run), recipe.task.headline
+    axes = {} if recipe.real else {"latent": chosen.latent, "scale": chosen.scale}
+    cell = Cell(axes, recipe.optimization.seed, recipe.real)
+    found = [row[headline] for row in rows if headline in row]
+    metrics = {headline: found[-1]} if found else {}
+    outcome = Outcome(headline, metrics, seconds=sum(row["seconds"] for row in rows))
+    values = {name: [axes[name]] if name in axes else [] for name in ("latent", "scale")}
+    design = Design(recipe.name, {}, values, [cell.seed], recipe.real)
+    return Study(run.path, design, [Training(cell, (), (), rows, outcome, layers)])
 
 
 def _finished(run: Run) -> list[dict[str, Any]]:
@@ -224,19 +241,6 @@ def _exported(path: Path, images: EvaluationSet, in_torch: ClassEvaluation) -> C
     return Chapter(f"Exported: {path.name}", text, [facts(rows)])
 
 
-def _training(run: Run, recipe: Recipe) -> Chapter:
-    headline = recipe.task.headline
-    rows = [row for row in _finished(run) if headline in row]
-    evaluated = (remembered(run.path) or {}).get("evaluated", "")
-    part = "validation" if "validation" in evaluated else "test"
-    panels = {
-        "loss (training)": {"loss": [row["loss"] for row in rows]},
-        f"{headline} ({part} set)": {headline: [row[headline] for row in rows]},
-    }
-    drawn = curves(panels, [row["epoch"] for row in rows], "epoch")
-    return Chapter("Training", figures=[Figure("training", drawn.encode())])
-
-
 _MEASURES = {
     "flipped": "signs flipped",
     "change": "change / rate",
@@ -272,22 +276,6 @@ def _steps(run: Run) -> list[Chapter]:
             [Table(["step", *_MEASURES.values()], means)],
             [Figure("steps", by_depth(drawn, steps, "step", logarithmic).encode())],
         )
-    ]
-
-
-def _layers(model: nn.Module) -> list[Chapter]:
-    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, BinaryLayer)}
-    if not layers:
-        return []
-    with torch.no_grad():
-        alpha = {name: layer.alpha().numpy() for name, layer in layers.items()}
-        weight = {name: layer.latent().numpy() for name, layer in layers.items()}
-    negative = np.mean(np.concatenate([values.ravel() for values in alpha.values()]) < 0)
-    alphas = Figure("alpha", histograms(alpha, "alpha", marks=(0,)).encode())
-    weights = Figure("weights", histograms(weight, "W", marks=(-1, 1)).encode())
-    return [
-        Chapter("Scaling factors", [say("alphas", negative=negative)], figures=[alphas]),
-        Chapter("Weights before the sign", [say("weights")], figures=[weights]),
     ]
 
 

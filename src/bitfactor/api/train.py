@@ -19,7 +19,7 @@ from bitfactor.recipes import recipe_named, recipe_of
 from bitfactor.recipes.exporting import export_run
 from bitfactor.recipes.own import OwnModel, with_options, with_own_model
 from bitfactor.recipes.runs import load, run_recipe
-from bitfactor.training import Recipe, Run, Trial, without_effect
+from bitfactor.training import Recipe, Run, Trial
 
 if TYPE_CHECKING:
     from bitfactor.api.report import Report
@@ -161,16 +161,8 @@ def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:
 
     A study gives its options to each of its rows, so this is asked of a single training alone.
     """
-    chosen = recipe.binarization
-    idle = without_effect(
-        chosen.latent,
-        chosen.scale,
-        real=recipe.real,
-        activations=chosen.activations,
-        weights=chosen.weights,
-    )
-    latent = f"the latent {chosen.latent!r}"
-    for name, needed in idle.items():
+    latent = f"the latent {recipe.binarization.latent!r}"
+    for name, needed in recipe.idle().items():
         of = "binarization" if hasattr(recipe.binarization, name) else "optimization"
         value = getattr(getattr(recipe, of), name)
         if value != getattr(getattr(unchanged, of), name):

@@ -172,7 +172,7 @@ def ablate(words: Sequence[str]) -> int:
 
 
 def _planned(recipe: Recipe, command: str, options: Any, words: Sequence[str]) -> StudyPlan:
-    """Return the study; what is fixed and what varies stands in its directory as it was typed."""
+    """Return the study that the flags and the other words ask for."""
     kind = flags_for(recipe, _nothing)
     varied: dict[str, list[str]] = {}
     for flag, *values in options.vary:
@@ -181,28 +181,24 @@ def _planned(recipe: Recipe, command: str, options: Any, words: Sequence[str]) -
             found = f"{flag} twice"
             raise InputError("--vary", expected="each flag once", found=found, fix="join their values")
         varied[name] = values
+    names = [name[2:].replace("-", "_") for name in given(words, list(flags_of(kind)))]
+    study_api.expect_apart(names, [*varied, *(["learning_rate"] if options.learning_rate else [])])
     grid = study_api.grid_of(
         options.latent,
         options.scale,
         options.learning_rate,
-        varied,
+        {
+            name: [_options(kind, command, _as_flag(name, value))[name] for value in values]
+            for name, values in varied.items()
+        },
         seeds=options.seeds,
         real=options.real,
         jobs=options.jobs,
     )
-    typed = given(words, list(flags_of(kind)))
-    study_api.expect_apart([name[2:] for name in typed], grid)
-    values_of = {
-        name: {value: _options(kind, command, _as_flag(name, value))[name] for value in values}
-        for name, values in varied.items()
-    }
-    fixed = _options(kind, command, words)
-    return study_api.planned(
+    return StudyPlan(
         recipe,
+        dict(sorted(_options(kind, command, words).items())),
         grid,
-        fixed,
-        values_of,
-        {_recorded(name[2:], fixed): " ".join(values) or True for name, values in sorted(typed.items())},
         rates=study_api.rates_of(options.rates_from, grid),
         data=options.data,
         jobs=options.jobs,
@@ -217,11 +213,6 @@ def _as_flag(name: str, value: str) -> list[str]:
     if value in ("on", "off"):
         return [f"--{flag}" if value == "on" else f"--no-{flag}"]
     return [f"--{flag}", *value.split()]
-
-
-def _recorded(flag: str, values: Mapping[str, Any]) -> str:
-    """Return a flag as the study's directory names it."""
-    return f"no-{flag}" if values[flag.replace("-", "_")] is False else flag
 
 
 def _launched(asked: Launch, out: Path, words: Sequence[str]) -> Launched:

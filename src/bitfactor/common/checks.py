@@ -12,7 +12,7 @@ import numbers
 import os
 import types
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -98,6 +98,30 @@ def options_from(kind: type[T], values: Mapping[str, Any], where: str) -> T:
         if name not in known:
             raise InputError(where, expected="a known option", found=name, fix=near_matches(name, known))
     return kind(**values)
+
+
+def record(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Return the dataclass of which `result.plain` gave `values`, also after they went through JSON.
+
+    A field that did not exist yet when they were stored has its default.
+
+    >>> record(InputSpec, {"size": [8, 8], "resize": [8, 8], "mean": [0.0], "std": [1.0]}).size
+    (8, 8)
+    """
+    hints = get_type_hints(kind)
+    return kind(**{name: _restored(value, hints.get(name, Any)) for name, value in values.items()})
+
+
+def _restored(value: Any, annotation: Any) -> Any:
+    for part in _members(annotation):
+        origin, args = get_origin(part), get_args(part)
+        if is_dataclass(part) and isinstance(value, Mapping):
+            return record(part, value)  # type: ignore[arg-type]
+        if origin is tuple and isinstance(value, list | tuple):
+            return tuple(_restored(one, args[0]) for one in value)
+        if origin in (collections.abc.Mapping, dict) and isinstance(value, Mapping):
+            return {name: _restored(one, args[1]) for name, one in value.items()}
+    return value
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:

@@ -3,9 +3,12 @@
 Python files of the user's own: networks, and latents or recipes that they register.
 """
 
+import hashlib
 import importlib.util
+import json
 import os
 import sys
+import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -49,6 +52,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def write_json(path: str | os.PathLike[str], value: object, indent: int | None = 2) -> None:
+    """Write an object, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=indent) + "\n")
 
 
 # What stands in the first bytes of a file that bitfactor writes.
@@ -139,6 +148,7 @@ def _not_writable(path: Path, error: OSError) -> InputError:
 
 
 _LOADED: dict[Path, ModuleType] = {}
+_DIGESTS: dict[Path, str] = {}  # of the files as they were run
 
 
 def run_file(path: str | os.PathLike[str]) -> ModuleType:
@@ -155,13 +165,42 @@ def run_file(path: str | os.PathLike[str]) -> ModuleType:
         fix = f"there are {', '.join(beside[:5])}" if beside else "name it from the current directory"
         raise InputError(path, expected="a Python file", found="no such file", fix=fix)
     if file not in _LOADED:
+        content = digest(file)
         _LOADED[file] = _run(file)
+        _DIGESTS[file] = content
     return _LOADED[file]
 
 
-def files_run() -> list[str]:
-    """Return the files that were run, so that another process can run them too."""
-    return [str(file) for file in _LOADED]
+def files_run() -> dict[str, str]:
+    """Return the files that were run and their SHA-256, so that another process can run them too."""
+    return {str(file): _DIGESTS[file] for file in _LOADED}
+
+
+def run_again(path: str | os.PathLike[str], sha256: str) -> ModuleType:
+    """Run a file that a training has run; a warning says where it has changed since.
+
+    Where it is no longer there, a file of the same content or name stands for it that was run already.
+    """
+    file = Path(path)
+    if not file.is_file():
+        now = files_run()
+        moved = [one for one, content in now.items() if content == sha256]
+        moved += [one for one in now if Path(one).name == file.name]
+        if not moved:
+            fix = f"say where it is now: bitfactor --import PATH/{file.name} COMMAND ..."
+            raise InputError(file, expected="the Python file of the run", found="no such file", fix=fix)
+        file = Path(moved[0])
+    if sha256 and digest(file) != sha256:
+        warnings.warn(f"{file} has changed since the run began", stacklevel=3)
+    return run_file(file)
+
+
+def digest(file: Path) -> str:
+    """Return the SHA-256 of a file."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(file, expected="a Python file", found=str(error), fix="name another") from error
 
 
 def _run(file: Path) -> ModuleType:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bitfactor.common.checks import expect
 from bitfactor.common.errors import InputError, near_matches
-from bitfactor.common.files import run_file
+from bitfactor.common.files import run_again
 from bitfactor.format import ModelFile
 from bitfactor.recipes.hourglass import coco_hourglass, lsp_hourglass, lsp_hourglass_small, mpii_hourglass
 from bitfactor.recipes.own import with_own_model
@@ -111,8 +111,8 @@ def recipe_of(run: Run) -> Recipe:
         If `run` is no run, or its settings are not those of this version.
     """
     settings = run.settings()
-    for file in run.imports():
-        run_file(file)
+    for file, sha256 in run.imports().items():
+        run_again(file, sha256)
     return recipe_of_settings(settings, run.recipe)
 
 

@@ -23,11 +23,6 @@ def export_run(
     """Write the network of `run` to `path` with all that its run knows of it; see `bitfactor.export`.
 
     `calibration` is how many training images give the ranges for precision `low`.
-
-    Raises
-    ------
-    InputError
-        If `run` is no run, it has fewer training images, or as `bitfactor.export`.
     """
     recipe, interface = recipe_of(run), run.interface()
     progress = progress_of(run, recipe, best=best)

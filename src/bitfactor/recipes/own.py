@@ -3,10 +3,9 @@
 The options of a recipe by name: those of its network, data, binarization and optimization.
 """
 
-import hashlib
 import inspect
-import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from bitfactor.common.checks import expect
 from bitfactor.common.errors import InputError, near_matches
-from bitfactor.common.files import run_file
+from bitfactor.common.files import digest, run_again, run_file
 from bitfactor.data import DataSet
 from bitfactor.nn.model import Example
 from bitfactor.training import Classification, Recipe
@@ -54,6 +53,29 @@ def with_options(recipe: Recipe, options: Mapping[str, Any]) -> Recipe:
     return replace(recipe, **changed, **chosen.get("recipe", {}))
 
 
+def value_of(word: Any) -> Any:
+    """Return the value that a word stands for, or several words; what is none is left as it is.
+
+    >>> value_of("on"), value_of("8 16"), value_of("1e-4"), value_of("rms"), value_of(3)
+    (True, (8, 16), 0.0001, 'rms', 3)
+    """
+    if isinstance(word, list | tuple):
+        return tuple(map(value_of, word)) if len(word) != 1 else value_of(*word)
+    if not isinstance(word, str):
+        return word
+    if len(parts := word.split()) > 1:
+        return tuple(map(value_of, parts))
+    if word in _WORDS:
+        return _WORDS[word]
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(word)
+    return word
+
+
+_WORDS = {"on": True, "off": False, "None": None}
+
+
 def _owners(recipe: Recipe) -> dict[str, tuple[str, Any]]:
     """Return, for each option, the part of the recipe that has it and its annotation."""
     known: dict[str, tuple[str, Any]] = {"real": ("recipe", bool)}
@@ -82,29 +104,15 @@ class OwnModel:
 
     @classmethod
     def at(cls, spec: str) -> "OwnModel":
-        """Return the model of `spec`, its path from here, after a look at it.
-
-        Raises
-        ------
-        InputError
-            As a call does.
-        """
+        """Return the model of `spec`, its path from here, after a look at it."""
         file, name = _parts(spec)
         _found(file, name)
-        return cls(f"{Path(file).resolve()}:{name}", _digest(Path(file)))
+        return cls(f"{Path(file).resolve()}:{name}", digest(Path(file)))
 
     def __call__(self) -> nn.Module:
-        """Build the network.
-
-        Raises
-        ------
-        InputError
-            If there is no such file or name, or it gives no network.
-        """
+        """Build the network."""
         file, name = _parts(self.spec)
-        found = _found(file, name)
-        if self.sha256 and _digest(Path(file)) != self.sha256:
-            warnings.warn(f"{file} has changed since the run began", stacklevel=2)
+        found = _found(str(run_again(file, self.sha256).__file__), name)
         model = deepcopy(found) if isinstance(found, nn.Module) else _called(self.spec, found)
         if not isinstance(model, nn.Module):
             raise _no_network(self.spec, f"a {type(model).__name__}")
@@ -112,13 +120,7 @@ class OwnModel:
 
 
 def own_example(spec: str) -> Example:
-    """Return what a file says a network is called with: a tensor, a tuple, a dict, or a function of these.
-
-    Raises
-    ------
-    InputError
-        If there is no such file or name, or it is none of these.
-    """
+    """Return what a file says a network is called with: a tensor, a tuple, a dict, or a function of these."""
     found = _named(*_parts(spec, "--example"))
     example = _called(spec, found) if callable(found) else found
     if not isinstance(example, Tensor | tuple | Mapping):
@@ -229,10 +231,3 @@ def _no_network(spec: str, found: str) -> InputError:
     return InputError(
         spec, expected="a torch module, or a class or function that gives one", found=found, fix="change it"
     )
-
-
-def _digest(file: Path) -> str:
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(file, expected="a Python file", found=str(error), fix="name another") from error

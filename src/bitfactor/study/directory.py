@@ -6,7 +6,6 @@ speed.json                 what the exported networks weigh and take, once a rep
 cells/NAME/                a run's directory (see `bitfactor.training.run`), and beside that
     cell.json              its `Cell` and its command
     output.txt             what the training printed
-    layers.json            the `Layer`s of the trained network, by name
     net.safetensors        the exported network
     outcome.json           its `Outcome`; where it stands, the cell is finished
     given-up               where it stands without an outcome, the cell was given up (see `Halving`); says
@@ -20,42 +19,45 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import torch
 
+from bitfactor.common.checks import record
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import made_directory, replacing
+from bitfactor.common.files import files_run, made_directory, write_json
 from bitfactor.common.machine import cpu_name
-from bitfactor.study.grid import Cell, Design, Grid, Layer, Outcome, Rates, Study, Training, setting_of
+from bitfactor.common.result import plain
+from bitfactor.study.grid import (
+    Cell,
+    Design,
+    Grid,
+    Outcome,
+    Rates,
+    Study,
+    Training,
+    Value,
+    setting_of,
+    text_of,
+)
 from bitfactor.training import Run
-from bitfactor.training.run import versions
+from bitfactor.training.run import FileOf, versions
 
 T = TypeVar("T")
 _DIVERGED = "diverged"
 
 
 @dataclass(frozen=True)
-class CellDirectory:
-    """The directory `path` of a cell."""
+class CellDirectory(Run):
+    """The directory `path` of a cell: a run's, and what the study knows of it."""
 
-    path: Path
-
-    @property
-    def run(self) -> Run:
-        """Its training."""
-        return Run(self.path)
-
-    @property
-    def output(self) -> Path:
-        """What the training printed."""
-        return self.path / "output.txt"
-
-    @property
-    def network(self) -> Path:
-        """The exported network."""
-        return self.path / "net.safetensors"
+    output = FileOf("output.txt")
+    network = FileOf("net.safetensors")
+    _given_up = FileOf("given-up")
+    _outcome = FileOf("outcome.json")
+    _cell = FileOf("cell.json")
 
     @property
     def finished(self) -> bool:
@@ -79,26 +81,10 @@ class CellDirectory:
         else:
             self._given_up.touch()
 
-    @property
-    def _given_up(self) -> Path:
-        return self.path / "given-up"
-
-    @property
-    def _outcome(self) -> Path:
-        return self.path / "outcome.json"
-
-    @property
-    def _cell(self) -> Path:
-        return self.path / "cell.json"
-
-    @property
-    def _layers(self) -> Path:
-        return self.path / "layers.json"
-
     def others(self) -> list[Run]:
         """Return the trainings of the study's other cells, those that have got somewhere."""
         cells = (CellDirectory(path) for path in sorted(self.path.parent.iterdir()) if path != self.path)
-        return [cell.run for cell in cells if cell.finished or cell.run.checkpoint.exists()]
+        return [cell for cell in cells if cell.finished or cell.checkpoint.exists()]
 
     def claim(self) -> IO[str] | None:
         """Claim the cell for this process, until it closes the file or ends; None if another one has it.
@@ -119,37 +105,24 @@ class CellDirectory:
         self._given_up.unlink(missing_ok=True)
         write_json(self._cell, {**asdict(cell), "command": list(command)})
 
-    def finish(self, outcome: Outcome, layers: Mapping[str, Layer]) -> None:
+    def finish(self, outcome: Outcome) -> None:
         """Write down what came out."""
-        write_json(self._layers, {name: asdict(layer) for name, layer in layers.items()}, indent=None)
         write_json(self._outcome, asdict(outcome))
 
     def outcome(self) -> Outcome:
-        """Return what came out of a finished cell.
-
-        Raises
-        ------
-        InputError
-            If it cannot be read.
-        """
-        return _read(self._outcome, lambda record: Outcome(**record))
+        """Return what came out of a finished cell."""
+        return _read(self._outcome, partial(record, Outcome))
 
     def training(self, design: Design) -> Training:
-        """Return what is known of the cell of a study.
-
-        Raises
-        ------
-        InputError
-            If one of its files cannot be read.
-        """
+        """Return what is known of the cell of a study."""
         cell = _read(self._cell, Cell.of)
         return Training(
             cell,
             setting_of(cell, design.axes),
-            _read(self._cell, lambda record: tuple(map(str, record["command"]))),
-            self.run.history(),
+            _read(self._cell, lambda stored: tuple(map(str, stored["command"]))),
+            self.history(),
             self.outcome() if self.finished else None,
-            _read(self._layers, _layers) if self._layers.exists() else {},
+            self.layer_records(),
             self.network if self.network.exists() else None,
             self.given_up,
             self.diverged,
@@ -166,23 +139,14 @@ class CellDirectory:
         return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
 
 
-def _layers(record: Mapping[str, Any]) -> dict[str, Layer]:
-    return {name: Layer.of(layer) for name, layer in record.items()}
-
-
 @dataclass(frozen=True)
 class StudyDirectory:
     """The directory `path` of a study."""
 
     path: Path
 
-    @property
-    def _design(self) -> Path:
-        return self.path / "study.json"
-
-    @property
-    def _speed(self) -> Path:
-        return self.path / "speed.json"
+    _design = FileOf("study.json")
+    _speed = FileOf("speed.json")
 
     @property
     def begun(self) -> bool:
@@ -194,7 +158,7 @@ class StudyDirectory:
         return CellDirectory(self.path / "cells" / cell.name)
 
     def start(
-        self, recipe: str, arguments: Mapping[str, str | bool], grid: Grid, rates: Rates | None = None
+        self, recipe: str, arguments: Mapping[str, Value], grid: Grid, rates: Rates | None = None
     ) -> None:
         """Record what the study is, see `design`. Several calls at once widen it one after the other."""
         self._expect_no_other()
@@ -203,17 +167,11 @@ class StudyDirectory:
             write_json(self._design, asdict(self.design(recipe, arguments, grid, rates)))
 
     def design(
-        self, recipe: str, arguments: Mapping[str, str | bool], grid: Grid, rates: Rates | None = None
+        self, recipe: str, arguments: Mapping[str, Value], grid: Grid, rates: Rates | None = None
     ) -> Design:
         """Return what the study is, that of one begun before widened by new values and seeds.
 
         `rates` is where the learning rates of its rows come from.
-
-        Raises
-        ------
-        InputError
-            If there is something else in the directory, or a study of another recipe, other fixed flags
-            or other axes.
         """
         self._expect_no_other()
         design = Design(
@@ -230,11 +188,17 @@ class StudyDirectory:
         )
         return self._widened(_read(self._design, Design.of), design) if self._design.exists() else design
 
-    def expect_same_file(self, sha256: str) -> None:
-        """Raise InputError if a training is of another version of the user's own network."""
+    def expect_same_files(self, sha256: str) -> None:
+        """Raise InputError if a training is of another version of the user's own files."""
+        imports = {Path(file).name: content for file, content in files_run().items()}
         for path in sorted(self.path.glob("cells/*/recipe.json")):
-            if CellDirectory(path.parent).run.settings()["model"].get("sha256", sha256) != sha256:
-                raise self._unlike(f"{path.parent.name}, of another version of the network's file")
+            run = Run(path.parent)
+            if run.settings()["model"].get("sha256", sha256) != sha256:
+                raise self._unlike(f"{run.path.name}, of another version of the network's file")
+            for file, content in run.imports().items():
+                name = Path(file).name
+                if content and imports.get(name, content) != content:
+                    raise self._unlike(f"{run.path.name}, of another version of {name}")
 
     def _expect_no_other(self) -> None:
         if not self.path.exists():
@@ -244,16 +208,18 @@ class StudyDirectory:
             raise self._unlike("something that is no study")
 
     def _widened(self, old: Design, new: Design) -> Design:
-        old, new = (replace(design, arguments=_as_flags(design.arguments)) for design in (old, new))
+        new = Design.of(plain(new))  # as it is read
         if old.recipe != new.recipe:
             raise self._unlike(f"a study of {old.recipe}")
         for name in {**old.arguments, **new.arguments}:
-            option = name.removeprefix("no-").replace("-", "_")
-            if all(option in cell.refused for cell in [*old.grid, *new.grid]):
+            if all(name in cell.refused for cell in [*old.grid, *new.grid]):
                 continue
-            before, now = (design.arguments.get(name, "its default") for design in (old, new))
-            if _value(before) != _value(now):
-                raise self._unlike(f"a study with {name} = {before} instead of {now}")
+            before, now = (
+                text_of(design.arguments[name]) if name in design.arguments else "its default"
+                for design in (old, new)
+            )
+            if before != now:
+                raise self._unlike(f"a study with {name.replace('_', '-')} = {before} instead of {now}")
         if old.rates != new.rates:
             raise self._unlike("a study with learning rates of other origin")
         if old.axes.keys() != new.axes.keys():
@@ -270,13 +236,7 @@ class StudyDirectory:
         )
 
     def read(self) -> Study:
-        """Return the study, finished or not.
-
-        Raises
-        ------
-        InputError
-            If there is none, or one of its files cannot be read.
-        """
+        """Return the study, finished or not."""
         design = _read(self._design, Design.of)
         cells = [CellDirectory(file.parent) for file in sorted(self.path.glob("cells/*/cell.json"))]
         trainings = [cell.training(design) for cell in cells]
@@ -284,7 +244,7 @@ class StudyDirectory:
             self.path,
             design,
             sorted(trainings, key=lambda training: training.cell.seed),
-            next((_holdout(cell) for cell in cells if cell.run.recipe.exists()), None),
+            next((_holdout(cell) for cell in cells if cell.recipe.exists()), None),
             _read(self._speed, dict) if self._speed.exists() else None,
         )
 
@@ -294,7 +254,7 @@ class StudyDirectory:
 
 
 def _holdout(cell: CellDirectory) -> str | None:
-    found = cell.run.settings().get("data", {}).get("holdout")
+    found = cell.settings().get("data", {}).get("holdout")
     return None if found is None else str(found)
 
 
@@ -318,12 +278,6 @@ def _read(file: Path, take: Callable[[dict[str, Any]], T]) -> T:
         ) from error
 
 
-def write_json(path: Path, value: object, indent: int | None = 2) -> None:
-    """Write an object, whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=indent) + "\n")
-
-
 def revision() -> str | None:
     """Return git's name of the source that runs, ending in `-dirty` if it was changed; None outside git."""
     source = Path(__file__)
@@ -344,16 +298,3 @@ def machine() -> str:
     """Return the name of the CPU, and of the GPU if there is one."""
     gpu = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
     return ", ".join([cpu_name(), *gpu])
-
-
-def _as_flags(arguments: Mapping[str, str | bool]) -> dict[str, str | bool]:
-    """Return arguments as the command line has them, from Python or from there: move=False is --no-move."""
-    return {name if value is not False else f"no-{name}": value or True for name, value in arguments.items()}
-
-
-def _value(word: str | bool) -> str | bool | list[float]:
-    """Return what an argument says: "1e-4" is 0.0001."""
-    try:
-        return [float(part) for part in str(word).split()]
-    except ValueError:
-        return word

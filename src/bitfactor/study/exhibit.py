@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from bitfactor.study.chapters import drawn, some
 from bitfactor.study.documents import Chapter, Document, Figure, Table
 from bitfactor.study.documents.document import Prose
-from bitfactor.study.figures import distributions, intervals
-from bitfactor.study.grid import Layer, Study, Training
+from bitfactor.study.figures import intervals
+from bitfactor.study.grid import Study, Training, shown_options
 from bitfactor.study.page import command_of
 from bitfactor.study.paper import EXHIBITS, Exhibit, Method, Setting
 from bitfactor.study.statistics import Difference, paired, sample
 from bitfactor.study.tables import NONE, metric_name
-
-_COLUMNS = 4  # layers that a figure shows
+from bitfactor.training.metrics.layers import LayerRecord
 
 say = Prose("exhibit.j2")
 """What is said of a table or figure, by name."""
@@ -48,7 +48,7 @@ class Found:
         return paired(self.by_seed(), other.by_seed())
 
     @property
-    def layers(self) -> dict[str, Layer]:
+    def layers(self) -> dict[str, LayerRecord]:
         """The layers of the first training that has some."""
         return next((dict(one.layers) for one in self.study.finished if one.layers), {})
 
@@ -67,9 +67,15 @@ def exhibit_document(
     if exhibit.startswith("table"):
         chapters.append(_differences(found))
     if exhibit == "figure2":
-        chapters += [_alphas(found), Chapter("Layer by layer", tables=[_alpha_table(found)])]
+        rows = {one.method.scale: (one.method.latent, some(one.layers)) for one in found}
+        figure = drawn("figure2", rows, "alpha", say("layers"))
+        chapters.append(Chapter("Distribution of alpha", figures=[figure]))
+        chapters.append(Chapter("Layer by layer", tables=[_alpha_table(found)]))
     if exhibit == "figure3":
-        chapters += [_weights(found), Chapter("Layer by layer", tables=[_weight_table(found)])]
+        rows = {one.method.latent: (one.method.latent, some(one.layers)) for one in found}
+        figure = drawn("figure3", rows, "weight", say("layers"))
+        chapters.append(Chapter("Distribution of the weights before the sign", figures=[figure]))
+        chapters.append(Chapter("Layer by layer", tables=[_weight_table(found)]))
     if poses:
         chapters.append(Chapter("Poses", [say("poses")], figures=poses))
     commands = [(one.method.name, command_of(one.study.trainings[0])) for one in found]
@@ -127,7 +133,7 @@ def _finding(exhibit: Exhibit, found: Sequence[Found]) -> list[str]:
     return [say("best", row=best.method.name, over=over, base=base.method.name)]
 
 
-def _ratio(learned: Layer, analytic: Layer) -> float:
+def _ratio(learned: LayerRecord, analytic: LayerRecord) -> float:
     return (learned.magnitude or 0.0) / max(analytic.magnitude or 0.0, 1e-12)
 
 
@@ -153,22 +159,6 @@ def _differences(found: Sequence[Found]) -> Chapter:
     )
 
 
-def _chosen(layers: dict[str, Layer]) -> list[str]:
-    """Return some layers from the bottom to the top."""
-    names, count = list(layers), min(_COLUMNS, len(layers))
-    return [names[round(i * (len(names) - 1) / max(count - 1, 1))] for i in range(count)]
-
-
-def _alphas(found: Sequence[Found]) -> Chapter:
-    names = _chosen(found[0].layers)
-    rows = {
-        one.method.scale: (one.method.latent, {name: one.layers[name].alpha for name in names})
-        for one in found
-    }
-    figure = Figure("figure2", distributions(rows, "alpha", (0,)).encode(), say("layers"))
-    return Chapter("Distribution of alpha", figures=[figure])
-
-
 def _alpha_table(found: Sequence[Found]) -> Table:
     analytic, learned = found[0].layers, found[1].layers
     rows = [
@@ -183,16 +173,6 @@ def _alpha_table(found: Sequence[Found]) -> Table:
     ]
     head = ["layer", "mean alpha, analytic", "mean |alpha|, learned", "ratio", "learned alpha below 0"]
     return Table(head, rows)
-
-
-def _weights(found: Sequence[Found]) -> Chapter:
-    names = _chosen(found[0].layers)
-    rows = {
-        one.method.latent: (one.method.latent, {name: one.layers[name].weight for name in names})
-        for one in found
-    }
-    figure = Figure("figure3", distributions(rows, "W", (-1, 1)).encode(), say("layers"))
-    return Chapter("Distribution of the weights before the sign", figures=[figure])
 
 
 def _weight_table(found: Sequence[Found]) -> Table:
@@ -219,17 +199,13 @@ def _facts(setting: Setting, found: Sequence[Found]) -> list[tuple[str, str]]:
     return [
         ("recipe", setting.recipe),
         ("data", setting.data),
-        ("options", " ".join(_flag(*option) for option in setting.options.items()) or "its own"),
+        (
+            "options",
+            shown_options(setting.options) or "its own",
+        ),
         ("seeds", ", ".join(map(str, design.seeds))),
         ("trainings", f"{len(finished)}, {minutes:.0f} minutes by the clock, summed"),
         ("machine", ", ".join(map(str, hosts))),
         ("versions", ", ".join(f"{name} {version}" for name, version in design.versions.items())),
         ("revision", design.revision or "unknown"),
     ]
-
-
-def _flag(name: str, value: object) -> str:
-    flag = f"--{name.replace('_', '-')}"
-    if value is True:
-        return flag
-    return f"{flag} {' '.join(map(str, value)) if isinstance(value, tuple) else value}"

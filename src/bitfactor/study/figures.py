@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from bitfactor.study.documents.figures import REAL, STYLE, look_of, svg
-from bitfactor.study.grid import Histogram
 from bitfactor.study.statistics import Difference, row_name
+from bitfactor.training.metrics.layers import Histogram
 
 Series = Sequence[tuple[float, float]]
 """Points (x, y) in the order of x."""

@@ -12,10 +12,13 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple, Self
 
+from bitfactor.common.checks import record
 from bitfactor.common.errors import InputError
+from bitfactor.recipes.own import value_of
 from bitfactor.training import without_effect
+from bitfactor.training.metrics.layers import LayerRecord
 
-Value = str | float
+Value = bool | int | float | str | tuple[Any, ...] | None
 
 
 class Row(NamedTuple):
@@ -49,14 +52,9 @@ class Cell:
     rate: float | None = None
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return the cell that `record` is of."""
-        return cls(record["axes"], record["seed"], record["real"], record.get("rate"))
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """The cell as plain values."""
-        return {"axes": dict(self.axes), "real": self.real, "seed": self.seed, "rate": self.rate}
+    def of(cls, stored: Mapping[str, Any]) -> Self:
+        """Return the cell that `stored` is of."""
+        return cls(_values(stored["axes"]), stored["seed"], stored["real"], stored.get("rate"))
 
     @property
     def row(self) -> Row:
@@ -66,7 +64,7 @@ class Cell:
     @property
     def refused(self) -> frozenset[str]:
         """Options that mean nothing to it, as far as its axes tell, and that a training like it refuses."""
-        binary = {name: self.axes.get(name) != "off" for name in ("activations", "weights")}
+        binary = {name: self.axes.get(name) is not False for name in ("activations", "weights")}
         return frozenset(without_effect(self.row.latent, self.row.scale, real=self.real, **binary))
 
     @property
@@ -82,8 +80,8 @@ class Cell:
     @property
     def flags(self) -> list[str]:
         """What the cell adds to the flags of `bitfactor train`."""
-        chosen = [flag for name, value in self.axes.items() for flag in _flag(name, value)]
-        rate = [] if self.rate is None else _flag("learning_rate", self.rate)
+        chosen = [flag for name, value in self.axes.items() for flag in words_of(name, value)]
+        rate = [] if self.rate is None else words_of("learning_rate", self.rate)
         return [*chosen, *rate, *["--real"] * self.real, "--seed", str(self.seed)]
 
 
@@ -134,65 +132,48 @@ def _part(name: str, value: Value) -> str:
     return f"lr{text}" if name == "learning_rate" else f"{name}={text}"
 
 
-def _flag(name: str, value: Value) -> list[str]:
-    """Return an axis as a flag; one that takes no value is --name with `on`, and --no-name with `off`."""
+def words_of(name: str, value: Value) -> list[str]:
+    """Return an option as words of a command line; one that takes no value is --name or --no-name.
+
+    >>> words_of("widths", (8, 16)), words_of("move", False)
+    (['--widths', '8', '16'], ['--no-move'])
+    """
     flag = name.replace("_", "-")
-    if value in ("on", "off"):
-        return [f"--{flag}" if value == "on" else f"--no-{flag}"]
+    if isinstance(value, bool):
+        return [f"--{flag}" if value else f"--no-{flag}"]
     return [f"--{flag}", *text_of(value).split()]
 
 
-def text_of(value: Value) -> str:
-    """Return a value as a flag has it: six digits of a number, or all where those are of another.
+def shown_options(options: Mapping[str, Any]) -> str:
+    """Return options as flags."""
+    return " ".join(word for option in options.items() for word in words_of(*option))
 
-    >>> text_of(0.001), text_of(0.0012345678)
-    ('0.001', '0.0012345678')
+
+def text_of(value: object) -> str:
+    """Return a value as people write it: six digits of a number, or all where those are of another.
+
+    >>> text_of(0.001), text_of(0.0012345678), text_of((8, 16)), text_of(True)
+    ('0.001', '0.0012345678', '8 16', 'on')
     """
-    text = f"{value}" if isinstance(value, str) else f"{value:g}"
-    return text if isinstance(value, str) or float(text) == value else repr(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple | list):
+        return " ".join(map(text_of, value))
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return repr(value) if isinstance(value, float) and float(text) != value else text
+
+
+def _values(stored: Mapping[str, Any]) -> dict[str, Value]:
+    """Return options as values; studies of earlier versions hold flags: no-move=True is move=False."""
+    values = {}
+    for name, value in stored.items():
+        off = name.startswith("no-")
+        values[name.removeprefix("no-").replace("-", "_")] = not off if value is True else value_of(value)
+    return values
 
 
 Setting = tuple[tuple[str, Value], ...]
 """Values of the axes beside latent and scale, in the order of the study."""
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """Counts of values between edges, one more than counts, and of those below and above."""
-
-    edges: Sequence[float]
-    counts: Sequence[int]
-    below: int = 0
-    above: int = 0
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A binary layer after training, as figures 2 and 3 of the paper show it.
-
-    `alpha` and `weight` are histograms, of the scale and of the weight before its sign: that goes as far as
-    the weights do, at most from -3 to 3. `outside` is the fraction of weights with |W| > 1, `std` their
-    standard deviation. `spectra` holds the singular values of each factor, largest first, evenly thinned out
-    where there are many; those of a factor that several layers share stand with the first.
-    """
-
-    alpha: Histogram
-    weight: Histogram
-    std: float
-    outside: float
-    spectra: Mapping[str, Sequence[float]]
-    negative: float | None = None
-    """Fraction of alpha below 0."""
-    magnitude: float | None = None
-    """Mean of abs(alpha)."""
-    analytic: float | None = None
-    """Mean of abs(W): what alpha would be, were it analytic."""
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> "Layer":
-        """Return the layer of which `record` has the values."""
-        histograms = {name: Histogram(**record[name]) for name in ("alpha", "weight")}
-        return cls(**{**record, **histograms})
 
 
 @dataclass(frozen=True)
@@ -226,7 +207,7 @@ class Training:
     command: Sequence[str]
     log: Sequence[Mapping[str, Any]] = ()
     outcome: Outcome | None = None
-    layers: Mapping[str, Layer] = field(default_factory=dict)
+    layers: Mapping[str, LayerRecord] = field(default_factory=dict)
     network: Path | None = None
     given_up: bool = False
     diverged: bool = False
@@ -278,19 +259,13 @@ class Rates:
 
         Where trainings were given up, of the rates with the most that were not.
 
-        Raises
-        ------
-        InputError
-            If the study varies more than latent, scale and learning rate, or not all of its rows are finished
-            at every rate and seed.
-
         Example
         -------
         >>> Rates.best_of(read_study(Path("runs/search"))).chosen
         {'none-learned': 0.003, 'tucker-learned': 0.001}
         """
         design = study.design
-        searched = [float(rate) for rate in design.axes.get("learning_rate", ())]
+        searched = [float(rate) for rate in design.axes.get("learning_rate", ())]  # type: ignore[arg-type]
         if not searched or not study.axes.keys() <= {"learning_rate"}:
             raise _no_search(study, f"one over {', '.join(design.axes)}")
         found: dict[str, dict[float, list[float | None]]] = {}
@@ -299,7 +274,7 @@ class Rates:
             if value is None and not training.given_up:
                 raise _no_search(study, f"{training.cell.name}, which is not")
             rates = found.setdefault(str(training.cell.row), {rate: [] for rate in searched})
-            rates[float(training.cell.axes["learning_rate"])].append(value)
+            rates[float(training.cell.axes["learning_rate"])].append(value)  # type: ignore[arg-type]
         for row, rates in found.items():
             if any(len(values) < len(design.seeds) for values in rates.values()):
                 raise _no_search(study, f"fewer trainings of {row}")
@@ -329,7 +304,7 @@ class Design:
     """What a study varies (`axes`, `seeds`, `real`), what is fixed (`arguments`), and where it began."""
 
     recipe: str
-    arguments: Mapping[str, str | bool]
+    arguments: Mapping[str, Value]
     axes: Mapping[str, Sequence[Value]]
     seeds: Sequence[int]
     real: bool = False
@@ -340,10 +315,10 @@ class Design:
     started: str | None = None
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> "Design":
-        """Return the design of which `record` has the values."""
-        rates = record.get("rates")
-        return cls(**{**record, "rates": Rates(**rates) if rates else None})
+    def of(cls, stored: Mapping[str, Any]) -> "Design":
+        """Return the design of which `stored` has the values."""
+        axes = {name: [value_of(value) for value in values] for name, values in stored["axes"].items()}
+        return record(cls, {**stored, "arguments": _values(stored["arguments"]), "axes": axes})
 
     @property
     def grid(self) -> Grid:

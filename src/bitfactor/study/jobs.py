@@ -242,7 +242,7 @@ class Progress:
         return table
 
     def _caption(self) -> str:
-        rows = {job.cell.name: job.directory.run.history() for job in self._jobs}
+        rows = {job.cell.name: job.directory.history() for job in self._jobs}
         seconds = [row["seconds"] for history in rows.values() for row in history]
         left = sum(
             job.epochs - len(rows[job.cell.name])
@@ -256,7 +256,7 @@ class Progress:
 
 def _cells(job: Job, headline: str) -> tuple[str, str, str, str]:
     """Return state, epoch, last measurement and time left."""
-    rows = [] if job.state in ("waiting", "elsewhere") else job.directory.run.history()
+    rows = [] if job.state in ("waiting", "elsewhere") else job.directory.history()
     measured = [row[headline] for row in rows if headline in row]
     left = (job.epochs - len(rows)) * mean(row["seconds"] for row in rows) if rows else 0.0
     return (
@@ -281,11 +281,6 @@ class Halving:
     process on the same folder: each row keeps its best. The rule is that of Li et al., A system for massively
     parallel hyperparameter tuning (2020), as Optuna's SuccessiveHalvingPruner has it.
 
-    Raises
-    ------
-    InputError
-        If Optuna is not installed.
-
     Example
     -------
     >>> halving = Halving("accuracy")
@@ -305,7 +300,7 @@ class Halving:
         """Take note of what a training has measured since the last call; return whether it should end."""
         name = job.cell.name
         hopeless = False
-        for line in job.directory.run.history():
+        for line in job.directory.history():
             epoch = line["epoch"]
             if self._headline in line and self._told.get(name, 0) < epoch < job.epochs:
                 self._told[name] = epoch
@@ -371,11 +366,6 @@ def launch(
     On "slurm" each is a task of one array, with the `options` of sbatch by submitit's names (partition, time
     in minutes, gpus_per_node, cpus_per_task, mem, account, ...), and begins again when its time is over; on
     "local", processes of this machine that outlive this one. A job has a day if `options` do not say.
-
-    Raises
-    ------
-    InputError
-        If submitit is not installed, slurm is not here or refuses the job, or an option is not one of these.
 
     Example
     -------

@@ -1,17 +1,13 @@
-"""The document that a study becomes.
-
-What a study found, in words that follow from its numbers.
-
-What goes on inside the trainings of a study: curves, flips, scales, weights and factors.
-"""
+"""The document that a study becomes."""
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
+from bitfactor.study.chapters import inside, panels_by_scale
 from bitfactor.study.documents.document import Chapter, Document, Figure
-from bitfactor.study.figures import Series, against, bands, distributions, dots, intervals, spectra
+from bitfactor.study.figures import Series, against, bands, dots, intervals
 from bitfactor.study.finding import by_rate, caution, finding, say
-from bitfactor.study.grid import REAL, Histogram, Layer, Row, Study, Training, Value
+from bitfactor.study.grid import REAL, Row, Study, Training, Value, shown_options, text_of
 from bitfactor.study.statistics import (
     RATE,
     View,
@@ -32,143 +28,7 @@ from bitfactor.study.tables import (
     sizes,
     training_name,
     unfinished,
-    weights,
 )
-
-_COLUMNS = 4  # layers that a figure shows
-
-
-def training(view: View, study: Study) -> Chapter | None:
-    """Return the test metric and the loss by epoch."""
-    metric = study.headline
-    if not any(one.curve(metric) for found in view.rows.values() for one in found):
-        return None
-    rows = {
-        f"{metric_name(metric)}, %": panels_by_scale(study, _logged(view, metric, 100)),
-        "loss in training": panels_by_scale(study, _logged(view, "loss", 1)),
-    }
-    figure = Figure("training", bands(rows, "epoch").encode(), say("band", where=_at(view, study)))
-    return Chapter("Training", figures=[figure])
-
-
-def flips(view: View, study: Study) -> Chapter | None:
-    """Return the fraction of weights that change their sign, by epoch."""
-    panels = panels_by_scale(study, _logged(view, "flipped", 100), baseline=False)
-    if not any(panels.values()):
-        return None
-    figure = bands({"flipped, % of the weights": panels}, "epoch", log_y=True)
-    return Chapter(
-        "Flips",
-        [say("flips")],
-        figures=[Figure("flips", figure.encode(), say("band", where=_at(view, study)))],
-    )
-
-
-def scaling_factors(view: View, study: Study) -> Chapter | None:
-    """Return the distributions of alpha, of each scale, with the latent that has most of them."""
-    found = {
-        latent: {scale: layers for scale in study.scales if (layers := _layers(view, Row(latent, scale)))}
-        for latent in study.latents
-    }
-    latent = max(found, key=lambda name: (len(found[name]), name == "holistic"), default="")
-    rows = {
-        scale: (latent, {name: layer.alpha for name, layer in layers.items()})
-        for scale, layers in found.get(latent, {}).items()
-    }
-    if not rows:
-        return None
-    return Chapter(
-        "Scaling factors",
-        [say("alphas", latent=row_name((latent,)))],
-        figures=[
-            Figure(
-                "alpha",
-                distributions(rows, "alpha", (0,)).encode(),
-                say("layers", where=_at(view, study)),
-            )
-        ],
-    )
-
-
-def latent_weights(view: View, study: Study) -> Chapter | None:
-    """Return the distributions of the weights before the sign, of each latent with one scale."""
-    scale = _scale(study)
-    layers = {latent: found for latent in study.latents if (found := _layers(view, Row(latent, scale)))}
-    if not layers:
-        return None
-    rows = {
-        row_name((latent,)): (latent, {name: layer.weight for name, layer in found.items()})
-        for latent, found in layers.items()
-    }
-    fractions = [f"{name} {_beyond(found.values()):.1%}" for name, (_, found) in rows.items()]
-    caption = say("beyond", where=_at(view, study), fractions=fractions)
-    return Chapter(
-        "Weights before the sign",
-        [say("weights", scale=scale)],
-        [weights(view, study)],
-        [Figure("weights", distributions(rows, "W", (-1, 1)).encode(), caption)],
-    )
-
-
-def factor_spectra(view: View, study: Study) -> Chapter | None:
-    """Return the singular values of the factors of each latent that has some, with one scale."""
-    scale = _scale(study)
-    found = {latent: _layers(view, Row(latent, scale), decomposed=True) for latent in study.latents}
-    rows = {
-        row_name((latent,)): {name: layer.spectra for name, layer in layers.items()}
-        for latent, layers in found.items()
-        if layers
-    }
-    if not rows:
-        return None
-    return Chapter(
-        "Spectra of the factors",
-        [say("spectra", scale=scale)],
-        figures=[Figure("spectra", spectra(rows).encode(), say("layers", where=_at(view, study)))],
-    )
-
-
-def panels_by_scale(
-    study: Study, series: Callable[[Row], Sequence[Series]], *, baseline: bool = True
-) -> dict[str, dict[str, Sequence[Series]]]:
-    """Return {title: {latent: series}}, a panel per scale, the full-precision baseline in each."""
-    panels: dict[str, dict[str, Sequence[Series]]] = {}
-    for scale in study.scales:
-        rows = [Row(latent, scale) for latent in study.latents] + ([REAL] if baseline else [])
-        lines = {row.latent: [one for one in series(row) if one] for row in rows}
-        panels[f"{scale} alpha"] = {latent: found for latent, found in lines.items() if found}
-    return panels
-
-
-def _logged(view: View, name: str, factor: float) -> Callable[[Row], list[Series]]:
-    return lambda row: [[(x, factor * y) for x, y in one.curve(name)] for one in view.rows[row]]
-
-
-def _scale(study: Study) -> str:
-    return "learned" if "learned" in study.scales else next(iter(study.scales), "")
-
-
-def _beyond(histograms: Iterable[Histogram]) -> float:
-    counts = [(found.below + found.above, sum(found.counts)) for found in histograms]
-    outside, inside = sum(beyond for beyond, _ in counts), sum(within for _, within in counts)
-    return outside / max(outside + inside, 1)
-
-
-def _layers(view: View, row: Row, *, decomposed: bool = False) -> dict[str, Layer]:
-    """Return some layers from the bottom to the top, of the first training of a row that has them.
-
-    With `decomposed`, of those that have factors.
-    """
-    layers = next((one.layers for one in view.rows.get(row, ()) if one.layers), {})
-    names = [name for name, layer in layers.items() if layer.spectra or not decomposed]
-    count = min(_COLUMNS, len(names))
-    chosen = [round(i * (len(names) - 1) / max(count - 1, 1)) for i in range(count)]
-    return {names[i]: layers[names[i]] for i in chosen}
-
-
-def _at(view: View, study: Study) -> str:
-    rate = ["each row at its best learning rate"] if RATE in study.axes else []
-    return ", ".join([*rate, *([setting_name(view.setting)] if view.setting else [])])
 
 
 def document(study: Study, examples: Sequence[Figure] = ()) -> Document:
@@ -179,11 +39,7 @@ def document(study: Study, examples: Sequence[Figure] = ()) -> Document:
         _unfinished(study),
         *(chapter for view in all_views for chapter in _compared(view, study)),
         *_along_axes(first, study),
-        training(first, study),
-        flips(first, study),
-        scaling_factors(first, study),
-        latent_weights(first, study),
-        factor_spectra(first, study),
+        *inside(first, study),
         Chapter("Poses", (say("poses"),), figures=examples) if examples else None,
         _networks(study),
         _taken(first, study) if study.finished else None,
@@ -206,8 +62,8 @@ def _facts(study: Study) -> list[tuple[str, str]]:
         ("recipe", design.recipe),
         ("rows", f"{len(study.rows)}: {', '.join(study.latents)} by {', '.join(study.scales)}"),
         ("seeds", ", ".join(map(str, design.seeds))),
-        *((axis_name(name), ", ".join(map(str, values))) for name, values in study.axes.items()),
-        ("other flags", _flags(design.arguments)),
+        *((axis_name(name), ", ".join(map(text_of, values))) for name, values in study.axes.items()),
+        ("other flags", shown_options(design.arguments)),
         ("evaluated on", say("part", holdout=study.holdout)),
         ("trainings finished", f"{len(study.finished)} of {len(study.trainings) + len(study.missing())}"),
         ("time", time + (f"; {_hours(sum(used))} of CPU time" if used else "")),
@@ -223,12 +79,6 @@ def _hours(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.1f} min"
 
 
-def _flags(arguments: Mapping[str, object]) -> str:
-    return " ".join(
-        f"--{name}" if value is True else f"--{name} {value}" for name, value in arguments.items()
-    )
-
-
 def _unfinished(study: Study) -> Chapter | None:
     table = unfinished(study)
     return Chapter("What is missing", (say("missing"),), [table]) if table else None
@@ -238,7 +88,7 @@ def _compared(view: View, study: Study) -> list[Chapter]:
     if not any(view.values(row) for row in (*study.rows, REAL)):
         return []
     where = f" at {setting_name(view.setting)}" if view.setting else ""
-    name = "-".join(str(value) for _, value in view.setting)
+    name = "-".join(text_of(value) for _, value in view.setting)
     chapters = [
         Chapter(
             f"Accuracy{where}",
@@ -304,13 +154,14 @@ def _along_axes(view: View, study: Study) -> list[Chapter]:
 
 def _positive_numbers(values: Sequence[Value]) -> bool:
     try:
-        return len(values) > 1 and all(float(value) > 0 for value in values)
-    except ValueError:
+        return len(values) > 1 and all(float(value) > 0 and value is not True for value in values)  # type: ignore[arg-type]
+    except (ValueError, TypeError):
         return False
 
 
 def _over(axis: str, view: View, study: Study) -> Figure:
-    at = {float(value): with_value(view, study, axis, value) for value in sorted(study.axes[axis], key=float)}
+    numbers = sorted((float(value), value) for value in study.axes[axis])  # type: ignore[arg-type]
+    at = {number: with_value(view, study, axis, value) for number, value in numbers}
 
     def series(row: Row) -> list[Series]:
         found = {value: one.values(row) for value, one in at.items()}
@@ -325,7 +176,7 @@ def _over(axis: str, view: View, study: Study) -> Figure:
         log_x=True,
     )
     name = "learning-rates" if axis == RATE else axis.replace("_", "-")
-    return Figure(name, figure.encode(), say("band", where=""))
+    return Figure(name, figure.encode(), say("band", where="", seeds=len(study.design.seeds)))
 
 
 def _taken(view: View, study: Study) -> Chapter:

@@ -6,7 +6,7 @@ A study as it runs: what is to be trained, the checks of it all, and what came o
 import fcntl
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -22,15 +22,15 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.files import files_run, run_file
 from bitfactor.common.result import Result, text_table
 from bitfactor.recipes import recipe_of_settings
-from bitfactor.recipes.own import OwnModel
+from bitfactor.recipes.own import OwnModel, with_options
 from bitfactor.recipes.runs import run_recipe
-from bitfactor.study import Cell, CellDirectory, Grid, Job, Rates, StudyDirectory, finish, run_jobs
-from bitfactor.study.grid import setting_of
+from bitfactor.study import Cell, CellDirectory, Grid, Job, Rates, StudyDirectory, Value, finish, run_jobs
+from bitfactor.study.grid import setting_of, text_of, words_of
 from bitfactor.study.jobs import Halving, Progress
 from bitfactor.study.statistics import row_name, setting_name
-from bitfactor.training import DivergedError, Recipe, TerminatedError, Trial, without_effect
+from bitfactor.training import DivergedError, Recipe, TerminatedError, Trial
 from bitfactor.training.estimate import between, duration
-from bitfactor.training.processes import expect_devices, noting_sigterm, run_joined
+from bitfactor.training.processes import expect_devices, noting_signals, run_joined
 
 _TERMINATED = 143  # 128 + SIGTERM, as shells report it
 
@@ -52,7 +52,7 @@ def train_cell(
     with _alone_in(path):
         if cell.finished:
             return 0
-        resumed = cell.run.checkpoint.exists()
+        resumed = cell.checkpoint.exists()
         status: int | None
         if len(devices) == 1:
             status = _train(path, settings, data, device)
@@ -122,7 +122,7 @@ class Ablation(Result):
         names = list(dict.fromkeys(name for training in self.trainings for name in training["axes"]))
         rows: dict[tuple[str, ...], list[float]] = {}
         for one in self.trainings:
-            row = tuple(str(one["axes"].get(name, "real" if one["real"] else "")) for name in names)
+            row = tuple(text_of(one["axes"].get(name, "real" if one["real"] else "")) for name in names)
             rows.setdefault(row, []).append(one["metrics"][one["headline"]])
         if not rows:
             return "no training has finished"
@@ -199,11 +199,10 @@ class StudyTrial(Result):
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What `run_study` trains: `recipe_of` gives the recipe of a cell; `fixed` are flags that all share."""
+    """What `run_study` trains: the cells of a grid, with the options `fixed` in all of them."""
 
     recipe: Recipe
-    recipe_of: Callable[[Cell], Recipe]
-    fixed: Mapping[str, str | bool]
+    fixed: Mapping[str, Value]
     grid: Grid
     rates: Rates | None = None
     data: Path | None = None
@@ -214,10 +213,28 @@ class StudyPlan:
     progress: bool = True
 
     @property
-    def arguments(self) -> Mapping[str, str | bool]:
-        """The flags that all share, with the network of the user's own if there is one."""
+    def arguments(self) -> Mapping[str, Value]:
+        """The options that all share, with the network of the user's own if there is one."""
         own = self.recipe.model
         return {**self.fixed, "model": own.spec} if isinstance(own, OwnModel) else self.fixed
+
+    def recipe_of(self, cell: Cell) -> Recipe:
+        """Return the recipe of a cell, without what a training like it refuses."""
+        off = dict.fromkeys(cell.refused & {"merge_epoch", "diagnose", "real_weight_epochs"}, 0)
+        meant = {name: value for name, value in self.fixed.items() if name not in cell.refused}
+        rate = {} if cell.rate is None else {"learning_rate": cell.rate}
+        row = {"seed": cell.seed, "real": cell.real or self.recipe.real}
+        return with_options(self.recipe, {**off, **meant, **row, **cell.axes, **rate})
+
+    def command_of(self, cell: Cell) -> list[str]:
+        """Return what a user would type to train a cell."""
+        kept = {name: value for name, value in self.arguments.items() if name not in cell.refused}
+        if self.recipe.real and not cell.real:
+            kept_axes = {name: value for name, value in cell.axes.items() if name not in ("latent", "scale")}
+            cell = replace(cell, axes=kept_axes, real=True)
+        fixed = [word for name, value in kept.items() for word in words_of(name, value)]
+        data = ["--data", "DIR"] if self.data else []
+        return ["bitfactor", "train", self.recipe.name, *fixed, *cell.flags, *data]
 
 
 def run_study(study: StudyPlan, out: Path) -> Ablation:
@@ -236,13 +253,7 @@ def run_study(study: StudyPlan, out: Path) -> Ablation:
 
 
 def try_study(study: StudyPlan, out: Path) -> StudyTrial:
-    """Time a few steps of one training of each row and setting on the first device; nothing is written.
-
-    Raises
-    ------
-    InputError
-        As `run_study` and `train`, or if a training is to be on several devices at once.
-    """
+    """Time a few steps of one training of each row and setting on the first device; nothing is written."""
     jobs, devices, threads = _planned(study, out)
     for device in devices:
         if "+" in device:
@@ -263,7 +274,7 @@ def try_study(study: StudyPlan, out: Path) -> StudyTrial:
             if name not in rows:
                 console.print(f"timing {name}")
                 torch.compiler.reset()
-                recipe = _recipe(study, job.cell)
+                recipe = study.recipe_of(job.cell)
                 trial = run_recipe(
                     recipe, out, data=study.data, device=devices[0], console=console, trial=True
                 )
@@ -290,7 +301,7 @@ def _planned(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str], int
     devices, threads = _parts(study.jobs, study.devices)
     cells = [replace(cell, rate=rates.chosen[str(cell.row)]) if rates else cell for cell in study.grid]
     for name in [*study.arguments, *study.grid.axes]:
-        if all(_option(name) in _refused(study, cell) for cell in cells):
+        if all(name in _refused(study, cell) for cell in cells):
             rows = ", ".join(dict.fromkeys(str(cell.row) for cell in cells))
             raise InputError(
                 f"--{name.replace('_', '-')}",
@@ -302,17 +313,14 @@ def _planned(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str], int
         _expect_one_each(study.recipe.name, cells)
     for cell in cells if study.halving else ():
         _expect_search(study.recipe_of(cell), rates)
-    if isinstance(study.recipe.model, OwnModel):
-        directory.expect_same_file(study.recipe.model.sha256)
     directory.design(study.recipe.name, study.arguments, study.grid, rates)
+    directory.expect_same_files(getattr(study.recipe.model, "sha256", ""))
     return [_job(directory, study, cell, threads) for cell in cells], devices, threads
 
 
 def _refused(study: StudyPlan, cell: Cell) -> frozenset[str]:
     """Return what a cell refuses, also where the recipe leaves weights or activations real."""
-    chosen = study.recipe_of(cell).binarization
-    binary = {"activations": chosen.activations, "weights": chosen.weights}
-    return cell.refused | without_effect(cell.row.latent, cell.row.scale, **binary).keys()
+    return cell.refused | replace(study.recipe_of(cell), real=cell.real).idle().keys()
 
 
 def _expect_one_each(recipe: str, cells: Sequence[Cell]) -> None:
@@ -357,42 +365,19 @@ def _parts(jobs: int | None, devices: Sequence[str]) -> tuple[Sequence[str], int
     return asked, max(1, cores // (sum(joined) or len(asked)))
 
 
-def _recipe(study: StudyPlan, cell: Cell) -> Recipe:
-    """Return the recipe of a cell, without what a training like it refuses."""
-    chosen = study.recipe_of(cell)
-    off: dict[str, Any] = dict.fromkeys(cell.refused & {"merge_epoch", "diagnose", "real_weight_epochs"}, 0)
-    return replace(chosen, optimization=replace(chosen.optimization, **off))
-
-
 def _job(study: StudyDirectory, asked: StudyPlan, cell: Cell, threads: int) -> Job:
     """Return what is to be done about a cell."""
-    directory, chosen = study.cell(cell), _recipe(asked, cell)
-    kept = {name: value for name, value in asked.arguments.items() if _option(name) not in cell.refused}
-    fixed = [word for name, value in kept.items() for word in _flag(name, value)]
-    data = ["--data", "DIR"] if asked.data else []
-    flags = cell.flags
-    if asked.recipe.real and not cell.real:
-        kept_axes = {name: value for name, value in cell.axes.items() if name not in ("latent", "scale")}
-        flags = replace(cell, axes=kept_axes, real=True).flags
+    directory, chosen = study.cell(cell), asked.recipe_of(cell)
+    imports = list(files_run())
     return Job(
         cell=cell,
         directory=directory,
-        command=["bitfactor", "train", asked.recipe.name, *fixed, *flags, *data, "--out", cell.name],
-        call=partial(train_cell, directory.path, chosen.settings(), files_run(), asked.data, threads),
+        command=[*asked.command_of(cell), "--out", cell.name],
+        call=partial(train_cell, directory.path, chosen.settings(), imports, asked.data, threads),
         epochs=chosen.optimization.epochs,
         state="finished" if directory.finished else "waiting",
         halving=asked.halving,
     )
-
-
-def _option(flag: str) -> str:
-    return flag.removeprefix("no-").replace("-", "_")
-
-
-def _flag(name: str, value: str | bool) -> list[str]:
-    if isinstance(value, bool):
-        return [f"--{name}" if value else f"--no-{name}"]
-    return [f"--{name}", *value.split()]
 
 
 def _run(jobs: Sequence[Job], study: StudyPlan, devices: Sequence[str]) -> bool:
@@ -407,7 +392,7 @@ def _run(jobs: Sequence[Job], study: StudyPlan, devices: Sequence[str]) -> bool:
         tidy(job)
     headline = study.recipe.task.headline
     halving = Halving(headline) if study.halving else None
-    with noting_sigterm() as request, Progress(jobs, headline, len(devices), console) as progress:
+    with noting_signals() as request, Progress(jobs, headline, len(devices), console) as progress:
 
         def notice(job: Job) -> None:
             tidy(job)

@@ -215,7 +215,7 @@ def axis_name(name: str) -> str:
 
 def value_name(value: object) -> str:
     """Return the value of an axis for people."""
-    return text_of(value) if isinstance(value, float) else str(value)
+    return text_of(value)
 
 
 def without_rate(setting: Setting) -> Setting:

@@ -12,20 +12,18 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
+from bitfactor.common.checks import record
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import replacing
-from bitfactor.study.grid import Cell, Design, Layer, Outcome, Study, Training, setting_of
+from bitfactor.study.grid import Cell, Design, Outcome, Study, Training, Value, setting_of, text_of
+from bitfactor.study.statistics import RATE
+from bitfactor.training.metrics.layers import LayerRecord
 
 _KEY = b"bitfactor"
 
 
 def write_table(study: Study, path: Path) -> None:
     """Write all that is known of a study but its networks.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be written.
 
     Example
     -------
@@ -40,13 +38,7 @@ def write_table(study: Study, path: Path) -> None:
 
 
 def read_table(path: Path) -> Study:
-    """Read what `write_table` wrote.
-
-    Raises
-    ------
-    InputError
-        If the file is no such table.
-    """
+    """Read what `write_table` wrote."""
     try:
         table = parquet.read_table(path)
         about = json.loads(table.schema.metadata[_KEY])
@@ -74,6 +66,7 @@ def _row(training: Training) -> dict[str, Any]:
     return {
         "training": training.cell.name,
         **asdict(training.cell),
+        "axes": {name: _one_type(name, value) for name, value in training.cell.axes.items()},
         "command": training.command,
         "outcome": asdict(training.outcome) if training.outcome else None,
         "log": training.log,
@@ -81,6 +74,11 @@ def _row(training: Training) -> dict[str, Any]:
         "given_up": training.given_up,
         "diverged": training.diverged,
     }
+
+
+def _one_type(name: str, value: Value) -> object:
+    """Return a value as a column holds it, which has one type: as words, but learning rates."""
+    return value if name == RATE else text_of(value)
 
 
 def _training(row: Mapping[str, Any], design: Design) -> Training:
@@ -91,17 +89,18 @@ def _training(row: Mapping[str, Any], design: Design) -> Training:
         setting_of(cell, design.axes),
         tuple(row["command"]),
         row["log"],
-        Outcome(**outcome) if outcome else None,
+        record(Outcome, outcome) if outcome else None,
         {layer["layer"]: _layer(layer) for layer in row["layers"]},
         given_up=row.get("given_up", False),
         diverged=row.get("diverged", False),
     )
 
 
-def _layer(record: Mapping[str, Any]) -> Layer:
-    values = {name: value for name, value in record.items() if name != "layer"}
-    spectra = {one["factor"]: one["values"] for one in record["spectra"]}
-    return Layer.of({**values, "spectra": spectra})
+def _layer(stored: Mapping[str, Any]) -> LayerRecord:
+    values = {name: value for name, value in stored.items() if name != "layer"}
+    return record(
+        LayerRecord, {**values, "spectra": {one["factor"]: one["values"] for one in stored["spectra"]}}
+    )
 
 
 def _bare(value: Any) -> Any:

@@ -1,12 +1,12 @@
 """The tables of a study."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, median
 from typing import TypeVar
 
 from bitfactor.study.documents.document import Table
 from bitfactor.study.finding import say
-from bitfactor.study.grid import REAL, Cell, Row, Study, Training, setting_of
+from bitfactor.study.grid import REAL, Cell, Row, Study, Training, Value, setting_of, text_of
 from bitfactor.study.paper import Published, published_for
 from bitfactor.study.statistics import (
     View,
@@ -201,7 +201,7 @@ def trainings(study: Study) -> Table:
         [
             one.cell.name,
             *one.cell.row,
-            *(dict(one.setting).get(axis) for axis in study.axes),
+            *(_word(axis, dict(one.setting)) for axis in study.axes),
             one.cell.seed,
             one.end,
             one.log[-1]["epoch"] if one.log else 0,
@@ -211,6 +211,11 @@ def trainings(study: Study) -> Table:
         for one in study.trainings
     ]
     return Table(["cell", "latent", "scale", *study.axes, "seed", "state", "epochs", *metrics, *_COSTS], rows)
+
+
+def _word(axis: str, setting: Mapping[str, Value]) -> object:
+    value = setting.get(axis)
+    return value if axis not in setting or isinstance(value, float) else text_of(value)
 
 
 def training_name(training: Training) -> str:

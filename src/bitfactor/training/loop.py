@@ -8,7 +8,7 @@ stopped.
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -24,7 +24,7 @@ from bitfactor.data import Target
 from bitfactor.data.readers.identity import remembered
 from bitfactor.training.metrics import FlipRatio, Movement
 from bitfactor.training.preparation import Experiment, bad_parameter, origin, prepare
-from bitfactor.training.processes import Request, TerminatedError, noting_sigterm
+from bitfactor.training.processes import Request, TerminatedError, noting_signals
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.run import Run, versions
 from bitfactor.training.step import Stepper
@@ -88,10 +88,11 @@ def train(
     Raises
     ------
     InputError
-        If `out` holds a run with other settings or of other images, one `beside` it is of others, the batch
-        is larger than the data, or the loss is no number. A run that is refused leaves nothing behind.
+        If `out` holds a run with other settings or of other images, one `beside` it is of others, another
+        process trains in `out`, the batch is larger than the data, or the loss is no number. A run that is
+        refused leaves nothing behind.
     TerminatedError
-        If SIGTERM came; the state is saved.
+        If SIGTERM came, or SIGINT; the state is saved.
     """
     run = Run(out)
     if data is None and run.checkpoint.exists() and (before := remembered(out)) and before["path"]:
@@ -101,7 +102,12 @@ def train(
     evaluated_on = "validation" if "validation" in getattr(experiment.data, "test_name", "") else "test"
     if not fabric.is_global_zero:
         console = Console(quiet=True)
-    with _nothing_left_of(run), noting_sigterm() as request, progress_bar(console) as progress:
+    with (
+        _nothing_left_of(run),
+        run.alone() if fabric.is_global_zero else nullcontext(),
+        noting_signals() as request,
+        progress_bar(console) as progress,
+    ):
         fabric.barrier()  # each process has seen what was there before
         if fabric.is_global_zero:
             run.start(
@@ -126,6 +132,8 @@ def train(
             progress.update(bar, note=note)
             if not console.is_terminal:
                 console.print(f"{name}: epoch {row['epoch']}  {note}", soft_wrap=True)
+        if fabric.is_global_zero and not run.layers.exists():
+            run.write_layers(loop.stepper.evaluated)
     return loop.rows[-1]
 
 
@@ -148,7 +156,7 @@ def _nothing_left_of(run: Run) -> Iterator[None]:
 
 def _found(run: Run) -> set[Path]:
     """Return what there is of that which a run writes before its first checkpoint."""
-    found = [run.path, run.recipe, run.path / "tensorboard", *run.path.glob("tensorboard/**/*")]
+    found = [run.path, run.recipe, run.lock, run.path / "tensorboard", *run.path.glob("tensorboard/**/*")]
     return {path for path in found if path.exists()}
 
 
@@ -289,7 +297,7 @@ class _Loop:
             self.run.keep_best()
 
     def _resume(self, console: Console) -> None:
-        saved, stepper = self.run.load(), self.stepper
+        saved, stepper = self.run.load(mend=True), self.stepper
         if saved.get("merged"):
             stepper.merge()
         self.run.put(saved, stepper.network, stepper.optimizer, stepper.average)

@@ -98,13 +98,7 @@ class Experiment:
 
 
 def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Experiment:
-    """Load the data, onto the device if they can live there, and adapt the recipe to them.
-
-    Raises
-    ------
-    InputError
-        If the data cannot be read, or do not fill a batch.
-    """
+    """Load the data, onto the device if they can live there, and adapt the recipe to them."""
     plan = recipe.optimization
     fabric = launch(plan, device)
     if fabric.device.type == "cpu":

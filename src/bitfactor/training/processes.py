@@ -26,28 +26,31 @@ class TerminatedError(Exception):
 
 
 class Request:
-    """Whether SIGTERM has come."""
+    """Whether SIGTERM has come, or SIGINT, as of Ctrl-C."""
 
     def __init__(self) -> None:
         self.made = False
 
     def make(self, number: int, frame: FrameType | None) -> None:
-        """Note it; a signal handler."""
+        """Note it; a signal handler. A second Ctrl-C ends at once, but where torchrun passes on the first."""
         self.made = True
+        if number == signal.SIGINT and not torch.distributed.is_torchelastic_launched():
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
-def noting_sigterm() -> Iterator[Request]:
-    """Turn SIGTERM into a request that can be read between two steps; only the main thread can."""
+def noting_signals() -> Iterator[Request]:
+    """Turn SIGTERM and SIGINT into a request that is read between two steps; only the main thread can."""
     request = Request()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = signal.signal(signal.SIGTERM, request.make)
+    before = {number: signal.signal(number, request.make) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield request
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 _PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed"}
@@ -66,13 +69,7 @@ def expect_device(device: str) -> tuple[str, int | None]:
 
 
 def expect_devices(joined: str) -> list[str]:
-    """Return the devices of one training, joined as in "cuda:0+cuda:1".
-
-    Raises
-    ------
-    InputError
-        If one is none of this machine's, or they cannot train together.
-    """
+    """Return the devices of one training, joined as in "cuda:0+cuda:1"."""
     devices = joined.split("+")
     for device in devices:
         expect_device(device)
@@ -121,11 +118,6 @@ def launch(plan: Optimization, device: str = "auto") -> "Fabric":
     """Return Fabric on this process's device, joined with the others that torchrun started, on all machines.
 
     `device` is "auto", "cpu", "cuda", or a GPU of several by its number, as in "cuda:1".
-
-    Raises
-    ------
-    InputError
-        If a batch cannot be shared out equally, or there is no such device.
     """
     kind, number = expect_device(device)
     world = int(os.environ.get("WORLD_SIZE", "1")) if torch.distributed.is_torchelastic_launched() else 1

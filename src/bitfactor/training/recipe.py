@@ -66,6 +66,12 @@ class Recipe:
             optimization=Optimization(**settings["optimization"]),
         )
 
+    def idle(self) -> dict[str, str]:
+        """Return the options that change nothing for it, and what each of them needs."""
+        chosen = self.binarization
+        binary = {"activations": chosen.activations, "weights": chosen.weights}
+        return without_effect(chosen.latent, chosen.scale, real=self.real, **binary)
+
     def adapted(self, data: DataSet) -> "Recipe":
         """Return this recipe as it fits its data."""
         return self if self.adapt is None else self.adapt(self, data)

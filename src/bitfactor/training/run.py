@@ -2,19 +2,26 @@
 
 recipe.json         the settings, the run whose weights it starts from, the data's interface and identity, the
                     versions it was started with
-checkpoint.ckpt     model, optimizer and position after the last checkpointed step
-checkpoint-1.ckpt   the one before, and so on, as many as are kept
+checkpoint.ckpt     model, optimizer and position after the last checkpointed step; torch's zip has a checksum
+                    of each of its parts, which is checked where it is read
+checkpoint-1.ckpt   the one before, for the case that the last is damaged, and so on, as many as are kept
 best.ckpt           the one after the epoch, of those with binary weights, that did best on the test set
 log.jsonl           one line per epoch
+layers.json         the `LayerRecord`s of the network at the end of the training, by name
 movement.jsonl      one line per layer and step that was diagnosed
 tensorboard/        the same for TensorBoard
+lock                locked by the process that trains it
 """
 
+import fcntl
 import json
+import os
 import platform
 import shutil
+import warnings
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,11 +31,14 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from bitfactor.common.checks import record
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import files_run, replacing
+from bitfactor.common.files import files_run, replacing, write_json
+from bitfactor.common.result import plain
 from bitfactor.common.version import __version__
 from bitfactor.data.readers.identity import KEY, Identity, remembered
 from bitfactor.nn import merge_
+from bitfactor.training.metrics.layers import LayerRecord, describe_layers
 from bitfactor.training.optimization import MovingAverage
 from bitfactor.training.tasks import Interface
 
@@ -43,31 +53,45 @@ def versions() -> dict[str, str]:
     }
 
 
+class FileOf:
+    """A file of a directory by its name: `path / name`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Path:
+        return Path(owner.path / self._name)
+
+
 @dataclass(frozen=True)
 class Run:
-    """The directory `path` of a run."""
+    """The directory `path` of a run, and its files."""
 
     path: Path
 
-    @property
-    def checkpoint(self) -> Path:
-        """The last checkpoint."""
-        return self.path / "checkpoint.ckpt"
+    recipe = FileOf("recipe.json")
+    checkpoint = FileOf("checkpoint.ckpt")
+    best = FileOf("best.ckpt")
+    log = FileOf("log.jsonl")
+    diagnosis = FileOf("movement.jsonl")
+    layers = FileOf("layers.json")
+    lock = FileOf("lock")
 
-    @property
-    def best(self) -> Path:
-        """The checkpoint after the best epoch."""
-        return self.path / "best.ckpt"
-
-    @property
-    def log(self) -> Path:
-        """The log, one JSON object per epoch."""
-        return self.path / "log.jsonl"
-
-    @property
-    def recipe(self) -> Path:
-        """The settings."""
-        return self.path / "recipe.json"
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let no other process train here; the lock dies with the process that has it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self.lock.open("a") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone, not its children
+            except (BlockingIOError, PermissionError) as error:
+                raise InputError(
+                    self.path,
+                    expected="a run that no other process trains",
+                    found="one that another process trains now",
+                    fix="wait for it, or choose another --out",
+                ) from error
+            yield
 
     def start(
         self,
@@ -84,12 +108,6 @@ class Run:
 
         `source` is the run whose weights it starts from, `beside` are those that it will be compared with. A
         directory without a checkpoint holds no run yet: what a refused command left is replaced.
-
-        Raises
-        ------
-        InputError
-            If `path` holds a run with other settings, or of other images and `other_data` does not allow it,
-            or a run beside it is of other images.
         """
         if self.path.is_file():
             raise InputError(self.path, expected="a directory", found="a file", fix="choose another --out")
@@ -111,12 +129,12 @@ class Run:
                     found=f"others, {_described(data)}",
                     fix="name the same --data, or choose another --out",
                 )
-        record: dict[str, Any] = {"settings": settings, "interface": interface.to_dict(), "from": source}
+        document: dict[str, Any] = {"settings": settings, "interface": plain(interface), "from": source}
         if self.recipe.exists() and self.checkpoint.exists():
             begun: dict[str, Any] = {name: self._recorded(name) for name in ("settings", "interface")}
             begun["from"] = json.loads(self.recipe.read_text()).get("from", source)
-            record["from"] = begun["from"] if source is None else source
-            difference = _first_difference(begun, record)
+            document["from"] = begun["from"] if source is None else source
+            difference = _first_difference(begun, document)
             if difference:
                 raise InputError(
                     self.path,
@@ -124,6 +142,7 @@ class Run:
                     found=f"a run with {difference}",
                     fix="choose another --out, or delete the directory",
                 )
+            self._note_changed_imports()
             before = remembered(self.path)
             if before and data and before["fingerprint"] != data["fingerprint"] and not other_data:
                 raise InputError(
@@ -134,34 +153,29 @@ class Run:
                 )
             if before == data or not other_data:
                 return
-        with replacing(self.recipe) as temporary:
-            document = {**record, "imports": files_run(), KEY: data, "versions": versions}
-            temporary.write_text(json.dumps(document, indent=2) + "\n")
+        write_json(self.recipe, {**document, "imports": files_run(), KEY: data, "versions": versions})
 
     def settings(self) -> dict[str, Any]:
-        """Return the recorded settings.
-
-        Raises
-        ------
-        InputError
-            If `path` holds no run.
-        """
+        """Return the recorded settings."""
         return self._recorded("settings")
 
-    def imports(self) -> list[str]:
-        """Return the user's Python files that were run before the training (`--import`)."""
-        files: list[str] = json.loads(self.recipe.read_text()).get("imports", [])
-        return files
+    def imports(self) -> dict[str, str]:
+        """Return the user's Python files that were run before the training (`--import`), with their SHA-256.
+
+        Runs of earlier versions have no hashes.
+        """
+        files = json.loads(self.recipe.read_text()).get("imports", {})
+        return files if isinstance(files, dict) else dict.fromkeys(files, "")
+
+    def _note_changed_imports(self) -> None:
+        now = files_run()
+        for file, sha256 in self.imports().items():
+            if sha256 and now.get(file, sha256) != sha256:
+                warnings.warn(f"{file} has changed since the run began", stacklevel=2)
 
     def interface(self) -> Interface:
-        """Return what goes into the network and what its outputs mean.
-
-        Raises
-        ------
-        InputError
-            If `path` holds no run.
-        """
-        return Interface.from_dict(self._recorded("interface"))
+        """Return what goes into the network and what its outputs mean."""
+        return record(Interface, self._recorded("interface"))
 
     def _recorded(self, name: str) -> dict[str, Any]:
         try:
@@ -175,11 +189,6 @@ class Run:
                 fix="give what `bitfactor train RECIPE --out` wrote",
             ) from error
         return values
-
-    @property
-    def diagnosis(self) -> Path:
-        """What steps did to the layers, one JSON object per layer and step."""
-        return self.path / "movement.jsonl"
 
     def history(self) -> list[dict[str, Any]]:
         """Return the lines of the log."""
@@ -202,6 +211,23 @@ class Run:
                 fix="start the training again: it rewrites the log from the checkpoint",
             ) from error
 
+    def layer_records(self) -> dict[str, LayerRecord]:
+        """Return the layers of the network at the end of the training, none before."""
+        if not self.layers.exists():
+            return {}
+        try:
+            found = json.loads(self.layers.read_text())
+            return {name: record(LayerRecord, one) for name, one in found.items()}
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            fix = "restore it, or delete it: the same command writes it again"
+            raise InputError(
+                self.layers, expected="the layers of a network", found=str(error), fix=fix
+            ) from error
+
+    def write_layers(self, model: nn.Module) -> None:
+        """Write down the layers of a network."""
+        write_json(self.layers, plain(describe_layers(model)), indent=None)
+
     def write_history(self, rows: list[dict[str, Any]], movement: list[dict[str, Any]]) -> None:
         """Replace the log, and the diagnosis if there is one."""
         for path, lines in ((self.log, rows), (self.diagnosis, movement)):
@@ -209,8 +235,10 @@ class Run:
                 with replacing(path) as temporary:
                     temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
-    def load(self, *, best: bool = False) -> dict[str, Any]:
-        """Read the last checkpoint, or the best one.
+    def load(self, *, best: bool = False, mend: bool = False) -> dict[str, Any]:
+        """Read the last checkpoint, or the best one; for a damaged last one, with a warning, the one before.
+
+        `mend` puts that in the place of the damaged one, so that the next save keeps it.
 
         Raises
         ------
@@ -219,26 +247,35 @@ class Run:
         """
         path = self.best if best else self.checkpoint
         try:
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except FileNotFoundError as error:
-            raise InputError(
-                path, expected="a checkpoint", found="none yet", fix="start the training first"
-            ) from error
-        except Exception as error:
-            raise InputError(
-                path,
-                expected="a checkpoint",
-                found=f"a file that cannot be read ({str(error).splitlines()[0]})",
-                fix="delete it to train from the start",
-            ) from error
-        if not isinstance(state, dict) or not state.keys() >= _STATE:
-            raise InputError(
-                path,
-                expected=f"a checkpoint with {', '.join(sorted(_STATE))}",
-                found="a file of torch that holds something else",
-                fix="delete it to train from the start",
-            )
-        return state
+            return _state_in(path)
+        except InputError as error:
+            older = iter(()) if best or not path.exists() else self._older()
+            for before in older:
+                with suppress(InputError):
+                    state = _state_in(before)
+                    warnings.warn(f"{error}; taken is {before.name}, step {state['step']}", stacklevel=2)
+                    if mend:
+                        _copy(before, path)
+                    return state
+            raise InputError(path, **self._instead(path, error)) from error
+
+    def _older(self) -> Iterator[Path]:
+        number = 1
+        while self.older(number).exists():
+            yield self.older(number)
+            number += 1
+
+    def _instead(self, path: Path, error: InputError) -> dict[str, str]:
+        """Return what to say of a checkpoint that cannot be read: what stands there in its place."""
+        missing = not path.exists()
+        fix = "start the training first" if missing else "delete it to train from the start"
+        others = {"--best": self.best, "the last one, without --best,": self.checkpoint}
+        for name, other in others.items():
+            if other != path and other.exists():
+                with suppress(InputError):
+                    step = _state_in(other)["step"]
+                    fix = f"take {name} ({other.name}, step {step}), or {fix}"
+        return {"expected": "a checkpoint", "found": error.found, "fix": fix}
 
     def put(
         self,
@@ -247,13 +284,7 @@ class Run:
         optimizer: Optimizer,
         average: MovingAverage | None = None,
     ) -> None:
-        """Put a checkpoint into a network in training, whose latents are merged if they were.
-
-        Raises
-        ------
-        InputError
-            If it is of another network.
-        """
+        """Put a checkpoint into a network in training, whose latents are merged if they were."""
         with self._fitting():
             model.load_state_dict(state["model"])
             optimizer.load_state_dict(state["optimizer"])
@@ -263,11 +294,6 @@ class Run:
     def load_outcome_into(self, model: nn.Module, *, best: bool = False) -> None:
         """Read what is to be evaluated into `model`: the moving average, if there is one, or else the
         network.
-
-        Raises
-        ------
-        InputError
-            If there is none, it cannot be read, or it is of another network.
         """
         state = self.load(best=best)
         if state.get("merged"):
@@ -288,13 +314,21 @@ class Run:
             ) from error
 
     def save(self, write: Callable[[Path], None], keep: int = 1) -> None:
-        """Replace the checkpoint by what `write` writes to the path that it is given; keep `keep` in all."""
-        self._shift(keep)
-        with replacing(self.checkpoint) as temporary:
-            try:
-                write(temporary)
-            except RuntimeError as error:  # torch's way to say that the disk is full
-                raise OSError(" ".join(str(error).split())[:200]) from error
+        """Replace the checkpoint by what `write` writes to the path that it is given.
+
+        The one before is kept, and `keep` in all if that is more. Where there is no space, nothing is lost.
+        """
+        try:
+            with replacing(self.checkpoint) as temporary:
+                try:
+                    write(temporary)
+                except RuntimeError as error:  # torch's way to say that the disk is full
+                    raise OSError(" ".join(str(error).split())[:200]) from error
+                self._shift(max(keep, 2))
+        except InputError as error:
+            kept = "; the last checkpoint is whole: the same command resumes from it"
+            fix = error.fix + kept * self.checkpoint.exists()
+            raise InputError(self.checkpoint, expected=error.expected, found=error.found, fix=fix) from error
 
     def keep_best(self) -> None:
         """Make the last checkpoint the best."""
@@ -306,13 +340,45 @@ class Run:
         return self.path / f"checkpoint-{number}.ckpt"
 
     def _shift(self, keep: int) -> None:
-        if keep == 1 or not self.checkpoint.exists():
+        if not self.checkpoint.exists():
             return
         for number in range(keep - 1, 1, -1):
             if self.older(number - 1).exists():
                 self.older(number - 1).replace(self.older(number))
-        with replacing(self.older(1)) as temporary:
-            shutil.copyfile(self.checkpoint, temporary)
+        _copy(self.checkpoint, self.older(1))
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Let `target` be `source` too, which is only ever replaced: on most disks it takes no space."""
+    with replacing(target) as temporary:
+        temporary.unlink()
+        try:
+            os.link(source, temporary)
+        except OSError:
+            shutil.copyfile(source, temporary)
+
+
+def _state_in(path: Path) -> dict[str, Any]:
+    """Return what a checkpoint holds; torch itself does not look at the checksums in it."""
+    try:
+        with zipfile.ZipFile(path) as parts:
+            damaged = parts.testzip()
+        if damaged is not None:
+            raise ValueError(f"{damaged} is not what was written")
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise _no_checkpoint(path, "none yet") from error
+    except Exception as error:
+        empty = path.is_file() and not path.stat().st_size
+        reason = "it is empty" if empty else " ".join(str(error).split())[:160] or type(error).__name__
+        raise _no_checkpoint(path, f"a file that cannot be read ({reason})") from error
+    if not isinstance(state, dict) or not state.keys() >= _STATE:
+        raise _no_checkpoint(path, "a file of torch that holds something else")
+    return state
+
+
+def _no_checkpoint(path: Path, found: str) -> InputError:
+    return InputError(path, expected="a checkpoint", found=found, fix="take another")
 
 
 _STATE = {"model", "average", "optimizer", "step", "loss", "rows"}

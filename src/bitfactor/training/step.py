@@ -5,7 +5,8 @@ A moving average of a network.
 Softened targets of classification: label smoothing and mixup (Zhang et al. 2018).
 """
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -62,11 +63,12 @@ def restore(recipe: Recipe, run: Run, *, best: bool = False) -> nn.Module:
 _LARGEST_SEED = 2**63
 
 
-def build(recipe: Recipe, start_from: nn.Module | None = None) -> nn.Module:
+def build(recipe: Recipe, start_from: nn.Module | None = None, outputs: int = 0) -> nn.Module:
     """Return the recipe's network, initialised from its seed; binary, unless the recipe is real.
 
     With `start_from`, another network of the same shape: weights, biases and BatchNorm are taken over from
-    it, and where a weight of it is a latent's, its W. What its factors and scales are does not matter.
+    it, and where a weight of it is a latent's, its W. What its factors and scales are does not matter. Of a
+    network with another number of `outputs` all but its head is taken over.
     """
     torch.manual_seed(recipe.optimization.seed)
     model = recipe.model()
@@ -75,35 +77,48 @@ def build(recipe: Recipe, start_from: nn.Module | None = None) -> nn.Module:
             raise InputError(
                 "--start", expected="the weights of --from", found="he", fix="leave one of them out"
             )
-        take_over(model, start_from)
+        take_over(model, start_from, outputs)
     if not recipe.real:
         binarize_(model, recipe.binarization, input_shape=(1, *recipe.input_shape))
     return model
 
 
 @torch.no_grad()
-def take_over(model: nn.Module, source: nn.Module) -> None:
+def take_over(model: nn.Module, source: nn.Module, outputs: int = 0) -> None:
     """Copy into a full-precision network what another one has learned, be it binary or not.
 
-    Raises
-    ------
-    InputError
-        If a parameter of `model` is missing there, or of another shape.
+    Where the two differ in the number of `outputs` of `model` alone, its head stays as it is, with a warning.
     """
     learned = source.state_dict()
     for name, layer in source.named_modules():
         if isinstance(layer, BinaryLayer):
             learned[f"{name}.weight"] = layer.latent()
+    head: dict[str, int] = {}
     for name, value in model.state_dict().items():
         found = learned.get(name)
-        if found is None or found.shape != value.shape:
+        if found is not None and found.shape == value.shape:
+            value.copy_(found)
+        elif found is not None and (theirs := _other_outputs(value.shape, found.shape, outputs)):
+            head[name] = theirs
+        else:
             raise InputError(
                 "--from",
                 expected=f"a run of the same network, with {name} {tuple(value.shape)}",
                 found="none" if found is None else str(tuple(found.shape)),
                 fix="give the same network options, or train without --from",
             )
-        value.copy_(found)
+    if head:
+        theirs = next(iter(head.values()))
+        left = f"all but {', '.join(head)} is taken over, which has {theirs} outputs there and {outputs} here"
+        warnings.warn(f"--from: {left}", stacklevel=2)
+
+
+def _other_outputs(ours: Sequence[int], theirs: Sequence[int], outputs: int) -> int:
+    """Return how many outputs the other network has where that alone tells two shapes apart, or else 0."""
+    if len(ours) != len(theirs):
+        return 0
+    differing = [(a, b) for a, b in zip(ours, theirs, strict=True) if a != b]
+    return differing[0][1] if len(differing) == 1 and differing[0][0] == outputs else 0
 
 
 class Stepper:
@@ -124,7 +139,7 @@ class Stepper:
         fabric = self.fabric
         self.teacher = None if teacher is None else teacher.to(fabric.device).eval().requires_grad_(False)
         self._check()
-        self.network = build(self.recipe, start_from)
+        self.network = build(self.recipe, start_from, self.classes)
         if self.plan.batch_norm == "synchronised":
             self.network = nn.SyncBatchNorm.convert_sync_batchnorm(self.network)  # type: ignore[no-untyped-call]
         if self.plan.channels_last:

@@ -9,7 +9,6 @@ from bitfactor.common.errors import InputError
 from bitfactor.training.metrics import (
     FlipRatio,
     LatentsDivergeError,
-    alpha_histogram,
     factor_statistics,
     guard_latents,
     latent_statistics,
@@ -30,12 +29,6 @@ def test_statistics_of_known_weights() -> None:
     found = latent_statistics(model)["1"]
     assert found.outside == 0.25
     assert found.std == pytest.approx(1.5 * (0.25 * 0.75) ** 0.5)
-
-
-def test_histogram_counts_every_alpha() -> None:
-    histogram = alpha_histogram(binary("tucker"), bins=4)["2"]
-    assert sum(histogram.counts) == 8
-    assert len(histogram.edges) == 5
 
 
 @pytest.mark.parametrize("latent", ["svd", "tucker", "holistic", "shared"])
@@ -86,9 +79,6 @@ def test_latents_without_a_mask_grow_and_the_guard_sees_it() -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda model: alpha_histogram(model, 0), "bins: expected 1 or more, found 0"),
-        (lambda model: alpha_histogram(model, "4"), "write 4 without quotes"),
-        (lambda model: alpha_histogram("model"), "expected a Module"),
         (lambda model: factor_statistics(None), "expected a Module"),
         (lambda model: latent_statistics([model]), "expected a Module"),
         (lambda model: guard_latents(model, -1.0), "limit: expected above 0"),
@@ -105,10 +95,5 @@ def test_values_that_are_no_numbers() -> None:
     model = binary("tucker", scale="learned")
     with torch.no_grad():
         next(iter(model[1].latent.matrices().values())).fill_(float("nan"))
-        for name, parameter in model[2].named_parameters():
-            if "alpha" in name or "scale" in name:
-                parameter.fill_(float("inf"))
     with pytest.raises(InputError, match=r"1\..*: expected finite values, found NaN"):
         factor_statistics(model)
-    with pytest.raises(InputError, match="alpha of 2: expected finite values"):
-        alpha_histogram(model)

@@ -95,13 +95,7 @@ class Prose:
 
 
 def write_html(document: Document, path: Path) -> None:
-    """Write a document as one page that needs nothing else.
-
-    Raises
-    ------
-    InputError
-        If it cannot be written, as for the other formats.
-    """
+    """Write a document as one page that needs nothing else."""
     loader = PackageLoader("bitfactor.study.documents")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()

@@ -9,7 +9,6 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from bitfactor.decompositions import class_of
@@ -56,23 +55,6 @@ Array = NDArray[Any]
 BLUE, ORANGE, RED, GREY = "#0b62a4", "#d9730d", "#b3261e", "#6b7280"
 
 
-def curves(series: Mapping[str, Mapping[str, Sequence[float]]], x: Sequence[float], x_label: str) -> str:
-    """Draw lines over `x`, one panel per entry: {panel title: {line name: values}}."""
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(4.2 * len(series), 2.8), layout="constrained")
-        axes = figure.subplots(1, len(series), squeeze=False)[0]
-        for ax, (title, lines) in zip(axes, series.items(), strict=True):
-            for colour, (name, values) in zip((BLUE, ORANGE, GREY), lines.items(), strict=False):
-                ax.plot(x, values, color=colour, label=name, marker="o" if len(x) == 1 else None)
-            ax.set_title(title, loc="left")
-            ax.set_xlabel(x_label)
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-            if len(lines) > 1:
-                ax.legend(frameon=False)
-            ax.grid(alpha=0.25)
-        return svg(figure)
-
-
 def by_depth(
     measures: Mapping[str, Mapping[str, Sequence[float]]],
     x: Sequence[float],
@@ -97,26 +79,6 @@ def by_depth(
                 ax.set_yscale("log", nonpositive="mask")
             ax.grid(alpha=0.25)
         _hide(axes[len(measures) :])
-        return svg(figure)
-
-
-def histograms(values: Mapping[str, Array], x_label: str, marks: Sequence[float] = ()) -> str:
-    """Draw the distribution of each array in a panel, four to a row; `marks` are lines among the values."""
-    columns = min(4, len(values))
-    rows = math.ceil(len(values) / columns)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(2.3 * columns, 1.8 * rows), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        for ax, (name, array) in zip(axes, values.items(), strict=False):
-            bins = int(np.clip(np.sqrt(array.size), 8, 40))  # a few values in many bins are a comb
-            ax.hist(np.ravel(array), bins=bins, color=BLUE, alpha=0.85)
-            for mark in (mark for mark in marks if array.min() <= mark <= array.max()):
-                ax.axvline(mark, color=ORANGE, linewidth=1)
-            ax.set_title(name, loc="left")
-            ax.set_yticks([])
-        _hide(axes[len(values) :])
-        figure.supxlabel(x_label, fontsize=9)
-        figure.supylabel("how many", fontsize=9)
         return svg(figure)
 
 

@@ -74,37 +74,6 @@ def latent_statistics(model: nn.Module) -> dict[str, LatentStatistics]:
 
 
 @dataclass(frozen=True)
-class Histogram:
-    """Counts of values between edges; edges is one longer than counts."""
-
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
-
-
-@checked
-@torch.no_grad()
-def alpha_histogram(model: nn.Module, bins: int = 20) -> dict[str, Histogram]:
-    """Return the histogram of alpha of every binary layer (figure 2 of the paper).
-
-    Raises
-    ------
-    InputError
-        If there are fewer bins than one, or an alpha is NaN or infinite.
-    """
-    if bins < 1:
-        raise InputError("bins", expected="1 or more", found=str(bins), fix="choose how many")
-    return {
-        name: _histogram(_finite(layer.alpha().float().cpu(), f"alpha of {name}"), bins)
-        for name, layer in binary_layers(model).items()
-    }
-
-
-def _histogram(values: Tensor, bins: int) -> Histogram:
-    counts, edges = torch.histogram(values, bins)
-    return Histogram(tuple(edges.tolist()), tuple(int(count) for count in counts))
-
-
-@dataclass(frozen=True)
 class FactorStatistics:
     """Of one factor: effective rank, exp of the entropy of its normalised singular values, between 1 and the
     full rank; condition number, largest over smallest singular value.

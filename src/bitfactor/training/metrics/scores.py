@@ -91,13 +91,7 @@ class KeypointMetric(Metric, ABC):
         """What is counted."""
 
     def update(self, maps: Tensor, target: Mapping[str, Tensor]) -> None:
-        """Count the keypoints of a batch.
-
-        Raises
-        ------
-        InputError
-            If the maps are not finite values (N, J, h, w) for the keypoints, or the target lacks something.
-        """
+        """Count the keypoints of a batch."""
         _expect_maps(maps, target, len(self.skeleton.keypoints))
         predicted, _ = decode(_array(maps.float()), self.stride, self.scale)
         true, labelled, norm = (_array(target[name]) for name in ("keypoints", "labelled", "norm"))

@@ -1,0 +1,155 @@
+"""A checkpoint that is damaged, missing, half-written or another process's costs no more than some steps."""
+
+import errno
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from rich.console import Console
+
+from bitfactor.common.errors import InputError
+from bitfactor.training import Run, train
+from bitfactor.training.step import take_over
+
+QUIET = Console(file=io.StringIO())
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+def flipped(path):
+    """Change one byte of a tensor, which torch itself would read without a word."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x40
+    path.write_bytes(bytes(content))
+
+
+def other(path):
+    torch.save({"weights": torch.zeros(3)}, path)
+
+
+DAMAGES = [empty, cut, flipped, other]
+
+
+@pytest.fixture
+def trained(recipe_of_toy, tmp_path):
+    train(recipe_of_toy(), tmp_path / "run", QUIET)
+    return Run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_the_one_before_is_taken_and_ends_in_the_same_bits(recipe_of_toy, trained, damage):
+    whole = trained.load()
+    damage(trained.checkpoint)
+    with pytest.warns(UserWarning, match=r"checkpoint\.ckpt: .*; taken is checkpoint-1\.ckpt, step 5"):
+        assert trained.load()["step"] == 5
+    with pytest.warns(UserWarning, match="taken is"):
+        train(recipe_of_toy(), trained.path, QUIET)
+    again = trained.load()
+    assert again["step"] == 6
+    assert all(torch.equal(value, again["model"][name]) for name, value in whole["model"].items())
+    assert torch.load(trained.older(1))["step"] == 5
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_where_nothing_else_is_whole_the_message_offers_the_best(trained, damage):
+    damage(trained.checkpoint)
+    damage(trained.older(1))
+    with pytest.raises(InputError, match=r"; take --best \(best\.ckpt, step \d\), or delete it to train"):
+        trained.load()
+    damage(trained.best)
+    with pytest.raises(InputError, match=r"found a file .*; delete it to train from the start"):
+        trained.load()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_best_offers_the_last(trained, damage):
+    damage(trained.best)
+    with pytest.raises(InputError, match=r"take the last one, without --best, \(checkpoint\.ckpt, step 6\)"):
+        trained.load(best=True)
+
+
+def test_a_missing_one_is_not_begun_anew_without_a_word(trained):
+    trained.checkpoint.unlink()
+    with pytest.raises(InputError, match="found none yet; take --best"):
+        trained.load()
+
+
+@pytest.mark.parametrize("full", ["write", "copy"])
+def test_a_full_disk_leaves_the_last_checkpoint_and_says_so(recipe_of_toy, trained, monkeypatch, full):
+    before = {path: path.read_bytes() for path in trained.path.glob("*.ckpt")}
+
+    def no_space(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if full == "copy":
+        monkeypatch.setattr("os.link", no_space)
+        monkeypatch.setattr("shutil.copyfile", no_space)
+    with pytest.raises(InputError, match=r"No space left on device; .*the last checkpoint is whole"):
+        trained.save(no_space if full == "write" else lambda path: path.write_bytes(b"new"))
+    assert {path: path.read_bytes() for path in trained.path.glob("*.ckpt")} == before
+    assert [path.name for path in trained.path.iterdir() if "partial" in path.name] == []
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from bitfactor.training import Run
+with Run(Path(sys.argv[1])).alone():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_of_two_processes_on_one_run_the_second_is_refused(recipe_of_toy, tmp_path, begun):
+    """The lock dies with its owner, however that ends, and a refused process leaves all as it was."""
+    if begun:
+        train(recipe_of_toy(), tmp_path, QUIET)
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        before = {path.name for path in tmp_path.iterdir()}
+        with pytest.raises(InputError, match="expected a run that no other process trains"):
+            train(recipe_of_toy(), tmp_path, QUIET)
+        assert {path.name for path in tmp_path.iterdir()} == before
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert train(recipe_of_toy(), tmp_path, QUIET)["step"] == 6
+
+
+def test_all_but_the_head_is_taken_over_from_other_classes(recipe_of_toy):
+    source, model = recipe_of_toy().model(), recipe_of_toy().model()
+    source.fc = torch.nn.Linear(source.fc.in_features, 7)
+    fresh = model.fc.weight.clone()
+    with pytest.warns(UserWarning, match=r"all but fc\.weight, fc\.bias is taken over, which has 7 outputs"):
+        take_over(model, source, outputs=3)
+    assert torch.equal(model.fc.weight, fresh)
+    assert torch.equal(model.conv1.weight, source.conv1.weight)
+    with pytest.raises(InputError, match=r"a run of the same network, with fc.weight"):
+        take_over(model, source, outputs=5)
+
+
+def test_all_but_the_heads_is_taken_over_from_other_keypoints():
+    """An hourglass has a head for each stack, and what brings its maps back into the next."""
+    from bitfactor.models import Hourglass
+
+    shape = {"stacks": 2, "channels": 16, "depth": 2}
+    source, model = Hourglass(keypoints=16, **shape), Hourglass(keypoints=14, **shape)
+    with pytest.warns(UserWarning, match="16 outputs there and 14 here"):
+        take_over(model, source, outputs=14)
+    same = [
+        torch.equal(a, b)
+        for a, b in zip(model.state_dict().values(), source.state_dict().values(), strict=True)
+        if a.shape == b.shape
+    ]
+    assert all(same)
