@@ -150,7 +150,7 @@ def model_of(foreign: Foreign, directory: Path) -> nn.Module:
 class _Empty(ModuleType):
     """A module that has any name."""
 
-    __path__: list[str] = []
+    __path__: tuple[str, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

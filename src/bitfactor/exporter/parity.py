@@ -61,7 +61,7 @@ def check_trace(model: nn.Module, lowered: Lowered, call: Call) -> None:
 
 
 def check_adoption(adoption: Adoption, call: Call) -> None:
-    """Compare each layer that was found binary with what it was, on torch's own values of the trace as it was.
+    """Compare each layer that was found binary with what it was, on torch's own values there.
 
     Raises
     ------
