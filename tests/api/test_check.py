@@ -104,3 +104,22 @@ def test_the_command_for_several_inputs(tmp_path, capsys, monkeypatch) -> None:
 def test_a_typo() -> None:
     with pytest.raises(InputError, match="did you mean latent"):
         bitfactor.check(network(), torch.randn(2, 3, 12, 12), latnet="svd")
+
+
+class Signed(nn.Conv2d):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.conv2d(torch.sign(x), torch.sign(self.weight), self.bias)
+
+
+def test_a_network_that_is_binary_by_its_own_code_is_described_as_it_stands() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), Signed(16, 16, 3), nn.Conv2d(16, 4, 3))
+    found = bitfactor.check(model, torch.randn(2, 3, 16, 16))
+    assert [(layer.module, layer.kind) for layer in found.layers] == [
+        ("0", "real"),
+        ("1", "binary"),
+        ("2", "real"),
+    ]
+    assert found.obstacles == ()
+    assert str(found).endswith("binary as it stands, can be exported")
+    assert "its input is -1 or 1, each filter has two values" in str(found)
+    json.dumps(found.to_dict())

@@ -136,21 +136,29 @@ def model_of(foreign: Foreign, directory: Path) -> nn.Module:
         if parameter.dim() > 1 and parameter.numel() > len(parameter) and parameter.min() >= 0:
             parameter.data -= parameter.data.mean()  # drawn from 0 to 1, all its signs would be +1
         parameter.data[parameter == 0] = 1e-9  # one of ten millions drawn is 0, whose sign is 0
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d | nn.BatchNorm1d):
-            module.running_mean.normal_(0, 0.2)  # type: ignore[union-attr]
-            module.running_var.uniform_(0.5, 1.5)  # type: ignore[union-attr]
-            if module.affine:
-                nn.init.uniform_(module.weight, 0.5, 1.5)
-                nn.init.normal_(module.bias, 0, 0.2)
     foreign.prepare(model)
+    _see_noise(model.eval(), foreign.shape)
     return model.eval()
+
+
+def _see_noise(model: nn.Module, shape: tuple[int, ...]) -> None:
+    """Let BatchNorm take its statistics from noise, so that values are as large as in a trained network."""
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d | nn.BatchNorm1d)]
+    for norm in norms:
+        if norm.affine:
+            nn.init.uniform_(norm.weight, 0.5, 1.5)
+            nn.init.normal_(norm.bias, 0, 0.2)
+        norm.momentum = None
+        norm.reset_running_stats()
+        norm.train()
+    with torch.no_grad():
+        model(torch.randn(shape))
 
 
 class _Empty(ModuleType):
     """A module that has any name."""
 
-    __path__: list[str] = []
+    __path__: tuple[str, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

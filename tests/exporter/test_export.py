@@ -476,14 +476,6 @@ def test_a_model_that_was_never_made_binary_is_refused(tmp_path):
         export(mlp().eval(), tmp_path / "net.safetensors", images(2, (4, 4)))
 
 
-def test_layers_that_are_not_binary_yet_are_named(tmp_path):
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 4, 1))
-    binarize_(model, Binarization(latent="none", weights=False))
-    model.eval()
-    with pytest.raises(InputError, match=r"^layer 1: expected a binary linear layer or convolution"):
-        export(model, tmp_path / "net.safetensors", images())
-
-
 class Squared(BinaryLayer):
     """A binary layer of the user's own."""
 

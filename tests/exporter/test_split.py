@@ -46,11 +46,10 @@ def test_the_parts_together_do_what_the_model_does(tmp_path) -> None:
     report = export(model, tmp_path / "net.safetensors", example, on_unsupported="split")
     assert isinstance(report, SplitReport)
     assert report.max_difference < 1e-5
-    assert [part.runs for part in report.parts] == ["bitfactor", "torch", "bitfactor"]
+    assert [part.runs for part in report.parts] == ["bitfactor", "torch", "bitfactor", "torch", "bitfactor"]
     assert report.parts[0].binary_macs > 0
     found = {(one.layer, one.found) for one in report.rest}
     assert ("odd", "aten.erfinv.default") in found
-    assert ("staged", "a layer whose weights or inputs are still real") in found
     assert "odd, test_split.py" in str(report)
     assert [file.name for file in tmp_path.iterdir()] == ["net.zip"]
     whole, expected = Split(tmp_path / "net.zip"), model(*example)

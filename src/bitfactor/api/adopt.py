@@ -128,7 +128,7 @@ def _adopted(
         return AdoptedLayer(name or node.name, False, "its module does more than this layer")
     x = _like(given[name])
     layer = _layer(adoption, node, still.get_submodule(name))
-    layer.sign_input = SignActivation("identity" if len(x.unique()) == 2 else "clipped")
+    layer.sign_input = SignActivation("identity" if len(_values(x)) == 2 else "clipped")
     layer.name = name
     with torch.no_grad():
         expected, sums = still.get_submodule(name)(x), layer.eval()(x)
@@ -144,11 +144,14 @@ def _adopted(
 
 def _like(x: Tensor) -> Tensor:
     """Return drawn inputs, of the two values that x has, or real ones."""
-    drawn, values = (
-        torch.randn(_SAMPLES, *x.shape[1:], generator=torch.Generator().manual_seed(0)),
-        x.unique(),
-    )
+    drawn = torch.randn(_SAMPLES, *x.shape[1:], generator=torch.Generator().manual_seed(0))
+    values = _values(x)
     return torch.where(drawn > 0, values[1], values[0]) if len(values) == 2 else drawn
+
+
+def _values(x: Tensor) -> Tensor:
+    values: Tensor = torch.unique(x)
+    return values
 
 
 def _layer(adoption: Adoption, node: fx.Node, module: nn.Module) -> BinaryLayer:
@@ -159,8 +162,9 @@ def _layer(adoption: Adoption, node: fx.Node, module: nn.Module) -> BinaryLayer:
     n = _CONVOLUTIONS.get(str(node.target))
     if n is None:
         return BinaryLinear.of(latent, scale, bias=bias)
-    stride, pads, dilation, groups, value = node.args[2:]
-    sides = tuple(reversed(pads[::2]))  # type: ignore[index]
+    geometry_of: tuple[Any, ...] = node.args[2:]
+    stride, pads, dilation, groups, value = geometry_of
+    sides = tuple(reversed(pads[::2]))
     geometry = {"stride": stride, "padding": sides, "dilation": dilation, "groups": groups}
     layer: BinaryLayer = _LAYERS[n].of(latent, scale, bias=bias, padding_value=value, **geometry)
     return layer
@@ -183,6 +187,8 @@ def _fitted(layer: BinaryLayer, sums: Tensor, expected: Tensor) -> bool:
     alpha = (centred * y).sum(1) / centred.square().sum(1).clamp_min(1e-12)
     bias = y.mean(1) - alpha * x.mean(1)
     difference = (alpha[:, None] * x + bias[:, None] - y).abs().max()
-    layer.scale.alpha.data.copy_(alpha)  # type: ignore[union-attr]
-    layer.bias.data.copy_(bias)  # type: ignore[union-attr]
+    assert isinstance(layer.scale, LearnedScale)
+    assert layer.bias is not None
+    layer.scale.alpha.data.copy_(alpha)
+    layer.bias.data.copy_(bias)
     return bool(difference <= _SAME * y.abs().max())

@@ -9,10 +9,12 @@ from torch import nn
 
 from bitfactor.binarization import Plan, Summary, binarize_, summary
 from bitfactor.common.checks import checked
-from bitfactor.common.result import Result
-from bitfactor.exporter.lower import lower
+from bitfactor.common.result import Result, text_table
+from bitfactor.exporter.adoption import Finding
+from bitfactor.exporter.lower import lower, lower_trace
 from bitfactor.exporter.report import Obstacle, UnsupportedError, grouped
-from bitfactor.nn.model import Example, copied
+from bitfactor.exporter.trace import traced
+from bitfactor.nn.model import Call, Example, copied
 
 
 @dataclass(frozen=True)
@@ -20,17 +22,22 @@ class Check(Result):
     """What `check` found.
 
     `plan` says what becomes of each layer, `sizes` what it costs; `obstacles` are all places because of which
-    the binary network could not be exported: none if it could.
+    the binary network could not be exported: none if it could. Of a network that is binary by its authors'
+    own code there is no plan, and `layers` say what each is and why.
     """
 
-    plan: Plan
-    sizes: Summary
+    plan: Plan | None
+    sizes: Summary | None
     obstacles: tuple[Obstacle, ...]
+    layers: tuple[Finding, ...] = ()
 
     def __str__(self) -> str:
         sizes = self.sizes
         places = "\n".join(["cannot be exported:", *grouped(self.obstacles)])
         verdict = places if self.obstacles else "can be exported"
+        if sizes is None:
+            rows = [[layer.module, layer.kind, layer.why] for layer in self.layers]
+            return f"{text_table(['layer', 'kind', 'why'], rows)}\n\nbinary as it stands, {verdict}"
         return (
             f"{self.plan}\n\n{sizes.binary_fraction:.1%} of the multiply-adds are binary, the file is about "
             f"{sizes.compression:.1f} times smaller\n{verdict}"
@@ -46,7 +53,7 @@ def check(
     keep_real: str | nn.Module | Sequence[str | nn.Module] = (),
     **options: Any,
 ) -> Check:
-    """Say what would become of a network, on a copy of it.
+    """Say what would become of a network, on a copy of it; or what it is, if it is binary as it stands.
 
     Parameters
     ----------
@@ -64,6 +71,9 @@ def check(
     -------
     >>> print(bitfactor.check(model, torch.randn(2, 3, 224, 224), latent="tucker"))
     """
+    standing = None if keep_real or options else _as_it_stands(model, Call.of(example))
+    if standing is not None:
+        return standing
     plan = binarize_(model, keep_real=keep_real, example=example, dry_run=True, **options)
     real = [layer.name for layer in plan.layers if not layer.binary]
     # A free weight is made in no time, and what can be exported does not depend on the decomposition.
@@ -76,6 +86,22 @@ def check(
     except UnsupportedError as error:
         return Check(plan, sizes, error.obstacles)
     return Check(plan, sizes, ())
+
+
+def _as_it_stands(model: nn.Module, call: Call) -> Check | None:
+    """Return what is known of a network with binary layers of others' code, None of any other."""
+    try:
+        trace = traced(copied(model).cpu().eval(), call.mapped(lambda x: x[:2].detach().cpu()))
+    except UnsupportedError:
+        return None
+    found = trace.adoption.findings.values() if trace.adoption is not None else ()
+    if all(finding.kind == "real" for finding in found):
+        return None
+    try:
+        lower_trace(trace, type(model).__name__)
+    except UnsupportedError as error:
+        return Check(None, None, error.obstacles, tuple(found))
+    return Check(None, None, (), tuple(found))
 
 
 _OF_LATENTS = ("latent", "rank", "initialisation", "groups")

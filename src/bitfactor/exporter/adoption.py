@@ -3,7 +3,7 @@
 A layer is binary where both hold:
 
 - Each filter of its weight, computed from the model's parameters, has two values: -a and +a, or c - a and
-  c + a. Then y = a B + c S, where B is the product of signs and S the sum of the inputs, a binary product too.
+  c + a. Then y = a B + c S, where B is the product of signs and S the sum of the inputs, which is one too.
 - Its input has two values, low and high: a sign, a comparison or what is computed from one. Then it is
   m + h s with a sign s; what m adds is a constant.
 
@@ -28,7 +28,17 @@ _SAME = 1e-6  # of a filter's values: they differ by rounding
 _COMPARED = ("gt", "ge", "lt", "le", "eq", "ne")
 _STEPPED = (*_COMPARED, "sign", "sgn", "heaviside", "round", "floor", "ceil", "trunc", "isnan")
 _FILLED = {"ones_like": 1.0, "zeros_like": 0.0}
-_MOVING = ("view", "reshape", "flatten", "permute", "transpose", "unsqueeze", "squeeze", "expand", "slice")
+_MOVING: tuple[str, ...] = (
+    "view",
+    "reshape",
+    "flatten",
+    "permute",
+    "transpose",
+    "unsqueeze",
+    "squeeze",
+    "expand",
+    "slice",
+)
 _MOVING += ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool2d", "select", "t", "flip", "roll")
 _CONVOLUTIONS = {
     getattr(getattr(_ATEN, f"conv{n}d"), overload): n
@@ -47,7 +57,7 @@ class TwoValued:
 
 
 def two_valued(weight: Tensor) -> TwoValued | None:
-    """Return a weight as two values for each filter; None if one has more, or has too few elements to tell."""
+    """Return a weight as two values for each filter; None if one has more, or too few elements to tell."""
     rows = weight.flatten(1)
     low, high = rows.amin(1, keepdim=True), rows.amax(1, keepdim=True)
     scale = torch.maximum(low.abs(), high.abs())
@@ -91,9 +101,11 @@ def product_of(node: fx.Node, weight: Tensor) -> Product | None:
     n = _CONVOLUTIONS.get(node.target)
     if n is None:
         return None
-    given = dict(zip(("stride", "padding", "dilation", "groups"), node.args[3:], strict=False)) | node.kwargs
+    given: dict[str, Any] = (
+        dict(zip(("stride", "padding", "dilation", "groups"), node.args[3:], strict=False)) | node.kwargs
+    )
     stride, dilation = (_numbers(given.get(name, 1), n) for name in ("stride", "dilation"))
-    pads, groups = _pads(given.get("padding", 0), weight, dilation, n), int(given.get("groups", 1))
+    pads, groups = _pads(given.get("padding", 0), weight, dilation, n), given.get("groups", 1)
     convolve = (F.conv1d, F.conv2d, F.conv3d)[n - 1]
     operator = getattr(torch.ops.bitfactor, f"binary_conv{n}d").default
     return Product(
@@ -187,6 +199,38 @@ class _Padded:
     fill: float = 0.0
 
 
+@dataclass(frozen=True)
+class _Layer:
+    """A binary layer: its node and weight, and what its input is: low or high, by the sign of `signs`."""
+
+    node: fx.Node
+    weight: Tensor
+    form: TwoValued
+    read: _Padded
+    product: Product
+    signs: fx.Node
+    low: float
+    high: float
+
+    @property
+    def middle(self) -> float:
+        return (self.low + self.high) / 2
+
+    @property
+    def half(self) -> float:
+        return (self.high - self.low) / 2
+
+    @property
+    def sign_of_pad(self) -> int:
+        """The sign that stands for a pad, 0 where it is neither low nor high."""
+        return -1 if self.read.fill == self.low else 1 if self.read.fill == self.high else 0
+
+    @property
+    def of_pad(self) -> float:
+        """What a pad is beside its sign, as `middle` is of the other inputs."""
+        return self.read.fill - self.half * self.sign_of_pad if any(self.read.pads) else self.middle
+
+
 class _Walk:
     """Goes over the nodes in their order. `known` are single numbers, and Steps."""
 
@@ -200,7 +244,7 @@ class _Walk:
         }
 
     def visit(self, node: fx.Node) -> None:
-        weight = self.constants.get(node.args[1]) if len(node.args) > 1 else None  # type: ignore[call-overload]
+        weight = self.constants.get(_operand(node, 1))
         product = product_of(node, weight) if isinstance(weight, Tensor) else None
         if product is not None and weight is not None:
             self._layer(node, weight, product)
@@ -214,7 +258,7 @@ class _Walk:
         moving = [operand for operand in node.all_input_nodes if operand not in self.constants]
         stepped_already = bool(moving) and all(operand in self.known for operand in moving)
         if stepped_already and name_of(node) == "cat":
-            return self._joined(node, moving)
+            return self._joined(node, [*_operand(node, 0)])
         if stepped_already and name_of(node) in _MOVING and len(moving) == 1:
             return self._moved(node, self.known[moving[0]])
         if not all(operand in self.known for operand in node.all_input_nodes if operand in self.constants):
@@ -236,15 +280,15 @@ class _Walk:
         return function
 
     def _monotone(self, node: fx.Node) -> tuple[Callable[[Tensor], Tensor], ...]:
-        """Return functions that have the cuts of one that is not monotone itself: being the same as a number."""
+        """Return functions with the cuts of one that is not monotone: being the same as a number."""
         if name_of(node) not in ("eq", "ne"):
             return ()
-        other: Any = next((x for x in node.args if not isinstance(x, fx.Node)), None)
-        other = self.known[node.args[1]] if other is None else other  # type: ignore[index]
+        other: Any = _operand(node, 1)
+        other = self.known[other] if isinstance(other, fx.Node) else other
         return (lambda x: x >= other, lambda x: x > other)
 
     def _compared(self, node: fx.Node, moving: list[fx.Node]) -> Steps | None:
-        """Return a comparison of two values as one of their difference with 0, which is 0 for equals alone."""
+        """Return a comparison of two values as one of their difference, 0 for equals alone, with 0."""
         if not moving or not all(isinstance(x, fx.Node) and _is_float(x) for x in node.args[:2]):
             return None
         difference = self._put(node, _ATEN.sub.Tensor, (node.args[0], node.args[1]), _like_float(node))
@@ -253,9 +297,9 @@ class _Walk:
         return stepped(difference, lambda x: node.target(x, zero), ANY, monotone)  # type: ignore[operator]
 
     def _moved(self, node: fx.Node, steps: Steps) -> Steps | None:
-        """Return steps whose elements are moved as those of what they are steps of; or the largest of some."""
+        """Return steps whose elements are moved, or the largest of some, as those of their source."""
         rising = bool((steps.values[1:].float() >= steps.values[:-1].float()).all())
-        given = node.args[0].meta["val"]  # type: ignore[union-attr]
+        given = _operand(node, 0).meta["val"]
         if steps.source.meta["val"].shape != given.shape or ("max" in name_of(node) and not rising):
             return None
         source = self._put(node, node.target, (steps.source, *node.args[1:]), _like_float(node), node.kwargs)
@@ -263,7 +307,7 @@ class _Walk:
 
     def _joined(self, node: fx.Node, parts: list[fx.Node]) -> Steps | None:
         """Return several values of the same two numbers, side by side, as one."""
-        forms = [self._two(part) for part in node.args[0]]  # type: ignore[union-attr]
+        forms = [self._two(part) for part in parts]
         if any(form is None for form in forms) or len({form[1:] for form in forms if form}) > 1:
             return None
         above = []
@@ -316,7 +360,8 @@ class _Walk:
             )
         else:
             kind, why = "binary", f"its input is {two[1]:g} or {two[2]:g}, each filter has two values"
-            name = self._binary(node, weight, form, read, two, product)
+            signs = self._signed(read.value, *two)
+            name = self._binary(_Layer(node, weight, form, read, product, signs, *two[1:]))
         self.adoption.findings[name] = Finding(kind, why, module_path(node))
 
     def _why_not(self, node: fx.Node) -> str:
@@ -335,76 +380,58 @@ class _Walk:
                 return _Padded(x.args[0], own, float(fill or 0))
         return _Padded(x, product.pads)
 
-    def _binary(
-        self, node: fx.Node, weight: Tensor, form: TwoValued, read: _Padded,
-        two: tuple[float, float, float], product: Product,
-    ) -> str:  # fmt: skip
-        threshold, low, high = two
-        middle, half = (low + high) / 2, (high - low) / 2
-        sign_of_pad = -1 if read.fill == low else 1 if read.fill == high else 0
-        signs, like = self._signed(read.value, *two), node.meta["val"]
-        sums = self._sums(node, signs, form.signs, read, product, sign_of_pad, like)
-        alpha = self._stored(node, product.over(form.alpha * half))
+    def _binary(self, layer: "_Layer") -> str:
+        node, like, form = layer.node, layer.node.meta["val"], layer.form
+        sums = self._sums(layer, form.signs, like)
+        alpha = self._stored(node, layer.product.over(form.alpha * layer.half))
         y = self._put(node, _ATEN.mul.Tensor, (sums, alpha), like)
-        rest = read.fill - half * sign_of_pad if any(read.pads) else middle
-        constant = self._constant(node, weight, read, product, middle, rest)
         if bool(form.centre.any()):
-            of_inputs = self._sum_of_inputs(node, signs, form, read, product, sign_of_pad)
-            y = self._put(
-                node, _ATEN.add.Tensor, (y, self._spread(node, of_inputs, form.centre * half, product)), like
-            )
+            y = self._put(node, _ATEN.add.Tensor, (y, self._centre(layer)), like)
+        constant = self._constant(layer)
         if constant is not None:
             y = self._put(node, _ATEN.add.Tensor, (y, self._stored(node, constant)), like)
         node.replace_all_uses_with(y)
         self.adoption.layers[y.name] = node.name
         return sums.name
 
-    def _sums(
-        self, node: fx.Node, signs: fx.Node, weight: Tensor, read: _Padded, product: Product, value: int, like: Any
-    ) -> fx.Node:  # fmt: skip
-        operator, geometry = product.signed(value)
+    def _sums(self, layer: "_Layer", weight: Tensor, like: Any) -> fx.Node:
+        """Return the product of the signs with others."""
+        operator, geometry = layer.product.signed(layer.sign_of_pad)
         if geometry:
-            geometry = (geometry[0], [*read.pads], *geometry[2:])
-        return self._put(node, operator, (signs, self._stored(node, weight), *geometry), like)
-
-    def _sum_of_inputs(
-        self, node: fx.Node, signs: fx.Node, form: TwoValued, read: _Padded, product: Product, value: int
-    ) -> fx.Node:  # fmt: skip
-        """Return the sum of the signs that an output of each group reads, (N, groups, ...)."""
-        ones, like = torch.ones_like(form.signs[: product.groups]), node.meta["val"]
-        like = like[:, : product.groups] if product.pads else like[..., :1]
-        sums = self._sums(node, signs, ones, read, product, value, like)
-        self.adoption.findings[sums.name] = Finding("binary", _OF_INPUTS, module_path(node))
-        return self._put(node, _ATEN.mul.Tensor, (sums, 1.0), like)
-
-    def _spread(self, node: fx.Node, of_inputs: fx.Node, factor: Tensor, product: Product) -> fx.Node:
-        """Return a factor for each output times the sum of the inputs that it reads."""
-        like, n = node.meta["val"], node.meta["val"].dim() - 2
-        if not product.pads:
-            return self._put(
-                node, _ATEN.linear.default, (of_inputs, self._stored(node, factor[:, None])), like
-            )
-        weight = self._stored(node, factor.reshape(-1, 1, *[1] * n))
-        geometry = [1] * n, [0] * n, [1] * n, product.groups
-        made = self._put(
-            node, getattr(_ATEN, f"conv{n}d").default, (of_inputs, weight, None, *geometry), like
+            geometry = (geometry[0], [*layer.read.pads], *geometry[2:])
+        return self._put(
+            layer.node, operator, (layer.signs, self._stored(layer.node, weight), *geometry), like
         )
+
+    def _centre(self, layer: "_Layer") -> fx.Node:
+        """Return the centre of each filter times the sum of the inputs that it reads."""
+        node, product, like = layer.node, layer.product, layer.node.meta["val"]
+        total = like[:, : product.groups] if product.pads else like[..., :1]
+        sums = self._sums(layer, torch.ones_like(layer.form.signs[: product.groups]), total)
+        self.adoption.findings[sums.name] = Finding("binary", _OF_INPUTS, module_path(node))
+        of_inputs = self._put(node, _ATEN.mul.Tensor, (sums, 1.0), total)
+        factor, n = layer.form.centre * layer.half, len(product.pads) // 2
+        if not n:
+            weight = self._stored(node, factor[:, None])
+            made = self._put(node, _ATEN.linear.default, (of_inputs, weight), like)
+        else:
+            weight = self._stored(node, factor.reshape(-1, 1, *[1] * n))
+            geometry = [1] * n, [0] * n, [1] * n, product.groups
+            convolve = getattr(_ATEN, f"conv{n}d").default
+            made = self._put(node, convolve, (of_inputs, weight, None, *geometry), like)
         self.adoption.findings[made.name] = Finding("real", _OF_INPUTS, module_path(node))
         return made
 
-    def _constant(
-        self, node: fx.Node, weight: Tensor, read: _Padded, product: Product, middle: float, rest: float
-    ) -> Tensor | None:  # fmt: skip
-        """Return what the layer adds whatever the signs are: (O, 1, ...), or (1, O, ...) where pads differ."""
-        bias = self.constants.get(node.args[2]) if len(node.args) > 2 else None  # type: ignore[call-overload]
-        given = torch.zeros(len(weight)) if bias is None else bias
-        like = node.meta["val"]
-        if middle == rest:
-            given = given + middle * weight.double().flatten(1).sum(1).float()
-            return product.over(given) if bool(given.any()) else None
-        inputs = torch.full((1, *read.value.meta["val"].shape[1:]), middle)
-        inputs = F.pad(inputs, read.pads, value=rest)
-        return product.take(inputs, weight, (0,)) + product.over(given)
+    def _constant(self, layer: "_Layer") -> Tensor | None:
+        """Return what the layer adds whatever the signs are: for each output, or place if pads differ."""
+        bias = self.constants.get(_operand(layer.node, 2))
+        given = torch.zeros(len(layer.weight)) if bias is None else bias
+        if layer.middle == layer.of_pad:
+            given = given + layer.middle * layer.weight.double().flatten(1).sum(1).float()
+            return layer.product.over(given) if bool(given.any()) else None
+        inputs = torch.full((1, *layer.read.value.meta["val"].shape[1:]), layer.middle)
+        inputs = F.pad(inputs, layer.read.pads, value=layer.of_pad)
+        return layer.product.take(inputs, layer.weight, (0,)) + layer.product.over(given)
 
     def _stored(self, node: fx.Node, value: Tensor) -> fx.Node:
         name = f"_adopted_{sum(1 for _ in self.module.buffers())}"
@@ -420,6 +447,10 @@ class _Walk:
             made = self.graph.call_function(target, args, kwargs)
         made.meta = {**node.meta, "val": like}
         return made
+
+
+def _operand(node: fx.Node, number: int) -> Any:
+    return node.args[number] if len(node.args) > number else None
 
 
 def _is_one_number(value: Tensor) -> bool:

@@ -22,11 +22,11 @@ _ASKING = (Tensor.__bool__, Tensor.item, Tensor.__float__, Tensor.__int__, Tenso
 _DEPENDS = object()
 
 
-class _Moving(TorchDispatchMode):
+class _Moving(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Knows the tensors that depend on an input."""
 
     def __init__(self, inputs: list[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.tensors = {id(x): x for x in inputs}
 
     def depends(self, *values: Any) -> bool:

@@ -88,9 +88,9 @@ def _cancel(node: fx.Node) -> fx.Node | None:
         counts = Counter[Any]()
         for term, factor in _terms(node, 1, depth):
             counts[term] += factor
-        left = [term for term, count in counts.items() for _ in range(abs(count)) if count]
+        left: list[Any] = [term for term, count in counts.items() for _ in range(abs(count)) if count]
         if len(left) == 1 < len(counts) and counts[left[0]] == 1 and _alike(left[0], node):
-            return left[0]
+            return left[0]  # type: ignore[no-any-return]
     return None
 
 

@@ -60,7 +60,8 @@ def stepped(
 
 
 def _at(function: Callable[[Tensor], Tensor], rank: int) -> Tensor:
-    return function(from_rank(torch.tensor([rank])))[0]
+    values: Tensor = function(from_rank(torch.tensor([rank])))
+    return values[0]
 
 
 def _cuts(function: Callable[[Tensor], Tensor], low: int, high: int) -> list[int]:
@@ -101,7 +102,8 @@ def combined(node: fx.Node, known: Mapping[fx.Node, Any]) -> Steps | None:
         if isinstance(value, Steps):
             places = [sum(_rank(cut) <= _rank(at) for cut in value.cuts) for at in (None, *cuts)]
             return value.values[places].clone()
-        return value.reshape(())
+        number: Tensor = value.reshape(())
+        return number
 
     args, kwargs = fx.map_arg((node.args, node.kwargs), spread)
     values = node.target(*args, **kwargs)  # type: ignore[operator]
@@ -118,7 +120,16 @@ Bounds = tuple[float, float]
 ANY: Bounds = (_FLOAT.min, _FLOAT.max)
 _WITHIN: dict[str, Bounds] = {"relu": (0.0, _FLOAT.max), "abs": (0.0, _FLOAT.max), "sigmoid": (0.0, 1.0)}
 _WITHIN |= {"relu6": (0.0, 6.0), "hardsigmoid": (0.0, 1.0), "softmax": (0.0, 1.0), "tanh": (-1.0, 1.0)}
-_KEEPING = ("max_pool1d", "max_pool2d", "max_pool3d", "view", "reshape", "flatten", "permute", "transpose")
+_KEEPING: tuple[str, ...] = (
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "view",
+    "reshape",
+    "flatten",
+    "permute",
+    "transpose",
+)
 _KEEPING += ("dropout", "expand", "slice", "select", "cat", "unsqueeze", "squeeze", "chunk", "getitem")
 _KEEPING += ("adaptive_max_pool2d", "max_pool2d_with_indices", "feature_dropout", "clone", "detach")
 _MEANS = ("avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "mean")

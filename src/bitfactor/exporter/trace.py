@@ -224,6 +224,8 @@ class _BakedHalf(nn.Module):
     """A layer whose weights alone are signs, or whose inputs alone are, as a real-valued one."""
 
     weight: Tensor
+    scale: Tensor
+    bias: Tensor | None
 
     def __init__(self, layer: BinaryLayer) -> None:
         super().__init__()
@@ -243,7 +245,7 @@ class _BakedHalf(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         layer, signs = self.layer, self.layer.binary_activations
-        y = layer.apply_weight(sign(x) if signs else x, self.weight) * self.scale
+        y: Tensor = layer.apply_weight(sign(x) if signs else x, self.weight) * self.scale
         y = y * layer.magnitude(x) if signs and layer.input_scale else y
         return y if self.bias is None else y + self.bias
 

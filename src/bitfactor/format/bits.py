@@ -114,7 +114,7 @@ def unpack_signs(words: NDArray[np.uint64], channels: int) -> NDArray[np.int8]:
 
 
 def are_signs(role: str, array: NDArray[Any]) -> bool:
-    """Whether this is the weight of a real-valued layer that is -1 and +1 alone, which a file holds as bits."""
+    """Whether this is the weight of a real-valued layer, -1 and +1 alone, which a file holds as bits."""
     return role == "weight" and array.dtype == np.int8 and array.size > 0 and bool((np.abs(array) == 1).all())
 
 

@@ -29,8 +29,8 @@ from bitfactor.format.graph import Graph, Value
 from bitfactor.format.operations.operation import Node, Shape
 from bitfactor.format.signature import Signature, plain
 
-# 1 has one input of float32, and outputs by themselves or in a tuple; 3 has weights of -1 and +1 as bits beside
-# real inputs.
+# 1 has one input of float32, and outputs by themselves or in a tuple; 3 also has weights of -1 and +1 as bits
+# beside real inputs.
 FORMAT_VERSION = 3
 _RULES = {
     "sign": "-1 for x <= 0, +1 for x > 0",
