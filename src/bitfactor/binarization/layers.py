@@ -156,13 +156,7 @@ def _regex_matches(pattern: str, names: list[str]) -> list[str]:
 
 
 def expect_matches(argument: str, patterns: Sequence[str], names: Iterable[str]) -> set[str]:
-    """Return all names that the patterns mean.
-
-    Raises
-    ------
-    InputError
-        If one of them means no name; it lists names that are close.
-    """
+    """Return all names that the patterns mean."""
     names = list(names)
     found: set[str] = set()
     for pattern in patterns:

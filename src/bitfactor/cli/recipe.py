@@ -75,7 +75,10 @@ class OwnNetwork:
 def check(network: OwnNetwork, binarization: Binarization) -> check_api.Check:
     """Say what of a network turns binary, what stays as it is and why, and whether it runs from a file."""
     model, example = network.built(), network.batch()
-    return check_api.check(model, example, keep_real=network.keep_real, **asdict(binarization))
+    found: check_api.Check = check_api.check(
+        model, example, keep_real=network.keep_real, **asdict(binarization)
+    )
+    return found
 
 
 def summary(words: Sequence[str]) -> int:

@@ -88,11 +88,6 @@ class Cifar(_InMemory):
             "validation" takes the last tenth of the training images in place of the test images.
         crop, mirror
             Whether training images are shifted, and half of them mirrored.
-
-        Raises
-        ------
-        InputError
-            If a file is missing, damaged or of another data set, or an argument is not what is said here.
         """
         files = CifarFiles.at(directory, cls.layout)
         labels = files.labels()

@@ -242,11 +242,6 @@ class Lsp(PoseData):
             How instances are moved in training.
         sigma
             Standard deviation of the heatmaps' Gaussians, in cells.
-
-        Raises
-        ------
-        InputError
-            If a file is missing or does not fit the others, or the margin is none.
         """
         expect_loadable(limit, workers)
         if not 0 < margin < np.inf:
@@ -322,11 +317,6 @@ class Mpii(PoseData):
             Processes that read and crop images; one per core if not given.
         movement
             How instances are moved in training.
-
-        Raises
-        ------
-        InputError
-            If a file is missing or cannot be read.
         """
         expect_loadable(limit, workers)
         parts = evaluation_part(*read_mpii(directory), holdout)
@@ -382,11 +372,6 @@ class CocoKeypoints(PoseData):
             Processes that read and crop images; one per core if not given.
         movement
             How instances are moved in training.
-
-        Raises
-        ------
-        InputError
-            If a file is missing, cannot be read, or does not fit the skeleton.
         """
         expect_loadable(limit, workers)
         train, test, skeleton = read_coco_parts(directory)

@@ -87,13 +87,7 @@ class StoredImages:
         mirror: bool,
         test_name: str,
     ) -> Self:
-        """Return the data set of two stores; without `workers`, all cores of this process.
-
-        Raises
-        ------
-        InputError
-            If the size is below 1, `max_corrupt` is no fraction, `workers` is below 0, or a store is empty.
-        """
+        """Return the data set of two stores; without `workers`, all cores of this process."""
         expect_some("size", size)
         for name, value, fits, expected in (
             ("workers", workers, workers is None or workers >= 0, "0 or more"),
@@ -261,12 +255,6 @@ class ImageFolder(StoredImages):
             The fraction of the images that may be corrupt.
         crop, mirror
             Whether training images are cropped at random, and half of them mirrored; see `Preset`.
-
-        Raises
-        ------
-        InputError
-            If there are no classes, one has no images, test images are of no known class, or an argument is
-            not what is said here.
         """
         where = existing(
             directory, "a directory with train/ and val/, or with one directory of images for each class"
@@ -357,11 +345,6 @@ class Shards(StoredImages):
             "validation" takes the last tenth of the training shards in place of the test shards.
         cache
             Directory of copies and tables of contents, by default `bitfactor` in the user's cache directory.
-
-        Raises
-        ------
-        InputError
-            If the description or a shard is not as said above.
         """
         description, where = read_description(directory)
         labels = tuple(map(str, description["labels"]))

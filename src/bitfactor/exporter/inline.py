@@ -10,13 +10,7 @@ _AUTOCAST = "wrap_with_autocast"
 
 
 def inline_regions(module: fx.GraphModule) -> None:
-    """Put what stands in a region into the graph around it, for regions that change no value here.
-
-    Raises
-    ------
-    InputError
-        For one that computes in another type: torch.autocast, enabled, on a CPU.
-    """
+    """Put what stands in a region into the graph around it, for regions that change no value here."""
     for node in list(module.graph.nodes):
         body = _body_of(module, node)
         if body is not None:

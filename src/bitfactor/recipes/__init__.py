@@ -60,13 +60,7 @@ def register(name: str, build: Callable[[], Recipe]) -> None:
 
 
 def recipe_named(name: str) -> Recipe:
-    """Return the recipe called `name`.
-
-    Raises
-    ------
-    InputError
-        If there is none; the message lists near matches.
-    """
+    """Return the recipe called `name`."""
     if name not in RECIPES:
         raise InputError(
             "recipe", expected="the name of a recipe", found=repr(name), fix=near_matches(name, RECIPES)
@@ -81,13 +75,7 @@ def provenance_of(recipe: Recipe) -> dict[str, str]:
 
 
 def recipe_of_file(model: ModelFile, path: Path) -> Recipe:
-    """Return the recipe, with its settings, of the run that a model file was exported from.
-
-    Raises
-    ------
-    InputError
-        If the file names none, or its settings are not those of this version; `path` stands in the message.
-    """
+    """Return the recipe, with its settings, of the run that a model file was exported from."""
     if "recipe" not in model.provenance:
         raise InputError(
             path,
@@ -104,11 +92,6 @@ def recipe_of(run: Run) -> Recipe:
     """Return the recipe that `run` was started with, with its settings.
 
     The files that it imported, which may have registered what it names, are run first.
-
-    Raises
-    ------
-    InputError
-        If `run` is no run, or its settings are not those of this version.
     """
     settings = run.settings()
     for file, sha256 in run.imports().items():

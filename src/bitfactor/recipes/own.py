@@ -27,11 +27,6 @@ _PARTS = ("model", "data", "binarization", "optimization")
 def with_options(recipe: Recipe, options: Mapping[str, Any]) -> Recipe:
     """Return `recipe` with other values for the options named; lists become tuples.
 
-    Raises
-    ------
-    InputError
-        If the recipe has no such option, or a value is not what the option takes.
-
     Example
     -------
     >>> with_options(digits(), {"latent": "tucker", "epochs": 3}).optimization.epochs

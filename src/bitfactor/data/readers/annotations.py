@@ -28,11 +28,6 @@ def read_lsp(directory: Path | None, margin: float = MARGIN) -> Instances:
     """Read everybody in a directory of LSP or its extension, in the order of the images' numbers.
 
     Where fewer than two keypoints are labelled, the side of the box is 0.
-
-    Raises
-    ------
-    InputError
-        If a file is missing or does not fit the others.
     """
     if directory is None:
         raise InputError(
@@ -103,11 +98,6 @@ _OFFICIAL = "mpii_human_pose*.mat"
 def read_mpii(directory: Path | None) -> tuple[Instances, Instances]:
     """Read whichever form of the annotations `directory` holds: the instances to train on, and those to test
     on.
-
-    Raises
-    ------
-    InputError
-        If there is none, or a file cannot be read.
     """
     if directory is None or not directory.is_dir():
         raise _missing(directory)
@@ -182,13 +172,7 @@ def _missing(directory: Path | None) -> InputError:
 
 
 def read_coco_parts(directory: Path | None) -> tuple[Instances, Instances, Skeleton]:
-    """Read annotations in COCO's layout: the instances to train on, those to test on, and their skeleton.
-
-    Raises
-    ------
-    InputError
-        If a file is missing, cannot be read, or does not fit the skeleton.
-    """
+    """Read annotations in COCO's layout: the instances to train on, those to test on, and their skeleton."""
     files = None if directory is None else coco_files(directory)
     if files is None:
         raise InputError(

@@ -47,11 +47,6 @@ def read_pickled(data: bytes, where: object) -> dict[str, Any]:
     """Return the dictionary of plain values and arrays that `data` holds; keys of bytes become strings.
 
     `where` names the file in the error.
-
-    Raises
-    ------
-    InputError
-        If `data` is no pickle, is damaged, or holds anything else.
     """
     try:
         content = _ArrayUnpickler(io.BytesIO(data), encoding="bytes").load()
@@ -137,13 +132,7 @@ class CifarFiles:
 
     @classmethod
     def at(cls, directory: Path | None, layout: Layout) -> Self:
-        """Find the files: in `directory`, in their directory below it, or in the archive as downloaded.
-
-        Raises
-        ------
-        InputError
-            If none of these is there.
-        """
+        """Find the files: in `directory`, in their directory below it, or in the archive as downloaded."""
         if directory is None:
             raise _missing("--data", f"the directory that holds {layout.folder}/", "none", "name its place")
         for folder in (directory / layout.folder, directory):
@@ -156,13 +145,7 @@ class CifarFiles:
         raise _missing(directory, f"{layout.folder}/ or {layout.archive}", found, "unpack it there")
 
     def labels(self) -> tuple[str, ...]:
-        """Return the names of the classes.
-
-        Raises
-        ------
-        InputError
-            If the file is missing, damaged or of another data set; so do the functions below.
-        """
+        """Return the names of the classes."""
         where = f"{self.where}/{self.layout.names}"
         names = read_pickled(self.read(self.layout.names), where).get(self.layout.name_key)
         if not isinstance(names, list) or not names:
@@ -259,13 +242,7 @@ class Scans:
 
 @cache
 def read_scans() -> Scans:
-    """Read the scans and split them.
-
-    Raises
-    ------
-    InputError
-        If scikit-learn is not installed.
-    """
+    """Read the scans and split them."""
     datasets = imported("sklearn.datasets", "digits", "train")
     selection = imported("sklearn.model_selection", "digits", "train")
     pixels, classes = datasets.load_digits(return_X_y=True)

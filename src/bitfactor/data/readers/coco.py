@@ -29,11 +29,6 @@ def read_coco(path: Path, images: Path, skeleton: Skeleton) -> Instances:
         The directory of the images.
     skeleton
         The keypoints, in the order of the file's.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, or does not fit the skeleton.
     """
     files, keypoints, boxes = _annotated(path, images)
     count = len(skeleton.keypoints)
@@ -72,11 +67,6 @@ def skeleton_in(path: Path) -> Skeleton | None:
     """Return the skeleton of a COCO file's only category with keypoints; None if it names none.
 
     Names that differ in left and right alone form the flip pairs.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, or names several or an impossible one.
     """
     content = read_json(path)
     categories = content.get("categories", []) if isinstance(content, Mapping) else []

@@ -15,11 +15,6 @@ def decode_about(data: bytes, side: int, where: object) -> NDArray[np.uint8]:
     """Decode an image to (H, W, 3) RGB: a JPEG whose sides are far above `side` at 1/2, 1/4 or 1/8.
 
     Its sides stay at twice `side` or more, so that a part of it can still be cut out.
-
-    Raises
-    ------
-    InputError
-        If it cannot be decoded; `where` names it.
     """
     frame = jpeg_frame(data)
     shorter = min(frame[:2]) if frame else 0

@@ -113,11 +113,6 @@ def of_store(
         For each class of the store, its place in `labels`.
     limit
         At most so many images, classes equally often.
-
-    Raises
-    ------
-    InputError
-        If there are no images, or the limit is below 1.
     """
     cut = _cut(limit, len(store), name)
     chosen = np.arange(len(store)) if limit is None else balanced(store.classes, limit)
@@ -145,11 +140,6 @@ def of_arrays(
     """Return images in memory, (N, ...); `prepare` makes inputs (n, C, H, W) of some of them.
 
     `classes` (N,) are places in `labels`.
-
-    Raises
-    ------
-    InputError
-        If there are no images, or the limit is below 1.
     """
     cut = _cut(limit, len(classes), name)
     chosen = balanced(classes, limit)
@@ -163,13 +153,7 @@ def of_arrays(
 
 
 def of_data_set(data: "DataSet", labels: tuple[str, ...], limit: int | None = None) -> EvaluationSet:
-    """Return the test images of a data set of anyone's own, as it prepares them; a limit takes the first.
-
-    Raises
-    ------
-    InputError
-        If its classes are not those of the network, or the limit is below 1.
-    """
+    """Return the test images of a data set of anyone's own, as it prepares them; a limit takes the first."""
     if labels and data.labels != labels:
         raise InputError(
             type(data).__name__,

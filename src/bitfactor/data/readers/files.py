@@ -35,13 +35,7 @@ def validation_name(where: object) -> str:
 
 
 def expect_some(where: str, number: int) -> int:
-    """Return `number`, which is to be 1 or more.
-
-    Raises
-    ------
-    InputError
-        If it is not, or no integer.
-    """
+    """Return `number`, which is to be 1 or more."""
     expect(where, number, int)
     if number < 1:
         raise InputError(where, expected="1 or more", found=str(number), fix="choose how many are taken")
@@ -52,11 +46,6 @@ def balanced(labels: NDArray[np.integer], limit: int | None) -> Indices:
     """Return the indices of `limit` images in order: the first of each class, equally many if they last.
 
     Without a limit all of them.
-
-    Raises
-    ------
-    InputError
-        If the limit is below 1.
 
     Example
     -------
@@ -80,13 +69,7 @@ class Store(Protocol):
         ...
 
     def read(self, index: int) -> tuple[bytes, int]:
-        """Return an encoded image and its class.
-
-        Raises
-        ------
-        OSError
-            If it cannot be read.
-        """
+        """Return an encoded image and its class."""
         ...
 
     def name(self, index: int) -> str:
@@ -123,13 +106,7 @@ class CorruptImages:
         return sum(len(names) for names in self.found.values())
 
     def add(self, part: str, name: str, reason: str) -> None:
-        """Count an image, the first time with a warning.
-
-        Raises
-        ------
-        InputError
-            If now more of the part are corrupt than may be.
-        """
+        """Count an image, the first time with a warning."""
         names = self.found[part]
         if name in names:
             return
@@ -299,13 +276,7 @@ def file_store(tree: Tree, labels: Iterable[str]) -> FileStore:
 
 
 def existing(directory: Path | None, expected: str) -> Path:
-    """Return `directory`.
-
-    Raises
-    ------
-    InputError
-        If there is none: `expected` says what is to be there.
-    """
+    """Return `directory`."""
     if directory is None or not directory.is_dir():
         found = "none" if directory is None else "a file" if directory.exists() else "no such directory"
         raise InputError(

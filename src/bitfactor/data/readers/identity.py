@@ -53,13 +53,7 @@ def identity_of(data: "DataSet", directory: Path | None) -> Identity:
 
 
 def remembered(run: Path) -> Identity | None:
-    """Return what a run's directory says of the data that it was trained with; None where it says nothing.
-
-    Raises
-    ------
-    InputError
-        If it says something else.
-    """
+    """Return what a run's directory says of the data that it was trained with; None where it says nothing."""
     try:
         identity = json.loads((run / RECORD).read_text()).get(KEY)
     except (OSError, ValueError, AttributeError):
@@ -88,13 +82,7 @@ def without_place(evaluated: str) -> str:
 
 
 def identity_in(provenance: Mapping[str, str], where: object) -> Identity | None:
-    """Return what the provenance of a file says of the data that it was trained with, see `published`.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read.
-    """
+    """Return what the provenance of a file says of the data that it was trained with, see `published`."""
     try:
         identity = json.loads(provenance.get(KEY, "null"))
     except ValueError:

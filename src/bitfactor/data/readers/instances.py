@@ -58,13 +58,7 @@ class Instances:
         )
 
     def check(self, where: object) -> "Instances":
-        """Return these instances if they can be trained on; `where` they are from is named in the error.
-
-        Raises
-        ------
-        InputError
-            If there are none, or a box or a labelled keypoint is not finite.
-        """
+        """Return these instances if they can be trained on; `where` they are from is named in the error."""
         labelled = self.labelled
         if not len(self) or not labelled.any():
             raise _bad(where, "nobody with a labelled keypoint")
@@ -83,13 +77,7 @@ def _bad(where: object, found: str) -> InputError:
 
 
 def read_mat(path: Path) -> dict[str, Any]:
-    """Return the variables of a Matlab file; structs become objects with a field per name.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read.
-    """
+    """Return the variables of a Matlab file; structs become objects with a field per name."""
     io = imported("scipy.io", path, "pose")
     try:
         with path.open("rb") as file:
@@ -104,13 +92,7 @@ def read_mat(path: Path) -> dict[str, Any]:
 
 
 def read_h5(path: Path) -> dict[str, Any]:
-    """Return the arrays at the top of an HDF5 file.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read.
-    """
+    """Return the arrays at the top of an HDF5 file."""
     h5py = imported("h5py", path, "pose")
     try:
         with h5py.File(path, "r") as file:
@@ -120,13 +102,7 @@ def read_h5(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """Return what a JSON file holds.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read.
-    """
+    """Return what a JSON file holds."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError) as error:

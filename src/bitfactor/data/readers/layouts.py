@@ -62,13 +62,7 @@ class Wanted:
     limit: int | None = None
 
     def places(self, classes: Sequence[str], where: object) -> Indices:
-        """Return the place in `labels` of each of the classes of a directory, which are matched by name.
-
-        Raises
-        ------
-        InputError
-            If the network does not know one of them.
-        """
+        """Return the place in `labels` of each of the classes of a directory, which are matched by name."""
         unknown = [name for name in classes if name not in self.labels]
         if unknown:
             close = get_close_matches(unknown[0], self.labels)
@@ -100,11 +94,6 @@ def images_in(directory: Path | None, wanted: Wanted) -> EvaluationSet:
     Of CIFAR's files and of shards the test part; of a directory with `val/` (or `valid`, `validation`,
     `test`) the images there; of class directories alone all images, unless they are those that the network
     was trained with: then the tenth that was not. With `holdout="validation"` a tenth of the training images.
-
-    Raises
-    ------
-    InputError
-        If there are none, or they are of a class that the network does not know.
     """
     if directory is not None and directory.name in (CIFAR10.archive, CIFAR100.archive):
         directory = directory.parent

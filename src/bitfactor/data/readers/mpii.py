@@ -57,11 +57,6 @@ def read_mpii_json(path: Path, images: Path) -> Instances:
     MPII places upper neck and head top on the middle line of the head's box so that their distance is 0.8 of
     its diagonal: 0.75 times that distance is the size of the head. Instances of scale -1, which means
     unknown, are left out.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read or is another.
     """
     rows = read_json(path)
     if not isinstance(rows, list):
@@ -82,13 +77,7 @@ def read_mpii_json(path: Path, images: Path) -> Instances:
 
 
 def read_mpii_h5(path: Path, images: Path) -> Instances:
-    """Read instances from `train.h5` or `valid.h5` of pose-hg-train: centre and scale are the crop's already.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read or is another.
-    """
+    """Read instances from `train.h5` or `valid.h5` of pose-hg-train, whose centre and scale are the crop's."""
     keys = ("imgname", "center", "scale", "part", "normalize")
     names, centre, scale, keypoints, norm = need(read_h5(path), keys, path)
     n = len(names)
@@ -108,11 +97,6 @@ def read_mpii_mat(path: Path, images: Path) -> tuple[Instances, NDArray[np.bool_
     The instances, and which of them are sufficiently far from others (`single_person`), (N,): those that
     networks are trained on. Instances without scale, position or keypoints, as in the official test part, are
     left out.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read or is another.
     """
     (release,) = need(read_mat(path), ("RELEASE",), path)
     try:
@@ -200,11 +184,6 @@ def read_truth(path: str | os.PathLike[str]) -> Truth:
     """Read `detections_our_format.mat`, or HRNet's `gt_valid.mat`, which holds the same.
 
     Coordinates are counted from 1, as predictions that are published are.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, or holds something else.
     """
     path = Path(path)
     expect_file(path)
@@ -287,11 +266,6 @@ def read_predictions(path: str | os.PathLike[str], joints: int = 16) -> NDArray[
 
     They stand under `preds` or a name like it, or are all that a JSON file holds; as (N, J, 2), or with a
     third column of confidences, or as (2, J, N) or (J, 2, N), the older ways of Matlab.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, or holds no such thing.
     """
     path = Path(path)
     content = read(path)

@@ -162,13 +162,7 @@ class Shard:
 
 
 def fetched(url: str, cache: Path) -> Path:
-    """Return the path of a copy of `url` in `cache`, whole; processes that want the same wait for the first.
-
-    Raises
-    ------
-    InputError
-        If it cannot be fetched.
-    """
+    """Return the path of a whole copy of `url` in `cache`; processes that want the same wait for the first."""
     path = cache / f"{hashlib.sha256(url.encode()).hexdigest()[:8]}-{url.rpartition('/')[2]}"
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f".{path.name}.lock").open("w") as lock:

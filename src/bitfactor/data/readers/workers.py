@@ -37,11 +37,6 @@ def in_order(
         Of the arrays. They are used again: one is valid until the next is asked for.
     workers
         Number of processes; 0 to work in this one.
-
-    Raises
-    ------
-    InputError
-        If `work` raised one.
     """
     slots = _shared((1 if workers == 0 else workers * _AHEAD + 2, *shape), dtype)
     if workers == 0:
@@ -69,13 +64,7 @@ def in_order(
 def in_threads(
     work: Work[T], numbers: range, shape: tuple[int, ...], dtype: DTypeLike
 ) -> Iterator[tuple[NDArray[Any], T]]:
-    """Yield what `in_order` yields, without torch: one thread per core, for work in libraries like OpenCV.
-
-    Raises
-    ------
-    InputError
-        If `work` raised one.
-    """
+    """Yield what `in_order` yields, without torch: one thread per core, for work in libraries like OpenCV."""
     threads = usable_workers()
     pending = deque[tuple[NDArray[Any], Future[T]]]()
     with ThreadPoolExecutor(threads) as pool:

@@ -86,13 +86,7 @@ class FactorStatistics:
 @checked
 @torch.no_grad()
 def factor_statistics(model: nn.Module) -> dict[str, FactorStatistics]:
-    """Return the statistics of every factor, by layer and name; one that layers share counts for each.
-
-    Raises
-    ------
-    InputError
-        If a factor holds NaN or infinity.
-    """
+    """Return the statistics of every factor, by layer and name; one that layers share counts for each."""
     factors = {
         f"{name}.{factor}": matrix
         for name, layer in binary_layers(model).items()
@@ -126,13 +120,6 @@ class LatentsDivergeError(RuntimeError):
 @checked
 def guard_latents(model: nn.Module, limit: float = 100.0) -> None:
     """Stop training whose latents diverge: sign(W) is free of scale, so nothing else shows it.
-
-    Raises
-    ------
-    InputError
-        If the limit is not above 0.
-    LatentsDivergeError
-        If the std of a layer's latent weight is above `limit`, or not a number.
 
     Example
     -------
