@@ -77,7 +77,7 @@ def read_mpii_json(path: Path, images: Path) -> Instances:
 
 
 def read_mpii_h5(path: Path, images: Path) -> Instances:
-    """Read instances from `train.h5` or `valid.h5` of pose-hg-train, whose centre and scale are the crop's."""
+    """Read instances from `train.h5` or `valid.h5` of pose-hg-train; its centre and scale are the crop's."""
     keys = ("imgname", "center", "scale", "part", "normalize")
     names, centre, scale, keypoints, norm = need(read_h5(path), keys, path)
     n = len(names)

@@ -162,7 +162,7 @@ class Shard:
 
 
 def fetched(url: str, cache: Path) -> Path:
-    """Return the path of a whole copy of `url` in `cache`; processes that want the same wait for the first."""
+    """Return the path of a whole copy of `url` in `cache`; processes that want the same wait for one."""
     path = cache / f"{hashlib.sha256(url.encode()).hexdigest()[:8]}-{url.rpartition('/')[2]}"
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f".{path.name}.lock").open("w") as lock:
