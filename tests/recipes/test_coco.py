@@ -30,7 +30,15 @@ def test_a_skeleton_of_ones_own_is_trained_evaluated_and_exported(tmp_path):
     data.mkdir()
     write(data, "train", 4)
     write(data, "val", 2)
-    small = {"size": 64, "channels": 8, "depth": 2, "epochs": 1, "batch_size": 2, "limit": 2, "warmup_epochs": 0.5}
+    small = {
+        "size": 64,
+        "channels": 8,
+        "depth": 2,
+        "epochs": 1,
+        "batch_size": 2,
+        "limit": 2,
+        "warmup_epochs": 0.5,
+    }
     run = bitfactor.train("coco-hourglass", out=tmp_path / "run", data=data, progress=False, **small)
     assert len(run.evaluate(data=data).truth) == 2
     run.export(tmp_path / "cats.safetensors")
