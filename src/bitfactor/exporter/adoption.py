@@ -55,6 +55,10 @@ class TwoValued:
     alpha: Tensor
     centre: Tensor
 
+    def exact(self) -> Tensor:
+        """Return alpha * signs, the weight where its centre is 0."""
+        return self.signs * self.alpha.reshape(-1, *[1] * (self.signs.dim() - 1))
+
 
 def two_valued(weight: Tensor) -> TwoValued | None:
     """Return a weight as two values for each filter; None if one has more, or too few elements to tell."""
@@ -351,8 +355,7 @@ class _Walk:
             if form is None:
                 why += f"; a filter has {_most_values(weight)} values"
             elif not form.centre.any():
-                exact = form.signs * form.alpha.reshape(-1, *[1] * (weight.dim() - 1))
-                node.update_arg(1, self._stored(node, exact))
+                node.update_arg(1, self._stored(node, form.exact()))
         elif form is None:
             kind, why = (
                 "binary inputs",
