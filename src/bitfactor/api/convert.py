@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class Converted(Result):
     """A file that was written from ONNX.
 
-    `binary`, `half_binary`, whose weights alone are signs, and `real` are its layers. ONNX's evaluator and the file give the same class for `same_class` of
-    `checked_inputs` samples of noise, and differ by `max_difference` of the largest output; each operation by
-    itself gives the same, signs and sums exactly.
+    `binary`, `half_binary`, whose weights alone are signs, and `real` are its layers. ONNX's evaluator and the
+    file give the same class for `same_class` of `checked_inputs` samples of noise, and differ by
+    `max_difference` of the largest output; each operation by itself gives the same, signs and sums exactly.
     """
 
     path: Path
@@ -63,8 +63,9 @@ def convert(
 
     A layer is binary if its weight has two values -a and +a in each filter, and its input is a sign: a
     comparison, `Sign`, `BipolarQuant` or a `MultiThreshold` of one threshold. Where the weight alone is
-    binary, it takes 1 bit in the file, and the layer computes with real numbers. QONNX, Brevitas, FINN and larq
-    (by tf2onnx) write them. An input of channels last that is only transposed becomes one of channels first.
+    binary, it takes 1 bit in the file, and the layer computes with real numbers. QONNX, Brevitas, FINN and
+    larq (by tf2onnx) write them. An input of channels last that is only transposed becomes one of channels
+    first.
 
     Parameters
     ----------

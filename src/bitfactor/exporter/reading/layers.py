@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from bitfactor.common.errors import InputError
@@ -71,9 +70,7 @@ def _exact(weight: Tensor, binary: TwoValued | None) -> Tensor:
     return weight if binary is None else binary.exact()
 
 
-def _binary_conv(
-    b: Builder, x: Steps, weight: TwoValued, bias: Tensor | None, window: Window
-) -> View | None:
+def _binary_conv(b: Builder, x: Steps, weight: TwoValued, bias: Tensor | None, window: Window) -> View | None:
     given, pad_value, sides = signs_of(b, x), 0, window.sides
     if given is None or (any(x.pads) and (any(sides) or len(sides) != 4)):
         return None
@@ -92,9 +89,7 @@ def _binary_conv(
     return scaled(b, y, given, weight, bias)
 
 
-def scaled(
-    b: Builder, y: View, given: Signs, weight: TwoValued, bias: Tensor | None, dim: int = 1
-) -> View:
+def scaled(b: Builder, y: View, given: Signs, weight: TwoValued, bias: Tensor | None, dim: int = 1) -> View:
     """Return the sums of signs as those of the values that they stand for."""
     factor = given.half * weight.alpha
     shift = given.middle * weight.alpha * weight.signs.flatten(1).sum(1)
