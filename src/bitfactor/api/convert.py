@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Converted(Result):
     """A file that was written from ONNX.
 
-    `binary`, `half_binary`, whose weights alone are signs, and `real` are its layers. ONNX's evaluator and the
-    file give the same class for `same_class` of `checked_inputs` samples of noise, and differ by
+    `binary`, `half_binary`, whose weights alone are signs, and `real` are its layers. ONNX's evaluator and
+    the file give the same class for `same_class` of `checked_inputs` samples of noise, and differ by
     `max_difference` of the largest output; each operation by itself gives the same, signs and sums exactly.
     """
 

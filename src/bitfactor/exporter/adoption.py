@@ -21,7 +21,7 @@ from torch import Tensor, fx
 from torch.nn import functional as F
 
 from bitfactor.exporter.simplify import constants, module_path, name_of, remove_unused, simplify
-from bitfactor.exporter.steps import ANY, Steps, bounds_of, combined, stepped
+from bitfactor.exporter.steps import ANY, Levels, Steps, bounds_of, combined, stepped
 
 _ATEN = torch.ops.aten
 _SAME = 1e-6  # of a filter's values: they differ by rounding
@@ -151,14 +151,12 @@ MADE_OF_OTHERS = Finding("real", "part of an operation that is made of others")
 
 
 @dataclass(frozen=True)
-class Signs:
+class Signs(Levels):
     """Two values of a graph by the sign of another: `high` where that is above 0, else `low`.
 
     `stands_for` is the node of the original that has them.
     """
 
-    low: float
-    high: float
     stands_for: str
 
 
@@ -204,7 +202,7 @@ class _Padded:
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _Layer(Levels):
     """A binary layer: its node and weight, and what its input is: low or high, by the sign of `signs`."""
 
     node: fx.Node
@@ -213,16 +211,6 @@ class _Layer:
     read: _Padded
     product: Product
     signs: fx.Node
-    low: float
-    high: float
-
-    @property
-    def middle(self) -> float:
-        return (self.low + self.high) / 2
-
-    @property
-    def half(self) -> float:
-        return (self.high - self.low) / 2
 
     @property
     def sign_of_pad(self) -> int:
@@ -364,7 +352,7 @@ class _Walk:
         else:
             kind, why = "binary", f"its input is {two[1]:g} or {two[2]:g}, each filter has two values"
             signs = self._signed(read.value, *two)
-            name = self._binary(_Layer(node, weight, form, read, product, signs, *two[1:]))
+            name = self._binary(_Layer(*two[1:], node, weight, form, read, product, signs))
         self.adoption.findings[name] = Finding(kind, why, module_path(node))
 
     def _why_not(self, node: fx.Node) -> str:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from bitfactor.common.errors import InputError
@@ -163,7 +162,3 @@ def refused_bits(b: Builder, bits: float) -> InputError:
         f"a quantiser of {bits:g} bits",
         "train the network with binary weights and inputs",
     )
-
-
-def as_array(x: Tensor) -> np.ndarray:
-    return x.detach().numpy()
