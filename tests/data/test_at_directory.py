@@ -8,7 +8,8 @@ import torch
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, Cifar100, Digits, ImageFolder, Shards
-from bitfactor.data.readers.layouts import Wanted, digits, images_in
+from bitfactor.data.readers.evaluation_set import Wanted, of_digits
+from bitfactor.data.readers.layouts import images_in
 from bitfactor.format import InputSpec
 
 
@@ -53,7 +54,7 @@ def test_shards(shards, holdout, tmp_path, monkeypatch):
 
 def test_digits():
     data = Digits.load()
-    same(digits(wanted(data), None), data)
+    same(of_digits(None, wanted(data)), data)
 
 
 def test_grey_images(folder):

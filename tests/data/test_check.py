@@ -10,7 +10,7 @@ import scipy.io
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, Cifar100
-from bitfactor.data.readers.check import check_data
+from bitfactor.data.readers.layouts import check_data
 
 
 def look(directory):

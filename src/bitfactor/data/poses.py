@@ -22,7 +22,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.data.augment import generator
 from bitfactor.data.dataset import Batch
 from bitfactor.data.readers.annotations import MARGIN, lsp_parts, read_coco_parts, read_lsp, read_mpii
-from bitfactor.data.readers.crops import PAPER, Crops, Found, Images, Indices, Movement
+from bitfactor.data.readers.crops import PAPER, Crops, CropTargets, Images, Indices, Movement
 from bitfactor.data.readers.files import Holdout, expect_some
 from bitfactor.data.readers.instances import Instances
 from bitfactor.data.readers.workers import in_order, usable_workers
@@ -146,7 +146,7 @@ class PoseData:
             pixels = torch.from_numpy(crops[: len(found.norm)]).to(self.device)
             yield _inputs(pixels), {name: t.to(self.device) for name, t in self._target(found).items()}
 
-    def _target(self, found: Found) -> dict[str, Tensor]:
+    def _target(self, found: CropTargets) -> dict[str, Tensor]:
         cells = (self.size // STRIDE, self.size // STRIDE)
         heatmaps, weight = encode(found.keypoints, found.labelled, cells, STRIDE, self.sigma)
         arrays = {

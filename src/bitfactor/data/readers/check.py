@@ -15,23 +15,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.result import Result, text_table
-from bitfactor.data.readers import cifar
-from bitfactor.data.readers.annotations import (
-    coco_files,
-    has_mpii,
-    lsp_parts,
-    read_coco_parts,
-    read_lsp,
-    read_mpii,
-)
-from bitfactor.data.readers.cifar import CIFAR10, CIFAR100, CifarFiles
+from bitfactor.data.readers.cifar import CifarFiles, CifarLayout
 from bitfactor.data.readers.decoding import jpeg_frame
-from bitfactor.data.readers.files import FileStore, Store, Tree, existing, file_store, parts
+from bitfactor.data.readers.files import FileStore, Store, Tree, file_store, parts
 from bitfactor.data.readers.instances import Instances
-from bitfactor.data.readers.shard import DESCRIPTION, ShardStore, read_description, shards_of, user_cache
+from bitfactor.data.readers.shard import ShardStore, read_description, shards_of, user_cache
 from bitfactor.data.readers.workers import in_threads
 from bitfactor.pose.images import decode_image
 
@@ -182,66 +172,28 @@ def _compare(
         findings.note("images that are there twice", f"{a.name}, {b.name}")
 
 
-@checked
-def check_data(directory: str | os.PathLike[str], advance: Advance | None = None) -> Findings:
-    """Find out what `directory` is, read all of it and return what was found.
-
-    Parameters
-    ----------
-    directory
-        Of CIFAR's files, of WebDataset shards, of class directories, or of Leeds Sports Pose, MPII or COCO's
-        keypoints.
-    advance
-        Told how many images were looked at, and of how many.
-
-    Raises
-    ------
-    InputError
-        If it is none of the known layouts.
-
-    Example
-    -------
-    >>> print(check_data("flowers"))
-    >>> check_data("flowers").problems
-    {'corrupt images': ['flowers/rose/7.jpg: ...']}
-    """
-    place = existing(Path(directory), "a directory")
-    for layout in LAYOUTS:
-        if layout.recognised(place):
-            findings = layout.check(place, advance or (lambda done, total: None))
-            findings.directory = str(directory)
-            return findings
-    raise InputError(
-        directory,
-        expected=f"one of the known layouts ({'; '.join(layout.name for layout in LAYOUTS)})",
-        found="an unknown one",
-        fix="name the directory that holds the files, or arrange them as one of these",
-    )
-
-
-def _check_cifar(layout: cifar.Layout, name: str) -> Callable[[Path, Advance], Findings]:
-    def check(directory: Path, advance: Advance) -> Findings:
-        findings, files = Findings(name), CifarFiles.at(directory, layout)
-        batches = [("train", file) for file in layout.train] + [("test", layout.test)]
+def check_cifar(directory: Path, advance: Advance, layout: CifarLayout, name: str) -> Findings:
+    """Read all files of CIFAR."""
+    findings, files = Findings(name), CifarFiles.at(directory, layout)
+    batches = [("train", file) for file in layout.train] + [("test", layout.test)]
+    try:
+        findings.classes = len(files.labels())
+    except InputError as error:
+        findings.problem("unusable files", str(error))
+        return findings
+    for done, (part, file) in enumerate(batches, start=1):
         try:
-            findings.classes = len(files.labels())
+            _, labels = files.batch(file, findings.classes)
         except InputError as error:
             findings.problem("unusable files", str(error))
-            return findings
-        for done, (part, file) in enumerate(batches, start=1):
-            try:
-                _, labels = files.batch(file, findings.classes)
-            except InputError as error:
-                findings.problem("unusable files", str(error))
-                continue
-            findings.images[part] = findings.images.get(part, 0) + len(labels)
-            advance(done, len(batches))
-        return findings
-
-    return check
+            continue
+        findings.images[part] = findings.images.get(part, 0) + len(labels)
+        advance(done, len(batches))
+    return findings
 
 
-def _check_shards(directory: Path, advance: Advance) -> Findings:
+def check_shards(directory: Path, advance: Advance) -> Findings:
+    """Read all shards."""
     findings = Findings("WebDataset shards")
     description, where = read_description(directory)
     stores = {}
@@ -265,7 +217,8 @@ def _check_shards(directory: Path, advance: Advance) -> Findings:
     return findings
 
 
-def _check_folder(directory: Path, advance: Advance) -> Findings:
+def check_folder(directory: Path, advance: Advance) -> Findings:
+    """Decode all images and compare the classes of both parts."""
     findings = Findings("image folder")
     train, test = parts(directory)
     trees = {"train": Tree.scan(train)} | ({test.name: Tree.scan(test)} if test else {})
@@ -298,34 +251,32 @@ def _same_names(trees: dict[str, Tree], findings: Findings) -> None:
 Parts = tuple[Instances, Instances]
 
 
-def _check_pose(name: str, read: Callable[[Path], Parts]) -> Callable[[Path, Advance], Findings]:
-    def check(directory: Path, advance: Advance) -> Findings:
-        findings = Findings(name)
-        try:
-            parts = dict(zip(("train", "test"), read(directory), strict=True))
-        except InputError as error:
-            findings.problem("unusable annotations", str(error))
-            return findings
-        stores, known = {}, set[Path]()
-        for part, instances in parts.items():
-            findings.instances[part] = len(instances)
-            images = sorted(set(instances.images))
-            for image in images:
-                if image in known:
-                    findings.note("images that show instances of both parts", str(image))
-                elif not image.is_file():
-                    findings.problem("images that are missing", str(image))
-            present = [os.path.relpath(image, directory) for image in images if image.is_file()]
-            names = [os.fsencode(name) for name in present if directory / name not in known]
-            stores[part] = FileStore(directory, np.array(names, np.bytes_), np.zeros(len(names), np.int64))
-            known |= set(images)
-        sizes = dict[str, tuple[int, int]]()
-        inspect(stores, ("",), findings, advance, lambda seen: sizes.update({seen.name: seen.size}))
-        for part, instances in parts.items():
-            _check_instances(part, instances, sizes, findings)
+def check_pose(directory: Path, advance: Advance, name: str, read: Callable[[Path], Parts]) -> Findings:
+    """Compare annotations with their images."""
+    findings = Findings(name)
+    try:
+        parts = dict(zip(("train", "test"), read(directory), strict=True))
+    except InputError as error:
+        findings.problem("unusable annotations", str(error))
         return findings
-
-    return check
+    stores, known = {}, set[Path]()
+    for part, instances in parts.items():
+        findings.instances[part] = len(instances)
+        images = sorted(set(instances.images))
+        for image in images:
+            if image in known:
+                findings.note("images that show instances of both parts", str(image))
+            elif not image.is_file():
+                findings.problem("images that are missing", str(image))
+        present = [os.path.relpath(image, directory) for image in images if image.is_file()]
+        names = [os.fsencode(name) for name in present if directory / name not in known]
+        stores[part] = FileStore(directory, np.array(names, np.bytes_), np.zeros(len(names), np.int64))
+        known |= set(images)
+    sizes = dict[str, tuple[int, int]]()
+    inspect(stores, ("",), findings, advance, lambda seen: sizes.update({seen.name: seen.size}))
+    for part, instances in parts.items():
+        _check_instances(part, instances, sizes, findings)
+    return findings
 
 
 def _check_instances(
@@ -342,37 +293,3 @@ def _check_instances(
         outside = (places < -0.5) | (places > np.array([width, height]) - 0.5)
         if outside.any():
             findings.note("labelled keypoints outside of their image", f"{who}: {outside.any(1).sum()}")
-
-
-@dataclass(frozen=True)
-class Layout:
-    """A way in which data lie in a directory."""
-
-    name: str
-    recognised: Callable[[Path], bool]
-    check: Callable[[Path, Advance], Findings]
-
-
-LAYOUTS = (
-    Layout("CIFAR-10 as cifar-10-batches-py", CIFAR10.is_in, _check_cifar(CIFAR10, "Cifar10")),
-    Layout("CIFAR-100 as cifar-100-python", CIFAR100.is_in, _check_cifar(CIFAR100, "Cifar100")),
-    Layout(
-        f"WebDataset shards with {DESCRIPTION}", lambda place: (place / DESCRIPTION).is_file(), _check_shards
-    ),
-    Layout(
-        "Leeds Sports Pose: joints.mat and images/",
-        lambda place: (place / "joints.mat").is_file(),
-        _check_pose("Leeds Sports Pose", lambda place: lsp_parts(read_lsp(place))),
-    ),
-    Layout(
-        "COCO's keypoints: their annotations, train.json and val.json",
-        lambda place: coco_files(place) is not None,
-        _check_pose("COCO keypoints", lambda place: read_coco_parts(place)[:2]),
-    ),
-    Layout("MPII: images/ and its annotations", has_mpii, _check_pose("MPII", read_mpii)),
-    Layout(
-        "one directory of images for each class, in train/ and val/ or at once",
-        lambda place: sum(map(bool, Tree.scan(parts(place)[0]).classes.values())) > 1,
-        _check_folder,
-    ),
-)

@@ -85,7 +85,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Found:
+class CropTargets:
     """Keypoints of n crops: (n, J, 2) in pixels, which are labelled (n, J), and the norm (n,)."""
 
     keypoints: NDArray[np.float32]
@@ -109,10 +109,10 @@ class Crops:
     movement: Movement
     key: tuple[int, int] | None
 
-    def __call__(self, number: int, crops: NDArray[np.uint8]) -> Found:
+    def __call__(self, number: int, crops: NDArray[np.uint8]) -> CropTargets:
         """Return where the keypoints are in these crops."""
         chosen, keypoints = self.batches[number], len(self.skeleton.keypoints)
-        found = Found(
+        found = CropTargets(
             np.zeros((len(chosen), keypoints, 2), np.float32),
             np.empty((len(chosen), keypoints), bool),
             np.empty(len(chosen), np.float32),
