@@ -52,3 +52,31 @@ def test_a_skeleton_that_does_not_fit(tmp_path):
         write(tmp_path / f"{part}.json", 3)
     with pytest.raises(InputError, match="3 keypoints, while the skeleton has 17"):
         CocoKeypoints.load(tmp_path)
+
+
+def described(directory, names):
+    for part in ("train", "val"):
+        write(directory / f"{part}.json", len(names), {"keypoints": names})
+
+
+def test_keypoints_whose_sides_are_spelled_otherwise_swap(tmp_path):
+    described(tmp_path, ["Left Paw", "Right Paw", "nose"])
+    data = CocoKeypoints.load(tmp_path)
+    assert (data.skeleton.flip_pairs, data.movement.mirror) == (((0, 1),), True)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["Pfote links", "Pfote rechts"], "no two keypoints are called left and right"),
+        (["l_paw", "r_paw", "left_ear"], "'left_ear' has no partner"),
+    ],
+)
+def test_where_sides_are_not_known_nothing_is_mirrored(tmp_path, names, words):
+    described(tmp_path, names)
+    with pytest.warns(UserWarning, match=words + ".*not mirrored; skeleton.json"):
+        assert not CocoKeypoints.load(tmp_path).movement.mirror
+    own = {"keypoints": names, "flip_pairs": [names[:2]]}
+    (tmp_path / "skeleton.json").write_text(json.dumps(own))
+    data = CocoKeypoints.load(tmp_path)
+    assert (data.skeleton.flip_pairs, data.movement.mirror) == (((0, 1),), True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError
-from bitfactor.common.image_spec import Skeleton
+from bitfactor.common.image_spec import Skeleton, paired
 from bitfactor.data.readers.instances import Instances, need, read_json
 
 _MARGIN = 1.25  # side of the crop / longer side of the box
@@ -78,14 +78,9 @@ def skeleton_in(path: Path) -> Skeleton | None:
 
 def _skeleton(path: Path, category: Mapping[str, Any]) -> Skeleton:
     names = tuple(str(name) for name in category["keypoints"])
-    pairs = [
-        (i, names.index(name.replace("left", "right")))
-        for i, name in enumerate(names)
-        if "left" in name and name.replace("left", "right") in names
-    ]
     try:
         edges = [(int(a) - 1, int(b) - 1) for a, b in category.get("skeleton", ())]
-        return Skeleton(names, tuple(pairs), tuple(edges))
+        return Skeleton(names, paired(names), tuple(edges))
     except (TypeError, ValueError) as error:
         raise _bad(path, f"a category whose skeleton is impossible ({error})") from error
 
