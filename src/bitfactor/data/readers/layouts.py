@@ -23,14 +23,15 @@ from bitfactor.data.readers.cifar import (
 )
 from bitfactor.data.readers.evaluation_set import EvaluationSet, of_arrays, of_store
 from bitfactor.data.readers.files import (
-    TEST_NAMES,
     FileStore,
     Holdout,
     Indices,
     Tree,
     existing,
     file_store,
+    has_directories,
     parts,
+    parts_in,
     some,
     validation_name,
 )
@@ -91,8 +92,8 @@ def digits(wanted: Wanted, directory: Path | None) -> EvaluationSet:
 def images_in(directory: Path | None, wanted: Wanted) -> EvaluationSet:
     """Return the images of a directory that are for evaluation.
 
-    Of CIFAR's files and of shards the test part; of a directory with `val/` (or `valid`, `validation`,
-    `test`) the images there; of class directories alone all images, unless they are those that the network
+    Of CIFAR's files and of shards the test part; of a directory with `val/` or `test/`, in any usual
+    spelling, the images there; of class directories alone all images, unless they are those that the network
     was trained with: then the tenth that was not. With `holdout="validation"` a tenth of the training images.
     """
     if directory is not None and directory.name in (CIFAR10.archive, CIFAR100.archive):
@@ -183,8 +184,9 @@ def _test_directory(directory: Path, labels: Sequence[str]) -> Path | None:
     """Return val/ or the like where it stands alone, with class directories in it."""
     if any((directory / label).is_dir() for label in labels):
         return None
-    apart = [directory / name for name in TEST_NAMES if (directory / name).is_dir()]
-    return next((place for place in apart if any(child.is_dir() for child in place.iterdir())), None)
+    found = parts_in(directory)
+    apart = (found[part] for part in ("validation", "test") if part in found)
+    return next((place for place in apart if has_directories(place)), None)
 
 
 def _is_its_own(directory: Path, split: tuple[FileStore, FileStore], wanted: Wanted) -> bool:
