@@ -300,5 +300,5 @@ def test_a_test_set_without_class_directories_is_not_passed_over(folder):
         image.rename(folder / "val" / image.name)
     shutil.rmtree(folder / "val" / "cat")
     shutil.rmtree(folder / "val" / "dog")
-    with pytest.raises(InputError, match="images of the classes in .*, found none"):
+    with pytest.raises(InputError, match=r"images of the classes in .*, found none"):
         load(folder)

@@ -135,7 +135,7 @@ class PoseData:
         """Return the whole image of a test person, (H, W, 3) RGB, and its crop's matrix, (2, 3)."""
         instances = self.test
         matrix = crop_matrix(instances.centre[index], instances.side[index], self.size)
-        return self.images[instances.images[index]], matrix
+        return instances.pixels(index, self.images), matrix
 
     def _batches(
         self, instances: Instances, batches: Sequence[Indices] | Indices, key: tuple[int, int] | None

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import Skeleton, unpaired
 from bitfactor.data.readers.coco import read_coco, skeleton_in
+from bitfactor.data.readers.files import some
 from bitfactor.data.readers.instances import Instances, need, read_json, read_mat
 from bitfactor.data.readers.mpii import (
     corrected,
@@ -188,6 +189,8 @@ def read_coco_parts(directory: Path | None) -> tuple[Instances, Instances, Skele
         )
     (train_file, train_images), (test_file, test_images) = files
     skeleton = _skeleton(train_file)
+    for file in (train_file, test_file):
+        _expect_order(file, skeleton, train_file)
     train = read_coco(train_file, train_images, skeleton)
     return train, read_coco(test_file, test_images, skeleton), skeleton, _unmirrored(train_file, skeleton)
 
@@ -203,6 +206,29 @@ def coco_files(directory: Path) -> list[tuple[Path, Path]] | None:
 
 
 _OWN = "skeleton.json"
+
+
+def _expect_order(file: Path, skeleton: Skeleton, train_file: Path) -> None:
+    """Raise InputError where a file's category has the keypoints in another order, or other ones.
+
+    A skeleton of one's own may rename all.
+    """
+    described, first = skeleton_in(file), skeleton_in(train_file)
+    if described is None or described.keypoints == skeleton.keypoints:
+        return
+    own = set(described.keypoints).isdisjoint(skeleton.keypoints)
+    if own and first is not None and described.keypoints == first.keypoints:
+        return
+    place = next(
+        (i for i, (a, b) in enumerate(zip(described.keypoints, skeleton.keypoints, strict=False)) if a != b),
+        min(len(described.keypoints), len(skeleton.keypoints)),
+    )
+    raise InputError(
+        file,
+        expected=f"the keypoints {some(skeleton.keypoints[place:])} from number {place + 1} on",
+        found=some(described.keypoints[place:]) or "none",
+        fix="bring the keypoints of both files into one order",
+    )
 
 
 def _unmirrored(train_file: Path, skeleton: Skeleton) -> str:
