@@ -103,3 +103,12 @@ def test_what_is_known_of_the_training(folder, tmp_path):
     grown = {**other, "path": str(flat)}
     found = images_in(flat, wanted(data, trained_with=grown))
     assert (found.total, found.notes) == (2, ("other images than it was trained with",))
+
+
+def test_parts_that_are_spelled_otherwise(folder):
+    (folder / "train").rename(folder / "Training")
+    (folder / "val").rename(folder / "EVAL")
+    data = ImageFolder.load(folder, size=32, workers=0)
+    same(images_in(folder, wanted(data)), data)
+    shutil.rmtree(folder / "Training")
+    same(images_in(folder, wanted(data)), data)

@@ -5,6 +5,7 @@ What there is in a directory of images and what is wrong with it; every image is
 
 import hashlib
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -255,10 +256,14 @@ def check_pose(directory: Path, advance: Advance, name: str, read: Callable[[Pat
     """Compare annotations with their images."""
     findings = Findings(name)
     try:
-        parts = dict(zip(("train", "test"), read(directory), strict=True))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            parts = dict(zip(("train", "test"), read(directory), strict=True))
     except InputError as error:
         findings.problem("unusable annotations", str(error))
         return findings
+    for warning in said:
+        findings.note("what reading the annotations says", str(warning.message))
     stores, known = {}, set[Path]()
     for part, instances in parts.items():
         findings.instances[part] = len(instances)
@@ -275,8 +280,18 @@ def check_pose(directory: Path, advance: Advance, name: str, read: Callable[[Pat
     sizes = dict[str, tuple[int, int]]()
     inspect(stores, ("",), findings, advance, lambda seen: sizes.update({seen.name: seen.size}))
     for part, instances in parts.items():
+        _check_annotated(instances, sizes, findings)
         _check_instances(part, instances, sizes, findings)
     return findings
+
+
+def _check_annotated(instances: Instances, sizes: dict[str, tuple[int, int]], findings: Findings) -> None:
+    for image in dict.fromkeys(instances.images):
+        if str(image) in sizes:
+            try:
+                instances.expect_as_annotated(image, sizes[str(image)])
+            except InputError as error:
+                findings.problem("images that are not as annotated", str(error))
 
 
 def _check_instances(

@@ -119,7 +119,7 @@ class Crops:
         )
         for i, person in enumerate(chosen):
             matrix, flip, scale = self._map(int(person))
-            crops[i] = warp(self.images[self.instances.images[person]], matrix, self.size)
+            crops[i] = warp(self.instances.pixels(int(person), self.images), matrix, self.size)
             order = list(self.skeleton.flipped) if flip else slice(None)
             found.labelled[i] = self.instances.labelled[person][order]
             found.keypoints[i] = transform(self.instances.keypoints[person][order], matrix)

@@ -21,7 +21,6 @@ from bitfactor.data.readers.cifar import (
     without_last_tenth,
 )
 from bitfactor.data.readers.files import (
-    TEST_NAMES,
     CorruptImages,
     FileStore,
     Holdout,
@@ -31,7 +30,9 @@ from bitfactor.data.readers.files import (
     balanced,
     expect_some,
     file_store,
+    has_directories,
     parts,
+    parts_in,
     some,
     validation_name,
 )
@@ -330,8 +331,9 @@ def _test_directory(directory: Path, labels: Sequence[str]) -> Path | None:
     """Return val/ or the like where it stands alone, with class directories in it."""
     if any((directory / label).is_dir() for label in labels):
         return None
-    apart = [directory / name for name in TEST_NAMES if (directory / name).is_dir()]
-    return next((place for place in apart if any(child.is_dir() for child in place.iterdir())), None)
+    found = parts_in(directory)
+    apart = (found[part] for part in ("validation", "test") if part in found)
+    return next((place for place in apart if has_directories(place)), None)
 
 
 def _is_its_own(directory: Path, split: tuple[FileStore, FileStore], wanted: Wanted) -> bool:

@@ -125,8 +125,8 @@ def check_data(directory: str | os.PathLike[str], advance: Advance | None = None
 def images_in(directory: Path | None, wanted: Wanted) -> EvaluationSet:
     """Return the images of a directory that are for evaluation.
 
-    Of CIFAR's files and of shards the test part; of a directory with `val/` (or `valid`, `validation`,
-    `test`) the images there; of class directories alone all images, unless they are those that the network
+    Of CIFAR's files and of shards the test part; of a directory with `val/` or `test/`, in any usual
+    spelling, the images there; of class directories alone all images, unless they are those that the network
     was trained with: then the tenth that was not. With `holdout="validation"` a tenth of the training images.
     """
     if directory is not None and directory.name in (CIFAR10.archive, CIFAR100.archive):
