@@ -226,12 +226,6 @@ def resolve_rank(rank: Rank, full: Sequence[int]) -> tuple[int, ...]:
     None is the full rank, an int a rank (the full one in modes that are smaller), a float in (0, 1) a
     fraction of the full one; a sequence gives these per mode.
 
-    Raises
-    ------
-    InputError
-        If a rank is not positive, not below 1 as a fraction, above what its mode has (one int: above what any
-        mode has), or a sequence has not one entry per mode.
-
     Example
     -------
     >>> resolve_rank(0.5, full=(64, 32, 3, 3))

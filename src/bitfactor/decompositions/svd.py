@@ -1,9 +1,4 @@
-"""Layer-wise singular value decomposition.
-
-No decomposition: the weight itself is the parameter, as in BNN and XNOR-Net.
-
-A plain product of two matrices: linear over-parametrisation without any structure.
-"""
+"""W as one matrix: free, as in BNN and XNOR-Net; a singular value decomposition; a product of two."""
 
 from math import prod
 from typing import Self
@@ -21,7 +16,20 @@ from bitfactor.decompositions.multilinear import split
 from bitfactor.decompositions.precision import matmul, working
 
 
-class SVD(Latent):
+class _OfMatrix(Latent):
+    """W is taken as the matrix (O, C kh kw), of one rank."""
+
+    takes = (*WITH_FACTORS, "orthogonality")
+
+    @classmethod
+    def full_ranks(cls, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (min(shape[0], prod(shape[1:])),)
+
+    def factor_ranks(self) -> dict[str, int]:
+        return {name: min(p.shape) for name, p in self._beside_the_largest().items()}
+
+
+class SVD(_OfMatrix):
     """W = U diag(s) Vt, W taken as the matrix (O, C kh kw) (equation 5).
 
     u is (O, K), s (K,), vt (K, C kh kw), all learned, s of any sign; K = min(O, C kh kw) unless a rank is
@@ -34,7 +42,6 @@ class SVD(Latent):
     (torch.Size([4]), torch.Size([8, 4, 3, 3]))
     """
 
-    takes = (*WITH_FACTORS, "orthogonality")
     look = ("#e69f00", "s")
 
     def __init__(self, u: Tensor, s: Tensor, vt: Tensor, shape: tuple[int, ...]) -> None:
@@ -43,18 +50,11 @@ class SVD(Latent):
         self.shape = shape
 
     @classmethod
-    def full_ranks(cls, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (min(shape[0], prod(shape[1:])),)
-
-    @classmethod
     def factorise(cls, W: Tensor, ranks: tuple[int, ...], initialisation: Initialisation) -> Self:
         return cls(*split(W.flatten(1), ranks[0], initialisation), tuple(W.shape))
 
     def reconstruct(self) -> Tensor:
         return matmul(working(self.u) * working(self.s), working(self.vt)).view(self.shape)
-
-    def factor_ranks(self) -> dict[str, int]:
-        return {name: min(p.shape) for name, p in self._beside_the_largest().items()}
 
     def orthonormal(self) -> dict[str, Tensor]:
         return {"u": self.u, "vt": self.vt.mT}
@@ -95,7 +95,7 @@ class Dense(Latent):
         return working(self.weight)
 
 
-class Product(Latent):
+class Product(_OfMatrix):
     """W = A B, W taken as the matrix (O, C kh kw).
 
     left, A, is (O, K) and starts with orthonormal columns; right, B, is (K, C kh kw) and starts with the
@@ -109,7 +109,6 @@ class Product(Latent):
     (torch.Size([8, 8]), torch.Size([8, 36]))
     """
 
-    takes = (*WITH_FACTORS, "orthogonality")
     look = ("#009e73", "v")
 
     def __init__(self, left: Tensor, right: Tensor, shape: tuple[int, ...]) -> None:
@@ -118,19 +117,12 @@ class Product(Latent):
         self.shape = shape
 
     @classmethod
-    def full_ranks(cls, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (min(shape[0], prod(shape[1:])),)
-
-    @classmethod
     def factorise(cls, W: Tensor, ranks: tuple[int, ...], initialisation: Initialisation) -> Self:
         u, s, vt = split(W.flatten(1), ranks[0], initialisation)
         return cls(u, s[:, None] * vt, tuple(W.shape))
 
     def reconstruct(self) -> Tensor:
         return matmul(working(self.left), working(self.right)).view(self.shape)
-
-    def factor_ranks(self) -> dict[str, int]:
-        return {name: min(p.shape) for name, p in self._beside_the_largest().items()}
 
     def orthonormal(self) -> dict[str, Tensor]:
         return {"left": self.left}

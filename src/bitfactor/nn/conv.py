@@ -1,7 +1,7 @@
 """Binary convolutions in one, two and three dimensions."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,7 +17,23 @@ Padding = int | Sequence[int | tuple[int, int]] | str  # a pair: before and behi
 _FLOAT: dict[int, Callable[..., nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
-class BinaryConv(BinaryLayer):
+class Convolution(BinaryLayer):
+    """What convolutions and transposed ones have in common: a geometry, as that of a float layer."""
+
+    dimensions: int
+    shown: ClassVar[tuple[str, ...]] = ("kernel_size", "stride", "padding")
+
+    def _each(self, value: int | Sequence[Any]) -> tuple[Any, ...]:
+        return (value,) * self.dimensions if isinstance(value, int) else tuple(value)
+
+    def extra_repr(self) -> str:
+        return ", ".join(
+            [str(self.in_channels), str(self.out_channels)]
+            + [f"{name}={getattr(self, name)}" for name in self.shown]
+        )
+
+
+class BinaryConv(Convolution):
     """A binary convolution of any dimension, the interface of the three; its geometry is a float layer's.
 
     Padding comes after the sign, so a padded tap is `padding_value`: with 0 a third value beside -1 and +1,
@@ -42,7 +58,7 @@ class BinaryConv(BinaryLayer):
         If an argument is not what it should be. Torch's own errors on a geometry pass through.
     """
 
-    dimensions: int
+    shown = (*Convolution.shown, "groups", "padding_value")
 
     @checked
     def __init__(
@@ -113,9 +129,6 @@ class BinaryConv(BinaryLayer):
         self.padding: Any = padding if isinstance(padding, str) else self._each(padding)
         self.padding_value, self.padding_mode = padding_value, padding_mode
 
-    def _each(self, value: int | Sequence[Any]) -> tuple[Any, ...]:
-        return (value,) * self.dimensions if isinstance(value, int) else tuple(value)
-
     def padding_of_sides(self, x: Tensor) -> list[int]:
         """Return the padding before and after, last dimension first, as torch.nn.functional.pad takes it.
 
@@ -172,12 +185,6 @@ class BinaryConv(BinaryLayer):
             x, padding = F.pad(x, self.padding_of_sides(x)), 0
         geometry = {"stride": self.stride, "padding": padding, "dilation": self.dilation}
         return window_magnitude(x, self.out_channels, self.kernel_size, groups=self.groups, **geometry)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}, "
-            f"padding={self.padding}, groups={self.groups}, padding_value={self.padding_value}"
-        )
 
 
 class BinaryConv1d(BinaryConv):

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import Latent, Rank
-from bitfactor.nn.layer import BinaryLayer, Making
+from bitfactor.nn.conv import Convolution
+from bitfactor.nn.layer import Making
 from bitfactor.nn.scale import Scale
 
 CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv_transpose1d, 2: F.conv_transpose2d}
@@ -54,7 +55,7 @@ def spread_magnitude(x: Tensor, outputs: int, kernel: Sequence[int], geometry: T
     return K.repeat_interleave(outputs // groups, -n - 1)
 
 
-class BinaryConvTranspose(BinaryLayer):
+class BinaryConvTranspose(Convolution):
     """A binary transposed convolution, the interface of both; its geometry is a float layer's.
 
     The weight is shaped as torch's, (C, O / groups, *kernel); a filter is what gives one output channel, so
@@ -63,7 +64,7 @@ class BinaryConvTranspose(BinaryLayer):
     The first arguments are those of `torch.nn.ConvTranspose2d`, the others those of `BinaryConv2d`.
     """
 
-    dimensions: int
+    shown = (*Convolution.shown, "output_padding", "groups")
 
     @checked
     def __init__(
@@ -144,9 +145,6 @@ class BinaryConvTranspose(BinaryLayer):
         self.stride, self.dilation = self._each(stride), self._each(dilation)
         self.padding, self.output_padding = self._each(padding), self._each(output_padding)
 
-    def _each(self, value: int | Sequence[int]) -> tuple[int, ...]:
-        return (value,) * self.dimensions if isinstance(value, int) else tuple(value)
-
     @property
     def geometry(self) -> TransposedGeometry:
         """Where the taps of each input go."""
@@ -168,12 +166,6 @@ class BinaryConvTranspose(BinaryLayer):
 
     def magnitude(self, x: Tensor) -> Tensor:
         return spread_magnitude(x, self.out_channels, self.kernel_size, self.geometry)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}, "
-            f"padding={self.padding}, output_padding={self.output_padding}, groups={self.groups}"
-        )
 
 
 class BinaryConvTranspose1d(BinaryConvTranspose):

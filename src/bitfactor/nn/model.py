@@ -26,13 +26,7 @@ _Model = TypeVar("_Model", bound=nn.Module)
 
 
 def copied(model: _Model) -> _Model:
-    """Return a deep copy.
-
-    Raises
-    ------
-    InputError
-        If a layer keeps a tensor that was computed from parameters, which torch does not copy.
-    """
+    """Return a deep copy."""
     for name, module in model.named_modules():
         for key, value in vars(module).items():
             if isinstance(value, Tensor) and not value.is_leaf:
