@@ -5,6 +5,7 @@ Which images a network is evaluated on, and which a trial with a few of them tak
 
 import os
 import re
+import unicodedata
 import warnings
 import zlib
 from collections.abc import Iterable, Mapping
@@ -142,12 +143,18 @@ def _part_of(name: str) -> str | None:
     return _ROLES.get(_ADDED.sub("", name.casefold()))
 
 
+def composed(name: str) -> str:
+    """Return a name in Unicode's NFC: the same one, whether or not a system takes its letters apart."""
+    return unicodedata.normalize("NFC", name)
+
+
 @dataclass(frozen=True)
 class Tree:
     """What lies below a directory of class directories.
 
-    `classes` maps the name of each to the images below it, relative to `directory`; `loops` are links that
-    lead back up, which are not followed; `others` are files that are no images by their names.
+    `classes` maps the name of each, in Unicode's NFC, to the images below it, relative to `directory`;
+    `loops` are links that lead back up, which are not followed; `others` are files that are no images by
+    their names.
     """
 
     directory: Path
@@ -162,8 +169,7 @@ class Tree:
         above = {_identity(place) for place in (resolved, *resolved.parents)}
         for entry in _entries(directory):
             if _is_directory(entry):
-                tree.classes[entry.name] = []
-                tree._look(entry, entry.name, tree.classes[entry.name], above)
+                tree._look(entry, entry.name, tree.classes.setdefault(composed(entry.name), []), above)
             else:
                 tree.others.append(entry.name)
         tree._expect_no_parts()
@@ -217,7 +223,7 @@ def _identity(directory: "os.PathLike[str]") -> tuple[int, int]:
 def _entries(directory: "os.PathLike[str]") -> list[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as entries:
-            return sorted((e for e in entries if not e.name.startswith(".")), key=lambda entry: entry.name)
+            return sorted((e for e in entries if not e.name.startswith(".")), key=lambda e: composed(e.name))
     except OSError as error:
         raise InputError(
             os.fspath(directory),
