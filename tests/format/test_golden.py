@@ -55,6 +55,13 @@ RECORDED = {
             "ef484c82a4299b49af32e723c5d4a8fb4f6b169b5db936b8c49bfd403b37281c",
         ),
     ),
+    3: Recorded(
+        file="6c22cd0e55ebd22f15d11559d43d9591e3069aa378beb58b8948b083af55ae29",
+        outputs=(
+            "4c4d4b7d9f8611b1adabc1c692cfabf52a4e3efafa03902651504ebb15e2dc19",
+            "ef484c82a4299b49af32e723c5d4a8fb4f6b169b5db936b8c49bfd403b37281c",
+        ),
+    ),
 }
 
 
