@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import Parameter
 
 from bitfactor.decompositions import compiled
 from bitfactor.decompositions.precision import gradients_are_rough, matmul
@@ -65,11 +66,14 @@ def tucker_weights(core: Tensor, grid: Sequence[Tensor], factors: Sequence[Tenso
     return tuple(one.view(shape) for one in W.unbind())
 
 
+_PLAIN = (Tensor, Parameter)  # whose memory is their own
+
+
 def _takes(*operands: Tensor) -> bool:
     return (
         compiled.available()
         and not torch.compiler.is_compiling()
-        and all(x.device.type == "cpu" and x.dtype == torch.float32 for x in operands)
+        and all(type(x) in _PLAIN and x.device.type == "cpu" and x.dtype == torch.float32 for x in operands)
     )
 
 

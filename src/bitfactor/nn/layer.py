@@ -5,10 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from bitfactor.common.checks import expect, expect_one_of
 from bitfactor.common.errors import InputError
@@ -17,10 +18,34 @@ from bitfactor.decompositions.bank import Bank, BankSlice
 from bitfactor.decompositions.shared import Shared
 from bitfactor.nn.model import watch_optimizers
 from bitfactor.nn.product import Masks, takes
-from bitfactor.nn.scale import PER_CHANNEL, LearnedMapScale, NoScale, Scale, analytic_alpha
+from bitfactor.nn.scale import (
+    PER_CHANNEL,
+    AnalyticScale,
+    LearnedScale,
+    NoScale,
+    Scale,
+    analytic_alpha,
+)
 from bitfactor.nn.sign import WEIGHT_FORMS, WEIGHT_SIGNS, SignActivation
 
 PaddingValue = Literal[-1, 0, 1]
+
+_IN_THE_PRODUCT = (NoScale, AnalyticScale, LearnedScale)
+_CALLED = ("forward", "sloped", "alpha_of")
+
+
+def _is_as_written(module: nn.Module, kinds: Sequence[type[nn.Module]]) -> bool:
+    """Return whether a module is of one of these very classes, and nobody hooked it or changed its methods.
+
+    Only then does the compiled core compute what a call of it does.
+    """
+    return (
+        type(module) in kinds
+        and not (module._forward_hooks or module._forward_pre_hooks)
+        and not (module._backward_hooks or module._backward_pre_hooks)
+        and not _has_any_global_hook()
+        and not any(name in vars(module) for name in _CALLED)
+    )
 
 
 @dataclass(frozen=True)
@@ -69,6 +94,12 @@ class BinaryLayer(nn.Module, ABC):
     made_as: tuple[object, ...] = ()
     groups: int = 1
     bias: nn.Parameter | None
+    _multiplies: bool = False
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        own = next((vars(kind) for kind in cls.__mro__ if "apply_weight" in vars(kind)), {})
+        cls._multiplies = "multiply" in own or "multiply" in vars(cls)
 
     def _assemble(self, latent: Latent, scale: Scale | None, bias: nn.Parameter | None) -> None:
         super().__init__()
@@ -162,11 +193,15 @@ class BinaryLayer(nn.Module, ABC):
         form = WEIGHT_FORMS.get(self.weight_estimator)
         if form is None or not (self.binary_activations and self.binary_weights) or not takes(x, W):
             return None
-        positions = isinstance(self.scale, LearnedMapScale)
-        alpha = None if positions else self.scale.alpha_of(W)
-        masks = Masks(self.sign_input.estimator == "clipped", self.weight_estimator == "clipped")
-        y = self.multiply(x if masks.input else self.sign_input.sloped(x), form(W), alpha, masks)
-        return self.scale(y, W) if positions and y is not None else y
+        sign, scale = self.sign_input, self.scale
+        own = self._multiplies and "apply_weight" not in vars(self)
+        if not own or not _is_as_written(sign, (SignActivation,)):
+            return None
+        scales = _is_as_written(scale, _IN_THE_PRODUCT)
+        alpha = scale.alpha_of(W) if scales else None
+        masks = Masks(sign.estimator == "clipped", self.weight_estimator == "clipped")
+        y = self.multiply(x if masks.input else sign.sloped(x), form(W), alpha, masks)
+        return y if scales or y is None else scale(y, W)
 
     def _filters(self) -> Tensor:
         W: Tensor = self.latent()
