@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
@@ -43,7 +43,7 @@ def _is_as_written(module: nn.Module, kinds: Sequence[type[nn.Module]]) -> bool:
         type(module) in kinds
         and not (module._forward_hooks or module._forward_pre_hooks)
         and not (module._backward_hooks or module._backward_pre_hooks)
-        and not _has_any_global_hook()
+        and not _has_any_global_hook()  # type: ignore[no-untyped-call]
         and not any(name in vars(module) for name in _CALLED)
     )
 
@@ -98,7 +98,9 @@ class BinaryLayer(nn.Module, ABC):
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
-        own = next((vars(kind) for kind in cls.__mro__ if "apply_weight" in vars(kind)), {})
+        own: Mapping[str, Any] = next(
+            (vars(kind) for kind in cls.__mro__ if "apply_weight" in vars(kind)), {}
+        )
         cls._multiplies = "multiply" in own or "multiply" in vars(cls)
 
     def _assemble(self, latent: Latent, scale: Scale | None, bias: nn.Parameter | None) -> None:
