@@ -6,7 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bitfactor.binarization.binarization import ScaleName
 from bitfactor.common.checks import checked, expect_one_of
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import JOINT, LAYERWISE
@@ -18,7 +17,7 @@ from bitfactor.study.run import Ablation, StudyPlan, StudyTrial, run_study, try_
 from bitfactor.training import Recipe
 
 LATENTS = ("none", "svd", "tucker", "holistic")
-SCALES: tuple[ScaleName, ...] = ("analytic", "learned")
+SCALES = ("analytic", "learned")
 
 
 @checked
@@ -29,7 +28,7 @@ def ablate(
     data: str | os.PathLike[str] | None = None,
     model: str | None = None,
     latent: Sequence[str] = LATENTS,
-    scale: Sequence[ScaleName] = SCALES,
+    scale: Sequence[str] = SCALES,
     seeds: int = 2,
     learning_rate: Sequence[float] = (),
     vary: Mapping[str, Sequence[object]] | None = None,

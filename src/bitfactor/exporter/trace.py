@@ -39,6 +39,7 @@ from bitfactor.nn import (
     BinaryLayer,
     BinaryLinear,
     LearnedMapScale,
+    SignActivation,
     open_attention_,
     sign,
 )
@@ -142,7 +143,7 @@ class _BakedLayer(nn.Module, ABC):
             if isinstance(layer.scale, LearnedMapScale)
             else over_channels(layer.alpha(), weight)
         )
-        self.input_scale = layer.input_scale
+        self.input_scale, self.before = layer.input_scale, _before(layer.sign_input)
         self.register_buffer("weight", weight.detach().to(torch.int8))
         self.register_buffer("scale", scale.detach().clone())
         self.register_buffer(
@@ -150,7 +151,7 @@ class _BakedLayer(nn.Module, ABC):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.product(x) * self.scale
+        y = self.product(x if self.before is None else self.before(x)) * self.scale
         if self.input_scale:
             y = y * self.magnitude(x)
         return y if self.bias is None else y + self.bias
@@ -162,6 +163,12 @@ class _BakedLayer(nn.Module, ABC):
     @abstractmethod
     def magnitude(self, x: Tensor) -> Tensor:
         """Return the layer's K, as `BinaryLayer.magnitude`."""
+
+
+def _before(sign_input: nn.Module) -> Callable[[Tensor], Tensor] | None:
+    """Return what comes before the sign of an input, None where that is the input itself."""
+    before = sign_input.surrogate if type(sign_input) is SignActivation else sign_input
+    return copy.deepcopy(before).eval() if isinstance(before, nn.Module) else before
 
 
 class _BakedConv(_BakedLayer):
@@ -230,6 +237,7 @@ class _BakedHalf(nn.Module):
     def __init__(self, layer: BinaryLayer) -> None:
         super().__init__()
         self.layer = copy.deepcopy(layer).eval()
+        self.before = _before(layer.sign_input)
         W = layer.latent()
         weight = layer.binary_weight() if layer.binary_weights else layer.unit_weight()
         scale = (
@@ -245,7 +253,8 @@ class _BakedHalf(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         layer, signs = self.layer, self.layer.binary_activations
-        y: Tensor = layer.apply_weight(sign(x) if signs else x, self.weight) * self.scale
+        before = x if self.before is None or not signs else self.before(x)
+        y: Tensor = layer.apply_weight(sign(before) if signs else x, self.weight) * self.scale
         y = y * layer.magnitude(x) if signs and layer.input_scale else y
         return y if self.bias is None else y + self.bias
 
@@ -284,6 +293,10 @@ class Refused(nn.Module):
 def _baked(name: str, layer: BinaryLayer) -> nn.Module:
     if not (layer.binary_activations and layer.binary_weights):
         return _BakedHalf(layer)
+    if not layer.scale.fits_file():
+        return Refused(
+            name, layer, f"a scale {type(layer.scale).__name__} of its own forward", "define alpha_of alone"
+        )
     form = next((form for kind, form in _FORMS.items() if isinstance(layer, kind)), None)
     if form is None:
         return Refused(name, layer, type(layer).__name__, "keep this layer real")

@@ -6,9 +6,27 @@ from bitfactor.nn.conv_transpose import BinaryConvTranspose, BinaryConvTranspose
 from bitfactor.nn.layer import BinaryLayer, merge_
 from bitfactor.nn.linear import BinaryLinear
 from bitfactor.nn.pooling import MaxPool2d
-from bitfactor.nn.scale import AnalyticScale, LearnedMapScale, LearnedScale, NoScale, Scale, analytic_alpha
+from bitfactor.nn.scale import (
+    AnalyticScale,
+    LearnedMapScale,
+    LearnedScale,
+    NoScale,
+    Scale,
+    analytic_alpha,
+    register_scale,
+)
 from bitfactor.nn.shift import Shift
-from bitfactor.nn.sign import PReLU, ReLU, SignActivation, anneal_, sign, straight_through
+from bitfactor.nn.sign import (
+    PReLU,
+    ReLU,
+    SignActivation,
+    SignWeight,
+    anneal_,
+    register_estimator,
+    sign,
+    straight_through,
+)
+from bitfactor.nn.transform import register_weight_transform
 
 __all__ = [
     "AnalyticScale",
@@ -31,10 +49,14 @@ __all__ = [
     "Scale",
     "Shift",
     "SignActivation",
+    "SignWeight",
     "analytic_alpha",
     "anneal_",
     "merge_",
     "open_attention_",
+    "register_estimator",
+    "register_scale",
+    "register_weight_transform",
     "sign",
     "straight_through",
 ]

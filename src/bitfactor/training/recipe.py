@@ -11,6 +11,7 @@ from torch import nn
 from bitfactor.binarization import Binarization
 from bitfactor.data import DataSet
 from bitfactor.decompositions import WITH_FACTORS, class_of
+from bitfactor.nn.scale import LEARNED
 from bitfactor.training.optimization import Optimization
 from bitfactor.training.tasks import Task
 
@@ -70,7 +71,12 @@ class Recipe:
         """Return the options that change nothing for it, and what each of them needs."""
         chosen = self.binarization
         binary = {"activations": chosen.activations, "weights": chosen.weights}
-        return without_effect(chosen.latent, chosen.scale, real=self.real, **binary)
+        found = [
+            without_effect(latent, scale, real=self.real, **binary)
+            for latent in chosen.every("latent")
+            for scale in chosen.every("scale")
+        ]
+        return {name: needs for name, needs in found[0].items() if all(name in one for one in found)}
 
     def adapted(self, data: DataSet) -> "Recipe":
         """Return this recipe as it fits its data."""
@@ -102,7 +108,7 @@ def without_effect(
         found["orthogonality"] = "factors that start orthonormal"
     if scale != "analytic":
         found["detach_alpha"] = "scale 'analytic'"
-    if not scale.startswith("learned"):
+    if scale not in LEARNED:
         found["alpha_start"] = "a learned scale"
     if latent == "none":
         found["merge_epoch"] = "a decomposition to merge"
