@@ -153,6 +153,12 @@ def test_torch_jit_traces_a_layer(latent, trained, graded) -> None:
     with warnings.catch_warnings(action="ignore"), torch.set_grad_enabled(graded):
         traced = torch.jit.trace(model, x)
         torch.testing.assert_close(traced(x), model(x))
+    if graded:
+        gradients = [
+            torch.autograd.grad(one(x).square().sum(), list(model.parameters())) for one in (traced, model)
+        ]
+        for of_trace, expected in zip(*gradients, strict=True):
+            torch.testing.assert_close(of_trace, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_an_annealed_estimator_that_nobody_anneals_is_said() -> None:

@@ -13,17 +13,19 @@ from bitfactor.nn.scale import LEARNED, MAPS, PER_CHANNEL, scale_name
 from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS, estimator_name
 from bitfactor.nn.transform import transform_name
 
-Named = str | tuple[str, ...] | Mapping[str, str]
+Named = str | tuple[str, ...]  # a name, or pattern=name for layers
 
 
 @dataclass(frozen=True)
 class Binarization:
     """How a model's convolutions and linear layers turn binary. The defaults are the paper's full method.
 
-    `latent`, `rank`, `scale`, the estimators and `weight_transform` may differ by layer: a dict, whose keys
-    are names, globs or regular expressions. The first one that fits a layer counts, a layer that none fits
-    has the default, and one that fits no layer is refused. Where a name is taken, an object may be given:
-    a class of latents or scales, a slope, a module; it is registered under its own name.
+    `latent`, `rank`, `scale`, the estimators and `weight_transform` may differ by layer: a dict from names,
+    globs or regular expressions, kept as words, ("layer4.*=window", "*=tucker"). The first pattern that fits
+    a layer counts, a layer that none fits has the default, and a pattern that fits no layer is refused.
+
+    Where a name is taken, an object may be given: a class of latents or scales, a slope, a module. It is
+    registered under its own name.
 
     Example
     -------
@@ -37,7 +39,7 @@ class Binarization:
     `bitfactor.decompositions`: none, svd, tucker, holistic, tt, product, cosine, window, shared, or one
     that was registered there."""
 
-    rank: int | float | tuple[int | float, ...] | tuple[str, ...] | Mapping[str, Any] | None = None
+    rank: int | float | tuple[int | float, ...] | None | tuple[str, ...] = None
     """Rank, or fraction of the full one, for all modes or per mode; the full rank if left out."""
 
     initialisation: Literal["factorised", "identity"] = "factorised"
@@ -103,15 +105,14 @@ class Binarization:
                 "orthogonality", expected="0 or more", found=str(self.orthogonality), fix="0 turns it off"
             )
         takes = any("rank" in class_of(latent).takes for latent in self.every("latent"))
-        self._expect_effect("rank", takes, "a latent with factors")
+        self.expect_effect("rank", takes, "a latent with factors")
         scales = set(self.every("scale"))
-        self._expect_effect("detach_alpha", "analytic" in scales, "scale 'analytic'")
-        self._expect_effect("alpha_start", not scales.isdisjoint(LEARNED), "a learned scale")
+        self.expect_effect("detach_alpha", "analytic" in scales, "scale 'analytic'")
+        self.expect_effect("alpha_start", not scales.isdisjoint(LEARNED), "a learned scale")
 
     def every(self, name: str) -> list[Any]:
         """Return all values of an option that may differ by layer, in their order."""
-        value = getattr(self, name)
-        return [*value.values()] if isinstance(value, Mapping) else [value]
+        return [*_by_pattern(name, getattr(self, name)).values()]
 
     def words(self, name: str) -> str:
         """Return an option that may differ by layer as the command line takes it.
@@ -120,9 +121,7 @@ class Binarization:
         'layer4.*=window *=tucker'
         """
         value = getattr(self, name)
-        if isinstance(value, Mapping):
-            return " ".join(f"{pattern}={one}" for pattern, one in value.items())
-        return str(value)
+        return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
     def choices(self, layers: Iterable[str]) -> dict[str, "Choice"]:
         """Return what is chosen for each of the layers that turn binary; the first pattern that fits counts.
@@ -135,11 +134,8 @@ class Binarization:
         return {layer: Choice(**{name: values[layer] for name, values in chosen.items()}) for layer in names}
 
     def _chosen(self, name: str, layers: Sequence[str]) -> dict[str, Any]:
-        value = getattr(self, name)
-        if not isinstance(value, Mapping):
-            return dict.fromkeys(layers, value)
         found: dict[str, Any] = {}
-        for pattern, one in value.items():
+        for pattern, one in _by_pattern(name, getattr(self, name)).items():
             new = [layer for layer in names_matching(pattern, layers) if layer not in found]
             if not new and pattern != "*":
                 raise InputError(
@@ -151,7 +147,7 @@ class Binarization:
             found |= dict.fromkeys(new, one)
         return {layer: found.get(layer, getattr(type(self), name)) for layer in layers}
 
-    def _expect_effect(self, name: str, has_effect: bool, needs: str) -> None:
+    def expect_effect(self, name: str, has_effect: bool, needs: str) -> None:
         """Raise InputError where an option is not at its default and would do nothing."""
         if not has_effect and getattr(self, name) != getattr(type(self), name):
             raise InputError(
@@ -181,27 +177,45 @@ class Choice:
 BY_LAYER = tuple(field.name for field in fields(Choice))
 
 
-def _normal(name: str, value: Any) -> Any:
-    """Return an option that may differ by layer as plain values: objects as their names, words as values."""
-    words = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0
-    if words and all(isinstance(one, str) and "=" in one for one in value):
-        pairs = (one.rpartition("=") for one in value)
-        value = {pattern: _value(name, word) for pattern, _, word in pairs}
-    if not isinstance(value, Mapping):
-        return _named(name, value)
-    if not value or not all(isinstance(pattern, str) for pattern in value):
-        found, fix = shown(value), "as in {'layer4.*': ..., '*': ...}"
-        raise InputError(name, expected="a value for each pattern of layers", found=found, fix=fix)
-    return {pattern: _named(name, one) for pattern, one in value.items()}
+def _by_pattern(name: str, value: Any) -> dict[str, Any]:
+    """Return the values of an option by the patterns of their layers."""
+    if not _is_by_layer(value):
+        return {"*": value}
+    pairs = (word.rpartition("=") for word in value)
+    return {pattern: _value(name, word) for pattern, _, word in pairs}
+
+
+def _is_by_layer(value: object) -> bool:
+    words = isinstance(value, list | tuple) and len(value) > 0
+    return words and all(isinstance(word, str) and "=" in word for word in value)  # type: ignore[attr-defined]
 
 
 def _value(name: str, word: str) -> Any:
     if name != "rank":
         return word
     try:
-        return float(word) if "." in word else int(word)
+        ranks = tuple(int(one) if one.isdecimal() else float(one) for one in word.split(","))
     except ValueError:
-        return word
+        return None if word == "None" else word
+    return ranks if len(ranks) > 1 else ranks[0]
+
+
+def _normal(name: str, value: Any) -> Any:
+    """Return an option that may differ by layer as plain values: objects as their names, a dict as words."""
+    if isinstance(value, str) and "=" in value:
+        value = (value,)
+    given = _by_pattern(name, value) if _is_by_layer(value) else value
+    if not isinstance(given, Mapping):
+        return _named(name, given)
+    if not given or not all(isinstance(pattern, str) for pattern in given):
+        found, fix = shown(given), "as in {'layer4.*': ..., '*': ...}"
+        raise InputError(name, expected="a value for each pattern of layers", found=found, fix=fix)
+    named = {pattern: _named(name, one) for pattern, one in given.items()}
+    return tuple(f"{pattern}={_word(one)}" for pattern, one in named.items())
+
+
+def _word(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _named(name: str, value: Any) -> Any:

@@ -139,7 +139,11 @@ def _has_hooks(layer: nn.Module) -> bool:
 
 def _chosen(binarization: Binarization | None, options: Mapping[str, Any]) -> Binarization:
     if binarization is None:
-        return options_from(Binarization, options, "binarize_()")
+        made = options_from(Binarization, options, "binarize_()")
+        for name in ("initialisation", "orthogonality"):
+            taken = any(name in class_of(latent).takes for latent in made.every("latent"))
+            made.expect_effect(name, taken, f"a latent that takes {name}")
+        return made
     if options:
         raise InputError(
             "binarize_()",

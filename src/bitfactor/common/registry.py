@@ -1,6 +1,6 @@
 """Tables of names that users add to: an object may stand wherever a name may."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from bitfactor.common.checks import expect_one_of, shown
 from bitfactor.common.errors import InputError
@@ -41,6 +41,17 @@ def name_of(
     add(name)
     remember(table, name, value)
     return name
+
+
+def expect_sound(where: str, faults: Iterator[dict[str, str]]) -> None:
+    """Raise InputError with the first fault, and with an error that the user's own code raises."""
+    try:
+        fault = next(iter(faults), None)
+    except Exception as error:
+        found = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise InputError(where, expected="what runs on a drawn weight or input", found=found, fix="see it") from error
+    if fault is not None:
+        raise InputError(where, **fault)
 
 
 def remember(table: str, name: str, value: object) -> None:

@@ -10,6 +10,7 @@ from bitfactor.common.checks import expect, shown
 from bitfactor.common.errors import InputError
 from bitfactor.common.registry import expect_new_name, name_of, remember
 from bitfactor.decompositions.bank import Bank, BankSlice, build_bank
+from bitfactor.decompositions.contract import check_latent
 from bitfactor.decompositions.latent import (
     WITH_FACTORS,
     Initialisation,
@@ -96,7 +97,8 @@ def latent_name(value: LatentLike, known: Collection[str]) -> str:
     def add(name: str) -> None:
         _add(name, getattr(value, "from_weight", value), joint=False)
 
-    return name_of("latent", value, known, add)
+    own = [name for name, kind in _CLASSES.items() if kind is value]
+    return own[0] if own else name_of("latent", value, known, add)
 
 
 def _add(name: str, build: Any, joint: bool) -> None:
@@ -146,6 +148,7 @@ __all__ = [
     "Window",
     "build_bank",
     "build_shared",
+    "check_latent",
     "class_of",
     "latent_name",
     "once",

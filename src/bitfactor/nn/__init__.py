@@ -1,6 +1,7 @@
 """Binary layers: sign of the input, sign of a latent weight, scale."""
 
 from bitfactor.nn.attention import MultiheadAttention, open_attention_
+from bitfactor.nn.contract import check_estimator, check_scale
 from bitfactor.nn.conv import BinaryConv, BinaryConv1d, BinaryConv2d, BinaryConv3d
 from bitfactor.nn.conv_transpose import BinaryConvTranspose, BinaryConvTranspose1d, BinaryConvTranspose2d
 from bitfactor.nn.layer import BinaryLayer, merge_
@@ -52,6 +53,8 @@ __all__ = [
     "SignWeight",
     "analytic_alpha",
     "anneal_",
+    "check_estimator",
+    "check_scale",
     "merge_",
     "open_attention_",
     "register_estimator",

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from bitfactor.common.checks import expect, shown
 from bitfactor.common.errors import InputError
-from bitfactor.common.registry import expect_new_name, name_of, remember
+from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
 from bitfactor.decompositions.compiled import is_followed
 
 
@@ -167,6 +167,8 @@ MAPS = {
 LEARNED = ("learned", *MAPS)
 """The scales that start at an alpha and learn it."""
 
+_NAMES: dict[type, str] = {NoScale: "none", AnalyticScale: "analytic", LearnedScale: "learned"}
+
 ScaleLike = str | type[Scale] | Callable[[Tensor], Scale]
 
 
@@ -195,13 +197,14 @@ def register_scale(name: str, build: Callable[[Tensor], Scale]) -> None:
 
 def scale_name(value: ScaleLike, known: Collection[str]) -> str:
     """Return the name of a scale; a class, or a function that makes one, is registered under its own."""
+    if isinstance(value, type) and value in _NAMES:
+        return _NAMES[value]
     return name_of("scale", value, known, lambda name: _add(name, value))
 
 
 def _add(name: str, build: Any) -> None:
     expect(f"scale {name!r}", build, Callable[..., object])
-    for complaint in scale_faults(build):
-        raise InputError(f"scale {name!r}", **complaint)
+    expect_sound(f"scale {name!r}", scale_faults(build))
     PER_CHANNEL[name] = build
 
 

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from bitfactor.common.checks import expect, shown
 from bitfactor.common.errors import InputError
-from bitfactor.common.registry import expect_new_name, name_of, remember
+from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
 from bitfactor.decompositions.compiled import is_followed
 from bitfactor.nn.product import pack_positive, packs, prelu_gradients, where_positive
 
@@ -76,6 +76,9 @@ def straight_through(x: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:
     >>> x.grad
     tensor([0., 1.])
     """
+    if torch._C._get_tracing_state():  # a trace of torch.jit keeps no functions of Python
+        y = x * slope(x).detach()
+        return sign(x) + (y - y.detach())
     if not (torch.is_grad_enabled() and x.requires_grad):
         return sign(x)
     with torch.no_grad():
@@ -296,16 +299,18 @@ def estimator_name(where: str, value: EstimatorLike, known: Mapping[str, Estimat
     return name_of(where, value, known, lambda name: _add(name, value, is_slope=is_slope), table="estimator")
 
 
+def estimator_of(value: Any) -> Estimator:
+    """Return what an object stands for: a function is a slope, a class or a module makes surrogates."""
+    if isinstance(value, nn.Module):
+        return Estimator(surrogate=lambda: copy.deepcopy(value))
+    return Estimator(surrogate=value) if isinstance(value, type) else Estimator(value)
+
+
 def _add(name: str, value: Any, *, is_slope: bool) -> None:
     expect(f"estimator {name!r}", value, Callable[..., object])
-    if is_slope:
-        made = Estimator(value)
-    elif isinstance(value, nn.Module):
-        made = Estimator(surrogate=lambda: copy.deepcopy(value))
-    else:
-        made = Estimator(surrogate=value)
-    for complaint in estimator_faults(made):
-        raise InputError(f"estimator {name!r}", **complaint)
+    is_made = is_slope or isinstance(value, nn.Module)
+    made = estimator_of(value) if is_made else Estimator(surrogate=value)
+    expect_sound(f"estimator {name!r}", estimator_faults(made))
     ACTIVATION_ESTIMATORS[name] = WEIGHT_ESTIMATORS[name] = made
 
 

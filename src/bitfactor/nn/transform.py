@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.common.checks import expect, shown
-from bitfactor.common.errors import InputError
-from bitfactor.common.registry import expect_new_name, name_of, remember
+from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
 
 Transform = Callable[[Tensor], Tensor]
 TransformLike = str | type[nn.Module] | Callable[[Tensor], Transform]
@@ -50,8 +49,7 @@ def transform_name(value: TransformLike) -> str:
 
 def _add(name: str, build: Any) -> None:
     expect(f"weight_transform {name!r}", build, Callable[..., object])
-    for complaint in _faults(build):
-        raise InputError(f"weight_transform {name!r}", **complaint)
+    expect_sound(f"weight_transform {name!r}", _faults(build))
     WEIGHT_TRANSFORMS[name] = build
 
 
