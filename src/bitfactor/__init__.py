@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from bitfactor.common import errors as errors
     from bitfactor.common.errors import InputError as InputError
     from bitfactor.common.image_spec import InputSpec as InputSpec
-    from bitfactor.data.readers.check import check_data as check_data
+    from bitfactor.data.readers.layouts import check_data as check_data
     from bitfactor.exporter import export as export
     from bitfactor.recipes.runs import load as load
     from bitfactor.runtime import Session as Session
@@ -56,9 +56,8 @@ _WITHOUT_TORCH = {
     "InputError": "common.errors",
     "InputSpec": "common.image_spec",
     "Session": "runtime",
-    "adopt_": "api.adopt",
     "bench": "api.bench",
-    "check_data": "data.readers.check",
+    "check_data": "data.readers.layouts",
     "convert": "api.convert",
     "errors": "common.",
     "evaluate": "api.evaluate",
@@ -75,6 +74,7 @@ _WITH_TORCH = {
     "Binarization": "binarization",
     "Optimization": "training",
     "ablate": "api.ablate",
+    "adopt_": "api.adopt",
     "binarize_": "binarization",
     "check": "api.check",
     "decompositions": ".",

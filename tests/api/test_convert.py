@@ -205,6 +205,24 @@ def test_our_own_export_comes_back(form, own, tmp_path):
     assert np.array_equal(*outputs)
 
 
+REAL = DRAW.standard_normal((8, 4, 3, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize("rounding", [0.0, 1e-7], ids=["exact", "rounded"])
+@pytest.mark.parametrize("scale", [1.0, 0.3], ids=["signs", "scaled"])
+def test_binary_weights_of_real_inputs_are_bits_in_the_file(scale, rounding, tmp_path):
+    W = signs(8, 4, 3, 3) * np.float32(scale) * (1 + rounding * REAL.clip(-1, 1))
+    path = network(tmp_path, [("Relu", ["x"], "s")], W.astype(np.float32), **MORE)
+    report = convert(path, tmp_path / "net.safetensors")
+    assert [len(names) for names in (report.binary, report.half_binary, report.real)] == [0, 1, 0]
+    model = bitfactor.format.load(tmp_path / "net.safetensors")
+    assert model.tensor_bytes()["binary"] == W.size // 8
+    x = torch.randn(5, 4, 6, 6)
+    expected = F.conv2d(F.relu(x), torch.from_numpy(W.astype(np.float32)), padding=1).mean((2, 3))
+    found = bitfactor.Session(tmp_path / "net.safetensors")(x.numpy())
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
 GREATER = IDIOMS["Greater"][0]
 TERNARY = np.where(DRAW.random((8, 4, 3, 3)) < 0.3, 0, signs(8, 4, 3, 3)).astype(np.float32)
 
@@ -244,7 +262,7 @@ TERNARY = np.where(DRAW.random((8, 4, 3, 3)) < 0.3, 0, signs(8, 4, 3, 3)).astype
             r"node 'its d' \(Det\): expected an operator that is read",
         ),
         (
-            lambda p: network(p, [("Relu", ["x"], "s")], signs(8, 4, 3, 3), **MORE),
+            lambda p: network(p, [("Relu", ["x"], "s")], REAL, **MORE),
             "none: each layer is real-valued",
         ),
         (lambda p: _of_opset(p, 99), r"opset 7 to \d+, found 99"),

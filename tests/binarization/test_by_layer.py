@@ -15,6 +15,7 @@ from bitfactor.models import resnet18
 from bitfactor.nn import AnalyticScale, LearnedScale
 
 
+@pytest.mark.filterwarnings("ignore:weight_estimator 'identity'")
 def test_the_first_pattern_that_fits_counts() -> None:
     model = resnet18(num_classes=10)
     plan = binarize_(

@@ -8,7 +8,8 @@ import torch
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, Cifar100, Digits, ImageFolder, Shards
-from bitfactor.data.readers.layouts import Wanted, digits, images_in
+from bitfactor.data.readers.evaluation_set import Wanted, of_digits
+from bitfactor.data.readers.layouts import images_in
 from bitfactor.format import InputSpec
 
 
@@ -53,7 +54,7 @@ def test_shards(shards, holdout, tmp_path, monkeypatch):
 
 def test_digits():
     data = Digits.load()
-    same(digits(wanted(data), None), data)
+    same(of_digits(None, wanted(data)), data)
 
 
 def test_grey_images(folder):
@@ -102,3 +103,12 @@ def test_what_is_known_of_the_training(folder, tmp_path):
     grown = {**other, "path": str(flat)}
     found = images_in(flat, wanted(data, trained_with=grown))
     assert (found.total, found.notes) == (2, ("other images than it was trained with",))
+
+
+def test_parts_that_are_spelled_otherwise(folder):
+    (folder / "train").rename(folder / "Training")
+    (folder / "val").rename(folder / "EVAL")
+    data = ImageFolder.load(folder, size=32, workers=0)
+    same(images_in(folder, wanted(data)), data)
+    shutil.rmtree(folder / "Training")
+    same(images_in(folder, wanted(data)), data)

@@ -12,6 +12,7 @@ from PIL import Image
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import ImageFolder
+from bitfactor.data.readers.check import check_data
 from bitfactor.pose.images import prepare, read_image
 
 
@@ -233,3 +234,71 @@ def test_other_places(tmp_path, folder):
 def test_batches_on_another_device(folder):
     data = load(folder).to("meta")
     assert next(data.train_batches(4, 0, 0))[0].device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        ("Train", "Val"),
+        ("TRAIN", "TEST"),
+        ("training", "validation"),
+        ("training", "testing"),
+        ("train", "valid"),
+        ("train", "dev"),
+        ("train", "eval"),
+        ("training_set", "test_set"),
+        ("train2017", "val2017"),
+        ("train-images", "validation images"),
+    ],
+)
+def test_parts_are_known_however_they_are_spelled(folder, train, test):
+    (folder / "train").rename(folder / "part")
+    (folder / "part").rename(folder / train)
+    (folder / "val").rename(folder / test)
+    data = load(folder)
+    assert (data.labels, len(data.train), len(data.test)) == (("cat", "dog"), 20, 6)
+
+
+def test_validation_comes_before_test(folder):
+    shutil.copytree(folder / "train", folder / "Testing")
+    assert len(load(folder).test) == 6
+
+
+def test_two_directories_of_one_part_are_an_error(folder):
+    shutil.copytree(folder / "train", folder / "Training")
+    with pytest.raises(InputError, match="one directory for train, found Training and train"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("moves", "found"),
+    [
+        ({"train/cat": "Train", "val/cat": "Validation"}, "the classes Train, Validation"),
+        (
+            {"train/cat": "cat/train", "val/cat": "cat/test", "train/dog": "dog/train"},
+            "inside of the classes test, train",
+        ),
+        ({"train": "images/train", "val": "images/val"}, "inside of the classes train, val"),
+    ],
+)
+def test_classes_that_look_like_parts_are_refused(folder, tmp_path, moves, found):
+    for source, target in moves.items():
+        (tmp_path / "made" / target).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(folder / source, tmp_path / "made" / target)
+    for use in (load, check_data):
+        with pytest.raises(InputError, match=f"directories of classes.*found {found}"):
+            use(tmp_path / "made")
+
+
+def test_a_class_may_be_called_as_a_part(folder):
+    (folder / "train" / "dog").rename(folder / "train" / "train")
+    assert load(folder / "train").labels == ("cat", "train")
+
+
+def test_a_test_set_without_class_directories_is_not_passed_over(folder):
+    for image in list((folder / "val").rglob("*.jpg")):
+        image.rename(folder / "val" / image.name)
+    shutil.rmtree(folder / "val" / "cat")
+    shutil.rmtree(folder / "val" / "dog")
+    with pytest.raises(InputError, match=r"images of the classes in .*, found none"):
+        load(folder)

@@ -51,7 +51,7 @@ class Single(Scaled):
 class Unsaved(Scaled):
     def __init__(self, weight):
         super().__init__(weight)
-        self.start = 1 + float(weight.abs().mean()) if not weight.is_meta else 1.0
+        self.start = 1 + float(weight.abs().mean())
 
     def reconstruct(self):
         return super().reconstruct() * self.start

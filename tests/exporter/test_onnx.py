@@ -182,6 +182,13 @@ CASES = {
         ),
         (4, 5, 6),
     ),
+    "rearrange to axes of length 1": (
+        pointwise(
+            "rearrange",
+            attributes={"split": (-1,), "parts": (0, 0, 1), "repeats": (), "groups": ((), (), (0,), ())},
+        ),
+        (4, 1, 1),
+    ),
     "embedding": (
         [
             Node("z", "clip", ("x",), {"lower": 0.0, "upper": 8.0}),

@@ -21,7 +21,7 @@ def test_real_layers_count_groups_strides_and_their_types():
     conv = Node("conv", "conv2d", ("x",), SLIDING, {"weight": weight, "bias": bias})
     flat = Node("flat", "flatten", ("conv",))
     step = np.ones(5, np.float32)
-    tensors = {"weight": np.ones((5, 6 * 4 * 8), np.int8), "bias": step, "step": step}
+    tensors = {"weight": np.full((5, 6 * 4 * 8), 2, np.int8), "bias": step, "step": step}
     graph = Graph(
         Value("x", (4, 8, 8), "float32"), (conv, flat, Node("y", "linear", ("flat",), {}, tensors)), ("y",)
     )

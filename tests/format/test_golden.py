@@ -23,6 +23,7 @@ from bitfactor.format import (
     pack_signs,
     save,
 )
+from bitfactor.format.bits import are_signs
 from bitfactor.format.file import FORMAT_VERSION, golden_input, golden_inputs
 from bitfactor.format.graph import run
 from bitfactor.format.operations import OPERATIONS
@@ -53,6 +54,13 @@ RECORDED = {
         (
             "4c4d4b7d9f8611b1adabc1c692cfabf52a4e3efafa03902651504ebb15e2dc19",
             "ef484c82a4299b49af32e723c5d4a8fb4f6b169b5db936b8c49bfd403b37281c",
+        ),
+    ),
+    3: Recorded(
+        "1237320b2158c819b798b807052eb3abd350f0f5cacfc4461f0b21dc4cd834d9",
+        (
+            "d94d8bc3d997004ced725ca382e474142eccc0c2e9f86d545ca1cf1e61c7a0fd",
+            "84e80dea7507dc15c68d5777e602b61f0005c420e626587d35f23aad5b39b8f8",
         ),
     ),
 }
@@ -161,8 +169,10 @@ def golden_model():
     add("sums", "reduce_channels", "wide", attributes={"how": "sum"})
     add("peaks", "reduce_pixels", "wide", attributes={"how": "max"})
     add("rows", "embedding", "on", table=draw.floats(2, 3))
+    signs = draw.signs(4, 6)
+    add("kept", "linear", "flat", weight=signs, step=np.abs(draw.floats(4)), bias=draw.floats(4))
     others = (Value("weights", (5,), "float32"), Value("on", (5,), "float32"))
-    outputs = ("classes", "maps", "fewer", "fewer2", "sums", "peaks", "rows")
+    outputs = ("classes", "maps", "fewer", "fewer2", "sums", "peaks", "rows", "kept")
     graph = Graph(Value("x", SHAPE, "float32"), tuple(nodes), outputs, others)
     given = {2: np.array([[1, 0, 1, 1, 0]], np.float32)}
     return ModelFile(
@@ -175,7 +185,7 @@ def golden_model():
         (OTHER_SHAPE,),
         {"warnings": ["a network for tests"]},
         Signature(
-            ("float32", "float32", "bool"), {"classes": 0, "maps": ([1], None), "fewer": [2, 3, 4, 5, 6]}
+            ("float32", "float32", "bool"), {"classes": 0, "maps": ([1], None), "fewer": [2, 3, 4, 5, 6, 7]}
         ),
         given,
     )
@@ -226,6 +236,9 @@ def test_the_newest_holds_every_operation_and_all_that_a_file_can_hold():
     assert {node.op for node in model.graph.nodes} == OPERATIONS.keys()
     types = {node.tensors["weight"].dtype for node in model.graph.nodes if "weight" in node.tensors}
     assert types == {np.dtype(name) for name in ("float32", "float16", "int8", "uint64")}
+    assert any(
+        are_signs("weight", node.tensors["weight"]) for node in model.graph.nodes if node.name == "kept"
+    )
     for part in ("input_spec", "labels", "skeleton", "provenance", "other_shapes", "report", "signature"):
         assert getattr(model, part) == getattr(golden_model(), part)
         assert getattr(model, part)

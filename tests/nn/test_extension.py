@@ -88,7 +88,7 @@ def test_the_examples_train_and_run_from_a_file(options, tmp_path) -> None:
     named = {name: value for name, value in options.items() if name != "activations"}
     assert all(getattr(plan.binary[0], name) == value for name, value in named.items())
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for _ in range(2):
         optimizer.zero_grad()
         model(x).square().sum().backward()

@@ -50,11 +50,17 @@ def test_labelled_instances(write):
         ([], "expected a file with images, annotations"),
         ({"images": []}, "no 'annotations'"),
         ({"images": [], "annotations": []}, "nobody"),
-        (content(image_id=9), "KeyError: 9"),
+        (content(image_id=9), "annotation number 0: no image of the id 9"),
         (content(keypoints=[1, 2, 2] * 3), "3 keypoints, while the skeleton has 17"),
-        (content(keypoints=[1, 2, 2, 5]), "an entry that is not"),
-        (content(bbox=[1, 2]), "an entry that is not"),
-        (content(bbox=[20, 30, 0, 0]), "no finite box or keypoints for person 0 in a"),
+        (content(keypoints=[1, 2, 2, 5]), "annotation number 0: cannot reshape"),
+        (content(bbox=[1, 2], id=5), "annotation 5: cannot reshape"),
+        (content(id=8, keypoints=[float("nan"), 1, 2, *[0] * 48]), "annotation 8: no finite box"),
+        (content() | {"images": [{"id": 7}]}, "image 7, which is not .KeyError"),
+        (
+            content() | {"images": [{"id": 7, "file_name": "a.jpg"}, {"id": 7, "file_name": "b.jpg"}]},
+            "two images of the id 7",
+        ),
+        (content(bbox=[20, 30, 0, 0]), "annotation number 0: no finite box or keypoints in a.jpg"),
     ],
 )
 def test_what_does_not_fit(write, described, words):
@@ -74,7 +80,7 @@ def test_the_skeleton_of_a_category(write):
 @pytest.mark.parametrize(
     ("categories", "words"),
     [
-        ([{"keypoints": ["a"]}, {"keypoints": ["b"]}], "2 categories with keypoints"),
+        ([{"keypoints": ["a"]}, {"keypoints": ["b"]}], "2 categories with keypoints, which differ"),
         ([{"keypoints": ["a", "a"]}], "impossible.*'a' twice"),
         ([{"keypoints": ["a", "b"], "skeleton": [[0, 1]]}], "impossible.*pair -1, 0"),
     ],
@@ -82,3 +88,22 @@ def test_the_skeleton_of_a_category(write):
 def test_an_impossible_skeleton_of_a_category(write, categories, words):
     with pytest.raises(InputError, match=words):
         skeleton_in(write({"categories": categories}))
+
+
+def test_other_objects_are_left_out_and_counted(write):
+    described = content(category_id=1)
+    described["categories"] = [{"id": 1, "keypoints": list(COCO.keypoints)}, {"id": 2, "name": "tree"}]
+    person = described["annotations"][0]
+    described["annotations"] += [{**person, "category_id": 2}, {"id": 4, "image_id": 7, "category_id": 1}]
+    with pytest.warns(UserWarning, match="left out: 1 without keypoints and 1 of other categories"):
+        assert len(read_coco(write(described), Path("images"), COCO)) == 1
+
+
+def test_categories_of_the_same_keypoints_are_one(write):
+    described = content()
+    person = described["annotations"][0]
+    described["annotations"] = [{**person, "category_id": 1}, {**person, "category_id": 2}]
+    described["categories"] = [{"id": i, "keypoints": ["a", "b"]} for i in (1, 2)]
+    path = write(described)
+    assert skeleton_in(path).keypoints == ("a", "b")
+    assert len(read_coco(path, Path("images"), COCO)) == 2

@@ -5,7 +5,9 @@ import json
 import pytest
 
 from bitfactor.common.errors import InputError
+from bitfactor.common.image_spec import paired
 from bitfactor.pose import COCO, LSP, MPII, SKELETONS, read_skeleton
+from bitfactor.pose.draw import side_of
 from bitfactor.pose.skeletons import skeleton_of
 
 
@@ -71,3 +73,36 @@ def test_what_is_no_skeleton_is_named(tmp_path, content, words):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         read_skeleton(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("Left Eye", "Right Eye"),
+        ("l_eye", "r_eye"),
+        ("eye_L", "eye_R"),
+        ("eye.l", "eye.r"),
+        ("LeftEye", "RightEye"),
+        ("LEye", "REye"),
+        ("lefteye", "righteye"),
+        ("EYE-LEFT", "EYE-RIGHT"),
+        ("eye_l2", "eye_r2"),
+        ("left_eye", "Eye (right)"),
+        ("left_eye_right_corner", "right_eye_left_corner"),
+    ],
+)
+def test_sides_are_known_however_they_are_spelled(left, right):
+    assert paired(["nose", right, "lip", left, "rib"]) == ((3, 1),)
+    assert (side_of(left), side_of(right), side_of("lip", "rib")) == ("left", "right", "middle")
+
+
+def test_names_that_only_look_alike_are_no_pair():
+    assert paired(["left_eye", "right_ear", "l_paw", "left_paw", "r_paw", "bright", "brow"]) == ()
+
+
+def test_a_skeleton_of_ones_own_finds_its_pairs_unless_it_names_them(tmp_path):
+    path, names = tmp_path / "cat.json", ["Left Paw", "Right Paw"]
+    path.write_text(json.dumps({"keypoints": names}))
+    assert read_skeleton(path).flip_pairs == ((0, 1),)
+    path.write_text(json.dumps({"keypoints": names, "flip_pairs": []}))
+    assert read_skeleton(path).flip_pairs == ()

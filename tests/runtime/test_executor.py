@@ -14,7 +14,7 @@ from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save
 from bitfactor.format.file import golden_input
 from bitfactor.format.graph import run, total
 from bitfactor.runtime import Session, instruction_sets
-from bitfactor.runtime.session import NativeRunner
+from bitfactor.runtime.session import NativeRunner, default_threads
 
 ROOT = Path(__file__).parents[2]
 
@@ -170,5 +170,5 @@ def test_threads_are_the_physical_cores_by_default(tmp_path, path, monkeypatch):
     monkeypatch.setattr(machine, "_siblings", lambda cpu: f"{cpu % 4}")
     assert machine.physical_cores() == 4
     large = network(256, 28, 28)
-    assert machine.default_threads(large) == 4
-    assert machine.default_threads(network(16, 8, 8)) == 1
+    assert default_threads(large) == 4
+    assert default_threads(network(16, 8, 8)) == 1

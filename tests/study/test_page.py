@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from html.parser import HTMLParser
+from statistics import stdev
 
 import pytest
 
@@ -164,9 +165,68 @@ def test_command_writes_csv(study, tmp_path, capsys):
     assert len(list(csv.DictReader(io.StringIO((tmp_path / "s.csv").read_text())))) == 27
 
 
+def test_csv_has_a_second_file_of_means_and_spares_a_strangers(study, tmp_path, capsys):
+    (tmp_path / "s-means.csv").write_text("mine")
+    command = ["report", str(study), "-o", str(tmp_path / "s.csv"), "--format", "csv"]
+    assert main(command) == 2
+    assert "s-means.csv: expected a new file" in capsys.readouterr().err
+    assert main([*command, "--overwrite"]) == 0
+    lines = csv.DictReader(io.StringIO((tmp_path / "s-means.csv").read_text()))
+    found = {(line["latent"], line["scale"]): line for line in lines}
+    values = [0.5, 0.504, 0.508]
+    line = found["none", "analytic"]
+    assert float(line["mean"]) == pytest.approx(0.504)
+    assert float(line["deviation"]) == pytest.approx(stdev(values))
+    assert line["n"] == "3"
+    half = 4.302653 * stdev(values) / 3**0.5
+    assert float(line["high"]) - float(line["low"]) == pytest.approx(2 * half, rel=1e-5)
+    assert ("real", "") in found
+
+
+def test_latex_holds_the_same_tables(made, study, tmp_path):
+    assert main(["report", str(study), "-o", str(tmp_path / "s.tex"), "--format", "latex"]) == 0
+    text = (tmp_path / "s.tex").read_text()
+    rows = [
+        row
+        for chapter in document(read_study(study)).chapters
+        for table in chapter.tables
+        for row in table.rows
+    ]
+    assert text.count("\\toprule") == text.count("\\bottomrule") == text.count("\\begin{table}") >= 5
+    assert all(line.count("&") == lines[0].count("&") for lines in _bodies(text) for line in lines)
+    assert sum(map(len, _bodies(text))) == len(rows)
+    assert not re.search(r"(?<!\\)[%#_]", text.partition("\n")[2])
+    assert "Tucker, learned" in text
+    assert r"54.40 $\pm$ 0.40" in text
+
+
+def _bodies(text):
+    """Return the lines of each table's body."""
+    return [
+        body.strip().splitlines() for body in re.findall(r"\\midrule\n(.*?)\\bottomrule", text, re.DOTALL)
+    ]
+
+
+def test_figures_carry_the_options_that_they_were_trained_with(toy_cells, tmp_path):
+    out = tmp_path / "study"
+    command = ["ablate", "digits", "--out", str(out), "--latent", "none", "tucker", "--scale", "learned"]
+    assert main([*command, "--seeds", "1", "--epochs", "2", "--jobs", "1"]) == 0
+    (shared, differing) = next(
+        chapter for chapter in document(read_study(out)).chapters if chapter.title == "Hyperparameters"
+    ).tables
+    assert ["learning_rate", "0.004"] in shared.rows
+    assert differing.rows == [["latent", "none", "tucker"]]
+    main(["report", str(out), "-o", str(tmp_path / "s.parquet"), "--format", "parquet"])
+    stored = read_study(tmp_path / "s.parquet")
+    assert [one.options for one in stored.trainings] == [one.options for one in read_study(out).trainings]
+    main(["report", str(out), "-o", str(tmp_path / "s.csv"), "--format", "csv"])
+    lines = csv.DictReader(io.StringIO((tmp_path / "s.csv").read_text()))
+    assert {line["batch_size"] for line in lines} == {"64"}
+
+
 def test_a_run_has_no_parquet(tmp_path, capsys):
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "x.parquet"), "--format", "parquet"]) == 2
-    assert "format: expected html, markdown or csv for a run" in capsys.readouterr().err
+    assert "format: expected html, markdown, latex or csv for a run" in capsys.readouterr().err
 
 
 def test_damaged_study_is_one_line(study, tmp_path, capsys):

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,8 @@ from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result
-from bitfactor.format import Graph, InputSpec, ModelFile, Skeleton, save
+from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, save
+from bitfactor.format.bits import are_signs
 from bitfactor.format.file import golden_inputs
 from bitfactor.format.graph import run
 from bitfactor.runtime import Session
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 class Converted(Result):
     """A file that was written from ONNX.
 
-    `binary` and `real` are its layers. ONNX's evaluator and the file give the same class for `same_class` of
-    `checked_inputs` samples of noise, and differ by `max_difference` of the largest output; each operation by
-    itself gives the same, signs and sums exactly.
+    `binary`, `half_binary`, whose weights alone are signs, and `real` are its layers. ONNX's evaluator and
+    the file give the same class for `same_class` of `checked_inputs` samples of noise, and differ by
+    `max_difference` of the largest output; each operation by itself gives the same, signs and sums exactly.
     """
 
     path: Path
@@ -34,6 +35,7 @@ class Converted(Result):
     file_bytes: int
     source_bytes: int
     binary: tuple[str, ...]
+    half_binary: tuple[str, ...]
     real: tuple[str, ...]
     checked_inputs: int
     same_class: int
@@ -44,7 +46,8 @@ class Converted(Result):
         lines = [
             f"{self.path}: {self.file_bytes:,} bytes, of {self.source_bytes:,} as ONNX; an input is "
             f"{'x'.join(map(str, self.input_shape))}",
-            f"{len(self.binary)} layers binary; real-valued: {', '.join(self.real) or 'none'}",
+            f"{len(self.binary)} layers binary, {len(self.half_binary)} in their weights alone; "
+            f"real-valued: {', '.join(self.real) or 'none'}",
             "each operation gives what ONNX gives; end to end, the same class for "
             f"{self.same_class} of {self.checked_inputs} inputs of noise, largest difference "
             f"{self.max_difference:.1e} of the largest output",
@@ -59,8 +62,10 @@ def convert(
     """Write a binary network that comes as ONNX as a file of 1-bit weights, checked before it appears.
 
     A layer is binary if its weight has two values -a and +a in each filter, and its input is a sign: a
-    comparison, `Sign`, `BipolarQuant` or a `MultiThreshold` of one threshold. QONNX, Brevitas, FINN and larq
-    (by tf2onnx) write them. An input of channels last that is only transposed becomes one of channels first.
+    comparison, `Sign`, `BipolarQuant` or a `MultiThreshold` of one threshold. Where the weight alone is
+    binary, it takes 1 bit in the file, and the layer computes with real numbers. QONNX, Brevitas, FINN and
+    larq (by tf2onnx) write them. An input of channels last that is only transposed becomes one of channels
+    first.
 
     Parameters
     ----------
@@ -86,11 +91,12 @@ def convert(
     imported("onnx", "bitfactor.convert", "onnx")
     reading: Reading = imported("bitfactor.exporter.reading", "bitfactor.convert", "train").read(network)
     graph = reading.graph
-    binary = _layers(graph, "binary_")
-    if not binary:
+    binary, others = _layers(graph, "binary_"), _layers(graph, "")
+    half = tuple(node for node in others if are_signs("weight", node.tensors["weight"]))
+    if not binary and not half:
         raise InputError(
             network,
-            expected="a layer with weights of two values behind a sign",
+            expected="a layer with weights of two values",
             found="none: each layer is real-valued",
             fix="convert a binary network",
         )
@@ -103,8 +109,9 @@ def convert(
         input_shape=graph.input.shape,
         file_bytes=file_bytes,
         source_bytes=Path(network).stat().st_size,
-        binary=binary,
-        real=_layers(graph, ""),
+        binary=_names(binary),
+        half_binary=_names(half),
+        real=_names(node for node in others if node not in half),
         checked_inputs=reading.checked_inputs,
         same_class=reading.same_class,
         max_difference=reading.max_difference,
@@ -112,8 +119,12 @@ def convert(
     )
 
 
-def _layers(graph: Graph, prefix: str) -> tuple[str, ...]:
-    return tuple(node.name for node in graph.nodes if node.op in (f"{prefix}conv2d", f"{prefix}linear"))
+def _layers(graph: Graph, prefix: str) -> tuple[Node, ...]:
+    return tuple(node for node in graph.nodes if node.op in (f"{prefix}conv2d", f"{prefix}linear"))
+
+
+def _names(nodes: Iterable[Node]) -> tuple[str, ...]:
+    return tuple(node.name for node in nodes)
 
 
 def _model(graph: Graph, metadata: Mapping[str, str], source: str) -> ModelFile:

@@ -4,7 +4,7 @@ What every evaluation says; and of a network that classifies, on which images, a
 """
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,10 @@ from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.files import expect_output
 from bitfactor.common.result import Result, text_table
-from bitfactor.data.readers.cifar import read_scans
-from bitfactor.data.readers.evaluation_set import EvaluationSet, of_data_set
+from bitfactor.data.readers.evaluation_set import EvaluationSet, Wanted, of_data_set
 from bitfactor.data.readers.files import expect_some
 from bitfactor.data.readers.identity import identity_of
-from bitfactor.data.readers.layouts import Wanted, digits, images_in
-from bitfactor.format import InputSpec
+from bitfactor.data.readers.layouts import OF_RECIPES, images_in
 from bitfactor.runtime import Precision
 
 if TYPE_CHECKING:
@@ -159,20 +157,16 @@ def _scores(network: Network, inputs: NDArray[np.float32]) -> NDArray[Any]:
     return scores
 
 
-_OF_ANY_DIRECTORY = ("cifar10-resnet18", "cifar100-resnet18", "imagenet-resnet18", "folder-resnet18")
-
-
 def images_of(
     network: Network, data: str | os.PathLike[str] | None = None, limit: int | None = None
 ) -> EvaluationSet:
     """Return the images to evaluate on: of a directory, of the recipe, or those that a network remembers."""
     directory = network.directory(data)
-    if network.recipe == "digits":
-        return digits(_wanted(_as_digits(network), limit), directory)
-    recipe = _with_own_data(network)
+    known = OF_RECIPES.get(network.recipe)
+    recipe = None if known else _with_own_data(network)
     if recipe is not None:
         return _of_recipe(recipe, network, directory, limit)
-    return images_in(directory, _wanted(network, limit))
+    return (known or images_in)(directory, _wanted(network, limit))
 
 
 def _wanted(network: Network, limit: int | None) -> Wanted:
@@ -189,18 +183,9 @@ def _wanted(network: Network, limit: int | None) -> Wanted:
     )
 
 
-def _as_digits(network: Network) -> Network:
-    """Return a network of digits whose file does not say how images are prepared, as if it did."""
-    scans = read_scans()
-    images = scans.images[scans.train]
-    mean, std = (float(value) for value in (images.mean(), images.std(ddof=1)))
-    spec = network.input_spec or InputSpec((8, 8), (8, 8), (mean,), (std,))
-    return replace(network, input_spec=spec, labels=network.labels or tuple(map(str, range(10))))
-
-
 def _with_own_data(network: Network) -> "Recipe | None":
     """Return the network's recipe where its data are not images in class directories or CIFAR's."""
-    if network.recipe is None or network.recipe in _OF_ANY_DIRECTORY:
+    if network.recipe is None:
         return None
     try:
         recipe = network.full_recipe()
@@ -208,8 +193,7 @@ def _with_own_data(network: Network) -> "Recipe | None":
         if network.path.is_dir():
             raise
         return None  # a file whose recipe is not known here can be evaluated on class directories
-    resnet = imported("bitfactor.recipes.resnet", network.path, "train")
-    return None if isinstance(recipe.data, resnet.FolderOptions | resnet.CifarOptions) else recipe
+    return None if getattr(recipe.data, "classes_in_files", False) else recipe
 
 
 def _of_recipe(

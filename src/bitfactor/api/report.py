@@ -33,13 +33,13 @@ from bitfactor.recipes import recipe_of
 from bitfactor.study import REAL, Cell, Study, StudyDirectory, is_study, read_study
 from bitfactor.study.chapters import inside
 from bitfactor.study.documents import Chapter, Document, Figure, Table, facts
-from bitfactor.study.documents.document import Prose, write_csv, write_html, write_markdown
+from bitfactor.study.documents.document import Prose, write_csv, write_html, write_latex, write_markdown
 from bitfactor.study.documents.figures import by_depth, gallery
 from bitfactor.study.finding import caution, finding
 from bitfactor.study.grid import Design, Outcome, Training
 from bitfactor.study.page import document
 from bitfactor.study.statistics import claims, row_name, setting_name, views, without_rate
-from bitfactor.study.tables import trainings
+from bitfactor.study.tables import means, trainings
 from bitfactor.training import Classification, Recipe, Run, restore
 from bitfactor.training.metrics.layers import LayerRecord, describe_layers
 
@@ -312,9 +312,16 @@ def _settings(recipe: Recipe) -> Chapter:
     return Chapter("Settings", tables=[facts(rows)])
 
 
-Format = Literal["html", "markdown", "csv", "parquet"]
+Format = Literal["html", "markdown", "latex", "csv", "parquet"]
 
-_SUFFIXES: dict[Format, str] = {"html": ".html", "markdown": ".md", "csv": ".csv", "parquet": ".parquet"}
+_SUFFIXES: dict[Format, str] = {
+    "html": ".html",
+    "markdown": ".md",
+    "latex": ".tex",
+    "csv": ".csv",
+    "parquet": ".parquet",
+}
+_WRITERS = {"html": write_html, "markdown": write_markdown, "latex": write_latex}
 
 
 @dataclass(frozen=True)
@@ -350,10 +357,11 @@ def report(
     directory
         Directory of a run or of a study, or a study as one file, which an earlier report wrote as parquet.
     output
-        File to write; report.html (or .md, .csv, .parquet) in the directory if left out.
+        File to write; report.html (or .md, .tex, .csv, .parquet) in the directory if left out.
     format
-        One page; Markdown with a folder of figures beside it; csv, a line for each epoch of a run or each
-        training of a study; parquet, all of a study but its networks in one file.
+        One page; Markdown with a folder of figures beside it; latex, its tables with booktabs; csv, a line
+        for each epoch of a run or each training of a study, with a second file of means; parquet, all of a
+        study but its networks in one file.
     data
         Directory of the data: for runs of recipes that need one, and for studies of poses to show examples.
     overwrite
@@ -376,7 +384,8 @@ def report(
     if target.suffix in others:
         expected, fix = f"a name for {format}", f"pass format {others[target.suffix]}"
         raise InputError(target, expected=expected, found=target.suffix, fix=fix)
-    expect_output(target, [_SUFFIXES[format]], overwrite=overwrite or output is None)
+    for place in (target, _means_beside(target)) if format == "csv" and is_study(source) else (target,):
+        expect_output(place, [_SUFFIXES[format]], overwrite=overwrite or output is None)
     figures = target.with_suffix("")
     if format == "markdown" and output is not None and not overwrite and figures.exists():
         expected, fix = "no folder of that name, for the figures", "choose another name, or pass --overwrite"
@@ -386,20 +395,27 @@ def report(
         _write_study(study, target, format, images)
         return Report(target, summary_of(study))
     if format == "parquet":
-        raise InputError("format", expected="html, markdown or csv for a run", found=format, fix="name one")
+        raise InputError(
+            "format", expected="html, markdown, latex or csv for a run", found=format, fix="name one"
+        )
     if format == "csv":
         write_csv(log_table(source), target)
     else:
-        (write_html if format == "html" else write_markdown)(run_document(source, images), target)
+        _WRITERS[format](run_document(source, images), target)
     return Report(target)
+
+
+def _means_beside(path: Path) -> Path:
+    return path.with_stem(f"{path.stem}-means")
 
 
 def _write_study(study: Study, target: Path, format: Format, images: Path | None) -> None:
     if format == "csv":
         write_csv(trainings(study), target)
+        write_csv(means(study), _means_beside(target))
     elif format == "parquet":
         from bitfactor.study.table import write_table  # pyarrow is only needed here
 
         write_table(with_speed(study), target)
     else:
-        (write_html if format == "html" else write_markdown)(study_document(study, images), target)
+        _WRITERS[format](study_document(study, images), target)

@@ -185,9 +185,10 @@ def _by_pattern(name: str, value: Any) -> dict[str, Any]:
     return {pattern: _value(name, word) for pattern, _, word in pairs}
 
 
-def _is_by_layer(value: object) -> bool:
-    words = isinstance(value, list | tuple) and len(value) > 0
-    return words and all(isinstance(word, str) and "=" in word for word in value)  # type: ignore[attr-defined]
+def _is_by_layer(value: Any) -> bool:
+    """Whether these are words, pattern=value."""
+    words = value if isinstance(value, list | tuple) else ()
+    return len(words) > 0 and all(isinstance(word, str) and "=" in word for word in words)
 
 
 def _value(name: str, word: str) -> Any:

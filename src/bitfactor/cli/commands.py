@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bitfactor.data.readers import check as data_check
+from bitfactor.data.readers import layouts
+from bitfactor.data.readers.check import Findings
 from bitfactor.runtime.zoo import Card, names
 
 
@@ -37,7 +38,7 @@ class Listing:
         return captured.get().rstrip("\n")
 
 
-def check_data(directory: Path) -> data_check.Findings:
+def check_data(directory: Path) -> Findings:
     """Read all of a data set and list what is wrong with it; the exit status is 1 if anything is.
 
     Parameters
@@ -48,7 +49,7 @@ def check_data(directory: Path) -> data_check.Findings:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as progress:
         task = progress.add_task(str(directory), total=None)
-        return data_check.check_data(
+        return layouts.check_data(
             directory, lambda done, total: progress.update(task, completed=done, total=total)
         )
 

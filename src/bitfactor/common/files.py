@@ -48,7 +48,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        raise _not_writable(path, error) from error
+        raise not_writable(path, error) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -127,7 +127,7 @@ def made_directory(path: str | os.PathLike[str]) -> Path:
     except OSError as error:
         file = next((part for part in (path, *path.parents) if part.is_file()), None)
         if file is None:
-            raise _not_writable(path, error) from error
+            raise not_writable(path, error) from error
         raise InputError(
             file,
             expected="a directory",
@@ -137,7 +137,8 @@ def made_directory(path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _not_writable(path: Path, error: OSError) -> InputError:
+def not_writable(path: Path, error: OSError) -> InputError:
+    """Return what to say of a place where a file cannot be written."""
     # The text of an OSError ends in the path, which the message begins with.
     return InputError(
         path,

@@ -1,6 +1,9 @@
 """How an image becomes the input of a network, and the keypoints that a pose network finds."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from bitfactor.common.checks import check_fields
 from bitfactor.common.errors import InputError
@@ -10,8 +13,8 @@ from bitfactor.common.errors import InputError
 class Skeleton:
     """Names of the keypoints, which of them swap when an image is mirrored, and which limbs connect them.
 
-    `flip_pairs` and `edges` are pairs of indices into `keypoints`. A name that begins with `left` or `l_`, or
-    with `right` or `r_`, tells the side.
+    `flip_pairs` and `edges` are pairs of indices into `keypoints`. `paired` finds
+    the flip pairs by name.
 
     Raises
     ------
@@ -51,6 +54,59 @@ class Skeleton:
         """The order of the keypoints in a mirrored image."""
         partner = {a: b for pair in self.flip_pairs for a, b in (pair, pair[::-1])}
         return tuple(partner.get(keypoint, keypoint) for keypoint in range(len(self.keypoints)))
+
+
+Sided = tuple[tuple[str, ...], tuple[str, ...]]
+_SIDES = {"left": "left", "l": "left", "right": "right", "r": "right"}
+_OTHER = {"left": "right", "right": "left"}
+_BORDERS = re.compile(  # of words that stand side by side: leftEye, LEye, eye2, lefteye, eyeleft
+    r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[^\W\d_])(?=\d)"
+    r"|(?i:(?<=\bleft)(?=[a-z])|(?<=\bright)(?=[a-z])|(?<=[a-z])(?=left\b|right\b))"
+)
+
+
+def sided(name: str) -> Sided:
+    """Return the sides that a keypoint's name tells, in order, and its other words.
+
+    >>> sided("Left Eye"), sided("eye.l"), sided("REye"), sided("nose")
+    ((('left',), ('eye',)), (('left',), ('eye',)), (('right',), ('eye',)), ((), ('nose',)))
+    """
+    words = re.split(r"[\W_]+", _BORDERS.sub(" ", name.replace("_", " ")))
+    lower = [word.lower() for word in words if word]
+    return (
+        tuple(_SIDES[word] for word in lower if word in _SIDES),
+        tuple(word for word in lower if word not in _SIDES),
+    )
+
+
+def paired(keypoints: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """Return the flip pairs: indices of keypoints whose names differ in all their sides, and in nothing else.
+
+    >>> paired(["Left Eye", "r_ear", "nose", "l_ear", "Right Eye"])
+    ((0, 4), (3, 1))
+    """
+    places: dict[Sided, list[int]] = {}
+    for i, name in enumerate(keypoints):
+        places.setdefault(sided(name), []).append(i)
+    pairs = (
+        (own, places.get((tuple(_OTHER[side] for side in sides), rest), []))
+        for (sides, rest), own in places.items()
+        if sides[:1] == ("left",)
+    )
+    return tuple((*own, *other) for own, other in pairs if len(own) == len(other) == 1)  # type: ignore[misc]
+
+
+def unpaired(skeleton: Skeleton) -> str:
+    """Return why mirrored images would mislead a network that learns these keypoints, or nothing.
+
+    >>> unpaired(Skeleton(("left_paw", "nose")))
+    "'left_paw' has no partner on the other side"
+    """
+    found = {*chain.from_iterable(skeleton.flip_pairs)}
+    alone = [name for i, name in enumerate(skeleton.keypoints) if i not in found and sided(name)[0]]
+    if alone:
+        return f"{alone[0]!r} has no partner on the other side"
+    return "" if found else "no two keypoints are called left and right"
 
 
 def _bad(expected: str, found: str) -> InputError:

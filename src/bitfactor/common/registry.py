@@ -31,7 +31,7 @@ def name_of(
         return str(value)
     table = table or where
     for (of, name), one in _own.items():
-        if of == table and one is value:
+        if of == table and one is value and name in known:
             return name
     name = getattr(value, "__name__", type(value).__name__)
     anew = _is_defined_anew(_own.get((table, name)), value)
@@ -49,7 +49,8 @@ def expect_sound(where: str, faults: Iterator[dict[str, str]]) -> None:
         fault = next(iter(faults), None)
     except Exception as error:
         found = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise InputError(where, expected="what runs on a drawn weight or input", found=found, fix="see it") from error
+        expected, fix = "what runs on drawn values", "call it on a tensor yourself"
+        raise InputError(where, expected=expected, found=found, fix=fix) from error
     if fault is not None:
         raise InputError(where, **fault)
 

@@ -65,7 +65,7 @@ Preset = Literal["paper", "standard"]
 Other sizes than 224 are in proportion."""
 
 Image = NDArray[np.uint8]
-View = Callable[[Image, InputSpec, NDArray[np.float64], Image], None]
+Augmentation = Callable[[Image, InputSpec, NDArray[np.float64], Image], None]
 """Of an image of any size, (H, W, 3), writes what DRAWS random numbers in [0, 1) choose, (*size, 3)."""
 
 DRAWS = 23
@@ -142,10 +142,10 @@ def _resize(image: Image, out: Image) -> None:
     out[:] = view.permute(1, 2, 0).numpy()
 
 
-VIEWS: dict[str, View] = {"paper": _paper, "standard": _standard}
+AUGMENTATIONS: dict[str, Augmentation] = {"paper": _paper, "standard": _standard}
 
 
-def view_of(preset: Preset, *, crop: bool = True, mirror: bool = True) -> View:
+def augmentation_of(preset: Preset, *, crop: bool = True, mirror: bool = True) -> Augmentation:
     """Return what a preset does to training images.
 
     Parameters
@@ -158,4 +158,4 @@ def view_of(preset: Preset, *, crop: bool = True, mirror: bool = True) -> View:
     mirror = mirror and preset == "standard"
     if not crop:
         return partial(_centre, mirror=mirror)
-    return VIEWS[preset] if mirror or preset == "paper" else partial(_standard, mirror=False)
+    return AUGMENTATIONS[preset] if mirror or preset == "paper" else partial(_standard, mirror=False)

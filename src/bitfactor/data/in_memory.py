@@ -21,7 +21,7 @@ from bitfactor.data.readers.cifar import (
     SIDE,
     TEST_NAME,
     CifarFiles,
-    Layout,
+    CifarLayout,
     Pixels,
     read_scans,
     without_last_tenth,
@@ -64,7 +64,7 @@ class Cifar(_InMemory):
     crop: bool = True
     mirror: bool = True
     test_name: str = "test images"
-    layout: ClassVar[Layout]
+    layout: ClassVar[CifarLayout]
 
     @classmethod
     @checked

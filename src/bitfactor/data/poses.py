@@ -7,6 +7,7 @@ MPII Human Pose: everyday life, 16 keypoints (Andriluka et al. 2014), in the spl
 COCO keypoints, and instances or things of one's own in the same layout.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.data.augment import generator
 from bitfactor.data.dataset import Batch
 from bitfactor.data.readers.annotations import MARGIN, lsp_parts, read_coco_parts, read_lsp, read_mpii
-from bitfactor.data.readers.crops import PAPER, Crops, Found, Images, Indices, Movement
+from bitfactor.data.readers.crops import PAPER, Crops, CropTargets, Images, Indices, Movement
 from bitfactor.data.readers.files import Holdout, expect_some
 from bitfactor.data.readers.instances import Instances
 from bitfactor.data.readers.workers import in_order, usable_workers
@@ -134,7 +135,7 @@ class PoseData:
         """Return the whole image of a test person, (H, W, 3) RGB, and its crop's matrix, (2, 3)."""
         instances = self.test
         matrix = crop_matrix(instances.centre[index], instances.side[index], self.size)
-        return self.images[instances.images[index]], matrix
+        return instances.pixels(index, self.images), matrix
 
     def _batches(
         self, instances: Instances, batches: Sequence[Indices] | Indices, key: tuple[int, int] | None
@@ -146,7 +147,7 @@ class PoseData:
             pixels = torch.from_numpy(crops[: len(found.norm)]).to(self.device)
             yield _inputs(pixels), {name: t.to(self.device) for name, t in self._target(found).items()}
 
-    def _target(self, found: Found) -> dict[str, Tensor]:
+    def _target(self, found: CropTargets) -> dict[str, Tensor]:
         cells = (self.size // STRIDE, self.size // STRIDE)
         heatmaps, weight = encode(found.keypoints, found.labelled, cells, STRIDE, self.sigma)
         arrays = {
@@ -335,7 +336,9 @@ class CocoKeypoints(PoseData):
     - `train.json` and `val.json`, and `images/`.
 
     The skeleton is that of a file `skeleton.json` beside them (see `bitfactor.pose.read_skeleton`), or else
-    of the category that the training file describes, or else COCO's. Errors are measured by the longer side
+    of the category that the training file describes, or else COCO's. Keypoints whose names differ in left and
+    right alone swap in a mirrored image; where none do, images are not mirrored, which a warning says. The
+    flip pairs of `skeleton.json` come before the names. Errors are measured by the longer side
     of a person's box.
 
     Example
@@ -374,7 +377,10 @@ class CocoKeypoints(PoseData):
             How instances are moved in training.
         """
         expect_loadable(limit, workers)
-        train, test, skeleton = read_coco_parts(directory)
+        train, test, skeleton, unmirrored = read_coco_parts(directory)
+        if unmirrored and movement.mirror:
+            warnings.warn(unmirrored, stacklevel=2)
+            movement = replace(movement, mirror=False)
         parts = evaluation_part(train, test, holdout)
         train, test = (part.take(slice(limit)) for part in parts)
         workers = usable_workers() if workers is None else workers

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.data.augment import DRAWS, Preset, View, input_spec, view_of
+from bitfactor.data.augment import DRAWS, Augmentation, Preset, augmentation_of, input_spec
 from bitfactor.data.dataset import Batch
 from bitfactor.data.readers.decoding import decode_about
 from bitfactor.data.readers.evaluation_set import Drawn, PreparedBatch
@@ -126,8 +126,10 @@ class StoredImages:
         """Yield the batches of an epoch from number `start` on, shuffled and augmented."""
         expect_some("batch_size", batch_size)
         order = self.train.shuffled(np.random.default_rng((seed, epoch, 0)))
-        view = view_of(self.preset, crop=self.crop, mirror=self.mirror)
-        work = _TrainBatch(self.train, order, view, self.input_spec, (seed, epoch), batch_size, rank, world)
+        augment = augmentation_of(self.preset, crop=self.crop, mirror=self.mirror)
+        work = _TrainBatch(
+            self.train, order, augment, self.input_spec, (seed, epoch), batch_size, rank, world
+        )
         shape = len(range(rank, batch_size, world)), *self.input_spec.size, 3
         numbers = range(start, self.steps(batch_size))
         for images, drawn in in_order(work, numbers, shape, np.uint8, self.workers):
@@ -171,7 +173,7 @@ class _TrainBatch:
 
     store: Store
     order: Indices
-    view: View
+    augment: Augmentation
     spec: InputSpec
     key: tuple[int, int]
     batch_size: int
@@ -202,7 +204,7 @@ class _TrainBatch:
             except (OSError, InputError) as error:
                 corrupt.append((self.store.name(index), str(error)))
                 continue
-            self.view(image, self.spec, draws, out)
+            self.augment(image, self.spec, draws, out)
             return label
         raise InputError(
             corrupt[-1][0],

@@ -23,11 +23,16 @@ def available() -> bool:
     return _native is not None
 
 
+def is_traced() -> bool:
+    """Return whether torch.jit traces what is computed."""
+    return not torch.compiler.is_compiling() and torch._C._get_tracing_state() is not None
+
+
 def is_followed() -> bool:
     """Return whether torch compiles, traces or transforms what is computed, so that all must be its own."""
     if torch.compiler.is_compiling():
         return True
-    return torch._C._get_tracing_state() is not None or torch._C._are_functorch_transforms_active()
+    return is_traced() or torch._C._are_functorch_transforms_active()
 
 
 def takes(*tensors: torch.Tensor) -> bool:

@@ -3,6 +3,8 @@
 import copy
 import io
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from math import prod
 from typing import Any
 
 import torch
@@ -35,14 +37,14 @@ def check_latent(
     -------
     >>> assert bitfactor.decompositions.check_latent(Hadamard.from_weight) == []
     """
-    found: dict[str, None] = {}
-    for shape in shapes:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+    found: list[str] = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for shape in shapes:
             for look in (_values, _gradients, _types, _copies, _compiled, _declared):
-                for line in said_by(look, lambda weight, *choices: _built(build, joint, weight, *choices), shape):
-                    found[f"{shape}: {line}"] = None
-    return list(found)
+                lines = said_by(look, partial(_built, build, joint), shape)
+                found += [f"{shape}: {line}" for line in lines]
+    return found
 
 
 def said_by(look: Callable[..., Iterator[str]], *given: Any) -> Iterator[str]:
@@ -56,7 +58,9 @@ def said_by(look: Callable[..., Iterator[str]], *given: Any) -> Iterator[str]:
 
 
 def _built(build: Callable[..., Any], joint: bool, weight: Tensor, rank: Any = None) -> Latent:
-    made = build([weight, weight.flip(0)], rank, "factorised")[0] if joint else build(weight, rank, "factorised")
+    given = [weight, weight.flip(0)] if joint else weight
+    made = build(given, rank, "factorised")
+    made = made[0] if joint else made
     if not isinstance(made, Latent):
         raise TypeError(f"{type(made).__name__} is no Latent: derive its class from it")
     return made
@@ -78,8 +82,6 @@ def _values(build: Callable[..., Latent], shape: tuple[int, ...]) -> Iterator[st
     with once(latent):
         if latent() is not latent():
             yield "values: forward() is overridden, so `once` holds nothing; define reconstruct()"
-    if latent._device() != "meta" and build(torch.empty(shape, device="meta"))._device() != "meta":
-        yield "values: of a weight on the meta device it is made elsewhere, so a plan allocates memory"
 
 
 def _gradients(build: Callable[..., Latent], shape: tuple[int, ...]) -> Iterator[str]:
@@ -181,6 +183,6 @@ def _rank(
             yield "takes: 'rank' is there, and rank=1 is refused"
         return
     size = lambda module: sum(p.numel() for p in module.parameters())  # noqa: E731
-    if taken and size(lower) >= size(full) and min(shape[0], shape[1]) > 1 and len(shape) > 2:
+    if taken and size(lower) >= size(full) and prod(shape[2:]) > 1:
         yield "takes: 'rank' is there, and rank=1 makes it no smaller"
 

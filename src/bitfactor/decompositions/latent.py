@@ -191,7 +191,7 @@ def once_for_all(model: nn.Module) -> Iterator[None]:
     """
     latents = [module for module in model.modules() if isinstance(module, Latent)]
     with once(model):
-        made = [latent() for latent in latents]
+        made = [latent.forward() for latent in latents]  # hooks are for the calls within
         for latent, W in zip(latents, made, strict=True):
             latent.held = [W.detach().requires_grad_(W.requires_grad)]
         yield

@@ -21,7 +21,7 @@ from torch import Tensor, fx
 from torch.nn import functional as F
 
 from bitfactor.exporter.simplify import constants, module_path, name_of, remove_unused, simplify
-from bitfactor.exporter.steps import ANY, Steps, bounds_of, combined, stepped
+from bitfactor.exporter.steps import ANY, Levels, Steps, bounds_of, combined, stepped
 
 _ATEN = torch.ops.aten
 _SAME = 1e-6  # of a filter's values: they differ by rounding
@@ -54,6 +54,10 @@ class TwoValued:
     signs: Tensor
     alpha: Tensor
     centre: Tensor
+
+    def exact(self) -> Tensor:
+        """Return alpha * signs, the weight where its centre is 0."""
+        return self.signs * self.alpha.reshape(-1, *[1] * (self.signs.dim() - 1))
 
 
 def two_valued(weight: Tensor) -> TwoValued | None:
@@ -147,14 +151,12 @@ MADE_OF_OTHERS = Finding("real", "part of an operation that is made of others")
 
 
 @dataclass(frozen=True)
-class Signs:
+class Signs(Levels):
     """Two values of a graph by the sign of another: `high` where that is above 0, else `low`.
 
     `stands_for` is the node of the original that has them.
     """
 
-    low: float
-    high: float
     stands_for: str
 
 
@@ -200,7 +202,7 @@ class _Padded:
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _Layer(Levels):
     """A binary layer: its node and weight, and what its input is: low or high, by the sign of `signs`."""
 
     node: fx.Node
@@ -209,16 +211,6 @@ class _Layer:
     read: _Padded
     product: Product
     signs: fx.Node
-    low: float
-    high: float
-
-    @property
-    def middle(self) -> float:
-        return (self.low + self.high) / 2
-
-    @property
-    def half(self) -> float:
-        return (self.high - self.low) / 2
 
     @property
     def sign_of_pad(self) -> int:
@@ -351,8 +343,7 @@ class _Walk:
             if form is None:
                 why += f"; a filter has {_most_values(weight)} values"
             elif not form.centre.any():
-                exact = form.signs * form.alpha.reshape(-1, *[1] * (weight.dim() - 1))
-                node.update_arg(1, self._stored(node, exact))
+                node.update_arg(1, self._stored(node, form.exact()))
         elif form is None:
             kind, why = (
                 "binary inputs",
@@ -361,7 +352,7 @@ class _Walk:
         else:
             kind, why = "binary", f"its input is {two[1]:g} or {two[2]:g}, each filter has two values"
             signs = self._signed(read.value, *two)
-            name = self._binary(_Layer(node, weight, form, read, product, signs, *two[1:]))
+            name = self._binary(_Layer(*two[1:], node, weight, form, read, product, signs))
         self.adoption.findings[name] = Finding(kind, why, module_path(node))
 
     def _why_not(self, node: fx.Node) -> str:

@@ -35,6 +35,22 @@ class Steps:
         return len(self.values) == 3 and self.cuts[0] == 0 and _before(self.cuts[1]) == 0
 
 
+@dataclass(frozen=True)
+class Levels:
+    """The two values of a sign: middle - half and middle + half."""
+
+    low: float
+    high: float
+
+    @property
+    def middle(self) -> float:
+        return (self.low + self.high) / 2
+
+    @property
+    def half(self) -> float:
+        return (self.high - self.low) / 2
+
+
 def _before(cut: float) -> float:
     return from_rank(to_rank(torch.tensor(cut, dtype=torch.float32)) - 1).item()
 

@@ -209,10 +209,14 @@ def load(path: str | os.PathLike[str]) -> ModelFile:
         return _restore(document, tensors)
     except InputError as error:
         raise InputError(
-            path, expected="a model file of this version", found=str(error), fix="export it again"
+            path, expected="a model file of this version", found=_without_fix(error), fix=error.fix
         ) from error
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise _bad(path, f"an unreadable graph ({error!r})") from error
+
+
+def _without_fix(error: InputError) -> str:
+    return str(error).removesuffix(f"; {error.fix}")
 
 
 # What each field of the document may be. What an operation's attributes may be is the operation's affair, and

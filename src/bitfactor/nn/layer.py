@@ -20,7 +20,6 @@ from bitfactor.nn.model import is_watched, watch_optimizers
 from bitfactor.nn.product import Masks, takes
 from bitfactor.nn.scale import (
     PER_CHANNEL,
-    LearnedMapScale,
     NoScale,
     Scale,
     analytic_alpha,
@@ -30,7 +29,7 @@ from bitfactor.nn.sign import EstimatorLike, SignActivation, SignWeight
 from bitfactor.nn.transform import WEIGHT_TRANSFORMS, Transform, transform_name
 
 PaddingValue = Literal[-1, 0, 1]
-
+_BY_ALPHA = (Scale.forward, NoScale.forward)
 
 @dataclass(frozen=True)
 class Making:
@@ -240,26 +239,21 @@ class BinaryLayer(nn.Module, ABC):
         """Return alpha times the product as the compiled core gives it, None where it does not take them."""
         if not (self.binary_activations and self.binary_weights and takes(x, W) and self._is_as_known()):
             return None
-        positions = isinstance(self.scale, LearnedMapScale)
-        alpha = None if positions else self.scale.alpha_of(W)
         masks = Masks(self.sign_input.clips, self.sign_weight.clips)
         x = x if masks.input else self.sign_input.sloped(x)
         V = W if masks.weight else self.sign_weight.sloped(W)
-        y = self.multiply(x, V, alpha, masks)
-        return self.scale(y, W) if positions and y is not None else y
+        scales = type(self.scale).forward in _BY_ALPHA and not is_watched(self.scale)
+        y = self.multiply(x, V, self.scale.alpha_of(W) if scales else None, masks)
+        return y if scales or y is None else self.scale(y, W)
 
     def _is_as_known(self) -> bool:
         """Whether what the layer is made of computes what the compiled core takes it to: no hook sees it."""
         if type(self.sign_input) is not SignActivation or type(self.sign_weight) is not SignWeight:
             return False
-        if any(is_watched(part) for part in (self.sign_input, self.sign_weight, self.scale)):
+        if is_watched(self.sign_input) or is_watched(self.sign_weight) or "apply_weight" in vars(self):
             return False
         multiplies: Any = next(kind for kind in type(self).__mro__ if "multiply" in vars(kind))
-        return (
-            self.scale.fits_file()
-            and type(self).apply_weight is multiplies.apply_weight
-            and "apply_weight" not in vars(self)
-        )
+        return type(self).apply_weight is multiplies.apply_weight
 
     def real_filters(self) -> Tensor:
         """Return the filters whose sign is taken."""

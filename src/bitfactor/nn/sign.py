@@ -4,6 +4,7 @@ import copy
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from bitfactor.common.checks import expect, shown
 from bitfactor.common.errors import InputError
 from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
-from bitfactor.decompositions.compiled import is_followed
+from bitfactor.decompositions.compiled import is_followed, is_traced
 from bitfactor.nn.product import pack_positive, packs, prelu_gradients, where_positive
 
 
@@ -76,7 +77,7 @@ def straight_through(x: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:
     >>> x.grad
     tensor([0., 1.])
     """
-    if torch._C._get_tracing_state():  # a trace of torch.jit keeps no functions of Python
+    if is_traced():  # a trace of torch.jit keeps no functions of Python
         y = x * slope(x).detach()
         return sign(x) + (y - y.detach())
     if not (torch.is_grad_enabled() and x.requires_grad):
@@ -178,23 +179,23 @@ class Sign(nn.Module):
         self._expect_annealed()
         if self.surrogate is not None:
             return straight_through(self.surrogate(x), identity)
-        return straight_through(x, self._slope())
+        return straight_through(x, self._slope(x))
 
     def sloped(self, x: Tensor) -> Tensor:
         """Return what has the sign of the output, with the gradient that `forward` gives x."""
         self._expect_annealed()
         if self.surrogate is not None:
             return self.surrogate(x)
-        return x if self.slope is identity else sloped(x, self._slope())
+        return x if self.slope is identity else sloped(x, self._slope(x))
 
     @property
     def clips(self) -> bool:
         """Whether the gradient is that of a clip, which the compiled core keeps as bits."""
         return self.surrogate is None and self.slope in (clipped, closed_clip)
 
-    def _slope(self) -> Slope:
+    def _slope(self, x: Tensor) -> Slope:
         if self.slope is annealed:
-            return lambda x: annealed(x, self.progress.to(x.dtype))
+            return partial(annealed, progress=self.progress.to(x.dtype))
         return self.slope
 
     def progresses(self) -> list[Tensor]:

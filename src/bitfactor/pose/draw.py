@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from bitfactor.common.arrays import expect_array, expect_image
 from bitfactor.common.checks import checked
-from bitfactor.common.image_spec import Skeleton
+from bitfactor.common.image_spec import Skeleton, sided
 
 Side = Literal["left", "right", "middle"]
 Colour = tuple[int, int, int]
@@ -16,7 +16,6 @@ Colour = tuple[int, int, int]
 COLOURS: dict[Side, Colour] = {"left": (45, 156, 255), "right": (255, 122, 41), "middle": (122, 224, 122)}
 """RGB of the person's left (blue), right (orange), and of what is neither (green)."""
 
-_PREFIXES: dict[Side, tuple[str, ...]] = {"left": ("left", "l_"), "right": ("right", "r_")}
 _EDGE: Colour = (20, 20, 24)
 _CENTRE: Colour = (255, 255, 255)
 _FAINTEST = 0.2  # opacity of what is not sure at all
@@ -69,7 +68,7 @@ def side_of(*names: str) -> Side:
     >>> side_of("left_hip", "pelvis"), side_of("left_hip", "right_hip")
     ('left', 'middle')
     """
-    sides = {side for name in names for side, prefixes in _PREFIXES.items() if name.startswith(prefixes)}
+    sides: set[Side] = {"left" if found[0] == "left" else "right" for n in names if (found := sided(n)[0])}
     return sides.pop() if len(sides) == 1 else "middle"
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bitfactor.common.arrays import expect_array
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.common.image_spec import Skeleton
+from bitfactor.common.image_spec import Skeleton, sided
 from bitfactor.pose.skeletons import LSP, MPII
 
 MEANS = ("plain", "weighted", "pooled")
@@ -83,7 +83,7 @@ def groups_of(skeleton: Skeleton) -> dict[str, tuple[int, ...]]:
         if partner[i] == i:
             groups[name] = (i,)
         elif i < partner[i]:
-            groups[name.removeprefix("left_").removeprefix("right_")] = (i, partner[i])
+            groups["_".join(sided(name)[1]) if sided(name)[0] else name] = (i, partner[i])
     return groups
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.common.image_spec import Skeleton
+from bitfactor.common.image_spec import Skeleton, paired
 
 
 def skeleton_of(keypoints: str, *limbs: str) -> Skeleton:
     """Describe a skeleton by the keypoints' names, and limbs as chains of names.
 
-    A name that begins with `left_` and the same with `right_` form a flip pair. Where a limb names `*_knee`,
-    it stands for both sides.
+    Names that differ in their side alone form a flip pair. Where a limb names `*_knee`, it stands for both
+    sides.
 
     Example
     -------
@@ -30,10 +30,7 @@ def skeleton_of(keypoints: str, *limbs: str) -> Skeleton:
         for side in ("left", "right") if "*" in limb else ("",):
             chain = [index[name.replace("*", side)] for name in limb.split()]
             edges += list(pairwise(chain))
-    pairs = [
-        (i, index["right_" + n.removeprefix("left_")]) for n, i in index.items() if n.startswith("left_")
-    ]
-    return Skeleton(names, tuple(pairs), tuple(edges))
+    return Skeleton(names, paired(names), tuple(edges))
 
 
 MPII = skeleton_of(
@@ -72,7 +69,8 @@ def read_skeleton(path: str | os.PathLike[str]) -> Skeleton:
 
     Example
     -------
-    The content of such a file; `flip_pairs` and `edges` may be left out:
+    The content of such a file; `edges` may be left out, and `flip_pairs` where the names tell the sides, as
+    `left_paw`, `Left Paw`, `l_paw`, `paw.L` and `LeftPaw` do:
 
         {
           "keypoints": ["left_paw", "right_paw", "nose"],
@@ -103,8 +101,9 @@ def read_skeleton(path: str | os.PathLike[str]) -> Skeleton:
     ):
         raise _bad(path, "no list of names under 'keypoints'")
     pairs = {key: _pairs(path, key, described.get(key, []), keypoints) for key in ("flip_pairs", "edges")}
+    flipped = pairs["flip_pairs"] if "flip_pairs" in described else paired(keypoints)
     try:
-        return Skeleton(tuple(keypoints), pairs["flip_pairs"], pairs["edges"])
+        return Skeleton(tuple(keypoints), flipped, pairs["edges"])
     except InputError as error:
         raise _bad(path, f"one that is impossible ({error})") from error
 

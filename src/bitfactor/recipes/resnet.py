@@ -11,7 +11,7 @@ ImageNet, as in the paper.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import tyro
 from torch import nn
@@ -122,6 +122,7 @@ class CifarOptions:
     """Shift training images by up to 4 pixels."""
     mirror: bool = True
     """Mirror half of the training images."""
+    classes_in_files: ClassVar[bool] = True  # so a network can be evaluated on any directory of its classes
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -179,6 +180,7 @@ class FolderOptions:
     """Crop training images at random, as the preset does; if not, they are cropped in the centre."""
     mirror: bool = True
     """Mirror half of the training images, where the preset does: standard."""
+    classes_in_files: ClassVar[bool] = True  # so a network can be evaluated on any directory of its classes
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -126,6 +126,7 @@ class CellDirectory(Run):
             self.network if self.network.exists() else None,
             self.given_up,
             self.diverged,
+            _read(self.recipe, dict) if self.recipe.exists() else {},
         )
 
     def discard_checkpoints(self) -> None:

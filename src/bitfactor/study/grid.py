@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from bitfactor.common.checks import record
 from bitfactor.common.errors import InputError
+from bitfactor.data.readers.identity import KEY
 from bitfactor.recipes.own import value_of
 from bitfactor.training import without_effect
 from bitfactor.training.metrics.layers import LayerRecord
@@ -211,6 +212,8 @@ class Training:
     network: Path | None = None
     given_up: bool = False
     diverged: bool = False
+    record: Mapping[str, Any] = field(default_factory=dict)
+    """What its recipe.json says: all settings, hashes of imported files and of the data, versions."""
 
     @property
     def rate(self) -> float | None:
@@ -230,6 +233,18 @@ class Training:
         if self.outcome is not None:
             return self.end
         return f"{self.end}, epoch {self.log[-1]['epoch']}" if self.log else f"{self.end}, no epoch"
+
+    @property
+    def options(self) -> dict[str, Value]:
+        """All options that it was trained with, defaults too; none of a study of an earlier version."""
+        settings = self.record.get("settings", {})
+        parts = ("model", "data", "binarization", "optimization")
+        return {name: value for part in parts for name, value in settings.get(part, {}).items()}
+
+    @property
+    def evaluated(self) -> str:
+        """Which images, and how many, its metrics are of."""
+        return str((self.record.get(KEY) or {}).get("evaluated", ""))
 
     def metric(self, name: str) -> float | None:
         """Return a final metric, None where there is none."""

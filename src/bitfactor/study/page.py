@@ -23,6 +23,7 @@ from bitfactor.study.tables import (
     comparisons,
     costs,
     differences,
+    hyperparameters,
     metric_name,
     results,
     sizes,
@@ -44,6 +45,7 @@ def document(study: Study, examples: Sequence[Figure] = ()) -> Document:
         _networks(study),
         _taken(first, study) if study.finished else None,
         _commands(study),
+        Chapter("Hyperparameters", (), tables) if (tables := hyperparameters(first, study)) else None,
     ]
     return Document(
         say("title", recipe=study.design.recipe),
@@ -65,6 +67,11 @@ def _facts(study: Study) -> list[tuple[str, str]]:
         *((axis_name(name), ", ".join(map(text_of, values))) for name, values in study.axes.items()),
         ("other flags", shown_options(design.arguments)),
         ("evaluated on", say("part", holdout=study.holdout)),
+        (
+            "images evaluated",
+            ", ".join(dict.fromkeys(filter(None, (one.evaluated for one in study.trainings)))),
+        ),
+        ("files of its own", ", ".join(_own_files(study))),
         ("trainings finished", f"{len(study.finished)} of {len(study.trainings) + len(study.missing())}"),
         ("time", time + (f"; {_hours(sum(used))} of CPU time" if used else "")),
         ("machine", ", ".join(filter(None, machines)) or design.machine or "unknown"),
@@ -73,6 +80,13 @@ def _facts(study: Study) -> list[tuple[str, str]]:
         ("started", design.started or "unknown"),
     ]
     return [(name, value) for name, value in named if value]
+
+
+def _own_files(study: Study) -> list[str]:
+    """Return the names and hashes of the files that the trainings imported."""
+    found = [one.record.get("imports", {}) for one in study.trainings]
+    files = {path: sha256 for one in found if isinstance(one, dict) for path, sha256 in one.items()}
+    return [f"{path.rpartition('/')[2]} {sha256[:12]}" for path, sha256 in files.items()]
 
 
 def _hours(seconds: float) -> str:

@@ -73,6 +73,7 @@ def _row(training: Training) -> dict[str, Any]:
         "layers": layers,
         "given_up": training.given_up,
         "diverged": training.diverged,
+        "record": json.dumps(training.record),
     }
 
 
@@ -93,6 +94,7 @@ def _training(row: Mapping[str, Any], design: Design) -> Training:
         {layer["layer"]: _layer(layer) for layer in row["layers"]},
         given_up=row.get("given_up", False),
         diverged=row.get("diverged", False),
+        record=json.loads(row.get("record", "{}")),
     )
 
 

@@ -1,6 +1,7 @@
 """The tables of a study."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import sqrt
 from statistics import mean, median
 from typing import TypeVar
 
@@ -15,7 +16,9 @@ from bitfactor.study.statistics import (
     row_name,
     sample,
     setting_name,
+    student,
     value_name,
+    view_at,
     with_value,
 )
 
@@ -210,7 +213,38 @@ def trainings(study: Study) -> Table:
         ]
         for one in study.trainings
     ]
-    return Table(["cell", "latent", "scale", *study.axes, "seed", "state", "epochs", *metrics, *_COSTS], rows)
+    head = ["cell", "latent", "scale", *study.axes, "seed", "state", "epochs", *metrics, *_COSTS]
+    options = [name for one in study.trainings for name in one.options if name not in head]
+    options = list(dict.fromkeys(options))
+    for row, one in zip(rows, study.trainings, strict=True):
+        row += [text_of(one.options[name]) if name in one.options else None for name in options]
+    return Table([*head, *options], rows)
+
+
+def means(study: Study) -> Table:
+    """Return mean, deviation and 95 % interval of the headline at each row and setting, as fractions."""
+    rows = []
+    for view in (view_at(study, setting) for setting in study.settings()):
+        for row in (*study.rows, REAL):
+            if found := view.sample(row):
+                half = None if found.std is None else student(found.n - 1) * found.std / sqrt(found.n)
+                interval = [None, None] if half is None else [found.mean - half, found.mean + half]
+                values = [_word(axis, dict(view.setting)) for axis in study.axes]
+                rows.append([*row, *values, study.headline, found.mean, found.std, found.n, *interval])
+    figures = ["metric", "mean", "deviation", "n", "low", "high"]
+    return Table(["latent", "scale", *study.axes, *figures], rows)
+
+
+def hyperparameters(view: View, study: Study) -> list[Table]:
+    """Return the options that all rows share, and those that differ, of the first training of each row."""
+    first = {row_name(row): [one.options for one in at if one.options] for row, at in view.rows.items()}
+    rows = {name: found[0] for name, found in first.items() if found}
+    names = dict.fromkeys(name for options in rows.values() for name in options if name != "seed")
+    values = {name: [text_of(one[name]) if name in one else NONE for one in rows.values()] for name in names}
+    same = [[name, texts[0]] for name, texts in values.items() if len(set(texts)) == 1]
+    others = [[name, *texts] for name, texts in values.items() if len(set(texts)) > 1]
+    tables = [Table(["option", "of all rows"], same, words=(0, 1)), Table(["option", *rows], others)]
+    return [table for table in tables if table.rows]
 
 
 def _word(axis: str, setting: Mapping[str, Value]) -> object:

@@ -13,6 +13,7 @@ tensorboard/        the same for TensorBoard
 lock                locked by the process that trains it
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -33,7 +34,7 @@ from torch.optim import Optimizer
 
 from bitfactor.common.checks import record
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import files_run, replacing, write_json
+from bitfactor.common.files import files_run, made_directory, not_writable, replacing, write_json
 from bitfactor.common.result import plain
 from bitfactor.common.version import __version__
 from bitfactor.data.readers.identity import KEY, Identity, remembered
@@ -80,8 +81,12 @@ class Run:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Let no other process train here; the lock dies with the process that has it."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with self.lock.open("a") as file:
+        made_directory(self.path)
+        try:
+            file = self.lock.open("a")
+        except OSError as error:
+            raise not_writable(self.path, error) from error
+        with file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone, not its children
             except (BlockingIOError, PermissionError) as error:
@@ -322,8 +327,10 @@ class Run:
             with replacing(self.checkpoint) as temporary:
                 try:
                     write(temporary)
-                except RuntimeError as error:  # torch's way to say that the disk is full
-                    raise OSError(" ".join(str(error).split())[:200]) from error
+                except RuntimeError as error:  # torch's way to say that the disk is full, in its own words
+                    full = shutil.disk_usage(self.path).free < _FULL
+                    reason = os.strerror(errno.ENOSPC) if full else " ".join(str(error).split())[:200]
+                    raise OSError(reason) from error
                 self._shift(max(keep, 2))
         except InputError as error:
             kept = "; the last checkpoint is whole: the same command resumes from it"
@@ -381,6 +388,7 @@ def _no_checkpoint(path: Path, found: str) -> InputError:
     return InputError(path, expected="a checkpoint", found=found, fix="take another")
 
 
+_FULL = 2**20  # bytes: with so few left a disk is full
 _STATE = {"model", "average", "optimizer", "step", "loss", "rows"}
 
 

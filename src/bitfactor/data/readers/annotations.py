@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError
-from bitfactor.common.image_spec import Skeleton
+from bitfactor.common.image_spec import Skeleton, unpaired
 from bitfactor.data.readers.coco import read_coco, skeleton_in
-from bitfactor.data.readers.instances import Instances, need, read_mat
+from bitfactor.data.readers.files import some
+from bitfactor.data.readers.instances import Instances, need, read_json, read_mat
 from bitfactor.data.readers.mpii import (
     corrected,
     find,
@@ -171,8 +172,13 @@ def _missing(directory: Path | None) -> InputError:
     )
 
 
-def read_coco_parts(directory: Path | None) -> tuple[Instances, Instances, Skeleton]:
-    """Read annotations in COCO's layout: the instances to train on, those to test on, and their skeleton."""
+def read_coco_parts(directory: Path | None) -> tuple[Instances, Instances, Skeleton, str]:
+    """Read annotations in COCO's layout.
+
+    Returns
+    -------
+    The instances to train on, those to test on, their skeleton, and why they are not mirrored, or nothing.
+    """
     files = None if directory is None else coco_files(directory)
     if files is None:
         raise InputError(
@@ -183,8 +189,10 @@ def read_coco_parts(directory: Path | None) -> tuple[Instances, Instances, Skele
         )
     (train_file, train_images), (test_file, test_images) = files
     skeleton = _skeleton(train_file)
+    for file in (train_file, test_file):
+        _expect_order(file, skeleton, train_file)
     train = read_coco(train_file, train_images, skeleton)
-    return train, read_coco(test_file, test_images, skeleton), skeleton
+    return train, read_coco(test_file, test_images, skeleton), skeleton, _unmirrored(train_file, skeleton)
 
 
 def coco_files(directory: Path) -> list[tuple[Path, Path]] | None:
@@ -197,8 +205,41 @@ def coco_files(directory: Path) -> list[tuple[Path, Path]] | None:
     return next((parts for parts in layouts if all(file.is_file() for file, _ in parts)), None)
 
 
+_OWN = "skeleton.json"
+
+
+def _expect_order(file: Path, skeleton: Skeleton, train_file: Path) -> None:
+    """Raise InputError where a file's category has the keypoints in another order, or other ones.
+
+    A skeleton of one's own may rename all.
+    """
+    described, first = skeleton_in(file), skeleton_in(train_file)
+    if described is None or described.keypoints == skeleton.keypoints:
+        return
+    own = set(described.keypoints).isdisjoint(skeleton.keypoints)
+    if own and first is not None and described.keypoints == first.keypoints:
+        return
+    place = next(
+        (i for i, (a, b) in enumerate(zip(described.keypoints, skeleton.keypoints, strict=False)) if a != b),
+        min(len(described.keypoints), len(skeleton.keypoints)),
+    )
+    raise InputError(
+        file,
+        expected=f"the keypoints {some(skeleton.keypoints[place:])} from number {place + 1} on",
+        found=some(described.keypoints[place:]) or "none",
+        fix="bring the keypoints of both files into one order",
+    )
+
+
+def _unmirrored(train_file: Path, skeleton: Skeleton) -> str:
+    own = train_file.with_name(_OWN)
+    said = own.is_file() and "flip_pairs" in read_json(own)
+    why = "" if said else unpaired(skeleton)
+    return why and f"{train_file}: {why}, so images are not mirrored; {_OWN} beside it can name flip_pairs"
+
+
 def _skeleton(train_file: Path) -> Skeleton:
-    own = train_file.with_name("skeleton.json")
+    own = train_file.with_name(_OWN)
     if own.is_file():
         return read_skeleton(own)
     described = skeleton_in(train_file)

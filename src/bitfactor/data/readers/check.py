@@ -5,8 +5,9 @@ What there is in a directory of images and what is wrong with it; every image is
 
 import hashlib
 import os
+import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,27 +16,19 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.result import Result, text_table
-from bitfactor.data.readers import cifar
-from bitfactor.data.readers.annotations import (
-    coco_files,
-    has_mpii,
-    lsp_parts,
-    read_coco_parts,
-    read_lsp,
-    read_mpii,
-)
-from bitfactor.data.readers.cifar import CIFAR10, CIFAR100, CifarFiles
+from bitfactor.data.readers.cifar import CifarFiles, CifarLayout
 from bitfactor.data.readers.decoding import jpeg_frame
-from bitfactor.data.readers.files import FileStore, Store, Tree, existing, file_store, parts
+from bitfactor.data.readers.files import FileStore, Store, Tree, file_store, parts
 from bitfactor.data.readers.instances import Instances
-from bitfactor.data.readers.shard import DESCRIPTION, ShardStore, read_description, shards_of, user_cache
+from bitfactor.data.readers.shard import ShardStore, read_description, shards_of, user_cache
 from bitfactor.data.readers.workers import in_threads
 from bitfactor.pose.images import decode_image
 
 _SHOWN = 10
+_CLASSES_SHOWN = 50
+_BALANCED = 20
 
 
 @dataclass
@@ -43,13 +36,14 @@ class Findings(Result):
     """What there is and what is wrong with it.
 
     `problems` and `notes` map a kind to what is concerned: problems want repair before a run, notes are
-    good to know. `sizes` are least, median and greatest height and width in pixels. `classes` is 0 where
-    there are `instances` with keypoints instead.
+    good to know. `by_class` maps a class to its sound images in each part. `sizes` are least, median and
+    greatest height and width in pixels. `classes` is 0 where there are `instances` with keypoints instead.
     """
 
     layout: str
     classes: int = 0
     images: dict[str, int] = field(default_factory=dict)
+    by_class: dict[str, dict[str, int]] = field(default_factory=dict)
     instances: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     modes: dict[str, int] = field(default_factory=dict)
@@ -68,6 +62,31 @@ class Findings(Result):
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def count(self, part: str, labels: Sequence[str], numbers: NDArray[np.integer]) -> None:
+        """Add how many images of each class a part has; note where one has far more than another."""
+        for label, images in zip(labels, np.bincount(numbers, minlength=len(labels)).tolist(), strict=True):
+            self.by_class.setdefault(label, {})[part] = images
+        held = {label: counts[part] for label, counts in self.by_class.items() if counts[part]}
+        few, many = (min(held, key=held.__getitem__), max(held, key=held.__getitem__)) if held else ("", "")
+        if held and held[many] > _BALANCED * held[few]:
+            told = f"{part}: {held[many]:,} images of {many}, {held[few]:,} of {few}"
+            self.note(f"classes that differ beyond {_BALANCED} to 1", told)
+
+    def _classes(self) -> list[str]:
+        """Return a table of the images of each class in each part: of the rarest where there are many."""
+        if not self.by_class:
+            return []
+        rarest = sorted(self.by_class, key=lambda label: sum(self.by_class[label].values()))[:_CLASSES_SHOWN]
+        parts = list(self.by_class[rarest[0]])
+        rows = [
+            [label, *(f"{self.by_class[label][part]:,}" for part in parts)]
+            for label in self.by_class
+            if label in rarest
+        ]
+        more = len(self.by_class) - len(rarest)
+        table = text_table(("images of", *parts), rows, right=frozenset(range(1, len(parts) + 1)))
+        return ["", table] + [f"... and {more} classes with more; --json lists all"] * bool(more)
+
     def __str__(self) -> str:
         rows = [("layout", self.layout)] + [("classes", str(self.classes))] * bool(self.classes)
         for kind, counts in (("images", self.images), ("instances", self.instances)):
@@ -76,7 +95,7 @@ class Findings(Result):
             (side, f"{low} to {high}, median {middle}") for side, (low, middle, high) in self.sizes.items()
         ]
         rows += [(mode, f"{count:,}") for mode, count in self.modes.items()]
-        lines = [text_table((self.directory, ""), rows)]
+        lines = [text_table((self.directory, ""), rows), *self._classes()]
         for title, kinds in (("problem", self.problems), ("note", self.notes)):
             for kind, concerned in kinds.items():
                 lines += ["", f"{title}: {kind} ({len(concerned)})"]
@@ -149,6 +168,7 @@ def inspect(
     done = 0
     for part, store in parts.items():
         findings.images[part] = len(store)
+        classes = list[int]()
         chunks = range(-(-len(store) // _CHUNK))
         for _, chunk in in_threads(_Look(store), chunks, (0,), np.uint8):
             for seen in chunk:
@@ -156,11 +176,14 @@ def inspect(
                     findings.problem("corrupt images", seen.error)
                     continue
                 looked(seen)
+                classes.append(seen.label)
                 sizes.append(seen.size)
                 modes[seen.mode] += 1
                 _compare(first.setdefault(seen.digest, (part, seen)), (part, seen), labels, findings)
             done += len(chunk)
             advance(done, total)
+        if findings.classes:
+            findings.count(part, labels, np.array(classes, np.int64))
     findings.modes = dict(modes.most_common())
     if sizes:
         lows, middles, highs = (f(sizes, axis=0).astype(int).tolist() for f in (np.min, np.median, np.max))
@@ -182,66 +205,32 @@ def _compare(
         findings.note("images that are there twice", f"{a.name}, {b.name}")
 
 
-@checked
-def check_data(directory: str | os.PathLike[str], advance: Advance | None = None) -> Findings:
-    """Find out what `directory` is, read all of it and return what was found.
-
-    Parameters
-    ----------
-    directory
-        Of CIFAR's files, of WebDataset shards, of class directories, or of Leeds Sports Pose, MPII or COCO's
-        keypoints.
-    advance
-        Told how many images were looked at, and of how many.
-
-    Raises
-    ------
-    InputError
-        If it is none of the known layouts.
-
-    Example
-    -------
-    >>> print(check_data("flowers"))
-    >>> check_data("flowers").problems
-    {'corrupt images': ['flowers/rose/7.jpg: ...']}
-    """
-    place = existing(Path(directory), "a directory")
-    for layout in LAYOUTS:
-        if layout.recognised(place):
-            findings = layout.check(place, advance or (lambda done, total: None))
-            findings.directory = str(directory)
-            return findings
-    raise InputError(
-        directory,
-        expected=f"one of the known layouts ({'; '.join(layout.name for layout in LAYOUTS)})",
-        found="an unknown one",
-        fix="name the directory that holds the files, or arrange them as one of these",
-    )
-
-
-def _check_cifar(layout: cifar.Layout, name: str) -> Callable[[Path, Advance], Findings]:
-    def check(directory: Path, advance: Advance) -> Findings:
-        findings, files = Findings(name), CifarFiles.at(directory, layout)
-        batches = [("train", file) for file in layout.train] + [("test", layout.test)]
+def check_cifar(directory: Path, advance: Advance, layout: CifarLayout, name: str) -> Findings:
+    """Read all files of CIFAR."""
+    findings, files = Findings(name), CifarFiles.at(directory, layout)
+    batches = [("train", file) for file in layout.train] + [("test", layout.test)]
+    found: dict[str, list[NDArray[np.integer]]] = {}
+    try:
+        findings.classes = len(files.labels())
+    except InputError as error:
+        findings.problem("unusable files", str(error))
+        return findings
+    for done, (part, file) in enumerate(batches, start=1):
         try:
-            findings.classes = len(files.labels())
+            _, labels = files.batch(file, findings.classes)
         except InputError as error:
             findings.problem("unusable files", str(error))
-            return findings
-        for done, (part, file) in enumerate(batches, start=1):
-            try:
-                _, labels = files.batch(file, findings.classes)
-            except InputError as error:
-                findings.problem("unusable files", str(error))
-                continue
-            findings.images[part] = findings.images.get(part, 0) + len(labels)
-            advance(done, len(batches))
-        return findings
-
-    return check
+            continue
+        findings.images[part] = findings.images.get(part, 0) + len(labels)
+        found.setdefault(part, []).append(labels)
+        advance(done, len(batches))
+    for part, numbers in found.items():
+        findings.count(part, files.labels(), np.concatenate(numbers))
+    return findings
 
 
-def _check_shards(directory: Path, advance: Advance) -> Findings:
+def check_shards(directory: Path, advance: Advance) -> Findings:
+    """Read all shards."""
     findings = Findings("WebDataset shards")
     description, where = read_description(directory)
     stores = {}
@@ -262,10 +251,14 @@ def _check_shards(directory: Path, advance: Advance) -> Findings:
     labels = tuple(map(str, description["labels"]))
     findings.classes = len(labels)
     inspect({part: store for part, store in stores.items() if len(store)}, labels, findings, advance)
+    for label, counts in findings.by_class.items():
+        for part in (part for part, images in counts.items() if not images):
+            findings.problem(f"classes that are missing in {part}", label)
     return findings
 
 
-def _check_folder(directory: Path, advance: Advance) -> Findings:
+def check_folder(directory: Path, advance: Advance) -> Findings:
+    """Decode all images and compare the classes of both parts."""
     findings = Findings("image folder")
     train, test = parts(directory)
     trees = {"train": Tree.scan(train)} | ({test.name: Tree.scan(test)} if test else {})
@@ -298,34 +291,46 @@ def _same_names(trees: dict[str, Tree], findings: Findings) -> None:
 Parts = tuple[Instances, Instances]
 
 
-def _check_pose(name: str, read: Callable[[Path], Parts]) -> Callable[[Path, Advance], Findings]:
-    def check(directory: Path, advance: Advance) -> Findings:
-        findings = Findings(name)
-        try:
+def check_pose(directory: Path, advance: Advance, name: str, read: Callable[[Path], Parts]) -> Findings:
+    """Compare annotations with their images."""
+    findings = Findings(name)
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
             parts = dict(zip(("train", "test"), read(directory), strict=True))
-        except InputError as error:
-            findings.problem("unusable annotations", str(error))
-            return findings
-        stores, known = {}, set[Path]()
-        for part, instances in parts.items():
-            findings.instances[part] = len(instances)
-            images = sorted(set(instances.images))
-            for image in images:
-                if image in known:
-                    findings.note("images that show instances of both parts", str(image))
-                elif not image.is_file():
-                    findings.problem("images that are missing", str(image))
-            present = [os.path.relpath(image, directory) for image in images if image.is_file()]
-            names = [os.fsencode(name) for name in present if directory / name not in known]
-            stores[part] = FileStore(directory, np.array(names, np.bytes_), np.zeros(len(names), np.int64))
-            known |= set(images)
-        sizes = dict[str, tuple[int, int]]()
-        inspect(stores, ("",), findings, advance, lambda seen: sizes.update({seen.name: seen.size}))
-        for part, instances in parts.items():
-            _check_instances(part, instances, sizes, findings)
+    except InputError as error:
+        findings.problem("unusable annotations", str(error))
         return findings
+    for warning in said:
+        findings.note("what reading the annotations says", str(warning.message))
+    stores, known = {}, set[Path]()
+    for part, instances in parts.items():
+        findings.instances[part] = len(instances)
+        images = sorted(set(instances.images))
+        for image in images:
+            if image in known:
+                findings.note("images that show instances of both parts", str(image))
+            elif not image.is_file():
+                findings.problem("images that are missing", str(image))
+        present = [os.path.relpath(image, directory) for image in images if image.is_file()]
+        names = [os.fsencode(name) for name in present if directory / name not in known]
+        stores[part] = FileStore(directory, np.array(names, np.bytes_), np.zeros(len(names), np.int64))
+        known |= set(images)
+    sizes = dict[str, tuple[int, int]]()
+    inspect(stores, ("",), findings, advance, lambda seen: sizes.update({seen.name: seen.size}))
+    for part, instances in parts.items():
+        _check_annotated(instances, sizes, findings)
+        _check_instances(part, instances, sizes, findings)
+    return findings
 
-    return check
+
+def _check_annotated(instances: Instances, sizes: dict[str, tuple[int, int]], findings: Findings) -> None:
+    for image in dict.fromkeys(instances.images):
+        if str(image) in sizes:
+            try:
+                instances.expect_as_annotated(image, sizes[str(image)])
+            except InputError as error:
+                findings.problem("images that are not as annotated", str(error))
 
 
 def _check_instances(
@@ -342,37 +347,3 @@ def _check_instances(
         outside = (places < -0.5) | (places > np.array([width, height]) - 0.5)
         if outside.any():
             findings.note("labelled keypoints outside of their image", f"{who}: {outside.any(1).sum()}")
-
-
-@dataclass(frozen=True)
-class Layout:
-    """A way in which data lie in a directory."""
-
-    name: str
-    recognised: Callable[[Path], bool]
-    check: Callable[[Path, Advance], Findings]
-
-
-LAYOUTS = (
-    Layout("CIFAR-10 as cifar-10-batches-py", CIFAR10.is_in, _check_cifar(CIFAR10, "Cifar10")),
-    Layout("CIFAR-100 as cifar-100-python", CIFAR100.is_in, _check_cifar(CIFAR100, "Cifar100")),
-    Layout(
-        f"WebDataset shards with {DESCRIPTION}", lambda place: (place / DESCRIPTION).is_file(), _check_shards
-    ),
-    Layout(
-        "Leeds Sports Pose: joints.mat and images/",
-        lambda place: (place / "joints.mat").is_file(),
-        _check_pose("Leeds Sports Pose", lambda place: lsp_parts(read_lsp(place))),
-    ),
-    Layout(
-        "COCO's keypoints: their annotations, train.json and val.json",
-        lambda place: coco_files(place) is not None,
-        _check_pose("COCO keypoints", lambda place: read_coco_parts(place)[:2]),
-    ),
-    Layout("MPII: images/ and its annotations", has_mpii, _check_pose("MPII", read_mpii)),
-    Layout(
-        "one directory of images for each class, in train/ and val/ or at once",
-        lambda place: sum(map(bool, Tree.scan(parts(place)[0]).classes.values())) > 1,
-        _check_folder,
-    ),
-)

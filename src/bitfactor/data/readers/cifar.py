@@ -72,7 +72,7 @@ Pixels = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
-class Layout:
+class CifarLayout:
     """Where the official version of a data set keeps what, and the colours of its training images."""
 
     folder: str
@@ -91,7 +91,7 @@ class Layout:
         return any((directory / place).is_file() for place in places)
 
 
-CIFAR10 = Layout(
+CIFAR10 = CifarLayout(
     folder="cifar-10-batches-py",
     archive="cifar-10-python.tar.gz",
     train=tuple(f"data_batch_{i}" for i in range(1, 6)),
@@ -103,7 +103,7 @@ CIFAR10 = Layout(
     std=(0.2470, 0.2435, 0.2616),
 )
 
-CIFAR100 = Layout(
+CIFAR100 = CifarLayout(
     folder="cifar-100-python",
     archive="cifar-100-python.tar.gz",
     train=("train",),
@@ -126,12 +126,12 @@ class CifarFiles:
     >>> pixels, labels = files.batch("test_batch")
     """
 
-    layout: Layout
+    layout: CifarLayout
     read: Callable[[str], bytes]
     where: Path
 
     @classmethod
-    def at(cls, directory: Path | None, layout: Layout) -> Self:
+    def at(cls, directory: Path | None, layout: CifarLayout) -> Self:
         """Find the files: in `directory`, in their directory below it, or in the archive as downloaded."""
         if directory is None:
             raise _missing("--data", f"the directory that holds {layout.folder}/", "none", "name its place")
@@ -190,7 +190,7 @@ def _read_file(folder: Path, name: str) -> bytes:
         raise _bad(folder / name, error.strerror or str(error)) from error
 
 
-def _archived(archive: Path, layout: Layout) -> Callable[[str], bytes]:
+def _archived(archive: Path, layout: CifarLayout) -> Callable[[str], bytes]:
     wanted = {f"{layout.folder}/{name}": name for name in (*layout.train, layout.test, layout.names)}
     found: dict[str, bytes] = {}
     try:

@@ -85,7 +85,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Found:
+class CropTargets:
     """Keypoints of n crops: (n, J, 2) in pixels, which are labelled (n, J), and the norm (n,)."""
 
     keypoints: NDArray[np.float32]
@@ -109,17 +109,17 @@ class Crops:
     movement: Movement
     key: tuple[int, int] | None
 
-    def __call__(self, number: int, crops: NDArray[np.uint8]) -> Found:
+    def __call__(self, number: int, crops: NDArray[np.uint8]) -> CropTargets:
         """Return where the keypoints are in these crops."""
         chosen, keypoints = self.batches[number], len(self.skeleton.keypoints)
-        found = Found(
+        found = CropTargets(
             np.zeros((len(chosen), keypoints, 2), np.float32),
             np.empty((len(chosen), keypoints), bool),
             np.empty(len(chosen), np.float32),
         )
         for i, person in enumerate(chosen):
             matrix, flip, scale = self._map(int(person))
-            crops[i] = warp(self.images[self.instances.images[person]], matrix, self.size)
+            crops[i] = warp(self.instances.pixels(int(person), self.images), matrix, self.size)
             order = list(self.skeleton.flipped) if flip else slice(None)
             found.labelled[i] = self.instances.labelled[person][order]
             found.keypoints[i] = transform(self.instances.keypoints[person][order], matrix)

@@ -1,5 +1,7 @@
 """Decoding of training images, at a fraction of their size where that is enough."""
 
+import struct
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -43,3 +45,23 @@ def jpeg_frame(data: bytes) -> tuple[int, int, int] | None:
         else:
             at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
     return None
+
+
+_TURN = 0x0112  # the tag of the orientation
+
+
+def exif_orientation(data: bytes) -> int:
+    """Return the orientation, 1 to 8, that EXIF tells at the start of an image file; 1 if it tells none."""
+    start = data.find(b"Exif\0\0") + 6
+    order = {b"II": "<", b"MM": ">"}.get(data[start : start + 2]) if start > 5 else None
+    if order is None:
+        return 1
+    try:
+        at = start + struct.unpack_from(f"{order}I", data, start + 4)[0]
+        for entry in range(struct.unpack_from(f"{order}H", data, at)[0]):
+            tag, _, _, value = struct.unpack_from(f"{order}HHIH", data, at + 2 + 12 * entry)
+            if tag == _TURN:
+                return int(value) if 1 <= value <= 8 else 1
+    except struct.error:  # cut off
+        pass
+    return 1

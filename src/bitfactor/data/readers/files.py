@@ -4,6 +4,8 @@ Which images a network is evaluated on, and which a trial with a few of them tak
 """
 
 import os
+import re
+import unicodedata
 import warnings
 import zlib
 from collections.abc import Iterable, Mapping
@@ -123,15 +125,36 @@ class CorruptImages:
 
 
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".gif"))
-TEST_NAMES = ("val", "valid", "validation", "test")
+_PARTS = {  # as `_part_of` reduces the names of directories; first what is tested on where there are several
+    "validation": ("val", "valid", "validate", "validation", "dev", "devel", "development"),
+    "test": ("test", "testing", "tst", "eval", "evaluate", "evaluation", "holdout"),
+    "train": ("train", "training", "trn", "tr"),
+}
+_ROLES = {name: role for role, names in _PARTS.items() for name in names}
+_ADDED = re.compile(r"(set|data|dataset|images|split)?[\W_\d]*$|[\W_]")
+
+
+def _part_of(name: str) -> str | None:
+    """Return which part of a data set a directory of this name holds: train, validation or test; or None.
+
+    >>> _part_of("Train"), _part_of("val2017"), _part_of("test_set"), _part_of("trout")
+    ('train', 'validation', 'test', None)
+    """
+    return _ROLES.get(_ADDED.sub("", name.casefold()))
+
+
+def composed(name: str) -> str:
+    """Return a name in Unicode's NFC: the same one, whether or not a system takes its letters apart."""
+    return unicodedata.normalize("NFC", name)
 
 
 @dataclass(frozen=True)
 class Tree:
     """What lies below a directory of class directories.
 
-    `classes` maps the name of each to the images below it, relative to `directory`; `loops` are links that
-    lead back up, which are not followed; `others` are files that are no images by their names.
+    `classes` maps the name of each, in Unicode's NFC, to the images below it, relative to `directory`;
+    `loops` are links that lead back up, which are not followed; `others` are files that are no images by
+    their names.
     """
 
     directory: Path
@@ -146,11 +169,25 @@ class Tree:
         above = {_identity(place) for place in (resolved, *resolved.parents)}
         for entry in _entries(directory):
             if _is_directory(entry):
-                tree.classes[entry.name] = []
-                tree._look(entry, entry.name, tree.classes[entry.name], above)
+                tree._look(entry, entry.name, tree.classes.setdefault(composed(entry.name), []), above)
             else:
                 tree.others.append(entry.name)
+        tree._expect_no_parts()
         return tree
+
+    def _expect_no_parts(self) -> None:
+        """Raise InputError where classes, or the directories in them, are called as parts of a data set."""
+        split = (name.split("/") for images in self.classes.values() for name in images)
+        inner = {places[1] for places in split if len(places) > 2}
+        for names, found in ((self.classes, "the classes"), (inner, "inside of the classes")):
+            called = sorted(name for name in names if _part_of(name))
+            if len({_part_of(name) for name in called}) > 1:
+                raise InputError(
+                    self.directory,
+                    expected="directories of classes, such as train/cat/1.jpg, val/cat/2.jpg",
+                    found=f"{found} {some(called)}",
+                    fix="put classes into train/ and val/, or name the directory that holds these two",
+                )
 
     def _look(
         self, entry: os.DirEntry[str], name: str, found: list[str], above: set[tuple[int, int]]
@@ -186,7 +223,7 @@ def _identity(directory: "os.PathLike[str]") -> tuple[int, int]:
 def _entries(directory: "os.PathLike[str]") -> list[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as entries:
-            return sorted((e for e in entries if not e.name.startswith(".")), key=lambda entry: entry.name)
+            return sorted((e for e in entries if not e.name.startswith(".")), key=lambda e: composed(e.name))
     except OSError as error:
         raise InputError(
             os.fspath(directory),
@@ -198,11 +235,33 @@ def _entries(directory: "os.PathLike[str]") -> list[os.DirEntry[str]]:
 
 def parts(directory: Path) -> tuple[Path, Path | None]:
     """Return the directories of the classes to train on and of those to test on, if they are apart."""
-    train = directory / "train"
-    if not train.is_dir() or not any(_is_directory(entry) for entry in _entries(train)):
+    found = parts_in(directory)
+    if "train" not in found or not has_directories(found["train"]):
         return directory, None
-    apart = [directory / name for name in TEST_NAMES if (directory / name).is_dir()]
-    return train, apart[0] if apart else None
+    return found["train"], found.get("validation", found.get("test"))
+
+
+def has_directories(directory: "os.PathLike[str]") -> bool:
+    """Return whether there are directories in one, such as those of classes."""
+    return any(map(_is_directory, _entries(directory)))
+
+
+def parts_in(directory: Path) -> dict[str, Path]:
+    """Return the directories that are called as parts: train, validation and test."""
+    found: dict[str, Path] = {}
+    for entry in _entries(directory):
+        part = _part_of(entry.name) if _is_directory(entry) else None
+        if part is None or (part in found and not has_directories(entry)):
+            continue
+        if part in found and has_directories(found[part]):
+            raise InputError(
+                directory,
+                expected=f"one directory for {part}",
+                found=f"{found[part].name} and {entry.name}",
+                fix="remove or rename one",
+            )
+        found[part] = directory / entry.name
+    return found
 
 
 _LOOKED_AT = 64  # files whose size and beginning tell them from others of the same names

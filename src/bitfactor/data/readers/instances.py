@@ -7,14 +7,21 @@ import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError, imported
+from bitfactor.data.readers.decoding import exif_orientation
+
+
+class Decoded(Protocol):
+    """Images by path, (H, W, 3)."""
+
+    def __getitem__(self, path: Path, /) -> NDArray[np.uint8]: ...
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,8 @@ class Instances:
         Which keypoints are known. Keypoints that are hidden behind something but annotated are.
     norm : (N,)
         The length by which errors are measured; NaN where it is not known, and then nothing is measured.
+    annotated
+        Image -> (height, width) that its annotations are for, or None where they do not tell.
     """
 
     images: tuple[Path, ...]
@@ -41,6 +50,7 @@ class Instances:
     keypoints: NDArray[np.float64]
     labelled: NDArray[np.bool_]
     norm: NDArray[np.float64]
+    annotated: Mapping[Path, tuple[int, int] | None] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -55,6 +65,35 @@ class Instances:
             self.keypoints[index],
             self.labelled[index],
             self.norm[index],
+            self.annotated,
+        )
+
+    def pixels(self, person: int, images: Decoded) -> NDArray[np.uint8]:
+        """Return the image of an instance, out of decoded ones by path; it is to be as annotated."""
+        path = self.images[person]
+        image = images[path]
+        self.expect_as_annotated(path, image.shape[:2])
+        return image
+
+    def expect_as_annotated(self, image: Path, size: tuple[int, int]) -> None:
+        """Raise InputError if an image of this (height, width), as it is seen, is another than annotated.
+
+        Where the file says that it is to be turned, only its size can tell that annotations are of the turned
+        image.
+        """
+        if image not in self.annotated:
+            return
+        told, turn = self.annotated[image], orientation(image)
+        told_turned = told is not None and turn >= _QUARTER and size[0] != size[1]
+        if told in (None, size) and (turn == 1 or told_turned):
+            return
+        turned_as = "an image that EXIF turns, which its annotations may be for or not"
+        seen = f"{size[1]} x {size[0]} pixels"
+        raise InputError(
+            image,
+            expected=f"{told[1]} x {told[0]} pixels, as annotated" if told else "an image as it is stored",
+            found=f"{seen}, {turned_as}" if turn != 1 else seen,
+            fix="save it turned and without EXIF, and correct its annotations",
         )
 
     def check(self, where: object) -> "Instances":
@@ -68,6 +107,16 @@ class Instances:
             person = int(np.flatnonzero(~sound)[0])
             raise _bad(where, f"no finite box or keypoints for person {person} in {self.images[person].name}")
         return self
+
+
+_QUARTER = 5  # and above: EXIF's orientations that turn by a quarter
+_HEADER = 1 << 17  # bytes, in which EXIF stands
+
+
+def orientation(image: Path) -> int:
+    """Return how EXIF says that a file's image is to be turned, from 1, as it is, to 8."""
+    with image.open("rb") as file:
+        return exif_orientation(file.read(_HEADER))
 
 
 def _bad(where: object, found: str) -> InputError:

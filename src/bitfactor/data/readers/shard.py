@@ -24,7 +24,7 @@ from bitfactor.data.readers.files import SUFFIXES, Holdout, Indices, validation_
 
 
 @dataclass(frozen=True)
-class Table:
+class ShardTable:
     """The samples of a shard in order: place of each image in bytes, class and key, all (N,)."""
 
     offsets: NDArray[np.int64]
@@ -33,7 +33,7 @@ class Table:
     keys: NDArray[np.bytes_]
 
     @classmethod
-    def of(cls, path: Path, cache: Path) -> "Table":
+    def of(cls, path: Path, cache: Path) -> "ShardTable":
         """Look through the shard at `path`, or take what `cache` has since it was looked through.
 
         Raises
@@ -57,7 +57,7 @@ class Table:
         return table
 
     @classmethod
-    def _scanned(cls, path: Path) -> "Table":
+    def _scanned(cls, path: Path) -> "ShardTable":
         samples: dict[str, dict[str, Any]] = {}
         try:
             with tarfile.open(path, "r:") as tar, path.open("rb") as file:
@@ -139,9 +139,9 @@ class Shard:
         return fetched(self.place, self.cache) if is_url(self.place) else Path(self.place)
 
     @cached_property
-    def table(self) -> Table:
+    def table(self) -> ShardTable:
         """What is in it and where."""
-        table = Table.of(self.path, self.cache)
+        table = ShardTable.of(self.path, self.cache)
         if self._said not in (None, len(table.keys)):
             raise self._bad(f"{self._said} samples, as {DESCRIPTION} says", str(len(table.keys)))
         if len(table.keys) and not 0 <= table.classes.min() <= table.classes.max() < self.classes:

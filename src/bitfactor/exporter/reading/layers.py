@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from bitfactor.common.errors import InputError
+from bitfactor.exporter.adoption import TwoValued, two_valued
 from bitfactor.exporter.builder import Builder
 from bitfactor.exporter.operators import convolutions, shapes
 from bitfactor.exporter.operators.functions import add, mul
@@ -18,25 +17,10 @@ _FEW = 4  # values of a filter: of one bit it has two, of two bits four
 _ENOUGH = 9  # weights in a filter, of which real numbers are all different
 
 
-@dataclass(frozen=True)
-class BinaryWeight:
-    """alpha (O,) times signs (O, ...)."""
-
-    signs: Tensor
-    alpha: Tensor
-
-
-def binary_weight(weight: Tensor) -> BinaryWeight | None:
+def binary_weight(weight: Tensor) -> TwoValued | None:
     """Return a weight whose filters each hold -a and +a alone, or None."""
-    filters = weight.float().flatten(1)
-    alpha = filters.abs().amax(1)
-    if (
-        filters.shape[1] < 2
-        or not bool((alpha > 0).all())
-        or not bool((filters.abs() == alpha[:, None]).all())
-    ):
-        return None
-    return BinaryWeight(torch.where(weight > 0, 1.0, -1.0), alpha)
+    form = two_valued(weight.float())
+    return None if form is None or bool(form.centre.any()) else form
 
 
 def expect_one_bit_or_real(b: Builder, weight: Tensor, groups: int) -> None:
@@ -77,12 +61,15 @@ def conv(b: Builder, x: View | Steps, weight: Tensor, bias: Tensor | None, windo
         found = _binary_conv(b, x, binary, bias, window)
         if found is not None:
             return found
-    return _real_conv(b, padded(b, x), weight, bias, window)
+    return _real_conv(b, padded(b, x), _exact(weight, binary), bias, window)
 
 
-def _binary_conv(
-    b: Builder, x: Steps, weight: BinaryWeight, bias: Tensor | None, window: Window
-) -> View | None:
+def _exact(weight: Tensor, binary: TwoValued | None) -> Tensor:
+    """Return a weight of two values without what rounding left between them: it is bits in the file."""
+    return weight if binary is None else binary.exact()
+
+
+def _binary_conv(b: Builder, x: Steps, weight: TwoValued, bias: Tensor | None, window: Window) -> View | None:
     given, pad_value, sides = signs_of(b, x), 0, window.sides
     if given is None or (any(x.pads) and (any(sides) or len(sides) != 4)):
         return None
@@ -101,9 +88,7 @@ def _binary_conv(
     return scaled(b, y, given, weight, bias)
 
 
-def scaled(
-    b: Builder, y: View, given: Signs, weight: BinaryWeight, bias: Tensor | None, dim: int = 1
-) -> View:
+def scaled(b: Builder, y: View, given: Signs, weight: TwoValued, bias: Tensor | None, dim: int = 1) -> View:
     """Return the sums of signs as those of the values that they stand for."""
     factor = given.half * weight.alpha
     shift = given.middle * weight.alpha * weight.signs.flatten(1).sum(1)
@@ -144,7 +129,7 @@ def linear(b: Builder, x: View | Steps, weight: Tensor, bias: Tensor | None = No
         if given is not None:
             signs = -binary.signs if given.flipped else binary.signs
             return scaled(b, convolutions.binary_linear(b, given.signed, signs), given, binary, bias, -1)
-    return convolutions.linear(b, padded(b, x), weight, bias)
+    return convolutions.linear(b, padded(b, x), _exact(weight, binary), bias)
 
 
 def pads_of(
@@ -177,7 +162,3 @@ def refused_bits(b: Builder, bits: float) -> InputError:
         f"a quantiser of {bits:g} bits",
         "train the network with binary weights and inputs",
     )
-
-
-def as_array(x: Tensor) -> np.ndarray:
-    return x.detach().numpy()

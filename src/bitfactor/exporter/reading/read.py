@@ -25,6 +25,7 @@ from bitfactor.exporter.reading.rules import POINTWISE, RULES
 from bitfactor.exporter.reading.steps import Steps
 from bitfactor.exporter.view import View
 from bitfactor.format import Graph, Value
+from bitfactor.format.low_precision import quantise
 from bitfactor.format.operations import OPERATIONS
 
 Array = NDArray[Any]
@@ -63,7 +64,8 @@ def read(path: str | os.PathLike[str]) -> Reading:
     model = _loaded(path)
     reader = Reader(model)
     lowered = reader.graph()
-    graph, stands_for = fold(lowered)
+    folded, stands_for = fold(lowered)
+    graph = quantise(folded, "float32")
     given = {value.name: noise for value, noise in zip(reader.given, reader.noise(), strict=True)}
     truth = _evaluated(model, given)
     _expect_two_values(model, reader, truth)

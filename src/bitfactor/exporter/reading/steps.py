@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bitfactor.exporter.builder import Builder
 from bitfactor.exporter.operators.functions import above, add, at_least, mul, sign, sub, where
+from bitfactor.exporter.steps import Levels
 from bitfactor.exporter.view import View
 
 
@@ -54,21 +55,11 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Signs:
+class Signs(Levels):
     """low + (high - low) (1 + s) / 2, where s is the sign of `signed`, times -1 where it is `flipped`."""
 
     signed: View
     flipped: bool
-    low: float
-    high: float
-
-    @property
-    def half(self) -> float:
-        return (self.high - self.low) / 2
-
-    @property
-    def middle(self) -> float:
-        return (self.high + self.low) / 2
 
     def sign_of(self, value: float) -> int | None:
         """Return the s, 0 included, that stands for a padded value; None where there is none."""
@@ -93,8 +84,8 @@ def signs_of(b: Builder, steps: Steps) -> Signs | None:
         steps.note_third()
     source, t = steps.source, steps.threshold.float()
     if strict:
-        return Signs(_shifted(b, source, 1.0, -t), False, float(below[0]), float(high[0]))
-    return Signs(_shifted(b, source, -1.0, t), True, float(below[0]), float(high[0]))
+        return Signs(float(below[0]), float(high[0]), _shifted(b, source, 1.0, -t), False)
+    return Signs(float(below[0]), float(high[0]), _shifted(b, source, -1.0, t), True)
 
 
 def _shifted(b: Builder, x: View, factor: float, shift: Tensor) -> View:

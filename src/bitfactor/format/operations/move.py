@@ -273,14 +273,15 @@ class Rearrange(Move):
             counts = np.array([1] * (1 + len(lengths) - len(repeats)) + list(repeats))
             x = b.emit("Tile", [x, b.constant(counts, f"{node.name}:repeats")])
         # Axes are put together where they are the last, whatever the lengths of those before, which stay: 0.
+        # What a group is put together to is named by its place, since several may be empty.
         axes: list[object] = [*range(len(lengths))]
-        for group in groups:
+        names = [group[0] if len(group) == 1 else f"group {i}" for i, group in enumerate(groups)]
+        for group, name in zip(groups, names, strict=True):
             if len(group) != 1:
                 others = [axis for axis in axes if axis not in group]
                 x = shaped(ordered(x, axes, [*others, *group]), [*[0] * len(others), -1 if group else 1])
-                axes = [*others, group]
-        wanted = [group if len(group) != 1 else group[0] for group in (groups[-1], *groups[:-1])]
-        ordered(x, axes, wanted, node.name)
+                axes = [*others, name]
+        ordered(x, axes, [names[-1], *names[:-1]], node.name)
 
 
 def _cut(b: Onnx, node: Node, x: str, lengths: Sequence[int]) -> list[int | str]:

@@ -1,6 +1,6 @@
 """A text with tables and figures, before it is decided how it looks.
 
-A document as HTML or as Markdown with its images beside it, a table as CSV; and prose for them.
+A document as HTML, as Markdown with its images beside it or as LaTeX, a table as CSV; and prose for them.
 """
 
 import base64
@@ -124,6 +124,58 @@ def write_markdown(document: Document, path: Path) -> None:
     ]
     with replacing(path) as temporary:
         temporary.write_text("\n\n".join(filter(None, blocks)) + "\n", encoding="utf-8")
+
+
+def write_latex(document: Document, path: Path) -> None:
+    """Write the tables of a document in the style of the package booktabs, for a text to include."""
+    parts = [
+        (chapter.title, table) for chapter in document.chapters for table in chapter.tables if table.rows
+    ]
+    with replacing(path) as temporary:
+        text = "\n\n".join(_latex(title, table) for title, table in parts)
+        temporary.write_text(
+            f"% written by bitfactor; needs \\usepackage{{booktabs}}\n{text}\n", encoding="utf-8"
+        )
+
+
+def _latex(title: str, table: Table) -> str:
+    columns = len(table.head) or len(table.rows[0])
+    places = "".join("l" if i in table.words else "r" for i in range(columns))
+    groups = [rf"\multicolumn{{{n}}}{{c}}{{{_escaped(name)}}}" for name, n in table.groups]
+    heads = [*([groups] if groups else []), *([list(map(_escaped, table.head))] if table.head else [])]
+    rows = [list(map(_escaped, row)) for row in table.rows]
+    caption = _escaped(f"{title}. {table.caption}".strip())
+    return "\n".join(
+        [
+            rf"\begin{{table}}\centering\caption{{{caption}}}",
+            rf"\begin{{tabular}}{{{places}}}",
+            r"\toprule",
+            *(" & ".join(cells) + r" \\" for cells in heads),
+            *([r"\midrule"] if heads else []),
+            *(" & ".join(cells) + r" \\" for cells in rows),
+            r"\bottomrule",
+            r"\end{tabular}\end{table}",
+        ]
+    )
+
+
+_IN_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "|": "$|$",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "–": "--",
+    "×": r"$\times$",
+}
+
+
+def _escaped(cell: object) -> str:
+    return "".join(_IN_LATEX.get(sign, sign) for sign in str(cell))
 
 
 def _chapter(chapter: Chapter, folder: str) -> Iterator[str]:

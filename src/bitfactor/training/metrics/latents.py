@@ -181,8 +181,8 @@ class Movement:
         ]
 
     def _watch(self, name: str, latent: nn.Module, inputs: object, weight: Tensor) -> None:
-        # A held one comes again; the gradient in a leaf, of `once_for_all`, comes to the one it was made of.
-        if weight.grad_fn is not None and self._watched.get(name) is not weight:
+        # A held one comes again, of `once_for_all` as a leaf that gathers the gradients of several passes.
+        if weight.requires_grad and self._watched.get(name) is not weight:
             self._watched[name] = weight
             weight.register_hook(partial(self._add, name))  # type: ignore[no-untyped-call]
 
