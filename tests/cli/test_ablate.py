@@ -86,6 +86,7 @@ def test_jobs_of_slurm_are_one_array_that_runs_the_command(tmp_path, monkeypatch
     """What sbatch is given, by one that keeps it."""
     from submitit.core.utils import DelayedSubmission
 
+    monkeypatch.setattr("bitfactor.common.files._LOADED", {})  # files that other tests have imported
     programs, out = tmp_path / "bin", tmp_path / "study"
     programs.mkdir()
     for name, script in (("srun", ""), ("sbatch", f"cp $1 {tmp_path}/asked; echo Submitted batch job 17")):

@@ -12,7 +12,7 @@ from PIL import Image
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import ImageFolder
-from bitfactor.data.readers.check import check_data
+from bitfactor.data.readers.layouts import check_data
 from bitfactor.pose.images import prepare, read_image
 
 

@@ -160,6 +160,8 @@ def test_another_number_of_samples_than_stated(shards, load, workers):
         ({"train": "none.tar"}, "none.tar: .* found No such file"),
         ({"labels": "a"}, "expected labels to be a list, found str"),
         ({"trian": ""}, "expected the keys train, labels"),
+        ({"train": "pipe:touch owned"}, "found the command 'pipe:touch owned'"),
+        ({"val": "val-0.tar::pipe:touch owned"}, "found the command 'pipe:touch owned'"),
     ],
 )
 def test_descriptions_that_do_not_fit(shards, load, description, found):

@@ -188,8 +188,8 @@ def webdataset() -> Any:
 
 
 def is_url(place: str) -> bool:
-    """Tell a URL, or what else the library webdataset opens, from a path."""
-    return "://" in place or place.startswith("pipe:")
+    """Tell a URL from a path."""
+    return "://" in place
 
 
 def user_cache() -> Path:
@@ -283,10 +283,11 @@ def shards_of(description: dict[str, Any], part: str, where: Path, cache: Path) 
     """Return the shards that the description names as `part`, none if it does not."""
     if part not in description:
         return ()
-    places = [
-        place if is_url(place) else str(where.parent / place)
-        for place in webdataset().shardlists.expand_urls(description[part])
-    ]
+    stated = webdataset().shardlists.expand_urls(description[part])
+    for place in stated:
+        if place.strip().startswith("pipe:"):  # webdataset would run it
+            raise bad_description(where, "files and URLs of shards", f"the command {place!r}")
+    places = [place if is_url(place) else str(where.parent / place) for place in stated]
     samples, classes = description.get("samples", {}), len(description["labels"])
     return tuple(Shard(place, cache, samples.get(place.rpartition("/")[2]), classes) for place in places)
 
