@@ -133,3 +133,16 @@ def test_a_study_says_the_range_of_its_time():
     assert trial.hours_range == (3.5, 5.0)
     assert trial.to_dict()["hours_range"] == [3.5, 5.0]
     assert "3.5 hours to 5.0 hours by the fastest and the slowest" in str(trial)
+
+
+def test_a_choice_by_layer_is_a_row(tmp_path):
+    options = {**TINY, "blocks": (1, 1), "widths": (8, 16), "seeds": 1, "jobs": 1, "progress": False}
+    chosen = [{"layer1": "svd", "*": "none"}, "layer1=tucker", "none"]
+    for _ in range(2):
+        result = bitfactor.ablate("digits", out=tmp_path, latent=chosen, scale=["learned"], **options)
+        assert not result.failed
+        names = ["layer1_svd___none-learned-seed0", "layer1_tucker-learned-seed0", "none-learned-seed0"]
+        assert [training["name"] for training in result.trainings] == names
+        assert "layer1=svd *=none" in str(result)
+        chosen = ["layer1=svd *=none", "layer1=tucker", "none"]
+    assert "layer1=svd *=none" in bitfactor.report(tmp_path, format="csv").output.read_text()

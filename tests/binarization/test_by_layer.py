@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from bitfactor.api.check import check
 from bitfactor.binarization import Binarization, binarize_
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import BankSlice, Tucker, Window, register
@@ -57,6 +58,7 @@ def test_it_is_stored_as_plain_values() -> None:
     assert Binarization(**json.loads(json.dumps(asdict(chosen)))) == chosen
     assert Binarization(latent=("a.*=svd", "*=tucker"), rank=("a.*=2", "*=0.5")) == chosen
     assert chosen.words("latent") == "a.*=svd *=tucker"
+    assert Binarization(latent=chosen.words("latent")).latent == chosen.latent
     assert Binarization(rank={"a": (2, 0.5), "*": None}).choices(["a", "b"])["a"].rank == (2, 0.5)
 
 
@@ -64,7 +66,8 @@ def test_it_is_stored_as_plain_values() -> None:
     ("options", "words"),
     [
         ({"latent": {"layer9.*": "svd"}}, "matches none"),
-        ({"latent": {"*": "svd", "layer1": "none"}}, "matches none"),
+        ({"latent": {"*": "svd", "layer1": "none"}}, "put it before"),
+        ({"latent": {"layer1": "none", "*": "svd"}, "rank": {"layer1.0": 3}}, "with a rank"),
         ({"scale": {"fc": "analytic"}}, "matches none"),
         ({"latent": {}}, "a value for each pattern"),
         ({"latent": {3: "svd"}}, "a value for each pattern"),
@@ -145,12 +148,13 @@ def test_a_layer_that_cannot_turn_binary_may_be_named_in_keep_real() -> None:
     assert [layer.name for layer in plan.binary] == ["2"]
 
 
-@pytest.mark.parametrize("kind", [nn.LazyConv2d, nn.LazyConvTranspose2d])
-def test_a_lazy_layer_says_that_it_has_no_weight_yet(kind) -> None:
+@pytest.mark.parametrize("turn", [binarize_, check])
+@pytest.mark.parametrize("kind", [nn.LazyConv2d, nn.LazyConvTranspose2d, nn.LazyBatchNorm2d])
+def test_a_lazy_layer_says_that_it_has_no_weight_yet(kind, turn) -> None:
     model = _net()
-    model[1] = kind(8, 3)
-    with pytest.raises(InputError, match="layer 1: expected a weight.*on a batch"):
-        binarize_(model, latent="none")
+    model[1] = kind() if kind is nn.LazyBatchNorm2d else kind(8, 3)
+    with pytest.raises(InputError, match=r"layer 1: expected weights.*on a batch"):
+        turn(model, example=torch.randn(2, 3, 8, 8), latent="none")
 
 
 @pytest.mark.parametrize("option", [{"initialisation": "identity"}, {"orthogonality": 0.1}])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bitfactor.decompositions import LAYERWISE, Latent, build_shared, check_latent
+from bitfactor.decompositions import LAYERWISE, Latent, Window, build_shared, check_latent
 
 
 @pytest.mark.parametrize("name", LAYERWISE)
@@ -93,3 +93,8 @@ def test_what_is_wrong_is_a_line(kind, words) -> None:
 
 def test_one_of_ones_own_may_keep_it() -> None:
     assert check_latent(built(Scaled), shapes=[(4, 6, 3, 3), (6, 4)]) == []
+
+
+def test_it_takes_a_class_and_says_a_thing_once() -> None:
+    assert check_latent(Window) == []
+    assert len(check_latent(built(Rough))) == 1

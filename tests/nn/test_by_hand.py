@@ -130,6 +130,7 @@ CHANGES = {
     "requires_grad_": lambda W: W.requires_grad_(False),
     "init": nn.init.kaiming_normal_,
     "out": lambda W: torch.add(1, 1, out=W),
+    "foreach": lambda W: torch._foreach_mul_([W.data], 2),
 }
 
 
@@ -166,3 +167,11 @@ def test_a_weight_is_not_put_into_a_layer() -> None:
     ):
         with pytest.raises(InputError, match=r"layer\.latent"):
             put(BinaryLinear(3, 2))
+
+
+def test_a_new_weight_is_that_of_a_latent_that_is_a_free_weight() -> None:
+    layer, weight = BinaryLinear(3, 2, latent="none"), nn.Parameter(torch.ones(2, 3))
+    layer.weight = weight
+    assert layer.weight is layer.latent.weight is weight
+    with pytest.raises(InputError, match=r"layer\.latent"):
+        layer.weight = nn.Parameter(torch.ones(3, 3))

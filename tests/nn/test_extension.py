@@ -12,7 +12,7 @@ from torch import nn
 import bitfactor
 from bitfactor.binarization import Binarization, binarize_
 from bitfactor.common.errors import InputError
-from bitfactor.decompositions import LAYERWISE
+from bitfactor.decompositions import LAYERWISE, check_latent
 from bitfactor.nn import (
     AnalyticScale,
     BinaryConv2d,
@@ -109,6 +109,23 @@ def test_estimators_of_the_examples_keep_the_contract(name) -> None:
     layer = BinaryConv2d(8, 4, 3, activation_estimator=value, weight_estimator=value, latent="none")
     x = torch.randn(2, 8, 5, 5)
     torch.testing.assert_close(layer(x).double(), layer.double()(x.double()), rtol=1e-4, atol=1e-4)
+
+
+class Largest(Scale):
+    def alpha_of(self, W):
+        return W.abs().flatten(1).amax(1)
+
+
+def test_a_scale_of_the_filters_alone_needs_no_init() -> None:
+    assert check_scale(Largest) == []
+    layer = BinaryLinear(6, 4, scale=Largest)
+    torch.testing.assert_close(layer.alpha(), layer.latent().abs().amax(1))
+
+
+@pytest.mark.parametrize("check", [check_latent, check_estimator, check_scale])
+def test_a_contract_is_of_an_object(check) -> None:
+    with pytest.raises(InputError, match="a function, found 'learned'"):
+        check("learned")
 
 
 def test_the_scale_of_the_examples_keeps_the_contract() -> None:
@@ -217,6 +234,7 @@ class PerPixel(AnalyticScale):
         (PerPixel, "as a file holds it"),
         (lambda W: LearnedScale(torch.ones(3)), r"shape \(6,\)"),
         (lambda W: LearnedScale(analytic_alpha(W) / 0), "NaN"),
+        (LearnedScale(torch.ones(6)), "pass its class"),
         (3, "a function"),
     ],
 )

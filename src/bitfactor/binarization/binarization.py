@@ -39,7 +39,7 @@ class Binarization:
     `bitfactor.decompositions`: none, svd, tucker, holistic, tt, product, cosine, window, shared, or one
     that was registered there."""
 
-    rank: int | float | tuple[int | float, ...] | None | tuple[str, ...] = None
+    rank: int | float | tuple[int | float, ...] | tuple[str, ...] | None = None
     """Rank, or fraction of the full one, for all modes or per mode; the full rank if left out."""
 
     initialisation: Literal["factorised", "identity"] = "factorised"
@@ -98,7 +98,7 @@ class Binarization:
 
     def __post_init__(self) -> None:
         for name in BY_LAYER:
-            object.__setattr__(self, name, _normal(name, getattr(self, name)))
+            object.__setattr__(self, name, as_plain(name, getattr(self, name)))
         check_fields(self)
         if self.orthogonality < 0:
             raise InputError(
@@ -112,7 +112,7 @@ class Binarization:
 
     def every(self, name: str) -> list[Any]:
         """Return all values of an option that may differ by layer, in their order."""
-        return [*_by_pattern(name, getattr(self, name)).values()]
+        return every(name, getattr(self, name))
 
     def words(self, name: str) -> str:
         """Return an option that may differ by layer as the command line takes it.
@@ -130,21 +130,26 @@ class Binarization:
         'window'
         """
         names = list(layers)
-        chosen = {name: self._chosen(name, names) for name in BY_LAYER}
-        return {layer: Choice(**{name: values[layer] for name, values in chosen.items()}) for layer in names}
+        latents = self._chosen("latent", names)
+        ranked = [name for name, latent in latents.items() if "rank" in class_of(latent).takes]
+        ranks = dict.fromkeys(names) | self._chosen("rank", ranked)
+        others = [self._chosen(name, names) for name in BY_LAYER[2:]]
+        return {name: Choice(*(values[name] for values in (latents, ranks, *others))) for name in names}
 
     def _chosen(self, name: str, layers: Sequence[str]) -> dict[str, Any]:
+        """Return what is chosen for each layer that has such a choice."""
         found: dict[str, Any] = {}
         for pattern, one in _by_pattern(name, getattr(self, name)).items():
-            new = [layer for layer in names_matching(pattern, layers) if layer not in found]
-            if not new and pattern != "*":
+            fitting = names_matching(pattern, layers)
+            if found.keys() >= {*fitting} and pattern != "*":
+                fix = "put it before the pattern that does" if fitting else near_matches(pattern, layers)
                 raise InputError(
                     f"{name} {pattern!r}",
-                    expected="a pattern of layers that turn binary, which no pattern before it takes",
-                    found="one that matches none",
-                    fix=near_matches(pattern, layers),
+                    expected="a pattern of layers that turn binary" + (", with a rank" * (name == "rank")),
+                    found="one whose layers another takes" if fitting else "one that matches none",
+                    fix=fix,
                 )
-            found |= dict.fromkeys(new, one)
+            found = dict.fromkeys(fitting, one) | found
         return {layer: found.get(layer, getattr(type(self), name)) for layer in layers}
 
     def expect_effect(self, name: str, has_effect: bool, needs: str) -> None:
@@ -160,7 +165,7 @@ class Binarization:
 
 @dataclass(frozen=True)
 class Choice:
-    """What of a `Binarization` may differ by layer, for one of them; the rank is None where none is taken."""
+    """What of a `Binarization` may differ by layer, for one of them; the rank is None where it takes none."""
 
     latent: str
     rank: Rank
@@ -169,12 +174,13 @@ class Choice:
     weight_estimator: str
     weight_transform: str
 
-    def __post_init__(self) -> None:
-        if "rank" not in class_of(self.latent).takes:
-            object.__setattr__(self, "rank", None)
-
 
 BY_LAYER = tuple(field.name for field in fields(Choice))
+
+
+def every(name: str, value: Any) -> list[Any]:
+    """Return all values that an option which may differ by layer is given, in their order."""
+    return [*_by_pattern(name, as_plain(name, value)).values()]
 
 
 def _by_pattern(name: str, value: Any) -> dict[str, Any]:
@@ -201,10 +207,10 @@ def _value(name: str, word: str) -> Any:
     return ranks if len(ranks) > 1 else ranks[0]
 
 
-def _normal(name: str, value: Any) -> Any:
+def as_plain(name: str, value: Any) -> Any:
     """Return an option that may differ by layer as plain values: objects as their names, a dict as words."""
     if isinstance(value, str) and "=" in value:
-        value = (value,)
+        value = tuple(value.split())
     given = _by_pattern(name, value) if _is_by_layer(value) else value
     if not isinstance(given, Mapping):
         return _named(name, given)

@@ -36,7 +36,7 @@ from bitfactor.format.bits import words_for
 from bitfactor.nn import (
     BinaryLayer,
 )
-from bitfactor.nn.model import Call, dead_layers
+from bitfactor.nn.model import Call, dead_layers, expect_weights
 
 # Shown where a layer has another one.
 _USUAL = {"activation_estimator": "clipped", "weight_estimator": "clipped", "weight_transform": "none"}
@@ -235,10 +235,7 @@ def _real_layers(
     example: Call | None,
 ) -> dict[str, str]:
     """Return the layers that stay real, with the reason."""
-    for name, layer in layers.items():
-        if any(nn.parameter.is_lazy(parameter) for parameter in layer.parameters()):
-            found, fix = f"{type(layer).__name__}, which has none yet", "call the model on a batch first"
-            raise InputError(f"layer {name}", expected="a weight", found=found, fix=fix)
+    expect_weights(model)
     candidates = {name: layer for name, layer in layers.items() if can_turn_binary(layer)}
     real = {name: why_not(layer) for name, layer in layers.items() if name not in candidates}
     ends = ends_of(model, layers, example)

@@ -36,7 +36,7 @@ def name_of(
     name = getattr(value, "__name__", type(value).__name__)
     anew = _is_defined_anew(_own.get((table, name)), value)
     if not anew and (not name.isidentifier() or name in known):
-        found = f"{shown(value)}, whose name is {name!r}"
+        found = f"one whose name is {name!r}"
         raise InputError(where, expected="a name of its own", found=found, fix="register it under one")
     add(name)
     remember(table, name, value)

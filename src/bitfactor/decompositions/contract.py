@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bitfactor.common.checks import expect
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions.latent import Latent, once, orthogonality_penalty
 
@@ -27,7 +28,7 @@ def check_latent(
     Parameters
     ----------
     build
-        As `register` takes it: a class's `from_weight`, or a function.
+        A class, or a function as `register` takes it.
     joint
         Whether it takes several weights.
     shapes
@@ -37,14 +38,15 @@ def check_latent(
     -------
     >>> assert bitfactor.decompositions.check_latent(Hadamard.from_weight) == []
     """
-    found: list[str] = []
+    expect("check_latent", build, Callable[..., Any])
+    build, found = getattr(build, "from_weight", build), dict[str, str]()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for shape in shapes:
             for look in (_values, _gradients, _types, _copies, _compiled, _declared):
                 lines = said_by(look, partial(_built, build, joint), shape)
-                found += [f"{shape}: {line}" for line in lines]
-    return found
+                found = {line: f"{shape}: {line}" for line in lines} | found
+    return list(found.values())
 
 
 def said_by(look: Callable[..., Iterator[str]], *given: Any) -> Iterator[str]:
@@ -102,7 +104,8 @@ def _gradients(build: Callable[..., Latent], shape: tuple[int, ...]) -> Iterator
 
     def weight(*values: Tensor) -> Tensor:
         named = dict(zip(parameters, values, strict=True))
-        return torch.func.functional_call(latent, named).square().sum()
+        W: Tensor = torch.func.functional_call(latent, named)
+        return W.square().sum()
 
     if not torch.autograd.gradcheck(weight, values, raise_exception=False):
         yield "gradients: they differ from those by differences"
@@ -131,7 +134,7 @@ def _types(build: Callable[..., Latent], shape: tuple[int, ...]) -> Iterator[str
 
 def _copies(build: Callable[..., Latent], shape: tuple[int, ...]) -> Iterator[str]:
     latent = build(torch.randn(shape))
-    W, copied = latent().detach(), copy.deepcopy(latent)
+    W, copied = latent().detach().clone(), copy.deepcopy(latent)
     own = {p.data_ptr() for p in latent.parameters()}
     if any(p.data_ptr() in own for p in copied.parameters()) or not torch.equal(copied(), W):
         yield "deepcopy: a copy gives another W, or shares parameters"
@@ -173,16 +176,13 @@ def _declared(build: Callable[..., Latent], shape: tuple[int, ...]) -> Iterator[
     yield from _rank(build, shape, "rank" in takes, latent)
 
 
-def _rank(
-    build: Callable[..., Latent], shape: tuple[int, ...], taken: bool, full: Latent
-) -> Iterator[str]:
+def _rank(build: Callable[..., Latent], shape: tuple[int, ...], taken: bool, full: Latent) -> Iterator[str]:
     try:
         lower = build(torch.randn(shape), 1)
     except InputError:
         if taken:
             yield "takes: 'rank' is there, and rank=1 is refused"
         return
-    size = lambda module: sum(p.numel() for p in module.parameters())  # noqa: E731
-    if taken and size(lower) >= size(full) and prod(shape[2:]) > 1:
+    sizes = [sum(p.numel() for p in latent.parameters()) for latent in (lower, full)]
+    if taken and sizes[0] >= sizes[1] and prod(shape[2:]) > 1:
         yield "takes: 'rank' is there, and rank=1 makes it no smaller"
-

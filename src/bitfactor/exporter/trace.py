@@ -45,7 +45,7 @@ from bitfactor.nn import (
 )
 from bitfactor.nn.conv_transpose import CONVOLUTIONS as TRANSPOSED
 from bitfactor.nn.conv_transpose import spread_magnitude
-from bitfactor.nn.model import Call
+from bitfactor.nn.model import Call, is_watched
 from bitfactor.nn.scale import feature_magnitude, over_channels, window_magnitude
 
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -167,7 +167,8 @@ class _BakedLayer(nn.Module, ABC):
 
 def _before(sign_input: nn.Module) -> Callable[[Tensor], Tensor] | None:
     """Return what comes before the sign of an input, None where that is the input itself."""
-    before = sign_input.surrogate if type(sign_input) is SignActivation else sign_input
+    is_known = type(sign_input) is SignActivation and not is_watched(sign_input)
+    before: Any = sign_input.surrogate if is_known else sign_input
     return copy.deepcopy(before).eval() if isinstance(before, nn.Module) else before
 
 
@@ -291,17 +292,25 @@ class Refused(nn.Module):
 
 
 def _baked(name: str, layer: BinaryLayer) -> nn.Module:
-    if not (layer.binary_activations and layer.binary_weights):
-        return _BakedHalf(layer)
-    if not layer.scale.fits_file():
-        return Refused(
-            name, layer, f"a scale {type(layer.scale).__name__} of its own forward", "define alpha_of alone"
-        )
-    form = next((form for kind, form in _FORMS.items() if isinstance(layer, kind)), None)
-    if form is None:
+    kind = next((kind for kind in _FORMS if isinstance(layer, kind)), None)
+    if kind is None:
         return Refused(name, layer, type(layer).__name__, "keep this layer real")
-    return form(layer)
+    for method in ("forward", "apply_weight", "magnitude"):
+        if method in vars(layer) or getattr(type(layer), method) is not getattr(kind, method):
+            found = f"{type(layer).__name__}, whose {method}() is its own"
+            return Refused(name, layer, found, "do what it adds in a module beside the layer")
+    if not layer.scale.fits_file():
+        found = f"a scale {type(layer.scale).__name__} that a hook or a forward() of its own changes"
+        return Refused(name, layer, found, "define alpha_of() alone")
+    both = layer.binary_activations and layer.binary_weights
+    baked = _FORMS[kind](layer) if both else _BakedHalf(layer)
+    for hooks in _HOOKS:
+        setattr(baked, hooks, getattr(layer, hooks))
+    return baked
 
+
+_HOOKS = tuple(f"_forward_{of}" for of in ("hooks", "hooks_with_kwargs", "hooks_always_called"))
+_HOOKS += tuple(f"_forward_pre_{of}" for of in ("hooks", "hooks_with_kwargs"))
 
 _FORMS: dict[type[BinaryLayer], Callable[[Any], nn.Module]] = {
     BinaryConv: _BakedConv,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bitfactor.common.checks import expect
 from bitfactor.decompositions.contract import said_by
 from bitfactor.nn.scale import Scale, scale_faults
 from bitfactor.nn.sign import Estimator, EstimatorLike, SignActivation, estimator_faults, estimator_of
@@ -27,6 +28,7 @@ def check_estimator(estimator: EstimatorLike) -> list[str]:
     -------
     >>> assert bitfactor.nn.check_estimator(lambda x: (1 - x.abs()).clamp_min(0)) == []
     """
+    expect("check_estimator", estimator, Callable[..., Any])
     made = estimator_of(estimator)
     faults = list(said_by(lambda: map(_line, estimator_faults(made))))
     if faults:
@@ -77,9 +79,7 @@ def _copies(made: Estimator) -> Iterator[str]:
     yield from copy_faults(first, _OfOne(made).eval(), lambda module: module(x))
 
 
-def copy_faults(
-    module: nn.Module, other: nn.Module, result: Callable[[nn.Module], Tensor]
-) -> Iterator[str]:
+def copy_faults(module: nn.Module, other: nn.Module, result: Callable[[nn.Module], Tensor]) -> Iterator[str]:
     """Yield whether a copy of a module, or another that loads its state, gives another result."""
     expected, copied = result(module).detach(), copy.deepcopy(module)
     own = {parameter.data_ptr() for parameter in module.parameters()}
@@ -117,6 +117,7 @@ def check_scale(build: Callable[[Tensor], Scale]) -> list[str]:
     -------
     >>> assert bitfactor.nn.check_scale(Largest) == []
     """
+    expect("check_scale", build, Callable[..., Any])
     faults = list(said_by(lambda: map(_line, scale_faults(build))))
     looks = [] if faults else [_gradients_of_scale, _types_of_scale, _state_of_scale]
     return faults + [line for look in looks for line in said_by(look, build)]

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from bitfactor.common.checks import expect
 from bitfactor.common.errors import InputError
@@ -30,6 +31,7 @@ from bitfactor.nn.transform import WEIGHT_TRANSFORMS, Transform, transform_name
 
 PaddingValue = Literal[-1, 0, 1]
 _BY_ALPHA = (Scale.forward, NoScale.forward)
+
 
 @dataclass(frozen=True)
 class Making:
@@ -68,10 +70,10 @@ class MadeWeight(Tensor):
     ) -> Any:
         name, given = getattr(func, "__name__", ""), kwargs or {}
         in_place = name in _ASSIGNS or (name.endswith("_") and not name.startswith("__")) or _augments(name)
-        changed = [given.get("out"), *(args[:1] if in_place else ())]
+        changed = tree_leaves([given.get("out"), args[:1] if in_place else ()])
         if any(isinstance(one, cls) for one in changed):
             raise _no_weight(name)
-        result = super().__torch_function__(func, types, args, given)
+        result = super().__torch_function__(func, types, args, given)  # type: ignore[no-untyped-call]
         return _still(result, args[0] if args else None)
 
 
@@ -150,9 +152,12 @@ class BinaryLayer(nn.Module, ABC):
         return self.latent().as_subclass(MadeWeight)  # type: ignore[no-any-return]
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
-        """As of `torch.nn.Module`, but for a `weight`, which is made by the latent."""
+        """As of `torch.nn.Module`; a new `weight` is that of the latent, where this is a free weight."""
         if name == "weight":
-            raise _no_weight("a new parameter")
+            if not isinstance(self.latent, Dense) or param is None or param.shape != self.latent.weight.shape:
+                raise _no_weight("a new parameter")
+            self.latent.weight = param
+            return
         super().register_parameter(name, param)
 
     def binary_weight(self) -> Tensor:

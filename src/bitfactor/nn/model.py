@@ -26,8 +26,18 @@ from bitfactor.common.errors import InputError
 _Model = TypeVar("_Model", bound=nn.Module)
 
 
+def expect_weights(model: nn.Module) -> None:
+    """Raise InputError where a lazy layer has not seen its first batch."""
+    for name, module in model.named_modules():
+        values = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        if any(nn.parameter.is_lazy(value) for value in values):
+            found, fix = f"{type(module).__name__}, which has none yet", "call the model on a batch first"
+            raise InputError(f"layer {name}", expected="weights", found=found, fix=fix)
+
+
 def copied(model: _Model) -> _Model:
     """Return a deep copy."""
+    expect_weights(model)
     for name, module in model.named_modules():
         for key, value in vars(module).items():
             if isinstance(value, Tensor) and not value.is_leaf:

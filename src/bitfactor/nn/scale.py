@@ -14,6 +14,7 @@ from bitfactor.common.checks import expect, shown
 from bitfactor.common.errors import InputError
 from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
 from bitfactor.decompositions.compiled import is_followed
+from bitfactor.nn.model import is_watched
 
 
 def analytic_alpha(W: Tensor) -> Tensor:
@@ -46,7 +47,13 @@ def over_channels(alpha: Tensor, W: Tensor) -> Tensor:
 
 
 class Scale(nn.Module, ABC):
-    """Interface of the scales: y alpha, one factor alpha for each output channel, which a file holds."""
+    """Interface of the scales: y alpha, one factor alpha for each output channel, which a file holds.
+
+    One that keeps nothing of the filters of a layer's first weight, W, needs no `__init__` of its own.
+    """
+
+    def __init__(self, W: Tensor | None = None) -> None:
+        super().__init__()
 
     @abstractmethod
     def alpha_of(self, W: Tensor) -> Tensor:
@@ -59,7 +66,7 @@ class Scale(nn.Module, ABC):
     def fits_file(self) -> bool:
         """Return whether the scale is alpha and no more, or the scale per position that a file knows."""
         known = {Scale.forward, NoScale.forward, LearnedMapScale.forward}
-        return type(self).forward in known and "forward" not in vars(self)
+        return type(self).forward in known and not is_watched(self)
 
 
 class NoScale(Scale):
@@ -212,11 +219,14 @@ def scale_faults(build: Callable[[Tensor], Scale]) -> Iterator[dict[str, str]]:
     """Yield what is wrong with the values and gradients of a scale, as an `InputError` has it."""
     draw = torch.Generator().manual_seed(0)
     W = torch.randn(6, 4, 3, 3, generator=draw).requires_grad_()
-    scale = build(W.detach())
-    found: object = scale
-    if not isinstance(found, Scale):
+    if isinstance(build, nn.Module):
+        fix = "pass its class, which makes one for each layer"
+        yield {"expected": "what makes a Scale", "found": f"one {type(build).__name__}", "fix": fix}
+        return
+    scale: Any = build(W.detach())
+    if not isinstance(scale, Scale):
         fix = "derive its class from bitfactor.nn.Scale"
-        yield {"expected": "a Scale", "found": shown(found), "fix": fix}
+        yield {"expected": "a Scale", "found": shown(scale), "fix": fix}
         return
     alpha, y = scale.alpha_of(W), torch.randn(2, 6, 5, 7, generator=draw)
     if alpha.shape != W.shape[:1] or not alpha.isfinite().all():

@@ -322,7 +322,8 @@ def _gradient_of(y: Tensor, x: Tensor) -> Tensor:
 
 def estimator_faults(estimator: Estimator) -> Iterator[dict[str, str]]:
     """Yield what is wrong with the values and gradients of an estimator, as an `InputError` has it."""
-    x = torch.linspace(-2, 2, 54).view(2, 3, 3, 3).requires_grad_()
+    x, what = torch.linspace(-2, 2, 54).view(2, 3, 3, 3).requires_grad_(), "slopes"
+    y: Any
     if estimator.surrogate is not None:
         surrogate = estimator.surrogate()
         if not isinstance(surrogate, nn.Module | types.FunctionType):
@@ -332,11 +333,10 @@ def estimator_faults(estimator: Estimator) -> Iterator[dict[str, str]]:
                 "fix": "pass a class, or what makes one",
             }
             return
-        y, what, fits = surrogate(x), "values", lambda y: y.shape == x.shape
+        y, what = surrogate(x), "values"
     else:
-        y, what = estimator.slope(x.detach()), "slopes"
-        fits = lambda y: y.numel() == 1 or y.shape == x.shape  # noqa: E731
-    if not isinstance(y, Tensor) or not fits(y):
+        y = estimator.slope(x.detach())
+    if not isinstance(y, Tensor) or (y.shape != x.shape and (what == "values" or y.numel() > 1)):
         found = str(tuple(y.shape)) if isinstance(y, Tensor) else shown(y)
         yield {"expected": f"{what} shaped {tuple(x.shape)}", "found": found, "fix": "return one for each"}
     elif not y.isfinite().all():

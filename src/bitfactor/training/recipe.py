@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from bitfactor.binarization import Binarization
+from bitfactor.binarization.binarization import Named, every
 from bitfactor.data import DataSet
 from bitfactor.decompositions import WITH_FACTORS, class_of
 from bitfactor.nn.scale import LEARNED
@@ -71,12 +72,7 @@ class Recipe:
         """Return the options that change nothing for it, and what each of them needs."""
         chosen = self.binarization
         binary = {"activations": chosen.activations, "weights": chosen.weights}
-        found = [
-            without_effect(latent, scale, real=self.real, **binary)
-            for latent in chosen.every("latent")
-            for scale in chosen.every("scale")
-        ]
-        return {name: needs for name, needs in found[0].items() if all(name in one for one in found)}
+        return without_effect(chosen.latent, chosen.scale, real=self.real, **binary)
 
     def adapted(self, data: DataSet) -> "Recipe":
         """Return this recipe as it fits its data."""
@@ -84,7 +80,7 @@ class Recipe:
 
 
 def without_effect(
-    latent: str, scale: str, *, real: bool = False, activations: bool = True, weights: bool = True
+    latent: Named, scale: Named, *, real: bool = False, activations: bool = True, weights: bool = True
 ) -> dict[str, str]:
     """Return the options that change nothing for these, or a real network, and what each of them needs.
 
@@ -97,20 +93,21 @@ def without_effect(
         names = [field.name for field in fields(Binarization)]
         names += ["factor_rate", "merge_epoch", "diagnose", "real_weight_epochs"]
         return dict.fromkeys(names, "a binary network")
-    found = {} if latent == "holistic" else {"groups": "the latent holistic"}
+    latents, scales = every("latent", latent), every("scale", scale)
+    found = {} if "holistic" in latents else {"groups": "the latent holistic"}
     if not activations:
         found["activation_estimator"] = "binary activations"
     if not weights:
         found["weight_estimator"] = "binary weights"
-    takes = class_of(latent).takes
+    takes = {name for one in latents for name in class_of(one).takes}
     found |= {name: "a latent with factors" for name in WITH_FACTORS if name not in takes}
     if "orthogonality" not in takes:
         found["orthogonality"] = "factors that start orthonormal"
-    if scale != "analytic":
+    if "analytic" not in scales:
         found["detach_alpha"] = "scale 'analytic'"
-    if scale not in LEARNED:
+    if not {*LEARNED} & {*scales}:
         found["alpha_start"] = "a learned scale"
-    if latent == "none":
+    if {*latents} == {"none"}:
         found["merge_epoch"] = "a decomposition to merge"
     return found
 
