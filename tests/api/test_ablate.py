@@ -135,14 +135,18 @@ def test_a_study_says_the_range_of_its_time():
     assert "3.5 hours to 5.0 hours by the fastest and the slowest" in str(trial)
 
 
-def test_a_choice_by_layer_is_a_row(tmp_path):
-    options = {**TINY, "blocks": (1, 1), "widths": (8, 16), "seeds": 1, "jobs": 1, "progress": False}
-    chosen = [{"layer1": "svd", "*": "none"}, "layer1=tucker", "none"]
-    for _ in range(2):
-        result = bitfactor.ablate("digits", out=tmp_path, latent=chosen, scale=["learned"], **options)
-        assert not result.failed
-        names = ["layer1_svd___none-learned-seed0", "layer1_tucker-learned-seed0", "none-learned-seed0"]
-        assert [training["name"] for training in result.trainings] == names
-        assert "layer1=svd *=none" in str(result)
-        chosen = ["layer1=svd *=none", "layer1=tucker", "none"]
-    assert "layer1=svd *=none" in bitfactor.report(tmp_path, format="csv").output.read_text()
+def test_a_choice_by_layer_is_a_row(toy_cells, tmp_path, capsys):
+    options = {**TINY, "seeds": 1, "jobs": 1, "progress": False, "rank": 2}
+    latents = ["layer1.0.conv1=svd *=none", "none"]
+    result = bitfactor.ablate("digits", out=tmp_path, latent=latents, scale=["learned"], **options)
+    assert not result.failed
+    names = [training["name"] for training in result.trainings]
+    assert names == ["layer1.0.conv1_svd___none-learned-seed0", "none-learned-seed0"]
+    assert "layer1.0.conv1=svd *=none" in str(result)
+    flags = "--blocks 1 --widths 8 --batch-size 8 --limit 16 --epochs 1 --rank 2 --scale learned --seeds 1"
+    capsys.readouterr()
+    command = ["ablate", "digits", "--out", str(tmp_path), *flags.split(), "--latent", *latents, "--json"]
+    assert main(command) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["trainings"] == result.to_dict()["trainings"]
+    assert "layer1.0.conv1=svd *=none" in bitfactor.report(tmp_path, format="csv").output.read_text()

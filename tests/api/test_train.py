@@ -235,16 +235,17 @@ def _estimators_as_before():
         table.update(entries)
 
 
-def test_objects_and_choices_by_layer_are_kept_as_words(_estimators_as_before, tmp_path, capsys):
+@pytest.mark.usefixtures("_estimators_as_before")
+def test_objects_and_choices_by_layer_are_kept_as_words(tmp_path, capsys):
     chosen = {"latent": {"layer1": "svd", "*": Tucker}, "rank": {"layer1": 0.5}}
-    options = chosen | {"activation_estimator": half_slope, "epochs": 1, "limit": 32}
+    options = chosen | {"activation_estimator": half_slope, "epochs": 1, "limit": 64}
     bitfactor.train("digits", out=tmp_path / "run", **SMALL | options)
     settings = json.loads((tmp_path / "run" / "recipe.json").read_text())["settings"]["binarization"]
     assert settings["latent"] == ["layer1=svd", "*=tucker"]
     assert settings["rank"] == ["layer1=0.5"]
     assert settings["activation_estimator"] == "half_slope"
     flags = "--latent layer1=svd *=tucker --rank layer1=0.5 --activation-estimator half_slope --epochs 1"
-    flags += " --limit 32 --blocks 1 1 --widths 8 16 --seed 1"
+    flags += " --limit 64 --blocks 1 1 --widths 8 16 --seed 1"
     capsys.readouterr()
     assert main(["train", "digits", "--out", str(tmp_path / "run"), *flags.split()]) == 0
     assert "epoch 1 of 1" in capsys.readouterr().out

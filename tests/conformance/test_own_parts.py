@@ -15,6 +15,7 @@ from bitfactor.format import load
 from bitfactor.nn.scale import PER_CHANNEL
 from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS
 from bitfactor.nn.transform import WEIGHT_TRANSFORMS
+from bitfactor.targets.onnx import export_onnx
 
 EXAMPLES = ("own_decomposition", "own_estimators", "own_scale")
 _TABLES = (ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS, PER_CHANNEL, WEIGHT_TRANSFORMS, LAYERWISE)
@@ -56,13 +57,15 @@ def trained(tmp_path):
 
 def test_the_answer_is_that_of_torch_everywhere(trained, compiled, node, tmp_path) -> None:
     path, x, expected = trained
-    bitfactor.export(path, tmp_path / "net.onnx")
-    onnx = onnxruntime.InferenceSession(tmp_path / "net.onnx")
+    export_onnx(load(path), tmp_path / "net.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "net.onnx")
     bitfactor.freeze(path, tmp_path / "net.bfp")
     page = node("run", file=str(tmp_path / "net.bfp"), x=x[:1], relaxed=False)["outputs"][0]
     found = {
         "python": bitfactor.Session(path)(x),
-        "onnx": np.concatenate([onnx.run(None, {onnx.get_inputs()[0].name: one[None]})[0] for one in x]),
+        "onnx": np.concatenate(
+            [session.run(None, {session.get_inputs()[0].name: one[None]})[0] for one in x]
+        ),
         "c99": compiled(load(path))(x),
         "page": np.array(page, np.float32).reshape(1, -1),
     }

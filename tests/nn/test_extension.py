@@ -111,11 +111,6 @@ def test_estimators_of_the_examples_keep_the_contract(name) -> None:
     torch.testing.assert_close(layer(x).double(), layer.double()(x.double()), rtol=1e-4, atol=1e-4)
 
 
-class Largest(Scale):
-    def alpha_of(self, W):
-        return W.abs().flatten(1).amax(1)
-
-
 def test_a_scale_of_the_filters_alone_needs_no_init() -> None:
     assert check_scale(Largest) == []
     layer = BinaryLinear(6, 4, scale=Largest)
@@ -126,6 +121,10 @@ def test_a_scale_of_the_filters_alone_needs_no_init() -> None:
 def test_a_contract_is_of_an_object(check) -> None:
     with pytest.raises(InputError, match="a function, found 'learned'"):
         check("learned")
+
+
+def test_the_decomposition_of_the_examples_keeps_the_contract() -> None:
+    assert check_latent(example("own_decomposition").Gated) == []
 
 
 def test_the_scale_of_the_examples_keeps_the_contract() -> None:
@@ -146,9 +145,6 @@ def test_the_gradient_is_that_of_the_slope() -> None:
 
 
 class Largest(Scale):
-    def __init__(self, W):
-        super().__init__()
-
     def alpha_of(self, W):
         return W.abs().flatten(1).amax(1)
 

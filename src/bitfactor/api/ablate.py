@@ -27,8 +27,8 @@ def ablate(
     out: str | os.PathLike[str],
     data: str | os.PathLike[str] | None = None,
     model: str | None = None,
-    latent: Sequence[str | Mapping[str, str]] = LATENTS,
-    scale: Sequence[str | Mapping[str, str]] = SCALES,
+    latent: Sequence[str] = LATENTS,
+    scale: Sequence[str] = SCALES,
     seeds: int = 2,
     learning_rate: Sequence[float] = (),
     vary: Mapping[str, Sequence[object]] | None = None,
@@ -56,8 +56,7 @@ def ablate(
     model
         A network of your own in place of the recipe's, FILE.py:NAME.
     latent
-        Latents to compare: names, or a dict of them for layers. What a file registers is known to all
-        trainings, what is registered in Python here is not.
+        Latents to compare. One may be a choice by layer, quoted: "layer4.*=window *=tucker".
     scale
         Scales to compare, likewise.
     seeds
@@ -122,8 +121,8 @@ def _frozen(value: Any) -> Any:
 
 
 def grid_of(
-    latent: Sequence[Any],
-    scale: Sequence[Any],
+    latent: Sequence[str],
+    scale: Sequence[str],
     learning_rate: Sequence[float],
     vary: Mapping[str, Sequence[Value]],
     *,

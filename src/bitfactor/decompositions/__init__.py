@@ -20,6 +20,7 @@ from bitfactor.decompositions.latent import (
     once_for_all,
     orthogonality_penalty,
 )
+from bitfactor.decompositions.precision import working
 from bitfactor.decompositions.shared import SharedTucker, build_shared
 from bitfactor.decompositions.svd import SVD, Dense, Product
 from bitfactor.decompositions.tt import TensorTrain
@@ -155,4 +156,5 @@ __all__ = [
     "once_for_all",
     "orthogonality_penalty",
     "register",
+    "working",
 ]

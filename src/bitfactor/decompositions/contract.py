@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bitfactor.common.checks import expect
 from bitfactor.common.errors import InputError
@@ -125,7 +125,7 @@ def _types(build: Callable[..., Latent], shape: tuple[int, ...]) -> Iterator[str
             yield "dtype: W differs inside autocast; define reconstruct(), not forward()"
     half = latent.bfloat16()
     if half().dtype != torch.float32:
-        yield "dtype: W of bfloat16 parameters is rough; multiply working(parameter), as float32"
+        yield "dtype: W of bfloat16 parameters is rough; compute with decompositions.working(parameter)"
     elif not torch.equal(half(), latent.float()()):
         yield "dtype: W of bfloat16 parameters differs from that of the same in float32"
     if tuple(latent().stride()) != torch.empty(shape).stride():
@@ -134,22 +134,29 @@ def _types(build: Callable[..., Latent], shape: tuple[int, ...]) -> Iterator[str
 
 def _copies(build: Callable[..., Latent], shape: tuple[int, ...]) -> Iterator[str]:
     latent = build(torch.randn(shape))
-    W, copied = latent().detach().clone(), copy.deepcopy(latent)
-    own = {p.data_ptr() for p in latent.parameters()}
-    if any(p.data_ptr() in own for p in copied.parameters()) or not torch.equal(copied(), W):
-        yield "deepcopy: a copy gives another W, or shares parameters"
-    file = io.BytesIO()
-    torch.save(latent.state_dict(), file)
-    file.seek(0)
-    other = build(torch.randn(shape))
-    other.load_state_dict(torch.load(file, weights_only=True))
-    if not torch.equal(other(), W):
-        yield "state: loaded into another latent of the same shape it gives another W; register all it needs"
+    yield from copy_faults(latent, build(torch.randn(shape)), lambda made: made())
+    W = latent().detach().clone()
     with torch.no_grad():
         for parameter in latent.parameters():
             parameter.mul_(2)
     if torch.equal(latent(), W):
         yield "state: W does not follow when the parameters change"
+
+
+def copy_faults(module: nn.Module, other: nn.Module, result: Callable[[nn.Module], Tensor]) -> Iterator[str]:
+    """Yield whether a copy of a module, or another that loads its state, gives another result."""
+    expected, copied = result(module).detach().clone(), copy.deepcopy(module)
+    own = {parameter.data_ptr() for parameter in module.parameters()}
+    if any(p.data_ptr() in own for p in copied.parameters()) or not torch.equal(result(copied), expected):
+        yield "deepcopy: a copy gives another result, or shares parameters"
+    if any(p.data_ptr() in own for p in other.parameters()):
+        yield "state: two layers share its parameters; make new ones for each"
+    file = io.BytesIO()
+    torch.save(module.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    if not torch.equal(result(other), expected):
+        yield "state: loaded into another it gives another result; register all it needs"
 
 
 def _compiled(build: Callable[..., Latent], shape: tuple[int, ...]) -> Iterator[str]:

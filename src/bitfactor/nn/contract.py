@@ -1,7 +1,5 @@
 """What every estimator and every scale keeps, to test one of one's own."""
 
-import copy
-import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.common.checks import expect
-from bitfactor.decompositions.contract import said_by
+from bitfactor.decompositions.contract import copy_faults, said_by
 from bitfactor.nn.scale import Scale, scale_faults
 from bitfactor.nn.sign import Estimator, EstimatorLike, SignActivation, estimator_faults, estimator_of
 
@@ -77,22 +75,6 @@ def _copies(made: Estimator) -> Iterator[str]:
         for parameter in first.parameters():
             parameter.add_(0.25)
     yield from copy_faults(first, _OfOne(made).eval(), lambda module: module(x))
-
-
-def copy_faults(module: nn.Module, other: nn.Module, result: Callable[[nn.Module], Tensor]) -> Iterator[str]:
-    """Yield whether a copy of a module, or another that loads its state, gives another result."""
-    expected, copied = result(module).detach(), copy.deepcopy(module)
-    own = {parameter.data_ptr() for parameter in module.parameters()}
-    if any(p.data_ptr() in own for p in copied.parameters()) or not torch.equal(result(copied), expected):
-        yield "deepcopy: a copy gives another result, or shares parameters"
-    if any(p.data_ptr() in own for p in other.parameters()):
-        yield "state: two layers share its parameters; make new ones for each"
-    file = io.BytesIO()
-    torch.save(module.state_dict(), file)
-    file.seek(0)
-    other.load_state_dict(torch.load(file, weights_only=True))
-    if not torch.equal(result(other), expected):
-        yield "state: loaded into another it gives another result; register all it needs"
 
 
 def _exported(made: Estimator) -> Iterator[str]:
