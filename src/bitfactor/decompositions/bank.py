@@ -29,12 +29,12 @@ class Bank(Shared):
         self.factors = nn.ParameterList([nn.Parameter(factor) for factor in factors])
         self.grid = grid
 
-    def weight(self, place: Tensor) -> Tensor:
-        """Return W'(place, :, :, ...), of the layer at this place (modes of the grid,)."""
+    def weight(self, place: Tensor, number: int) -> Tensor:
+        """Return W'(place, :, :, ...), of the layer at this place (modes of the grid,), the `number`-th."""
         if self.held is not None and torch.is_grad_enabled():
             if not self.held:
                 self.held.append(self._weights())
-            W: Tensor = self.held[0][int(np.ravel_multi_index(place.tolist(), self.grid))]
+            W: Tensor = self.held[0][number]
             return W
         return self._weights(place)[0]
 
@@ -62,7 +62,7 @@ class BankSlice(Latent):
     def __init__(self, bank: Bank, place: tuple[int, ...]) -> None:
         super().__init__()
         self.bank = bank
-        self.place = place
+        self.place, self.number = place, int(np.ravel_multi_index(place, bank.grid))
         # A tensor, so that torch.compile makes one program for all places.
         self.register_buffer("index", self._index(), persistent=False)
         self.shape = tuple(factor.shape[0] for factor in bank.factors)[len(bank.grid) :]
@@ -76,7 +76,7 @@ class BankSlice(Latent):
         return self.bank.factors
 
     def reconstruct(self) -> Tensor:
-        return self.bank.weight(self.index)
+        return self.bank.weight(self.index, self.number)
 
     def orthonormal(self) -> dict[str, Tensor]:
         return {f"bank.factors.{mode}": factor for mode, factor in enumerate(self.factors)}

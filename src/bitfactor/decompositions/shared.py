@@ -1,12 +1,13 @@
 """Tucker decompositions of all layers over common channel factors, across weight shapes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from bitfactor.common.errors import InputError
 from bitfactor.decompositions.latent import (
     WITH_FACTORS,
     Initialisation,
@@ -41,6 +42,20 @@ class Shared(Unlaid):
         if destination is not None and any(_is(value, own) for value in destination.values()):
             return destination
         return super().state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """As of any module. So asks `fully_shard` for what it is to shard: that can be done once."""
+        sharded = any(hasattr(own, "placements") for own in self._parameters.values())
+        if sharded and remove_duplicate and not recurse:
+            raise InputError(
+                "fully_shard",
+                expected="all layers that share a decomposition in one call",
+                found="some of them, after others",
+                fix="call fully_shard(model) alone, or fully_shard([...]) on those layers together",
+            )
+        return super().named_parameters(prefix, recurse, remove_duplicate)
 
     def _load_from_state_dict(
         self,

@@ -70,7 +70,8 @@ class MadeWeight(Tensor):
     ) -> Any:
         name, given = getattr(func, "__name__", ""), kwargs or {}
         in_place = name in _ASSIGNS or (name.endswith("_") and not name.startswith("__")) or _augments(name)
-        changed = tree_leaves([given.get("out"), args[:1] if in_place else ()])
+        target = args[:1] or given.get("tensor")  # as functions of torch.nn.init pass it on
+        changed = tree_leaves([given.get("out"), target if in_place else ()])
         if any(isinstance(one, cls) for one in changed):
             raise _no_weight(name)
         result = super().__torch_function__(func, types, args, given)  # type: ignore[no-untyped-call]
@@ -98,6 +99,15 @@ def _no_weight(change: str) -> InputError:
         expected="to be read: layer.latent() makes it from the latent's parameters",
         found=f"a change ({change}), which the next call would not see",
         fix="change layer.latent.parameters(), or take latent='none'",
+    )
+
+
+def _no_graph(by: str) -> InputError:
+    return InputError(
+        by,
+        expected="no binary layer, as it reads code and not what is computed",
+        found="one",
+        fix="take torch.export.export, torch.jit.trace or torch.compile, or make the layer a leaf",
     )
 
 
@@ -227,7 +237,12 @@ class BinaryLayer(nn.Module, ABC):
         self.sign_input = SignActivation(making.activation_estimator)
         self.input_scale = making.input_scale
 
+    def __prepare_scriptable__(self) -> Any:
+        raise _no_graph("torch.jit.script")
+
     def forward(self, x: Tensor) -> Tensor:
+        if isinstance(x, torch.fx.Proxy):
+            raise _no_graph("torch.fx.symbolic_trace")
         W, K = self.real_filters(), None
         if self.binary_activations:
             self._expect_no_nan(x, "input")
