@@ -2,7 +2,10 @@
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = ["--epochs", "1", "--widths", "8", "16", "--blocks", "1", "1"]
@@ -30,3 +33,20 @@ def test_digits(tmp_path):
     done = subprocess.run(script, capture_output=True, text=True, check=True)
     assert "360 of 360" in done.stdout
     assert (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("loop", "options"),
+    [
+        ("plain", {}),
+        ("with_accelerate", {}),
+        ("with_lightning", {"enable_progress_bar": False}),
+        ("with_transformers", {}),
+    ],
+)
+def test_the_loss_falls_in_a_loop_of_ones_own(loop, options, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES / "loops")
+    monkeypatch.chdir(tmp_path)
+    losses = import_module(loop).train(12, **options)
+    assert len(losses) == 12
+    assert sum(losses[-3:]) < 0.6 * sum(losses[:3])

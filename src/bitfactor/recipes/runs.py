@@ -13,6 +13,7 @@ from bitfactor.recipes import recipe_of
 from bitfactor.training import Recipe, Run, Trial, restore
 from bitfactor.training import dry_run as try_out
 from bitfactor.training import train as train_in
+from bitfactor.training.loggers import Tracker
 
 _Path = str | os.PathLike[str]
 
@@ -28,6 +29,8 @@ def run_recipe(
     other_data: bool = False,
     beside: Sequence[Run] = (),
     trial: bool = False,
+    callbacks: Sequence[object] = (),
+    track: Sequence[Tracker] = (),
 ) -> Trial | None:
     """Train a recipe, see `bitfactor.train`, or try it; raises TerminatedError as `training.train` does."""
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
@@ -44,6 +47,8 @@ def run_recipe(
         other_data=other_data,
         start_from=start,
         beside=beside,
+        callbacks=callbacks,
+        track=track,
         source=None if start_from is None else str(Path(start_from).resolve()),
     )
     return None

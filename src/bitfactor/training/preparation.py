@@ -6,7 +6,7 @@ A trial of a recipe: a few steps, nothing written.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
@@ -96,6 +96,12 @@ class Experiment:
     steps: int
     identity: Identity
 
+    @property
+    def total(self) -> int:
+        """Steps of the whole training."""
+        plan = self.recipe.optimization
+        return plan.steps or self.steps * plan.epochs
+
 
 def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Experiment:
     """Load the data, onto the device if they can live there, and adapt the recipe to them."""
@@ -121,6 +127,8 @@ def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Exp
             found=str(plan.batch_size),
             fix="choose a smaller one",
         )
+    if plan.steps is not None:
+        adapted = replace(adapted, optimization=replace(plan, epochs=-(-plan.steps // steps)))
     return Experiment(adapted, fabric, data, interface, steps, identity)
 
 

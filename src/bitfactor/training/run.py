@@ -8,6 +8,7 @@ checkpoint-1.ckpt   the one before, for the case that the last is damaged, and s
 best.ckpt           the one after the epoch, of those with binary weights, that did best on the test set
 log.jsonl           one line per epoch
 layers.json         the `LayerRecord`s of the network at the end of the training, by name
+steps.jsonl         one line for each `log_every` steps, if that is set
 movement.jsonl      one line per layer and step that was diagnosed
 tensorboard/        the same for TensorBoard
 lock                locked by the process that trains it
@@ -74,6 +75,7 @@ class Run:
     checkpoint = FileOf("checkpoint.ckpt")
     best = FileOf("best.ckpt")
     log = FileOf("log.jsonl")
+    steps = FileOf("steps.jsonl")
     diagnosis = FileOf("movement.jsonl")
     layers = FileOf("layers.json")
     lock = FileOf("lock")
@@ -233,9 +235,15 @@ class Run:
         """Write down the layers of a network."""
         write_json(self.layers, plain(describe_layers(model)), indent=None)
 
-    def write_history(self, rows: list[dict[str, Any]], movement: list[dict[str, Any]]) -> None:
-        """Replace the log, and the diagnosis if there is one."""
-        for path, lines in ((self.log, rows), (self.diagnosis, movement)):
+    def step_history(self) -> list[dict[str, Any]]:
+        """Return the lines of the log within epochs; none where there is no `log_every`."""
+        return self._lines(self.steps)
+
+    def write_history(
+        self, rows: list[dict[str, Any]], movement: list[dict[str, Any]], steps: list[dict[str, Any]]
+    ) -> None:
+        """Replace the log, and the diagnosis and the log within epochs if there are such."""
+        for path, lines in ((self.log, rows), (self.diagnosis, movement), (self.steps, steps)):
             if lines or path == self.log:
                 with replacing(path) as temporary:
                     temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -398,7 +406,7 @@ def _described(data: Identity) -> str:
 
 
 def _first_difference(old: dict[str, Any], new: dict[str, Any]) -> str:
-    old, new = _flat(old), _flat(new)
+    old, new = flat(old), flat(new)
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if not names:
         return ""
@@ -406,9 +414,9 @@ def _first_difference(old: dict[str, Any], new: dict[str, Any]) -> str:
     return f"{short} = {old.get(names[0])!r} instead of {new.get(names[0])!r}"
 
 
-def _flat(settings: dict[str, Any], above: str = "") -> dict[str, Any]:
+def flat(settings: dict[str, Any], above: str = "") -> dict[str, Any]:
     """Return {"group.name": value}, through JSON, so that tuples and lists compare equal."""
     flat: dict[str, Any] = {}
     for name, value in json.loads(json.dumps(settings)).items():
-        flat |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
+        flat |= flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
     return flat

@@ -135,6 +135,7 @@ class Stepper:
         start_from: nn.Module | None = None,
     ) -> None:
         self.recipe, self.fabric, self.steps = experiment.recipe, experiment.fabric, experiment.steps
+        self.total = experiment.total
         self.plan, self.classes = self.recipe.optimization, len(experiment.interface.labels)
         fabric = self.fabric
         self.teacher = None if teacher is None else teacher.to(fabric.device).eval().requires_grad_(False)
@@ -202,7 +203,7 @@ class Stepper:
         epoch, first = step / self.steps, self.first_stage
         if epoch < first:
             return learning_rate(self.plan, epoch, first)
-        return learning_rate(self.plan, epoch - first, self.plan.epochs - first)
+        return learning_rate(self.plan, epoch - first, self.total / self.steps - first)
 
     def loss_of(self, inputs: Tensor, target: Target, step: int) -> Tensor:
         """Add the gradient of a batch to the parameters and return its loss, without the graph."""
@@ -243,7 +244,7 @@ class Stepper:
             for module in self.network.modules():
                 if isinstance(module, nn.modules.batchnorm._NormBase):
                     module.eval()
-        anneal_(self.network, step / (self.steps * self.plan.epochs))
+        anneal_(self.network, step / self.total)
         self.set_stage(step)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(step) * group["rate"]
@@ -292,11 +293,10 @@ class Stepper:
             raise InputError(
                 "--diagnose", expected="a binary network", found="--real", fix="leave one of them out"
             )
-        total = self.steps * self.plan.epochs
-        if self.plan.diagnose > total:
+        if self.plan.diagnose > self.total:
             raise InputError(
                 "--diagnose",
-                expected=f"at most the {total} steps of this training",
+                expected=f"at most the {self.total} steps of this training",
                 found=str(self.plan.diagnose),
                 fix="lower it, or leave it out",
             )

@@ -3,10 +3,11 @@
 What one step of the optimizer does to the weight of each layer, whatever its latent.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -40,8 +41,25 @@ class FlipRatio:
 
     def __call__(self) -> dict[str, float]:
         """Return layer -> fraction of flipped signs since the last call, or since construction."""
-        before, self._signs = self._signs, self._read()
-        return {name: float((signs != before[name]).float().mean()) for name, signs in self._signs.items()}
+        found, self._signs = self.so_far(), self._read()
+        return found
+
+    def so_far(self) -> dict[str, float]:
+        """Return the same, and let the next call count from where this one does."""
+        now = self._read()
+        return {name: float((signs != now[name]).float().mean()) for name, signs in self._signs.items()}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the signs that it compares with, a bit for each, for a checkpoint."""
+        return {
+            name: torch.from_numpy(np.packbits(signs.cpu().numpy())) for name, signs in self._signs.items()
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what `state` gave."""
+        for name, now in self._signs.items():
+            bits = np.unpackbits(state[name].numpy(), count=now.numel()).astype(bool)
+            self._signs[name] = torch.from_numpy(bits).view(now.shape).to(now.device)
 
     @torch.no_grad()
     def _read(self) -> dict[str, Tensor]:
