@@ -5,7 +5,11 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from bitfactor import predict
+from bitfactor.common.errors import InputError
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = ["--epochs", "1", "--widths", "8", "16", "--blocks", "1", "1"]
@@ -50,3 +54,20 @@ def test_the_loss_falls_in_a_loop_of_ones_own(loop, options, tmp_path, monkeypat
     losses = import_module(loop).train(12, **options)
     assert len(losses) == 12
     assert sum(losses[-3:]) < 0.6 * sum(losses[:3])
+
+
+@pytest.mark.parametrize(("file", "recipe"), [("own_data.py", "spectra"), ("own_loss.py", "digits-focal")])
+def test_a_recipe_of_ones_own_is_trained_and_exported(file, recipe, tmp_path):
+    out, net = tmp_path / "run", tmp_path / "net.safetensors"
+    done = bitfactor("--import", EXAMPLES / file, "train", recipe, "--epochs", "1", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert bitfactor("export", out, "-o", net).returncode == 0
+    of_run, of_file = bitfactor("evaluate", out), bitfactor("--import", EXAMPLES / file, "evaluate", net)
+    assert of_run.stdout.split(":")[1:] == of_file.stdout.split(":")[1:]
+    if recipe == "spectra":
+        image = np.full((40, 20, 5), 128, np.uint8)
+        assert predict(net, image).images[0].classes
+        with pytest.raises(InputError, match=r"uint8 values of 0 to 255 shaped \(H, W, 5\)"):
+            predict(net, image[..., :3])
+        assert bitfactor("report", out).returncode == 0
+        assert bitfactor("export", out, "-o", tmp_path / "net.c").returncode == 0

@@ -47,7 +47,7 @@ def test_a_traced_network_answers_alike():
 @pytest.mark.parametrize("read", [torch.fx.symbolic_trace, torch.jit.script])
 @pytest.mark.parametrize("latent", ["tucker", "holistic"])
 def test_what_reads_code_says_what_to_take(read, latent):
-    with pytest.raises(InputError, match="torch.export"):
+    with pytest.raises(InputError, match=r"torch\.export"):
         read(network(latent))
 
 
@@ -57,7 +57,7 @@ def init(module):
 
 
 def test_an_initialiser_of_a_made_weight_is_refused():
-    with pytest.raises(InputError, match="layer.latent.parameters"):
+    with pytest.raises(InputError, match=r"layer\.latent\.parameters"):
         network().apply(init)
     model = network("none").apply(init)
     assert (model[1][0].latent() == 0.1).all()

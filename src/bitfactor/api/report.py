@@ -27,7 +27,6 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_output
 from bitfactor.common.result import Result, plain
 from bitfactor.data.readers.evaluation_set import EvaluationSet
-from bitfactor.data.readers.identity import remembered
 from bitfactor.format import load
 from bitfactor.recipes import recipe_of
 from bitfactor.study import REAL, Cell, Study, StudyDirectory, is_study, read_study
@@ -37,9 +36,9 @@ from bitfactor.study.documents.document import Prose, write_csv, write_html, wri
 from bitfactor.study.documents.figures import by_depth, gallery
 from bitfactor.study.finding import caution, finding
 from bitfactor.study.grid import Design, Outcome, Training
-from bitfactor.study.page import document
+from bitfactor.study.page import document, origins
 from bitfactor.study.statistics import claims, row_name, setting_name, views, without_rate
-from bitfactor.study.tables import means, trainings
+from bitfactor.study.tables import means, trainings, with_options
 from bitfactor.training import Classification, Recipe, Run, restore
 from bitfactor.training.metrics.layers import LayerRecord, describe_layers
 
@@ -157,12 +156,14 @@ say = Prose("run.j2")
 
 
 def log_table(path: Path) -> Table:
-    """Return the log of a run, a row for each epoch; what it does not have is None."""
+    """Return the log of a run, a row for each epoch, with its options; what it does not have is None."""
     run = Run(path)
     run.settings()
     rows = _finished(run)
     names = list(dict.fromkeys(name for row in rows for name in row))
-    return Table(names, [[row.get(name) for name in names] for row in rows])
+    log = Table(names, [[row.get(name) for name in names] for row in rows])
+    training = _study_of(run, recipe_of(run), {}).trainings[0]
+    return with_options([log], [training], names)
 
 
 def run_document(path: Path, data: Path | None) -> Document:
@@ -176,9 +177,7 @@ def run_document(path: Path, data: Path | None) -> Document:
     if isinstance(recipe.task, Classification):
         chapters = _with_predictions(chapters, run, data)
     lead = say("lead", binarization=recipe.binarization, recipe=recipe.name)
-    evaluated = (remembered(run.path) or {}).get("evaluated")
-    facts = [("evaluated on", evaluated)] if evaluated else []
-    return Document(f"bitfactor: {run.path}", [lead], facts, chapters)
+    return Document(f"bitfactor: {run.path}", [lead], [*origins(study.trainings).items()], chapters)
 
 
 def _study_of(run: Run, recipe: Recipe, layers: Mapping[str, LayerRecord]) -> Study:
@@ -191,7 +190,7 @@ def _study_of(run: Run, recipe: Recipe, layers: Mapping[str, LayerRecord]) -> St
     outcome = Outcome(headline, metrics, seconds=sum(row["seconds"] for row in rows))
     values = {name: [axes[name]] if name in axes else [] for name in ("latent", "scale")}
     design = Design(recipe.name, {}, values, [cell.seed], recipe.real)
-    return Study(run.path, design, [Training(cell, (), (), rows, outcome, layers)])
+    return Study(run.path, design, [Training(cell, (), (), rows, outcome, layers, record=run.record())])
 
 
 def _finished(run: Run) -> list[dict[str, Any]]:
@@ -298,7 +297,7 @@ def _shown(network: Network, images: EvaluationSet, chosen: NDArray[np.int64]) -
     assert spec is not None  # it was evaluated
     inputs = np.stack([found[i] for i in chosen.tolist()]).transpose(0, 2, 3, 1)
     shown = (inputs * np.array(spec.std) + np.array(spec.mean)).clip(0, 1)
-    return np.asarray(shown[..., 0] if shown.shape[-1] == 1 else shown, np.float32)
+    return np.asarray(shown if shown.shape[-1] == 3 else shown[..., 0], np.float32)
 
 
 def _settings(recipe: Recipe) -> Chapter:

@@ -241,7 +241,7 @@ class BinaryLayer(nn.Module, ABC):
         raise _no_graph("torch.jit.script")
 
     def forward(self, x: Tensor) -> Tensor:
-        if isinstance(x, torch.fx.Proxy):
+        if isinstance(x, torch.fx.Proxy):  # type: ignore[unreachable]
             raise _no_graph("torch.fx.symbolic_trace")
         W, K = self.real_filters(), None
         if self.binary_activations:

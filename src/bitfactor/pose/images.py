@@ -59,12 +59,12 @@ def with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
 
 
 def prepare(image: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.float32]:
-    """Resize, crop in the centre and normalise: (H, W) or (H, W, 3) of 0..255 -> (C, *spec.size)."""
+    """Resize, crop in the centre and normalise: (H, W) or (H, W, C) of 0..255 -> (C, *spec.size)."""
     return normalise(resized(image, spec), spec)
 
 
 def resized(image: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.uint8]:
-    """Resize and crop in the centre: (H, W) or (H, W, 3) -> (*spec.size) or (*spec.size, 3).
+    """Resize and crop in the centre: (H, W) or (H, W, C) -> (*spec.size) or (*spec.size, C).
 
     Every target does it with the same integers and gives the same bytes: the mean of the area that a pixel
     covers where both sides shrink, else linear interpolation, rounded once, halves up.
@@ -91,6 +91,9 @@ _LONGEST = 1 << 22  # as in native/image.cpp
 
 def _middle(image: NDArray[np.uint8], whole: Size, size: Size, channels: int) -> NDArray[np.uint8]:
     """Resize (H, W, C) to `whole` and cut out the middle, (*size, channels)."""
+    if channels not in (1, 3):
+        each = [_middle(image[..., i : i + 1], whole, size, 1) for i in range(channels)]
+        return np.concatenate(each, -1)
     out = np.empty((*size, channels), np.uint8)
     _native.resize_image(np.ascontiguousarray(image), *whole, out)
     return out
@@ -107,7 +110,7 @@ def _resized_size(image: NDArray[np.uint8], spec: InputSpec) -> Size:
 
 
 def normalise(image: NDArray[Any], spec: InputSpec) -> NDArray[np.float32]:
-    """Turn (H, W) or (H, W, 3) of 0..255 into (C, H, W): (x / 255 - mean) / std."""
+    """Turn (H, W) or (H, W, C) of 0..255 into (C, H, W): (x / 255 - mean) / std."""
     channels = np.atleast_3d(image).transpose(2, 0, 1).astype(np.float32) / 255
     mean, std = (np.array(values, np.float32).reshape(-1, 1, 1) for values in (spec.mean, spec.std))
     return np.ascontiguousarray((channels - mean) / std)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.arrays import expect_image
+from bitfactor.common.arrays import expect_channels, expect_image
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.result import Result
 from bitfactor.format import InputSpec, ModelFile
@@ -134,7 +134,9 @@ def name_of(image: Image) -> str:
 
 
 def pixels_of(image: Image, channels: int) -> NDArray[np.uint8]:
-    """Return an image as (H, W, 3), or (H, W) where the network takes one channel."""
+    """Return an image as (H, W, 3), or (H, W) where the network takes one channel; arrays have as many."""
+    if channels not in (1, 3):
+        return expect_channels("image", image, channels)
     images = imported("bitfactor.pose.images", "predict", "cli")
     pixels: NDArray[np.uint8]
     if isinstance(image, str | os.PathLike):

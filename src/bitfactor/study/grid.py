@@ -246,9 +246,21 @@ class Training:
         return {name: value for part in parts for name, value in settings.get(part, {}).items()}
 
     @property
-    def evaluated(self) -> str:
-        """Which images, and how many, its metrics are of."""
-        return str((self.record.get(KEY) or {}).get("evaluated", ""))
+    def provenance(self) -> dict[str, str]:
+        """What its figures are of and came from, beside its options; what is not known is left out."""
+        data, imports = self.record.get(KEY) or {}, self.record.get("imports")
+        files = imports.items() if isinstance(imports, dict) else ()
+        versions = self.record.get("versions") or {}
+        found = {
+            "evaluated_on": data.get("evaluated"),
+            "images_to_train_on": data.get("train"),
+            "hash_of_data": data.get("fingerprint"),
+            "hash_of_imports": ", ".join(f"{path.rpartition('/')[2]} {of[:12]}" for path, of in files),
+            "hash_of_code": self.record.get("revision"),
+            "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+            "machine": self.record.get("machine"),
+        }
+        return {name: str(value) for name, value in found.items() if value}
 
     def metric(self, name: str) -> float | None:
         """Return a final metric, None where there is none."""

@@ -242,10 +242,10 @@ class Progress:
         return table
 
     def _caption(self) -> str:
-        rows = {job.cell.name: job.directory.history() for job in self._jobs}
+        rows = {job.directory.path: job.directory.history() for job in self._jobs}
         seconds = [row["seconds"] for history in rows.values() for row in history]
         left = sum(
-            job.epochs - len(rows[job.cell.name])
+            job.epochs - len(rows[job.directory.path])
             for job in self._jobs
             if job.state not in ("failed", "given up")
         )

@@ -66,27 +66,26 @@ def _facts(study: Study) -> list[tuple[str, str]]:
         ("seeds", ", ".join(map(str, design.seeds))),
         *((axis_name(name), ", ".join(map(text_of, values))) for name, values in study.axes.items()),
         ("other flags", shown_options(design.arguments)),
-        ("evaluated on", say("part", holdout=study.holdout)),
-        (
-            "images evaluated",
-            ", ".join(dict.fromkeys(filter(None, (one.evaluated for one in study.trainings)))),
-        ),
-        ("files of its own", ", ".join(_own_files(study))),
+        ("part of the data", say("part", holdout=study.holdout)),
         ("trainings finished", f"{len(study.finished)} of {len(study.trainings) + len(study.missing())}"),
         ("time", time + (f"; {_hours(sum(used))} of CPU time" if used else "")),
-        ("machine", ", ".join(filter(None, machines)) or design.machine or "unknown"),
-        ("versions", ", ".join(f"{name} {version}" for name, version in design.versions.items())),
-        ("revision", design.revision or "unknown"),
         ("started", design.started or "unknown"),
     ]
-    return [(name, value) for name, value in named if value]
+    known = {
+        "machine": ", ".join(filter(None, machines)) or design.machine or "unknown",
+        "versions": ", ".join(f"{name} {version}" for name, version in design.versions.items()),
+        "hash of code": design.revision or "unknown",
+    }
+    return [(name, value) for name, value in [*named, *(known | origins(study.trainings)).items()] if value]
 
 
-def _own_files(study: Study) -> list[str]:
-    """Return the names and hashes of the files that the trainings imported."""
-    found = [one.record.get("imports", {}) for one in study.trainings]
-    files = {path: sha256 for one in found if isinstance(one, dict) for path, sha256 in one.items()}
-    return [f"{path.rpartition('/')[2]} {sha256[:12]}" for path, sha256 in files.items()]
+def origins(trainings: Sequence[Training]) -> dict[str, str]:
+    """Return what the figures of trainings are of and came from; where these differ, all of it."""
+    found: dict[str, dict[str, None]] = {}
+    for one in trainings:
+        for name, value in one.provenance.items():
+            found.setdefault(name.replace("_", " "), {})[value] = None
+    return {name: "; ".join(values) for name, values in found.items()}
 
 
 def _hours(seconds: float) -> str:

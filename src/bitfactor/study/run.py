@@ -239,8 +239,18 @@ class StudyPlan:
 
 def run_study(study: StudyPlan, out: Path) -> Ablation:
     """Train what is not trained yet."""
-    jobs, devices = begin_study(study, out)
-    interrupted = _run(jobs, study, devices)
+    return run_studies({out: study})[0]
+
+
+def run_studies(studies: Mapping[Path, StudyPlan]) -> list[Ablation]:
+    """Train what is not trained yet of studies that differ in recipe and options alone, in one progress."""
+    begun = {out: begin_study(study, out) for out, study in studies.items()}
+    jobs = [job for found, _ in begun.values() for job in found]
+    interrupted = _run(jobs, next(iter(studies.values())), next(iter(begun.values()))[1])
+    return [_ablation(out, found, interrupted) for out, (found, _) in begun.items()]
+
+
+def _ablation(out: Path, jobs: Sequence[Job], interrupted: bool) -> Ablation:
     done = [(job.cell, job.directory.outcome()) for job in jobs if job.state == "finished"]
     trainings = tuple(
         {"name": cell.name, "axes": dict(cell.axes), "real": cell.real, "seed": cell.seed, **asdict(outcome)}

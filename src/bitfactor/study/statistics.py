@@ -24,6 +24,14 @@ class Sample:
     std: float | None
     n: int
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The mean's 95 % interval by Student's t; one value has none."""
+        if self.std is None:
+            return None
+        half = student(self.n - 1) * self.std / sqrt(self.n)
+        return self.mean - half, self.mean + half
+
     def __str__(self) -> str:
         return f"{100 * self.mean:.2f}" + ("" if self.std is None else f" ± {100 * self.std:.2f}")
 

@@ -1,7 +1,6 @@
 """The tables of a study."""
 
 from collections.abc import Callable, Mapping, Sequence
-from math import sqrt
 from statistics import mean, median
 from typing import TypeVar
 
@@ -16,7 +15,6 @@ from bitfactor.study.statistics import (
     row_name,
     sample,
     setting_name,
-    student,
     value_name,
     view_at,
     with_value,
@@ -24,7 +22,7 @@ from bitfactor.study.statistics import (
 
 T = TypeVar("T")
 
-NONE = "–"
+NONE, INTERVAL = "–", "95 % interval"
 BASELINES = (Row("none", "analytic"), Row("none", "learned"))
 _LABELS = {"accuracy": "top-1", "top5": "top-5", "pckh": "PCKh", "pck": "PCK"}
 _SECOND = "top5"
@@ -39,7 +37,8 @@ def results(view: View, study: Study) -> Table:
     """Return mean and deviation of each row, in the form of the paper's tables 1 and 2, with its figures."""
     metrics, published = _metrics(study), published_for(study.headline)
     rated = any(training.rate is not None for training in study.trainings)
-    head = ["latent", "scale", *map(metric_name, metrics), "seeds", *(["learning rate"] if rated else [])]
+    named = [metric_name(name) for name in metrics]
+    head = ["latent", "scale", *named, INTERVAL, "seeds", *(["learning rate"] if rated else [])]
     rows = [_result(view, row, metrics, published, rated=rated) for row in _shown(view, study)]
     return Table(
         [*head, *published.metrics],
@@ -59,6 +58,7 @@ def _result(view: View, row: Row, metrics: Sequence[str], published: Published, 
         row_name(row[:1]),
         row[1] or NONE,
         *(_or_none(found, str) for found in samples),
+        _or_none(samples[0].interval if samples[0] else None, shown_interval),
         seeds,
         *rate,
         *paper,
@@ -214,11 +214,16 @@ def trainings(study: Study) -> Table:
         for one in study.trainings
     ]
     head = ["cell", "latent", "scale", *study.axes, "seed", "state", "epochs", *metrics, *_COSTS]
-    options = [name for one in study.trainings for name in one.options if name not in head]
-    options = list(dict.fromkeys(options))
-    for row, one in zip(rows, study.trainings, strict=True):
-        row += [text_of(one.options[name]) if name in one.options else None for name in options]
-    return Table([*head, *options], rows)
+    return with_options([Table(head, [row]) for row in rows], study.trainings, head)
+
+
+def with_options(parts: Sequence[Table], trainings: Sequence[Training], head: Sequence[str]) -> Table:
+    """Return the rows of a table for each training as one, each with its options and where it came from."""
+    known = [{**one.options, **one.provenance} for one in trainings]
+    names = list(dict.fromkeys(name for one in known for name in one if name not in head))
+    values = [[text_of(one[name]) if name in one else None for name in names] for one in known]
+    rows = [[*row, *more] for part, more in zip(parts, values, strict=True) for row in part.rows]
+    return Table([*head, *names], rows)
 
 
 def means(study: Study) -> Table:
@@ -227,8 +232,7 @@ def means(study: Study) -> Table:
     for view in (view_at(study, setting) for setting in study.settings()):
         for row in (*study.rows, REAL):
             if found := view.sample(row):
-                half = None if found.std is None else student(found.n - 1) * found.std / sqrt(found.n)
-                interval = [None, None] if half is None else [found.mean - half, found.mean + half]
+                interval = found.interval or (None, None)
                 values = [_word(axis, dict(view.setting)) for axis in study.axes]
                 rows.append([*row, *values, study.headline, found.mean, found.std, found.n, *interval])
     figures = ["metric", "mean", "deviation", "n", "low", "high"]
@@ -274,6 +278,15 @@ def _metrics(study: Study) -> list[str]:
 def _minutes(seconds: Sequence[float | None]) -> str:
     known = sample([value for value in seconds if value is not None])
     return _or_none(known, lambda found: f"{found.mean / 60:.1f}")
+
+
+def shown_interval(interval: tuple[float, float]) -> str:
+    """Return an interval of fractions in percent.
+
+    >>> shown_interval((0.5, 0.525))
+    '50.00 to 52.50'
+    """
+    return " to ".join(f"{100 * end:.2f}" for end in interval)
 
 
 def _paper_points(figure: float) -> str:

@@ -136,7 +136,7 @@ def _graph(model: ModelFile, size: tuple[int, int] | None) -> Graph:
 def _description(model: ModelFile, graph: Graph) -> Iterator[Instruction]:
     """Yield what is known beside the program."""
     spec, skeleton = model.input_spec, model.skeleton
-    if spec is not None:
+    if spec is not None and spec.of_images:
         # At another size, it is the same part of an image.
         size = graph.input.shape[1:]
         resize = [-(-whole * n // part) for whole, part, n in zip(spec.resize, spec.size, size, strict=True)]

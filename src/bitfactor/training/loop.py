@@ -178,8 +178,8 @@ class _Loop:
 
     `step` counts the steps done, `loss` sums over those of the current epoch, `recent` over those since the
     last row within it. `rows` are the lines of the log, `within` those within epochs, `movement` those of
-    the diagnosis. `flips` knows the signs at the epoch's start. These, parameters and optimizer are all that a
-    checkpoint holds.
+    the diagnosis. `flips` knows the signs at the epoch's start. These, parameters and optimizer are all that
+    a checkpoint holds.
     """
 
     callbacks: Sequence[object] = ()

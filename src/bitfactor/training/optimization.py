@@ -58,7 +58,7 @@ class Optimization:
     keep_last: int = 1
     """How many of the last checkpoints to keep, beside the best."""
     steps: int | None = None
-    """Steps to train, in place of epochs: these are then as many as the steps need, the last one cut short."""
+    """Steps to train, in place of epochs: as many of these as the steps need, the last one cut short."""
     log_every: int | None = None
     """Steps between rows of the log within an epoch, in steps.jsonl; none are written if left out."""
     eval_interval: int = 1

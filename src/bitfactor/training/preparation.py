@@ -73,7 +73,7 @@ def _watch(what: str, found: list[str]):  # type: ignore[no-untyped-def]
 
 def _evaluated(data: DataSet, images: int | None, limit: int | None) -> str:
     """Return which images the figures of a run are about."""
-    return "" if images is None else which_images(data, images if limit is None else min(limit, images))
+    return "" if images is None else which_images(data, images, limit)
 
 
 @runtime_checkable

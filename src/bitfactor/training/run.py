@@ -20,11 +20,13 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from torch.optim import Optimizer
 from bitfactor.common.checks import record
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import files_run, made_directory, not_writable, replacing, write_json
+from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import plain
 from bitfactor.common.version import __version__
 from bitfactor.data.readers.identity import KEY, Identity, remembered
@@ -53,6 +56,29 @@ def versions() -> dict[str, str]:
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
+
+
+def revision() -> str | None:
+    """Return git's name of the source that runs, ending in `-dirty` if changed; outside git its hash."""
+    source = Path(__file__)
+    if not _git(source.parent, "ls-files", source.name):  # installed, maybe into another project's directory
+        files = sorted(source.parents[1].rglob("*.py"))
+        return f"sha256 {sha256(b''.join(file.read_bytes() for file in files)).hexdigest()[:12]}"
+    return _git(source.parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(directory: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", directory, *arguments], capture_output=True, text=True)
+    except OSError:
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def machine() -> str:
+    """Return the name of the CPU, and of the GPU if there is one."""
+    gpu = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
+    return ", ".join([cpu_name(), *gpu])
 
 
 class FileOf:
@@ -160,7 +186,8 @@ class Run:
                 )
             if before == data or not other_data:
                 return
-        write_json(self.recipe, {**document, "imports": files_run(), KEY: data, "versions": versions})
+        made_by = {"versions": versions, "revision": revision(), "machine": machine()}
+        write_json(self.recipe, {**document, "imports": files_run(), KEY: data, **made_by})
 
     def settings(self) -> dict[str, Any]:
         """Return the recorded settings."""
@@ -176,9 +203,14 @@ class Run:
 
     def _note_changed_imports(self) -> None:
         now = files_run()
-        for file, sha256 in self.imports().items():
-            if sha256 and now.get(file, sha256) != sha256:
+        for file, content in self.imports().items():
+            if content and now.get(file, content) != content:
                 warnings.warn(f"{file} has changed since the run began", stacklevel=2)
+
+    def record(self) -> dict[str, Any]:
+        """Return all that was recorded when it began; nothing of a directory that is no run yet."""
+        found: dict[str, Any] = json.loads(self.recipe.read_text()) if self.recipe.is_file() else {}
+        return found
 
     def interface(self) -> Interface:
         """Return what goes into the network and what its outputs mean."""
@@ -416,7 +448,7 @@ def _first_difference(old: dict[str, Any], new: dict[str, Any]) -> str:
 
 def flat(settings: dict[str, Any], above: str = "") -> dict[str, Any]:
     """Return {"group.name": value}, through JSON, so that tuples and lists compare equal."""
-    flat: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, value in json.loads(json.dumps(settings)).items():
-        flat |= flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
-    return flat
+        found |= flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
+    return found

@@ -128,9 +128,9 @@ def write_markdown(document: Document, path: Path) -> None:
 
 def write_latex(document: Document, path: Path) -> None:
     """Write the tables of a document in the style of the package booktabs, for a text to include."""
-    parts = [
-        (chapter.title, table) for chapter in document.chapters for table in chapter.tables if table.rows
-    ]
+    origin = [("Where the figures come from", facts(document.facts))]
+    tables = [(chapter.title, table) for chapter in document.chapters for table in chapter.tables]
+    parts = [(title, table) for title, table in [*tables, *origin] if table.rows]
     with replacing(path) as temporary:
         text = "\n\n".join(_latex(title, table) for title, table in parts)
         temporary.write_text(
@@ -175,7 +175,8 @@ _IN_LATEX = {
 
 
 def _escaped(cell: object) -> str:
-    return "".join(_IN_LATEX.get(sign, sign) for sign in str(cell))
+    text = " ".join(str(cell).split())
+    return "".join(_IN_LATEX.get(sign, sign if ord(sign) < 256 else f"U+{ord(sign):04X}") for sign in text)
 
 
 def _chapter(chapter: Chapter, folder: str) -> Iterator[str]:

@@ -78,8 +78,8 @@ def write_page(model: ModelFile, program: bytes, title: str, directory: str | os
 def _expect_answer(model: ModelFile) -> None:
     outputs = [model.graph.values[name].shape for name in model.graph.outputs]
     dimensions = 3 if model.skeleton else 1
-    if model.input_spec is None:
-        found = "no input specification"
+    if model.input_spec is None or not model.input_spec.of_images:
+        found = "no input specification of images, with one channel or three"
     elif len(outputs[0]) != dimensions:
         found = f"an output shaped {outputs[0]}"
     else:
