@@ -35,7 +35,7 @@ def test_the_log_within_epochs(recipe_of_toy, tmp_path):
 def test_flips_count_from_the_epochs_start_also_where_it_was_interrupted(recipe_of_toy, tmp_path):
     recipe = recipe_of_toy(epochs=2, log_every=1)
     train(recipe, tmp_path / "whole", QUIET)
-    broken = recipe_of_toy(epochs=2, log_every=1, data=Stopping(recipe.data(None), 5))
+    broken = recipe_of_toy(epochs=2, log_every=1, data=Stopping(recipe.data(None), 4))
     with pytest.raises(TerminatedError):
         train(broken, tmp_path / "two", QUIET)
     train(recipe, tmp_path / "two", QUIET)

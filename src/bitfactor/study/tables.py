@@ -38,7 +38,7 @@ def results(view: View, study: Study) -> Table:
     metrics, published = _metrics(study), published_for(study.headline)
     rated = any(training.rate is not None for training in study.trainings)
     named = [metric_name(name) for name in metrics]
-    head = ["latent", "scale", *named, INTERVAL, "seeds", *(["learning rate"] if rated else [])]
+    head = ["latent", "scale", *named, "seeds", INTERVAL, *(["learning rate"] if rated else [])]
     rows = [_result(view, row, metrics, published, rated=rated) for row in _shown(view, study)]
     return Table(
         [*head, *published.metrics],
@@ -58,8 +58,8 @@ def _result(view: View, row: Row, metrics: Sequence[str], published: Published, 
         row_name(row[:1]),
         row[1] or NONE,
         *(_or_none(found, str) for found in samples),
-        _or_none(samples[0].interval if samples[0] else None, shown_interval),
         seeds,
+        _or_none(samples[0].interval if samples[0] else None, shown_interval),
         *rate,
         *paper,
     ]
