@@ -45,7 +45,7 @@ from bitfactor.nn import (
 )
 from bitfactor.nn.conv_transpose import CONVOLUTIONS as TRANSPOSED
 from bitfactor.nn.conv_transpose import spread_magnitude
-from bitfactor.nn.model import Call, is_watched
+from bitfactor.nn.model import Call, become, is_watched
 from bitfactor.nn.scale import feature_magnitude, over_channels, window_magnitude
 
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -269,11 +269,9 @@ def bake(model: nn.Module) -> nn.Module:
         return _baked("", model).eval()
     baked = copy.deepcopy(model).eval()
     open_attention_(baked)
-    made: dict[nn.Module, nn.Module] = {}
-    for name, layer in model.named_modules(remove_duplicate=False):
+    for name, layer in model.named_modules():
         if isinstance(layer, BinaryLayer):
-            made[layer] = made.get(layer) or _baked(name, layer)
-            baked.set_submodule(name, made[layer])
+            become(baked.get_submodule(name), _baked(name, layer))
     return baked
 
 
