@@ -139,3 +139,25 @@ def test_what_hooks_change_is_in_the_file(hook, activations, tmp_path) -> None:
     export(model, tmp_path / "net.safetensors", x)
     found = torch.from_numpy(Session(tmp_path / "net.safetensors")(x.numpy()))
     torch.testing.assert_close(found, model(x).detach(), rtol=1e-4, atol=1e-4)
+
+
+class Listed(nn.Module):
+    """Calls its layers by a list and a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.body, self.last = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 4, 1)
+        self.steps = [self.stem, {"body": self.body}]
+
+    def forward(self, x: Tensor) -> Tensor:
+        stem, others = self.steps
+        return self.last(others["body"](stem(x)))
+
+
+def test_layers_in_lists_are_exported(tmp_path) -> None:
+    model, x = Listed(), torch.randn(2, 3, 6, 6)
+    binarize_(model, latent="none")
+    report = export(model.eval(), tmp_path / "net.safetensors", x)
+    assert [layer.kind for layer in report.layers] == ["real", "binary", "real"]
+    found = torch.from_numpy(Session(tmp_path / "net.safetensors")(x.numpy()))
+    torch.testing.assert_close(found, model(x).detach(), rtol=1e-4, atol=1e-4)

@@ -15,7 +15,7 @@ from bitfactor.common.checks import checked, options_from
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import class_of
 from bitfactor.nn import BinaryConv, BinaryLayer, SignActivation, open_attention_
-from bitfactor.nn.model import Call, Example, copied, watch_optimizers
+from bitfactor.nn.model import Call, Example, become, copied, watch_optimizers
 from bitfactor.nn.scale import MAPS
 from bitfactor.nn.transform import WEIGHT_TRANSFORMS
 
@@ -205,13 +205,3 @@ def _set_signs(layer: BinaryLayer, choice: Choice, binarization: Binarization) -
     layer.binary_activations, layer.binary_weights = binarization.activations, binarization.weights
     if isinstance(layer, BinaryConv):
         layer.padding_value = binarization.padding_value
-
-
-def become(module: nn.Module, other: nn.Module) -> None:
-    """Turn a module into another one, the same object, so that whoever holds it calls the new one.
-
-    Models hold layers in lists, dicts and closures beside their attributes, and call them there.
-    """
-    module.__class__ = type(other)
-    vars(module).clear()
-    vars(module).update(vars(other))

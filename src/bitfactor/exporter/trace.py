@@ -45,7 +45,7 @@ from bitfactor.nn import (
 )
 from bitfactor.nn.conv_transpose import CONVOLUTIONS as TRANSPOSED
 from bitfactor.nn.conv_transpose import spread_magnitude
-from bitfactor.nn.model import Call, is_watched
+from bitfactor.nn.model import Call, become, is_watched
 from bitfactor.nn.scale import feature_magnitude, over_channels, window_magnitude
 
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -128,27 +128,30 @@ def _(x: Tensor, weight: Tensor) -> Tensor:
     return F.linear(x, weight.to(x.dtype))
 
 
-class _BakedLayer(nn.Module, ABC):
-    """What is left of a binary layer: signs; scale and bias, shaped to broadcast over its output; its K."""
+class _Baked(nn.Module):
+    """What is left of a binary layer: its weight; scale and bias, shaped to broadcast over its output."""
 
     weight: Tensor
     scale: Tensor
     bias: Tensor | None
 
-    def __init__(self, layer: BinaryLayer) -> None:
+    def __init__(self, layer: BinaryLayer, weight: Tensor) -> None:
         super().__init__()
-        weight = layer.binary_weight()
-        scale = (
-            layer.scale.gamma()
-            if isinstance(layer.scale, LearnedMapScale)
-            else over_channels(layer.alpha(), weight)
-        )
-        self.input_scale, self.before = layer.input_scale, _before(layer.sign_input)
-        self.register_buffer("weight", weight.detach().to(torch.int8))
+        of = layer.scale
+        scale = of.gamma() if isinstance(of, LearnedMapScale) else over_channels(layer.alpha(), weight)
+        bias = None if layer.bias is None else over_channels(layer.bias, weight).detach().clone()
+        self.before = _before(layer.sign_input)
+        self.register_buffer("weight", weight.detach().clone())
         self.register_buffer("scale", scale.detach().clone())
-        self.register_buffer(
-            "bias", None if layer.bias is None else over_channels(layer.bias, weight).detach().clone()
-        )
+        self.register_buffer("bias", bias)
+
+
+class _BakedLayer(_Baked, ABC):
+    """A layer of signs alone, with its K."""
+
+    def __init__(self, layer: BinaryLayer) -> None:
+        super().__init__(layer, layer.binary_weight().to(torch.int8))
+        self.input_scale = layer.input_scale
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.product(x if self.before is None else self.before(x)) * self.scale
@@ -228,29 +231,12 @@ class _BakedLinear(_BakedLayer):
         return feature_magnitude(x, len(self.weight))
 
 
-class _BakedHalf(nn.Module):
+class _BakedHalf(_Baked):
     """A layer whose weights alone are signs, or whose inputs alone are, as a real-valued one."""
 
-    weight: Tensor
-    scale: Tensor
-    bias: Tensor | None
-
     def __init__(self, layer: BinaryLayer) -> None:
-        super().__init__()
+        super().__init__(layer, layer.binary_weight() if layer.binary_weights else layer.unit_weight())
         self.layer = copy.deepcopy(layer).eval()
-        self.before = _before(layer.sign_input)
-        W = layer.latent()
-        weight = layer.binary_weight() if layer.binary_weights else layer.unit_weight()
-        scale = (
-            layer.scale.gamma()
-            if isinstance(layer.scale, LearnedMapScale)
-            else over_channels(layer.alpha(), W)
-        )
-        self.register_buffer("weight", weight.detach().clone())
-        self.register_buffer("scale", scale.detach().clone())
-        self.register_buffer(
-            "bias", None if layer.bias is None else over_channels(layer.bias, W).detach().clone()
-        )
 
     def forward(self, x: Tensor) -> Tensor:
         layer, signs = self.layer, self.layer.binary_activations
@@ -269,11 +255,9 @@ def bake(model: nn.Module) -> nn.Module:
         return _baked("", model).eval()
     baked = copy.deepcopy(model).eval()
     open_attention_(baked)
-    made: dict[nn.Module, nn.Module] = {}
-    for name, layer in model.named_modules(remove_duplicate=False):
+    for name, layer in model.named_modules():
         if isinstance(layer, BinaryLayer):
-            made[layer] = made.get(layer) or _baked(name, layer)
-            baked.set_submodule(name, made[layer])
+            become(baked.get_submodule(name), _baked(name, layer))
     return baked
 
 

@@ -1,4 +1,4 @@
-"""Copies of a model.
+"""Copies of a model, and a module that turns into another one.
 
 An example of what a model is called with: a batch, several inputs in their order, or by name.
 
@@ -48,6 +48,16 @@ def copied(model: _Model) -> _Model:
                     fix="use torch.nn.utils.parametrizations instead, or remove_weight_norm or prune.remove",
                 )
     return copy.deepcopy(model)
+
+
+def become(module: nn.Module, other: nn.Module) -> None:
+    """Turn a module into another one, the same object, so that whoever holds it calls the new one.
+
+    Models hold layers in lists, dicts and closures beside their attributes, and call them there.
+    """
+    module.__class__ = type(other)
+    vars(module).clear()
+    vars(module).update(vars(other))
 
 
 Example = Tensor | tuple[Any, ...] | Mapping[str, Any]
