@@ -31,7 +31,7 @@ from bitfactor.binarization.layers import (
 )
 from bitfactor.common.errors import InputError
 from bitfactor.common.result import Result, text_table
-from bitfactor.decompositions import JOINT, LAYERWISE, Initialisation, Latent, Rank
+from bitfactor.decompositions import ALONE, JOINT, LAYERWISE, Initialisation, Latent, Rank
 from bitfactor.format.bits import words_for
 from bitfactor.nn import (
     BinaryLayer,
@@ -329,7 +329,7 @@ def _planned(
     choice, (bank, place) = choices[name], banks.get(name, ("", ()))
     latent = choice.latent
     if latent == "holistic" and not bank:
-        latent, reason = "tucker", "in no group: layer-wise"
+        latent, reason = ALONE, "in no group: layer-wise"
     return PlannedLayer(
         name,
         shape,

@@ -44,6 +44,9 @@ LAYERWISE: dict[str, Callable[[Tensor, Rank, Initialisation], Latent]] = {
     name: kind.from_weight for name, kind in _LAYERWISE.items()
 }
 
+ALONE = "tucker"
+"""The default latent of a layer that is alone: in no group of a holistic decomposition, or made by hand."""
+
 # Of several layers together; the latents come in the order of the weights.
 JOINT: dict[str, Callable[..., Sequence[Latent]]] = {
     "holistic": build_bank,

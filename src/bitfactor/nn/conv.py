@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
-from bitfactor.decompositions import Latent, LatentLike, Rank
+from bitfactor.decompositions import ALONE, Latent, LatentLike, Rank
 from bitfactor.nn.layer import BinaryLayer, Making, PaddingValue
 from bitfactor.nn.product import Geometry, Masks, binary_conv2d
 from bitfactor.nn.scale import Scale, ScaleLike, window_magnitude
@@ -76,7 +76,7 @@ class BinaryConv(Convolution):
         padding_mode: Literal["zeros", "reflect", "replicate", "circular"] = "zeros",
         *,
         padding_value: PaddingValue = 0,
-        latent: LatentLike = "tucker",
+        latent: LatentLike = ALONE,
         scale: ScaleLike = "learned",
         rank: Rank = None,
         weight_estimator: EstimatorLike = "clipped",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.decompositions import Latent, LatentLike, Rank
+from bitfactor.decompositions import ALONE, Latent, LatentLike, Rank
 from bitfactor.nn.conv import Convolution
 from bitfactor.nn.layer import Making
 from bitfactor.nn.scale import Scale, ScaleLike
@@ -81,7 +81,7 @@ class BinaryConvTranspose(Convolution):
         bias: bool = True,
         dilation: int | tuple[int, ...] = 1,
         *,
-        latent: LatentLike = "tucker",
+        latent: LatentLike = ALONE,
         scale: ScaleLike = "learned",
         rank: Rank = None,
         weight_estimator: EstimatorLike = "clipped",

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
-from bitfactor.decompositions import Latent, LatentLike, Rank
+from bitfactor.decompositions import ALONE, Latent, LatentLike, Rank
 from bitfactor.nn.layer import BinaryLayer, Making
 from bitfactor.nn.product import Masks, binary_conv2d
 from bitfactor.nn.scale import Scale, ScaleLike, feature_magnitude
@@ -30,7 +30,7 @@ class BinaryLinear(BinaryLayer):
         out_features: int,
         bias: bool = True,
         *,
-        latent: LatentLike = "tucker",
+        latent: LatentLike = ALONE,
         scale: ScaleLike = "learned",
         rank: Rank = None,
         weight_estimator: EstimatorLike = "clipped",

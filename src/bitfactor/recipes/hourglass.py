@@ -26,7 +26,7 @@ from bitfactor.training import Optimization, PoseEstimation, Recipe
 
 @dataclass(frozen=True)
 class HourglassOptions:
-    """An hourglass's shape. The defaults are the paper's."""
+    """An hourglass's shape. In Python the defaults are the paper's; a recipe has its own."""
 
     keypoints: Annotated[int, tyro.conf.Suppress]
     channels: int = 128

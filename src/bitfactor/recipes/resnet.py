@@ -31,7 +31,7 @@ from bitfactor.training import Classification, Optimization, Recipe
 
 @dataclass(frozen=True)
 class ResNetOptions:
-    """A ResNet's shape. The defaults are ResNet-18 as in the paper."""
+    """A ResNet's shape. In Python the defaults are ResNet-18; a recipe has its own."""
 
     num_classes: Annotated[int, tyro.conf.Suppress]
     blocks: tuple[int, ...] = (2, 2, 2, 2)
