@@ -76,10 +76,8 @@ def test_callbacks_are_told(tmp_path):
 def test_trackers_resume_their_own_run(recipe_of_toy, tmp_path, monkeypatch):
     began, rows = [], []
     tracked = SimpleNamespace(log=lambda row, step: rows.append(step), finish=lambda: rows.append("end"))
-    wandb = SimpleNamespace(
-        Settings=lambda: SimpleNamespace(project=None),
-        init=lambda **given: began.append(given) or tracked,
-    )
+    wandb = SimpleNamespace(init=lambda **given: began.append(given) or tracked)
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     train(recipe_of_toy(epochs=1), tmp_path, QUIET, track=["wandb"])
     train(recipe_of_toy(epochs=1), tmp_path, QUIET, track=["wandb"])

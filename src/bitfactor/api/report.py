@@ -161,9 +161,11 @@ def log_table(path: Path) -> Table:
     run.settings()
     rows = _finished(run)
     names = list(dict.fromkeys(name for row in rows for name in row))
-    log = Table(names, [[row.get(name) for name in names] for row in rows])
-    training = _study_of(run, recipe_of(run), {}).trainings[0]
-    return with_options([log], [training], names)
+    recipe = recipe_of(run)
+    chosen = recipe.optimization.learning_rate  # which each row has as it was by then
+    log = Table([*names, "chosen_learning_rate"], [[*map(row.get, names), chosen] for row in rows])
+    training = _study_of(run, recipe, {}).trainings[0]
+    return with_options([log], [training], log.head)
 
 
 def run_document(path: Path, data: Path | None) -> Document:

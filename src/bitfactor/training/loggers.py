@@ -1,5 +1,6 @@
 """Trackers of experiments, as callbacks: they are told each row of the log, and resume with the run."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -16,9 +17,14 @@ class Wandb:
 
     def __init__(self, out: Path, settings: dict[str, Any]) -> None:
         wandb = imported("wandb", "--track wandb", "wandb")
-        project = {} if wandb.Settings().project else {"project": "bitfactor"}
-        given = {"name": out.name, "dir": out, "config": settings, "id": _id_of(out), "resume": "allow"}
-        self._run = wandb.init(**project, **given)
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "bitfactor"),
+            name=out.name,
+            dir=str(out),
+            config=settings,
+            id=_id_of(out),
+            resume="allow",
+        )
 
     def on_log(self, row: Mapping[str, Any]) -> None:
         self._run.log(dict(row), step=row["step"])

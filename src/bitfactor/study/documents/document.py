@@ -176,7 +176,10 @@ _IN_LATEX = {
 
 def _escaped(cell: object) -> str:
     text = " ".join(str(cell).split())
-    return "".join(_IN_LATEX.get(sign, sign if ord(sign) < 256 else f"U+{ord(sign):04X}") for sign in text)
+    signs = [_IN_LATEX.get(sign, sign if ord(sign) < 256 else f"U+{ord(sign):04X}") for sign in text]
+    if signs[:1] in (["["], ["*"]):  # which would be an option of the end of the row before
+        signs[0] = f"{{{signs[0]}}}"
+    return "".join(signs)
 
 
 def _chapter(chapter: Chapter, folder: str) -> Iterator[str]:
