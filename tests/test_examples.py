@@ -79,7 +79,7 @@ def test_a_recipe_of_ones_own_is_trained_and_exported(file, recipe, tmp_path):
         ["report", out],
         ["export", out, "-o", tmp_path / "net.c"],
     )
-    of_run, of_file = re.findall(r'"accuracy": ([0-9.]+)', printed)
+    of_run, of_file = re.findall(r'^  "accuracy": ([0-9.]+)', printed, re.MULTILINE)
     assert of_run == of_file
     if recipe == "spectra":
         image = np.full((40, 20, 5), 128, np.uint8)
