@@ -1,4 +1,7 @@
-"""The processes and devices of a run, one or as many as torchrun started, and how they are told to stop."""
+"""The processes and devices of a run, one or as many as torchrun started, and how they are told to stop.
+
+What is said where one of them is lost.
+"""
 
 import os
 import re
@@ -6,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -51,6 +55,25 @@ def noting_signals() -> Iterator[Request]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def naming_the_lost(where: Path) -> Iterator[None]:
+    """Say in one error that another process of a training, or one that reads its images, has died."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        if "DataLoader worker" in reason:
+            expected = "processes that read images until the end"
+        elif "gloo" in reason or isinstance(error, torch.distributed.DistError):
+            expected = f"all {os.environ.get('WORLD_SIZE')} processes of the training until the end"
+        else:
+            raise
+        fix = "see what ended it, such as a lack of memory; the same command resumes from the last checkpoint"
+        raise InputError(
+            where, expected=expected, found=f"one that ended ({reason[:160]})", fix=fix
+        ) from error
 
 
 _PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed"}
