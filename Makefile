@@ -14,7 +14,7 @@ NATIVE_TESTS := $(wildcard tests/native/*.h tests/native/*.cpp)
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: help demo test test-all test-random test-foreign test-isa test-amx test-neon test-sanitize test-cortex-m web test-web \
+.PHONY: help demo test test-all test-random test-faults test-heap test-foreign test-isa test-amx test-neon test-sanitize test-cortex-m web test-web \
     test-c test-fuzz dist dist-aarch64 dist-windows check lint format clean
 
 demo: .venv/installed ## train on handwritten digits, export, run at 1 bit, write a page
@@ -29,6 +29,9 @@ test-all: .venv/installed ## all tests
 test-random: .venv/installed ## the tests, with examples drawn afresh: make test-random SEED=7 draws the same again
 	@echo "make test-random SEED=$(SEED)"
 	HYPOTHESIS_PROFILE=random $(PYTEST) -m "not slow" --hypothesis-seed=$(SEED)
+
+test-faults: .venv/installed ## 1,000 kills of trainings, and all else that can fail in training and running
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/training/test_faults.py tests/runtime/test_faults.py
 
 # Checkouts of the repositories that tests/exporter/foreign.py names, each as DIR/owner+name.
 test-foreign: .venv/installed ## others' binary networks, exported as they are: make test-foreign DIR=checkouts

@@ -14,6 +14,7 @@ from dataclasses import replace
 import cv2
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 from tests.training.faults import PLACES, left
 from tests.training.toy import Disturbed, Stopping, Toy, same, toy_recipe
@@ -26,6 +27,7 @@ from bitfactor.data import ImageFolder
 from bitfactor.data.readers.files import warn_of_empty
 from bitfactor.models import ResNet
 from bitfactor.training import Run, TerminatedError, dry_run, train
+from bitfactor.training.processes import naming_the_lost
 
 QUIET = Console(file=io.StringIO())
 
@@ -121,6 +123,7 @@ def attempt(place):
         raise
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_is_killed_and_torchrun_restarts_them(tmp_path):
     """The other ends at once and says why; restarted, they go on from the last checkpoint."""
     endpoint = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0"}
@@ -130,6 +133,28 @@ def test_of_two_processes_one_is_killed_and_torchrun_restarts_them(tmp_path):
     assert "expected all 2 processes of the training until the end, found one that ended (" in message
     assert "the same command resumes from the last checkpoint" in message
     assert same(left(tmp_path / "run"), left(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer"),
+            "all 2 processes of the",
+        ),
+        (torch.distributed.DistBackendError("NCCL error"), "all 2 processes of the training until the end"),
+        (
+            RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed."),
+            "processes that read images",
+        ),
+    ],
+)
+def test_a_process_that_was_lost_is_named(monkeypatch, error, expected):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match=f"^runs/a: expected {expected}"), naming_the_lost("runs/a"):
+        raise error
+    with pytest.raises(RuntimeError, match=r"^shapes differ$"), naming_the_lost("runs/a"):
+        raise RuntimeError("shapes differ")
 
 
 @pytest.fixture

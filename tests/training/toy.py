@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from bitfactor.binarization import Binarization
+from bitfactor.data import identity_of
 from bitfactor.format import InputSpec
 from bitfactor.models import ResNet
 from bitfactor.training import Classification, Optimization, Recipe
@@ -58,7 +59,8 @@ class Disturbed:
     def __init__(self, data, at, disturb):
         self.data, self.at, self.batch, self.disturb = data, at, 0, disturb
         self.labels, self.input_spec = data.labels, data.input_spec
-        self.steps, self.test_batches, self.identity = data.steps, data.test_batches, data.identity
+        self.steps, self.test_batches = data.steps, data.test_batches
+        self.identity = getattr(data, "identity", lambda: identity_of(data, None))
 
     def train_batches(self, *arguments):
         for batch in self.data.train_batches(*arguments):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import torch
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -137,6 +138,21 @@ def is_first() -> bool:
     return not torch.distributed.is_torchelastic_launched() or os.environ.get("RANK", "0") == "0"
 
 
+def _rejoin(backend: str, world: int) -> None:
+    """Join the processes that torchrun has restarted.
+
+    It keeps its store, in which Fabric would find the addresses of those that died.
+    """
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if attempt == "0" or world == 1 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return
+    if not torch.distributed.is_initialized():
+        kept = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world)
+        store = PrefixStore(f"attempt {attempt}", kept)
+        rank = int(os.environ["RANK"])
+        torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world)
+
+
 def launch(plan: Optimization, device: str = "auto") -> "Fabric":
     """Return Fabric on this process's device, joined with the others that torchrun started, on all machines.
 
@@ -162,6 +178,7 @@ def launch(plan: Optimization, device: str = "auto") -> "Fabric":
         num_nodes=world // local,
         precision=_PRECISIONS[plan.precision],  # type: ignore[arg-type]
     )
+    _rejoin("gloo" if fabric.device.type == "cpu" else "nccl", world)
     fabric.launch()
     if plan.batch_norm == "synchronised" and fabric.device.type == "cpu":
         raise InputError(
