@@ -39,13 +39,13 @@ PLACES = ("start", "step", "resume", "evaluation", "checkpoint", "log", "best")
 
 def digits() -> Recipe:
     recipe = recipe_named("digits")
-    plan = replace(recipe.optimization, epochs=6, batch_size=32, limit=96, checkpoint_steps=1, diagnose=2)
+    plan = replace(recipe.optimization, epochs=3, batch_size=32, limit=96, checkpoint_steps=1, diagnose=2)
     return replace(recipe, model=replace(recipe.model, widths=(4, 8)), optimization=plan)
 
 
 def lsp() -> Recipe:
     recipe = recipe_named("lsp-hourglass-small")
-    plan = replace(recipe.optimization, epochs=6, batch_size=4, checkpoint_steps=1, ema=0.9)
+    plan = replace(recipe.optimization, epochs=2, batch_size=4, checkpoint_steps=1, ema=0.9)
     model = replace(recipe.model, channels=16, depth=1, blocks=1)
     return replace(
         recipe, model=model, data=replace(recipe.data, size=32), input_shape=(3, 32, 32), optimization=plan
