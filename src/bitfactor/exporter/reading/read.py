@@ -22,9 +22,11 @@ from bitfactor.exporter.parity import check
 from bitfactor.exporter.reading.layers import padded
 from bitfactor.exporter.reading.quantisers import DOMAINS, OPERATORS
 from bitfactor.exporter.reading.rules import POINTWISE, RULES
+from bitfactor.exporter.reading.sizes import first_lengths, fixed, free_of, given, longer, open_axes, steps_of
 from bitfactor.exporter.reading.steps import Steps
 from bitfactor.exporter.view import View
 from bitfactor.format import Graph, Value
+from bitfactor.format.free import FreeSizes
 from bitfactor.format.low_precision import quantise
 from bitfactor.format.operations import OPERATIONS
 
@@ -41,7 +43,8 @@ class Reading:
     """The graph of an ONNX file, what is to be said of it, and how far it is from ONNX's evaluator.
 
     `real` are the layers that stay real-valued. `same_class` of `checked_inputs` samples of noise have the
-    same largest output, and differ by `max_difference` of the largest.
+    same largest output, and differ by `max_difference` of the largest. `free` are the sizes that it leaves
+    open.
     """
 
     graph: Graph
@@ -50,6 +53,7 @@ class Reading:
     checked_inputs: int
     same_class: int
     max_difference: float
+    free: FreeSizes | None = None
 
 
 def read(path: str | os.PathLike[str]) -> Reading:
@@ -62,12 +66,43 @@ def read(path: str | os.PathLike[str]) -> Reading:
         node.
     """
     model = _loaded(path)
+    return _read_at_sizes(model) if open_axes(model) else _read(model)
+
+
+def _read_at_sizes(model: onnx.ModelProto) -> Reading:
+    """Read a file of open sizes at four of them, and hold what follows from these against two more."""
+    own = first_lengths(model, _graph_of)
+    first, steps = _read(fixed(model, own)), steps_of(model, own, _graph_of)
+    if not steps:
+        only = f"its sizes are open, but it is read at one alone: {first.graph.input.shape}"
+        return replace(first, warnings=(*first.warnings, only))
+    others = [_read(fixed(model, longer(own, steps, times))) for times in (1, 3, 8)]
+    far = [_graph_of(fixed(model, longer(own, steps, times))) for times in (5, 21)]
+    turned = Reader(fixed(model, own)).turned
+    axes = sorted(
+        (i, (axis + 1) % 3 if given(model)[i].name in turned else axis, steps[name])
+        for name, places in open_axes(model).items()
+        if name in steps
+        for i, axis in places
+    )
+    return replace(
+        first,
+        free=free_of([first.graph, *(other.graph for other in others)], axes, far),
+        max_difference=max(one.max_difference for one in (first, *others)),
+    )
+
+
+def _graph_of(model: onnx.ModelProto) -> Graph:
+    return quantise(fold(Reader(model).graph())[0], "float32")
+
+
+def _read(model: onnx.ModelProto) -> Reading:
     reader = Reader(model)
     lowered = reader.graph()
     folded, stands_for = fold(lowered)
     graph = quantise(folded, "float32")
-    given = {value.name: noise for value, noise in zip(reader.given, reader.noise(), strict=True)}
-    truth = _evaluated(model, given)
+    inputs = {value.name: noise for value, noise in zip(reader.given, reader.noise(), strict=True)}
+    truth = _evaluated(model, inputs)
     _expect_two_values(model, reader, truth)
     values = reader.values_of(lowered, truth)
     check(graph, values, stands_for)
@@ -161,7 +196,7 @@ class Reader:
         self.model = model
         self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), _LATEST)
         stored = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
-        self.given = [value for value in model.graph.input if value.name not in stored]
+        self.given = given(model)
         self.results = [value.name for value in model.graph.output]
         self.values: dict[str, Any] = {name: _tensor(array) for name, array in stored.items()}
         self.products: dict[str, tuple[View, Tensor]] = {}
@@ -390,12 +425,12 @@ def _sizes(value: onnx.ValueInfoProto) -> tuple[int, ...]:
     """Return the shape of an input; the batch is 0 where it is open."""
     kind = value.type.tensor_type
     dims = [dim.dim_value for dim in kind.shape.dim]
-    if kind.elem_type != onnx.TensorProto.FLOAT or len(dims) < 2 or 0 in dims[1:]:
+    if kind.elem_type != onnx.TensorProto.FLOAT or len(dims) < 2:
         shape = [dim.dim_value or dim.dim_param or "?" for dim in kind.shape.dim]
         raise InputError(
             f"input {value.name!r}",
-            expected="float32, a batch, and sizes that are numbers",
+            expected="float32, and a batch in front",
             found=f"type {onnx.TensorProto.DataType.Name(kind.elem_type)}, shape {shape}",
-            fix="fix its sizes with onnx.tools.update_model_dims, its type with a Cast",
+            fix="give it a batch, and change its type with a Cast",
         )
     return tuple(dims)
