@@ -43,8 +43,13 @@ _SLIM = "svd"  # its factors are two, of the smaller side's rank
 _FRACTIONS = (0.75, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.02, 0.01)
 
 
-def packed_bytes(layer: nn.Module) -> int:
-    """Return the bytes of the signs of a layer in the file: channels padded to words of 64."""
+def packed_bytes(layer: nn.Module, *, real_inputs: bool = False) -> int:
+    """Return the bytes of the signs of a layer in the file: channels padded to words of 64.
+
+    A layer whose inputs are real computes with numbers, so that its signs lie in the file without a gap.
+    """
+    if real_inputs:
+        return -(-prod(weight_shape(layer)) // 8)
     shape = filters_of(layer, torch.empty(weight_shape(layer), device="meta")).shape
     return 8 * shape[0] * prod(shape[2:]) * words_for(shape[1])
 
@@ -301,5 +306,5 @@ def _planned(
         binarization.scale,
         4 * prod(shape),
         None,
-        packed_bytes(layer),
+        packed_bytes(layer, real_inputs=not binarization.activations),
     )
