@@ -205,6 +205,29 @@ def test_our_own_export_comes_back(form, own, tmp_path):
     assert np.array_equal(*outputs)
 
 
+def test_a_sum_of_zero_is_zero_where_onnx_rounds_it_to_either_side(tmp_path):
+    """As Brevitas writes two layers without a BatchNorm between: weights and inputs of 0.1."""
+    first, second = signs(16, 4, 3, 3), signs(8, 16, 3, 3)
+    nodes = [
+        ("BipolarQuant", ["x", "tenth"], "s"),
+        ("Conv", ["s", "w"], "c"),
+        ("BipolarQuant", ["c", "tenth"], "t"),
+        ("Conv", ["t", "v"], "y"),
+    ]
+    constants = {"w": first * np.float32(0.1), "v": second * np.float32(0.1), "tenth": np.float32(0.1)}
+    path = written(tmp_path / "net.onnx", nodes, constants, output=("N", 8, 2, 2))
+    report = convert(path, tmp_path / "net.safetensors")
+    assert len(report.binary) == 2
+    assert any("rounding turns" in warning for warning in report.warnings)
+    x = torch.randn(20, 4, 6, 6)
+    sums = F.conv2d(plus(x >= 0), torch.from_numpy(first))
+    assert (sums == 0).any()
+    sums = F.conv2d(plus(sums >= 0), torch.from_numpy(second)).numpy()
+    found = bitfactor.Session(tmp_path / "net.safetensors")(x.numpy())
+    np.testing.assert_array_equal(np.round(found * 100), sums)
+    np.testing.assert_array_equal(found, sums * (np.float32(0.1) * np.float32(0.1)))
+
+
 REAL = RNG.standard_normal((8, 4, 3, 3)).astype(np.float32)
 
 
