@@ -1,13 +1,16 @@
 """Binary layers that are made of plain torch, in the ways in which published code makes them.
 
 Each idiom is a network of two such layers: exported, compared with torch, and run by every instruction set,
-as C99 and as a frozen program in WebAssembly.
+as C99 and as a frozen program in the C library and in WebAssembly.
 """
+
+from ctypes import byref, c_float
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.native.test_c_api import LIBRARY, OK
 from tests.targets.c99.conftest import compiled as compiled
 from tests.targets.page.conftest import node as node
 from torch import nn
@@ -137,15 +140,19 @@ def kinds(report):
 
 
 def expect_same_everywhere(path, compiled, node=None):
-    """Every instruction set gives the reference's bits; C99 and WebAssembly do, but for rounding."""
+    """Instruction sets and the C library give the reference's bits; C99 and WebAssembly do, but for rounding."""
     model = load(path)
     x = golden_input(model.graph.input.shape)
     (expected,) = run(model.graph, x)
     for isa in instruction_sets():
         np.testing.assert_array_equal(Session(path, isa=isa)(x), expected)
     np.testing.assert_allclose(compiled(model)(x), expected, rtol=1e-5, atol=1e-5)
+    bitfactor.freeze(path, path.with_suffix(".bfp"))
+    network, difference = LIBRARY.bf_open(str(path.with_suffix(".bfp")).encode(), None), c_float(1)
+    assert LIBRARY.bf_verify(network, byref(difference), None) == OK
+    assert difference.value == 0
+    LIBRARY.bf_free(network)
     if node is not None:
-        bitfactor.freeze(path, path.with_suffix(".bfp"))
         found = node("run", file=str(path.with_suffix(".bfp")), x=x, relaxed=False)
         values = np.array(found["outputs"][0][0], np.float32).reshape(expected.shape)
         np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-4)

@@ -171,6 +171,17 @@ def _cells(layer: PlannedLayer) -> list[str]:
     return [layer.name, shape, kind, layer.latent, rank, layer.bank, place, layer.scale, *sizes, layer.reason]
 
 
+def _reasons(real: Mapping[str, str]) -> str:
+    """Return why layers are kept real, with the first few of each reason."""
+    names: dict[str, list[str]] = {}
+    for name, reason in real.items():
+        names.setdefault(reason, []).append(name)
+    shown = (
+        (", ".join([*some[:3], "..."] if len(some) > 3 else some), reason) for reason, some in names.items()
+    )
+    return "; ".join(f"{some} ({reason})" for some, reason in shown)
+
+
 def make_plan(
     model: nn.Module,
     binarization: Binarization,
@@ -186,7 +197,7 @@ def make_plan(
         raise InputError(
             type(model).__name__,
             expected="a layer that can turn binary",
-            found=f"{len(layers)} convolutions and linear layers, all kept real",
+            found=f"{len(layers)} convolutions and linear layers, all kept real: {_reasons(real)}",
             fix="name fewer in keep_real, or set real_ends=False",
         )
     banks = _banks(model, binarization, layers, binary, groups)
