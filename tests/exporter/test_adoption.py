@@ -140,7 +140,7 @@ def kinds(report):
 
 
 def expect_same_everywhere(path, compiled, node=None):
-    """Instruction sets and the C library give the reference's bits; C99 and WebAssembly do, but for rounding."""
+    """Instruction sets and the C library give the reference's bits, C99 and WebAssembly but for rounding."""
     model = load(path)
     x = golden_input(model.graph.input.shape)
     (expected,) = run(model.graph, x)

@@ -264,7 +264,7 @@ class Opens:
         (BiRealNet((1, 2, 1, 1), 3).state_dict(), r"tensors that the model has, found layer2\.1"),
         (
             {"state_dict": Opens()},
-            "tensors and plain values alone, .* found an object of _?io.open; pass the file",
+            "tensors and plain values alone, .* found an object of _?io.open;",
         ),
     ],
     ids=["none", "damaged", "empty", "other head", "deeper", "code"],

@@ -176,10 +176,8 @@ def _reasons(real: Mapping[str, str]) -> str:
     names: dict[str, list[str]] = {}
     for name, reason in real.items():
         names.setdefault(reason, []).append(name)
-    shown = (
-        (", ".join([*some[:3], "..."] if len(some) > 3 else some), reason) for reason, some in names.items()
-    )
-    return "; ".join(f"{some} ({reason})" for some, reason in shown)
+    shown = {reason: [*some[:3], "..."] if len(some) > 3 else some for reason, some in names.items()}
+    return "; ".join(f"{', '.join(some)} ({reason})" for reason, some in shown.items())
 
 
 def make_plan(
