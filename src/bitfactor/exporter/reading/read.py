@@ -283,7 +283,7 @@ class Reader:
         self, value: Any, move: Callable[[View], View], move_constant: Callable[[Tensor], Tensor]
     ) -> Any:
         """Move the numbers of a value; of `Steps`, their source and whatever depends on the place."""
-        if isinstance(value, Steps) and not any(value.pads):
+        if isinstance(value, Steps) and not value.sides:
             if value.is_plain:
                 return replace(value, source=move(value.source))
             shape = value.source.shape
@@ -367,7 +367,7 @@ class Reader:
 
     def _of_steps(self, node: onnx.NodeProto, values: list[Any], place: int) -> Steps | None:
         steps: Steps = values[place]
-        if any(steps.pads):
+        if steps.sides:
             return None
 
         def function(level: Tensor) -> Tensor:
