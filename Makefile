@@ -14,8 +14,8 @@ NATIVE_TESTS := $(wildcard tests/native/*.h tests/native/*.cpp)
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: help demo test test-all test-random test-foreign test-isa test-amx test-neon test-sanitize test-cortex-m web test-web \
-    test-c test-fuzz dist dist-aarch64 dist-windows check lint format clean
+.PHONY: help demo test test-all test-random test-faults test-heap test-foreign test-isa test-amx test-neon \
+    test-sanitize test-cortex-m web test-web test-c test-fuzz dist dist-aarch64 dist-windows check lint format clean
 
 demo: .venv/installed ## train on handwritten digits, export, run at 1 bit, write a page
 	$(BIN)/python examples/digits.py runs/demo
@@ -29,6 +29,22 @@ test-all: .venv/installed ## all tests
 test-random: .venv/installed ## the tests, with examples drawn afresh: make test-random SEED=7 draws the same again
 	@echo "make test-random SEED=$(SEED)"
 	HYPOTHESIS_PROFILE=random $(PYTEST) -m "not slow" --hypothesis-seed=$(SEED)
+
+test-faults: .venv/installed ## 1,000 kills of trainings, and all else that can fail in training and running
+	tests/native/install qemu-x86_64=qemu-user
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/training/test_faults.py tests/runtime/test_faults.py
+
+# glibc looks at each block that is freed; then AddressSanitizer at what the core reads and writes.
+HEAP := OMP_NUM_THREADS=1 PYTHONMALLOC=malloc $(BIN)/python -m pytest
+KERNELS := $(addprefix tests/nn/test_,heap.py product.py prelu.py kept.py) tests/decompositions/test_mixing.py
+test-heap: .venv/installed ## the kernels of training, where what they do to memory is looked at
+	tests/native/install cmake=cmake
+	LD_PRELOAD=libc_malloc_debug.so.0 MALLOC_CHECK_=3 MALLOC_PERTURB_=165 $(HEAP) $(KERNELS)
+	cmake -S . -B build/asan -DSKBUILD=ON -DCMAKE_BUILD_TYPE=Debug -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	    -DCMAKE_CXX_FLAGS="-O1 -g1 -fsanitize=address"
+	cmake --build build/asan --parallel
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	    ASAN_OPTIONS=detect_leaks=0 BITFACTOR_CORE=build/asan $(HEAP) -p tests.native.stand_in $(KERNELS)
 
 # Checkouts of the repositories that tests/exporter/foreign.py names, each as DIR/owner+name.
 test-foreign: .venv/installed ## others' binary networks, exported as they are: make test-foreign DIR=checkouts

@@ -26,7 +26,7 @@ from bitfactor.data.readers.cifar import (
     read_scans,
     without_last_tenth,
 )
-from bitfactor.data.readers.files import Holdout, balanced, expect_some, validation_name
+from bitfactor.data.readers.files import Holdout, balanced, expect_some, validation_name, warn_of_empty
 from bitfactor.format import InputSpec
 
 
@@ -96,7 +96,9 @@ class Cifar(_InMemory):
             (train, test), name = without_last_tenth(train), validation_name(files.where)
         else:
             test = files.test(len(labels))
-        return cls(_tensors(train, limit), _tensors(test, limit), labels, crop, mirror, name)
+        chosen = _tensors(train, limit)
+        warn_of_empty(files.where, chosen[1].numpy(), labels)
+        return cls(chosen, _tensors(test, limit), labels, crop, mirror, name)
 
     @property
     def input_spec(self) -> InputSpec:

@@ -28,6 +28,7 @@ from bitfactor.data.readers.files import (
     Indices,
     Store,
     Tree,
+    VanishedError,
     balanced,
     existing,
     expect_some,
@@ -35,6 +36,7 @@ from bitfactor.data.readers.files import (
     parts,
     some,
     validation_name,
+    warn_of_empty,
 )
 from bitfactor.data.readers.shard import (
     ShardStore,
@@ -201,6 +203,8 @@ class _TrainBatch:
             try:
                 data, label = self.store.read(index)
                 image = decode_about(data, max(self.spec.resize), self.store.name(index))
+            except VanishedError:
+                raise
             except (OSError, InputError) as error:
                 corrupt.append((self.store.name(index), str(error)))
                 continue
@@ -265,6 +269,7 @@ class ImageFolder(StoredImages):
         if holdout == "validation":
             (train, test), name = train.split(), validation_name(train.directory)
         train, test = (store.chosen(balanced(store.classes, limit)) for store in (train, test))
+        warn_of_empty(where, train.classes, labels)
         return cls.of(
             str(directory), train, test, labels, preset, size, workers, max_corrupt, crop, mirror, name
         )
@@ -357,4 +362,6 @@ class Shards(StoredImages):
         if limit is not None:
             expect_some("limit", limit)
         stores = ShardStore(train, limit), ShardStore(test, limit)
+        if "samples" not in description:  # else tables of contents are read later, and URLs fetched
+            warn_of_empty(where, stores[0].classes, labels)
         return cls.of(str(where), *stores, labels, preset, size, workers, max_corrupt, crop, mirror, name)

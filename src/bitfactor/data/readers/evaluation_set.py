@@ -27,6 +27,7 @@ from bitfactor.data.readers.files import (
     Indices,
     Store,
     Tree,
+    VanishedError,
     balanced,
     composed,
     expect_some,
@@ -74,6 +75,8 @@ class PreparedBatch:
             try:
                 data, label = self.store.read(index)
                 image = decode_image(data, len(self.spec.mean), self.store.name(index))
+            except VanishedError:
+                raise
             except (OSError, InputError) as error:
                 corrupt.append((self.store.name(index), str(error)))
                 continue

@@ -3,12 +3,13 @@
 Which images a network is evaluated on, and which a trial with a few of them takes.
 """
 
+import errno
 import os
 import re
 import unicodedata
 import warnings
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -63,6 +64,14 @@ def balanced(labels: NDArray[np.integer], limit: int | None) -> Indices:
     return np.sort(np.argsort(place, kind="stable")[:limit])
 
 
+def warn_of_empty(where: object, classes: NDArray[np.integer], labels: Sequence[str]) -> None:
+    """Warn where there are classes without an image to train on."""
+    counts = np.bincount(classes, minlength=len(labels))
+    empty = [label for label, count in zip(labels, counts, strict=True) if not count]
+    if empty:
+        warnings.warn(f"{where}: no image to train on is of the class {some(empty)}", stacklevel=3)
+
+
 class Store(Protocol):
     """Encoded images with their classes, numbered from 0."""
 
@@ -85,6 +94,25 @@ class Store(Protocol):
     def digest(self) -> str:
         """Return 16 hexadecimal digits that tell these images from others, wherever they lie."""
         ...
+
+
+class VanishedError(InputError):
+    """A whole directory of images is gone, or the disk that held it: nothing can stand for them."""
+
+
+def refuse_if_vanished(path: str | bytes, error: OSError) -> None:
+    """Raise VanishedError unless it is this one file that cannot be read."""
+    directory = os.path.dirname(path)
+    if not os.path.isdir(directory) or error.errno in _OF_THE_DISK:
+        raise VanishedError(
+            os.fsdecode(directory),
+            expected="the images that were found there at the start",
+            found=error.strerror or str(error),
+            fix="bring them back; a training resumes by the same command",
+        ) from error
+
+
+_OF_THE_DISK = (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT)
 
 
 class CorruptImages:
@@ -281,8 +309,12 @@ class FileStore:
 
     def read(self, index: int) -> tuple[bytes, int]:
         """Return an encoded image and its class."""
-        with open(self._path(index), "rb", buffering=0) as file:
-            return file.read(), int(self.classes[index])
+        try:
+            with open(self._path(index), "rb", buffering=0) as file:
+                return file.read(), int(self.classes[index])
+        except OSError as error:
+            refuse_if_vanished(self._path(index), error)
+            raise
 
     def name(self, index: int) -> str:
         """Return the image's path."""

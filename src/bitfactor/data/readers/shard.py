@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.files import replacing
-from bitfactor.data.readers.files import SUFFIXES, Holdout, Indices, validation_name
+from bitfactor.data.readers.files import SUFFIXES, Holdout, Indices, refuse_if_vanished, validation_name
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,13 @@ class Shard:
     def read(self, index: int) -> tuple[bytes, int]:
         """Return an encoded image and its class."""
         table = self.table
-        with open(self.path, "rb", buffering=0) as file:
-            return os.pread(file.fileno(), table.sizes[index], table.offsets[index]), int(
-                table.classes[index]
-            )
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                data = os.pread(file.fileno(), table.sizes[index], table.offsets[index])
+        except OSError as error:
+            refuse_if_vanished(os.fspath(self.path), error)
+            raise
+        return data, int(table.classes[index])
 
     def _bad(self, expected: str, found: str) -> InputError:
         return InputError(self.place, expected=expected, found=found, fix="correct the one or the other")
