@@ -9,8 +9,9 @@ import pytest
 import scipy.io
 
 from bitfactor.common.errors import InputError
-from bitfactor.data import Cifar10, Cifar100
-from bitfactor.data.readers.layouts import check_data
+from bitfactor.data import Cifar10, Cifar100, ImageFolder
+from bitfactor.data.readers.evaluation_set import Wanted
+from bitfactor.data.readers.layouts import check_data, images_in
 
 
 def look(directory):
@@ -210,3 +211,45 @@ def test_unknown_layouts(tmp_path, jpeg, content):
         look(tmp_path)
     with pytest.raises(InputError, match="expected a directory, found no such directory"):
         look(tmp_path / "none")
+
+
+def test_images_of_each_class_in_each_part(folder, shards):
+    assert look(folder).by_class == {"cat": {"train": 10, "val": 3}, "dog": {"train": 10, "val": 3}}
+    lines = [line.split() for line in str(look(folder)).splitlines()]
+    assert ["images", "of", "train", "val"] in lines
+    assert ["cat", "10", "3"] in lines
+    findings = look(shards(trained=(7,), held=(2,)))
+    assert findings.by_class["a"] == {"train": 3, "val": 0}
+    assert findings.problems == {"classes that are missing in val": ["a"]}
+
+
+def test_the_rarest_of_many_classes_are_shown(cifar):
+    directory, _, numbers = cifar(Cifar100)
+    findings = look(directory)
+    assert sum(counts["train"] for counts in findings.by_class.values()) == (numbers[:-40] >= 0).sum()
+    assert "... and 50 classes with more; --json lists all" in str(findings)
+
+
+def test_classes_of_very_different_size(folder, jpeg):
+    for i in range(6):
+        (folder / "val" / "cat" / f"more{i}.jpg").write_bytes(jpeg(200 + i))
+    assert look(folder).notes == {}
+    for i in range(191):
+        (folder / "train" / "dog" / f"more{i}.jpg").write_bytes(jpeg(300 + i))
+    told = look(folder).notes["classes that differ beyond 20 to 1"]
+    assert told == ["train: 201 images of dog, 10 of cat"]
+
+
+def test_names_of_classes_are_one_however_unicode_writes_them(folder):
+    apart, whole = "cafe\u0301", "caf\u00e9"
+    (folder / "train" / "cat").rename(folder / "train" / apart)
+    (folder / "val" / "cat").rename(folder / "val" / whole)
+    (folder / "train" / whole).mkdir()
+    shutil.move(folder / "train" / apart / "train0.jpg", folder / "train" / whole / "train0.jpg")
+    findings = look(folder)
+    assert findings.problems == findings.notes == {}
+    assert findings.by_class[whole] == {"train": 10, "val": 3}
+    data = ImageFolder.load(folder, size=32, workers=0)
+    assert (data.labels, len(data.train), len(data.test)) == ((whole, "dog"), 20, 6)
+    found = images_in(folder, Wanted("net", (apart, "dog"), data.input_spec))
+    assert (found.total, found.notes) == (6, ())

@@ -212,7 +212,7 @@ def test_raw_pixels_are_warned_of_after_an_input_that_says_nothing(path):
     session = Session(path)
     session(np.zeros((1, 3, 8, 8), np.float32))
     with pytest.warns(UserWarning, match=r"session.predict\(image\)"):
-        session(np.full((1, 3, 8, 8), 200, np.uint8))
+        session(np.full((1, 3, 8, 8), 200, np.float32))
 
 
 @pytest.mark.parametrize(
@@ -295,3 +295,28 @@ def test_a_profile_of_what_is_none(path):
 def test_too_many_threads(path):
     with pytest.raises(InputError, match="1 to 1024"):
         Session(path, threads=10**9)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16])
+def test_pixels_that_are_not_scaled_are_refused_at_every_call(path, image, dtype):
+    session, ready = Session(path), np.zeros((1, 3, 8, 8), np.float32)
+    for _ in range(20):
+        session(ready)
+    pixels = np.ascontiguousarray(image[:8, :8].transpose(2, 0, 1)[None]).astype(dtype)
+    words = rf"from -2.12 to 2.64, found {pixels.dtype} values of .*; session.predict\(image\)"
+    for call in (lambda: session(pixels), lambda: session(**{session.input_names[0]: pixels})):
+        with pytest.raises(InputError, match=words):
+            call()
+    assert session(np.zeros((1, 3, 8, 8), np.uint8)).shape == (1, 4)  # as to warm up
+
+
+def test_pixels_given_by_name_are_warned_of_too(path, image):
+    pixels = image[:8, :8].transpose(2, 0, 1)[None].astype(np.float32)
+    session = Session(path)
+    with pytest.warns(UserWarning, match="pixels of 0 to 255"):
+        session(**{session.input_names[0]: pixels})
+
+
+def test_what_to_do_with_the_arrays_of_opencv_is_said():
+    for text in (Session.__doc__, Session.predict.__doc__):
+        assert "cv2.cvtColor(image, cv2.COLOR_BGR2RGB)" in text

@@ -190,12 +190,31 @@ def _ranked(probabilities: NDArray[np.float32], labels: tuple[str, ...], top: in
     return tuple(ClassScore(int(i), labels[i] if labels else str(i), float(probabilities[i])) for i in best)
 
 
+def expect_prepared(x: NDArray[Any], spec: InputSpec) -> None:
+    """Raise InputError if integers x (N, C, H, W) are out of the range that `spec` gives an image."""
+    if x.dtype.kind not in "iu" or not x.size:
+        return
+    low, high = _range(spec)
+    if float(x.max()) > high + 1 or float(x.min()) < low - 1:
+        raise InputError(
+            "x",
+            expected=f"images prepared as (x / 255 - mean) / std, from {low:.3g} to {high:.3g}",
+            found=f"{x.dtype} values of {x.min()} to {x.max()}",
+            fix="session.predict(image) prepares an image as the file says",
+        )
+
+
+def _range(spec: InputSpec) -> tuple[float, float]:
+    """Return the lowest and the highest value of a prepared image."""
+    spread = tuple(zip(spec.mean, spec.std, strict=True))
+    return min(-mean / std for mean, std in spread), max((1 - mean) / std for mean, std in spread)
+
+
 def looks_unprepared(x: NDArray[Any], spec: InputSpec) -> str:
     """Return why x (N, C, H, W) cannot be what `spec` makes of an image, or nothing."""
     if not x.size:
         return ""
-    highest = max((1 - mean) / std for mean, std in zip(spec.mean, spec.std, strict=True))
-    lowest = min(-mean / std for mean, std in zip(spec.mean, spec.std, strict=True))
+    lowest, highest = _range(spec)
     low, high = float(x.min()), float(x.max())
     if 0 <= low < 0.1 and 0.8 < high <= 1 and (highest > 1.2 or lowest < -0.2):
         return "values of 0 to 1"  # a pale image that is prepared lies there too, but does not fill it

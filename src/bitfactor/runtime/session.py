@@ -27,7 +27,15 @@ from bitfactor.runtime.inputs import (
     packed,
     rows_of,
 )
-from bitfactor.runtime.prediction import Classification, Image, Pose, as_list, looks_unprepared, predictor
+from bitfactor.runtime.prediction import (
+    Classification,
+    Image,
+    Pose,
+    as_list,
+    expect_prepared,
+    looks_unprepared,
+    predictor,
+)
 from bitfactor.runtime.profile import Profile, profile_of
 from bitfactor.runtime.program import program_of
 
@@ -53,6 +61,10 @@ class Session:
     AVX512_BF16). Sums then are within 2^-16, or 2^-7, of the sum of the products' magnitudes, and some of the
     signs behind them are others. "low" is 8-bit integers, for files that were exported with calibration
     samples; results again are the same bits on every instruction set, "reference" included.
+
+    A network of images takes them prepared, as (x / 255 - mean) / std of RGB: `predict` does it, a call does
+    not. OpenCV's own arrays are BGR: `image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)` comes first. No check
+    can tell one from the other.
 
     Attributes
     ----------
@@ -118,10 +130,11 @@ class Session:
         Raises
         ------
         InputError
-            If an input is missing or not known, has another shape or type, or holds NaN or infinity; or if an
-            output is NaN, as from a division by 0.
+            If an input is missing or not known, has another shape or type, or holds NaN or infinity; if
+            images are integers out of the range of prepared ones; or if an output is NaN, as from a division
+            by 0.
         """
-        self._warn_of_unprepared(args)
+        self._look_at([*args, *(kwargs[name] for name in self.input_names[:1] if name in kwargs)])
         return self.model.called.arrange(self._run(*args, **kwargs))
 
     @checked
@@ -138,7 +151,8 @@ class Session:
         ----------
         images
             A path, the bytes of an image file, an image of Pillow, uint8 values of 0 to 255 shaped (H, W, 3),
-            RGB, or (H, W); or a list of these.
+            RGB, or (H, W); or a list of these. An array that OpenCV read is BGR:
+            `image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)` makes it RGB.
         top
             How many classes to tell.
         box
@@ -159,12 +173,16 @@ class Session:
         several = as_list(images)
         return of_one(images) if several is None else [of_one(image) for image in several]  # type: ignore[arg-type]
 
-    def _warn_of_unprepared(self, args: Sequence[Any]) -> None:
-        """Warn, once, if one of the first inputs cannot have been prepared as the file states."""
-        if not args or not self._looks_left or self.model.input_spec is None:
+    def _look_at(self, inputs: Sequence[Any]) -> None:
+        """Refuse integers, and warn once of others, that cannot have been prepared as the file states."""
+        if not inputs or self.model.input_spec is None:
+            return
+        array = array_of(inputs[0], "x")
+        if array.ndim == 4:
+            expect_prepared(array, self.model.input_spec)
+        if not self._looks_left:
             return
         self._looks_left -= 1
-        array = array_of(args[0], "x")
         if array.ndim == 4 and array.dtype.kind in "fui":
             what = looks_unprepared(array, self.model.input_spec)
             if what:

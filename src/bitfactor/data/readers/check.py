@@ -7,7 +7,7 @@ import hashlib
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from bitfactor.data.readers.workers import in_threads
 from bitfactor.pose.images import decode_image
 
 _SHOWN = 10
+_CLASSES_SHOWN = 50
+_BALANCED = 20
 
 
 @dataclass
@@ -34,13 +36,14 @@ class Findings(Result):
     """What there is and what is wrong with it.
 
     `problems` and `notes` map a kind to what is concerned: problems want repair before a run, notes are
-    good to know. `sizes` are least, median and greatest height and width in pixels. `classes` is 0 where
-    there are `instances` with keypoints instead.
+    good to know. `by_class` maps a class to its sound images in each part. `sizes` are least, median and
+    greatest height and width in pixels. `classes` is 0 where there are `instances` with keypoints instead.
     """
 
     layout: str
     classes: int = 0
     images: dict[str, int] = field(default_factory=dict)
+    by_class: dict[str, dict[str, int]] = field(default_factory=dict)
     instances: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     modes: dict[str, int] = field(default_factory=dict)
@@ -59,6 +62,31 @@ class Findings(Result):
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def count(self, part: str, labels: Sequence[str], numbers: NDArray[np.integer]) -> None:
+        """Add how many images of each class a part has; note where one has far more than another."""
+        for label, images in zip(labels, np.bincount(numbers, minlength=len(labels)).tolist(), strict=True):
+            self.by_class.setdefault(label, {})[part] = images
+        held = {label: counts[part] for label, counts in self.by_class.items() if counts[part]}
+        few, many = (min(held, key=held.__getitem__), max(held, key=held.__getitem__)) if held else ("", "")
+        if held and held[many] > _BALANCED * held[few]:
+            told = f"{part}: {held[many]:,} images of {many}, {held[few]:,} of {few}"
+            self.note(f"classes that differ beyond {_BALANCED} to 1", told)
+
+    def _classes(self) -> list[str]:
+        """Return a table of the images of each class in each part: of the rarest where there are many."""
+        if not self.by_class:
+            return []
+        rarest = sorted(self.by_class, key=lambda label: sum(self.by_class[label].values()))[:_CLASSES_SHOWN]
+        parts = list(self.by_class[rarest[0]])
+        rows = [
+            [label, *(f"{self.by_class[label][part]:,}" for part in parts)]
+            for label in self.by_class
+            if label in rarest
+        ]
+        more = len(self.by_class) - len(rarest)
+        table = text_table(("images of", *parts), rows, right=frozenset(range(1, len(parts) + 1)))
+        return ["", table] + [f"... and {more} classes with more; --json lists all"] * bool(more)
+
     def __str__(self) -> str:
         rows = [("layout", self.layout)] + [("classes", str(self.classes))] * bool(self.classes)
         for kind, counts in (("images", self.images), ("instances", self.instances)):
@@ -67,7 +95,7 @@ class Findings(Result):
             (side, f"{low} to {high}, median {middle}") for side, (low, middle, high) in self.sizes.items()
         ]
         rows += [(mode, f"{count:,}") for mode, count in self.modes.items()]
-        lines = [text_table((self.directory, ""), rows)]
+        lines = [text_table((self.directory, ""), rows), *self._classes()]
         for title, kinds in (("problem", self.problems), ("note", self.notes)):
             for kind, concerned in kinds.items():
                 lines += ["", f"{title}: {kind} ({len(concerned)})"]
@@ -140,6 +168,7 @@ def inspect(
     done = 0
     for part, store in parts.items():
         findings.images[part] = len(store)
+        classes = list[int]()
         chunks = range(-(-len(store) // _CHUNK))
         for _, chunk in in_threads(_Look(store), chunks, (0,), np.uint8):
             for seen in chunk:
@@ -147,11 +176,14 @@ def inspect(
                     findings.problem("corrupt images", seen.error)
                     continue
                 looked(seen)
+                classes.append(seen.label)
                 sizes.append(seen.size)
                 modes[seen.mode] += 1
                 _compare(first.setdefault(seen.digest, (part, seen)), (part, seen), labels, findings)
             done += len(chunk)
             advance(done, total)
+        if findings.classes:
+            findings.count(part, labels, np.array(classes, np.int64))
     findings.modes = dict(modes.most_common())
     if sizes:
         lows, middles, highs = (f(sizes, axis=0).astype(int).tolist() for f in (np.min, np.median, np.max))
@@ -177,6 +209,7 @@ def check_cifar(directory: Path, advance: Advance, layout: CifarLayout, name: st
     """Read all files of CIFAR."""
     findings, files = Findings(name), CifarFiles.at(directory, layout)
     batches = [("train", file) for file in layout.train] + [("test", layout.test)]
+    found: dict[str, list[NDArray[np.integer]]] = {}
     try:
         findings.classes = len(files.labels())
     except InputError as error:
@@ -189,7 +222,10 @@ def check_cifar(directory: Path, advance: Advance, layout: CifarLayout, name: st
             findings.problem("unusable files", str(error))
             continue
         findings.images[part] = findings.images.get(part, 0) + len(labels)
+        found.setdefault(part, []).append(labels)
         advance(done, len(batches))
+    for part, numbers in found.items():
+        findings.count(part, files.labels(), np.concatenate(numbers))
     return findings
 
 
@@ -215,6 +251,9 @@ def check_shards(directory: Path, advance: Advance) -> Findings:
     labels = tuple(map(str, description["labels"]))
     findings.classes = len(labels)
     inspect({part: store for part, store in stores.items() if len(store)}, labels, findings, advance)
+    for label, counts in findings.by_class.items():
+        for part in (part for part, images in counts.items() if not images):
+            findings.problem(f"classes that are missing in {part}", label)
     return findings
 
 
@@ -222,7 +261,7 @@ def check_folder(directory: Path, advance: Advance) -> Findings:
     """Decode all images and compare the classes of both parts."""
     findings = Findings("image folder")
     train, test = parts(directory)
-    trees = {"train": Tree.scan(train)} | ({test.name: Tree.scan(test)} if test else {})
+    trees = {"train": Tree.scan(train, directory)} | ({test.name: Tree.scan(test, directory)} if test else {})
     known = set(trees["train"].classes)
     findings.classes = len(known)
     for part, tree in trees.items():
@@ -234,6 +273,8 @@ def check_folder(directory: Path, advance: Advance) -> Findings:
             findings.problem(f"classes that are in {part} alone", name)
         for name in tree.loops:
             findings.problem("links that lead back up", f"{tree.directory}/{name}")
+        for name in tree.outside:
+            findings.problem("links that lead out of the data", f"{tree.directory}/{name}")
         for name in tree.others:
             findings.note("files that are no images by their names", f"{tree.directory}/{name}")
     labels = tuple(sorted(known | {name for tree in trees.values() for name in tree.classes}))

@@ -28,6 +28,7 @@ from bitfactor.data.readers.files import (
     Store,
     Tree,
     balanced,
+    composed,
     expect_some,
     file_store,
     has_directories,
@@ -227,7 +228,8 @@ class Wanted:
 
     def places(self, classes: Sequence[str], where: object) -> Indices:
         """Return the place in `labels` of each of the classes of a directory, which are matched by name."""
-        unknown = [name for name in classes if name not in self.labels]
+        labels = [composed(label) for label in self.labels]
+        unknown = [name for name in classes if composed(name) not in labels]
         if unknown:
             close = get_close_matches(unknown[0], self.labels)
             raise InputError(
@@ -236,7 +238,7 @@ class Wanted:
                 found=f"the class {some(unknown)}",
                 fix=f"did you mean {' or '.join(close)}?" if close else "rename or remove what is no class",
             )
-        return np.array([self.labels.index(name) for name in classes], np.int64)
+        return np.array([labels.index(composed(name)) for name in classes], np.int64)
 
 
 def of_digits(directory: Path | None, wanted: Wanted) -> EvaluationSet:
@@ -291,9 +293,9 @@ def of_folders(directory: Path, wanted: Wanted) -> EvaluationSet:
     if train == directory and test is None:
         apart = _test_directory(directory, wanted.labels)
     if apart is not None:
-        found = _of_tree(_scanned(apart, wanted), wanted, f"test images in {apart}")
+        found = _of_tree(_scanned(apart, directory, wanted), wanted, f"test images in {apart}")
         return _known(found, wanted, whole=train != directory)
-    tree = _scanned(train, wanted)
+    tree = _scanned(train, directory, wanted)
     store = file_store(tree, tree.classes)
     split = store.split()
     if test is None and wanted.holdout == "validation":
@@ -307,8 +309,8 @@ def of_folders(directory: Path, wanted: Wanted) -> EvaluationSet:
     return _known(found, wanted, whole=False)
 
 
-def _scanned(directory: Path, wanted: Wanted) -> Tree:
-    tree = Tree.scan(directory)
+def _scanned(directory: Path, data: Path, wanted: Wanted) -> Tree:
+    tree = Tree.scan(directory, data).expect_inside()
     if not any(tree.classes.values()):
         raise InputError(
             directory,
@@ -329,7 +331,7 @@ def _of_tree(tree: Tree, wanted: Wanted, name: str, store: FileStore | None = No
 
 def _test_directory(directory: Path, labels: Sequence[str]) -> Path | None:
     """Return val/ or the like where it stands alone, with class directories in it."""
-    if any((directory / label).is_dir() for label in labels):
+    if {composed(child.name) for child in directory.iterdir()} & set(map(composed, labels)):
         return None
     found = parts_in(directory)
     apart = (found[part] for part in ("validation", "test") if part in found)
@@ -344,8 +346,8 @@ def _is_its_own(directory: Path, split: tuple[FileStore, FileStore], wanted: Wan
 
 
 def _missing(classes: Sequence[str], wanted: Wanted) -> tuple[str, ...]:
-    there = set(classes)
-    missing = [label for label in wanted.labels if label not in there]
+    there = set(map(composed, classes))
+    missing = [label for label in wanted.labels if composed(label) not in there]
     if not missing:
         return ()
     return (f"no images of {len(missing)} of its {len(wanted.labels)} classes: {some(missing)}",)
