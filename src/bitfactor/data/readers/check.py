@@ -261,7 +261,7 @@ def check_folder(directory: Path, advance: Advance) -> Findings:
     """Decode all images and compare the classes of both parts."""
     findings = Findings("image folder")
     train, test = parts(directory)
-    trees = {"train": Tree.scan(train)} | ({test.name: Tree.scan(test)} if test else {})
+    trees = {"train": Tree.scan(train, directory)} | ({test.name: Tree.scan(test, directory)} if test else {})
     known = set(trees["train"].classes)
     findings.classes = len(known)
     for part, tree in trees.items():
@@ -273,6 +273,8 @@ def check_folder(directory: Path, advance: Advance) -> Findings:
             findings.problem(f"classes that are in {part} alone", name)
         for name in tree.loops:
             findings.problem("links that lead back up", f"{tree.directory}/{name}")
+        for name in tree.outside:
+            findings.problem("links that lead out of the data", f"{tree.directory}/{name}")
         for name in tree.others:
             findings.note("files that are no images by their names", f"{tree.directory}/{name}")
     labels = tuple(sorted(known | {name for tree in trees.values() for name in tree.classes}))

@@ -125,6 +125,13 @@ def _bad(where: object, found: str) -> InputError:
     )
 
 
+def image_path(images: Path, name: str, where: object) -> Path:
+    """Return the path of an image by its name in annotations, which may not lead out of their directory."""
+    if os.path.isabs(name) or os.path.normpath(name).split(os.sep)[0] == "..":
+        raise _bad(where, f"an image outside of {images}: {name}")
+    return images / name
+
+
 def read_mat(path: Path) -> dict[str, Any]:
     """Return the variables of a Matlab file; structs become objects with a field per name."""
     io = imported("scipy.io", path, "pose")
