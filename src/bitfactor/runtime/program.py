@@ -108,14 +108,15 @@ class Program:
     arena_bytes: int
 
     def compile(
-        self, isa: str, threads: int, *, bfloat16_parts: int = 0
+        self, isa: str, threads: int, *, bfloat16_parts: int = 0, most_bytes: int | None = None
     ) -> tuple[_native.Program, tuple[int, ...]]:
         """Return the program in the core, for the kernels of `isa`, and of how many phases each layer is.
 
         With `bfloat16_parts`, sets that multiply bfloat16 faster than float32 take real numbers as sums of so
-        many bfloat16 each.
+        many bfloat16 each. MemoryError where the core would take more than `most_bytes`.
         """
-        core = _native.Program(isa=isa, threads=threads, arena_bytes=self.arena_bytes)
+        limit = {} if most_bytes is None else {"most_bytes": most_bytes}
+        core = _native.Program(isa=isa, threads=threads, arena_bytes=self.arena_bytes, **limit)
         if bfloat16_parts:
             core.allow_bfloat16(parts=bfloat16_parts)
         phases = []
