@@ -39,8 +39,8 @@ std::string shown(const Buffer& b) {
 
 Verifier::Verifier(size_t arena_bytes) : arena_bytes_(arena_bytes) {
     if (arena_bytes > most_arena)
-        throw std::invalid_argument("expected an arena of at most " + std::to_string(most_arena) +
-                                    " bytes, found " + std::to_string(arena_bytes));
+        throw std::invalid_argument("expected an arena of at most " + std::to_string(most_arena >> 30) +
+                                    " GiB, found " + std::to_string(arena_bytes) + " bytes");
 }
 
 void Verifier::check(const Kind& kind, const Instruction& instruction) {

@@ -211,7 +211,7 @@ def small_program(stored: int = 256, source: int = 0, arena: int = 512) -> tuple
         ({"arena": 0}, "within the arena"),
         ({"arena": 256}, "within the arena"),
         ({"arena": 4096}, "an arena of the 512 bytes"),
-        ({"arena": 1 << 40}, "at most 4294967296 bytes"),
+        ({"arena": 1 << 40}, "at most 4 GiB"),
     ],
 )
 def test_places_in_the_arena(change, message):

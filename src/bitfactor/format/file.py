@@ -183,14 +183,14 @@ def save(path: str | os.PathLike[str], model: ModelFile) -> None:
 
 
 @runtime_checkable
-class Readable(Protocol):
+class OpenFile(Protocol):
     """A file that is open for reading bytes, or what reads like one."""
 
     def read(self, size: int = -1, /) -> bytes:
         """Return at most `size` bytes, all that are left by default."""
 
 
-Source = str | os.PathLike[str] | bytes | Readable
+Source = str | os.PathLike[str] | bytes | OpenFile
 
 
 @checked
@@ -239,7 +239,7 @@ def load(path: Source, max_bytes: int | None = None) -> ModelFile:
 
 def content_of(source: Source, max_bytes: int | None) -> str | os.PathLike[str] | bytes:
     """Return a path or bytes as they are, and what an open file holds, so far as it may be read."""
-    if not isinstance(source, Readable):
+    if not isinstance(source, OpenFile):
         return source
     content = source.read(-1 if max_bytes is None else max_bytes + 1)
     if not isinstance(content, bytes):
