@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from bitfactor.common.errors import InputError
 from bitfactor.common.result import Result, text_table
 from bitfactor.data.readers.cifar import CifarFiles, CifarLayout
-from bitfactor.data.readers.decoding import jpeg_frame
 from bitfactor.data.readers.files import FileStore, Store, Tree, file_store, parts
 from bitfactor.data.readers.instances import Instances
 from bitfactor.data.readers.shard import ShardStore, read_description, shards_of, user_cache
 from bitfactor.data.readers.workers import in_threads
-from bitfactor.pose.images import decode_image
+from bitfactor.pose.image_header import jpeg_frame
+from bitfactor.pose.images import decode_image, decoded
 
 _SHOWN = 10
 _CLASSES_SHOWN = 50
@@ -147,7 +147,7 @@ class _Look:
 def _mode(data: bytes) -> str:
     if (frame := jpeg_frame(data)) is not None:
         return {1: "grey", 3: "RGB", 4: "CMYK"}.get(frame[2], f"{frame[2]} channels")
-    stored = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    stored = decoded(data, cv2.IMREAD_UNCHANGED)
     if stored is None:
         return "RGB"
     channels = stored.shape[2] if stored.ndim == 3 else 1

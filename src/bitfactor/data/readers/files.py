@@ -169,7 +169,7 @@ class Tree:
         tree, resolved = cls(directory), directory.resolve()
         inside = os.path.realpath(data or directory)
         above = {_identity(place) for place in (resolved, *resolved.parents)}
-        if not _is_inside(os.fspath(directory), inside):
+        if not is_inside(directory, inside):
             tree.outside.append(".")
             return tree
         for entry in _entries(directory):
@@ -213,7 +213,7 @@ class Tree:
         if identity in above:
             self.loops.append(name)
             return
-        if entry.is_symlink() and not _is_inside(entry.path, inside):
+        if entry.is_symlink() and not is_inside(entry.path, inside):
             self.outside.append(name)
             return
         for child in _entries(entry):
@@ -222,7 +222,7 @@ class Tree:
                 self._look(child, relative, found, above | {identity}, inside)
             elif Path(child.name).suffix.lower() not in SUFFIXES:
                 self.others.append(relative)
-            elif child.is_symlink() and not _is_inside(child.path, inside):
+            elif child.is_symlink() and not is_inside(child.path, inside):
                 self.outside.append(relative)
             else:
                 found.append(relative)
@@ -237,9 +237,13 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
     return os.path.isdir(entry) if entry.is_symlink() else entry.is_dir()  # a link may lead to itself
 
 
-def _is_inside(path: str, directory: str) -> bool:
-    real = os.path.realpath(path)
-    return real == directory or real.startswith(os.path.join(directory, ""))
+def is_inside(path: str | os.PathLike[str], directory: str | os.PathLike[str]) -> bool:
+    """Whether `path` stands in the directory, links followed.
+
+    >>> is_inside("data/../secret", "data")
+    False
+    """
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))
 
 
 def _identity(directory: "os.PathLike[str]") -> tuple[int, int]:
