@@ -32,6 +32,9 @@ bf_status report(bf_error* error, bf_status status, const char* text) {
     if (error) {
         error->status = status;
         std::snprintf(error->text, sizeof error->text, "%s", text);
+        // Names of the file may be in it, and must not steer a terminal.
+        for (char* c = error->text; *c; ++c)
+            *c = static_cast<unsigned char>(*c) < ' ' || *c == 127 ? '?' : *c;
     }
     return status;
 }
