@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import checked, shown
+from bitfactor.common.errors import InputError
 from bitfactor.decompositions.latent import (
     WITH_FACTORS,
     Initialisation,
@@ -134,6 +135,10 @@ def build_shared(
     >>> wide.output is wide.channel is strided.output
     True
     """
+    if not weights or any(weight.dim() < 2 for weight in weights):
+        raise InputError(
+            "weights", expected="weights (O, C, ...)", found=shown(weights), fix="pass those of layers"
+        )
     resolve_rank(rank, (max(max(weight.shape) for weight in weights),))
     dtype = weights[0].dtype
     factors = {

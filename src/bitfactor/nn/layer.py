@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
@@ -70,6 +70,20 @@ class Making:
         expect_one_of("latent", self.latent, LAYERWISE)
         expect_one_of("scale", self.scale, PER_CHANNEL)
         expect_one_of("weight_estimator", self.weight_estimator, WEIGHT_SIGNS)
+
+
+def float_layer(kind: Callable[..., nn.Module], *sizes: Any) -> Any:
+    """Return torch's own layer of these sizes; what it says of others is an InputError."""
+    try:
+        return kind(*sizes)
+    except (OverflowError, RuntimeError, TypeError, ValueError) as error:
+        found = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(
+            f"Binary{getattr(kind, '__name__', 'layer')}",
+            expected="sizes of 1 or more that fit",
+            found=found,
+            fix="change them",
+        ) from error
 
 
 class BinaryLayer(nn.Module, ABC):

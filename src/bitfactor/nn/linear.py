@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
 from bitfactor.decompositions import Latent, Rank
-from bitfactor.nn.layer import BinaryLayer, Making
+from bitfactor.nn.layer import BinaryLayer, Making, float_layer
 from bitfactor.nn.product import Masks, binary_conv2d
 from bitfactor.nn.scale import Scale, feature_magnitude
 
@@ -36,7 +36,7 @@ class BinaryLinear(BinaryLayer):
         input_scale: bool = False,
     ) -> None:
         making = Making(latent, scale, rank, weight_estimator, activation_estimator, input_scale)
-        like = nn.Linear(in_features, out_features, bias)
+        like = float_layer(nn.Linear, in_features, out_features, bias)
         nn.init.kaiming_normal_(like.weight)
         self._make(like.weight, like.bias, making)
         self.out_features, self.in_features = out_features, in_features

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 
 
@@ -71,6 +72,7 @@ class AnalyticScale(nn.Module):
 class LearnedScale(nn.Module):
     """One learned alpha per output channel, of any sign (section 3.3 of the paper)."""
 
+    @checked
     def __init__(self, alpha: Tensor) -> None:
         super().__init__()
         self.alpha = nn.Parameter(alpha.detach().clone())
@@ -90,6 +92,7 @@ class LearnedMapScale(nn.Module):
     is an error.
     """
 
+    @checked
     def __init__(self, maps: Sequence[Tensor]) -> None:
         super().__init__()
         self.maps = nn.ParameterList([nn.Parameter(part.detach().clone()) for part in maps])

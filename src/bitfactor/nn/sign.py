@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.nn.product import pack_positive, packs, prelu_gradients, where_positive
 
@@ -159,6 +160,7 @@ class SignActivation(nn.Module):
 
     progress: Tensor
 
+    @checked
     def __init__(self, estimator: str = "clipped") -> None:
         super().__init__()
         if estimator not in ACTIVATION_SLOPES:
@@ -189,6 +191,7 @@ class SignActivation(nn.Module):
         return self.estimator
 
 
+@checked
 def anneal_(model: nn.Module, progress: float) -> None:
     """Set how far training has come, 0 to 1, in every annealed activation of a model.
 
