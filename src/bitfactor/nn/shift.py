@@ -21,8 +21,8 @@ class Shift(nn.Module):
     @checked
     def __init__(self, channels: int) -> None:
         super().__init__()
-        if channels < 1:
-            raise InputError("channels", expected="1 or more", found=str(channels), fix="change it")
+        if not 1 <= channels < 1 << 31:
+            raise InputError("channels", expected="1 to 2^31 - 1", found=str(channels), fix="change it")
         self.bias = nn.Parameter(torch.zeros(1, channels, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
