@@ -71,13 +71,11 @@ def _exact(weight: Tensor, binary: TwoValued | None) -> Tensor:
 
 def _binary_conv(b: Builder, x: Steps, weight: TwoValued, bias: Tensor | None, window: Window) -> View | None:
     given, pad_value, sides = signs_of(b, x), 0, window.sides
-    if given is None or (any(x.pads) and (any(sides) or len(sides) != 4)):
+    if given is None or (x.sides and (any(sides) or any(map(any, x.pads[:2])))):
         return None
-    if any(x.pads):
-        top, left, bottom, right = x.pads
-        sides = [left, right, top, bottom]
+    sides = x.sides[: len(sides)] or sides
     if any(sides):
-        value = given.sign_of(x.pad_value if any(x.pads) else 0.0)
+        value = given.sign_of(x.pad_value if x.sides else 0.0)
         if value is None:
             return None
         pad_value = -value if given.flipped else value
@@ -114,9 +112,8 @@ def _real_conv(b: Builder, x: View, weight: Tensor, bias: Tensor | None, window:
 def padded(b: Builder, x: "View | Steps | Tensor") -> Any:
     """Return a value as real numbers, with its padding."""
     y: Any = real(b, x)
-    if isinstance(x, Steps) and any(x.pads):
-        top, left, bottom, right = x.pads
-        return shapes.pad(b, y, [left, right, top, bottom], value=x.pad_value)
+    if isinstance(x, Steps) and x.sides:
+        return shapes.pad(b, y, x.sides, value=x.pad_value)
     return y
 
 
@@ -124,7 +121,7 @@ def linear(b: Builder, x: View | Steps, weight: Tensor, bias: Tensor | None = No
     """Lower x (..., F) times weight (O, F)."""
     binary = binary_weight(weight)
     expect_one_bit_or_real(b, weight, 1)
-    if isinstance(x, Steps) and binary is not None and not any(x.pads):
+    if isinstance(x, Steps) and binary is not None and not x.sides:
         given = signs_of(b, x)
         if given is not None:
             signs = -binary.signs if given.flipped else binary.signs

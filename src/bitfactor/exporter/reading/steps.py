@@ -21,8 +21,8 @@ from bitfactor.exporter.view import View
 class Steps:
     """`below` where source < threshold, `at` where they are the same, `above` beyond; all broadcast.
 
-    `pads` (top, left, bottom, right) are filled with `pad_value`. `note_third` is called where a third value
-    between two counts as the lower.
+    `pads` has those before and behind each axis, filled with `pad_value`. `note_third` is called where a
+    third value between two counts as the lower.
     """
 
     source: View
@@ -30,7 +30,7 @@ class Steps:
     below: Tensor
     at: Tensor
     above: Tensor
-    pads: tuple[int, ...] = (0, 0, 0, 0)
+    pads: tuple[tuple[int, int], ...] = ()
     pad_value: float = 0.0
     note_third: Callable[[], object] = field(default=lambda: None, compare=False)
 
@@ -38,6 +38,11 @@ class Steps:
     def is_plain(self) -> bool:
         """Whether nothing depends on the place, so that moving the source moves the value."""
         return all(x.numel() == 1 for x in (self.threshold, self.below, self.at, self.above))
+
+    @property
+    def sides(self) -> list[int]:
+        """The pads as torch.nn.functional.pad has them, last axis first; none where all are 0."""
+        return [n for pair in reversed(self.pads) for n in pair] if any(map(any, self.pads)) else []
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> "Steps":
         """Return what a function of each number by itself makes of the value."""
