@@ -248,7 +248,7 @@ class ImageFolder(StoredImages):
         directory
             With `train/` and `val/` (or `valid`, `validation`, `test`), or with the class directories
             themselves: then a fixed tenth of each class is for validation. A class's images may lie in
-            directories below its own; links are followed, but not back up.
+            directories below its own; links within it are followed, but not back up.
         preset, size
             How images become inputs, of `size` x `size` pixels.
         limit
@@ -278,7 +278,7 @@ class ImageFolder(StoredImages):
 def _stores(directory: Path) -> tuple[FileStore, FileStore, tuple[str, ...], str]:
     """Return training images, test images, the names of the classes and what the test images are called."""
     train_directory, test_directory = parts(directory)
-    tree = Tree.scan(train_directory)
+    tree = Tree.scan(train_directory, directory).expect_inside()
     labels = tuple(tree.classes)
     if len(labels) < 2 or tree.empty:
         raise InputError(
@@ -290,7 +290,7 @@ def _stores(directory: Path) -> tuple[FileStore, FileStore, tuple[str, ...], str
     store = file_store(tree, labels)
     if test_directory is None:
         return (*store.split(), labels, validation_name(train_directory))
-    test = Tree.scan(test_directory)
+    test = Tree.scan(test_directory, directory).expect_inside()
     unknown = sorted(set(test.classes) - set(labels))
     if unknown or len(test.empty) == len(test.classes):
         raise InputError(

@@ -6,6 +6,7 @@ from typing import Self
 
 from torch import Tensor, nn
 
+from bitfactor.common.checks import checked
 from bitfactor.decompositions.latent import (
     WITH_FACTORS,
     Initialisation,
@@ -29,6 +30,7 @@ class TensorTrain(Latent):
     takes = (*WITH_FACTORS, "orthogonality")
     look = ("#56b4e9", "X")
 
+    @checked
     def __init__(self, cores: Sequence[Tensor]) -> None:
         super().__init__()
         self.cores = nn.ParameterList([nn.Parameter(core) for core in cores])

@@ -5,6 +5,7 @@ from typing import Self
 
 from torch import Tensor, nn
 
+from bitfactor.common.checks import checked
 from bitfactor.decompositions.latent import WITH_FACTORS, Initialisation, Latent
 from bitfactor.decompositions.multilinear import hosvd, tucker_weight
 from bitfactor.decompositions.precision import working
@@ -26,6 +27,7 @@ class Tucker(Latent):
     takes = (*WITH_FACTORS, "orthogonality")
     look = ("#0072b2", "^")
 
+    @checked
     def __init__(self, core: Tensor, factors: Sequence[Tensor]) -> None:
         super().__init__()
         self.core = nn.Parameter(core)

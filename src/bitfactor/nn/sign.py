@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bitfactor.common.checks import expect, shown
+from bitfactor.common.checks import checked, expect, shown
 from bitfactor.common.errors import InputError
 from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
 from bitfactor.decompositions.compiled import is_followed, is_traced
@@ -242,6 +242,7 @@ class SignWeight(Sign):
     where = "weight_estimator"
 
 
+@checked
 def anneal_(model: nn.Module, progress: float) -> None:
     """Set how far training has come, 0 to 1, in every annealed estimator of a model.
 

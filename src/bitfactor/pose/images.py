@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from bitfactor.common import _native
 from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import InputSpec
+from bitfactor.pose.image_header import expect_few_pixels
 
 Size = tuple[int, int]  # height and width
 
@@ -34,11 +35,11 @@ def decode_image(data: bytes, channels: int, where: object) -> NDArray[np.uint8]
     """
     if not data:
         raise _bad(where, "an empty file")
-    octets = np.frombuffer(data, np.uint8)
-    image: NDArray[Any] | None = cv2.imdecode(octets, cv2.IMREAD_COLOR_RGB)
+    expect_few_pixels(data, where)
+    image = decoded(data, cv2.IMREAD_COLOR_RGB)
     if image is not None:
         return with_channels(image, channels)
-    stored: NDArray[Any] | None = cv2.imdecode(octets, cv2.IMREAD_UNCHANGED)
+    stored = decoded(data, cv2.IMREAD_UNCHANGED)
     if stored is None:
         raise _bad(where, "data that cannot be decoded (damaged, or no image)")
     raise InputError(
@@ -47,6 +48,15 @@ def decode_image(data: bytes, channels: int, where: object) -> NDArray[np.uint8]
         found=f"{stored.dtype} values shaped {stored.shape}",
         fix="scale them to 0 to 255 and save them as uint8",
     )
+
+
+def decoded(data: bytes, flags: int) -> NDArray[Any] | None:
+    """Return what OpenCV makes of an image file; None where it can make nothing of it."""
+    try:
+        image: NDArray[Any] | None = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    except cv2.error:  # as of sides that are 0, or of more pixels than it takes
+        return None
+    return image
 
 
 def with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:

@@ -181,23 +181,29 @@ class Tree:
     """What lies below a directory of class directories.
 
     `classes` maps the name of each, in Unicode's NFC, to the images below it, relative to `directory`;
-    `loops` are links that lead back up, which are not followed; `others` are files that are no images by
-    their names.
+    `loops` are links that lead back up, and `outside` links that lead out of the data, none of which are
+    followed; `others` are files that are no images by their names.
     """
 
     directory: Path
     classes: dict[str, list[str]] = field(default_factory=dict)
     loops: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
 
     @classmethod
-    def scan(cls, directory: Path) -> "Tree":
-        """Look through `directory`; hidden files and directories do not count."""
+    def scan(cls, directory: Path, data: Path | None = None) -> "Tree":
+        """Look through `directory`, a part of `data`; hidden files and directories do not count."""
         tree, resolved = cls(directory), directory.resolve()
+        inside = os.path.realpath(data or directory)
         above = {_identity(place) for place in (resolved, *resolved.parents)}
+        if not is_inside(directory, inside):
+            tree.outside.append(".")
+            return tree
         for entry in _entries(directory):
             if _is_directory(entry):
-                tree._look(entry, entry.name, tree.classes.setdefault(composed(entry.name), []), above)
+                found = tree.classes.setdefault(composed(entry.name), [])
+                tree._look(entry, entry.name, found, above, inside)
             else:
                 tree.others.append(entry.name)
         tree._expect_no_parts()
@@ -217,21 +223,37 @@ class Tree:
                     fix="put classes into train/ and val/, or name the directory that holds these two",
                 )
 
+    def expect_inside(self) -> "Tree":
+        """Return itself, unless links lead out of the data."""
+        if self.outside:
+            raise InputError(
+                self.directory,
+                expected="images that lie in the directory of the data",
+                found=f"links that lead out of it: {some(self.outside)}",
+                fix="copy what they lead to",
+            )
+        return self
+
     def _look(
-        self, entry: os.DirEntry[str], name: str, found: list[str], above: set[tuple[int, int]]
+        self, entry: os.DirEntry[str], name: str, found: list[str], above: set[tuple[int, int]], inside: str
     ) -> None:
         identity = _identity(entry)
         if identity in above:
             self.loops.append(name)
             return
+        if entry.is_symlink() and not is_inside(entry.path, inside):
+            self.outside.append(name)
+            return
         for child in _entries(entry):
             relative = f"{name}/{child.name}"
             if _is_directory(child):
-                self._look(child, relative, found, above | {identity})
-            elif Path(child.name).suffix.lower() in SUFFIXES:
-                found.append(relative)
-            else:
+                self._look(child, relative, found, above | {identity}, inside)
+            elif Path(child.name).suffix.lower() not in SUFFIXES:
                 self.others.append(relative)
+            elif child.is_symlink() and not is_inside(child.path, inside):
+                self.outside.append(relative)
+            else:
+                found.append(relative)
 
     @property
     def empty(self) -> list[str]:
@@ -241,6 +263,15 @@ class Tree:
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
     return os.path.isdir(entry) if entry.is_symlink() else entry.is_dir()  # a link may lead to itself
+
+
+def is_inside(path: str | os.PathLike[str], directory: str | os.PathLike[str]) -> bool:
+    """Whether `path` stands in the directory, links followed.
+
+    >>> is_inside("data/../secret", "data")
+    False
+    """
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))
 
 
 def _identity(directory: "os.PathLike[str]") -> tuple[int, int]:

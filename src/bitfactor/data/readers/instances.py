@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError, imported
-from bitfactor.data.readers.decoding import exif_orientation
+from bitfactor.data.readers.files import is_inside
+from bitfactor.pose.image_header import exif_orientation
 
 
 class Decoded(Protocol):
@@ -123,6 +124,14 @@ def _bad(where: object, found: str) -> InputError:
     return InputError(
         where, expected="annotated instances", found=found, fix="restore the file or give another"
     )
+
+
+def image_path(images: Path, name: str, where: object) -> Path:
+    """Return the path of an image by its name in annotations, which may not lead out of their directory."""
+    path = images / name
+    if not is_inside(path, images):
+        raise _bad(where, f"an image outside of {images}: {name}")
+    return path
 
 
 def read_mat(path: Path) -> dict[str, Any]:
