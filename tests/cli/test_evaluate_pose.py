@@ -116,7 +116,7 @@ def test_it_says_who_was_evaluated_and_notices_others(pose_run, instances, capsy
     assert (found["images"], found["notes"]) == (f"10 instances of the test set in {instances}", [])
     run = shutil.copytree(pose_run, tmp_path / "run")
     settings = json.loads((run / "recipe.json").read_text())
-    settings["data_identity"] = identity_of(Lsp.load(instances, 32), instances)
+    settings["data_identity"] = identity_of(Lsp.load(instances, size=32), instances)
     (run / "recipe.json").write_text(json.dumps(settings))
     assert evaluated(capsys, run) == found
     settings["data_identity"]["fingerprint"] = 32 * "0"

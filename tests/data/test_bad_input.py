@@ -54,14 +54,14 @@ def test_no_directory(load, tmp_path):
         ({"max_corrupt": float("nan")}, "expected a finite number"),
         ({"crop": 1}, "expected True or False"),
         ({"mirror": "no"}, "expected True or False"),
-        ({"movement": "none"}, "expected a Movement"),
+        ({"zoom": "none"}, "expected a finite number"),
         ({"sigma": float("nan")}, "expected a finite number"),
         ({"limt": 3}, "did you mean limit?"),
     ],
 )
 def test_options(load, options, said, places):
-    known = load.__func__.__wrapped__.__annotations__
-    if set(options) <= set(known) or "limt" in options:
+    known = {*load.__func__.__wrapped__.__annotations__, *vars(load.__self__.defaults)}
+    if set(options) <= known or "limt" in options:
         assert said in refused(load, places[load.__self__], **options)
 
 

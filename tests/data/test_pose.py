@@ -11,10 +11,10 @@ import torch
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import CocoKeypoints, Lsp, Mpii
+from bitfactor.data.poses import LspOptions
 from bitfactor.data.readers.crops import Movement
 from bitfactor.pose import COCO, LSP, MPII, decode, transform, warp
 from bitfactor.pose.images import normalise
-from bitfactor.recipes.hourglass import LspOptions
 
 SIZE, PEOPLE, TEST = 96, 24, 6
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
