@@ -12,7 +12,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, Digits, ImageFolder
 from bitfactor.data.in_memory import CifarOptions, DigitsOptions
 from bitfactor.data.poses import CocoOptions, LspOptions, MpiiOptions
-from bitfactor.data.readers.crops import Movement
+from bitfactor.data.readers.instances import Movement
 from bitfactor.data.stored import FolderOptions
 from bitfactor.pose.images import prepare, read_image
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from bitfactor.common.errors import InputError
-from bitfactor.data.readers.decoding import decode_about, jpeg_frame
+from bitfactor.pose.images import decode_about, jpeg_frame
 
 
 def encoded(image, **options):

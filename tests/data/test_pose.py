@@ -12,7 +12,7 @@ import torch
 from bitfactor.common.errors import InputError
 from bitfactor.data import CocoKeypoints, Lsp, Mpii
 from bitfactor.data.poses import LspOptions
-from bitfactor.data.readers.crops import Movement
+from bitfactor.data.readers.instances import Movement
 from bitfactor.pose import COCO, LSP, MPII, decode, transform, warp
 from bitfactor.pose.images import normalise
 

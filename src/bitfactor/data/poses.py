@@ -24,9 +24,8 @@ from bitfactor.common.errors import InputError
 from bitfactor.data.augment import generator
 from bitfactor.data.dataset import Batch, DataSet, options_of
 from bitfactor.data.readers.annotations import MARGIN, lsp_parts, read_coco_parts, read_lsp, read_mpii
-from bitfactor.data.readers.crops import PAPER, Crops, CropTargets, Images, Indices, Movement
 from bitfactor.data.readers.files import Holdout, expect_some
-from bitfactor.data.readers.instances import Instances
+from bitfactor.data.readers.instances import PAPER, Crops, CropTargets, Images, Indices, Instances, Movement
 from bitfactor.data.readers.workers import in_order, usable_workers
 from bitfactor.format import InputSpec, Skeleton
 from bitfactor.pose import LSP, MPII, crop_matrix, encode

@@ -20,7 +20,6 @@ from bitfactor.common.checks import check_fields, checked
 from bitfactor.common.errors import InputError
 from bitfactor.data.augment import DRAWS, Augmentation, Preset, augmentation_of, input_spec
 from bitfactor.data.dataset import Batch, DataSet, options_of
-from bitfactor.data.readers.decoding import decode_about
 from bitfactor.data.readers.evaluation_set import Drawn, PreparedBatch
 from bitfactor.data.readers.files import (
     CorruptImages,
@@ -47,6 +46,7 @@ from bitfactor.data.readers.shard import (
 )
 from bitfactor.data.readers.workers import in_order, usable_workers
 from bitfactor.format import InputSpec
+from bitfactor.pose.images import decode_about
 
 _TRIES = 20  # images in a row that may be corrupt
 

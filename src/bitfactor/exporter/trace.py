@@ -27,8 +27,7 @@ from torch.utils._pytree import TreeSpec, tree_leaves, tree_unflatten
 
 from bitfactor.common.errors import InputError
 from bitfactor.exporter.adoption import Adoption, adopt
-from bitfactor.exporter.follow import follow_
-from bitfactor.exporter.inline import inline_regions
+from bitfactor.exporter.follow import follow_, inline_regions
 from bitfactor.exporter.operators import rule_of
 from bitfactor.exporter.report import Obstacle, UnsupportedError
 from bitfactor.format import Signature, Value

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.common.machine import physical_cores
-from bitfactor.common.native import REFERENCE, chosen_isa
+from bitfactor.common.machine import REFERENCE, chosen_isa, physical_cores
 from bitfactor.format.file import ModelFile, load
 from bitfactor.format.graph import Graph, run, total
 from bitfactor.format.low_precision import low_precision

@@ -5,11 +5,10 @@ from typing import Literal
 
 from bitfactor.study.documents.document import Chapter, Figure
 from bitfactor.study.figures import Series, bands, distributions, spectra
-from bitfactor.study.finding import say
 from bitfactor.study.grid import REAL, Row, Study
 from bitfactor.study.statistics import RATE, View, row_name, setting_name
-from bitfactor.study.tables import metric_name, weights
-from bitfactor.training.metrics.layers import Histogram, LayerRecord
+from bitfactor.study.tables import metric_name, say, weights
+from bitfactor.training.metrics.latents import Histogram, LayerRecord
 
 _COLUMNS = 4  # layers that a figure shows
 Layers = Mapping[str, LayerRecord]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from bitfactor.study.chapters import inside, panels_by_scale
 from bitfactor.study.documents.document import Chapter, Document, Figure
 from bitfactor.study.figures import Series, against, bands, dots, intervals
-from bitfactor.study.finding import by_rate, caution, finding, say
 from bitfactor.study.grid import REAL, Row, Study, Training, Value, shown_options, text_of
 from bitfactor.study.statistics import (
     RATE,
@@ -20,12 +19,16 @@ from bitfactor.study.statistics import (
 from bitfactor.study.tables import (
     BASELINES,
     along,
+    by_rate,
+    caution,
     comparisons,
     costs,
     differences,
+    finding,
     hyperparameters,
     metric_name,
     results,
+    say,
     sizes,
     training_name,
     unfinished,

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from bitfactor.common.errors import InputError
 from bitfactor.common.result import Result, text_table
 from bitfactor.data.readers.cifar import CifarFiles, CifarLayout
-from bitfactor.data.readers.decoding import jpeg_frame
 from bitfactor.data.readers.files import FileStore, Store, Tree, file_store, parts
 from bitfactor.data.readers.instances import Instances
 from bitfactor.data.readers.shard import ShardStore, read_description, shards_of, user_cache
 from bitfactor.data.readers.workers import in_threads
-from bitfactor.pose.images import decode_image
+from bitfactor.pose.images import decode_image, jpeg_frame
 
 _SHOWN = 10
 _CLASSES_SHOWN = 50

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from bitfactor.exporter.operators import attention, convolutions, functions, places, pooling, shapes
-from bitfactor.exporter.reading.layers import (
+from bitfactor.exporter.reading.quantisers import over_axis
+from bitfactor.exporter.reading.steps import (
+    Steps,
     Window,
     conv,
     expect_constant,
@@ -23,8 +25,6 @@ from bitfactor.exporter.reading.layers import (
     pads_of,
     refused_bits,
 )
-from bitfactor.exporter.reading.quantisers import over_axis
-from bitfactor.exporter.reading.steps import Steps
 from bitfactor.exporter.view import View
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.format.bits import WORD_BITS, unpack_signs, words_for
-from bitfactor.format.operations.arithmetic import fma
 from bitfactor.format.operations.operation import (
     BIT,
     FLOAT,
@@ -23,6 +22,7 @@ from bitfactor.format.operations.operation import (
     Shape,
     bad,
     expect_tensor,
+    fma,
     integers,
     onnx_padded,
     onnx_window,

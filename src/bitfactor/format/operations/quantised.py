@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.format.operations.arithmetic import cut, fma
 from bitfactor.format.operations.convolution import (
     SLIDING,
     Weighted,
@@ -33,7 +32,9 @@ from bitfactor.format.operations.operation import (
     Place,
     Shape,
     bad,
+    cut,
     expect_tensor,
+    fma,
     onnx_padded,
     pad,
     spread,
