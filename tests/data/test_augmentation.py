@@ -12,7 +12,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, Digits, ImageFolder
 from bitfactor.data.in_memory import CifarOptions, DigitsOptions
 from bitfactor.data.poses import CocoOptions, LspOptions, MpiiOptions
-from bitfactor.data.readers.instances import Movement
+from bitfactor.data.readers.instances import CropMovement
 from bitfactor.data.stored import FolderOptions
 from bitfactor.pose.images import prepare, read_image
 
@@ -96,7 +96,7 @@ def test_people(lsp, options, still):
 
 
 def test_every_data_set_of_people_takes_a_movement():
-    still = Movement(0.0, 0.0, False)
+    still = CropMovement(0.0, 0.0, False)
     assert [still(0, epoch, 3) for epoch in range(3)] == [(1.0, 0.0, False)] * 3
     for options in (LspOptions, MpiiOptions, CocoOptions):
         assert options(rotation=0.0, zoom=0.0, mirror=False).movement == still

@@ -11,7 +11,7 @@ import scipy.io
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, CocoKeypoints, Digits, ImageFolder, Lsp, Mpii, Shards
-from bitfactor.data.readers.instances import Movement
+from bitfactor.data.readers.instances import CropMovement
 from bitfactor.data.readers.layouts import check_data
 
 LOADERS = (Cifar10.load, CocoKeypoints.load, ImageFolder.load, Lsp.load, Mpii.load, Shards.load)
@@ -109,7 +109,7 @@ def test_batches_of_no_size(folder, cifar, batch):
     "options", [{"rotation": "30"}, {"zoom": 1.0}, {"mirror": "yes"}, {"rotation": 200.0}]
 )
 def test_movements(options):
-    refused(Movement, **options)
+    refused(CropMovement, **options)
 
 
 def test_directories_of_images(folder, tmp_path, jpeg):

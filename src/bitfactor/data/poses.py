@@ -25,7 +25,15 @@ from bitfactor.data.augment import generator
 from bitfactor.data.dataset import Batch, DataSet, options_of
 from bitfactor.data.readers.annotations import MARGIN, lsp_parts, read_coco_parts, read_lsp, read_mpii
 from bitfactor.data.readers.files import Holdout, expect_some
-from bitfactor.data.readers.instances import PAPER, Crops, CropTargets, Images, Indices, Instances, Movement
+from bitfactor.data.readers.instances import (
+    PAPER,
+    CropMovement,
+    Crops,
+    CropTargets,
+    Images,
+    Indices,
+    Instances,
+)
 from bitfactor.data.readers.workers import in_order, usable_workers
 from bitfactor.format import InputSpec, Skeleton
 from bitfactor.pose import LSP, MPII, crop_matrix, encode
@@ -59,9 +67,9 @@ class PoseOptions(ABC):
         return 3, self.size, self.size
 
     @property
-    def movement(self) -> Movement:
+    def movement(self) -> CropMovement:
         """How instances are moved in training."""
-        return Movement(self.rotation, self.zoom, self.mirror)
+        return CropMovement(self.rotation, self.zoom, self.mirror)
 
     @abstractmethod
     def __call__(self, directory: Path | None) -> DataSet:
@@ -75,7 +83,7 @@ class Annotations:
     train: Instances
     test: Instances
     skeleton: Skeleton
-    movement: Movement
+    movement: CropMovement
 
 
 @dataclass(frozen=True)
@@ -121,7 +129,7 @@ class PoseData(ABC):
     workers: int
     sigma: float = 1.0
     device: torch.device | str = "cpu"
-    movement: Movement = PAPER
+    movement: CropMovement = PAPER
     test_name: str = "instances of the test set"
     defaults: ClassVar[PoseOptions]
     kept: ClassVar[bool] = False  # all decoded images, so that workers are of no use

@@ -223,7 +223,7 @@ Indices = NDArray[np.integer]
 
 
 @dataclass(frozen=True)
-class Movement:
+class CropMovement:
     """How instances are moved at random in their crops: drawn uniformly, and half of them mirrored.
 
     Parameters
@@ -237,7 +237,7 @@ class Movement:
 
     Example
     -------
-    >>> scale, degrees, mirrored = Movement(zoom=0.1)(seed=0, epoch=0, person=0)
+    >>> scale, degrees, mirrored = CropMovement(zoom=0.1)(seed=0, epoch=0, person=0)
     """
 
     rotation: float = 30.0
@@ -265,7 +265,7 @@ class Movement:
         )
 
 
-PAPER = Movement()
+PAPER = CropMovement()
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ class Crops:
     size: int
     images: Images
     batches: Sequence[Indices] | Indices
-    movement: Movement
+    movement: CropMovement
     key: tuple[int, int] | None
 
     def __call__(self, number: int, crops: NDArray[np.uint8]) -> CropTargets:

@@ -148,7 +148,7 @@ def expect_one_bit_or_real(b: Builder, weight: Tensor, groups: int) -> None:
 
 
 @dataclass(frozen=True)
-class Window:
+class ConvGeometry:
     """Where a convolution looks; `pads` has those before each side, then those behind."""
 
     stride: list[int]
@@ -163,7 +163,7 @@ class Window:
         return [n for i in reversed(range(count)) for n in (self.pads[i], self.pads[count + i])]
 
 
-def conv(b: Builder, x: View | Steps, weight: Tensor, bias: Tensor | None, window: Window) -> View:
+def conv(b: Builder, x: View | Steps, weight: Tensor, bias: Tensor | None, window: ConvGeometry) -> View:
     """Lower a convolution by a constant."""
     binary = binary_weight(weight)
     expect_one_bit_or_real(b, weight, window.groups)
@@ -179,7 +179,9 @@ def _exact(weight: Tensor, binary: TwoValued | None) -> Tensor:
     return weight if binary is None else binary.exact()
 
 
-def _binary_conv(b: Builder, x: Steps, weight: TwoValued, bias: Tensor | None, window: Window) -> View | None:
+def _binary_conv(
+    b: Builder, x: Steps, weight: TwoValued, bias: Tensor | None, window: ConvGeometry
+) -> View | None:
     given, pad_value, sides = signs_of(b, x), 0, window.sides
     if given is None or (any(x.pads) and (any(sides) or len(sides) != 4)):
         return None
@@ -209,7 +211,7 @@ def scaled(b: Builder, y: View, given: Signs, weight: TwoValued, bias: Tensor | 
     return add(b, y, shift.view(-1, *over)) if bool((shift != 0).any()) else y
 
 
-def _real_conv(b: Builder, x: View, weight: Tensor, bias: Tensor | None, window: Window) -> View:
+def _real_conv(b: Builder, x: View, weight: Tensor, bias: Tensor | None, window: ConvGeometry) -> View:
     count = weight.dim() - 2
     near, far = window.pads[:count], window.pads[count:]
     if count < 3:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from bitfactor.common.checks import expect
 from bitfactor.common.errors import InputError
-from bitfactor.format.program import Buffer, Instruction, Window
+from bitfactor.format.program import Buffer, Instruction, SlidingWindow
 
 Array = NDArray[Any]
 Float = NDArray[np.float32]
@@ -72,13 +72,13 @@ class Place:
     shapes: tuple[Shape, ...]
     shape: Shape
 
-    def window(self, node: Node, kernel: Sequence[int]) -> Window:
+    def window(self, node: Node, kernel: Sequence[int]) -> SlidingWindow:
         """Return the window that slides over the first source."""
         stride, padding = node.attributes["stride"], node.attributes["padding"]
         dilation = node.attributes.get("dilation", (1, 1))
         (in_h, in_w), (out_h, out_w) = self.shapes[0][-2:], self.shape[-2:]
         size = kernel[0], kernel[1]
-        return Window((in_h, in_w), (out_h, out_w), size, stride, padding[:2], dilation)
+        return SlidingWindow((in_h, in_w), (out_h, out_w), size, stride, padding[:2], dilation)
 
     @property
     def maps(self) -> int:

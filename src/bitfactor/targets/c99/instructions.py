@@ -44,7 +44,7 @@ class Arguments:
 
 
 @dataclass(frozen=True)
-class Row:
+class PixelCode:
     """What gives a pixel of a layer: how many there are, of how many channels, and how one is made.
 
     With `sums` they are integers. A window of signs, or of levels, takes `taps` cells of room.
@@ -99,12 +99,12 @@ def _out_pixels(a: Arguments) -> int:
     return math.prod(a["window"][2:4].tolist())
 
 
-def _binary_conv(a: Arguments) -> Row:
+def _binary_conv(a: Arguments) -> PixelCode:
     outputs, *taps = a["weight"].shape
     groups, pad = a.number("groups"), a.number("pad_value")
     layer = _braces(_window(a), groups, a.number("in_channels"), outputs // groups, taps[-1], pad)
     source, weight = Map.of(a["source"]).start, a.constant("weight")
-    return Row(
+    return PixelCode(
         _out_pixels(a),
         outputs,
         f"binary_conv(row, taps, {source}, &layer, {weight}, pixel);",
@@ -114,13 +114,13 @@ def _binary_conv(a: Arguments) -> Row:
     )
 
 
-def _conv(a: Arguments) -> Row:
+def _conv(a: Arguments) -> PixelCode:
     outputs, _, _, depth = a["weight"].shape
     groups = a.number("groups")
     layer = _braces(_window(a), groups, depth, outputs // groups)
     kind, *weights = _real_weight(a)
     constants = ", ".join([*weights, a.constant("bias")])
-    return Row(
+    return PixelCode(
         _out_pixels(a),
         outputs,
         f"{kind}(row, {Map.of(a['source']).start}, &layer, {constants}, pixel);",
@@ -138,14 +138,14 @@ def _real_weight(a: Arguments) -> list[str]:
     return ["real_conv_levels", a.define("weight", low.values), a.define("step", low.steps)]
 
 
-def _quantised_conv(a: Arguments) -> Row:
+def _quantised_conv(a: Arguments) -> PixelCode:
     outputs, *taps = a["weight"].shape
     groups = a.number("groups")
     layer = _braces(_window(a), groups, taps[-1], outputs // groups)
     weight = a.define("weight", a["weight"].view(np.int8))
     constants = ", ".join(a.constant(name) for name in ("scale", "bias", "lowest", "inverse"))
     source, ranges = Map.of(a["source"]).start, a["lowest"].size
-    return Row(
+    return PixelCode(
         _out_pixels(a),
         outputs,
         f"quantised_conv(row, taps, {source}, &layer, {weight}, {constants}, {ranges}, pixel);",
@@ -154,60 +154,60 @@ def _quantised_conv(a: Arguments) -> Row:
     )
 
 
-def _pool(a: Arguments) -> Row:
+def _pool(a: Arguments) -> PixelCode:
     kind, channels, source = a.instruction.kind, a.number("channels"), Map.of(a["source"]).start
     counted = f", {a.number('count_include_pad')}" if kind == "avg_pool" else ""
     statement = f"{kind}(row, {source}, &at, {channels}{counted}, pixel);"
-    return Row(_out_pixels(a), channels, statement, (f"static const window at = {_window(a)};",))
+    return PixelCode(_out_pixels(a), channels, statement, (f"static const window at = {_window(a)};",))
 
 
-def _global_avg_pool(a: Arguments) -> Row:
+def _global_avg_pool(a: Arguments) -> PixelCode:
     source = Map.of(a["source"])
     statement = f"global_avg_pool(row, {source.start}, {source.channels}, {source.pixels});"
-    return Row(1, source.channels, statement)
+    return PixelCode(1, source.channels, statement)
 
 
-def _flatten(a: Arguments) -> Row:
+def _flatten(a: Arguments) -> PixelCode:
     source = Map.of(a["source"])
     statement = f"flatten(row, {source.start}, {source.channels}, {source.pixels});"
-    return Row(1, source.pixels * source.channels, statement)
+    return PixelCode(1, source.pixels * source.channels, statement)
 
 
-def _pointwise(a: Arguments) -> Row:
+def _pointwise(a: Arguments) -> PixelCode:
     source = Map.of(a["source"])
-    return Row(source.pixels, source.channels, f"copy(row, {source.pixel}, {source.channels});")
+    return PixelCode(source.pixels, source.channels, f"copy(row, {source.pixel}, {source.channels});")
 
 
-def _softmax(a: Arguments) -> Row:
+def _softmax(a: Arguments) -> PixelCode:
     source = Map.of(a["source"])
-    return Row(source.pixels, source.channels, f"softmax(row, {source.pixel}, {source.channels});")
+    return PixelCode(source.pixels, source.channels, f"softmax(row, {source.pixel}, {source.channels});")
 
 
-def _concat(a: Arguments) -> Row:
+def _concat(a: Arguments) -> PixelCode:
     sources = [Map.of(buffer) for buffer in a["sources"].reshape(-1, 4)]
     starts = np.cumsum([0, *(source.channels for source in sources)]).tolist()
     copies = [
         f"copy(row + {start}, {s.pixel}, {s.channels});" for start, s in zip(starts, sources, strict=False)
     ]
-    return Row(sources[0].pixels, starts[-1], " ".join(copies))
+    return PixelCode(sources[0].pixels, starts[-1], " ".join(copies))
 
 
-def _upsample_nearest(a: Arguments) -> Row:
+def _upsample_nearest(a: Arguments) -> PixelCode:
     (height, width), (scale_y, scale_x) = a["in_size"].tolist(), a["scale"].tolist()
     channels, source = a.number("channels"), Map.of(a["source"]).start
     statement = f"upsample_nearest(row, {source}, {width}, {scale_y}, {scale_x}, {channels}, pixel);"
-    return Row(height * scale_y * width * scale_x, channels, statement)
+    return PixelCode(height * scale_y * width * scale_x, channels, statement)
 
 
-def _gather(a: Arguments) -> Row:
+def _gather(a: Arguments) -> PixelCode:
     channels, run = a.number("channels"), a.number("run")
     indices = (a["indices"][:, None] + np.arange(run, dtype=np.int32)).reshape(-1, channels)
     pixels, places = len(indices), a.define("indices", indices)
     statement = f"gather(row, {Map.of(a['source']).start}, {places} + pixel * {channels}, {channels});"
-    return Row(pixels, channels, statement)
+    return PixelCode(pixels, channels, statement)
 
 
-ROWS: dict[str, Callable[[Arguments], Row]] = {
+ROWS: dict[str, Callable[[Arguments], PixelCode]] = {
     "binary_conv": _binary_conv,
     "conv": _conv,
     "quantised_conv": _quantised_conv,
