@@ -13,8 +13,7 @@ from bitfactor.format.graph import cost
 from bitfactor.format.operations import OPERATIONS, Node
 from bitfactor.format.operations.move import Move
 from bitfactor.runtime import Session, instruction_sets
-from bitfactor.targets.onnx import to_onnx
-from bitfactor.targets.onnx.export import check
+from bitfactor.targets.onnx import check, to_onnx
 
 
 class Rot180(Move):

@@ -79,7 +79,7 @@ def write_network(
 
 
 def _export_run(run: Path, output: Path, **options: Any) -> "ExportReport":
-    exporting = imported("bitfactor.recipes.exporting", "bitfactor export", "train")
+    exporting = imported("bitfactor.recipes.runs", "bitfactor export", "train")
     report: ExportReport = exporting.export_run(exporting.Run(run), output, **options)
     return report
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional as F
 
-from bitfactor.exporter.simplify import constants, module_path, name_of, remove_unused, simplify
+from bitfactor.exporter.follow import constants, module_path, name_of, remove_unused, simplify
 from bitfactor.exporter.steps import ANY, Levels, Steps, bounds_of, combined, stepped
 
 _ATEN = torch.ops.aten

@@ -67,13 +67,7 @@ def _binary_conv(
 
 
 def _shape_of_binary_conv(
-    x: Tensor,
-    weight: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    pad_value: int,
+    x: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, pad_value: int
 ) -> Tensor:
     convolve = _CONVOLUTIONS[x.ndim - 2]
     return convolve(F.pad(x, padding), weight.to(x.dtype), None, stride, 0, dilation, groups)

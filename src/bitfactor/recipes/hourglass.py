@@ -49,17 +49,7 @@ class HourglassOptions:
 
     def __call__(self) -> nn.Module:
         """Build the network, real-valued."""
-        return hourglass(
-            self.keypoints,
-            self.channels,
-            self.stacks,
-            self.depth,
-            self.block,
-            self.activation,
-            self.shortcuts,
-            self.stem,
-            self.blocks,
-        )
+        return hourglass(**vars(self))
 
 
 def lsp_hourglass() -> Recipe:

@@ -64,16 +64,7 @@ class ResNetOptions:
 
     def __call__(self) -> nn.Module:
         """Build the network, real-valued."""
-        return ResNet(
-            self.blocks,
-            self.widths,
-            self.num_classes,
-            self.in_channels,
-            self.stem,
-            self.activation,
-            self.shortcuts,
-            binary_shortcuts=self.binary_shortcuts,
-        )
+        return ResNet(**vars(self))
 
 
 def digits() -> Recipe:

@@ -1,8 +1,6 @@
-"""A text with tables and figures, before it is decided how it looks.
+"""A text with tables and figures, before it is decided how it looks; and instances as its images.
 
 A document as HTML, as Markdown with its images beside it or as LaTeX, a table as CSV; and prose for them.
-
-Instances with their keypoints, as images that stand in a page.
 """
 
 import base64

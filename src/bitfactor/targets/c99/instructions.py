@@ -1,24 +1,15 @@
-"""The instructions of a program as C: calls of the functions in `kernels.c`, or a function for a whole layer.
-
-A map lies in the arena as cells of 4 bytes: the channels of a pixel one behind the other, or its signs, 32 to
-a cell. A layer makes a pixel in `row`, takes it through its stages there, and stores it. A binary convolution
-makes integers; they turn real where a scale or a store follows, and not at all where the next sign does.
-"""
+"""What each instruction of a program is in C: calls of the functions in `kernels.c`."""
 
 import math
-import re
-import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.errors import InputError
 from bitfactor.format.low_precision import lossless
 from bitfactor.format.program import Instruction
-from bitfactor.runtime.program import Layer, Program
 
 CELL = 4  # bytes of an entry of a map, or of 32 of its signs
 _SIGNS = 32
@@ -44,7 +35,7 @@ class Arguments:
 
 
 @dataclass(frozen=True)
-class PixelCode:
+class Row:
     """What gives a pixel of a layer: how many there are, of how many channels, and how one is made.
 
     With `sums` they are integers. A window of signs, or of levels, takes `taps` cells of room.
@@ -99,12 +90,12 @@ def _out_pixels(a: Arguments) -> int:
     return math.prod(a["window"][2:4].tolist())
 
 
-def _binary_conv(a: Arguments) -> PixelCode:
+def _binary_conv(a: Arguments) -> Row:
     outputs, *taps = a["weight"].shape
     groups, pad = a.number("groups"), a.number("pad_value")
     layer = _braces(_window(a), groups, a.number("in_channels"), outputs // groups, taps[-1], pad)
     source, weight = Map.of(a["source"]).start, a.constant("weight")
-    return PixelCode(
+    return Row(
         _out_pixels(a),
         outputs,
         f"binary_conv(row, taps, {source}, &layer, {weight}, pixel);",
@@ -114,13 +105,13 @@ def _binary_conv(a: Arguments) -> PixelCode:
     )
 
 
-def _conv(a: Arguments) -> PixelCode:
+def _conv(a: Arguments) -> Row:
     outputs, _, _, depth = a["weight"].shape
     groups = a.number("groups")
     layer = _braces(_window(a), groups, depth, outputs // groups)
     kind, *weights = _real_weight(a)
     constants = ", ".join([*weights, a.constant("bias")])
-    return PixelCode(
+    return Row(
         _out_pixels(a),
         outputs,
         f"{kind}(row, {Map.of(a['source']).start}, &layer, {constants}, pixel);",
@@ -138,14 +129,14 @@ def _real_weight(a: Arguments) -> list[str]:
     return ["real_conv_levels", a.define("weight", low.values), a.define("step", low.steps)]
 
 
-def _quantised_conv(a: Arguments) -> PixelCode:
+def _quantised_conv(a: Arguments) -> Row:
     outputs, *taps = a["weight"].shape
     groups = a.number("groups")
     layer = _braces(_window(a), groups, taps[-1], outputs // groups)
     weight = a.define("weight", a["weight"].view(np.int8))
     constants = ", ".join(a.constant(name) for name in ("scale", "bias", "lowest", "inverse"))
     source, ranges = Map.of(a["source"]).start, a["lowest"].size
-    return PixelCode(
+    return Row(
         _out_pixels(a),
         outputs,
         f"quantised_conv(row, taps, {source}, &layer, {weight}, {constants}, {ranges}, pixel);",
@@ -154,60 +145,60 @@ def _quantised_conv(a: Arguments) -> PixelCode:
     )
 
 
-def _pool(a: Arguments) -> PixelCode:
+def _pool(a: Arguments) -> Row:
     kind, channels, source = a.instruction.kind, a.number("channels"), Map.of(a["source"]).start
     counted = f", {a.number('count_include_pad')}" if kind == "avg_pool" else ""
     statement = f"{kind}(row, {source}, &at, {channels}{counted}, pixel);"
-    return PixelCode(_out_pixels(a), channels, statement, (f"static const window at = {_window(a)};",))
+    return Row(_out_pixels(a), channels, statement, (f"static const window at = {_window(a)};",))
 
 
-def _global_avg_pool(a: Arguments) -> PixelCode:
+def _global_avg_pool(a: Arguments) -> Row:
     source = Map.of(a["source"])
     statement = f"global_avg_pool(row, {source.start}, {source.channels}, {source.pixels});"
-    return PixelCode(1, source.channels, statement)
+    return Row(1, source.channels, statement)
 
 
-def _flatten(a: Arguments) -> PixelCode:
+def _flatten(a: Arguments) -> Row:
     source = Map.of(a["source"])
     statement = f"flatten(row, {source.start}, {source.channels}, {source.pixels});"
-    return PixelCode(1, source.pixels * source.channels, statement)
+    return Row(1, source.pixels * source.channels, statement)
 
 
-def _pointwise(a: Arguments) -> PixelCode:
+def _pointwise(a: Arguments) -> Row:
     source = Map.of(a["source"])
-    return PixelCode(source.pixels, source.channels, f"copy(row, {source.pixel}, {source.channels});")
+    return Row(source.pixels, source.channels, f"copy(row, {source.pixel}, {source.channels});")
 
 
-def _softmax(a: Arguments) -> PixelCode:
+def _softmax(a: Arguments) -> Row:
     source = Map.of(a["source"])
-    return PixelCode(source.pixels, source.channels, f"softmax(row, {source.pixel}, {source.channels});")
+    return Row(source.pixels, source.channels, f"softmax(row, {source.pixel}, {source.channels});")
 
 
-def _concat(a: Arguments) -> PixelCode:
+def _concat(a: Arguments) -> Row:
     sources = [Map.of(buffer) for buffer in a["sources"].reshape(-1, 4)]
     starts = np.cumsum([0, *(source.channels for source in sources)]).tolist()
     copies = [
         f"copy(row + {start}, {s.pixel}, {s.channels});" for start, s in zip(starts, sources, strict=False)
     ]
-    return PixelCode(sources[0].pixels, starts[-1], " ".join(copies))
+    return Row(sources[0].pixels, starts[-1], " ".join(copies))
 
 
-def _upsample_nearest(a: Arguments) -> PixelCode:
+def _upsample_nearest(a: Arguments) -> Row:
     (height, width), (scale_y, scale_x) = a["in_size"].tolist(), a["scale"].tolist()
     channels, source = a.number("channels"), Map.of(a["source"]).start
     statement = f"upsample_nearest(row, {source}, {width}, {scale_y}, {scale_x}, {channels}, pixel);"
-    return PixelCode(height * scale_y * width * scale_x, channels, statement)
+    return Row(height * scale_y * width * scale_x, channels, statement)
 
 
-def _gather(a: Arguments) -> PixelCode:
+def _gather(a: Arguments) -> Row:
     channels, run = a.number("channels"), a.number("run")
     indices = (a["indices"][:, None] + np.arange(run, dtype=np.int32)).reshape(-1, channels)
     pixels, places = len(indices), a.define("indices", indices)
     statement = f"gather(row, {Map.of(a['source']).start}, {places} + pixel * {channels}, {channels});"
-    return PixelCode(pixels, channels, statement)
+    return Row(pixels, channels, statement)
 
 
-ROWS: dict[str, Callable[[Arguments], PixelCode]] = {
+ROWS: dict[str, Callable[[Arguments], Row]] = {
     "binary_conv": _binary_conv,
     "conv": _conv,
     "quantised_conv": _quantised_conv,
@@ -280,118 +271,3 @@ STAGES: dict[str, Callable[[Arguments, int], str]] = {
     "sigmoid": _alone,
 }
 ON_SUMS = {"signs": "signs_of_sums", "scale": "scale_sums", "store": "store_sums"}
-
-
-_WIDTH = 118
-_WITHOUT_NODE = ("pointwise", "store")
-
-
-@dataclass
-class Layers:
-    """The C of a program's layers: `functions`, their `calls`, and the `constants` that they read.
-
-    `row_cells` and `taps_cells` are the room for a row, and for the signs or levels under a window.
-    """
-
-    program: Program
-    constants: list[str] = field(default_factory=list)
-    functions: list[str] = field(default_factory=list)
-    calls: list[str] = field(default_factory=list)
-    constant_bytes: int = 0
-    row_cells: int = 1
-    taps_cells: int = 0
-    _names: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        for layer in self.program.layers[1:-1]:
-            self._write(layer)
-
-    def _write(self, layer: Layer) -> None:
-        nodes = iter(layer.names)
-        first, *stages = layer.instructions
-        _expect_known(layer)
-        row = ROWS[first.kind](self._arguments(nodes, layer, 0))
-        self.row_cells = max(self.row_cells, row.channels)
-        self.taps_cells = max(self.taps_cells, row.taps)
-        statements, sums = [row.statement], row.sums
-        for i, stage in enumerate(stages, 1):
-            kind = ON_SUMS[stage.kind] if sums else stage.kind
-            statements.append(STAGES[kind](self._arguments(nodes, layer, i), row.channels))
-            sums = sums and kind != "scale_sums"
-        name = self._unused(f"run_{layer.names[0]}")
-        ran = [op for op in layer.operations if op != "store"]
-        title = ", ".join(f"{node} ({op})" for node, op in zip(layer.names, ran, strict=True))
-        lines = [
-            textwrap.fill(f"/* {title} */", _WIDTH, subsequent_indent="   "),
-            f"static void {name}(void)",
-            "{",
-            *(f"    {line}" for line in row.declarations),
-            f"    for (int32_t pixel = 0; pixel < {row.pixels}; pixel++) {{",
-            *(f"        {line}" for line in statements),
-            "    }",
-            "}",
-        ]
-        self.functions.append("\n".join(lines))
-        self.calls.append(f"{name}();")
-
-    def _arguments(self, nodes: Any, layer: Layer, i: int) -> Arguments:
-        instruction = layer.instructions[i]
-        node = layer.names[0] if instruction.kind in _WITHOUT_NODE else next(nodes)
-        return Arguments(instruction, lambda role, array: self._constant(f"{node}_{role}", array))
-
-    def _constant(self, wanted: str, array: NDArray[Any]) -> str:
-        """Define a constant named like `wanted`, and return its name."""
-        name = self._unused(wanted)
-        kind, write = _TYPES[array.dtype.name]
-        values = ", ".join(write(value) for value in array.ravel().tolist())
-        text = textwrap.fill(values, _WIDTH, initial_indent="    ", subsequent_indent="    ")
-        self.constants.append(f"static const {kind} {name}[{array.size}] = {{\n{text}\n}};")
-        self.constant_bytes += array.nbytes
-        return name
-
-    def _unused(self, wanted: str) -> str:
-        """Return a name of C like the one wanted that was not given yet."""
-        name = base = re.sub(r"\W", "_", f"at_{wanted}" if wanted[0].isdigit() else wanted, flags=re.ASCII)
-        while name in self._names:
-            name = f"{base}_{len(self._names)}"
-        self._names.add(name)
-        return name
-
-
-def real(value: float) -> str:
-    """Write a float32 so that C reads the same.
-
-    >>> real(1.0)
-    '1.0f'
-    """
-    if np.isinf(value):
-        return "-INFINITY" if value < 0 else "INFINITY"
-    text = f"{value:.9g}"
-    return f"{text}f" if set(text) & {".", "e"} else f"{text}.0f"
-
-
-_TYPES: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "float32": ("float", real),
-    "int8": ("int8_t", str),
-    "uint16": ("uint16_t", str),
-    "int32": ("int32_t", str),
-    "uint32": ("uint32_t", lambda word: f"0x{word:08x}"),
-}
-
-
-def _expect_known(layer: Layer) -> None:
-    """Raise InputError where a layer holds what kernels.c has no function for."""
-    first, *stages = layer.instructions
-    several = int(first.arguments.get("maps", np.array(1)).item()) > 1
-    filled = first.kind == "gather" and bool((first.arguments["indices"] < 0).any())
-    unknown = first.kind not in ROWS or several or filled
-    for stage in stages:
-        unknown = unknown or stage.kind not in STAGES
-        unknown = unknown or (stage.kind == "affine" and max(len(v) for v in stage.arguments.values()) > 1)
-    if unknown:
-        raise InputError(
-            f"node {layer.names[0]!r}",
-            expected="operations that the C form has",
-            found=", ".join(layer.operations),
-            fix="run the file with bitfactor.runtime, or keep this part out of the network",
-        )

@@ -1,0 +1,133 @@
+"""The layers of a program as C: constants, and for each layer a function that makes it pixel by pixel.
+
+A map lies in the arena as cells of 4 bytes: the channels of a pixel one behind the other, or its signs, 32 to
+a cell. A layer makes a pixel in `row`, takes it through its stages there, and stores it. A binary convolution
+makes integers; they turn real where a scale or a store follows, and not at all where the next sign does.
+"""
+
+import re
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.common.errors import InputError
+from bitfactor.runtime.program import Layer, Program
+from bitfactor.targets.c99.instructions import ON_SUMS, ROWS, STAGES, Arguments
+
+_WIDTH = 118
+_WITHOUT_NODE = ("pointwise", "store")
+
+
+@dataclass
+class Layers:
+    """The C of a program's layers: `functions`, their `calls`, and the `constants` that they read.
+
+    `row_cells` and `taps_cells` are the room for a row, and for the signs or levels under a window.
+    """
+
+    program: Program
+    constants: list[str] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    constant_bytes: int = 0
+    row_cells: int = 1
+    taps_cells: int = 0
+    _names: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for layer in self.program.layers[1:-1]:
+            self._write(layer)
+
+    def _write(self, layer: Layer) -> None:
+        nodes = iter(layer.names)
+        first, *stages = layer.instructions
+        _expect_known(layer)
+        row = ROWS[first.kind](self._arguments(nodes, layer, 0))
+        self.row_cells = max(self.row_cells, row.channels)
+        self.taps_cells = max(self.taps_cells, row.taps)
+        statements, sums = [row.statement], row.sums
+        for i, stage in enumerate(stages, 1):
+            kind = ON_SUMS[stage.kind] if sums else stage.kind
+            statements.append(STAGES[kind](self._arguments(nodes, layer, i), row.channels))
+            sums = sums and kind != "scale_sums"
+        name = self._unused(f"run_{layer.names[0]}")
+        ran = [op for op in layer.operations if op != "store"]
+        title = ", ".join(f"{node} ({op})" for node, op in zip(layer.names, ran, strict=True))
+        lines = [
+            textwrap.fill(f"/* {title} */", _WIDTH, subsequent_indent="   "),
+            f"static void {name}(void)",
+            "{",
+            *(f"    {line}" for line in row.declarations),
+            f"    for (int32_t pixel = 0; pixel < {row.pixels}; pixel++) {{",
+            *(f"        {line}" for line in statements),
+            "    }",
+            "}",
+        ]
+        self.functions.append("\n".join(lines))
+        self.calls.append(f"{name}();")
+
+    def _arguments(self, nodes: Any, layer: Layer, i: int) -> Arguments:
+        instruction = layer.instructions[i]
+        node = layer.names[0] if instruction.kind in _WITHOUT_NODE else next(nodes)
+        return Arguments(instruction, lambda role, array: self._constant(f"{node}_{role}", array))
+
+    def _constant(self, wanted: str, array: NDArray[Any]) -> str:
+        """Define a constant named like `wanted`, and return its name."""
+        name = self._unused(wanted)
+        kind, write = _TYPES[array.dtype.name]
+        values = ", ".join(write(value) for value in array.ravel().tolist())
+        text = textwrap.fill(values, _WIDTH, initial_indent="    ", subsequent_indent="    ")
+        self.constants.append(f"static const {kind} {name}[{array.size}] = {{\n{text}\n}};")
+        self.constant_bytes += array.nbytes
+        return name
+
+    def _unused(self, wanted: str) -> str:
+        """Return a name of C like the one wanted that was not given yet."""
+        name = base = re.sub(r"\W", "_", f"at_{wanted}" if wanted[0].isdigit() else wanted, flags=re.ASCII)
+        while name in self._names:
+            name = f"{base}_{len(self._names)}"
+        self._names.add(name)
+        return name
+
+
+def real(value: float) -> str:
+    """Write a float32 so that C reads the same.
+
+    >>> real(1.0)
+    '1.0f'
+    """
+    if np.isinf(value):
+        return "-INFINITY" if value < 0 else "INFINITY"
+    text = f"{value:.9g}"
+    return f"{text}f" if set(text) & {".", "e"} else f"{text}.0f"
+
+
+_TYPES: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "float32": ("float", real),
+    "int8": ("int8_t", str),
+    "uint16": ("uint16_t", str),
+    "int32": ("int32_t", str),
+    "uint32": ("uint32_t", lambda word: f"0x{word:08x}"),
+}
+
+
+def _expect_known(layer: Layer) -> None:
+    """Raise InputError where a layer holds what kernels.c has no function for."""
+    first, *stages = layer.instructions
+    several = int(first.arguments.get("maps", np.array(1)).item()) > 1
+    filled = first.kind == "gather" and bool((first.arguments["indices"] < 0).any())
+    unknown = first.kind not in ROWS or several or filled
+    for stage in stages:
+        unknown = unknown or stage.kind not in STAGES
+        unknown = unknown or (stage.kind == "affine" and max(len(v) for v in stage.arguments.values()) > 1)
+    if unknown:
+        raise InputError(
+            f"node {layer.names[0]!r}",
+            expected="operations that the C form has",
+            found=", ".join(layer.operations),
+            fix="run the file with bitfactor.runtime, or keep this part out of the network",
+        )
