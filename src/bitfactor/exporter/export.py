@@ -16,6 +16,7 @@ from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_name, replacing
 from bitfactor.exporter.adoption import MADE_OF_OTHERS, Finding
+from bitfactor.exporter.calibrate import calibration_of, with_ranges
 from bitfactor.exporter.expectations import (
     expect_binary,
     expect_calibration,
@@ -28,15 +29,7 @@ from bitfactor.exporter.expectations import (
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.free import Free, far_sizes, free_axes, other_sizes
 from bitfactor.exporter.lower import Lowered, lower
-from bitfactor.exporter.parity import (
-    calibration_of,
-    check,
-    check_adoption,
-    check_trace,
-    tensors_of,
-    torch_values,
-    with_ranges,
-)
+from bitfactor.exporter.parity import check, check_adoption, check_trace, tensors_of, torch_values
 from bitfactor.exporter.report import (
     ExportReport,
     UnsupportedError,

@@ -14,7 +14,7 @@ from torch import nn
 from bitfactor.common.errors import InputError
 from bitfactor.common.result import text_table
 from bitfactor.exporter.adoption import Finding
-from bitfactor.exporter.parity import Calibration
+from bitfactor.exporter.calibrate import Calibration
 from bitfactor.format import Graph, Node
 from bitfactor.format.bits import are_signs, stored_bytes
 from bitfactor.nn import BinaryLayer
