@@ -127,20 +127,19 @@ class _BakedLayer(nn.Module, ABC):
     scale: Tensor
     bias: Tensor | None
 
-    def __init__(self, layer: BinaryLayer) -> None:
+    def __init__(self, layer: BinaryLayer, weight: Tensor | None = None) -> None:
         super().__init__()
-        weight = layer.binary_weight()
+        weight = layer.binary_weight().to(torch.int8) if weight is None else weight
         scale = (
             layer.scale.gamma()
             if isinstance(layer.scale, LearnedMapScale)
             else over_channels(layer.alpha(), weight)
         )
+        bias = None if layer.bias is None else over_channels(layer.bias, weight).detach().clone()
         self.input_scale = layer.input_scale
-        self.register_buffer("weight", weight.detach().to(torch.int8))
+        self.register_buffer("weight", weight.detach().clone())
         self.register_buffer("scale", scale.detach().clone())
-        self.register_buffer(
-            "bias", None if layer.bias is None else over_channels(layer.bias, weight).detach().clone()
-        )
+        self.register_buffer("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.product(x) * self.scale
@@ -213,34 +212,19 @@ class _BakedLinear(_BakedLayer):
         return feature_magnitude(x, len(self.weight))
 
 
-class _BakedHalf(nn.Module):
+class _BakedHalf(_BakedLayer):
     """A layer whose weights alone are signs, or whose inputs alone are, as a real-valued one."""
 
-    weight: Tensor
-    scale: Tensor
-    bias: Tensor | None
-
     def __init__(self, layer: BinaryLayer) -> None:
-        super().__init__()
-        self.layer = copy.deepcopy(layer).eval()
-        W = layer.latent()
-        weight = layer.binary_weight() if layer.binary_weights else layer.unit_weight()
-        scale = (
-            layer.scale.gamma()
-            if isinstance(layer.scale, LearnedMapScale)
-            else over_channels(layer.alpha(), W)
-        )
-        self.register_buffer("weight", weight.detach().clone())
-        self.register_buffer("scale", scale.detach().clone())
-        self.register_buffer(
-            "bias", None if layer.bias is None else over_channels(layer.bias, W).detach().clone()
-        )
+        super().__init__(layer, layer.binary_weight() if layer.binary_weights else layer.unit_weight())
+        self.layer, self.signs = copy.deepcopy(layer).eval(), layer.binary_activations
+        self.input_scale = self.signs and layer.input_scale
 
-    def forward(self, x: Tensor) -> Tensor:
-        layer, signs = self.layer, self.layer.binary_activations
-        y: Tensor = layer.apply_weight(sign(x) if signs else x, self.weight) * self.scale
-        y = y * layer.magnitude(x) if signs and layer.input_scale else y
-        return y if self.bias is None else y + self.bias
+    def product(self, x: Tensor) -> Tensor:
+        return self.layer.apply_weight(sign(x) if self.signs else x, self.weight)
+
+    def magnitude(self, x: Tensor) -> Tensor:
+        return self.layer.magnitude(x)
 
 
 def bake(model: nn.Module) -> nn.Module:

@@ -212,7 +212,7 @@ LOWERING: dict[str, Callable[..., Any]] = {
     "aten.max_pool2d_with_indices.default": pooling.max_pool_with_places,
     "aten.max_pool3d_with_indices.default": pooling.max_pool_with_places,
     "aten.adaptive_max_pool3d.default": pooling.adaptive_max_pool,
-    "aten.conv3d.padding": convolutions.conv3d_padded,
+    "aten.conv3d.padding": convolutions.conv_padded,
     "aten.conv_transpose3d.input": convolutions.conv_transposed,
     "aten.gather.default": places.gather,
     "aten.index_put.default": places.index_put,
