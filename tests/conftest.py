@@ -8,6 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import torch
 from hypothesis import settings
 from tests.study import made_up
 
@@ -18,6 +19,14 @@ from bitfactor.cli import main
 settings.register_profile("default", deadline=None, derandomize=True, database=None)
 settings.register_profile("random", deadline=None, database=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(autouse=True)
+def same_draws(request):
+    """A test draws the same numbers whichever tests ran before it in its process."""
+    torch.manual_seed(0)
+    if hasattr(request.module, "RNG"):
+        request.module.RNG.bit_generator.state = np.random.default_rng(0).bit_generator.state
 
 
 @pytest.fixture(scope="session")

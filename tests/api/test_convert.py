@@ -15,11 +15,11 @@ from bitfactor.models.reactnet import MobileBlock, Stem
 from bitfactor.targets.onnx import export_onnx
 
 QONNX = "qonnx.custom_op.general"
-DRAW = np.random.default_rng(0)
+RNG = np.random.default_rng(0)
 
 
 def signs(*shape):
-    return np.where(DRAW.standard_normal(shape) > 0, 1, -1).astype(np.float32)
+    return np.where(RNG.standard_normal(shape) > 0, 1, -1).astype(np.float32)
 
 
 def written(path, nodes, constants, shape=("N", 4, 6, 6), output=("N", "C"), opset=18):
@@ -50,7 +50,7 @@ def network(tmp_path, idiom, weight, extra=(), **more):
     return written(tmp_path / "net.onnx", nodes, constants | more, opset=13)
 
 
-T = DRAW.standard_normal((4, 1)).astype(np.float32)
+T = RNG.standard_normal((4, 1)).astype(np.float32)
 UP = torch.from_numpy(T[:, 0].reshape(4, 1, 1))
 IDIOMS = {
     "Greater": ([("Greater", ["x", "zero"], "g"), ("Where", ["g", "one", "minus"], "s")],
@@ -149,11 +149,11 @@ def test_a_perceptron_of_qonnx_gives_what_qonnx_gives(tmp_path):
     for i, width in enumerate([32, 24, 10]):
         constants[f"w{i}"] = signs(width, before)
         norms = {
-            "g": DRAW.standard_normal(width),
-            "b": DRAW.standard_normal(width),
-            "m": DRAW.standard_normal(width),
+            "g": RNG.standard_normal(width),
+            "b": RNG.standard_normal(width),
+            "m": RNG.standard_normal(width),
         }
-        norms["v"] = DRAW.uniform(4, 90, width)
+        norms["v"] = RNG.uniform(4, 90, width)
         constants |= {f"{k}{i}": v.astype(np.float32) for k, v in norms.items()}
         nodes += [
             ("BipolarQuant", [f"x{i}", "one"], f"s{i}"),
@@ -169,7 +169,7 @@ def test_a_perceptron_of_qonnx_gives_what_qonnx_gives(tmp_path):
     session, theirs = bitfactor.Session(tmp_path / "net.safetensors"), ModelWrapper(str(path))
     theirs = theirs.transform(InferShapes())
     for _ in range(10):
-        x = DRAW.random((1, 1, 6, 6), np.float32)
+        x = RNG.random((1, 1, 6, 6), np.float32)
         np.testing.assert_allclose(session(x), execute_onnx(theirs, {"x": x})["y"], rtol=1e-5, atol=1e-5)
 
 
@@ -200,12 +200,12 @@ def test_our_own_export_comes_back(form, own, tmp_path):
         sum(t.nbytes for node in file.graph.nodes for t in node.tensors.values()) for file in (first, second)
     ]
     assert sizes[0] == sizes[1]
-    x = DRAW.standard_normal((16, 3, 16, 16)).astype(np.float32)
+    x = RNG.standard_normal((16, 3, 16, 16)).astype(np.float32)
     outputs = [bitfactor.Session(path)(x) for path in (own, tmp_path / "net.safetensors")]
     assert np.array_equal(*outputs)
 
 
-REAL = DRAW.standard_normal((8, 4, 3, 3)).astype(np.float32)
+REAL = RNG.standard_normal((8, 4, 3, 3)).astype(np.float32)
 
 
 @pytest.mark.parametrize("rounding", [0.0, 1e-7], ids=["exact", "rounded"])
@@ -224,7 +224,7 @@ def test_binary_weights_of_real_inputs_are_bits_in_the_file(scale, rounding, tmp
 
 
 GREATER = IDIOMS["Greater"][0]
-TERNARY = np.where(DRAW.random((8, 4, 3, 3)) < 0.3, 0, signs(8, 4, 3, 3)).astype(np.float32)
+TERNARY = np.where(RNG.random((8, 4, 3, 3)) < 0.3, 0, signs(8, 4, 3, 3)).astype(np.float32)
 
 
 @pytest.mark.parametrize(

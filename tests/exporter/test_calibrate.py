@@ -14,9 +14,9 @@ from bitfactor.exporter.calibrate import with_ranges
 from bitfactor.format import InputSpec, Node, load
 from bitfactor.runtime import Session, instruction_sets
 
-RNG = torch.Generator().manual_seed(0)
+DRAWS = torch.Generator().manual_seed(0)
 SPEC = InputSpec((16, 16), (16, 16), (0.5, 0.4, 0.3), (0.2, 0.25, 0.25))
-IMAGES = torch.randint(0, 256, (24, 3, 16, 16), generator=RNG) / 255
+IMAGES = torch.randint(0, 256, (24, 3, 16, 16), generator=DRAWS) / 255
 SAMPLES = (IMAGES - torch.tensor(SPEC.mean)[:, None, None]) / torch.tensor(SPEC.std)[:, None, None]
 
 
@@ -98,7 +98,7 @@ def test_an_image_has_its_own_range_and_0_is_a_level_of_the_others(graph):
         assert level == pytest.approx(round(level), abs=1e-4)
 
 
-@pytest.mark.parametrize("samples", [SAMPLES * 3, torch.randn(9, 3, 16, 16, generator=RNG)])
+@pytest.mark.parametrize("samples", [SAMPLES * 3, torch.randn(9, 3, 16, 16, generator=DRAWS)])
 def test_samples_that_are_no_such_images_have_one_range(graph, samples):
     lowest, highest = ranges(graph, samples)[0]
     step = (highest - lowest) / 255
