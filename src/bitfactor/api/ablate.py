@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bitfactor.binarization.binarization import ScaleName
-from bitfactor.common.checks import checked, expect_one_of
+from bitfactor.common.checks import checked, expect_one_of, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import JOINT, LAYERWISE
 from bitfactor.recipes import recipe_named
@@ -148,8 +148,7 @@ def grid_of(
                 f"values of {name}", expected="one or more, each once", found=found, fix="change them"
             )
     for name, number in {"seeds": seeds, "jobs": jobs}.items():
-        if number is not None and number < 1:
-            raise InputError(name, expected="1 or more", found=str(number), fix="change it")
+        expect_that(number is None or number >= 1, name, expected="1 or more", found=number)
     return Grid(axes, range(seeds), real)
 
 

@@ -19,8 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitfactor.common.checks import check_fields, checked
-from bitfactor.common.errors import InputError
+from bitfactor.common.checks import check_fields, checked, expect_that
 from bitfactor.data.augment import generator
 from bitfactor.data.dataset import Batch, DataSet, options_of
 from bitfactor.data.readers.annotations import MARGIN, lsp_parts, read_coco_parts, read_lsp, read_mpii
@@ -161,8 +160,7 @@ class PoseData(ABC):
         """
         if limit is not None:
             expect_some("limit", limit)
-        if workers is not None and workers < 0:
-            raise InputError("workers", expected="0 or more", found=str(workers), fix="change it")
+        expect_that(workers is None or workers >= 0, "workers", expected="0 or more", found=workers)
         chosen = options_of(options, cls.defaults, named)
         found = cls._annotations(directory, chosen)
         train, test, name = _evaluation_part(found, chosen.holdout, directory)
@@ -190,17 +188,12 @@ class PoseData(ABC):
         return instances
 
     def __post_init__(self) -> None:
-        if self.size < 4 * STRIDE or self.size % STRIDE:
-            raise InputError(
-                "size of a crop",
-                expected=f"a multiple of {STRIDE} from {4 * STRIDE} on",
-                found=str(self.size),
-                fix="change it",
-            )
+        fits = self.size >= 4 * STRIDE and not self.size % STRIDE
+        expected = f"a multiple of {STRIDE} from {4 * STRIDE} on"
+        expect_that(fits, "size of a crop", expected=expected, found=self.size)
 
         # Narrower ones fall between the cells, and nothing of them is left.
-        if not 0.2 <= self.sigma <= 10:
-            raise InputError("--sigma", expected="0.2 to 10 cells", found=str(self.sigma), fix="change it")
+        expect_that(0.2 <= self.sigma <= 10, "--sigma", expected="0.2 to 10 cells", found=self.sigma)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -299,8 +292,7 @@ class LspOptions(PoseOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.margin < np.inf:
-            raise InputError("--margin", expected="a number above 0", found=str(self.margin), fix="change it")
+        expect_that(self.margin > 0, "--margin", expected="a number above 0", found=self.margin)
 
     def __call__(self, directory: Path | None) -> DataSet:
         """Load the annotations."""

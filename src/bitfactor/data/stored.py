@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitfactor.common.checks import check_fields, checked
+from bitfactor.common.checks import check_fields, checked, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.data.augment import DRAWS, Augmentation, Preset, augmentation_of, input_spec
 from bitfactor.data.dataset import Batch, DataSet, options_of
@@ -136,14 +136,11 @@ class StoredImages(ABC):
         chosen = options_of(options, cls.defaults, named)
         expect_some("size", chosen.size)
         where, train, test, labels, name = cls._found(directory, chosen.holdout, limit, cache or user_cache())
-        for name_, value, fits, expected in (
-            ("workers", workers, workers is None or workers >= 0, "0 or more"),
-            ("max_corrupt", max_corrupt, 0 <= max_corrupt <= 1, "a fraction from 0 to 1"),
-            (where, len(train), len(train) > 0, "images to train on"),
-            (where, len(test), len(test) > 0, "images to evaluate on"),
-        ):
-            if not fits:
-                raise InputError(name_, expected=expected, found=str(value), fix="change it")
+        expect_that(workers is None or workers >= 0, "workers", expected="0 or more", found=workers)
+        rate = 0 <= max_corrupt <= 1
+        expect_that(rate, "max_corrupt", expected="a fraction from 0 to 1", found=max_corrupt)
+        expect_that(len(train) > 0, where, expected="images to train on", found=0)
+        expect_that(len(test) > 0, where, expected="images to evaluate on", found=0)
         totals = {"train": len(train), "test": len(test)}
         return cls(
             train,

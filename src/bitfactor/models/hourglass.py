@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bitfactor.common.checks import expect_that
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.models.resnet import Activation, BasicBlock, Shortcuts, activation_of
 from bitfactor.nn import MaxPool2d, ReLU
@@ -283,13 +284,11 @@ def hourglass(
 
 def _expect_positive(numbers: Mapping[str, int]) -> None:
     for name, number in numbers.items():
-        if number < 1:
-            raise InputError(name, expected="1 or more", found=str(number), fix="change it")
+        expect_that(number >= 1, name, expected="1 or more", found=number)
 
 
 def _expect_blocks(channels: int, block: str, shortcuts: str) -> None:
-    if channels < 4 or channels % 4:
-        raise InputError("channels", expected="a multiple of 4", found=str(channels), fix="change it")
+    expect_that(channels >= 4 and not channels % 4, "channels", expected="a multiple of 4", found=channels)
     _expect_known("block", block, _CONVOLUTIONS)
     if block != "basic" and shortcuts != "block":
         raise InputError(

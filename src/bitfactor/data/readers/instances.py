@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.checks import check_fields
+from bitfactor.common.checks import check_fields, expect_that
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.image_spec import Skeleton
 from bitfactor.pose import crop_matrix, transform, warp
@@ -246,14 +246,9 @@ class CropMovement:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name, fits, expected in (
-            ("rotation", 0 <= self.rotation <= 180, "0 to 180 degrees"),
-            ("zoom", 0 <= self.zoom < 1, "0 or more, and below 1"),
-        ):
-            if not fits:
-                raise InputError(
-                    f"--{name}", expected=expected, found=str(getattr(self, name)), fix="change it"
-                )
+        turned = 0 <= self.rotation <= 180
+        expect_that(turned, "--rotation", expected="0 to 180 degrees", found=self.rotation)
+        expect_that(0 <= self.zoom < 1, "--zoom", expected="0 or more, and below 1", found=self.zoom)
 
     def __call__(self, seed: int, epoch: int, person: int) -> tuple[float, float, bool]:
         """Draw scale, rotation in degrees and whether to mirror; it depends on the three numbers alone."""
