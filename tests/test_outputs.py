@@ -1,8 +1,17 @@
 """No command replaces a file that bitfactor did not write, nor writes one with an ending that lies."""
 
-import pytest
+from functools import partial
 
+import pytest
+import torch
+
+import bitfactor
 from bitfactor.cli import main
+from bitfactor.common.errors import InputError
+from bitfactor.format import load
+from bitfactor.runtime.zoo import file_of
+from bitfactor.targets.c99 import export_c
+from bitfactor.targets.onnx import export_onnx
 
 STRANGER = "somebody's own work\n"
 # Of each command that writes: its words, the file it writes, and the same with an ending that does not fit.
@@ -60,6 +69,50 @@ def test_the_header_of_a_c_file_is_kept_too(place):
     assert main(["export", "digits", "-o", "net.c"]) == 2
     assert (place / "net.h").read_text() == STRANGER
     assert not (place / "net.c").exists()
+
+
+class Doubled(torch.nn.Module):
+    """A model that the file cannot hold as a whole."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = bitfactor.nn.BinaryConv2d(4, 4, 3)
+
+    def forward(self, x):
+        return torch.linalg.svdvals(self.conv(x))
+
+
+def exported(name, on_unsupported="error", **options):
+    model = (
+        Doubled() if on_unsupported == "split" else torch.nn.Sequential(bitfactor.nn.BinaryConv2d(4, 4, 3))
+    )
+    return bitfactor.export(
+        model.eval(), name, torch.randn(2, 4, 5, 5), on_unsupported=on_unsupported, **options
+    )
+
+
+PYTHON = {
+    "net.safetensors": exported,
+    "net.zip": partial(exported, on_unsupported="split"),
+    "net.c": lambda name, **options: export_c(load(file_of("digits")), name, **options),
+    "net.h": lambda name, **options: export_c(load(file_of("digits")), name[:-1] + "c", **options),
+    "net.onnx": lambda name, **options: export_onnx(load(file_of("digits")), name, **options),
+    "net.bfp": lambda name, **options: bitfactor.freeze("digits", name, **options),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*has no input_spec")
+@pytest.mark.parametrize("name", PYTHON)
+def test_no_function_replaces_a_strangers_file(name, place):
+    write = PYTHON[name]
+    (place / name).write_text(STRANGER)
+    with pytest.raises(InputError, match=r"expected a new file.*overwrite=True"):
+        write(name)
+    assert [file.name for file in place.glob("net.*")] == [name]
+    assert (place / name).read_text() == STRANGER
+    write(name, overwrite=True)
+    assert (place / name).read_bytes() != STRANGER.encode()
+    write(name)
 
 
 @pytest.mark.parametrize("name", ["index.html", "page.css", "net.bfp"])

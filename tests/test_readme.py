@@ -1,15 +1,20 @@
-"""The README's Python is run as it stands, on a smaller image."""
+"""Python of README and guide is run as it stands, on a smaller image."""
 
 import re
+import runpy
 from pathlib import Path
 
-README = Path(__file__).parents[1] / "README.md"
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
 
 
-def test_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("page", "count"), [(README, 2), (GUIDE, 4)])
+def test_python_of_a_page_runs(page, count, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(blocks) == 3
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    assert len(blocks) == count
     names = {}
     for block in blocks:
         exec(block.replace("224", "64").replace("256", "72"), names)
@@ -17,8 +22,23 @@ def test_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     assert "layer4.1.conv2" in capsys.readouterr().out
 
 
-def test_commands_of_the_readme_exist():
+def test_the_guide_shows_every_command_and_the_readme_none_that_is_missing():
     from bitfactor.cli import COMMANDS
 
-    shown = set(re.findall(r"^    bitfactor ([\w-]+)", README.read_text(), re.MULTILINE))
-    assert shown == set(COMMANDS)
+    readme, guide = (
+        set(re.findall(r"^    bitfactor ([a-z][\w-]+)", page.read_text(), re.MULTILINE))
+        for page in (README, GUIDE)
+    )
+    assert readme <= set(COMMANDS) == guide
+
+
+def test_the_readme_is_short():
+    lines = README.read_text().splitlines()
+    assert len(lines) <= 120
+    assert max(map(len, lines)) <= 100
+
+
+def test_the_drawing_is_that_of_its_script():
+    drawn = runpy.run_path(str(ROOT / "docs" / "images" / "chain.py"))["drawn"]
+    for theme in ("light", "dark"):
+        assert drawn(theme) == (ROOT / "docs" / "images" / f"chain-{theme}.svg").read_text()

@@ -2,14 +2,19 @@
 
 import json
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import scipy.io
 
+from bitfactor.api.network import network_at
+from bitfactor.api.poses import find_keypoints, instances_of
 from bitfactor.cli import main
+from bitfactor.common.errors import InputError
 from bitfactor.data import Lsp, identity_of
+from bitfactor.data.readers.instances import CropMovement
 from bitfactor.format.file import load
 from bitfactor.pose import LSP
 
@@ -58,6 +63,17 @@ def test_run_and_file_give_the_same(pose_run, instances, capsys, flags):
     assert run["labelled"] == file["labelled"] == [5, *[10] * 13]
     means = [result["pck"]["0.2"]["means"]["plain"] for result in (run, file)]
     assert means[0] == pytest.approx(means[1], abs=0.02)
+
+
+def test_mirror_images_of_keypoints_without_partners_are_refused(pose_run, instances):
+    """As in training, which does not mirror them; a `skeleton.json` may say that there are no pairs."""
+    found = instances_of(network_at(pose_run), instances)
+    alone = replace(found.data.skeleton, flip_pairs=())
+    data = replace(found.data, skeleton=alone, movement=CropMovement(mirror=False))
+    with pytest.raises(InputError, match=r"--flip.*'right_ankle' has no partner"):
+        find_keypoints(replace(found, data=data), flip=True)
+    said = replace(data, movement=CropMovement(mirror=True))
+    assert find_keypoints(replace(found, data=said), flip=True).flip
 
 
 def test_the_log_holds_the_same_and_says_how_high_the_maps_are(pose_run, instances, capsys):

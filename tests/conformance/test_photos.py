@@ -21,6 +21,7 @@ import bitfactor
 from bitfactor.format import InputSpec, load, save
 from bitfactor.pose.images import prepare, read_image, resized, with_channels
 from bitfactor.runtime import Session
+from bitfactor.runtime.finder import PoseFinder
 from bitfactor.runtime.zoo import file_of
 
 PHOTOS = dict(photos())
@@ -76,13 +77,38 @@ def expect_the_same(found, expected):
 
 def test_the_module_of_the_page(node, path, files, expected, tmp_path):
     bitfactor.freeze(path, tmp_path / "net.bfp")
+    found = node("photos", file=str(tmp_path / "net.bfp"), photos=raw(files))
+    expect_the_same([(one["x"], one["probabilities"]) for one in found], expected)
+
+
+def test_the_module_of_the_page_finds_the_same_keypoints(node, files, tmp_path):
+    """A canvas counts from a pixel's corner, Python from its centre."""
+    bitfactor.freeze("lsp-hourglass", tmp_path / "net.bfp")
+    model = load(file_of("lsp-hourglass"))
+    network, inputs = Session(file_of("lsp-hourglass"), threads=1), []
+
+    def noted(x):
+        inputs.append(x)
+        return network(x)
+
+    finder = PoseFinder.of(model, noted)
+    expected = [finder(read_image(file, 3))[0] for file in files]
+    asked = {"photos": raw(files), "heatmaps": finder.scale}
+    for found, x, wanted in zip(
+        node("poses", file=str(tmp_path / "net.bfp"), **asked), inputs, expected, strict=True
+    ):
+        np.testing.assert_array_equal(np.array(found["x"], np.float32), x.ravel())
+        np.testing.assert_allclose(np.array(found["points"]) - 0.5, wanted, atol=1e-3)
+
+
+def raw(files):
+    """Write the pixels of each file as the page has them; returns what `run.mjs` is told of them."""
     asked = []
     for file in files:
         pixels = cv2.cvtColor(read_image(file, 3), cv2.COLOR_RGB2RGBA)
-        pixels.tofile(tmp_path / f"{file.name}.raw")
+        pixels.tofile(f"{file}.raw")
         asked.append({"pixels": f"{file}.raw", "width": pixels.shape[1], "height": pixels.shape[0]})
-    found = node("photos", file=str(tmp_path / "net.bfp"), photos=asked)
-    expect_the_same([(one["x"], one["probabilities"]) for one in found], expected)
+    return asked
 
 
 def test_the_c_library(path, files, expected, tmp_path):

@@ -62,18 +62,16 @@ def write_network(
     """
     run = locate(run)
     expect_output(output, _FORMATS, overwrite=overwrite, flag="--output")
-    if output.suffix.lower() == ".c":
-        expect_output(output.with_suffix(".h"), overwrite=overwrite, flag="--output")
     _expect_possible(run, output, format, changed=best or calibration != 0 or real != "float32")
     form = format or _FORMATS[output.suffix.lower()]
     export = partial(_export_run, run, best=best, real=real, calibration=calibration)
     if form == "bitfactor":
-        return export(output)
+        return export(output, overwrite=overwrite)
     if form == "c":
-        return export_c(_model(run, export), output)
+        return export_c(_model(run, export), output, overwrite=overwrite)
     onnx = imported("bitfactor.targets.onnx", f"bitfactor export --format {form}", "onnx")
     report: OnnxReport = onnx.export_onnx(
-        _model(run, export), output, "standard" if form == "onnx" else "qonnx"
+        _model(run, export), output, "standard" if form == "onnx" else "qonnx", overwrite=overwrite
     )
     return report
 

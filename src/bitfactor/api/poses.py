@@ -17,6 +17,7 @@ from bitfactor.api.evaluate import Evaluation, other_images
 from bitfactor.api.network import Network
 from bitfactor.api.pckh import mean_name, score_document, score_table
 from bitfactor.common.errors import InputError
+from bitfactor.common.image_spec import unpaired
 from bitfactor.data.poses import STRIDE, PoseData
 from bitfactor.data.readers.identity import identity_of
 from bitfactor.pose import decode, flip_maps
@@ -98,6 +99,13 @@ def instances_of(
 def find_keypoints(instances: PoseSet, *, flip: bool = False) -> PoseEvaluation:
     """Find the keypoints of instances; with `flip`, of each image and of its mirror image."""
     network, task, skeleton = instances.network, instances.task, instances.data.skeleton
+    if flip and not instances.data.movement.mirror and (why := unpaired(skeleton)):
+        raise InputError(
+            "--flip",
+            expected="keypoints whose partners on the other side are known",
+            found=why,
+            fix="leave it out, or name flip_pairs in the skeleton.json of the data set",
+        )
     metric = task.found()
     parts: list[tuple[NDArray[np.float64], ...]] = []
     for inputs, target in instances.data.test_batches(_BATCH):

@@ -14,7 +14,7 @@ from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.result import Result
 from bitfactor.data.readers.identity import remembered
-from bitfactor.exporter import ExportReport, Real
+from bitfactor.exporter import ExportReport
 from bitfactor.recipes import recipe_named, recipe_of
 from bitfactor.recipes.own import OwnModel, with_options, with_own_model
 from bitfactor.recipes.runs import export_run, load, run_recipe
@@ -53,14 +53,13 @@ class TrainedRun(Result):
         """See `bitfactor.evaluate`."""
         return evaluate(self.path, **options)
 
-    def export(
-        self, path: _Path, *, best: bool = False, real: Real = "float32", calibration: int = 0
-    ) -> ExportReport:
+    def export(self, path: _Path, **options: Any) -> ExportReport:
         """Write the network as one file of 1-bit weights, see `bitfactor.export`.
 
-        `calibration` is how many training images give the ranges for precision `low`.
+        Options are `best`, `real`, `overwrite` and `calibration`: how many training images give the ranges
+        for precision `low`.
         """
-        return export_run(Run(self.path), Path(path), best=best, real=real, calibration=calibration)
+        return export_run(Run(self.path), Path(path), **options)
 
     def report(self, output: _Path | None = None, **options: Any) -> "Report":
         """Write the page of the run, see `bitfactor.report`."""

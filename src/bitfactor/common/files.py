@@ -68,6 +68,7 @@ _MARKS = (
     b"<metadata>bitfactor",
     b"\x12\x09bitfactor",
     b"written by bitfactor",
+    b'parts.json{"parts"',
 )
 _LOOKED_AT = 4096
 
@@ -108,7 +109,7 @@ def expect_output(
             where,
             expected="a new file, or one that bitfactor wrote",
             found="a file that does not say so" if first else "an empty file",
-            fix="choose another name, or pass --overwrite",
+            fix="choose another name, or pass --overwrite (overwrite=True in Python)",
         )
     return path
 

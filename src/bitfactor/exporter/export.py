@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bitfactor.common.arrays import relative_difference
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import expect_name, replacing
+from bitfactor.common.files import expect_name, expect_output, replacing
 from bitfactor.exporter.adoption import MADE_OF_OTHERS, Finding
 from bitfactor.exporter.calibrate import calibration_of, with_ranges
 from bitfactor.exporter.expectations import (
@@ -69,6 +69,7 @@ def export(
     labels: Sequence[str] = (),
     skeleton: Skeleton | None = None,
     provenance: Mapping[str, str] | None = None,
+    overwrite: bool = False,
 ) -> ExportReport | SplitReport:
     """Write `model` to `path` as signs: 1 bit per binary weight, no decomposition, checked against torch.
 
@@ -107,13 +108,16 @@ def export(
     input_spec, labels, skeleton, provenance
         Stored with the model: how an image becomes an input, names of the classes or the keypoints that it
         finds, where it comes from.
+    overwrite
+        Replace a file that bitfactor did not write, such as a checkpoint of the same name.
 
     Raises
     ------
     InputError
         If the model is in training mode, has no binary layer or a number that is not finite, cannot be
         lowered (an operator that is not supported is named, and where it stands), does other operations for
-        another size or number of samples, the runtime disagrees with torch, or `path` cannot be written.
+        another size or number of samples, the runtime disagrees with torch, or `path` is another's file or
+        cannot be written.
 
     Example
     -------
@@ -122,6 +126,8 @@ def export(
     >>> print(bitfactor.export(model.eval(), "net.safetensors", torch.randn(2, 3, 32, 32)))
     """
     expect_name(path, onnx=False)
+    if on_unsupported == "error":
+        expect_output(path, overwrite=overwrite)
     expect_model(model)
     expect_real(real)
     examples = expect_examples(example_input if isinstance(example_input, list) else [example_input])
@@ -130,7 +136,9 @@ def export(
     if on_unsupported == "split":
         obstacles = _obstacles(model, examples[0])
         if obstacles is not None:
-            return split(model, path, examples[0].mapped(lambda x: x.detach().cpu()), obstacles, real)
+            return split(
+                model, path, examples[0].mapped(lambda x: x.detach().cpu()), obstacles, real, overwrite
+            )
     short = [call.mapped(lambda x: x[:CHECKED].detach().cpu()) for call in examples]
     axes = free_axes(model, short[0]) if dynamic_size else []
     first, *others = (

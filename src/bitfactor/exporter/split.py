@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 from bitfactor.common.arrays import relative_difference
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import replacing
+from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result, text_table
 from bitfactor.exporter.builder import Unknown
 from bitfactor.exporter.expectations import expect_same_operations
@@ -154,7 +154,12 @@ def _runner(file: Path, part: Part, threads: int | None) -> Any:
 
 
 def split(
-    model: nn.Module, path: str | os.PathLike[str], call: Call, error: UnsupportedError, real: Real
+    model: nn.Module,
+    path: str | os.PathLike[str],
+    call: Call,
+    error: UnsupportedError,
+    real: Real,
+    overwrite: bool = False,
 ) -> SplitReport:
     """Write the parts of a model that the file cannot hold as a whole; see `bitfactor.export`.
 
@@ -165,7 +170,7 @@ def split(
     InputError
         If a part, or the whole, does not do what the model does.
     """
-    path = Path(path).with_suffix(SUFFIX)
+    path = expect_output(Path(path).with_suffix(SUFFIX), overwrite=overwrite)
     two = call.mapped(lambda x: x[:2] if len(x) > 1 else x.repeat_interleave(2, 0))
     first, other = Cut(model, two.mapped(lambda x: x[:1])), Cut(model, two)
     if not any(piece.lowered for piece in first.pieces):
@@ -184,7 +189,7 @@ def split(
         (Path(folder) / _INDEX).write_text(json.dumps(index))
         with replacing(path) as temporary:
             with zipfile.ZipFile(temporary, "w") as archive:
-                for file in sorted(Path(folder).iterdir()):
+                for file in sorted(Path(folder).iterdir(), key=lambda file: (file.name != _INDEX, file.name)):
                     archive.write(file, file.name)
             difference = _difference(model, Split(temporary), two)
             file_bytes = temporary.stat().st_size

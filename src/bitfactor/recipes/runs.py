@@ -81,7 +81,13 @@ _EXAMPLES = 2
 
 
 def export_run(
-    run: Run, path: Path, *, best: bool = False, real: Real = "float32", calibration: int = 0
+    run: Run,
+    path: Path,
+    *,
+    best: bool = False,
+    real: Real = "float32",
+    calibration: int = 0,
+    overwrite: bool = False,
 ) -> "ExportReport":
     """Write the network of `run` to `path` with all that its run knows of it; see `bitfactor.export`.
 
@@ -107,6 +113,7 @@ def export_run(
             **published(run.path),
             **progress,
         },
+        overwrite=overwrite,
     )
     assert isinstance(report, ExportReport)
     if not best and progress["epoch"] != progress["epochs"]:

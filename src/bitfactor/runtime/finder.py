@@ -1,10 +1,10 @@
 """From an image to keypoints: crop, network, decoding, back to the image."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self, get_args
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,11 +12,12 @@ from bitfactor.common.arrays import expect_array, expect_image
 from bitfactor.common.checks import check_fields, checked
 from bitfactor.common.errors import InputError
 from bitfactor.format import InputSpec, ModelFile, Skeleton
-from bitfactor.pose.crop import crop_matrix, invert, transform, warp, whole_image
+from bitfactor.pose.crop import crop_matrix, invert, transform, warp
 from bitfactor.pose.heatmap import MapScale, decode
-from bitfactor.pose.images import normalise
+from bitfactor.pose.images import normalise, prepare, with_channels
 
 Box = tuple[float, float, float, float]
+Seen = tuple[NDArray[np.float32], NDArray[np.float64]]  # an input, and what takes image pixels to its pixels
 
 _MARGIN = 1.25  # side of the crop / longer side of a person's box, as in training on MPII
 
@@ -77,23 +78,33 @@ class PoseFinder:
         Keypoints (J, 2), x and y in pixels of the image, and confidences (J,) from 0 to 1.
         """
         expect_image("image", image, colour=True)
-        matrix = self._matrix(image, box)
-        crop = warp(image, matrix, self.input_spec.size)
-        if len(self.input_spec.mean) == 1:
-            crop = np.asarray(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY), np.uint8)
-        maps = np.asarray(self.network(normalise(crop, self.input_spec)[None]))[0]
+        x, matrix = self._whole(image) if box is None else self._inside(image, box)
+        maps = np.asarray(self.network(x[None]))[0]
         expect_array("heatmaps", maps, (len(self.skeleton.keypoints), "h", "w"))
         stride = self.input_spec.size[0] // maps.shape[1]
         keypoints, confidence = decode(maps, stride, self.scale)
         return transform(keypoints, invert(matrix)), confidence
 
-    def _matrix(self, image: NDArray[np.uint8], box: Box | None) -> NDArray[np.float64]:
-        if box is None:
-            return crop_matrix(*whole_image(*image.shape[:2]), self.input_spec.size)
+    def _whole(self, image: NDArray[np.uint8]) -> Seen:
+        """All of the image, with black beside it in the input's proportions, resized as on every target."""
+        (height, width), (tall, wide) = image.shape[:2], self.input_spec.size
+        side = max(width / wide, height / tall)
+        h, w = math.ceil(side * tall), math.ceil(side * wide)
+        top, left = (h - height) // 2, (w - width) // 2
+        black = np.zeros((h, w, 3), np.uint8)
+        black[top : top + height, left : left + width] = image
+        x = prepare(with_channels(black, len(self.input_spec.mean)), self.input_spec)
+        down, across = tall / h, wide / w
+        shift = ((left + 0.5) * across - 0.5, (top + 0.5) * down - 0.5)
+        return x, np.array([[across, 0, shift[0]], [0, down, shift[1]]])
+
+    def _inside(self, image: NDArray[np.uint8], box: Box) -> Seen:
         _expect_box(box, image)
         left, top, width, height = box
         centre = (left + (width - 1) / 2, top + (height - 1) / 2)
-        return crop_matrix(centre, _MARGIN * max(width, height), self.input_spec.size)
+        matrix = crop_matrix(centre, _MARGIN * max(width, height), self.input_spec.size)
+        crop = with_channels(warp(image, matrix, self.input_spec.size), len(self.input_spec.mean))
+        return normalise(crop, self.input_spec), matrix
 
 
 def _expect_box(box: Box, image: NDArray[np.uint8]) -> None:

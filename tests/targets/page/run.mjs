@@ -4,6 +4,7 @@ import { pathToFileURL } from "node:url";
 import { Worker } from "node:worker_threads";
 
 import { keypoints, probabilities, softmax } from "../../../src/bitfactor/targets/page/answers.js";
+import { padded } from "../../../src/bitfactor/targets/page/images.js";
 import { Network, hasRelaxedSimd, hasSimd } from "../../../src/bitfactor/targets/page/bitfactor.js";
 
 const floats = async (path) => new Float32Array(new Uint8Array(await readFile(path)).buffer);
@@ -34,6 +35,18 @@ const tasks = {
     const answer = async ({ pixels, width, height }) => {
       const x = network.prepare({ data: await bytes(pixels), width, height });
       return { x: [...x], probabilities: softmax(network.run(x)) };
+    };
+    return Promise.all(photos.map(answer));
+  },
+  async poses({ file, photos, heatmaps }) {
+    const network = await Network.load(await bytes(file));
+    const answer = async (photo) => {
+      const { pixels, part } = padded({ ...photo, data: await bytes(photo.pixels) }, network.image);
+      const x = network.prepare(pixels);
+      const [, height, width] = network.outputs[0].shape;
+      const found = keypoints([network.run(x)].flat()[0], width, height, heatmaps);
+      const points = found.map(({ x, y }) => [part.left + x * part.width, part.top + y * part.height]);
+      return { x: [...x], points };
     };
     return Promise.all(photos.map(answer));
   },

@@ -12,7 +12,7 @@ from typing import Any
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import replacing
+from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result
 from bitfactor.format import InputSpec, ModelFile
 from bitfactor.runtime.plan import steps_apart
@@ -47,7 +47,7 @@ class CReport(Result):
 
 
 @checked
-def export_c(model: ModelFile, path: str | os.PathLike[str]) -> CReport:
+def export_c(model: ModelFile, path: str | os.PathLike[str], *, overwrite: bool = False) -> CReport:
     """Write `model` as C99 to `path`, a name in .c, and beside it the header of the same name.
 
     The functions carry the name of the file. Signs and their sums are computed exactly, in integers; real
@@ -57,7 +57,8 @@ def export_c(model: ModelFile, path: str | os.PathLike[str]) -> CReport:
     Raises
     ------
     InputError
-        If the name does not end in .c or is none that C can take, or the files cannot be written.
+        If the name does not end in .c or is none that C can take, or the files cannot be written; or if
+        one is there that bitfactor did not write, without `overwrite`.
 
     Example
     -------
@@ -65,6 +66,8 @@ def export_c(model: ModelFile, path: str | os.PathLike[str]) -> CReport:
     46736
     """
     path = Path(path)
+    for file in (path, path.with_suffix(".h")):
+        expect_output(file, overwrite=overwrite)
     prefix = _prefix(path)
     model.expect_one_input(path)
     layers = Layers(program_of(model.graph, steps_apart(model.graph), sign_word=CELL))

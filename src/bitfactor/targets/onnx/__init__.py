@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bitfactor.common.arrays import relative_difference
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import expect_name, replacing
+from bitfactor.common.files import expect_name, expect_output, replacing
 from bitfactor.format import Graph, ModelFile, Node
 from bitfactor.format.file import golden_input
 from bitfactor.format.operations import OPERATIONS
@@ -68,7 +68,9 @@ Float = NDArray[np.float32]
 _FORMS = {"standard": "standard ONNX", "qonnx": "QONNX"}
 
 
-def export_onnx(model: ModelFile, path: str | os.PathLike[str], form: Form = "standard") -> OnnxReport:
+def export_onnx(
+    model: ModelFile, path: str | os.PathLike[str], form: Form = "standard", *, overwrite: bool = False
+) -> OnnxReport:
     """Write `model` to `path` as ONNX (see `to_onnx`), after ONNX Runtime has given the same.
 
     Compared are the golden input of the model file and a random one, and an input of each other shape.
@@ -76,13 +78,15 @@ def export_onnx(model: ModelFile, path: str | os.PathLike[str], form: Form = "st
     Raises
     ------
     InputError
-        If an operation differs, the first is named; or if `path` ends in .safetensors or cannot be written.
+        If an operation differs, the first is named; or if `path` ends in .safetensors or cannot be
+        written, or is a file that bitfactor did not write, without `overwrite`.
 
     Example
     -------
     >>> print(export_onnx(bitfactor.format.load("net.safetensors"), "net.onnx"))
     """
     expect_name(path, onnx=True)
+    expect_output(path, overwrite=overwrite)
     proto = to_onnx(model, form)
     node = written_for_one_size(model, form)
     for graph in [] if node else other_graphs(model):

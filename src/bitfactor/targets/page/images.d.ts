@@ -7,3 +7,12 @@ export declare function pixelsOf(
   width?: number,
   height?: number,
 ): { data: Uint8ClampedArray; width: number; height: number };
+
+/** An image with black beside it, in the proportions of a network's `image`; `part` is what the network sees. */
+export declare function padded(
+  pixels: { data: Uint8Array | Uint8ClampedArray; width: number; height: number },
+  image: { width: number; height: number },
+): {
+  pixels: { data: Uint8ClampedArray; width: number; height: number };
+  part: { left: number; top: number; width: number; height: number };
+};

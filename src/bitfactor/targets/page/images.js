@@ -12,6 +12,21 @@ export function pixelsOf(source, width = source.width, height = source.height) {
   return isOpaque(pixels) ? pixels : (withColours(source, width, height) ?? pixels);
 }
 
+/**
+ * An image with black beside it, in the proportions of a network's `image`, so that the network sees all of it.
+ * `part` is what it sees, in the image's own pixels.
+ */
+export function padded({ data, width, height }, image) {
+  const side = Math.max(width / image.width, height / image.height);
+  const [w, h] = [Math.ceil(side * image.width), Math.ceil(side * image.height)];
+  const [left, top] = [(w - width) >> 1, (h - height) >> 1];
+  const pixels = { data: new Uint8ClampedArray(4 * w * h), width: w, height: h };
+  for (let y = 0; y < height; y++) {
+    pixels.data.set(data.subarray(4 * y * width, 4 * (y + 1) * width), 4 * ((top + y) * w + left));
+  }
+  return { pixels, part: { left: -left, top: -top, width: w, height: h } };
+}
+
 function isOpaque({ data }) {
   for (let i = 3; i < data.length; i += 4) if (data[i] < 255) return false;
   return true;

@@ -1,7 +1,7 @@
 // The page that `bitfactor page` writes: a photo or the camera, and what the network says of it.
 import { Network } from "./bitfactor.js";
 import { keypoints, softmax } from "./answers.js";
-import { decode, pixelsOf } from "./images.js";
+import { decode, padded, pixelsOf } from "./images.js";
 
 const options = JSON.parse(document.getElementById("options").textContent);
 const element = (id) => document.getElementById(id);
@@ -9,21 +9,8 @@ const view = element("view");
 let network;
 let camera; // the stream, while it runs
 
-/** An image with black beside it, so that all of it is seen in the proportions of the network's input. */
-function padded({ data, width, height }) {
-  const { image } = network;
-  const side = Math.max(width / image.width, height / image.height);
-  const [w, h] = [Math.ceil(side * image.width), Math.ceil(side * image.height)];
-  const [left, top] = [(w - width) >> 1, (h - height) >> 1];
-  const pixels = { data: new Uint8ClampedArray(4 * w * h), width: w, height: h };
-  for (let y = 0; y < height; y++) {
-    pixels.data.set(data.subarray(4 * y * width, 4 * (y + 1) * width), 4 * ((top + y) * w + left));
-  }
-  return { pixels, part: { left: -left, top: -top, width: w, height: h } };
-}
-
 function answer(photo) {
-  const { pixels, part } = options.finds === "keypoints" ? padded(photo) : { pixels: photo };
+  const { pixels, part } = options.finds === "keypoints" ? padded(photo, network.image) : { pixels: photo };
   const x = network.prepare(pixels);
   const start = performance.now();
   const output = network.run(x);
