@@ -7,8 +7,7 @@ from bitfactor.nn.layer import BinaryLayer, merge_
 from bitfactor.nn.linear import BinaryLinear
 from bitfactor.nn.pooling import MaxPool2d
 from bitfactor.nn.scale import AnalyticScale, LearnedMapScale, LearnedScale, NoScale, Scale, analytic_alpha
-from bitfactor.nn.shift import Shift
-from bitfactor.nn.sign import PReLU, ReLU, SignActivation, anneal_, sign, straight_through
+from bitfactor.nn.sign import PReLU, ReLU, Shift, SignActivation, anneal_, sign, straight_through
 
 __all__ = [
     "AnalyticScale",
