@@ -1,5 +1,6 @@
 """Layers of others' classes: those that pad before they convolve turn binary, others have a reason."""
 
+import copy
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 import bitfactor
+from bitfactor.common.errors import InputError
 from bitfactor.nn import BinaryConv2d, BinaryLayer
 
 
@@ -89,7 +91,7 @@ TURNED = {
 def test_a_subclass_that_pads_and_convolves_turns_binary(name, side, input_scale, tmp_path):
     torch.manual_seed(0)
     layer = TURNED[name]()
-    model = around(layer).eval()
+    model = around(copy.deepcopy(layer)).eval()
     plan = bitfactor.binarize_(model, latent="none", scale="analytic", input_scale=input_scale)
     assert [one.name for one in plan.binary] == ["2"]
     x = torch.randn(2, 3, side, side)
@@ -133,6 +135,12 @@ def test_another_subclass_stays_real_with_its_reason(make, reason):
     plan = bitfactor.binarize_(model, latent="none")
     assert {one.name: one.reason for one in plan.layers}["2"] == reason
     assert not isinstance(model[2], BinaryLayer)
+
+
+def test_where_all_stays_real_the_error_has_the_reasons():
+    layers = [Standardised(8, 8, 3) for _ in range(5)]
+    with pytest.raises(InputError, match=r"1, 2, 3, \.\.\. \(its class Stand.*\); 6 \(last layer"):
+        bitfactor.binarize_(nn.Sequential(nn.Conv2d(3, 8, 1), *layers, nn.Conv2d(8, 2, 1)), latent="none")
 
 
 def test_subclasses_of_linear_layers():

@@ -183,7 +183,7 @@ def run_document(path: Path, data: Path | None) -> Document:
 def _study_of(run: Run, recipe: Recipe, layers: Mapping[str, LayerRecord]) -> Study:
     """Return a run as a study of one training."""
     chosen, rows, headline = recipe.binarization, _finished(run), recipe.task.headline
-    axes = {} if recipe.real else {"latent": chosen.latent, "scale": chosen.scale}
+    axes = {} if recipe.real else {name: chosen.words(name) for name in ("latent", "scale")}
     cell = Cell(axes, recipe.optimization.seed, recipe.real)
     found = [row[headline] for row in rows if headline in row]
     metrics = {headline: found[-1]} if found else {}

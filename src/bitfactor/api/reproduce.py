@@ -163,7 +163,7 @@ def reproduce(
             out=path,
             data=images,
             latent=[method.latent],
-            scale=[method.scale],  # type: ignore[list-item]
+            scale=[method.scale],
             seeds=number,
             jobs=jobs,
             devices=devices,

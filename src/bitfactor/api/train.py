@@ -159,7 +159,7 @@ def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:
 
     A study gives its options to each of its rows, so this is asked of a single training alone.
     """
-    latent = f"the latent {recipe.binarization.latent!r}"
+    latent = f"the latent {recipe.binarization.words('latent')!r}"
     for name, needed in recipe.idle().items():
         of = "binarization" if hasattr(recipe.binarization, name) else "optimization"
         value = getattr(getattr(recipe, of), name)

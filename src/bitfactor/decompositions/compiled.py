@@ -23,6 +23,27 @@ def available() -> bool:
     return _native is not None
 
 
+def is_traced() -> bool:
+    """Return whether torch.jit traces what is computed."""
+    return not torch.compiler.is_compiling() and torch._C._get_tracing_state() is not None
+
+
+def is_followed() -> bool:
+    """Return whether torch compiles, traces or transforms what is computed, so that all must be its own."""
+    if torch.compiler.is_compiling():
+        return True
+    return is_traced() or torch._C._are_functorch_transforms_active()
+
+
+def takes(*tensors: torch.Tensor) -> bool:
+    """Return whether the core may read these: plain tensors on a CPU, which torch does not follow."""
+    return (
+        available()
+        and not is_followed()
+        and all(type(x) in (torch.Tensor, torch.nn.Parameter) and x.device.type == "cpu" for x in tensors)
+    )
+
+
 def trainer() -> Any:
     """Return the core's side of training, with the threads that torch uses."""
     return _trainer(chosen_isa(), torch.get_num_threads())

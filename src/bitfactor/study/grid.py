@@ -60,7 +60,7 @@ class Cell:
     @property
     def row(self) -> Row:
         """The row of the paper's tables that the cell is of."""
-        return REAL if self.real else Row(str(self.axes["latent"]), str(self.axes["scale"]))
+        return REAL if self.real else Row(text_of(self.axes["latent"]), text_of(self.axes["scale"]))
 
     @property
     def refused(self) -> frozenset[str]:
@@ -76,7 +76,7 @@ class Cell:
         'svd-learned-seed1-lr0.003'
         """
         others = [_part(name, value) for name, value in self.axes.items() if name not in ("latent", "scale")]
-        return "-".join([str(self.row), f"seed{self.seed}", *others])
+        return "-".join([_in_file_names(str(self.row)), f"seed{self.seed}", *others])
 
     @property
     def flags(self) -> list[str]:
@@ -129,8 +129,12 @@ def _combinations(axes: Mapping[str, Sequence[Value]]) -> Iterator[dict[str, Val
 
 def _part(name: str, value: Value) -> str:
     """Return an axis and its value as they stand in a file's name."""
-    text = re.sub("[^A-Za-z0-9_.,+-]", "_", text_of(value))
+    text = _in_file_names(text_of(value))
     return f"lr{text}" if name == "learning_rate" else f"{name}={text}"
+
+
+def _in_file_names(text: str) -> str:
+    return re.sub("[^A-Za-z0-9_.,+-]", "_", text)
 
 
 def words_of(name: str, value: Value) -> list[str]:

@@ -242,7 +242,7 @@ def _not_negative(rule: Callable[..., Any]) -> Callable[..., View]:
 
 def _max_pool(r: "Reader", x: Value, **attributes: Any) -> Value:
     kernel = list(attributes["kernel_shape"])
-    if isinstance(x, Steps) and x.rises_evenly() and not any(x.pads):
+    if isinstance(x, Steps) and x.rises_evenly() and not x.sides:
         return replace(x, source=_max_pool(r, x.source, **attributes))
     view = padded(r.builder, x)
     stride = list(attributes.get("strides") or [1] * len(kernel))
@@ -320,15 +320,20 @@ def _squeeze(r: "Reader", x: Value, axes: Value = None) -> Value:
 
 def _transpose(r: "Reader", x: Value, perm: Sequence[int] | None = None) -> Value:
     order = list(perm or reversed(range(len(r.shape_of(x)))))
-    return r.moved(x, lambda v: shapes.permute(r.builder, v, order), lambda t: t.permute(order))
+    pads = x.pads if isinstance(x, Steps) else ()
+    moved = r.moved(
+        replace(x, pads=()) if pads else x,
+        lambda v: shapes.permute(r.builder, v, order),
+        lambda t: t.permute(order),
+    )
+    return replace(moved, pads=tuple(pads[i] for i in order), pad_value=x.pad_value) if pads else moved
 
 
 def _pad(r: "Reader", x: Value, pads: Value, value: Value = None, *_: Value, mode: str = "constant") -> Value:
     widths, filled = integers(pads) or [], 0.0 if value is None else float(value)
     count = len(widths) // 2
-    of_maps = count == 4 and mode == "constant" and not any((*widths[:2], *widths[4:6]))
-    if isinstance(x, Steps) and of_maps and not any(x.pads):
-        return replace(x, pads=(*widths[2:4], *widths[6:8]), pad_value=filled)
+    if isinstance(x, Steps) and mode == "constant" and not x.sides and min(widths) >= 0:
+        return replace(x, pads=tuple(zip(widths[:count], widths[count:], strict=True)), pad_value=filled)
     names = {"edge": "replicate", "wrap": "circular"}
     sides = [n for i in reversed(range(count)) for n in (widths[i], widths[count + i])]
     return shapes.pad(r.builder, padded(r.builder, x), sides, names.get(mode, mode), filled)

@@ -26,8 +26,8 @@ from bitfactor.exporter.view import View
 class Steps:
     """`below` where source < threshold, `at` where they are the same, `above` beyond; all broadcast.
 
-    `pads` (top, left, bottom, right) are filled with `pad_value`. `note_third` is called where a third value
-    between two counts as the lower.
+    `pads` has those before and behind each axis, filled with `pad_value`. `note_third` is called where a
+    third value between two counts as the lower.
     """
 
     source: View
@@ -35,7 +35,7 @@ class Steps:
     below: Tensor
     at: Tensor
     above: Tensor
-    pads: tuple[int, ...] = (0, 0, 0, 0)
+    pads: tuple[tuple[int, int], ...] = ()
     pad_value: float = 0.0
     note_third: Callable[[], object] = field(default=lambda: None, compare=False)
 
@@ -43,6 +43,11 @@ class Steps:
     def is_plain(self) -> bool:
         """Whether nothing depends on the place, so that moving the source moves the value."""
         return all(x.numel() == 1 for x in (self.threshold, self.below, self.at, self.above))
+
+    @property
+    def sides(self) -> list[int]:
+        """The pads as torch.nn.functional.pad has them, last axis first; none where all are 0."""
+        return [n for pair in reversed(self.pads) for n in pair] if any(map(any, self.pads)) else []
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> "Steps":
         """Return what a function of each number by itself makes of the value."""
@@ -183,13 +188,11 @@ def _binary_conv(
     b: Builder, x: Steps, weight: TwoValued, bias: Tensor | None, window: ConvGeometry
 ) -> View | None:
     given, pad_value, sides = signs_of(b, x), 0, window.sides
-    if given is None or (any(x.pads) and (any(sides) or len(sides) != 4)):
+    if given is None or (x.sides and (any(sides) or any(map(any, x.pads[:2])))):
         return None
-    if any(x.pads):
-        top, left, bottom, right = x.pads
-        sides = [left, right, top, bottom]
+    sides = x.sides[: len(sides)] or sides
     if any(sides):
-        value = given.sign_of(x.pad_value if any(x.pads) else 0.0)
+        value = given.sign_of(x.pad_value if x.sides else 0.0)
         if value is None:
             return None
         pad_value = -value if given.flipped else value
@@ -226,9 +229,8 @@ def _real_conv(b: Builder, x: View, weight: Tensor, bias: Tensor | None, window:
 def padded(b: Builder, x: "View | Steps | Tensor") -> Any:
     """Return a value as real numbers, with its padding."""
     y: Any = real(b, x)
-    if isinstance(x, Steps) and any(x.pads):
-        top, left, bottom, right = x.pads
-        return shapes.pad(b, y, [left, right, top, bottom], value=x.pad_value)
+    if isinstance(x, Steps) and x.sides:
+        return shapes.pad(b, y, x.sides, value=x.pad_value)
     return y
 
 
@@ -236,7 +238,7 @@ def linear(b: Builder, x: View | Steps, weight: Tensor, bias: Tensor | None = No
     """Lower x (..., F) times weight (O, F)."""
     binary = binary_weight(weight)
     expect_one_bit_or_real(b, weight, 1)
-    if isinstance(x, Steps) and binary is not None and not any(x.pads):
+    if isinstance(x, Steps) and binary is not None and not x.sides:
         given = signs_of(b, x)
         if given is not None:
             signs = -binary.signs if given.flipped else binary.signs

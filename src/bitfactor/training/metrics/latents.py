@@ -46,7 +46,7 @@ class FlipRatio:
 
     @torch.no_grad()
     def _read(self) -> dict[str, Tensor]:
-        return {name: layer.latent() > 0 for name, layer in self._layers.items()}
+        return {name: layer.real_filters() > 0 for name, layer in self._layers.items()}
 
 
 @dataclass(frozen=True)
