@@ -27,6 +27,7 @@ _NAMES: dict[Any, str] = {
     int: "an integer",
     float: "a finite number",
     str: "a string",
+    bytes: "bytes",
     Path: "a path",
     type(None): "None",
     collections.abc.Callable: "a function",

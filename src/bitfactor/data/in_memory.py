@@ -29,7 +29,7 @@ from bitfactor.data.readers.cifar import (
     read_scans,
     without_last_tenth,
 )
-from bitfactor.data.readers.files import Holdout, balanced, expect_some, validation_name
+from bitfactor.data.readers.files import Holdout, balanced, expect_some, validation_name, warn_of_empty
 from bitfactor.format import InputSpec
 
 
@@ -140,7 +140,9 @@ class Cifar(_InMemory):
             (train, test), name = without_last_tenth(train), validation_name(files.where)
         else:
             test = files.test(len(labels))
-        return cls(_tensors(train, limit), _tensors(test, limit), labels, chosen, name)
+        images = _tensors(train, limit)
+        warn_of_empty(files.where, images[1].numpy(), labels)
+        return cls(images, _tensors(test, limit), labels, chosen, name)
 
     @property
     def input_spec(self) -> InputSpec:

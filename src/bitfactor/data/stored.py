@@ -28,6 +28,7 @@ from bitfactor.data.readers.files import (
     Indices,
     Store,
     Tree,
+    VanishedError,
     balanced,
     existing,
     expect_some,
@@ -35,6 +36,7 @@ from bitfactor.data.readers.files import (
     parts,
     some,
     validation_name,
+    warn_of_empty,
 )
 from bitfactor.data.readers.shard import (
     DESCRIPTION,
@@ -255,6 +257,8 @@ class _TrainBatch:
             try:
                 data, label = self.store.read(index)
                 image = decode_about(data, max(self.spec.resize), self.store.name(index))
+            except VanishedError:
+                raise
             except (OSError, InputError) as error:
                 corrupt.append((self.store.name(index), str(error)))
                 continue
@@ -273,8 +277,8 @@ class ImageFolder(StoredImages):
 
     Its directory has `train/` and `val/` (or `valid`, `validation`, `test`), or the class directories
     themselves: then a fixed tenth of each class is for validation. A class's images may lie in directories
-    below its own; links are followed, but not back up. Where the options hold "validation" out, a fixed
-    tenth of the training images takes the place of the test images.
+    below its own; links within it are followed, but not back up. Where the options hold "validation" out, a
+    fixed tenth of the training images takes the place of the test images.
 
     Example
     -------
@@ -293,13 +297,14 @@ class ImageFolder(StoredImages):
         if holdout == "validation":
             (train, test), name = train.split(), validation_name(train.directory)
         train, test = (store.chosen(balanced(store.classes, limit)) for store in (train, test))
+        warn_of_empty(where, train.classes, labels)
         return str(directory), train, test, labels, name
 
 
 def _stores(directory: Path) -> tuple[FileStore, FileStore, tuple[str, ...], str]:
     """Return training images, test images, the names of the classes and what the test images are called."""
     train_directory, test_directory = parts(directory)
-    tree = Tree.scan(train_directory)
+    tree = Tree.scan(train_directory, directory).expect_inside()
     labels = tuple(tree.classes)
     if len(labels) < 2 or tree.empty:
         raise InputError(
@@ -311,7 +316,7 @@ def _stores(directory: Path) -> tuple[FileStore, FileStore, tuple[str, ...], str
     store = file_store(tree, labels)
     if test_directory is None:
         return (*store.split(), labels, validation_name(train_directory))
-    test = Tree.scan(test_directory)
+    test = Tree.scan(test_directory, directory).expect_inside()
     unknown = sorted(set(test.classes) - set(labels))
     if unknown or len(test.empty) == len(test.classes):
         raise InputError(
@@ -355,5 +360,8 @@ class Shards(StoredImages):
             raise bad_description(where, "two or more training shards, or val", "one shard")
         if limit is not None:
             expect_some("limit", limit)
+        stores = ShardStore(train, limit), ShardStore(test, limit)
         labels = tuple(map(str, description["labels"]))
-        return str(where), ShardStore(train, limit), ShardStore(test, limit), labels, name
+        if "samples" not in description:  # else tables of contents are read later, and URLs fetched
+            warn_of_empty(where, stores[0].classes, labels)
+        return str(where), *stores, labels, name

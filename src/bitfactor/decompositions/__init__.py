@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitfactor.common.checks import expect, shown
+from bitfactor.common.checks import checked, expect, shown
 from bitfactor.common.errors import InputError
 from bitfactor.common.registry import expect_new_name, name_of, remember
 from bitfactor.decompositions.bank import Bank, BankSlice, build_bank
@@ -52,6 +52,7 @@ JOINT: dict[str, Callable[..., Sequence[Latent]]] = {
 _CLASSES: dict[str, type[Latent]] = {**_LAYERWISE, "holistic": BankSlice, "shared": SharedTucker}
 
 
+@checked
 def class_of(name: str) -> type[Latent]:
     """Return the class of the latents of this name, `Latent` where it is not registered.
 

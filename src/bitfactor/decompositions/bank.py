@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bitfactor.common.checks import checked
 from bitfactor.decompositions.latent import WITH_FACTORS, Initialisation, Latent, Rank, resolve_rank
 from bitfactor.decompositions.mixing import tucker_weights
 from bitfactor.decompositions.multilinear import hosvd
@@ -23,6 +24,7 @@ class Bank(Shared):
     first; what follows costs as much as a layer-wise Tucker decomposition.
     """
 
+    @checked
     def __init__(self, core: Tensor, factors: Sequence[Tensor], grid: tuple[int, ...]) -> None:
         super().__init__()
         self.core = nn.Parameter(core)
@@ -59,6 +61,7 @@ class BankSlice(Latent):
 
     index: Tensor
 
+    @checked
     def __init__(self, bank: Bank, place: tuple[int, ...]) -> None:
         super().__init__()
         self.bank = bank
@@ -97,6 +100,7 @@ class BankSlice(Latent):
         return f"place={self.place}"
 
 
+@checked
 def build_bank(
     weights: Sequence[Tensor],
     places: Sequence[tuple[int, ...]],

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bitfactor.common.checks import checked, shown
+from bitfactor.common.errors import InputError
 from bitfactor.decompositions.latent import (
     WITH_FACTORS,
     Initialisation,
@@ -74,6 +76,7 @@ def _is(value: object, parameter: Tensor) -> bool:
 class ChannelFactor(Shared):
     """The factor (D, R) of every output or input channel mode that is D wide."""
 
+    @checked
     def __init__(self, factor: Tensor) -> None:
         super().__init__()
         self.factor = nn.Parameter(factor)
@@ -90,6 +93,7 @@ class SharedTucker(Latent):
     takes = (*WITH_FACTORS, "orthogonality")
     look = ("#8c6d31", "*")
 
+    @checked
     def __init__(
         self, core: Tensor, output: ChannelFactor, channel: ChannelFactor, spatial: Sequence[Tensor]
     ):
@@ -117,6 +121,7 @@ class SharedTucker(Latent):
         return {"output.factor": self.output.factor, "channel.factor": self.channel.factor, **spatial}
 
 
+@checked
 def build_shared(
     weights: Sequence[Tensor], rank: Rank = None, initialisation: Initialisation = "factorised"
 ) -> list[SharedTucker]:
@@ -130,6 +135,10 @@ def build_shared(
     >>> wide.output is wide.channel is strided.output
     True
     """
+    if not weights or any(weight.dim() < 2 for weight in weights):
+        raise InputError(
+            "weights", expected="weights (O, C, ...)", found=shown(weights), fix="pass those of layers"
+        )
     resolve_rank(rank, (max(max(weight.shape) for weight in weights),))
     dtype = weights[0].dtype
     factors = {

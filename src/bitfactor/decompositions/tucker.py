@@ -6,6 +6,7 @@ from typing import Self
 
 from torch import Tensor, nn
 
+from bitfactor.common.checks import checked
 from bitfactor.decompositions.latent import WITH_FACTORS, Initialisation, Latent
 from bitfactor.decompositions.multilinear import hosvd, split, tucker_weight
 from bitfactor.decompositions.precision import matmul, working
@@ -27,6 +28,7 @@ class Tucker(Latent):
     takes = (*WITH_FACTORS, "orthogonality")
     look = ("#0072b2", "^")
 
+    @checked
     def __init__(self, core: Tensor, factors: Sequence[Tensor]) -> None:
         super().__init__()
         self.core = nn.Parameter(core)
@@ -65,6 +67,7 @@ class TensorTrain(Latent):
     takes = (*WITH_FACTORS, "orthogonality")
     look = ("#56b4e9", "X")
 
+    @checked
     def __init__(self, cores: Sequence[Tensor]) -> None:
         super().__init__()
         self.cores = nn.ParameterList([nn.Parameter(core) for core in cores])

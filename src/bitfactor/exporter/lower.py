@@ -44,7 +44,7 @@ def lower(model: nn.Module, example: Example | Call) -> Lowered:
     ------
     UnsupportedError
         If the model cannot be traced, or holds what is not in `LOWERING`: it names all places, by layer and
-        line. An error of the model's own code passes through.
+        line.
     """
     return lower_trace(traced(model, Call.of(example)), type(model).__name__)
 

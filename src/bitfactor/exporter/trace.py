@@ -320,7 +320,9 @@ def traced(model: nn.Module, call: Call) -> Trace:
     Raises
     ------
     UnsupportedError
-        If torch.export does not take it. An error of the model's own code passes through.
+        If torch.export does not take it.
+    InputError
+        If it does not run on the example: the message names layer and line.
     """
     baked = bake(model)
     _expect_tensors(model, call)
@@ -472,24 +474,43 @@ def _key(name: Any) -> str | float | None:
 
 
 def _untraceable(model: nn.Module, error: Exception) -> Obstacle:
-    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     return Obstacle(
         type(model).__name__,
-        own_line(frames),
+        _line_of(error),
         "a model that torch.export can trace",
         f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}",
         "remove control flow that depends on values, and see the torch.export documentation",
     )
 
 
+def _line_of(error: Exception) -> str:
+    """Return where an error was raised, in the model's own file if it is in none of torch's."""
+    return own_line([(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)])
+
+
+def _layer_of(model: nn.Module, error: Exception) -> str:
+    """Return the class of the model, and the name of the innermost layer that was running."""
+    names = {id(module): name for name, module in model.named_modules()}
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    running = (names.get(id(frame.f_locals.get("self"))) for frame in reversed(frames))
+    name = next(filter(None, running), "")
+    return f"{type(model).__name__}: layer {name!r}" if name else type(model).__name__
+
+
 def _expect_tensors(model: nn.Module, call: Call) -> None:
     try:
         with torch.no_grad():
             outputs = call(model)
+    except InputError:
+        raise
     except Exception as error:
         shapes = ", ".join(str(tuple(x.shape)) for x in call.tensors)
-        error.add_note(f"in {type(model).__name__}, run on the example of shape {shapes}")
-        raise
+        raise InputError(
+            _layer_of(model, error),
+            expected=f"a model that runs on the example of shape {shapes}",
+            found=f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}",
+            fix=f"see {_line_of(error) or 'the error above'}",
+        ) from error
     found = [leaf for leaf in tree_leaves(outputs) if leaf is not None]
     if not found or not all(isinstance(output, Tensor) for output in found):
         raise InputError(

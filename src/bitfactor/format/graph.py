@@ -27,6 +27,7 @@ from bitfactor.format.operations import OPERATIONS, Node
 from bitfactor.format.operations.operation import Shape, bad, expect_tensor
 
 DType = Literal["float32", "int32", "bit"]
+MOST_NODES = 1 << 13  # the plan compares them in pairs
 MOST_ELEMENTS = 1 << 31  # of a sample's value: places in memory are 32 bits wide
 
 
@@ -87,6 +88,7 @@ class Graph:
         expect("Graph(nodes)", self.nodes, tuple[Node, ...])
         expect("Graph(outputs)", self.outputs, tuple[str, ...])
         expect("Graph(others)", self.others, tuple[Value, ...])
+        _expect_few(self.nodes)
         values: dict[str, Value] = {}
         for value in self.inputs:
             fix = "export the model again"
@@ -126,6 +128,13 @@ class Graph:
             replace(value, shape=shape) for value, shape in zip(self.inputs, shapes, strict=True)
         )
         return replace(self, input=first, others=tuple(others))
+
+
+def _expect_few(nodes: tuple[Node, ...]) -> None:
+    if len(nodes) > MOST_NODES:
+        raise InputError(
+            "graph", expected=f"at most {MOST_NODES} nodes", found=str(len(nodes)), fix="split the network"
+        )
 
 
 def infer(node: Node, values: Mapping[str, Value]) -> Value:

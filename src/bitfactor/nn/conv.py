@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
 from bitfactor.decompositions import Latent, LatentLike, Rank
-from bitfactor.nn.layer import BinaryLayer, Making, PaddingValue
+from bitfactor.nn.layer import BinaryLayer, Making, PaddingValue, float_layer
 from bitfactor.nn.product import Geometry, Masks, binary_conv2d
 from bitfactor.nn.scale import Scale, ScaleLike, window_magnitude
 from bitfactor.nn.sign import EstimatorLike
@@ -86,8 +86,17 @@ class BinaryConv(Convolution):
     ) -> None:
         estimators = weight_estimator, activation_estimator
         making = Making(latent, scale, rank, *estimators, weight_transform, input_scale)
-        like: Any = _FLOAT[self.dimensions](
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode
+        like = float_layer(
+            _FLOAT[self.dimensions],
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
         )
         nn.init.kaiming_normal_(like.weight, mode="fan_out")
         self._make(like.weight, like.bias, making)

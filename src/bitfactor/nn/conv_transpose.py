@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import Latent, LatentLike, Rank
 from bitfactor.nn.conv import Convolution
-from bitfactor.nn.layer import Making
+from bitfactor.nn.layer import Making, float_layer
 from bitfactor.nn.scale import Scale, ScaleLike
 from bitfactor.nn.sign import EstimatorLike
 from bitfactor.nn.transform import TransformLike
@@ -91,8 +91,17 @@ class BinaryConvTranspose(Convolution):
     ) -> None:
         estimators = weight_estimator, activation_estimator
         making = Making(latent, scale, rank, *estimators, weight_transform, input_scale)
-        like: Any = _FLOAT[self.dimensions](
-            in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation
+        like = float_layer(
+            _FLOAT[self.dimensions],
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            output_padding,
+            groups,
+            bias,
+            dilation,
         )
         nn.init.kaiming_normal_(like.weight, mode="fan_in")  # of (C, O, ...), torch's "in" are the outputs
         self._make(like.weight, like.bias, making, groups)

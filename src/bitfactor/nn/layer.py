@@ -101,6 +101,20 @@ def _no_weight(change: str) -> InputError:
     )
 
 
+def float_layer(kind: Callable[..., nn.Module], *sizes: Any) -> Any:
+    """Return torch's own layer of these sizes; what it says of others is an InputError."""
+    try:
+        return kind(*sizes)
+    except (OverflowError, RuntimeError, TypeError, ValueError) as error:
+        found = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(
+            f"Binary{getattr(kind, '__name__', 'layer')}",
+            expected="sizes of 1 or more that fit",
+            found=found,
+            fix="change them",
+        ) from error
+
+
 class BinaryLayer(nn.Module, ABC):
     """I * W = (sign(I) (*) sign(W)) alpha + bias (equation 2): the interface of the binary layers.
 

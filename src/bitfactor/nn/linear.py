@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
 from bitfactor.decompositions import Latent, LatentLike, Rank
-from bitfactor.nn.layer import BinaryLayer, Making
+from bitfactor.nn.layer import BinaryLayer, Making, float_layer
 from bitfactor.nn.product import Masks, binary_conv2d
 from bitfactor.nn.scale import Scale, ScaleLike, feature_magnitude
 from bitfactor.nn.sign import EstimatorLike
@@ -40,7 +40,7 @@ class BinaryLinear(BinaryLayer):
     ) -> None:
         estimators = weight_estimator, activation_estimator
         making = Making(latent, scale, rank, *estimators, weight_transform, input_scale)
-        like = nn.Linear(in_features, out_features, bias)
+        like = float_layer(nn.Linear, in_features, out_features, bias)
         nn.init.kaiming_normal_(like.weight)
         self._make(like.weight, like.bias, making)
         self.out_features, self.in_features = out_features, in_features

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bitfactor.common.checks import expect, shown
+from bitfactor.common.checks import checked, expect, shown
 from bitfactor.common.errors import InputError
 from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
 from bitfactor.decompositions.compiled import is_followed
@@ -96,6 +96,7 @@ class AnalyticScale(Scale):
 class LearnedScale(Scale):
     """One learned alpha per output channel, of any sign (section 3.3 of the paper)."""
 
+    @checked
     def __init__(self, alpha: Tensor) -> None:
         super().__init__()
         self.alpha = nn.Parameter(alpha.detach().clone())
@@ -112,6 +113,7 @@ class LearnedMapScale(Scale):
     is an error.
     """
 
+    @checked
     def __init__(self, maps: Sequence[Tensor]) -> None:
         super().__init__()
         self.maps = nn.ParameterList([nn.Parameter(part.detach().clone()) for part in maps])

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bitfactor.common.checks import expect, shown
+from bitfactor.common.checks import checked, expect, expect_that, shown
 from bitfactor.common.errors import InputError
 from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
 from bitfactor.decompositions.compiled import is_followed, is_traced
@@ -242,6 +242,7 @@ class SignWeight(Sign):
     where = "weight_estimator"
 
 
+@checked
 def anneal_(model: nn.Module, progress: float) -> None:
     """Set how far training has come, 0 to 1, in every annealed estimator of a model.
 
@@ -428,8 +429,10 @@ class Shift(nn.Module):
     torch.Size([1, 2, 1, 1])
     """
 
+    @checked
     def __init__(self, channels: int) -> None:
         super().__init__()
+        expect_that(1 <= channels < 1 << 31, "channels", expected="1 to 2^31 - 1", found=channels)
         self.bias = nn.Parameter(torch.zeros(1, channels, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:

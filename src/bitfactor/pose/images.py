@@ -3,7 +3,6 @@
 Training images are decoded at a fraction of their size where that is enough.
 """
 
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from bitfactor.common import _native
 from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import InputSpec
+from bitfactor.pose.image_header import expect_few_pixels, jpeg_frame
 
 Size = tuple[int, int]  # height and width
 
@@ -38,11 +38,11 @@ def decode_image(data: bytes, channels: int, where: object) -> NDArray[np.uint8]
     """
     if not data:
         raise _bad(where, "an empty file")
-    octets = np.frombuffer(data, np.uint8)
-    image: NDArray[Any] | None = cv2.imdecode(octets, cv2.IMREAD_COLOR_RGB)
+    expect_few_pixels(data, where)
+    image = decoded(data, cv2.IMREAD_COLOR_RGB)
     if image is not None:
         return with_channels(image, channels)
-    stored: NDArray[Any] | None = cv2.imdecode(octets, cv2.IMREAD_UNCHANGED)
+    stored = decoded(data, cv2.IMREAD_UNCHANGED)
     if stored is None:
         raise _bad(where, "data that cannot be decoded (damaged, or no image)")
     raise InputError(
@@ -51,6 +51,15 @@ def decode_image(data: bytes, channels: int, where: object) -> NDArray[np.uint8]
         found=f"{stored.dtype} values shaped {stored.shape}",
         fix="scale them to 0 to 255 and save them as uint8",
     )
+
+
+def decoded(data: bytes, flags: int) -> NDArray[Any] | None:
+    """Return what OpenCV makes of an image file; None where it can make nothing of it."""
+    try:
+        image: NDArray[Any] | None = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    except cv2.error:  # as of sides that are 0, or of more pixels than it takes
+        return None
+    return image
 
 
 def with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
@@ -124,8 +133,6 @@ def _bad(where: object, found: str) -> InputError:
 
 
 _REDUCED = {8: cv2.IMREAD_REDUCED_COLOR_8, 4: cv2.IMREAD_REDUCED_COLOR_4, 2: cv2.IMREAD_REDUCED_COLOR_2}
-_WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}
-_FRAMES = {0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF}
 
 
 def decode_about(data: bytes, side: int, where: object) -> NDArray[np.uint8]:
@@ -133,50 +140,12 @@ def decode_about(data: bytes, side: int, where: object) -> NDArray[np.uint8]:
 
     Its sides stay at twice `side` or more, so that a part of it can still be cut out.
     """
+    expect_few_pixels(data, where)
     frame = jpeg_frame(data)
     shorter = min(frame[:2]) if frame else 0
     for factor, flag in _REDUCED.items():
         if shorter >= 2 * factor * side:
-            image = cv2.imdecode(np.frombuffer(data, np.uint8), flag)
+            image = decoded(data, flag)
             if image is not None:
                 return np.ascontiguousarray(image[..., ::-1], np.uint8)
     return decode_image(data, 3, where)
-
-
-def jpeg_frame(data: bytes) -> tuple[int, int, int] | None:
-    """Return height, width and number of components of a JPEG from its header; None if it has none."""
-    if data[:2] != b"\xff\xd8":
-        return None
-    at = 2
-    while at + 9 < len(data) and data[at] == 0xFF:
-        marker = data[at + 1]
-        if marker in _FRAMES:
-            height, width = (int.from_bytes(data[i : i + 2], "big") for i in (at + 5, at + 7))
-            return height, width, data[at + 9]
-        if marker == 0xFF:  # padding
-            at += 1
-        elif marker in _WITHOUT_LENGTH:
-            at += 2
-        else:
-            at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return None
-
-
-_TURN = 0x0112  # the tag of the orientation
-
-
-def exif_orientation(data: bytes) -> int:
-    """Return the orientation, 1 to 8, that EXIF tells at the start of an image file; 1 if it tells none."""
-    start = data.find(b"Exif\0\0") + 6
-    order = {b"II": "<", b"MM": ">"}.get(data[start : start + 2]) if start > 5 else None
-    if order is None:
-        return 1
-    try:
-        at = start + struct.unpack_from(f"{order}I", data, start + 4)[0]
-        for entry in range(struct.unpack_from(f"{order}H", data, at)[0]):
-            tag, _, _, value = struct.unpack_from(f"{order}HHIH", data, at + 2 + 12 * entry)
-            if tag == _TURN:
-                return int(value) if 1 <= value <= 8 else 1
-    except struct.error:  # cut off
-        pass
-    return 1

@@ -152,10 +152,16 @@ def pixels_of(image: Image, channels: int) -> NDArray[np.uint8]:
 
 def _seen(image: PilImage) -> NDArray[np.uint8]:
     """Return the pixels of an image of Pillow as a decoder of its file would: turned as EXIF says, 8 bits."""
-    turned = imported("PIL.ImageOps", "predict", "cli").exif_transpose(image)
-    if turned.mode.startswith("I;16"):
-        return (np.asarray(turned) >> 8).astype(np.uint8)
-    return np.asarray(turned if turned.mode == "L" else turned.convert("RGB"), np.uint8)
+    operations = imported("PIL.ImageOps", "predict", "cli")
+    try:
+        turned = operations.exif_transpose(image)
+        if turned.mode.startswith("I;16"):
+            return (np.asarray(turned) >> 8).astype(np.uint8)
+        return np.asarray(turned if turned.mode == "L" else turned.convert("RGB"), np.uint8)
+    except (OSError, SyntaxError, ValueError) as error:  # of a damaged file, which Pillow reads late
+        raise InputError(
+            "image", expected="an image that Pillow can decode", found=str(error), fix="give another"
+        ) from error
 
 
 _ARRANGEMENTS = ("flatten", "reshape", "permute", "rearrange")  # the same numbers, in another shape or order

@@ -7,6 +7,7 @@ stopped.
 
 import math
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
@@ -20,11 +21,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor, nn
 
 from bitfactor.common.errors import InputError
+from bitfactor.common.files import not_writable
 from bitfactor.data import Target
 from bitfactor.data.readers.identity import remembered
 from bitfactor.training.metrics import FlipRatio, Movement
+from bitfactor.training.metrics.latents import troubles
 from bitfactor.training.preparation import Experiment, bad_parameter, origin, prepare
-from bitfactor.training.processes import Request, TerminatedError, noting_signals
+from bitfactor.training.processes import Request, TerminatedError, naming_the_lost, noting_signals
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.run import Run, versions
 from bitfactor.training.step import Stepper
@@ -89,8 +92,8 @@ def train(
     ------
     InputError
         If `out` holds a run with other settings or of other images, one `beside` it is of others, another
-        process trains in `out`, the batch is larger than the data, or the loss is no number. A run that is
-        refused leaves nothing behind.
+        process trains in `out`, the batch is larger than the data, the loss is no number, or a process that
+        it needs has died. A run that is refused leaves nothing behind.
     TerminatedError
         If SIGTERM came, or SIGINT; the state is saved.
     """
@@ -107,6 +110,7 @@ def train(
         run.alone() if fabric.is_global_zero else nullcontext(),
         noting_signals() as request,
         progress_bar(console) as progress,
+        naming_the_lost(run.path),
     ):
         fabric.barrier()  # each process has seen what was there before
         if fabric.is_global_zero:
@@ -182,6 +186,7 @@ class _Loop:
         self.total, self.request, self.stop = self.steps * self.plan.epochs, request, False
         self.step, self.loss, self.rows = 0, 0.0, list[dict[str, Any]]()
         self.movement = list[dict[str, Any]]()
+        self._said = set[str]()
         self.stepper = Stepper(experiment, teacher, start_from)
         first = self.stepper.first_stage
         for stage in (first, self.plan.epochs - first):
@@ -227,14 +232,14 @@ class _Loop:
             raise TerminatedError(f"{self.run.path}: stopped after step {self.step}, which is saved")
 
     def _train_step(self, inputs: Tensor, target: Target) -> float:
-        """Do a step; returns the fraction of weights that it flipped if it is an epoch's last, or else 0."""
+        """Do a step; returns the fraction of weights that it flipped if it is the last of an epoch."""
         diagnosed = self.plan.diagnose and (self.step + 1) % self.plan.diagnose == 0
         movement = Movement(self.stepper.network) if diagnosed else None
         loss, self.stop = self._agreed(self.stepper.loss_of(inputs, target, self.step))
         if not math.isfinite(loss):
             raise self._diverged(f"{loss}, first in {origin(self.stepper.network, inputs)}")
-        last = (self.step + 1) % self.steps == 0
-        flips = FlipRatio(self.stepper.network) if last else None
+        looked_at = self.step == 0 or (self.step + 1) % self.steps == 0
+        flips = FlipRatio(self.stepper.network) if looked_at else None
         if movement is None:
             self.stepper.update()
         else:
@@ -244,8 +249,17 @@ class _Loop:
             ]
         flipped = fmean(flips().values() or [0.0]) if flips else 0.0
         self.step += 1
+        if looked_at and self.fabric.is_global_zero:
+            self._warn(flipped)
         self.loss += loss
         return flipped
+
+    def _warn(self, flipped: float) -> None:
+        for trouble in troubles(self.stepper.network, flipped, self.step == 1):
+            layer = trouble.partition(":")[0]
+            if layer not in self._said:  # once each
+                self._said.add(layer)
+                warnings.warn(f"{self.run.path}, step {self.step}: {trouble}", stacklevel=2)
 
     def _agreed(self, loss: Tensor) -> tuple[float, bool]:
         """Return the mean loss of all processes, and whether one of them was asked to stop."""
@@ -263,11 +277,18 @@ class _Loop:
         }
         if number % self.plan.eval_interval == 0 or number == self.plan.epochs:
             row |= self._measure()
-        self.logger.log_metrics(row, self.step)
+        self._log(row)
         self.rows.append(row | {"seconds": round(time.perf_counter() - started, 3)})
         self.loss = 0.0
         self._save()
         self._keep_records()
+
+    def _log(self, row: dict[str, Any]) -> None:
+        try:
+            self.logger.log_metrics(row, self.step)
+        except (OSError, ValueError) as error:  # the one hides the other, which a thread had that writes
+            cause = error.__cause__ if isinstance(error.__cause__, OSError) else OSError(str(error))
+            raise not_writable(self.run.path / "tensorboard", cause) from error
 
     def _measure(self) -> dict[str, float]:
         self.stepper.share_statistics()

@@ -140,6 +140,7 @@ class Stepper:
         self.teacher = None if teacher is None else teacher.to(fabric.device).eval().requires_grad_(False)
         self._check()
         self.network = build(self.recipe, start_from, self.classes)
+        self._expect_statistics()
         if self.plan.batch_norm == "synchronised":
             self.network = nn.SyncBatchNorm.convert_sync_batchnorm(self.network)  # type: ignore[no-untyped-call]
         if self.plan.channels_last:
@@ -277,6 +278,18 @@ class Stepper:
         assert isinstance(target, Tensor)
         draws = np.random.default_rng([self.plan.seed, step, self.fabric.global_rank])
         return soften(inputs, target, self.classes, self.plan.label_smoothing, self.plan.mixup, draws)
+
+    def _expect_statistics(self) -> None:
+        """Refuse a batch of one image where BatchNorm takes its statistics from the batch."""
+        share = self.plan.batch_size // (self.fabric.world_size * self.plan.grad_accum_steps)
+        normalised = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.network.modules())
+        if self.plan.batch_norm == "batch" and share == 1 and normalised:
+            raise InputError(
+                "--batch-size",
+                expected="2 or more images at once in each process, for BatchNorm",
+                found="1",
+                fix="raise it, lower --grad-accum-steps, or take --batch-norm frozen",
+            )
 
     def _check(self) -> None:
         task = self.recipe.task

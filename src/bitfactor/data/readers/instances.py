@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from bitfactor.common.checks import check_fields, expect_that
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.image_spec import Skeleton
+from bitfactor.data.readers.files import is_inside
 from bitfactor.pose import crop_matrix, transform, warp
-from bitfactor.pose.images import exif_orientation, read_image
+from bitfactor.pose.image_header import exif_orientation
+from bitfactor.pose.images import read_image
 
 
 class Decoded(Protocol):
@@ -126,6 +128,14 @@ def _bad(where: object, found: str) -> InputError:
     return InputError(
         where, expected="annotated instances", found=found, fix="restore the file or give another"
     )
+
+
+def image_path(images: Path, name: str, where: object) -> Path:
+    """Return the path of an image by its name in annotations, which may not lead out of their directory."""
+    path = images / name
+    if not is_inside(path, images):
+        raise _bad(where, f"an image outside of {images}: {name}")
+    return path
 
 
 def read_mat(path: Path) -> dict[str, Any]:

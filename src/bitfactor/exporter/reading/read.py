@@ -154,7 +154,7 @@ def _compared(
 
 def _loaded(path: str | os.PathLike[str]) -> onnx.ModelProto:
     try:
-        model = onnx.load(os.fspath(path))
+        model = onnx.load(os.fspath(path), format="protobuf")
         if not model.graph.node:
             raise DecodeError("no operators")
         onnx.checker.check_model(model) if _is_standard(model) else None

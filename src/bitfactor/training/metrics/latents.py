@@ -128,12 +128,50 @@ def guard_latents(model: nn.Module, limit: float = 100.0) -> None:
     """
     if limit <= 0:
         raise InputError("limit", expected="above 0", found=str(limit), fix="choose a larger one")
-    for name, found in latent_statistics(model).items():
-        if not found.std <= limit:
-            raise LatentsDivergeError(
-                f"layer {name}: expected latent weights with a std of at most {limit:g}, "
-                f"found {found.std:.3g}; take weight_estimator 'clipped' or 'rms', or a lower learning rate"
-            )
+    for message in _exploded(model, limit):
+        raise LatentsDivergeError(message)
+
+
+def _exploded(model: nn.Module, limit: float) -> list[str]:
+    return [
+        f"layer {name}: expected latent weights with a std of at most {limit:g}, "
+        f"found {found.std:.3g}; take weight_estimator 'clipped' or 'rms', or a lower learning rate"
+        for name, found in latent_statistics(model).items()
+        if not found.std <= limit
+    ]
+
+
+def troubles(model: nn.Module, flipped: float, first: bool) -> list[str]:
+    """Return what is wrong after a step in which the fraction `flipped` of the signs changed.
+
+    That is layers whose latents explode, layers that learn nothing, and a step that draws the signs anew.
+    The `first` step gives no gradient to what stands before a scale or factors that start at zero.
+    """
+    found = _exploded(model, _EXPLODED)
+    found += (
+        [] if first else [f"layer {name}: all its gradients are zero" for name in _without_gradient(model)]
+    )
+    if flipped > _DRAWN_ANEW:
+        found.append(
+            f"{flipped:.0%} of the binary weights changed sign, and 50% would if they were drawn anew: "
+            "lower --learning-rate"
+        )
+    return found
+
+
+_EXPLODED = 100.0  # standard deviations of latents, which start below 1
+_DRAWN_ANEW = 0.4
+
+
+def _without_gradient(model: nn.Module) -> list[str]:
+    learning: dict[str, bool] = {}
+    binary = tuple(binary_layers(model))
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            layer = next((one for one in binary if name.startswith(f"{one}.")), name.rpartition(".")[0])
+            some = parameter.grad is not None and bool(parameter.grad.any())
+            learning[layer] = learning.get(layer, False) or some
+    return [layer for layer, some in learning.items() if not some]
 
 
 @dataclass(frozen=True)
