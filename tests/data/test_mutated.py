@@ -16,7 +16,6 @@ import h5py
 import numpy as np
 import pytest
 import scipy.io
-from bitfactor.data.readers.decoding import decode_about
 from tests.data.test_image_kinds import KINDS
 
 import bitfactor
@@ -28,7 +27,7 @@ from bitfactor.data.readers.layouts import check_data
 from bitfactor.data.readers.mpii import read_predictions, read_truth
 from bitfactor.models import load_checkpoint
 from bitfactor.pose import read_skeleton
-from bitfactor.pose.images import decode_image
+from bitfactor.pose.images import decode_about, decode_image
 
 TRIES = int(os.environ.get("FUZZ_TRIES", "40"))
 
