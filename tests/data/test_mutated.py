@@ -22,13 +22,12 @@ import bitfactor
 from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, CocoKeypoints, Shards
 from bitfactor.data.readers.cifar import read_pickled
-from bitfactor.data.readers.decoding import decode_about
 from bitfactor.data.readers.instances import read_h5, read_json, read_mat
 from bitfactor.data.readers.layouts import check_data
 from bitfactor.data.readers.mpii import read_predictions, read_truth
 from bitfactor.models import load_checkpoint
 from bitfactor.pose import read_skeleton
-from bitfactor.pose.images import decode_image
+from bitfactor.pose.images import decode_about, decode_image
 
 TRIES = int(os.environ.get("FUZZ_TRIES", "40"))
 

@@ -15,8 +15,7 @@ from bitfactor.format import load
 from bitfactor.format.graph import cost
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.runtime import Session, instruction_sets
-from bitfactor.targets.onnx import to_onnx
-from bitfactor.targets.onnx.export import check
+from bitfactor.targets.onnx import check, to_onnx
 
 
 @pytest.fixture

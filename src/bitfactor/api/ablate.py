@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bitfactor.binarization.binarization import BY_LAYER, as_plain
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.recipes import recipe_named
 from bitfactor.recipes.own import OwnModel, value_of, with_own_model
@@ -149,8 +149,7 @@ def grid_of(
                 f"values of {name}", expected="one or more, each once", found=found, fix="change them"
             )
     for name, number in {"seeds": seeds, "jobs": jobs}.items():
-        if number is not None and number < 1:
-            raise InputError(name, expected="1 or more", found=str(number), fix="change it")
+        expect_that(number is None or number >= 1, name, expected="1 or more", found=number)
     return Grid(axes, range(seeds), real)
 
 

@@ -34,13 +34,12 @@ from bitfactor.study.chapters import inside
 from bitfactor.study.documents import Chapter, Document, Figure, Table, facts
 from bitfactor.study.documents.document import Prose, write_csv, write_html, write_latex, write_markdown
 from bitfactor.study.documents.figures import by_depth, gallery
-from bitfactor.study.finding import caution, finding
 from bitfactor.study.grid import Design, Outcome, Training
 from bitfactor.study.page import document, origins
 from bitfactor.study.statistics import claims, row_name, setting_name, views, without_rate
-from bitfactor.study.tables import means, trainings, with_options
+from bitfactor.study.tables import caution, finding, means, trainings, with_options
 from bitfactor.training import Classification, Recipe, Run, restore
-from bitfactor.training.metrics.layers import LayerRecord, describe_layers
+from bitfactor.training.metrics.latents import LayerRecord, describe_layers
 
 _RUNS = 50
 _PEOPLE = 4
@@ -135,7 +134,7 @@ def _examples(study: Study, data: Path | None) -> list[Figure]:
     }
     if data is None or not networks:
         return []
-    from bitfactor.study.documents.poses import montage
+    from bitfactor.study.documents.document import montage
 
     best = max(networks, key=lambda path: networks[path].metric(study.headline) or 0.0)
     network = network_at(best)

@@ -17,9 +17,8 @@ from bitfactor.common.result import Result
 from bitfactor.data.readers.identity import remembered
 from bitfactor.exporter import ExportReport
 from bitfactor.recipes import recipe_named, recipe_of
-from bitfactor.recipes.exporting import export_run
 from bitfactor.recipes.own import OwnModel, with_options, with_own_model
-from bitfactor.recipes.runs import load, run_recipe
+from bitfactor.recipes.runs import export_run, load, run_recipe
 from bitfactor.training import Recipe, Run, Trial
 from bitfactor.training.loggers import Tracker
 

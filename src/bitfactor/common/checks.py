@@ -78,6 +78,12 @@ def choices_in(annotation: Any) -> list[object]:
     return [one for part in parts for one in choices_in(part)]
 
 
+def expect_that(fits: bool, where: object, *, expected: str, found: object) -> None:
+    """Raise InputError unless `fits`: what was found is to be changed."""
+    if not fits:
+        raise InputError(where, expected=expected, found=str(found), fix="change it")
+
+
 def check_fields(options: Any, where: str = "") -> None:
     """Check each field of a frozen dataclass, in its `__post_init__`; lists, as in JSON, become tuples."""
     hints = get_type_hints(type(options))

@@ -1,7 +1,4 @@
-"""The machine that this runs on.
-
-How many threads make a network faster.
-"""
+"""The machine that this runs on, the compiled core, and the instruction set that it is to use."""
 
 import ctypes
 import math
@@ -9,6 +6,9 @@ import os
 import platform
 from contextlib import suppress
 from pathlib import Path
+
+from bitfactor.common import _native
+from bitfactor.common.errors import InputError, near_matches
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
@@ -93,3 +93,27 @@ def _siblings(cpu: int) -> str:
         return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
     except OSError:
         return str(cpu)
+
+
+ISA_VARIABLE = "BITFACTOR_ISA"
+
+
+REFERENCE = "reference"
+
+
+def instruction_sets() -> list[str]:
+    """Return the names of the instruction sets that this machine runs, best first."""
+    return _native.instruction_sets()
+
+
+def chosen_isa(isa: str | None = None) -> str:
+    """Return the instruction set that is asked for: by name, by the environment, or else the best."""
+    where = "isa" if isa is not None else ISA_VARIABLE
+    isa = isa if isa is not None else os.environ.get(ISA_VARIABLE)
+    available = [*instruction_sets(), REFERENCE]
+    if not isa:
+        return available[0]
+    if isa not in available:
+        expected = f"an instruction set of this machine ({', '.join(available)})"
+        raise InputError(where, expected=expected, found=repr(isa), fix=near_matches(isa, available))
+    return isa

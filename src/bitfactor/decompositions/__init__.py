@@ -23,8 +23,7 @@ from bitfactor.decompositions.latent import (
 from bitfactor.decompositions.precision import working
 from bitfactor.decompositions.shared import SharedTucker, build_shared
 from bitfactor.decompositions.svd import SVD, Dense, Product
-from bitfactor.decompositions.tt import TensorTrain
-from bitfactor.decompositions.tucker import Tucker
+from bitfactor.decompositions.tucker import TensorTrain, Tucker
 from bitfactor.decompositions.window import Cosine, Window
 
 LatentLike = str | type[Latent] | Callable[[Tensor, Rank, Initialisation], Latent]

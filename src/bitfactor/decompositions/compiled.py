@@ -9,7 +9,7 @@ import torch
 
 try:
     from bitfactor.common import _native
-    from bitfactor.common.native import chosen_isa
+    from bitfactor.common.machine import chosen_isa
 except ImportError as error:
     _native = None  # type: ignore[assignment]
     warnings.warn(f"binary layers run without the compiled core, slower: {error}", stacklevel=2)

@@ -11,9 +11,9 @@ from torch import Tensor, fx, nn
 from bitfactor.common.errors import InputError
 from bitfactor.exporter.adoption import Adoption
 from bitfactor.exporter.builder import Builder, Unknown
+from bitfactor.exporter.follow import module_path
 from bitfactor.exporter.operators import FAMILIES, rule_of
 from bitfactor.exporter.report import Obstacle, UnsupportedError
-from bitfactor.exporter.simplify import module_path
 from bitfactor.exporter.trace import Trace, leaves, own_line, traced, type_of
 from bitfactor.exporter.view import View
 from bitfactor.format import Graph, Signature

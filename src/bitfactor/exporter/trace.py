@@ -27,8 +27,7 @@ from torch.utils._pytree import TreeSpec, tree_leaves, tree_unflatten
 
 from bitfactor.common.errors import InputError
 from bitfactor.exporter.adoption import Adoption, adopt
-from bitfactor.exporter.follow import follow_
-from bitfactor.exporter.inline import inline_regions
+from bitfactor.exporter.follow import follow_, inline_regions
 from bitfactor.exporter.operators import rule_of
 from bitfactor.exporter.report import Obstacle, UnsupportedError
 from bitfactor.format import Signature, Value
@@ -69,13 +68,7 @@ def _binary_conv(
 
 
 def _shape_of_binary_conv(
-    x: Tensor,
-    weight: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    pad_value: int,
+    x: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, pad_value: int
 ) -> Tensor:
     convolve = _CONVOLUTIONS[x.ndim - 2]
     return convolve(F.pad(x, padding), weight.to(x.dtype), None, stride, 0, dilation, groups)

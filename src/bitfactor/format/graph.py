@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.checks import checked, expect, expect_one_of
+from bitfactor.common.checks import checked, expect, expect_one_of, expect_that
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.format.bits import is_packed, stored_bytes
 from bitfactor.format.operations import OPERATIONS, Node
@@ -49,13 +49,12 @@ class Value:
         expect("Value(name)", self.name, str)
         expect("Value(shape)", self.shape, Shape)
         expect_one_of("Value(dtype)", self.dtype, get_args(DType))
-        if any(length < 1 for length in self.shape):
-            raise InputError(
-                f"shape of value {self.name!r}",
-                expected="lengths of 1 or more, without the batch dimension",
-                found=str(self.shape),
-                fix="change it",
-            )
+        expect_that(
+            all(length >= 1 for length in self.shape),
+            f"shape of value {self.name!r}",
+            expected="lengths of 1 or more, without the batch dimension",
+            found=self.shape,
+        )
         if prod(self.shape) > MOST_ELEMENTS:
             raise InputError(
                 f"shape of value {self.name!r}",

@@ -16,10 +16,10 @@ from bitfactor.nn.scale import (
     analytic_alpha,
     register_scale,
 )
-from bitfactor.nn.shift import Shift
 from bitfactor.nn.sign import (
     PReLU,
     ReLU,
+    Shift,
     SignActivation,
     SignWeight,
     anneal_,

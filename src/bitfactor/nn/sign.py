@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bitfactor.common.checks import checked, expect, shown
+from bitfactor.common.checks import checked, expect, expect_that, shown
 from bitfactor.common.errors import InputError
 from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
 from bitfactor.decompositions.compiled import is_followed, is_traced
@@ -415,3 +415,28 @@ class _PReLU(torch.autograd.Function):
         of_x = torch.ops.aten.threshold_backward(gradient, x, 0).lerp_(gradient, channels)
         of_slope = (gradient * x.clamp_max(0)).sum_to_size(channels.shape)
         return of_x, of_slope.view_as(slope).to(slope.dtype)
+
+
+class Shift(nn.Module):
+    """x + b, with one learned b per channel of maps (N, C, H, W); b starts at 0.
+
+    In front of a binary layer it moves the threshold of the sign, as ReActNet's RSign; around a PReLU it is
+    ReActNet's RPReLU. A file holds the first as that threshold.
+
+    Example
+    -------
+    >>> Shift(2)(torch.ones(1, 2, 1, 1)).shape
+    torch.Size([1, 2, 1, 1])
+    """
+
+    @checked
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        expect_that(1 <= channels < 1 << 31, "channels", expected="1 to 2^31 - 1", found=channels)
+        self.bias = nn.Parameter(torch.zeros(1, channels, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.bias
+
+    def extra_repr(self) -> str:
+        return str(self.bias.shape[1])

@@ -9,10 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError
-from bitfactor.common.machine import physical_cores
-from bitfactor.common.native import REFERENCE, chosen_isa
+from bitfactor.common.machine import REFERENCE, chosen_isa, physical_cores
 from bitfactor.format.file import ModelFile, Source, content_of, expect_within, load
 from bitfactor.format.graph import Graph, run, total
 from bitfactor.format.low_precision import low_precision
@@ -270,8 +269,7 @@ class Session:
             xs += self.model.golden_inputs[1:]
         if len(xs[0]) != 1:
             raise InputError("x", expected="one sample", found=str(len(xs[0])), fix="pass x[:1]")
-        if runs < 1:
-            raise InputError("runs", expected="1 or more", found=str(runs), fix="change it")
+        expect_that(runs >= 1, "runs", expected="1 or more", found=runs)
         native = self._runner(tuple(x.shape[1:] for x in xs))
         if not isinstance(native, NativeRunner):
             raise InputError("isa", expected="an instruction set", found=self.isa, fix="pass another isa")

@@ -19,7 +19,7 @@ from bitfactor.study.page import command_of, origins
 from bitfactor.study.paper import EXHIBITS, Exhibit, Method, Setting
 from bitfactor.study.statistics import Difference, paired, sample
 from bitfactor.study.tables import NONE, metric_name
-from bitfactor.training.metrics.layers import LayerRecord
+from bitfactor.training.metrics.latents import LayerRecord
 
 say = Prose("exhibit.j2")
 """What is said of a table or figure, by name."""

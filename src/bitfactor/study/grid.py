@@ -17,7 +17,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.data.readers.identity import KEY
 from bitfactor.recipes.own import value_of
 from bitfactor.training import without_effect
-from bitfactor.training.metrics.layers import LayerRecord
+from bitfactor.training.metrics.latents import LayerRecord
 
 Value = bool | int | float | str | tuple[Any, ...] | None
 

@@ -4,7 +4,7 @@ import resource
 
 from bitfactor.common.errors import InputError
 from bitfactor.recipes import recipe_of
-from bitfactor.recipes.exporting import export_run
+from bitfactor.recipes.runs import export_run
 from bitfactor.study.directory import CellDirectory
 from bitfactor.study.grid import Outcome
 from bitfactor.training.run import machine, revision, versions

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from bitfactor.common.checks import expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import files_run, run_file
 from bitfactor.common.result import Result, text_table
@@ -266,10 +267,8 @@ def try_study(study: StudyPlan, out: Path) -> StudyTrial:
     """Time a few steps of one training of each row and setting on the first device; nothing is written."""
     jobs, devices, threads = _planned(study, out)
     for device in devices:
-        if "+" in device:
-            raise InputError(
-                "--devices", expected="one for each training, to time a step", found=device, fix="change it"
-            )
+        expected = "one for each training, to time a step"
+        expect_that("+" not in device, "--devices", expected=expected, found=device)
     axes = {name: values for name, values in study.grid.axes.items() if name != "learning_rate"}
     console = Console(stderr=True, highlight=False, quiet=not study.progress)
     rows, trainings, usual = dict[str, Trial](), list[str](), torch.get_num_threads()

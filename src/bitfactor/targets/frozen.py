@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError
-from bitfactor.common.native import chosen_isa
+from bitfactor.common.machine import chosen_isa
 from bitfactor.format import Graph, ModelFile
 from bitfactor.format.file import golden_inputs
 from bitfactor.format.low_precision import lossless

@@ -11,8 +11,7 @@ from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from bitfactor.binarization import parameter_groups
-from bitfactor.common.checks import check_fields, expect_one_of
-from bitfactor.common.errors import InputError
+from bitfactor.common.checks import check_fields, expect_one_of, expect_that
 from bitfactor.nn.model import copied
 
 _POSITIVE = (
@@ -143,13 +142,7 @@ class Optimization:
             self._expect("teacher_weight", self.teacher_weight == type(self).teacher_weight, "a --teacher")
 
     def _expect(self, name: str, fits: bool, expected: str) -> None:
-        if not fits:
-            raise InputError(
-                f"--{name.replace('_', '-')}",
-                expected=expected,
-                found=str(getattr(self, name)),
-                fix="change it",
-            )
+        expect_that(fits, f"--{name.replace('_', '-')}", expected=expected, found=getattr(self, name))
 
 
 _FIRST_SHARE = 0.01  # of the learning rate, at the start of a warm-up

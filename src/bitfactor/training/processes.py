@@ -19,6 +19,7 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from bitfactor.common.checks import expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.training.optimization import Optimization
 
@@ -84,8 +85,7 @@ def expect_device(device: str) -> tuple[str, int | None]:
     """Return the kind and the number of a device; raises InputError if it is none of this machine's."""
     kind, colon, number = device.partition(":")
     known = kind in ("auto", "cpu", "cuda") and (not colon or (kind == "cuda" and number.isdigit()))
-    if not known:
-        raise InputError("--device", expected="auto, cpu, cuda or cuda:N", found=device, fix="change it")
+    expect_that(known, "--device", expected="auto, cpu, cuda or cuda:N", found=device)
     available = torch.cuda.device_count()
     if kind == "cuda" and available <= int(number or 0):
         raise InputError("--device", expected=f"one of {available} GPUs", found=device, fix="leave it out")

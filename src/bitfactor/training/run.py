@@ -43,7 +43,7 @@ from bitfactor.common.result import plain
 from bitfactor.common.version import __version__
 from bitfactor.data.readers.identity import KEY, Identity, remembered
 from bitfactor.nn import merge_
-from bitfactor.training.metrics.layers import LayerRecord, describe_layers
+from bitfactor.training.metrics.latents import LayerRecord, describe_layers
 from bitfactor.training.optimization import MovingAverage
 from bitfactor.training.tasks import Interface
 

@@ -19,11 +19,10 @@ from bitfactor.exporter.builder import Builder
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.operators import shapes
 from bitfactor.exporter.parity import check
-from bitfactor.exporter.reading.layers import padded
 from bitfactor.exporter.reading.quantisers import DOMAINS, OPERATORS
 from bitfactor.exporter.reading.rules import POINTWISE, RULES
 from bitfactor.exporter.reading.sizes import first_lengths, fixed, free_of, given, longer, open_axes, steps_of
-from bitfactor.exporter.reading.steps import Steps
+from bitfactor.exporter.reading.steps import Steps, padded
 from bitfactor.exporter.view import View
 from bitfactor.format import Graph, Value
 from bitfactor.format.free import FreeSizes

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from bitfactor.exporter.operators import attention, convolutions, functions, places, pooling, shapes
-from bitfactor.exporter.reading.layers import (
-    Window,
+from bitfactor.exporter.reading.quantisers import over_axis
+from bitfactor.exporter.reading.steps import (
+    ConvGeometry,
+    Steps,
     conv,
     expect_constant,
     linear,
@@ -23,8 +25,6 @@ from bitfactor.exporter.reading.layers import (
     pads_of,
     refused_bits,
 )
-from bitfactor.exporter.reading.quantisers import over_axis
-from bitfactor.exporter.reading.steps import Steps
 from bitfactor.exporter.view import View
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _conv(r: "Reader", x: Value, weight: Value, bias: Value = None, **attributes
     stride = list(attributes.get("strides") or [1] * count)
     pads = pads_of(r.builder, x, list(weight.shape[2:]), stride, attributes)
     dilation = list(attributes.get("dilations") or [1] * count)
-    return conv(r.builder, x, weight, bias, Window(stride, pads, dilation, attributes.get("group", 1)))
+    return conv(r.builder, x, weight, bias, ConvGeometry(stride, pads, dilation, attributes.get("group", 1)))
 
 
 def _conv_transpose(r: "Reader", x: Value, weight: Value, bias: Value = None, **attributes: Any) -> View:
@@ -250,7 +250,7 @@ def _max_pool(r: "Reader", x: Value, **attributes: Any) -> Value:
     near, far, b = pads[: len(kernel)], pads[len(kernel) :], r.builder
     positive = view.name in r.not_negative
     if near != far:
-        sides = Window(stride, pads, [], 1).sides
+        sides = ConvGeometry(stride, pads, [], 1).sides
         view, near = shapes.pad(b, view, sides, value=functions.NEVER), [0] * len(kernel)
     dilation = attributes.get("dilations") or 1
     y = pooling.max_pool(b, view, kernel, stride, near, dilation, bool(attributes.get("ceil_mode")))
