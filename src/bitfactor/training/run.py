@@ -368,6 +368,8 @@ class Run:
                 try:
                     write(temporary)
                 except RuntimeError as error:  # torch's way to say that the disk is full, in its own words
+                    if "DataLoader worker" in str(error):  # raised wherever the main thread is
+                        raise
                     full = shutil.disk_usage(self.path).free < _FULL
                     reason = os.strerror(errno.ENOSPC) if full else " ".join(str(error).split())[:200]
                     raise OSError(reason) from error
