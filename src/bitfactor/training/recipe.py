@@ -65,7 +65,7 @@ class Recipe:
             model=_with_options(self.model, settings["model"]),
             data=_with_options(self.data, settings["data"]),
             binarization=Binarization(**settings["binarization"]),
-            optimization=Optimization(**settings["optimization"]),
+            optimization=Optimization(**{k: _frozen(v) for k, v in settings["optimization"].items()}),
         )
 
     def idle(self) -> dict[str, str]:
@@ -91,14 +91,15 @@ def without_effect(
     """
     if real:
         names = [field.name for field in fields(Binarization)]
-        names += ["factor_rate", "merge_epoch", "diagnose", "real_weight_epochs"]
+        names += ["factor_rate", "merge_epoch", "diagnose"]
+        names += ["real_weight_epochs", "real_weight_rate", "real_weight_decay"]
         return dict.fromkeys(names, "a binary network")
     latents, scales = every("latent", latent), every("scale", scale)
     found = {} if "holistic" in latents else {"groups": "the latent holistic"}
     if not activations:
         found["activation_estimator"] = "binary activations"
     if not weights:
-        found["weight_estimator"] = "binary weights"
+        found |= dict.fromkeys(["weight_estimator", "weight_transform"], "binary weights")
     takes = {name for one in latents for name in class_of(one).takes}
     found |= {name: "a latent with factors" for name in WITH_FACTORS if name not in takes}
     if "orthogonality" not in takes:
