@@ -99,7 +99,7 @@ def without_effect(
     if not activations:
         found["activation_estimator"] = "binary activations"
     if not weights:
-        found |= dict.fromkeys(["weight_estimator", "weight_transform"], "binary weights")
+        found["weight_estimator"] = "binary weights"
     takes = {name for one in latents for name in class_of(one).takes}
     found |= {name: "a latent with factors" for name in WITH_FACTORS if name not in takes}
     if "orthogonality" not in takes:
