@@ -122,4 +122,7 @@ def test_a_network_that_is_binary_by_its_own_code_is_described_as_it_stands() ->
     assert found.obstacles == ()
     assert str(found).endswith("binary as it stands, can be exported")
     assert "its input is -1 or 1, each filter has two values" in str(found)
+    binary = 16 * 16 * 9 * 12 * 12
+    assert f"multiply-accumulates: {binary:,} of 1 bit, " in str(found)
+    assert [layer.file_bytes for layer in found.stored] == [4 * 16 * 27, 8 * 16 * 9, 4 * 4 * 16 * 9]
     json.dumps(found.to_dict())

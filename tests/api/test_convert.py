@@ -205,6 +205,29 @@ def test_our_own_export_comes_back(form, own, tmp_path):
     assert np.array_equal(*outputs)
 
 
+def test_a_sum_of_zero_is_zero_where_onnx_rounds_it_to_either_side(tmp_path):
+    """As Brevitas writes two layers without a BatchNorm between: weights and inputs of 0.1."""
+    first, second = signs(16, 4, 3, 3), signs(8, 16, 3, 3)
+    nodes = [
+        ("BipolarQuant", ["x", "tenth"], "s"),
+        ("Conv", ["s", "w"], "c"),
+        ("BipolarQuant", ["c", "tenth"], "t"),
+        ("Conv", ["t", "v"], "y"),
+    ]
+    constants = {"w": first * np.float32(0.1), "v": second * np.float32(0.1), "tenth": np.float32(0.1)}
+    path = written(tmp_path / "net.onnx", nodes, constants, output=("N", 8, 2, 2))
+    report = convert(path, tmp_path / "net.safetensors")
+    assert len(report.binary) == 2
+    assert any("rounding turns" in warning for warning in report.warnings)
+    x = torch.randn(20, 4, 6, 6)
+    sums = F.conv2d(plus(x >= 0), torch.from_numpy(first))
+    assert (sums == 0).any()
+    sums = F.conv2d(plus(sums >= 0), torch.from_numpy(second)).numpy()
+    found = bitfactor.Session(tmp_path / "net.safetensors")(x.numpy())
+    np.testing.assert_array_equal(np.round(found * 100), sums)
+    np.testing.assert_array_equal(found, sums * (np.float32(0.1) * np.float32(0.1)))
+
+
 REAL = RNG.standard_normal((8, 4, 3, 3)).astype(np.float32)
 
 
@@ -224,6 +247,55 @@ def test_binary_weights_of_real_inputs_are_bits_in_the_file(scale, rounding, tmp
 
 
 GREATER = IDIOMS["Greater"][0]
+
+
+def open_network(tmp_path, *extra, side="W", features=12):
+    """Write a binary convolution for maps of open sizes, and what is made of its result."""
+    constants = {"w": signs(8, 4, 3, 3), "v": RNG.standard_normal((8 * features, 3)).astype(np.float32)}
+    constants |= {"zero": np.float32(0), "one": np.float32(1), "minus": np.float32(-1)}
+    nodes = [*GREATER, ("Conv", ["s", "w"], "c", {"pads": [1] * 4}), *extra]
+    return written(tmp_path / "net.onnx", nodes, constants, ("N", 4, None, side), opset=13)
+
+
+POOL = ("MaxPool", ["c"], "m", {"kernel_shape": [2, 2], "strides": [2, 2]})
+PERCEPTRON = [("Flatten", ["m"], "f"), ("MatMul", ["f", "v"], "y")]
+
+
+@pytest.mark.parametrize("side", ["W", None, 12])
+def test_sizes_that_are_open_stay_open(side, tmp_path):
+    path = open_network(tmp_path, POOL, ("Relu", ["m"], "y"), side=side)
+    report = convert(path, tmp_path / "net.safetensors")
+    assert report.free_axes == (((0, 1, 1), (0, 2, 1)) if side != 12 else ((0, 1, 1),))
+    session = bitfactor.Session(tmp_path / "net.safetensors")
+    weight = torch.from_numpy(numpy_helper.to_array(onnx.load(path).graph.initializer[0]).copy())
+    for height, width in ((32, 12), (6, 12), (61, 12), (7, 12 if side == 12 else 9)):
+        x = torch.randn(2, 4, height, width)
+        expected = F.relu(F.max_pool2d(F.conv2d(plus(x > 0), weight, padding=1), 2))
+        np.testing.assert_array_equal(session(x.numpy()), expected.numpy())
+
+
+def test_sizes_of_one_name_are_of_one_length(tmp_path):
+    """Side by side, or on top of each other: what is added must be as large."""
+    turned = ("Transpose", ["c"], "t", {"perm": [0, 1, 3, 2]})
+    path = open_network(tmp_path, turned, ("Add", ["c", "t"], "y"))
+    model = onnx.load(path)
+    for dim in model.graph.input[0].type.tensor_type.shape.dim[2:]:
+        dim.dim_param = "side"
+    onnx.save(model, path)
+    assert convert(path, tmp_path / "net.safetensors").free_axes == ((0, 1, 1), (0, 2, 1))
+    session = bitfactor.Session(tmp_path / "net.safetensors")
+    assert session(np.zeros((1, 4, 9, 9), np.float32)).shape == (1, 8, 9, 9)
+    with pytest.raises(InputError, match="size"):
+        session(np.zeros((1, 4, 9, 8), np.float32))
+
+
+def test_open_sizes_of_a_network_that_takes_one_are_said(tmp_path):
+    path = open_network(tmp_path, POOL, *PERCEPTRON, features=14 * 14)
+    report = convert(path, tmp_path / "net.safetensors")
+    assert (report.input_shape, report.free_axes) == ((4, 28, 28), ())
+    assert report.warnings == ("its sizes are open, but it is read at one alone: (4, 28, 28)",)
+
+
 TERNARY = np.where(RNG.random((8, 4, 3, 3)) < 0.3, 0, signs(8, 4, 3, 3)).astype(np.float32)
 
 
@@ -267,8 +339,8 @@ TERNARY = np.where(RNG.random((8, 4, 3, 3)) < 0.3, 0, signs(8, 4, 3, 3)).astype(
         ),
         (lambda p: _of_opset(p, 99), r"opset 7 to \d+, found 99"),
         (
-            lambda p: written(p / "net.onnx", [("Relu", ["x"], "y")], {}, ("N", 4, "H", "W")),
-            "sizes that are numbers",
+            lambda p: open_network(p, POOL, *PERCEPTRON, features=77),
+            "sizes axis 3 of x, W: expected a network that takes one of the lengths 32, 64, .*update_model",
         ),
     ],
     ids=[

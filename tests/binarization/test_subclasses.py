@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 import bitfactor
+from bitfactor.common.errors import InputError
 from bitfactor.nn import BinaryConv2d, BinaryLayer
 
 
@@ -133,6 +134,12 @@ def test_another_subclass_stays_real_with_its_reason(make, reason):
     plan = bitfactor.binarize_(model, latent="none")
     assert {one.name: one.reason for one in plan.layers}["2"] == reason
     assert not isinstance(model[2], BinaryLayer)
+
+
+def test_where_all_stays_real_the_error_has_the_reasons():
+    layers = [Standardised(8, 8, 3) for _ in range(5)]
+    with pytest.raises(InputError, match=r"1, 2, 3, \.\.\. \(its class Stand.*\); 6 \(last layer"):
+        bitfactor.binarize_(nn.Sequential(nn.Conv2d(3, 8, 1), *layers, nn.Conv2d(8, 2, 1)), latent="none")
 
 
 def test_subclasses_of_linear_layers():

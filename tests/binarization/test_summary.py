@@ -64,6 +64,37 @@ def test_a_stage_with_real_weights_has_no_binary_macs() -> None:
     assert summary(model, (1, 8)).binary_macs == 0
 
 
+@pytest.mark.parametrize(
+    ("part", "kind", "weight_bytes"),
+    [
+        ("activations", "binary weights conv2d", 12 * 8 * 9 // 8),
+        ("weights", "binary inputs conv2d", 12 * 8 * 9 * 4),
+    ],
+)
+def test_half_binary_layers_are_counted_as_what_they_are(part, kind, weight_bytes) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 12, 3, bias=False), nn.Flatten(), nn.Linear(48, 5))
+    plan = binarize_(model, Binarization(latent="none", scale="none", **{part: False}))
+    row = summary(model, (1, 3, 6, 6)).rows[1]
+    assert (row.kind, row.binary_macs, row.real_macs) == (kind, 0, 4 * 12 * 8 * 9)
+    alpha = 4 * 12 * (part == "activations")
+    assert (row.float_bytes, row.exported_bytes) == (4 * 12 * 8 * 9, weight_bytes + alpha)
+    assert plan.layers[1].packed_bytes == (weight_bytes if part == "activations" else 8 * 12 * 9)
+
+
+class Others(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.latent = nn.Parameter(torch.randn(8, 3, 3, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.conv2d(x.sign(), self.latent.sign())
+
+
+def test_a_layer_of_others_code_counts_as_torch_runs_it() -> None:
+    found = summary(nn.Sequential(Others(), nn.Flatten(), nn.Linear(128, 5)), (1, 3, 6, 6))
+    assert [row.real_macs for row in found.rows] == [16 * 8 * 27, 640]
+
+
 def test_the_model_is_left_as_it_was() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout())
     model[2].eval()

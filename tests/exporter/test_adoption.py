@@ -1,13 +1,16 @@
 """Binary layers that are made of plain torch, in the ways in which published code makes them.
 
 Each idiom is a network of two such layers: exported, compared with torch, and run by every instruction set,
-as C99 and as a frozen program in WebAssembly.
+as C99 and as a frozen program in the C library and in WebAssembly.
 """
+
+from ctypes import byref, c_float
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.native.test_c_api import LIBRARY, OK
 from tests.targets.c99.conftest import compiled as compiled
 from tests.targets.page.conftest import node as node
 from torch import nn
@@ -136,17 +139,20 @@ def kinds(report):
     return [layer.kind for layer in report.layers]
 
 
-def expect_same_everywhere(path, compiled=None, node=None):
-    """Every instruction set gives the reference's bits; C99 and WebAssembly do, but for rounding."""
+def expect_same_everywhere(path, compiled, node=None):
+    """Instruction sets and the C library give the reference's bits, C99 and WebAssembly but for rounding."""
     model = load(path)
     x = golden_input(model.graph.input.shape)
     (expected,) = run(model.graph, x)
     for isa in instruction_sets():
         np.testing.assert_array_equal(Session(path, isa=isa)(x), expected)
-    if compiled is not None:
-        np.testing.assert_allclose(compiled(model)(x), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(compiled(model)(x), expected, rtol=1e-5, atol=1e-5)
+    bitfactor.freeze(path, path.with_suffix(".bfp"))
+    network, difference = LIBRARY.bf_open(str(path.with_suffix(".bfp")).encode(), None), c_float(1)
+    assert LIBRARY.bf_verify(network, byref(difference), None) == OK
+    assert difference.value == 0
+    LIBRARY.bf_free(network)
     if node is not None:
-        bitfactor.freeze(path, path.with_suffix(".bfp"))
         found = node("run", file=str(path.with_suffix(".bfp")), x=x, relaxed=False)
         values = np.array(found["outputs"][0][0], np.float32).reshape(expected.shape)
         np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-4)
@@ -157,20 +163,18 @@ def test_activations(name, tmp_path, compiled, node):
     report = exported(Network(ACTIVATIONS[name], WEIGHTS["alpha of a filter"]), tmp_path)
     assert kinds(report) == ["real", "binary", "binary", "real"]
     assert report.max_difference < 1e-5
-    # C99 has no operation that normalises a sample, and no second affine behind sums.
-    lacking = name in ("normalised", "own values")
-    expect_same_everywhere(tmp_path / "net.safetensors", None if lacking else compiled, node)
+    expect_same_everywhere(tmp_path / "net.safetensors", compiled, node)
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_weights(name, tmp_path):
+def test_weights(name, tmp_path, compiled, node):
     model = Network(ACTIVATIONS["sign"], WEIGHTS[name])
     model.second.activation = ACTIVATIONS["own values"]
     report = exported(model, tmp_path)
     assert kinds(report).count("binary") >= 2
     assert not {"binary weights", "binary inputs"} & {*kinds(report)}
     assert report.max_difference < 1e-5
-    expect_same_everywhere(tmp_path / "net.safetensors")
+    expect_same_everywhere(tmp_path / "net.safetensors", compiled, node)
 
 
 @pytest.mark.parametrize(
@@ -187,16 +191,16 @@ def test_weights(name, tmp_path):
         {"padding": (2, 0), "stride": (1, 2), "outputs": 8},
     ],
 )
-def test_geometries(activation, weight, geometry, tmp_path):
+def test_geometries(activation, weight, geometry, tmp_path, compiled):
     model = Network(ACTIVATIONS[activation], WEIGHTS[weight], **geometry)
     model.head = nn.Linear(geometry.get("outputs", CHANNELS), 4)
     report = exported(model, tmp_path)
     assert kinds(report).count("binary") >= 2
-    expect_same_everywhere(tmp_path / "net.safetensors")
+    expect_same_everywhere(tmp_path / "net.safetensors", compiled)
 
 
 @pytest.mark.parametrize("value", [-1.0, 0.0, 1.0])
-def test_a_pad_of_signs_becomes_the_layers_own(value, tmp_path):
+def test_a_pad_of_signs_becomes_the_layers_own(value, tmp_path, compiled):
     def padded(x):
         return F.pad(torch.sign(x), (1, 1, 1, 1), value=value)
 
@@ -206,7 +210,7 @@ def test_a_pad_of_signs_becomes_the_layers_own(value, tmp_path):
     assert kinds(report) == ["real", "binary", "binary", "real"]
     graph = load(tmp_path / "net.safetensors").graph
     assert [n.attributes["pad_value"] for n in graph.nodes if n.op == "binary_conv2d"][1] == value
-    expect_same_everywhere(tmp_path / "net.safetensors")
+    expect_same_everywhere(tmp_path / "net.safetensors", compiled)
 
 
 class Others(nn.Module):
@@ -224,10 +228,10 @@ class Others(nn.Module):
         return F.conv1d(torch.sign(x - 0.2).transpose(1, 2), self.wide.sign(), padding=1).mean(2)
 
 
-def test_linear_layers_and_one_dimension(tmp_path):
+def test_linear_layers_and_one_dimension(tmp_path, compiled):
     report = exported(Others(), tmp_path, 2, 2, 9)
     assert kinds(report) == ["real", "binary", "binary"]
-    expect_same_everywhere(tmp_path / "net.safetensors")
+    expect_same_everywhere(tmp_path / "net.safetensors", compiled)
 
 
 class Annealed(Network):
@@ -311,12 +315,12 @@ def test_binary_weights_are_counted_as_what_they_are(tmp_path):
 def test_signs_and_real_weights_are_a_real_layer_that_reads_signs(tmp_path, compiled):
     report = exported(Network(ACTIVATIONS["straight-through"], lambda w: w), tmp_path)
     assert kinds(report) == ["real", "binary inputs", "binary inputs", "real"]
-    expect_same_everywhere(tmp_path / "net.safetensors")
+    expect_same_everywhere(tmp_path / "net.safetensors", compiled)
 
 
 @pytest.mark.parametrize(("weights", "kind"), [(True, "binary weights"), (False, "binary inputs")])
 @pytest.mark.parametrize("scale", ["learned", "none"])
-def test_a_stage_of_training_is_exported_as_it_stands(weights, kind, scale, tmp_path):
+def test_a_stage_of_training_is_exported_as_it_stands(weights, kind, scale, tmp_path, compiled):
     model = nn.Sequential(
         nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Conv2d(16, 16, 3), nn.Flatten(), nn.Linear(96, 4)
     )
@@ -325,4 +329,4 @@ def test_a_stage_of_training_is_exported_as_it_stands(weights, kind, scale, tmp_
     layer.binary_weights, layer.binary_activations = weights, not weights
     report = exported(model, tmp_path)
     assert kinds(report) == ["real", kind, "real"]
-    expect_same_everywhere(tmp_path / "net.safetensors")
+    expect_same_everywhere(tmp_path / "net.safetensors", compiled)

@@ -288,6 +288,26 @@ def test_onnx_takes_other_sizes_too(tmp_path, model, form) -> None:
             np.testing.assert_allclose(found, own, atol=1e-4)
 
 
+@pytest.mark.parametrize("form", ["standard", "qonnx"])
+@pytest.mark.parametrize("model", [UNet, Means])
+def test_onnx_of_open_sizes_comes_back(tmp_path, model, form) -> None:
+    from bitfactor.targets.onnx import export_onnx
+
+    path, back = tmp_path / "net.safetensors", tmp_path / "back.safetensors"
+    exported(model(), torch.randn(2, 3, 16, 24), path)
+    export_onnx(load(path), tmp_path / "net.onnx", form)
+    report = bitfactor.convert(tmp_path / "net.onnx", back)
+    first, second = load(path), load(back)
+    assert report.free_axes == second.free.axes == first.free.axes
+    assert second.graph.input.shape == first.graph.input.shape
+    for shape in ((1, 3, 16, 24), (2, 3, 40, 8), (1, 3, 4, 100)):
+        x = np.random.default_rng(0).standard_normal(shape, np.float32)
+        outputs = [Session(file)(x) for file in (path, back)]
+        pairs = zip(*outputs, strict=True) if isinstance(outputs[0], tuple) else [outputs]
+        for found, expected in pairs:
+            np.testing.assert_array_equal(found, expected)
+
+
 def test_onnx_of_one_size_says_so(tmp_path) -> None:
     pytest.importorskip("onnxruntime")
     from bitfactor.targets.onnx import export_onnx

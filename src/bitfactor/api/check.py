@@ -11,9 +11,19 @@ from bitfactor.binarization import Plan, Summary, binarize_, summary
 from bitfactor.common.checks import checked
 from bitfactor.common.result import Result, text_table
 from bitfactor.exporter.adoption import Finding
+from bitfactor.exporter.fold import fold
 from bitfactor.exporter.lower import lower, lower_trace
-from bitfactor.exporter.report import Obstacle, UnsupportedError, grouped
+from bitfactor.exporter.report import (
+    LayerReport,
+    Obstacle,
+    UnsupportedError,
+    grouped,
+    layer_reports,
+    layers_table,
+    macs_line,
+)
 from bitfactor.exporter.trace import traced
+from bitfactor.format.low_precision import quantise
 from bitfactor.nn.model import Call, Example, copied
 
 
@@ -23,18 +33,23 @@ class Check(Result):
 
     `plan` says what becomes of each layer, `sizes` what it costs; `obstacles` are all places because of which
     the binary network could not be exported: none if it could. Of a network that is binary by its authors'
-    own code there is no plan, and `layers` say what each is and why.
+    own code there is no plan; `layers` say what each is and why, and `stored`, if it can be exported, what
+    the file holds of each.
     """
 
     plan: Plan | None
     sizes: Summary | None
     obstacles: tuple[Obstacle, ...]
     layers: tuple[Finding, ...] = ()
+    stored: tuple[LayerReport, ...] = ()
 
     def __str__(self) -> str:
         sizes = self.sizes
         places = "\n".join(["cannot be exported:", *grouped(self.obstacles)])
         verdict = places if self.obstacles else "can be exported"
+        if self.stored:
+            table = layers_table(self.stored)
+            return f"{table}\n\n{macs_line(self.stored)}\nbinary as it stands, {verdict}"
         if sizes is None:
             rows = [[layer.module, layer.kind, layer.why] for layer in self.layers]
             return f"{text_table(['layer', 'kind', 'why'], rows)}\n\nbinary as it stands, {verdict}"
@@ -98,10 +113,11 @@ def _as_it_stands(model: nn.Module, call: Call) -> Check | None:
     if all(finding.kind == "real" for finding in found):
         return None
     try:
-        lower_trace(trace, type(model).__name__)
+        lowered = lower_trace(trace, type(model).__name__)
     except UnsupportedError as error:
         return Check(None, None, error.obstacles, tuple(found))
-    return Check(None, None, (), tuple(found))
+    graph = quantise(fold(lowered.graph)[0], "float32")
+    return Check(None, None, (), tuple(found), layer_reports(graph, lowered, model))
 
 
 _OF_LATENTS = ("latent", "rank", "initialisation", "groups")

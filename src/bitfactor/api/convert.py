@@ -14,6 +14,7 @@ from bitfactor.common.result import Result
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, save
 from bitfactor.format.bits import are_signs
 from bitfactor.format.file import golden_inputs
+from bitfactor.format.free import FreeSizes
 from bitfactor.format.graph import run
 from bitfactor.runtime import Session
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 class Converted(Result):
     """A file that was written from ONNX.
 
+    `free_axes` are (input, axis of a sample, step) of the sizes that it leaves open, as the ONNX file does.
     `binary`, `half_binary`, whose weights alone are signs, and `real` are its layers. ONNX's evaluator and
     the file give the same class for `same_class` of `checked_inputs` samples of noise, and differ by
     `max_difference` of the largest output; each operation by itself gives the same, signs and sums exactly.
@@ -32,6 +34,7 @@ class Converted(Result):
 
     path: Path
     input_shape: tuple[int, ...]
+    free_axes: tuple[tuple[int, int, int], ...]
     file_bytes: int
     source_bytes: int
     binary: tuple[str, ...]
@@ -45,7 +48,7 @@ class Converted(Result):
     def __str__(self) -> str:
         lines = [
             f"{self.path}: {self.file_bytes:,} bytes, of {self.source_bytes:,} as ONNX; an input is "
-            f"{'x'.join(map(str, self.input_shape))}",
+            f"{FreeSizes(self.free_axes).shown(0, self.input_shape)}",
             f"{len(self.binary)} layers binary, {len(self.half_binary)} in their weights alone; "
             f"real-valued: {', '.join(self.real) or 'none'}",
             "each operation gives what ONNX gives; end to end, the same class for "
@@ -65,7 +68,7 @@ def convert(
     comparison, `Sign`, `BipolarQuant` or a `MultiThreshold` of one threshold. Where the weight alone is
     binary, it takes 1 bit in the file, and the layer computes with real numbers. QONNX, Brevitas, FINN and
     larq (by tf2onnx) write them. An input of channels last that is only transposed becomes one of channels
-    first.
+    first. Sizes that the ONNX file leaves open stay open, in steps that are found by reading it at several.
 
     Parameters
     ----------
@@ -101,12 +104,13 @@ def convert(
             fix="convert a binary network",
         )
     with replacing(output) as temporary:
-        save(temporary, _model(graph, reading.metadata, Path(network).name))
+        save(temporary, _model(reading, Path(network).name))
         Session(temporary).verify()
         file_bytes = temporary.stat().st_size
     return Converted(
         path=output,
         input_shape=graph.input.shape,
+        free_axes=reading.free.axes if reading.free else (),
         file_bytes=file_bytes,
         source_bytes=Path(network).stat().st_size,
         binary=_names(binary),
@@ -127,9 +131,9 @@ def _names(nodes: Iterable[Node]) -> tuple[str, ...]:
     return tuple(node.name for node in nodes)
 
 
-def _model(graph: Graph, metadata: Mapping[str, str], source: str) -> ModelFile:
+def _model(reading: "Reading", source: str) -> ModelFile:
     """Return the file's content, with what an ONNX file of ours says of the network."""
-    known = _known(metadata)
+    graph, known = reading.graph, _known(reading.metadata)
     spec, skeleton = known.get("input_spec"), known.get("skeleton")
     return ModelFile(
         graph,
@@ -138,6 +142,7 @@ def _model(graph: Graph, metadata: Mapping[str, str], source: str) -> ModelFile:
         tuple(known.get("labels", ())),
         Skeleton(**skeleton) if skeleton else None,
         known.get("provenance", {"source": source}),
+        free=reading.free,
     )
 
 

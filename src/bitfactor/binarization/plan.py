@@ -43,8 +43,13 @@ _SLIM = "svd"  # its factors are two, of the smaller side's rank
 _FRACTIONS = (0.75, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.02, 0.01)
 
 
-def packed_bytes(layer: nn.Module) -> int:
-    """Return the bytes of the signs of a layer in the file: channels padded to words of 64."""
+def packed_bytes(layer: nn.Module, *, real_inputs: bool = False) -> int:
+    """Return the bytes of the signs of a layer in the file: channels padded to words of 64.
+
+    A layer whose inputs are real computes with numbers, so that its signs lie in the file without a gap.
+    """
+    if real_inputs:
+        return -(-prod(weight_shape(layer)) // 8)
     shape = filters_of(layer, torch.empty(weight_shape(layer), device="meta")).shape
     return 8 * shape[0] * prod(shape[2:]) * words_for(shape[1])
 
@@ -166,6 +171,15 @@ def _cells(layer: PlannedLayer) -> list[str]:
     return [layer.name, shape, kind, layer.latent, rank, layer.bank, place, layer.scale, *sizes, layer.reason]
 
 
+def _reasons(real: Mapping[str, str]) -> str:
+    """Return why layers are kept real, with the first few of each reason."""
+    names: dict[str, list[str]] = {}
+    for name, reason in real.items():
+        names.setdefault(reason, []).append(name)
+    shown = {reason: [*some[:3], "..."] if len(some) > 3 else some for reason, some in names.items()}
+    return "; ".join(f"{', '.join(some)} ({reason})" for reason, some in shown.items())
+
+
 def make_plan(
     model: nn.Module,
     binarization: Binarization,
@@ -181,7 +195,7 @@ def make_plan(
         raise InputError(
             type(model).__name__,
             expected="a layer that can turn binary",
-            found=f"{len(layers)} convolutions and linear layers, all kept real",
+            found=f"{len(layers)} convolutions and linear layers, all kept real: {_reasons(real)}",
             fix="name fewer in keep_real, or set real_ends=False",
         )
     banks = _banks(model, binarization, layers, binary, groups)
@@ -301,5 +315,5 @@ def _planned(
         binarization.scale,
         4 * prod(shape),
         None,
-        packed_bytes(layer),
+        packed_bytes(layer, real_inputs=not binarization.activations),
     )

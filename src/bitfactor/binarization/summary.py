@@ -1,11 +1,15 @@
 """What a model costs: multiply-accumulates by bit width, and bytes in float, in training, exported."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from bitfactor.binarization.ends import Shapes, leaves, record_calls, zeros
 from bitfactor.binarization.layers import weight_shape
@@ -16,6 +20,7 @@ from bitfactor.nn import BinaryConvTranspose, BinaryLayer, LearnedMapScale
 from bitfactor.nn.model import Call, Example
 
 FLOAT_BYTES = 4
+_OF_ONE_WEIGHT = (BinaryLayer, nn.modules.conv._ConvNd, nn.Linear)
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,9 @@ def summary(model: nn.Module, input_shape: Sequence[int] | Example) -> Summary:
     In place of a shape, an example may be given: a batch, a tuple of several inputs, or a dict by name.
 
     Exported bytes: a binary weight takes one bit, its channels padded to 64-bit words; scales, biases and
-    real weights 4 bytes a number; a BatchNorm is two numbers per channel.
+    real weights 4 bytes a number; a BatchNorm is two numbers per channel. Where a layer's inputs are still
+    real, its weight takes one bit without a gap, and its multiply-accumulates are real. Others' own layers
+    count as torch runs them, in float; `bitfactor.check` tells what a file holds of them.
 
     Example
     -------
@@ -123,21 +130,22 @@ def summary(model: nn.Module, input_shape: Sequence[int] | Example) -> Summary:
     """
     shape = isinstance(input_shape, Sequence) and all(isinstance(n, int) for n in input_shape)
     call = zeros(model, input_shape) if shape else Call.of(input_shape)  # type: ignore[arg-type]
-    calls = record_calls(model, call)
+    with _products(model) as products:
+        calls = record_calls(model, call)
     seen: set[int] = set()
-    rows = (_row(name, module, calls[name], seen) for name, module in leaves(model))
+    rows = (_row(name, module, calls[name], products.get(name), seen) for name, module in leaves(model))
     return Summary(tuple(row for row in rows if row.float_bytes or row.real_macs or row.binary_macs))
 
 
-def _row(name: str, module: nn.Module, calls: list[Shapes], seen: set[int]) -> SummaryRow:
-    shape = (
-        weight_shape(module) if isinstance(module, BinaryLayer | nn.modules.conv._ConvNd | nn.Linear) else ()
-    )
-    macs = sum(_macs(module, shape, call) for call in calls)
+def _row(
+    name: str, module: nn.Module, calls: list[Shapes], products: "_Products | None", seen: set[int]
+) -> SummaryRow:
+    shape = weight_shape(module) if isinstance(module, _OF_ONE_WEIGHT) else ()
+    macs = products.macs if products else sum(_macs(module, shape, call) for call in calls)
     binary = isinstance(module, BinaryLayer) and module.binary_activations and module.binary_weights
     return SummaryRow(
         name=name,
-        kind=("binary " if isinstance(module, BinaryLayer) else "") + _kind(module),
+        kind=_kind(module),
         weight_shape=shape,
         output_shape=calls[-1].output if calls else (),
         binary_macs=macs if binary else 0,
@@ -149,7 +157,54 @@ def _row(name: str, module: nn.Module, calls: list[Shapes], seen: set[int]) -> S
 
 
 def _kind(module: nn.Module) -> str:
-    return type(module).__name__.lower().removeprefix("binary")
+    name = type(module).__name__.lower()
+    if not isinstance(module, BinaryLayer):
+        return name
+    halves = {(True, True): "binary", (True, False): "binary weights", (False, True): "binary inputs"}
+    half = halves.get((module.binary_weights, module.binary_activations), "real")
+    return f"{half} {name.removeprefix('binary')}"
+
+
+class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the multiply-accumulates of what torch runs while it is on."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.macs = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if operations := flop_registry.get(function.overloadpacket):
+            self.macs += operations(*args, **(kwargs or {}), out_val=result) // 2
+        return result
+
+
+@contextmanager
+def _products(model: nn.Module) -> Iterator[dict[str, _Products]]:
+    """Count, while the model runs, what its modules with weights of a class not known compute."""
+    found = {
+        name: _Products()
+        for name, module in leaves(model)
+        if not isinstance(module, _OF_ONE_WEIGHT) and any(x.dim() > 1 for x in module.parameters())
+    }
+    handles = []
+    for name, products in found.items():
+        module = model.get_submodule(name)
+        handles.append(module.register_forward_pre_hook(partial(_begin, products)))
+        handles.append(module.register_forward_hook(partial(_end, products), always_call=True))
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _begin(products: _Products, module: nn.Module, inputs: object) -> None:
+    products.__enter__()  # type: ignore[no-untyped-call]
+
+
+def _end(products: _Products, module: nn.Module, inputs: object, output: object) -> None:
+    products.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
 def _macs(module: nn.Module, weight: tuple[int, ...], call: Shapes) -> int:
@@ -181,4 +236,5 @@ def _exported_bytes(module: nn.Module) -> int:
     O = module.alpha().numel()
     scale = module.scale.gamma().numel() if isinstance(module.scale, LearnedMapScale) else O
     bias = 0 if module.bias is None else O
-    return packed_bytes(module) + FLOAT_BYTES * (scale + bias)
+    packed = packed_bytes(module, real_inputs=not module.binary_activations)
+    return packed + FLOAT_BYTES * (scale + bias)

@@ -15,7 +15,6 @@ from bitfactor.common.arrays import relative_difference
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_name, expect_output, replacing
-from bitfactor.exporter.adoption import MADE_OF_OTHERS, Finding
 from bitfactor.exporter.calibrate import calibration_of, with_ranges
 from bitfactor.exporter.expectations import (
     expect_binary,
@@ -33,7 +32,6 @@ from bitfactor.exporter.parity import check, check_adoption, check_trace, tensor
 from bitfactor.exporter.report import (
     ExportReport,
     UnsupportedError,
-    findings_of,
     float_bytes,
     folded_away,
     layer_reports,
@@ -260,7 +258,7 @@ def _checked_graph(model: nn.Module, example: Call, real: Real) -> _Checked:
 
 def _report(model: nn.Module, checked: Sequence[_Checked], real: Real) -> ExportReport:
     graph = checked[0].graph
-    layers = layer_reports(graph, _findings(model, checked[0]))
+    layers = layer_reports(graph, checked[0].lowered, model)
     outcomes = [_end_to_end(model, each.graph, call) for each in checked for call in each.inputs]
     return ExportReport(
         layers=layers,
@@ -273,16 +271,6 @@ def _report(model: nn.Module, checked: Sequence[_Checked], real: Real) -> Export
         same_class=sum(same for _, same in outcomes),
         max_difference=max(difference for difference, _ in outcomes),
     )
-
-
-def _findings(model: nn.Module, checked: _Checked) -> Mapping[str, Finding]:
-    """Return what is known of each layer of the graph, by its name there."""
-    lowered, graph = checked.lowered, checked.graph
-    if lowered.adoption is None:
-        return findings_of(graph, model, lowered.modules)
-    found, origins = lowered.adoption.findings, lowered.origins
-    nodes = {node.name: origins[node.name][0] if node.name in origins else "" for node in graph.nodes}
-    return {name: found.get(node, MADE_OF_OTHERS) for name, node in nodes.items()}
 
 
 def _samples(tensor: Tensor) -> NDArray[np.float32]:

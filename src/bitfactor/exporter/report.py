@@ -7,18 +7,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from bitfactor.common.errors import InputError
 from bitfactor.common.result import text_table
-from bitfactor.exporter.adoption import Finding
+from bitfactor.exporter.adoption import MADE_OF_OTHERS, Finding
 from bitfactor.exporter.calibrate import Calibration
 from bitfactor.format import Graph, Node
 from bitfactor.format.bits import are_signs, stored_bytes
 from bitfactor.nn import BinaryLayer
 from bitfactor.nn.model import Call, dead_layers
+
+if TYPE_CHECKING:
+    from bitfactor.exporter.lower import Lowered
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class ExportReport:
 
     def macs(self, kind: str) -> int:
         """Return the multiply-accumulates per sample of the layers of a kind, such as binary or real."""
-        return sum(layer.macs for layer in self.layers if layer.kind == kind)
+        return _macs(self.layers, kind)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain types; path and size of the file only where it has been written."""
@@ -134,19 +137,14 @@ class ExportReport:
         return {name: value for name, value in asdict(self).items() if value or name not in optional}
 
     def __str__(self) -> str:
-        head = ["layer", "kind", "weight (O, kh, kw, C)", "MACs", "float bytes", "file bytes", "ratio", "why"]
-        table = text_table(head, [_cells(layer) for layer in self.layers], right=frozenset({3, 4, 5, 6}))
-        binary = self.macs("binary")
-        real = sum(layer.macs for layer in self.layers) - binary
         folded = ", ".join(f"{count} {op}" for op, count in sorted(self.folded.items())) or "nothing"
         return "\n".join(
             [
-                table,
+                layers_table(self.layers),
                 "",
                 f"{self.path}: {self.file_bytes:,} bytes; as a float network {self.float_bytes:,}"
                 f" ({self.float_bytes / self.file_bytes:.1f} times as many)",
-                f"multiply-accumulates: {binary:,} of 1 bit, {real:,} real"
-                f" ({binary / max(binary + real, 1):.1%} of 1 bit)",
+                macs_line(self.layers),
                 f"folded away: {folded}",
                 "each operation gives what torch gives, signs and sums exactly, real-valued layers"
                 f" ({self.real}) within {self.real_error:.1e} of the largest output",
@@ -157,6 +155,23 @@ class ExportReport:
                 *(f"warning: {warning}" for warning in self.warnings),
             ]
         )
+
+
+def layers_table(layers: Sequence[LayerReport]) -> str:
+    """Return the text that shows layers, a line for each."""
+    head = ["layer", "kind", "weight (O, kh, kw, C)", "MACs", "float bytes", "file bytes", "ratio", "why"]
+    return text_table(head, [_cells(layer) for layer in layers], right=frozenset({3, 4, 5, 6}))
+
+
+def macs_line(layers: Sequence[LayerReport]) -> str:
+    """Return the text that says how many multiply-accumulates are of 1 bit."""
+    binary, total = _macs(layers, "binary"), sum(layer.macs for layer in layers)
+    share = binary / max(total, 1)
+    return f"multiply-accumulates: {binary:,} of 1 bit, {total - binary:,} real ({share:.1%} of 1 bit)"
+
+
+def _macs(layers: Sequence[LayerReport], kind: str) -> int:
+    return sum(layer.macs for layer in layers if layer.kind == kind)
 
 
 def _cells(layer: LayerReport) -> list[str]:
@@ -170,25 +185,23 @@ def _cells(layer: LayerReport) -> list[str]:
     ]
 
 
-def layer_reports(graph: Graph, findings: Mapping[str, Finding]) -> tuple[LayerReport, ...]:
-    """Describe the layers that hold weights; `findings` tell of nodes why they are what they are."""
+def layer_reports(graph: Graph, lowered: "Lowered", model: nn.Module) -> tuple[LayerReport, ...]:
+    """Describe the layers of a graph that hold weights, and why they are what they are."""
+    modules = dict(model.named_modules())
     return tuple(
-        _layer_report(node, graph, findings[node.name]) for node in graph.nodes if node.op in _LAYERS
+        _layer_report(node, graph, _finding(node, lowered, modules))
+        for node in graph.nodes
+        if node.op in _LAYERS
     )
 
 
-def findings_of(graph: Graph, model: nn.Module, paths: Mapping[str, str]) -> dict[str, Finding]:
-    """Return what is known of the layers of a model that has binary layers of ours, by their modules."""
-    modules = dict(model.named_modules())
-    return {
-        node.name: _finding(node, modules.get(paths[node.name]), paths[node.name])
-        for node in graph.nodes
-        if node.op in _LAYERS
-    }
-
-
-def _finding(node: Node, module: nn.Module | None, path: str) -> Finding:
-    kind = _LAYERS[node.op]
+def _finding(node: Node, lowered: "Lowered", modules: Mapping[str, nn.Module]) -> Finding:
+    """Return what is known of a layer: of others' code by its trace, of ours by its module."""
+    if lowered.adoption is not None:
+        origin, _ = lowered.origins.get(node.name, ("", None))
+        return lowered.adoption.findings.get(origin, MADE_OF_OTHERS)
+    path = lowered.modules[node.name]
+    kind, module = _LAYERS[node.op], modules.get(path)
     if kind == "real" and isinstance(module, BinaryLayer):
         if not module.binary_activations and are_signs("weight", node.tensors["weight"]):
             return Finding("binary weights", "its inputs are still real", path)

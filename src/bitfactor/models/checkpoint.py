@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from bitfactor.common.checks import checked
-from bitfactor.common.errors import InputError
+from bitfactor.common.errors import InputError, imported
 from bitfactor.models.pretrained import Loaded, load_weights
 
 
@@ -44,7 +45,10 @@ def load_checkpoint(model: nn.Module, path: str | os.PathLike[str], skip: Sequen
         checkpoint = read(path)
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
-    except (pickle.UnpicklingError, EOFError, RuntimeError, KeyError, ValueError) as error:
+    except pickle.UnpicklingError as error:
+        held = re.search(r"GLOBAL (\S+)", str(error))
+        raise _unreadable(path, f"an object of {held[1]}" if held else "none, or a damaged one") from error
+    except (EOFError, RuntimeError, KeyError, ValueError) as error:
         raise _unreadable(path, next(iter(str(error).strip().splitlines()), type(error).__name__)) from error
     try:
         return load_weights(model, checkpoint, skip)
@@ -68,8 +72,7 @@ def _torch(path: str | os.PathLike[str]) -> Any:
 
 def _keras(path: str | os.PathLike[str]) -> Mapping[str, torch.Tensor]:
     """Return the tensors of a file of Keras, in the order of its layers."""
-    import h5py
-
+    h5py = imported("h5py", path, "pose")
     with h5py.File(path) as file:
         root = file.get("model_weights", file)
         layers = [root[_text(name)] for name in root.attrs["layer_names"]]

@@ -200,3 +200,68 @@ def test_probabilities_are_not_made_twice(tmp_path):
     header = Path(export_c(model, tmp_path / "net.c").header).read_text()
     assert "net_softmax" not in header
     assert "void net_top(const float *probabilities, int32_t k, int32_t *classes);" in header
+
+
+def numbers(*shape):
+    """Floats of any size, subnormal ones and both infinities among them, positive and negative."""
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 1 << 32, shape, dtype=np.uint32)
+    x = np.where(np.isnan(bits.view(np.float32)), np.float32(2), bits.view(np.float32))
+    x.flat[:6] = 0, -0.0, np.inf, -np.inf, np.finfo(np.float32).tiny, 1e-45
+    return x
+
+
+def test_square_roots_are_rounded_as_by_the_runtime(compiled):
+    x = np.concatenate([numbers(40, 30, 20), np.arange(24000, dtype=np.float32).reshape(40, 30, 20)])
+    model = model_of([Node("roots", "sqrt", ("x",))], (30, 20))
+    np.testing.assert_array_equal(compiled(model)(x), run(model.graph, x)[0])
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 3), (50, 4, 2)])
+@pytest.mark.parametrize(
+    "node",
+    [
+        Node("y", "layer_norm", ("x",), {"eps": 1e-5}),
+        Node("y", "reciprocal", ("x",)),
+        *(
+            Node("y", f"reduce_{over}", ("x",), {"how": how})
+            for over in ("channels", "pixels")
+            for how in ("mean", "sum", "max", "min")
+        ),
+    ],
+    ids=lambda node: " ".join([node.op, *map(str, node.attributes.values())]),
+)
+def test_what_looks_at_all_channels_or_pixels_is_exact(compiled, node, shape):
+    model = model_of([node], shape)
+    x = np.random.default_rng(0).standard_normal((3, *shape), np.float32)
+    np.testing.assert_array_equal(compiled(model)(x), run(model.graph, x)[0])
+
+
+def test_a_pad_is_filled(compiled):
+    pad = Node("y", "pad", ("x",), {"axis": 1, "before": 1, "after": 2, "value": -0.5})
+    model = model_of([pad], (3, 2, 2))
+    x = np.random.default_rng(0).standard_normal((3, 3, 2, 2), np.float32)
+    np.testing.assert_array_equal(compiled(model)(x), run(model.graph, x)[0])
+
+
+def test_an_affine_of_each_pixel_follows_sums(compiled):
+    rng = np.random.default_rng(0)
+
+    def affine(name, of, *shape):
+        return Node(
+            name, "affine", (of,), {}, {k: rng.standard_normal(shape, np.float32) for k in ("scale", "shift")}
+        )
+
+    ones = {"threshold": np.zeros(8, np.float32), "direction": np.ones(8, np.int8)}
+    window = {"stride": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1, "pad_value": 0}
+    weight = pack_signs(rng.choice(np.array([-1, 1], np.int8), (6, 3, 3, 8)))
+    nodes = [
+        Node("bits", "threshold", ("x",), {}, ones),
+        Node("sums", "binary_conv2d", ("bits",), window, {"weight": weight}),
+        Node("scaled", "scale", ("sums",), {}, {"alpha": rng.standard_normal(6, np.float32)}),
+        affine("first", "scaled", 6, 4, 5),
+        affine("second", "first", 6),
+    ]
+    model = model_of(nodes, (8, 4, 5))
+    x = rng.standard_normal((3, 8, 4, 5), np.float32)
+    np.testing.assert_allclose(compiled(model)(x), run(model.graph, x)[0], rtol=1e-5, atol=1e-5)

@@ -22,9 +22,11 @@ from bitfactor.exporter.parity import check
 from bitfactor.exporter.reading.layers import padded
 from bitfactor.exporter.reading.quantisers import DOMAINS, OPERATORS
 from bitfactor.exporter.reading.rules import POINTWISE, RULES
+from bitfactor.exporter.reading.sizes import first_lengths, fixed, free_of, given, longer, open_axes, steps_of
 from bitfactor.exporter.reading.steps import Steps
 from bitfactor.exporter.view import View
 from bitfactor.format import Graph, Value
+from bitfactor.format.free import FreeSizes
 from bitfactor.format.low_precision import quantise
 from bitfactor.format.operations import OPERATIONS
 
@@ -41,7 +43,8 @@ class Reading:
     """The graph of an ONNX file, what is to be said of it, and how far it is from ONNX's evaluator.
 
     `real` are the layers that stay real-valued. `same_class` of `checked_inputs` samples of noise have the
-    same largest output, and differ by `max_difference` of the largest.
+    same largest output, and differ by `max_difference` of the largest. `free` are the sizes that it leaves
+    open.
     """
 
     graph: Graph
@@ -50,6 +53,7 @@ class Reading:
     checked_inputs: int
     same_class: int
     max_difference: float
+    free: FreeSizes | None = None
 
 
 def read(path: str | os.PathLike[str]) -> Reading:
@@ -62,17 +66,62 @@ def read(path: str | os.PathLike[str]) -> Reading:
         node.
     """
     model = _loaded(path)
+    return _read_at_sizes(model) if open_axes(model) else _read(model)
+
+
+def _read_at_sizes(model: onnx.ModelProto) -> Reading:
+    """Read a file of open sizes at four of them, and hold what follows from these against two more."""
+    own = first_lengths(model, _graph_of)
+    first, steps = _read(fixed(model, own)), steps_of(model, own, _graph_of)
+    if not steps:
+        only = f"its sizes are open, but it is read at one alone: {first.graph.input.shape}"
+        return replace(first, warnings=(*first.warnings, only))
+    others = [_read(fixed(model, longer(own, steps, times))) for times in (1, 3, 8)]
+    far = [_graph_of(fixed(model, longer(own, steps, times))) for times in (5, 21)]
+    turned = Reader(fixed(model, own)).turned
+    axes = sorted(
+        (i, (axis + 1) % 3 if given(model)[i].name in turned else axis, steps[name])
+        for name, places in open_axes(model).items()
+        if name in steps
+        for i, axis in places
+    )
+    return replace(
+        first,
+        free=free_of([first.graph, *(other.graph for other in others)], axes, far),
+        max_difference=max(one.max_difference for one in (first, *others)),
+    )
+
+
+def _graph_of(model: onnx.ModelProto) -> Graph:
+    return quantise(fold(Reader(model).graph())[0], "float32")
+
+
+def _read(model: onnx.ModelProto) -> Reading:
     reader = Reader(model)
     lowered = reader.graph()
     folded, stands_for = fold(lowered)
     graph = quantise(folded, "float32")
-    given = {value.name: noise for value, noise in zip(reader.given, reader.noise(), strict=True)}
-    truth = _evaluated(model, given)
+    inputs = {value.name: noise for value, noise in zip(reader.given, reader.noise(), strict=True)}
+    truth = _evaluated(model, inputs)
     _expect_two_values(model, reader, truth)
-    values = reader.values_of(lowered, truth)
+    # A sum of signs that are scaled before may be rounded to either side of 0; ours is an integer. So ONNX's
+    # values are held against the operations one by one, and what folding makes of these against themselves.
+    known, values = reader.values_of(lowered, truth), reader.values_of(lowered, inputs)
+    check(lowered, known, {})
     check(graph, values, stands_for)
     expected = [truth[name] for name in reader.results]
-    return _compared(graph, reader, values, expected, {p.key: p.value for p in model.metadata_props})
+    warnings = (*reader.warnings(), *_turned_signs(lowered, known, values))
+    return _compared(graph, values, expected, {p.key: p.value for p in model.metadata_props}, warnings)
+
+
+def _turned_signs(graph: Graph, known: Mapping[str, Array], values: Mapping[str, Array]) -> list[str]:
+    """Return what is to be said of the first signs that are others than in ONNX."""
+    for name, value in graph.values.items():
+        turned = int((known[name] != values[name]).sum()) if value.dtype == "bit" else 0
+        if turned:
+            signs = f"{turned} of {values[name].size} signs of {name}"
+            return [f"rounding turns {signs} in ONNX, where sums of signs are integers here"]
+    return []
 
 
 def _expect_two_values(model: onnx.ModelProto, reader: "Reader", truth: Mapping[str, Array]) -> None:
@@ -90,10 +139,10 @@ def _expect_two_values(model: onnx.ModelProto, reader: "Reader", truth: Mapping[
 
 def _compared(
     graph: Graph,
-    reader: "Reader",
     values: Mapping[str, Array],
     expected: Sequence[Array],
     known: dict[str, str],
+    warnings: tuple[str, ...],
 ) -> Reading:
     from bitfactor.format.graph import run
 
@@ -101,7 +150,7 @@ def _compared(
     pairs = [(y.reshape(len(y), -1), z.reshape(len(z), -1)) for y, z in zip(found, expected, strict=True)]
     first, second = (scores.argmax(1) for scores in pairs[0])
     largest = max(float(np.abs(y - z).max() / max(np.abs(z).max(), 1e-30)) for y, z in pairs)
-    return Reading(graph, known, tuple(reader.warnings()), len(first), int((first == second).sum()), largest)
+    return Reading(graph, known, warnings, len(first), int((first == second).sum()), largest)
 
 
 def _loaded(path: str | os.PathLike[str]) -> onnx.ModelProto:
@@ -161,7 +210,7 @@ class Reader:
         self.model = model
         self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), _LATEST)
         stored = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
-        self.given = [value for value in model.graph.input if value.name not in stored]
+        self.given = given(model)
         self.results = [value.name for value in model.graph.output]
         self.values: dict[str, Any] = {name: _tensor(array) for name, array in stored.items()}
         self.products: dict[str, tuple[View, Tensor]] = {}
@@ -207,12 +256,12 @@ class Reader:
         return [draw.standard_normal(size, np.float32) for size in self.sizes]
 
     def values_of(self, graph: Graph, truth: Mapping[str, Array]) -> dict[str, Array]:
-        """Return what ONNX has for the values of the graph; of others, what their definition gives."""
+        """Return what is known of the values of the graph; of others, what their definition gives."""
         values: dict[str, Array] = {}
         nodes = {node.name: node for node in graph.nodes}
         for name, value in graph.values.items():
-            if name in self.origins:
-                origin, view = self.origins[name]
+            origin, view = self.origins.get(name, ("", None))
+            if view is not None and origin in truth:
                 arranged = view.arrange(torch.from_numpy(np.array(truth[origin], np.float32))).numpy()
                 channels, *pixels = value.shape
                 moved = np.moveaxis(arranged.reshape(-1, *pixels, channels), -1, 1)
@@ -390,12 +439,12 @@ def _sizes(value: onnx.ValueInfoProto) -> tuple[int, ...]:
     """Return the shape of an input; the batch is 0 where it is open."""
     kind = value.type.tensor_type
     dims = [dim.dim_value for dim in kind.shape.dim]
-    if kind.elem_type != onnx.TensorProto.FLOAT or len(dims) < 2 or 0 in dims[1:]:
+    if kind.elem_type != onnx.TensorProto.FLOAT or len(dims) < 2:
         shape = [dim.dim_value or dim.dim_param or "?" for dim in kind.shape.dim]
         raise InputError(
             f"input {value.name!r}",
-            expected="float32, a batch, and sizes that are numbers",
+            expected="float32, and a batch in front",
             found=f"type {onnx.TensorProto.DataType.Name(kind.elem_type)}, shape {shape}",
-            fix="fix its sizes with onnx.tools.update_model_dims, its type with a Cast",
+            fix="give it a batch, and change its type with a Cast",
         )
     return tuple(dims)

@@ -69,6 +69,18 @@ class Map:
         return f"{self.start} + pixel * {-(-self.channels // _SIGNS) if self.signs else self.channels}"
 
 
+def real(value: float) -> str:
+    """Write a float32 so that C reads the same.
+
+    >>> real(1.0)
+    '1.0f'
+    """
+    if np.isinf(value):
+        return "-INFINITY" if value < 0 else "INFINITY"
+    text = f"{value:.9g}"
+    return f"{text}f" if set(text) & {".", "e"} else f"{text}.0f"
+
+
 def at(offset: int) -> str:
     """Return where a map begins that lies so many bytes behind the first.
 
@@ -152,10 +164,17 @@ def _pool(a: Arguments) -> Row:
     return Row(_out_pixels(a), channels, statement, (f"static const window at = {_window(a)};",))
 
 
-def _global_avg_pool(a: Arguments) -> Row:
-    source = Map.of(a["source"])
-    statement = f"global_avg_pool(row, {source.start}, {source.channels}, {source.pixels});"
+def _reduce_pixels(a: Arguments) -> Row:
+    """A global average pool is a mean, which is the first of the ways to reduce."""
+    source, how = Map.of(a["source"]), a.number("how") if a.instruction.kind == "reduce_pixels" else 0
+    statement = f"reduce_pixels(row, {source.start}, {source.channels}, {source.pixels}, {how});"
     return Row(1, source.channels, statement)
+
+
+def _reduce_channels(a: Arguments) -> Row:
+    source = Map.of(a["source"])
+    statement = f"reduce_channels(row, {source.pixel}, {source.channels}, {a.number('how')});"
+    return Row(source.pixels, 1, statement)
 
 
 def _flatten(a: Arguments) -> Row:
@@ -167,6 +186,12 @@ def _flatten(a: Arguments) -> Row:
 def _pointwise(a: Arguments) -> Row:
     source = Map.of(a["source"])
     return Row(source.pixels, source.channels, f"copy(row, {source.pixel}, {source.channels});")
+
+
+def _layer_norm(a: Arguments) -> Row:
+    source = Map.of(a["source"])
+    statement = f"layer_norm(row, {source.pixel}, {source.channels}, {real(a['eps'].item())});"
+    return Row(source.pixels, source.channels, statement)
 
 
 def _softmax(a: Arguments) -> Row:
@@ -192,10 +217,12 @@ def _upsample_nearest(a: Arguments) -> Row:
 
 def _gather(a: Arguments) -> Row:
     channels, run = a.number("channels"), a.number("run")
-    indices = (a["indices"][:, None] + np.arange(run, dtype=np.int32)).reshape(-1, channels)
-    pixels, places = len(indices), a.define("indices", indices)
-    statement = f"gather(row, {Map.of(a['source']).start}, {places} + pixel * {channels}, {channels});"
-    return Row(pixels, channels, statement)
+    begins = a["indices"][:, None]
+    indices = np.where(begins < 0, begins, begins + np.arange(run, dtype=np.int32)).reshape(-1, channels)
+    differ = bool((indices != indices[0]).any())
+    places = a.define("indices", indices if differ else indices[0]) + f" + pixel * {channels}" * differ
+    source, fill = Map.of(a["source"]).start, real(a["fill"].item())
+    return Row(len(indices), channels, f"gather(row, {source}, {places}, {fill}, {channels});")
 
 
 ROWS: dict[str, Callable[[Arguments], Row]] = {
@@ -204,7 +231,10 @@ ROWS: dict[str, Callable[[Arguments], Row]] = {
     "quantised_conv": _quantised_conv,
     "max_pool": _pool,
     "avg_pool": _pool,
-    "global_avg_pool": _global_avg_pool,
+    "global_avg_pool": _reduce_pixels,
+    "reduce_pixels": _reduce_pixels,
+    "reduce_channels": _reduce_channels,
+    "layer_norm": _layer_norm,
     "softmax": _softmax,
     "pointwise": _pointwise,
     "concat": _concat,
@@ -233,12 +263,20 @@ def _falling(a: Arguments) -> str:
     return a.define("falling", np.packbits(padded, bitorder="little").view("<u4").astype(np.uint32))
 
 
-def _scale(kind: str) -> Callable[[Arguments, int], str]:
+def _alone(function: str) -> Callable[[Arguments, int], str]:
     def stage(a: Arguments, channels: int) -> str:
-        place = f" + pixel * {channels}" if len(a["alpha"]) > 1 else ""  # (pixels, C)
-        return f"{kind}(row, {a.constant('alpha')}{place}, {channels});"
+        parameters = [
+            a.constant(name) + (f" + pixel * {channels}" if _of_pixels(a[name]) else "")
+            for name in a.instruction.arguments
+        ]
+        return f"{function}({', '.join(['row', *parameters, str(channels)])});"
 
     return stage
+
+
+def _of_pixels(parameter: NDArray[Any]) -> bool:
+    """Whether there is a row for each pixel."""
+    return parameter.ndim > 1 and len(parameter) > 1
 
 
 def _store(kind: str) -> Callable[[Arguments, int], str]:
@@ -250,24 +288,21 @@ def _paired(a: Arguments, channels: int) -> str:
     return f"{a.instruction.kind}(row, {other.pixel if other.pixels > 1 else other.start}, {channels});"
 
 
-def _alone(a: Arguments, channels: int) -> str:
-    parameters = [a.constant(name) for name in a.instruction.arguments]
-    return f"{a.instruction.kind}({', '.join(['row', *parameters, str(channels)])});"
-
-
 STAGES: dict[str, Callable[[Arguments, int], str]] = {
     "signs": _signs,
     "signs_of_sums": _signs_of_sums,
-    "scale": _scale("scale"),
-    "scale_sums": _scale("scale_sums"),
+    "scale": _alone("scale"),
+    "scale_sums": _alone("scale_sums"),
     "store": _store("copy"),
     "store_sums": _store("store_sums"),
     "add": _paired,
     "multiply": _paired,
-    "affine": _alone,
-    "relu": _alone,
-    "prelu": _alone,
-    "clip": _alone,
-    "sigmoid": _alone,
+    "affine": _alone("affine"),
+    "relu": _alone("relu"),
+    "prelu": _alone("prelu"),
+    "clip": _alone("clip"),
+    "sigmoid": _alone("sigmoid"),
+    "sqrt": _alone("square_roots"),
+    "reciprocal": _alone("reciprocal"),
 }
 ON_SUMS = {"signs": "signs_of_sums", "scale": "scale_sums", "store": "store_sums"}

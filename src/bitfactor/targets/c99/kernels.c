@@ -291,13 +291,73 @@ static void avg_pool(cell *row, const cell *map, const window *at, int32_t chann
 }
 
 
-static void global_avg_pool(cell *row, const cell *map, int32_t channels, int32_t pixels)
+/* What a mean, 0, or a sum, 1, becomes with another number, or the most, 2, or least, 3, of both. */
+static float folded(float a, float b, int32_t how)
+{
+    if (how < 2) return a + b;
+    return (how == 2 ? b > a : b < a) ? b : a;
+}
+
+
+/* The sum of n numbers, or of their squares: 16 side by side, in turns, which then are added in halves. */
+static float sum_of(const cell *x, int32_t n, int squared)
+{
+    float sums[16] = {0};
+    for (int32_t i = 0; i < n; i++) sums[i % 16] += squared ? x[i].f * x[i].f : x[i].f;
+    for (int32_t half = 8; half; half /= 2) {
+        for (int32_t i = 0; i < half; i++) sums[i] += sums[i + half];
+    }
+    return sums[0];
+}
+
+
+static void reduce_channels(cell *row, const cell *pixel, int32_t channels, int32_t how)
+{
+    float all = how < 2 ? sum_of(pixel, channels, 0) : pixel->f;
+    for (int32_t c = 1; how >= 2 && c < channels; c++) all = folded(all, pixel[c].f, how);
+    row->f = how == 0 ? all / (float)channels : all;
+}
+
+
+static void reduce_pixels(cell *row, const cell *map, int32_t channels, int32_t pixels, int32_t how)
 {
     for (int32_t c = 0; c < channels; c++) {
-        float sum = 0;
-        for (int32_t p = 0; p < pixels; p++) sum += map[p * channels + c].f;
-        row[c].f = sum / (float)pixels;
+        float all = how < 2 ? 0 : map[c].f;
+        for (int32_t p = 0; p < pixels; p++) all = folded(all, map[p * channels + c].f, how);
+        row[c].f = how == 0 ? all / (float)pixels : all;
     }
+}
+
+
+/* Rounded as IEEE 754 asks for, in integers, a bit behind the other; 0 of what is not positive. */
+static float square_root(float x)
+{
+    cell number;
+    uint64_t rest, root = 0;
+    int32_t power;
+    number.f = x > 0 ? x : 0;
+    if (number.i == 0 || number.i >= 0x7F800000) return number.f;
+    power = number.i < 0x800000 ? 1 : number.i >> 23;
+    rest = number.i < 0x800000 ? number.u : (number.u & 0x7FFFFF) | 0x800000;
+    for (; rest < 0x800000; power--) rest <<= 1;
+    rest <<= power & 1 ? 23 : 24;  /* an even power of 2 is left */
+    for (uint64_t bit = 0x800000; bit; bit >>= 1) {
+        if ((root | bit) * (root | bit) <= rest) root |= bit;
+    }
+    if (rest - root * root > root) root++;
+    power = (power + 126 + (power & 1)) / 2;
+    number.u = (uint32_t)(power - 1) * 0x800000u + (uint32_t)root;
+    return number.f;
+}
+
+
+static void layer_norm(cell *row, const cell *pixel, int32_t channels, float eps)
+{
+    const float mean = sum_of(pixel, channels, 0) / (float)channels;
+    float factor;
+    for (int32_t c = 0; c < channels; c++) row[c].f = pixel[c].f - mean;
+    factor = 1.0f / square_root(sum_of(row, channels, 1) / (float)channels + eps);
+    for (int32_t c = 0; c < channels; c++) row[c].f *= factor;
 }
 
 
@@ -363,9 +423,10 @@ static void flatten(cell *row, const cell *map, int32_t channels, int32_t pixels
 }
 
 
-static void gather(cell *row, const cell *map, const int32_t *places, int32_t n)
+/* Place -1 stands for `fill`. */
+static void gather(cell *row, const cell *map, const int32_t *places, float fill, int32_t n)
 {
-    for (int32_t i = 0; i < n; i++) row[i] = map[places[i]];
+    for (int32_t i = 0; i < n; i++) row[i].f = places[i] < 0 ? fill : map[places[i]].f;
 }
 
 
@@ -436,6 +497,18 @@ static void clip(cell *row, const float *lower, const float *upper, int32_t n)
 static void sigmoid(cell *row, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) row[i].f = 1.0f / (1.0f + exponential(-row[i].f));
+}
+
+
+static void square_roots(cell *row, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) row[i].f = square_root(row[i].f);
+}
+
+
+static void reciprocal(cell *row, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) row[i].f = 1.0f / row[i].f;
 }
 
 

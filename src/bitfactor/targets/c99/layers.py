@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError
 from bitfactor.runtime.program import Layer, Program
-from bitfactor.targets.c99.instructions import ON_SUMS, ROWS, STAGES, Arguments
+from bitfactor.targets.c99.instructions import ON_SUMS, ROWS, STAGES, Arguments, real
 
 _WIDTH = 118
 _WITHOUT_NODE = ("pointwise", "store")
@@ -94,18 +94,6 @@ class Layers:
         return name
 
 
-def real(value: float) -> str:
-    """Write a float32 so that C reads the same.
-
-    >>> real(1.0)
-    '1.0f'
-    """
-    if np.isinf(value):
-        return "-INFINITY" if value < 0 else "INFINITY"
-    text = f"{value:.9g}"
-    return f"{text}f" if set(text) & {".", "e"} else f"{text}.0f"
-
-
 _TYPES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "float32": ("float", real),
     "int8": ("int8_t", str),
@@ -119,12 +107,7 @@ def _expect_known(layer: Layer) -> None:
     """Raise InputError where a layer holds what kernels.c has no function for."""
     first, *stages = layer.instructions
     several = int(first.arguments.get("maps", np.array(1)).item()) > 1
-    filled = first.kind == "gather" and bool((first.arguments["indices"] < 0).any())
-    unknown = first.kind not in ROWS or several or filled
-    for stage in stages:
-        unknown = unknown or stage.kind not in STAGES
-        unknown = unknown or (stage.kind == "affine" and max(len(v) for v in stage.arguments.values()) > 1)
-    if unknown:
+    if several or first.kind not in ROWS or any(stage.kind not in STAGES for stage in stages):
         raise InputError(
             f"node {layer.names[0]!r}",
             expected="operations that the C form has",

@@ -18,8 +18,8 @@ from bitfactor.format import InputSpec, ModelFile
 from bitfactor.runtime.plan import steps_apart
 from bitfactor.runtime.prediction import gives_probabilities
 from bitfactor.runtime.program import program_of
-from bitfactor.targets.c99.instructions import CELL, Map
-from bitfactor.targets.c99.layers import Layers, real
+from bitfactor.targets.c99.instructions import CELL, Map, real
+from bitfactor.targets.c99.layers import Layers
 
 _WIDTH = 110
 _NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)

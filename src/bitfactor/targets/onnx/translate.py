@@ -174,8 +174,9 @@ def to_onnx(model: ModelFile, form: Form = "standard") -> onnx.ModelProto:
 
     Returns
     -------
-    A model whose metadata holds what the model file knows: labels, input specification, skeleton and
-    provenance, each as JSON. All its values are float32: sums and signs as well.
+    A model whose metadata holds what the model file knows: labels, input specification, skeleton,
+    provenance and, where sizes are open, those of the file, each as JSON. All its values are float32: sums
+    and signs as well.
 
     Example
     -------
@@ -306,5 +307,6 @@ def _metadata(model: ModelFile) -> dict[str, str]:
         "input_spec": model.input_spec and asdict(model.input_spec),
         "skeleton": model.skeleton and asdict(model.skeleton),
         "provenance": dict(model.provenance),
+        "shapes": model.free and {value.name: value.shape for value in model.graph.inputs},
     }
     return {name: json.dumps(value, sort_keys=True) for name, value in known.items() if value}
