@@ -1,0 +1,9 @@
+"""A network in integers alone, from the first pixel to the class: precision `integer`.
+
+The converter makes integers of a graph once; they, and no float, say what every machine computes.
+"""
+
+from bitfactor.format.integer.convert import integer_graph
+from bitfactor.format.integer.graph import IntegerGraph, IntegerValue, run
+
+__all__ = ["IntegerGraph", "IntegerValue", "integer_graph", "run"]

@@ -1,0 +1,69 @@
+"""The arithmetic of integers: two's complement, `>>` towards minus infinity, one rule of rounding.
+
+A real x is S * X. Every real factor is a multiplier M of 16 bits behind a shift, M / 2^k; one k a node.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+Reals = NDArray[np.float64]
+
+LARGEST = 32767  # of a value of 16 bits, and of a multiplier; -LARGEST - 1 never occurs
+MOST_SHIFT = 30
+MOST_OFFSET = 1 << 30
+SUM_LIMIT = 1 << 31
+
+
+def rounded(v: Integers, k: int) -> Integers:
+    """Return v / 2^k to nearest, halves up.
+
+    >>> rounded(np.array([-3, -2, 2, 3]), 2).tolist()
+    [-1, 0, 1, 1]
+    """
+    return v if k == 0 else (v + (1 << (k - 1))) >> k
+
+
+def saturated(v: Integers, lower: int = -LARGEST, upper: int = LARGEST) -> Integers:
+    return np.clip(v, lower, upper)
+
+
+def multipliers(factors: Reals) -> tuple[NDArray[np.int16], int] | None:
+    """Return M and the largest k of 0 to 30 with M = rint(factors 2^k) in 16 bits; None if there is none.
+
+    >>> multipliers(np.array([0.5, -0.25]))
+    (array([ 16384,  -8192], dtype=int16), 15)
+    """
+    largest = float(np.abs(factors).max(initial=0.0))
+    for k in range(MOST_SHIFT, -1, -1):
+        if np.rint(np.ldexp(largest, k)) <= LARGEST:
+            return np.rint(np.ldexp(factors, k)).astype(np.int16), k
+    return None
+
+
+def scale_for(largest: float) -> float:
+    """Return the least power of two S with largest <= 32767 S; 1 for a value that is 0 alone.
+
+    >>> scale_for(1.0)
+    3.0517578125e-05
+    """
+    if largest == 0:
+        return 1.0
+    exponent = math.frexp(largest)[1] - 16
+    while largest > math.ldexp(LARGEST, exponent):
+        exponent += 1
+    return math.ldexp(1.0, exponent)
+
+
+def thresholds(threshold: NDArray[Any], direction: NDArray[np.int8], scale: float) -> NDArray[np.int16]:
+    """Return T with direction * X > T exactly where direction * S X > direction * threshold.
+
+    That holds for every integer X within 16 bits, since S is a power of two: T = 32767 is never, -32768 always.
+    """
+    quotient = np.floor(direction.astype(np.float64) * threshold.astype(np.float64) / scale)
+    return np.clip(quotient, -LARGEST - 1, LARGEST).astype(np.int16)
+
+

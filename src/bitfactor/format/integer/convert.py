@@ -1,0 +1,393 @@
+"""From a graph of real numbers to one of integers.
+
+A scale or PReLU of a binary layer's sums is a *term*: one multiplication of the sums, one rounding. A sum of
+values takes its terms as they are; whatever else reads one takes it as a value of the stream. Values between
+which nothing is rescaled, such as those of a concatenation, have one scale.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitfactor.common.errors import InputError
+from bitfactor.common.image_spec import InputSpec
+from bitfactor.format.bits import unpack_signs
+from bitfactor.format.graph import Graph
+from bitfactor.format.integer.arithmetic import (
+    LARGEST,
+    MOST_OFFSET,
+    SUM_LIMIT,
+    Reals,
+    multipliers,
+    scale_for,
+    thresholds,
+)
+from bitfactor.format.integer.bounds import magnitudes, sums_of
+from bitfactor.format.integer.graph import MOVES, IntegerGraph, IntegerValue, Type, counted_taps
+from bitfactor.format.operations import Node
+from bitfactor.format.operations.convolution import real_weight
+from bitfactor.format.operations.operation import Shape, spread
+
+_PIXEL = 128  # the largest magnitude of a pixel
+_MOST_POOLED = 32768
+_KEEP_SCALE = ("relu", "prelu", "max_pool2d", "avg_pool2d", "global_avg_pool", *MOVES)
+
+
+def integer_graph(
+    graph: Graph, spec: InputSpec | None = None, ranges: Mapping[str, float] | None = None
+) -> IntegerGraph:
+    """Return `graph` in integers.
+
+    Parameters
+    ----------
+    graph
+        The network of a model file.
+    spec
+        How images become its inputs, if it takes images.
+    ranges
+        The largest magnitude of each real value on samples; what the weights allow if left out.
+
+    Raises
+    ------
+    InputError
+        If an operation is not defined in integers, or a value does not fit; the message names the node.
+
+    Example
+    -------
+    >>> model = bitfactor.format.load("net.safetensors")
+    >>> integer_graph(model.graph, model.input_spec).outputs
+    ('fc.flatten',)
+    """
+    _expect_defined(graph)
+    if ranges is None and spec is None:
+        raise InputError(
+            f"input {graph.input.name!r}",
+            expected="an image, or ranges from samples, for precision 'integer'",
+            found="an input of any size, and no samples",
+            fix="pass samples",
+        )
+    return _Converter(graph, spec, magnitudes(graph, spec) if ranges is None and spec else ranges or {}).converted()
+
+
+@dataclass(frozen=True)
+class _Term:
+    """Real factors of a binary layer's sums: where they are above 0, and where not."""
+
+    sums: str
+    positive: Reals
+    negative: Reals
+
+
+class _Converter:
+    def __init__(self, graph: Graph, spec: InputSpec | None, ranges: Mapping[str, float]) -> None:
+        self.graph, self.spec, self.ranges = graph, spec, ranges
+        self.nodes: list[Node] = []
+        self.values: dict[str, IntegerValue] = {}
+        self.terms: dict[str, _Term] = {}
+        self.readers: dict[str, list[Node]] = {name: [] for name in graph.values}
+        for node in graph.nodes:
+            for name in node.inputs:
+                self.readers[name].append(node)
+        for node in graph.nodes:
+            self._find_term(node)
+        self.scales = self._scales()
+
+    def converted(self) -> IntegerGraph:
+        name = self.graph.input.name
+        self._value(name, "pixel" if self.spec else "stream", 1.0 if self.spec else self.scales[name])
+        if self.spec:
+            for node in self.readers[name]:
+                if node.op not in ("conv2d", "linear"):
+                    raise _undefined(node, "of an image")
+        for node in self.graph.nodes:
+            if node.name not in self.terms:
+                _CONVERTED[node.op](self, node)
+        for output in self.graph.outputs:
+            self.stream(output)
+        return IntegerGraph(name, tuple(self.nodes), self.graph.outputs, self.values, self.spec)
+
+    def _find_term(self, node: Node) -> None:
+        """A scale of sums, and a PReLU or ReLU of that, is one multiplication."""
+        if node.op == "scale" and self.graph.values[node.inputs[0]].dtype == "int32":
+            alpha = node.tensors["alpha"].astype(np.float64)
+            self.terms[node.name] = _Term(node.inputs[0], alpha, alpha)
+        before = self.terms.get(node.inputs[0]) if node.inputs else None
+        if node.op in ("prelu", "relu") and before and before.positive is before.negative:
+            alpha = before.positive
+            slope = spread(node.tensors["slope"].astype(np.float64), alpha.ndim) if node.op == "prelu" else 0.0
+            bent = alpha * slope
+            rises = alpha > 0
+            term = _Term(before.sums, np.where(rises, alpha, bent), np.where(rises, bent, alpha))
+            self.terms[node.name] = term
+
+    def _scales(self) -> dict[str, float]:
+        """Return the scale of each real value: that of all values that must have the same one."""
+        group = {name: name for name in self.graph.values}
+        for node in self.graph.nodes:
+            if node.op in _KEEP_SCALE and node.name not in self.terms:
+                for name in node.inputs:
+                    old, new = group[name], group[node.name]
+                    group = {value: new if own == old else own for value, own in group.items()}
+        largest: dict[str, float] = {}
+        for name, own in group.items():
+            if self.graph.values[name].dtype == "float32" and not (self.spec and name == self.graph.input.name):
+                largest[own] = max(largest.get(own, 0.0), self._range(name))
+        return {name: scale_for(largest[own]) for name, own in group.items() if own in largest}
+
+    def _range(self, name: str) -> float:
+        r = self.ranges[name]
+        if not math.isfinite(r):
+            node = next(node for node in self.graph.nodes if node.name == name)
+            raise _bad(node, "a value within bounds", f"magnitudes up to {r}", "export it with smaller weights")
+        return r
+
+    def _value(self, name: str, type: Type, scale: float = 1.0, shape: Shape | None = None) -> None:
+        self.values[name] = IntegerValue(name, shape or self.graph.values[name].shape, type, scale)
+
+    def add(self, node: Node, type: Type, scale: float = 1.0) -> None:
+        self.nodes.append(node)
+        self._value(node.name, type, scale)
+
+    def stream(self, name: str) -> str:
+        """Make a term a value of the stream, if something reads it as one."""
+        if name in self.terms and name not in self.values:
+            node = next(node for node in self.graph.nodes if node.name == name)
+            self.weigh(node, (name,), terms=True)
+        return name
+
+    def weigh(
+        self,
+        node: Node,
+        inputs: tuple[str, ...],
+        factors: NDArray[np.float64] | None = None,
+        *,
+        terms: bool = False,
+        **more: Any,
+    ) -> None:
+        """Add a weighted sum of inputs, whose multipliers are what their scales ask for."""
+        scale = self.scales[node.name]
+        names, shifts, tensors = [], [], {}
+        for i, name in enumerate(inputs):
+            if terms and name in self.terms:
+                term = self.terms[name]
+                source, signed = term.sums, (term.positive / scale, term.negative / scale)
+            else:
+                source = self.stream(name)
+                ratio = self.values[source].scale / scale * (np.ones(1) if factors is None else factors)
+                signed = (ratio, ratio)
+            found = (np.ones((2, 1), np.int16), 0)
+            if source in self.values and not (self._is_same(signed)):
+                found = self._multipliers(node, np.stack(signed))
+            names.append(source)
+            shifts.append(found[1])
+            tensors |= {f"positive{i}": found[0][0], f"negative{i}": found[0][1]}
+        bounds = {"lower": -LARGEST, "upper": LARGEST}
+        offset = {"offset": more.pop("offset")} if "offset" in more else {}
+        attributes = {"shifts": tuple(shifts), **bounds, **more}
+        self.add(Node(node.name, "weigh", tuple(names), attributes, {**tensors, **offset}), "stream", scale)
+
+    def _is_same(self, factors: tuple[Reals, Reals]) -> bool:
+        return all(part.size == 1 and part.item() == 1 for part in factors)
+
+    def _multipliers(self, node: Node, factors: Reals) -> tuple[NDArray[np.int16], int]:
+        found = multipliers(factors)
+        if found is None:
+            largest = float(np.abs(factors).max())
+            raise _bad(
+                node, f"factors up to {LARGEST} of its scales", f"{largest:g}", "export it with calibration samples"
+            )
+        return found
+
+    def gives_output(self, node: Node) -> bool:
+        """Whether a value is an output alone, behind movers of elements at most."""
+        readers = self.readers[node.name]
+        if node.name in self.graph.outputs:
+            return not readers
+        return bool(readers) and all(
+            reader.op in MOVES and len(reader.inputs) == 1 and reader.op != "pad" and self.gives_output(reader)
+            for reader in readers
+        )
+
+    def layer(self, node: Node) -> None:
+        """Add a real-valued layer; weights in the scale of their input."""
+        source = self.stream(node.inputs[0])
+        reads_image = self.values[source].type == "pixel"
+        weight, channels = _as_convolution(node), self.graph.values[source].shape[0]
+        depth = weight.shape[-1]
+        zero = [Fraction(0)] * channels
+        of_input = np.full(channels, self.values[source].scale)
+        if reads_image and self.spec:
+            zero = [Fraction(255) * Fraction(mean) - _PIXEL for mean in self.spec.mean]
+            of_input = 1 / (255 * np.array(self.spec.std))
+        groups = int(node.attributes.get("groups", 1))
+        own = of_input.reshape(groups, depth)[np.arange(len(weight)) // (len(weight) // groups)]
+        made = _Weights(weight * own[:, None, None], node.tensors["bias"], zero, groups)
+        final = self.gives_output(node)
+        scale = self.scales[node.name]
+        steps = made.steps(_PIXEL if reads_image else LARGEST, one=final, empty=scale)
+        levels, bias = made.levels(steps), made.bias(steps)
+        outside = np.array([round(z) for z in zero], np.int16)
+        tensors = {"weight": levels.astype(np.int8), "bias": bias.astype(np.int32), "outside": outside}
+        attributes = _window_of(node)
+        if final:
+            self.add(Node(node.name, "conv", (source,), attributes, tensors), "output", float(steps[0]))
+            return
+        factor, shift = self._multipliers(node, steps / scale)
+        tensors |= {"multiplier": factor}
+        self.add(Node(node.name, "conv", (source,), {**attributes, "shift": shift}, tensors), "stream", scale)
+
+    def binary_layer(self, node: Node) -> None:
+        shape = self.graph.values[node.inputs[0]].shape
+        count = sums_of(node, shape)
+        if count > LARGEST:
+            raise _bad(node, f"sums of at most {LARGEST} signs", str(count), "use fewer channels, or groups")
+        signs = unpack_signs(node.tensors["weight"], shape[0] // int(node.attributes.get("groups", 1)))
+        attributes = {**_window_of(node), "pad_value": int(node.attributes.get("pad_value", 0))}
+        weight = signs if node.op == "binary_conv2d" else signs[:, None, None]
+        self.add(Node(node.name, "binary_conv", node.inputs, attributes, {"weight": weight}), "sum")
+
+    def threshold(self, node: Node) -> None:
+        source, direction = self.stream(node.inputs[0]), node.tensors["direction"]
+        limits = thresholds(node.tensors["threshold"], direction, self.values[source].scale)
+        tensors = {"threshold": limits, "direction": direction}
+        self.add(Node(node.name, "threshold", (source,), {}, tensors), "bit")
+
+    def sum(self, node: Node) -> None:
+        self.weigh(node, node.inputs, terms=True)
+
+    def scale(self, node: Node) -> None:
+        self.weigh(node, node.inputs, node.tensors["alpha"].astype(np.float64))
+
+    def affine(self, node: Node) -> None:
+        offset = np.rint(node.tensors["shift"].astype(np.float64) / self.scales[node.name])
+        cut = np.clip(offset, -MOST_OFFSET, MOST_OFFSET).astype(np.int32)
+        self.weigh(node, node.inputs, node.tensors["scale"].astype(np.float64), offset=cut)
+
+    def clip(self, node: Node) -> None:
+        bounds = (node.attributes[end] / self.scales[node.name] for end in ("lower", "upper"))
+        lower, upper = (int(np.clip(np.rint(end), -LARGEST, LARGEST)) for end in bounds)
+        self.weigh(node, node.inputs, lower=lower, upper=upper)
+
+    def relu(self, node: Node) -> None:
+        self.weigh(node, node.inputs, lower=0)
+
+    def prelu(self, node: Node) -> None:
+        slope, shift = self._multipliers(node, node.tensors["slope"].astype(np.float64))
+        made = Node(node.name, "prelu", (self.stream(node.inputs[0]),), {"shift": shift}, {"slope": slope})
+        self.add(made, "stream", self.scales[node.name])
+
+    def pool(self, node: Node) -> None:
+        shape = self.graph.values[node.inputs[0]].shape
+        if node.op == "global_avg_pool":
+            whole = {"kernel": shape[1:], "stride": (1, 1), "padding": (0, 0, 0, 0), "count_include_pad": 0}
+            node = replace(node, op="avg_pool2d", attributes=whole)
+        if node.op == "avg_pool2d" and counted_taps(node, shape).max() > _MOST_POOLED:
+            found = str(counted_taps(node, shape).max())
+            raise _bad(node, f"a mean of at most {_MOST_POOLED} values", found, "pool in two steps")
+        self.move(node)
+
+    def move(self, node: Node) -> None:
+        sources = tuple(map(self.stream, node.inputs))
+        first = self.values[sources[0]]
+        if node.op == "pad":
+            value = np.clip(np.rint(node.attributes["value"] / first.scale), -LARGEST, LARGEST)
+            node = replace(node, attributes={**node.attributes, "value": float(value)})
+        self.add(replace(node, inputs=sources), first.type, first.scale)
+
+
+class _Weights:
+    """A real-valued layer: weight (O, kh, kw, C) in the scale of its input, bias, zero of each channel."""
+
+    def __init__(self, weight: Reals, bias: NDArray[np.float32], zero: list[Fraction], groups: int) -> None:
+        self.weight, self.real_bias, self.zero, self.groups = weight, bias.astype(np.float64), zero, groups
+
+    def steps(self, largest: int, *, one: bool, empty: float) -> Reals:
+        """Return the step of each output: 1/127 of its largest weight, or larger until sums fit 32 bits.
+
+        An output without weights has the step `empty`; with `one`, all have the same.
+        """
+        steps = np.abs(self.weight).reshape(len(self.weight), -1).max(1) / 127
+        if one:
+            steps = np.full_like(steps, steps.max())
+        steps = np.where(steps > 0, steps, empty)
+        while True:
+            sums = np.abs(self.levels(steps)).reshape(len(steps), -1).sum(1) * largest
+            beyond = np.array([abs(b) + int(s) >= SUM_LIMIT for b, s in zip(self.bias(steps), sums, strict=True)])
+            if not beyond.any():
+                return steps
+            steps = np.where(beyond | (one and beyond.any()), 2 * steps, steps)
+
+    def levels(self, steps: Reals) -> NDArray[np.int64]:
+        return np.rint(self.weight / steps[:, None, None, None]).astype(np.int64)
+
+    def bias(self, steps: Reals) -> NDArray[Any]:
+        """Return rint(bias / step - sum(W Z)), exactly."""
+        by_channel = self.levels(steps).sum((1, 2))
+        made = [Fraction(b) / Fraction(s) for b, s in zip(self.real_bias.tolist(), steps.tolist(), strict=True)]
+        if any(self.zero):
+            depth, size = by_channel.shape[1], len(by_channel) // self.groups
+            for i, row in enumerate(by_channel.tolist()):
+                first = i // size * depth
+                made[i] -= sum(n * z for n, z in zip(row, self.zero[first : first + depth], strict=True))
+        return np.array([round(b) for b in made], object)
+
+
+def _as_convolution(node: Node) -> Reals:
+    weight = real_weight(node).astype(np.float64)
+    return weight if node.op == "conv2d" else weight[:, None, None]
+
+
+def _window_of(node: Node) -> dict[str, Any]:
+    """Return the window of a layer; a linear layer is one over single pixels."""
+    if node.op in ("linear", "binary_linear"):
+        return {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1, "pixels": True}
+    window = {name: tuple(node.attributes[name]) for name in ("stride", "padding", "dilation")}
+    return {**window, "groups": int(node.attributes["groups"]), "pixels": False}
+
+
+_CONVERTED: dict[str, Callable[[_Converter, Node], None]] = {
+    "conv2d": _Converter.layer,
+    "linear": _Converter.layer,
+    "binary_conv2d": _Converter.binary_layer,
+    "binary_linear": _Converter.binary_layer,
+    "threshold": _Converter.threshold,
+    "add": _Converter.sum,
+    "scale": _Converter.scale,
+    "affine": _Converter.affine,
+    "clip": _Converter.clip,
+    "relu": _Converter.relu,
+    "prelu": _Converter.prelu,
+    "max_pool2d": _Converter.pool,
+    "avg_pool2d": _Converter.pool,
+    "global_avg_pool": _Converter.pool,
+    **dict.fromkeys(MOVES, _Converter.move),
+}
+
+
+def _expect_defined(graph: Graph) -> None:
+    """Raise InputError for an operation without a definition in integers, by name."""
+    if graph.others:
+        raise InputError(
+            "graph", expected="one input, for precision 'integer'", found=str(len(graph.inputs)), fix="split the model"
+        )
+    for node in graph.nodes:
+        if node.op not in _CONVERTED:
+            raise _undefined(node)
+        if len(graph.values[node.name].shape) > 3:
+            raise _undefined(node, "over several maps")
+
+
+def _undefined(node: Node, how: str = "") -> InputError:
+    found = f"{node.op} {how}".strip()
+    return _bad(
+        node, "an operation that precision 'integer' defines", found, "export in another precision, or replace it"
+    )
+
+
+def _bad(node: Node, expected: str, found: str, fix: str) -> InputError:
+    return InputError(f"node {node.name!r} ({node.op})", expected=expected, found=found, fix=fix)
