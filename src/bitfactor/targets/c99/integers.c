@@ -1,0 +1,467 @@
+/* Where a window lies: its output's pixel is at (y, x), in rows of out_width. */
+typedef struct {
+    int32_t in_height, in_width, out_height, out_width;
+    int32_t kernel_height, kernel_width, stride_y, stride_x, top, left, dilation_y, dilation_x;
+} window;
+
+
+/* A layer's channels in memory, those of one group, and the outputs of one. */
+typedef struct {
+    window at;
+    int32_t channels, depth, outputs;
+} layer;
+
+
+/* The taps [begin, end) of `kernel` at `start`, `dilation` apart, that lie inside of 0 to size - 1. */
+static inline void inside(int32_t start, int32_t dilation, int32_t kernel, int32_t size, int32_t *begin, int32_t *end)
+{
+    *begin = 0, *end = kernel;
+    while (*begin < kernel && start + *begin * dilation < 0) ++*begin;
+    while (*end > *begin && start + (*end - 1) * dilation >= size) --*end;
+}
+
+
+/* v / 2^k to nearest, halves up; `>>` of a negative number is arithmetic in all compilers for microcontrollers. */
+static inline int32_t rounded(int32_t v, int32_t k) { return k ? (v + ((int32_t)1 << (k - 1))) >> k : v; }
+
+
+static inline int32_t within(int32_t v, int32_t lower, int32_t upper)
+{
+    return v < lower ? lower : v > upper ? upper : v;
+}
+
+
+/* A pixel of a layer of 8-bit weights, 8 outputs that begin at `first`, `together` at a time. `outside` is what a
+ * tap outside the map reads. */
+typedef void dot(int32_t *sum, const void *map, int32_t at, const int8_t *w, int32_t n);
+
+static inline void convolve(int32_t *row, const void *map, const layer *l, const int8_t *weight, const int32_t *bias,
+    const void *outside, int32_t y, int32_t x, int32_t first, int32_t n, int32_t together, dot *add)
+{
+    const window *at = &l->at;
+    const int32_t top = y * at->stride_y - at->top, left = x * at->stride_x - at->left, depth = l->depth;
+    int32_t begin, end;
+    inside(left, at->dilation_x, at->kernel_width, at->in_width, &begin, &end);
+    const int whole = at->dilation_x == 1 && together == 4 && end - begin == at->kernel_width;
+    const int32_t size = at->kernel_height * at->kernel_width * depth;
+    for (int32_t j = 0; j < n; j += together) {
+        const int8_t *w = weight + (first + j) * size;
+        const int32_t channel = together == 4 ? 0 : (first + j) / l->outputs * depth;
+        int32_t sum[4];
+        for (int32_t i = 0; i < together; i++) sum[i] = bias[first + j + i];
+        for (int32_t i = 0; i < at->kernel_height; i++) {
+            const int32_t row_y = top + i * at->dilation_y;
+            const int out = row_y < 0 || row_y >= at->in_height;
+            if (whole && !out) {
+                add(sum, map, (row_y * at->in_width + left) * depth, w, at->kernel_width * depth);
+                w += together * at->kernel_width * depth;
+                continue;
+            }
+            for (int32_t k = 0; k < at->kernel_width; k++, w += together * depth) {
+                if (!out && k >= begin && k < end) {
+                    const int32_t pixel = row_y * at->in_width + left + k * at->dilation_x;
+                    add(sum, map, pixel * l->channels + channel, w, depth);
+                } else if (outside) {
+                    add(sum, outside, channel, w, depth);
+                }
+            }
+        }
+        for (int32_t i = 0; i < together && j + i < n; i++) row[j + i] = sum[i];
+    }
+}
+
+
+/* Four outputs at a time, whose weights lie side by side. */
+static inline void products_of_pixels(int32_t *sum, const void *map, int32_t at, const int8_t *w, int32_t n)
+{
+    int32_t a = sum[0], b = sum[1], c = sum[2], d = sum[3];
+    for (const uint8_t *x = (const uint8_t *)map + at, *end = x + n; x != end; w += 4) {
+        const int32_t v = *x++;
+        a += v * w[0], b += v * w[1], c += v * w[2], d += v * w[3];
+    }
+    sum[0] = a, sum[1] = b, sum[2] = c, sum[3] = d;
+}
+
+static void conv_pixels(int32_t *row, const void *map, const layer *l, const int8_t *weight, const int32_t *bias,
+    const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
+{
+    convolve(row, map, l, weight, bias, outside, y, x, first, n, 4, products_of_pixels);
+}
+
+
+/* The same of values of 16 bits. */
+static inline void products(int32_t *sum, const void *map, int32_t at, const int8_t *w, int32_t n)
+{
+    int32_t a = sum[0], b = sum[1], c = sum[2], d = sum[3];
+    for (const int16_t *x = (const int16_t *)map + at, *end = x + n; x != end; w += 4) {
+        const int32_t v = *x++;
+        a += v * w[0], b += v * w[1], c += v * w[2], d += v * w[3];
+    }
+    sum[0] = a, sum[1] = b, sum[2] = c, sum[3] = d;
+}
+
+static void conv(int32_t *row, const void *map, const layer *l, const int8_t *weight, const int32_t *bias,
+    const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
+{
+    convolve(row, map, l, weight, bias, outside, y, x, first, n, 4, products);
+}
+
+
+/* One output at a time, for layers in groups. */
+static inline void product_of_pixels(int32_t *sum, const void *map, int32_t at, const int8_t *w, int32_t n)
+{
+    for (const uint8_t *x = (const uint8_t *)map + at, *end = x + n; x != end;) *sum += *x++ * *w++;
+}
+
+static void grouped_conv_pixels(int32_t *row, const void *map, const layer *l, const int8_t *weight,
+    const int32_t *bias, const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
+{
+    convolve(row, map, l, weight, bias, outside, y, x, first, n, 1, product_of_pixels);
+}
+
+
+static inline void product(int32_t *sum, const void *map, int32_t at, const int8_t *w, int32_t n)
+{
+    for (const int16_t *x = (const int16_t *)map + at, *end = x + n; x != end;) *sum += *x++ * *w++;
+}
+
+static void grouped_conv(int32_t *row, const void *map, const layer *l, const int8_t *weight, const int32_t *bias,
+    const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
+{
+    convolve(row, map, l, weight, bias, outside, y, x, first, n, 1, product);
+}
+
+
+/* sat(rnd(a M, k)): the one product of 64 bits. */
+static void scale_sums(int32_t *row, const int16_t *multiplier, int32_t k, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        int64_t v = (int64_t)row[i] * multiplier[i];
+        if (k) v = (v + ((int64_t)1 << (k - 1))) >> k;
+        row[i] = v < -32767 ? -32767 : v > 32767 ? 32767 : (int32_t)v;
+    }
+}
+
+
+/* Signs lie as index bytes, one for four channels of a pixel: 4 * (the four bits) + 64 * (its place of four). A word
+ * of weights holds four inputs of 8 outputs, bit 4 * output + input. Words of 16 entries for each: entry n counts in
+ * the nibble of an output how many of the signs n are those of its weights. So a look-up and an addition stand for
+ * 32 products. */
+static void build(uint32_t *t, const uint32_t *w, int32_t count)
+{
+    const uint32_t ones = 0x11111111u;
+    for (const uint32_t *end = w + count; w != end; t += 16) {
+        const uint32_t v = *w++, a = v & ones, b = v >> 1 & ones, c = v >> 2 & ones, d = v >> 3 & ones;
+        const uint32_t first = 2 * a - ones, second = 2 * b - ones, third = 2 * c - ones, fourth = 2 * d - ones;
+        uint32_t x = 4 * ones - a - b - c - d;
+        const uint32_t jump[4] = {third, fourth - third, third, 0};
+        for (int32_t n = 0; n < 16; n += 4) {
+            t[n] = x, t[n + 1] = x + first, t[n + 2] = x + second, t[n + 3] = x + first + second;
+            x += jump[n / 4];
+        }
+    }
+}
+
+
+static inline uint32_t entry(const uint32_t *t, uint32_t i)
+{
+    return *(const uint32_t *)(const void *)((const char *)t + i);
+}
+
+
+/* The counts of up to 60 index bytes, a multiple of 4, in bytes: even outputs and odd ones, then in 16 bits. Three
+ * look-ups fit the nibbles. */
+static inline void count_run(uint32_t *wide, const uint8_t *p, const uint32_t *t, int32_t n)
+{
+    const uint32_t nibbles = 0x0f0f0f0fu, halves = 0x00ff00ffu;
+    uint32_t all = 0, odd = 0;
+    for (; n >= 12; n -= 12, p += 12, t += 192) {
+        const uint32_t *u = t + 64, *v = t + 128;
+        const uint32_t a = entry(t, p[0]) + entry(t, p[1]) + entry(t, p[2]);
+        const uint32_t d = entry(t, p[3]) + entry(u, p[7]) + entry(v, p[11]);
+        const uint32_t b = entry(u, p[4]) + entry(u, p[5]) + entry(u, p[6]);
+        const uint32_t c = entry(v, p[8]) + entry(v, p[9]) + entry(v, p[10]);
+        all += a + b + c + d;
+        odd += (a >> 4 & nibbles) + (b >> 4 & nibbles) + (c >> 4 & nibbles) + (d >> 4 & nibbles);
+    }
+    for (; n; n -= 4, p += 4, t += 64) {
+        const uint32_t a = entry(t, p[0]) + entry(t, p[1]), b = entry(t, p[2]) + entry(t, p[3]);
+        all += a + b;
+        odd += (a >> 4 & nibbles) + (b >> 4 & nibbles);
+    }
+    all -= odd << 4;
+    wide[0] += all & halves, wide[1] += all >> 8 & halves;
+    wide[2] += odd & halves, wide[3] += odd >> 8 & halves;
+}
+
+
+/* A pixel of a binary layer, 8 outputs: sums of signs, 2 * (those that agree) - all. */
+static void binary_conv(int32_t *row, const uint8_t *map, const layer *l, const uint32_t *tables, int32_t y, int32_t x)
+{
+    const window *at = &l->at;
+    const int32_t top = y * at->stride_y - at->top, left = x * at->stride_x - at->left;
+    const int32_t bytes = l->channels, step = at->dilation_x;
+    int32_t up, down, begin, end;
+    uint32_t wide[4] = {0, 0, 0, 0};
+    inside(top, at->dilation_y, at->kernel_height, at->in_height, &up, &down);
+    inside(left, step, at->kernel_width, at->in_width, &begin, &end);
+    for (int32_t i = up; i < down; i++) {
+        const uint8_t *p = map + ((top + i * at->dilation_y) * at->in_width + left + begin * step) * bytes;
+        const uint32_t *t = tables + (i * at->kernel_width + begin) * bytes * 16;
+        const int32_t run = step == 1 ? (end - begin) * bytes : bytes;
+        for (int32_t taps = step == 1 ? begin < end : end - begin; taps; taps--) {
+            const uint8_t *q = p;
+            for (int32_t n = run; n > 0; n -= 60, q += 60, t += 60 * 16) count_run(wide, q, t, n < 60 ? n : 60);
+            t += (run % 60 ? run % 60 - 60 : 0) * 16;
+            p += step * bytes;
+        }
+    }
+    const int32_t all = (down - up) * (end - begin) * l->depth;
+    for (int32_t i = 0; i < 8; i++) {
+        const uint32_t two = wide[(i & 1) * 2 + (i >> 1 & 1)];
+        row[i] = 2 * (int32_t)(i < 4 ? two & 0xffff : two >> 16) - all;
+    }
+}
+
+
+/* The same in groups, a product at a time: bits of weights, output by output. */
+static void grouped_binary_conv(int32_t *row, const uint8_t *map, const layer *l, const uint8_t *weight, int32_t y,
+    int32_t x, int32_t first, int32_t n)
+{
+    const window *at = &l->at;
+    const int32_t top = y * at->stride_y - at->top, left = x * at->stride_x - at->left;
+    int32_t up, down, begin, end;
+    inside(top, at->dilation_y, at->kernel_height, at->in_height, &up, &down);
+    inside(left, at->dilation_x, at->kernel_width, at->in_width, &begin, &end);
+    for (int32_t j = 0; j < n; j++) {
+        const int32_t channel = (first + j) / l->outputs * l->depth;
+        int32_t sum = 0;
+        for (int32_t i = up; i < down; i++)
+            for (int32_t k = begin; k < end; k++) {
+                const int32_t pixel = (top + i * at->dilation_y) * at->in_width + left + k * at->dilation_x;
+                int32_t bit = (((first + j) * at->kernel_height + i) * at->kernel_width + k) * l->depth;
+                for (int32_t c = channel; c < channel + l->depth; c++, bit++) {
+                    const int sign = map[pixel * l->channels + c / 4] >> (2 + c % 4) & 1;
+                    sum += sign == (weight[bit / 8] >> bit % 8 & 1) ? 1 : -1;
+                }
+            }
+        row[j] = sum;
+    }
+}
+
+
+/* A map of signs with a border of +1 or -1. */
+static void surround(uint8_t *to, const uint8_t *from, int32_t height, int32_t width, int32_t bytes, int32_t top,
+    int32_t left, int32_t bottom, int32_t right, const uint8_t *border)
+{
+    for (int32_t y = -top; y < height + bottom; y++)
+        for (int32_t x = -left; x < width + right; x++) {
+            const int in = y >= 0 && y < height && x >= 0 && x < width;
+            const uint8_t *pixel = in ? from + (y * width + x) * bytes : border;
+            for (int32_t i = 0; i < bytes; i++) *to++ = pixel[i];
+        }
+}
+
+
+static void load(int32_t *row, const int16_t *x, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) row[i] = x[i];
+}
+
+
+static void copy(int16_t *to, const int16_t *from, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) to[i] = from[i];
+}
+
+
+static void max_pool(int32_t *row, const int16_t *map, const window *at, int32_t channels, int32_t y, int32_t x,
+    int32_t first, int32_t n)
+{
+    int32_t up, down, begin, end;
+    inside(y * at->stride_y - at->top, 1, at->kernel_height, at->in_height, &up, &down);
+    inside(x * at->stride_x - at->left, 1, at->kernel_width, at->in_width, &begin, &end);
+    for (int32_t i = 0; i < n; i++) row[i] = -32767;
+    for (int32_t i = up; i < down; i++)
+        for (int32_t k = begin; k < end; k++) {
+            const int32_t pixel = (y * at->stride_y - at->top + i) * at->in_width + x * at->stride_x - at->left + k;
+            const int16_t *v = map + pixel * channels + first;
+            for (int32_t c = 0; c < n; c++)
+                if (v[c] > row[c]) row[c] = v[c];
+        }
+}
+
+
+/* v / n towards minus infinity. */
+static inline int32_t floor_of(int32_t v, int32_t n)
+{
+    const int32_t q = v / n;
+    return q * n > v ? q - 1 : q;
+}
+
+
+/* A mean is over the values inside the map or, where padding counts, over the window. */
+static void avg_pool(int32_t *row, const int16_t *map, const window *at, int32_t channels, int32_t counts_padding,
+    int32_t y, int32_t x, int32_t first, int32_t n)
+{
+    const int32_t top = y * at->stride_y - at->top, left = x * at->stride_x - at->left;
+    int32_t up, down, begin, end, count;
+    inside(top, 1, at->kernel_height, at->in_height, &up, &down);
+    inside(left, 1, at->kernel_width, at->in_width, &begin, &end);
+    count = counts_padding ? at->kernel_height * at->kernel_width : (down - up) * (end - begin);
+    for (int32_t i = 0; i < n; i++) row[i] = 0;
+    for (int32_t i = up; i < down; i++)
+        for (int32_t k = begin; k < end; k++) {
+            const int16_t *v = map + ((top + i) * at->in_width + left + k) * channels + first;
+            for (int32_t c = 0; c < n; c++) row[c] += v[c];
+        }
+    int32_t k = 0;
+    while ((int32_t)1 << k < count) k++;
+    const int exact = (int32_t)1 << k == count;
+    for (int32_t c = 0; c < n; c++)
+        row[c] = exact ? rounded(row[c], k) : floor_of(2 * row[c] + count, 2 * count);
+}
+
+
+/* From places of a map, in elements; below 0 stands `fill`. */
+static void gather(int32_t *row, const int16_t *map, const int32_t *places, int32_t fill, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) row[i] = places[i] < 0 ? fill : map[places[i]];
+}
+
+
+static void upsample(int32_t *row, const int16_t *map, int32_t in_width, int32_t scale_y, int32_t scale_x,
+    int32_t channels, int32_t y, int32_t x, int32_t first, int32_t n)
+{
+    load(row, map + (y / scale_y * in_width + x / scale_x) * channels + first, n);
+}
+
+
+/* A map in the order (channels, pixels). */
+static void flatten(int32_t *row, const int16_t *map, int32_t channels, int32_t pixels, int32_t first, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) row[i] = map[(first + i) % pixels * channels + (first + i) / pixels];
+}
+
+
+/* rnd(v (v > 0 ? P : Q), k) */
+static void bend(int32_t *row, const int16_t *positive, const int16_t *negative, int32_t k, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) row[i] = rounded(row[i] * (row[i] > 0 ? positive[i] : negative[i]), k);
+}
+
+
+static void times(int32_t *row, const int16_t *multiplier, int32_t k, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) row[i] = rounded(row[i] * multiplier[i], k);
+}
+
+
+/* rnd(v 2^up, down) */
+static void shift(int32_t *row, int32_t up, int32_t down, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) row[i] = rounded(row[i] * ((int32_t)1 << up), down);
+}
+
+
+static void add(int32_t *row, const int16_t *x, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) row[i] += x[i];
+}
+
+
+static void add_shifted(int32_t *row, const int16_t *x, int32_t up, int32_t down, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) row[i] += rounded(x[i] * ((int32_t)1 << up), down);
+}
+
+
+static void add_times(int32_t *row, const int16_t *x, const int16_t *multiplier, int32_t k, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) row[i] += rounded(x[i] * multiplier[i], k);
+}
+
+
+static void add_bent(int32_t *row, const int16_t *x, const int16_t *positive, const int16_t *negative, int32_t k,
+    int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) row[i] += rounded(x[i] * (x[i] > 0 ? positive[i] : negative[i]), k);
+}
+
+
+static void plus(int32_t *row, const int32_t *offset, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) row[i] += offset[i];
+}
+
+
+static void cut(int32_t *row, int32_t lower, int32_t upper, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) row[i] = within(row[i], lower, upper);
+}
+
+
+static void prelu(int32_t *row, const int16_t *slope, int32_t k, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (row[i] <= 0) row[i] = within(rounded(row[i] * slope[i], k), -32767, 32767);
+}
+
+
+static void store(int16_t *to, const int32_t *row, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) to[i] = (int16_t)row[i];
+}
+
+
+static void store_sums(int32_t *to, const int32_t *row, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) to[i] = row[i];
+}
+
+
+/* Index bytes first / 4 to end - 1 of a pixel; channels that there are not are -1. */
+static void signs(uint8_t *to, const int32_t *row, const int16_t *threshold, int32_t first, int32_t end, int32_t n)
+{
+    for (int32_t q = first / 4, i = 0; q < end; q++) {
+        uint32_t bits = 0;
+        for (uint32_t bit = 4; bit < 64; bit *= 2, i++)
+            if (i < n && row[i] > threshold[i]) bits |= bit;
+        to[q] = (uint8_t)(bits | ((uint32_t)q & 3) << 6);
+    }
+}
+
+
+/* The same, where some channels are +1 below their threshold: direction -1. */
+static void signs_either(uint8_t *to, const int32_t *row, const int16_t *threshold, const int8_t *direction,
+    int32_t first, int32_t end, int32_t n)
+{
+    for (int32_t q = first / 4, i = 0; q < end; q++) {
+        uint32_t bits = 0;
+        for (uint32_t bit = 4; bit < 64; bit *= 2, i++)
+            if (i < n && row[i] * direction[i] > threshold[i]) bits |= bit;
+        to[q] = (uint8_t)(bits | ((uint32_t)q & 3) << 6);
+    }
+}
+
+
+/* A map in the order (channels, pixels), as the caller gets it. */
+static void hand_out(int32_t *y, const int16_t *map, int32_t channels, int32_t pixels)
+{
+    for (int32_t c = 0; c < channels; c++)
+        for (int32_t i = 0; i < pixels; i++) *y++ = map[i * channels + c];
+}
+
+
+static void hand_out_sums(int32_t *y, const int32_t *map, int32_t channels, int32_t pixels)
+{
+    for (int32_t c = 0; c < channels; c++)
+        for (int32_t i = 0; i < pixels; i++) *y++ = map[i * channels + c];
+}
+
+
+static void hand_out_signs(int32_t *y, const uint8_t *map, int32_t channels, int32_t pixels, int32_t bytes)
+{
+    for (int32_t c = 0; c < channels; c++)
+        for (int32_t i = 0; i < pixels; i++) *y++ = map[i * bytes + c / 4] >> (2 + c % 4) & 1 ? 1 : -1;
+}
