@@ -1,3 +1,11 @@
+/* A function of its own has the registers for itself. */
+#ifdef __GNUC__
+#define APART static __attribute__((noinline))
+#else
+#define APART static
+#endif
+
+
 /* Where a window lies: its output's pixel is at (y, x), in rows of out_width. */
 typedef struct {
     int32_t in_height, in_width, out_height, out_width;
@@ -82,7 +90,7 @@ static inline void products_of_pixels(int32_t *sum, const void *map, int32_t at,
     sum[0] = a, sum[1] = b, sum[2] = c, sum[3] = d;
 }
 
-static void conv_pixels(int32_t *row, const void *map, const layer *l, const int8_t *weight, const int32_t *bias,
+APART void conv_pixels(int32_t *row, const void *map, const layer *l, const int8_t *weight, const int32_t *bias,
     const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
 {
     convolve(row, map, l, weight, bias, outside, y, x, first, n, 4, products_of_pixels);
@@ -100,7 +108,7 @@ static inline void products(int32_t *sum, const void *map, int32_t at, const int
     sum[0] = a, sum[1] = b, sum[2] = c, sum[3] = d;
 }
 
-static void conv(int32_t *row, const void *map, const layer *l, const int8_t *weight, const int32_t *bias,
+APART void conv(int32_t *row, const void *map, const layer *l, const int8_t *weight, const int32_t *bias,
     const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
 {
     convolve(row, map, l, weight, bias, outside, y, x, first, n, 4, products);
@@ -113,7 +121,7 @@ static inline void product_of_pixels(int32_t *sum, const void *map, int32_t at, 
     for (const uint8_t *x = (const uint8_t *)map + at, *end = x + n; x != end;) *sum += *x++ * *w++;
 }
 
-static void grouped_conv_pixels(int32_t *row, const void *map, const layer *l, const int8_t *weight,
+APART void grouped_conv_pixels(int32_t *row, const void *map, const layer *l, const int8_t *weight,
     const int32_t *bias, const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
 {
     convolve(row, map, l, weight, bias, outside, y, x, first, n, 1, product_of_pixels);
@@ -125,7 +133,7 @@ static inline void product(int32_t *sum, const void *map, int32_t at, const int8
     for (const int16_t *x = (const int16_t *)map + at, *end = x + n; x != end;) *sum += *x++ * *w++;
 }
 
-static void grouped_conv(int32_t *row, const void *map, const layer *l, const int8_t *weight, const int32_t *bias,
+APART void grouped_conv(int32_t *row, const void *map, const layer *l, const int8_t *weight, const int32_t *bias,
     const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
 {
     convolve(row, map, l, weight, bias, outside, y, x, first, n, 1, product);
@@ -133,7 +141,7 @@ static void grouped_conv(int32_t *row, const void *map, const layer *l, const in
 
 
 /* sat(rnd(a M, k)): the one product of 64 bits. */
-static void scale_sums(int32_t *row, const int16_t *multiplier, int32_t k, int32_t n)
+APART void scale_sums(int32_t *row, const int16_t *multiplier, int32_t k, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
         int64_t v = (int64_t)row[i] * multiplier[i];
@@ -147,7 +155,7 @@ static void scale_sums(int32_t *row, const int16_t *multiplier, int32_t k, int32
  * of weights holds four inputs of 8 outputs, bit 4 * output + input. Words of 16 entries for each: entry n counts in
  * the nibble of an output how many of the signs n are those of its weights. So a look-up and an addition stand for
  * 32 products. */
-static void build(uint32_t *t, const uint32_t *w, int32_t count)
+APART void build(uint32_t *t, const uint32_t *w, int32_t count)
 {
     const uint32_t ones = 0x11111111u;
     for (const uint32_t *end = w + count; w != end; t += 16) {
@@ -196,7 +204,7 @@ static inline void count_run(uint32_t *wide, const uint8_t *p, const uint32_t *t
 
 
 /* A pixel of a binary layer, 8 outputs: sums of signs, 2 * (those that agree) - all. */
-static void binary_conv(int32_t *row, const uint8_t *map, const layer *l, const uint32_t *tables, int32_t y, int32_t x)
+APART void binary_conv(int32_t *row, const uint8_t *map, const layer *l, const uint32_t *tables, int32_t y, int32_t x)
 {
     const window *at = &l->at;
     const int32_t top = y * at->stride_y - at->top, left = x * at->stride_x - at->left;
@@ -225,7 +233,7 @@ static void binary_conv(int32_t *row, const uint8_t *map, const layer *l, const 
 
 
 /* The same in groups, a product at a time: bits of weights, output by output. */
-static void grouped_binary_conv(int32_t *row, const uint8_t *map, const layer *l, const uint8_t *weight, int32_t y,
+APART void grouped_binary_conv(int32_t *row, const uint8_t *map, const layer *l, const uint8_t *weight, int32_t y,
     int32_t x, int32_t first, int32_t n)
 {
     const window *at = &l->at;
@@ -251,7 +259,7 @@ static void grouped_binary_conv(int32_t *row, const uint8_t *map, const layer *l
 
 
 /* A map of signs with a border of +1 or -1. */
-static void surround(uint8_t *to, const uint8_t *from, int32_t height, int32_t width, int32_t bytes, int32_t top,
+APART void surround(uint8_t *to, const uint8_t *from, int32_t height, int32_t width, int32_t bytes, int32_t top,
     int32_t left, int32_t bottom, int32_t right, const uint8_t *border)
 {
     for (int32_t y = -top; y < height + bottom; y++)
@@ -275,7 +283,7 @@ static void copy(int16_t *to, const int16_t *from, int32_t n)
 }
 
 
-static void max_pool(int32_t *row, const int16_t *map, const window *at, int32_t channels, int32_t y, int32_t x,
+APART void max_pool(int32_t *row, const int16_t *map, const window *at, int32_t channels, int32_t y, int32_t x,
     int32_t first, int32_t n)
 {
     int32_t up, down, begin, end;
@@ -301,7 +309,7 @@ static inline int32_t floor_of(int32_t v, int32_t n)
 
 
 /* A mean is over the values inside the map or, where padding counts, over the window. */
-static void avg_pool(int32_t *row, const int16_t *map, const window *at, int32_t channels, int32_t counts_padding,
+APART void avg_pool(int32_t *row, const int16_t *map, const window *at, int32_t channels, int32_t counts_padding,
     int32_t y, int32_t x, int32_t first, int32_t n)
 {
     const int32_t top = y * at->stride_y - at->top, left = x * at->stride_x - at->left;
@@ -421,7 +429,7 @@ static void store_sums(int32_t *to, const int32_t *row, int32_t n)
 
 
 /* Index bytes first / 4 to end - 1 of a pixel; channels that there are not are -1. */
-static void signs(uint8_t *to, const int32_t *row, const int16_t *threshold, int32_t first, int32_t end, int32_t n)
+APART void signs(uint8_t *to, const int32_t *row, const int16_t *threshold, int32_t first, int32_t end, int32_t n)
 {
     for (int32_t q = first / 4, i = 0; q < end; q++) {
         uint32_t bits = 0;
@@ -433,7 +441,7 @@ static void signs(uint8_t *to, const int32_t *row, const int16_t *threshold, int
 
 
 /* The same, where some channels are +1 below their threshold: direction -1. */
-static void signs_either(uint8_t *to, const int32_t *row, const int16_t *threshold, const int8_t *direction,
+APART void signs_either(uint8_t *to, const int32_t *row, const int16_t *threshold, const int8_t *direction,
     int32_t first, int32_t end, int32_t n)
 {
     for (int32_t q = first / 4, i = 0; q < end; q++) {

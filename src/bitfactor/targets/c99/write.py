@@ -343,7 +343,7 @@ def _kernels(text: str, source_file: str = "kernels.c") -> list[str]:
     blocks = source.removesuffix("\n").split("\n\n\n")
     needed: list[str] = []
     for block in reversed(blocks):  # which stand behind what they need
-        functions = re.findall(r"^static (?:inline )?\w+ (\w+\()", block, re.MULTILINE)
+        functions = re.findall(r"^(?:static|APART) (?:inline )?\w+ (\w+\()", block, re.MULTILINE)
         if not functions or any(re.search(rf"\b{re.escape(name)}", text) for name in functions):
             needed.insert(0, block)
             text += block
