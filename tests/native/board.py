@@ -11,9 +11,11 @@ from bitfactor.targets.c99.constants import real
 
 BOARD = Path(__file__).parent / "cortex_m"
 CORES = {
+    "cortex-m0plus": ("mps2-an385", ["-mcpu=cortex-m0plus"]),  # whose instructions an M3 has, too
     "cortex-m3": ("mps2-an385", ["-mcpu=cortex-m3"]),
     "cortex-m4": ("mps2-an386", ["-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]),
 }
+_KINDS = {"uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t", "float32": "float"}
 _TICK = 40  # instructions
 
 
@@ -21,28 +23,35 @@ _TICK = 40  # instructions
 class Ran:
     """The outputs (N, size) for N inputs, instructions of each (N, laps), and the bytes of the program."""
 
-    outputs: NDArray[np.float32]
+    outputs: NDArray[np.generic]
     instructions: NDArray[np.int64]
     flash: int
     ram: int
 
 
 def run(
-    source: Path, prefix: str, inputs: NDArray[np.generic], core: str = "cortex-m3", laps: int = 1
+    source: Path,
+    prefix: str,
+    inputs: NDArray[np.generic],
+    core: str = "cortex-m3",
+    laps: int = 1,
+    output: type[np.generic] = np.float32,
+    optimise: str = "-O2",
 ) -> Ran:
-    """Run the network `source` on inputs (N, size): float32 as `run` takes, or uint8 as `run_image` does.
+    """Run the network `source` on inputs (N, size): as `run` takes them, or uint8 as `run_image` does.
 
     Each of the `laps` ends in the source with a call of `lap`, the last one behind it.
     """
     folder = source.parent
     entry = f"{prefix}_run_image" if inputs.dtype == np.uint8 else f"{prefix}_run"
-    kind, write = ("uint8_t", str) if inputs.dtype == np.uint8 else ("float", real)
+    write = real if inputs.dtype == np.float32 else str
     rows = ",\n".join(f"{{{', '.join(map(write, row.ravel().tolist()))}}}" for row in inputs)
     (folder / "inputs.h").write_text(
         f'#include "{source.stem}.h"\n#define INPUTS {len(inputs)}\n'
         f"#define LAPS {laps}\n#define RUN {entry}\n"
         f"#define OUTPUT_SIZE {prefix.upper()}_OUTPUT_SIZE\n"
-        f"static const {kind} inputs[INPUTS][{inputs[0].size}] = {{\n{rows}}};\n"
+        f"#define OUTPUT {_KINDS[np.dtype(output).name]}\n"
+        f"static const {_KINDS[inputs.dtype.name]} inputs[INPUTS][{inputs[0].size}] = {{\n{rows}}};\n"
     )
     machine, flags = CORES[core]
     program = folder / f"{source.stem}.elf"
@@ -53,7 +62,7 @@ def run(
         "-std=c99",
         "-Wall",
         "-Werror",
-        "-O2",
+        optimise,
         "-ffreestanding",
     ]
     command += ["-nostdlib", "-T", str(BOARD / "link.ld"), f"-I{folder}", f"-I{BOARD}", str(source)]
@@ -66,7 +75,7 @@ def run(
     table = np.array(words, np.uint32)
     assert len(table) == len(inputs)
     instructions = np.diff(table[:, :laps].astype(np.int64), axis=1, prepend=0) * _TICK
-    return Ran(table[:, laps:].copy().view(np.float32), instructions, *_sizes(program, inputs.nbytes))
+    return Ran(table[:, laps:].copy().view(output), instructions, *_sizes(program, inputs.nbytes))
 
 
 def _sizes(program: Path, inputs: int) -> tuple[int, int]:
