@@ -11,7 +11,7 @@ from bitfactor.common.files import expect_output
 from bitfactor.format import ModelFile, load
 from bitfactor.format.low_precision import Real
 from bitfactor.runtime.zoo import locate
-from bitfactor.targets.c99 import CReport, export_c
+from bitfactor.targets.c99 import CPrecision, CReport, export_c
 
 if TYPE_CHECKING:
     from bitfactor.exporter import ExportReport
@@ -31,6 +31,7 @@ def write_network(
     best: bool = False,
     real: Real = "float32",
     calibration: int = 0,
+    precision: CPrecision = "highest",
     overwrite: bool = False,
 ) -> "ExportReport | OnnxReport | CReport":
     """Write a run's network as one file of 1-bit weights, checked against torch before it appears.
@@ -50,6 +51,9 @@ def write_network(
         How weights of real-valued layers are stored.
     calibration
         Take ranges for precision `low` from so many training images.
+    precision
+        Of C alone: `integer` computes with integers from the first pixel to the class, the same on every
+        machine, and needs no floating point.
     overwrite
         Replace a file that bitfactor did not write.
     """
@@ -57,11 +61,18 @@ def write_network(
     expect_output(output, _FORMATS, overwrite=overwrite, flag="--output")
     _expect_possible(run, output, format, changed=best or calibration != 0 or real != "float32")
     form = format or _FORMATS[output.suffix.lower()]
+    if precision != "highest" and form != "c":
+        raise InputError(
+            f"--precision {precision}",
+            expected="a name in .c, or --format c",
+            found=f"--format {form}",
+            fix="leave it out: a file is run in any precision, as Session(path, precision=...) says",
+        )
     export = partial(_export_run, run, best=best, real=real, calibration=calibration)
     if form == "bitfactor":
         return export(output, overwrite=overwrite)
     if form == "c":
-        return export_c(_model(run, export), output, overwrite=overwrite)
+        return export_c(_model(run, export), output, precision=precision, overwrite=overwrite)
     onnx = imported("bitfactor.targets.onnx", f"bitfactor export --format {form}", "onnx")
     report: OnnxReport = onnx.export_onnx(
         _model(run, export), output, "standard" if form == "onnx" else "qonnx", overwrite=overwrite

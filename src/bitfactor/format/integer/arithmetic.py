@@ -65,5 +65,3 @@ def thresholds(threshold: NDArray[Any], direction: NDArray[np.int8], scale: floa
     """
     quotient = np.floor(direction.astype(np.float64) * threshold.astype(np.float64) / scale)
     return np.clip(quotient, -LARGEST - 1, LARGEST).astype(np.int16)
-
-

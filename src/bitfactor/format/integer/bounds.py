@@ -30,7 +30,9 @@ def magnitudes(graph: Graph, spec: InputSpec) -> Mapping[str, float]:
             most = np.full(value.shape[0], float(sums_of(node, shapes[0])))
             bounds[node.name] = (-most, most)
         else:
-            bounds[node.name] = _BOUNDS.get(node.op, _moved)(node, shapes, *(bounds[name] for name in node.inputs))
+            bounds[node.name] = _BOUNDS.get(node.op, _moved)(
+                node, shapes, *(bounds[name] for name in node.inputs)
+            )
     return {name: float(max(np.abs(low).max(), np.abs(high).max())) for name, (low, high) in bounds.items()}
 
 
@@ -107,7 +109,9 @@ def _pool(node: Node, _: Any, x: Bound) -> Bound:
 
 def _moved(node: Node, shapes: list[tuple[int, ...]], *xs: Bound) -> Bound:
     def end(i: int) -> NDArray[Any]:
-        maps = (np.broadcast_to(_over(x[i], np.empty(shape)), shape) for x, shape in zip(xs, shapes, strict=True))
+        maps = (
+            np.broadcast_to(_over(x[i], np.empty(shape)), shape) for x, shape in zip(xs, shapes, strict=True)
+        )
         return np.asarray(OPERATIONS[node.op].reference(node, *(one[None] for one in maps))[0])
 
     return _of_channels(end(0), end(1))

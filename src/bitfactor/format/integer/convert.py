@@ -71,7 +71,9 @@ def integer_graph(
             found="an input of any size, and no samples",
             fix="pass samples",
         )
-    return _Converter(graph, spec, magnitudes(graph, spec) if ranges is None and spec else ranges or {}).converted()
+    return _Converter(
+        graph, spec, magnitudes(graph, spec) if ranges is None and spec else ranges or {}
+    ).converted()
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,9 @@ class _Converter:
         before = self.terms.get(node.inputs[0]) if node.inputs else None
         if node.op in ("prelu", "relu") and before and before.positive is before.negative:
             alpha = before.positive
-            slope = spread(node.tensors["slope"].astype(np.float64), alpha.ndim) if node.op == "prelu" else 0.0
+            slope = (
+                spread(node.tensors["slope"].astype(np.float64), alpha.ndim) if node.op == "prelu" else 0.0
+            )
             bent = alpha * slope
             rises = alpha > 0
             term = _Term(before.sums, np.where(rises, alpha, bent), np.where(rises, bent, alpha))
@@ -135,7 +139,9 @@ class _Converter:
                     group = {value: new if own == old else own for value, own in group.items()}
         largest: dict[str, float] = {}
         for name, own in group.items():
-            if self.graph.values[name].dtype == "float32" and not (self.spec and name == self.graph.input.name):
+            if self.graph.values[name].dtype == "float32" and not (
+                self.spec and name == self.graph.input.name
+            ):
                 largest[own] = max(largest.get(own, 0.0), self._range(name))
         return {name: scale_for(largest[own]) for name, own in group.items() if own in largest}
 
@@ -143,7 +149,9 @@ class _Converter:
         r = self.ranges[name]
         if not math.isfinite(r):
             node = next(node for node in self.graph.nodes if node.name == name)
-            raise _bad(node, "a value within bounds", f"magnitudes up to {r}", "export it with smaller weights")
+            raise _bad(
+                node, "a value within bounds", f"magnitudes up to {r}", "export it with smaller weights"
+            )
         return r
 
     def _value(self, name: str, type: Type, scale: float = 1.0, shape: Shape | None = None) -> None:
@@ -199,7 +207,10 @@ class _Converter:
         if found is None:
             largest = float(np.abs(factors).max())
             raise _bad(
-                node, f"factors up to {LARGEST} of its scales", f"{largest:g}", "export it with calibration samples"
+                node,
+                f"factors up to {LARGEST} of its scales",
+                f"{largest:g}",
+                "export it with calibration samples",
             )
         return found
 
@@ -209,7 +220,10 @@ class _Converter:
         if node.name in self.graph.outputs:
             return not readers
         return bool(readers) and all(
-            reader.op in MOVES and len(reader.inputs) == 1 and reader.op != "pad" and self.gives_output(reader)
+            reader.op in MOVES
+            and len(reader.inputs) == 1
+            and reader.op != "pad"
+            and self.gives_output(reader)
             for reader in readers
         )
 
@@ -317,7 +331,9 @@ class _Weights:
         steps = np.where(steps > 0, steps, empty)
         while True:
             sums = np.abs(self.levels(steps)).reshape(len(steps), -1).sum(1) * largest
-            beyond = np.array([abs(b) + int(s) >= SUM_LIMIT for b, s in zip(self.bias(steps), sums, strict=True)])
+            beyond = np.array(
+                [abs(b) + int(s) >= SUM_LIMIT for b, s in zip(self.bias(steps), sums, strict=True)]
+            )
             if not beyond.any():
                 return steps
             steps = np.where(beyond | (one and beyond.any()), 2 * steps, steps)
@@ -328,7 +344,9 @@ class _Weights:
     def bias(self, steps: Reals) -> NDArray[Any]:
         """Return rint(bias / step - sum(W Z)), exactly."""
         by_channel = self.levels(steps).sum((1, 2))
-        made = [Fraction(b) / Fraction(s) for b, s in zip(self.real_bias.tolist(), steps.tolist(), strict=True)]
+        made = [
+            Fraction(b) / Fraction(s) for b, s in zip(self.real_bias.tolist(), steps.tolist(), strict=True)
+        ]
         if any(self.zero):
             depth, size = by_channel.shape[1], len(by_channel) // self.groups
             for i, row in enumerate(by_channel.tolist()):
@@ -373,7 +391,10 @@ def _expect_defined(graph: Graph) -> None:
     """Raise InputError for an operation without a definition in integers, by name."""
     if graph.others:
         raise InputError(
-            "graph", expected="one input, for precision 'integer'", found=str(len(graph.inputs)), fix="split the model"
+            "graph",
+            expected="one input, for precision 'integer'",
+            found=str(len(graph.inputs)),
+            fix="split the model",
         )
     for node in graph.nodes:
         if node.op not in _CONVERTED:
@@ -385,7 +406,10 @@ def _expect_defined(graph: Graph) -> None:
 def _undefined(node: Node, how: str = "") -> InputError:
     found = f"{node.op} {how}".strip()
     return _bad(
-        node, "an operation that precision 'integer' defines", found, "export in another precision, or replace it"
+        node,
+        "an operation that precision 'integer' defines",
+        found,
+        "export in another precision, or replace it",
     )
 
 

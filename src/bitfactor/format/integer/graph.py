@@ -23,7 +23,18 @@ from bitfactor.format.operations.convolution import taps_of
 from bitfactor.format.operations.operation import Shape, pad, spread, windows
 
 Type = Literal["pixel", "bit", "sum", "stream", "output"]
-MOVES = ("concat", "join", "upsample_nearest", "flatten", "reshape", "permute", "slice", "rearrange", "take", "pad")
+MOVES = (
+    "concat",
+    "join",
+    "upsample_nearest",
+    "flatten",
+    "reshape",
+    "permute",
+    "slice",
+    "rearrange",
+    "take",
+    "pad",
+)
 
 
 @dataclass(frozen=True)
@@ -129,14 +140,18 @@ def _shaped_like(node: Node, given: Integers, y: Integers) -> Integers:
 
 
 def _threshold(node: Node, x: Integers) -> Integers:
-    direction, border = (spread(node.tensors[role].astype(np.int64), x.ndim - 1) for role in ("direction", "threshold"))
+    direction, border = (
+        spread(node.tensors[role].astype(np.int64), x.ndim - 1) for role in ("direction", "threshold")
+    )
     return np.where(direction * x > border, 1, -1)
 
 
 def counted_taps(node: Node, x: Shape) -> Integers:
     """Return over how many values each pixel of an average pool is a mean, (1, 1, H', W')."""
     inside = np.ones((1, 1, *x[-2:]), np.int64)
-    inside = np.ones_like(pad(inside, node, 0)) if node.attributes["count_include_pad"] else pad(inside, node, 0)
+    inside = (
+        np.ones_like(pad(inside, node, 0)) if node.attributes["count_include_pad"] else pad(inside, node, 0)
+    )
     return np.asarray(sum(windows(inside, node.attributes["kernel"], node.attributes["stride"])))
 
 

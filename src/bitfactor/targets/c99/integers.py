@@ -69,7 +69,9 @@ def layers_of(graph: IntegerGraph) -> tuple[list[Layer], dict[str, str]]:
         if at is None:
             loads = node.op in _STAGES
             primary = max(node.inputs, key=lambda name: prod(graph.values[name].shape))
-            layers.append(Layer(None if loads else node, primary if loads else node.name, [node] if loads else []))
+            layers.append(
+                Layer(None if loads else node, primary if loads else node.name, [node] if loads else [])
+            )
             at = len(layers) - 1
         else:
             layers[at].stages.append(node)
@@ -120,7 +122,9 @@ class IntegerLayers:
                 home = self.homes[name] = self.homes[before] if before else name
                 spans[home] = (spans.get(home, (i, i))[0], self._last_use(name))
             if layer.first is not None and layer.first.op == "binary_conv":
-                extra |= {name: Lifetime(size, i, i) for name, size in self._extra(layer.first).items() if size}
+                extra |= {
+                    name: Lifetime(size, i, i) for name, size in self._extra(layer.first).items() if size
+                }
         return {name: Lifetime(self._bytes(name), *span) for name, span in spans.items()} | extra
 
     def _made(self, i: int, layer: Layer) -> Iterator[tuple[str, str | None]]:
@@ -160,10 +164,15 @@ class IntegerLayers:
 
     def _extra(self, node: Node) -> dict[str, int]:
         """Return the bytes of a binary layer's tables and of its map with a border."""
-        taps, quads = prod(node.tensors["weight"].shape[1:3]), quads_of(self.graph.values[node.inputs[0]].shape[0])
+        taps, quads = (
+            prod(node.tensors["weight"].shape[1:3]),
+            quads_of(self.graph.values[node.inputs[0]].shape[0]),
+        )
         tables = 0 if node.attributes["groups"] > 1 else taps * quads * _ENTRIES * 4
         (height, width), border = self._size(node.inputs[0]), self._border(node)
-        around = (height + border[0] + border[2]) * (width + border[1] + border[3]) * quads if any(border) else 0
+        around = (
+            (height + border[0] + border[2]) * (width + border[1] + border[3]) * quads if any(border) else 0
+        )
         return {f"{node.name} tables": tables, f"{node.name} border": around}
 
     def _border(self, node: Node) -> tuple[int, ...]:
@@ -185,7 +194,9 @@ class IntegerLayers:
         value = self.graph.values[root]
         if value.type == "pixel":
             return "input"
-        return self._pointer(self.homes[root], {"bit": "uint8_t", "output": "int32_t"}.get(value.type, "int16_t"))
+        return self._pointer(
+            self.homes[root], {"bit": "uint8_t", "output": "int32_t"}.get(value.type, "int16_t")
+        )
 
     def _pointer(self, key: str, kind: str) -> str:
         return f"({kind} *)(arena + {self.offsets[key] // 4})"
@@ -204,7 +215,9 @@ class IntegerLayers:
             current = current if stage.op == "threshold" else stage.name
             if stage.op != "threshold" and stage.name in self.stored:
                 stages.append(self._store(stage.name, n))
-        size = [f"const int32_t n = {channels} - o < {_BLOCK} ? {channels} - o : {_BLOCK};"] if n == "n" else []
+        size = (
+            [f"const int32_t n = {channels} - o < {_BLOCK} ? {channels} - o : {_BLOCK};"] if n == "n" else []
+        )
         title = ", ".join(f"{node.name} ({node.op})" for node in [layer.first, *layer.stages] if node)
         loop = [
             f"for (int32_t o = 0, pixel = 0; o < {channels}; o += {_BLOCK}, pixel = 0) {{",
@@ -248,7 +261,9 @@ class IntegerLayers:
         kind = "store_sums" if self.graph.values[name].type == "output" else "store"
         return f"{kind}({self._element(name)}, row, {n});"
 
-    def _window(self, node: Node, kernel: tuple[int, ...], source: str, border: tuple[int, ...] = (0,) * 4) -> str:
+    def _window(
+        self, node: Node, kernel: tuple[int, ...], source: str, border: tuple[int, ...] = (0,) * 4
+    ) -> str:
         """Return a window; what a border adds to the map is no padding."""
         height, width = self._size(source)
         top, left, bottom, right = border
@@ -319,7 +334,9 @@ class IntegerLayers:
             sides = ", ".join(map(str, (*size, quads, *border)))
             setup.append(f"surround({of_map}, {self.at(source)}, {sides}, {name});")
         if groups > 1:
-            bits = self.constants.define(f"{node.name}_weight", np.packbits(weight.ravel() > 0, bitorder="little"))
+            bits = self.constants.define(
+                f"{node.name}_weight", np.packbits(weight.ravel() > 0, bitorder="little")
+            )
             return setup, [], f"grouped_binary_conv(row, {of_map}, &l, {bits}, y, x, o, {n});"
         words = _words(weight, quads)
         name = self.constants.define(f"{node.name}_weight", words)
@@ -377,18 +394,27 @@ class IntegerLayers:
 
     def _operand(self, node: Node, i: int, n: str, *, in_row: bool) -> list[str]:
         """Return what takes an operand of a weighted sum into the row: its multiplication, and its addition."""
-        positive, negative, k = node.tensors[f"positive{i}"], node.tensors[f"negative{i}"], node.attributes["shifts"][i]
+        positive, negative, k = (
+            node.tensors[f"positive{i}"],
+            node.tensors[f"negative{i}"],
+            node.attributes["shifts"][i],
+        )
         verb = "" if in_row else "add_"
         given = ["row"] if in_row else ["row", self._element(node.inputs[i])]
         if not np.array_equal(positive, negative):
-            names = (self._parameter(node, f"{r}{i}", v) for r, v in (("positive", positive), ("negative", negative)))
+            names = (
+                self._parameter(node, f"{r}{i}", v)
+                for r, v in (("positive", positive), ("negative", negative))
+            )
             return [f"{verb}bend({', '.join([*given, *names, str(k), n])});"]
         power = int(positive.item()).bit_length() - 1 if positive.size == 1 and positive.item() > 0 else -1
         if power >= 0 and positive.item() == 1 << power:
             up, down = max(power - k, 0), max(k - power, 0)
             if up == down:
                 return [] if in_row else [f"add({', '.join(given)}, {n});"]
-            return [f"{verb}{'shift' if in_row else 'shifted'}({', '.join([*given, str(up), str(down), n])});"]
+            return [
+                f"{verb}{'shift' if in_row else 'shifted'}({', '.join([*given, str(up), str(down), n])});"
+            ]
         name = self._parameter(node, f"positive{i}", positive)
         return [f"{verb}times({', '.join([*given, name, str(k), n])});"]
 
@@ -433,4 +459,3 @@ def _words(weight: NDArray[np.int8], quads: int) -> NDArray[np.uint32]:
     bits = ones.reshape(-1, _BLOCK, height * width * quads, _QUAD).transpose(0, 2, 1, 3)
     places = np.arange(_BLOCK * _QUAD, dtype=np.uint32)
     return (bits.reshape(*bits.shape[:2], -1) << places).sum(2, dtype=np.uint32)
-
