@@ -140,13 +140,19 @@ APART void grouped_conv(int32_t *row, const void *map, const layer *l, const int
 }
 
 
-/* sat(rnd(a M, k)): the one product of 64 bits. */
+/* sat(rnd(a M, k)). For k >= 16 in 32 bits: a = 2^16 * high + low, and what is added to round is so split, too. */
 APART void scale_sums(int32_t *row, const int16_t *multiplier, int32_t k, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
-        int64_t v = (int64_t)row[i] * multiplier[i];
-        if (k) v = (v + ((int64_t)1 << (k - 1))) >> k;
-        row[i] = v < -32767 ? -32767 : v > 32767 ? 32767 : (int32_t)v;
+        const int32_t a = row[i], m = multiplier[i];
+        if (k >= 16) {
+            const int32_t half = k > 16 ? (int32_t)1 << (k - 17) : 0;
+            const int32_t low = ((a & 0xffff) * m + (k > 16 ? 0 : 1 << 15)) >> 16;
+            row[i] = within(((a >> 16) * m + low + half) >> (k - 16), -32767, 32767);
+        } else {
+            const int64_t v = ((int64_t)a * m + (k ? (int64_t)1 << (k - 1) : 0)) >> k;
+            row[i] = v < -32767 ? -32767 : v > 32767 ? 32767 : (int32_t)v;
+        }
     }
 }
 

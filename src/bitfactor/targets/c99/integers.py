@@ -321,8 +321,7 @@ class IntegerLayers:
         channels, border = self.graph.values[source].shape[0], self._border(node)
         quads, size = quads_of(channels), self._size(source)
         window = self._window(node, weight.shape[1:3], source, border)
-        pixel = quads if groups == 1 else quads * _QUAD
-        setup = [f"static const layer l = {{{window}, {pixel}, {depth}, {outputs // groups}}};"]
+        setup = [f"static const layer l = {{{window}, {quads}, {depth}, {outputs // groups}}};"]
         of_map = self.at(source)
         if any(border):
             filled = np.array([(i % _ALIGNED) << 6 for i in range(quads)], np.uint8)
