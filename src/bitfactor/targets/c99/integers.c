@@ -41,9 +41,9 @@ static inline int32_t within(int32_t v, int32_t lower, int32_t upper)
 
 /* A pixel of a layer of 8-bit weights, 8 outputs that begin at `first`, `together` at a time. `outside` is what a
  * tap outside the map reads. */
-typedef void dot(int32_t *sum, const void *map, int32_t at, const int8_t *w, int32_t n);
+typedef void dot(int32_t *sum, const void *map, int32_t at, const uint8_t *w, int32_t n);
 
-static inline void convolve(int32_t *row, const void *map, const layer *l, const int8_t *weight, const int32_t *bias,
+static inline void convolve(int32_t *row, const void *map, const layer *l, const uint8_t *weight, const int32_t *bias,
     const void *outside, int32_t y, int32_t x, int32_t first, int32_t n, int32_t together, dot *add)
 {
     const window *at = &l->at;
@@ -53,7 +53,7 @@ static inline void convolve(int32_t *row, const void *map, const layer *l, const
     const int whole = at->dilation_x == 1 && together == 4 && end - begin == at->kernel_width;
     const int32_t size = at->kernel_height * at->kernel_width * depth;
     for (int32_t j = 0; j < n; j += together) {
-        const int8_t *w = weight + (first + j) * size;
+        const uint8_t *w = weight + (first + j) * size;
         const int32_t channel = together == 4 ? 0 : (first + j) / l->outputs * depth;
         int32_t sum[4];
         for (int32_t i = 0; i < together; i++) sum[i] = bias[first + j + i];
@@ -79,18 +79,20 @@ static inline void convolve(int32_t *row, const void *map, const layer *l, const
 }
 
 
-/* Four outputs at a time, whose weights lie side by side. */
-static inline void products_of_pixels(int32_t *sum, const void *map, int32_t at, const int8_t *w, int32_t n)
+/* Four outputs at a time, whose weights lie side by side, each 128 more: a byte is loaded in one instruction. */
+static inline void products_of_pixels(int32_t *sum, const void *map, int32_t at, const uint8_t *w, int32_t n)
 {
-    int32_t a = sum[0], b = sum[1], c = sum[2], d = sum[3];
+    uint32_t a = (uint32_t)sum[0], b = (uint32_t)sum[1], c = (uint32_t)sum[2], d = (uint32_t)sum[3], all = 0;
     for (const uint8_t *x = (const uint8_t *)map + at, *end = x + n; x != end; w += 4) {
-        const int32_t v = *x++;
+        const uint32_t v = (uint32_t)*x++; /* without a sign, sums that pass 32 bits on their way come back */
+        all += v;
         a += v * w[0], b += v * w[1], c += v * w[2], d += v * w[3];
     }
-    sum[0] = a, sum[1] = b, sum[2] = c, sum[3] = d;
+    all *= 128;
+    sum[0] = (int32_t)(a - all), sum[1] = (int32_t)(b - all), sum[2] = (int32_t)(c - all), sum[3] = (int32_t)(d - all);
 }
 
-APART void conv_pixels(int32_t *row, const void *map, const layer *l, const int8_t *weight, const int32_t *bias,
+APART void conv_pixels(int32_t *row, const void *map, const layer *l, const uint8_t *weight, const int32_t *bias,
     const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
 {
     convolve(row, map, l, weight, bias, outside, y, x, first, n, 4, products_of_pixels);
@@ -98,17 +100,19 @@ APART void conv_pixels(int32_t *row, const void *map, const layer *l, const int8
 
 
 /* The same of values of 16 bits. */
-static inline void products(int32_t *sum, const void *map, int32_t at, const int8_t *w, int32_t n)
+static inline void products(int32_t *sum, const void *map, int32_t at, const uint8_t *w, int32_t n)
 {
-    int32_t a = sum[0], b = sum[1], c = sum[2], d = sum[3];
+    uint32_t a = (uint32_t)sum[0], b = (uint32_t)sum[1], c = (uint32_t)sum[2], d = (uint32_t)sum[3], all = 0;
     for (const int16_t *x = (const int16_t *)map + at, *end = x + n; x != end; w += 4) {
-        const int32_t v = *x++;
+        const uint32_t v = (uint32_t)*x++; /* without a sign, sums that pass 32 bits on their way come back */
+        all += v;
         a += v * w[0], b += v * w[1], c += v * w[2], d += v * w[3];
     }
-    sum[0] = a, sum[1] = b, sum[2] = c, sum[3] = d;
+    all *= 128;
+    sum[0] = (int32_t)(a - all), sum[1] = (int32_t)(b - all), sum[2] = (int32_t)(c - all), sum[3] = (int32_t)(d - all);
 }
 
-APART void conv(int32_t *row, const void *map, const layer *l, const int8_t *weight, const int32_t *bias,
+APART void conv(int32_t *row, const void *map, const layer *l, const uint8_t *weight, const int32_t *bias,
     const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
 {
     convolve(row, map, l, weight, bias, outside, y, x, first, n, 4, products);
@@ -116,24 +120,24 @@ APART void conv(int32_t *row, const void *map, const layer *l, const int8_t *wei
 
 
 /* One output at a time, for layers in groups. */
-static inline void product_of_pixels(int32_t *sum, const void *map, int32_t at, const int8_t *w, int32_t n)
+static inline void product_of_pixels(int32_t *sum, const void *map, int32_t at, const uint8_t *w, int32_t n)
 {
-    for (const uint8_t *x = (const uint8_t *)map + at, *end = x + n; x != end;) *sum += *x++ * *w++;
+    for (const uint8_t *x = (const uint8_t *)map + at, *end = x + n; x != end;) *sum += *x++ * (*w++ - 128);
 }
 
-APART void grouped_conv_pixels(int32_t *row, const void *map, const layer *l, const int8_t *weight,
+APART void grouped_conv_pixels(int32_t *row, const void *map, const layer *l, const uint8_t *weight,
     const int32_t *bias, const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
 {
     convolve(row, map, l, weight, bias, outside, y, x, first, n, 1, product_of_pixels);
 }
 
 
-static inline void product(int32_t *sum, const void *map, int32_t at, const int8_t *w, int32_t n)
+static inline void product(int32_t *sum, const void *map, int32_t at, const uint8_t *w, int32_t n)
 {
-    for (const int16_t *x = (const int16_t *)map + at, *end = x + n; x != end;) *sum += *x++ * *w++;
+    for (const int16_t *x = (const int16_t *)map + at, *end = x + n; x != end;) *sum += *x++ * (*w++ - 128);
 }
 
-APART void grouped_conv(int32_t *row, const void *map, const layer *l, const int8_t *weight, const int32_t *bias,
+APART void grouped_conv(int32_t *row, const void *map, const layer *l, const uint8_t *weight, const int32_t *bias,
     const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
 {
     convolve(row, map, l, weight, bias, outside, y, x, first, n, 1, product);

@@ -301,7 +301,7 @@ class IntegerLayers:
         padded = np.zeros(len(rows), np.int32)
         padded[:outputs] = bias
         names = [
-            self.constants.define(f"{node.name}_weight", np.ascontiguousarray(blocks)),
+            self.constants.define(f"{node.name}_weight", (blocks.astype(np.int16) + _PIXEL).astype(np.uint8)),
             self.constants.define(f"{node.name}_bias", padded),
             self.constants.define(f"{node.name}_outside", outside.astype(np.uint8)) if outside.any() else "0",
         ]
