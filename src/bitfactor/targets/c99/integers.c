@@ -13,7 +13,8 @@ typedef struct {
 } window;
 
 
-/* A layer's channels in memory, those of one group, and the outputs of one. */
+/* A layer's channels in memory, those of one group, and the outputs of one. Of signs, bytes of a pixel for the
+ * channels and, without groups, rows that are counted together for the outputs. */
 typedef struct {
     window at;
     int32_t channels, depth, outputs;
@@ -187,25 +188,30 @@ static inline uint32_t entry(const uint32_t *t, uint32_t i)
 }
 
 
-/* The counts of up to 60 index bytes, a multiple of 4, in bytes: even outputs and odd ones, then in 16 bits. Three
- * look-ups fit the nibbles. */
-static inline void count_run(uint32_t *wide, const uint8_t *p, const uint32_t *t, int32_t n)
+/* Adds the counts of rows of index bytes, a multiple of 4 each and 60 at most together: in bytes, even outputs and
+ * odd ones, then in 16 bits. Three look-ups fit the nibbles. */
+APART void count(uint32_t *wide, const uint8_t *p, const uint32_t *t, int32_t run, int32_t rows, int32_t p_step,
+    int32_t t_step)
 {
     const uint32_t nibbles = 0x0f0f0f0fu, halves = 0x00ff00ffu;
     uint32_t all = 0, odd = 0;
-    for (; n >= 12; n -= 12, p += 12, t += 192) {
-        const uint32_t *u = t + 64, *v = t + 128;
-        const uint32_t a = entry(t, p[0]) + entry(t, p[1]) + entry(t, p[2]);
-        const uint32_t d = entry(t, p[3]) + entry(u, p[7]) + entry(v, p[11]);
-        const uint32_t b = entry(u, p[4]) + entry(u, p[5]) + entry(u, p[6]);
-        const uint32_t c = entry(v, p[8]) + entry(v, p[9]) + entry(v, p[10]);
-        all += a + b + c + d;
-        odd += (a >> 4 & nibbles) + (b >> 4 & nibbles) + (c >> 4 & nibbles) + (d >> 4 & nibbles);
-    }
-    for (; n; n -= 4, p += 4, t += 64) {
-        const uint32_t a = entry(t, p[0]) + entry(t, p[1]), b = entry(t, p[2]) + entry(t, p[3]);
-        all += a + b;
-        odd += (a >> 4 & nibbles) + (b >> 4 & nibbles);
+    for (; rows; rows--, p += p_step, t += t_step) {
+        int32_t n = run;
+        for (; n >= 12; n -= 12, p += 12, t += 192) {
+            const uint32_t *u = t + 64, *v = t + 128;
+            const uint32_t d = entry(t, p[3]) + entry(u, p[7]) + entry(v, p[11]);
+            const uint32_t a = entry(t, p[0]) + entry(t, p[1]) + entry(t, p[2]);
+            all += a + d, odd += (a >> 4 & nibbles) + (d >> 4 & nibbles);
+            const uint32_t b = entry(u, p[4]) + entry(u, p[5]) + entry(u, p[6]);
+            all += b, odd += b >> 4 & nibbles;
+            const uint32_t c = entry(v, p[8]) + entry(v, p[9]) + entry(v, p[10]);
+            all += c, odd += c >> 4 & nibbles;
+        }
+        for (; n; n -= 4, p += 4, t += 64) {
+            const uint32_t a = entry(t, p[0]) + entry(t, p[1]), b = entry(t, p[2]) + entry(t, p[3]);
+            all += a + b;
+            odd += (a >> 4 & nibbles) + (b >> 4 & nibbles);
+        }
     }
     all -= odd << 4;
     wide[0] += all & halves, wide[1] += all >> 8 & halves;
@@ -223,18 +229,20 @@ APART void binary_conv(int32_t *row, const uint8_t *map, const layer *l, const u
     uint32_t wide[4] = {0, 0, 0, 0};
     inside(top, at->dilation_y, at->kernel_height, at->in_height, &up, &down);
     inside(left, step, at->kernel_width, at->in_width, &begin, &end);
-    for (int32_t i = up; i < down; i++) {
-        const uint8_t *p = map + ((top + i * at->dilation_y) * at->in_width + left + begin * step) * bytes;
-        const uint32_t *t = tables + (i * at->kernel_width + begin) * bytes * 16;
-        const int32_t run = step == 1 ? (end - begin) * bytes : bytes;
-        for (int32_t taps = step == 1 ? begin < end : end - begin; taps; taps--) {
-            const uint8_t *q = p;
-            for (int32_t n = run; n > 0; n -= 60, q += 60, t += 60 * 16) count_run(wide, q, t, n < 60 ? n : 60);
-            t += (run % 60 ? run % 60 - 60 : 0) * 16;
-            p += step * bytes;
-        }
+    const int32_t taps = end - begin, run = step == 1 ? taps * bytes : bytes;
+    const int32_t below = at->dilation_y * at->in_width * bytes, all = (down - up) * taps * l->depth;
+    const uint8_t *p = map + ((top + up * at->dilation_y) * at->in_width + left + begin * step) * bytes;
+    const uint32_t *t = tables + (up * at->kernel_width + begin) * bytes * 16;
+    for (int32_t rows = step == 1 ? l->outputs : 1; up < down && taps; up += rows) {
+        if (rows > down - up) rows = down - up;
+        for (int32_t k = 0; k < (step == 1 ? 1 : taps); k++)
+            for (int32_t i = 0; i < run; i += 60) {
+                const int32_t n = run - i < 60 ? run - i : 60, at_tap = k * bytes + i;
+                const uint8_t *from = p + k * step * bytes + i;
+                count(wide, from, t + at_tap * 16, n, rows, below - n, (at->kernel_width * bytes - n) * 16);
+            }
+        p += rows * below, t += rows * at->kernel_width * bytes * 16;
     }
-    const int32_t all = (down - up) * (end - begin) * l->depth;
     for (int32_t i = 0; i < 8; i++) {
         const uint32_t two = wide[(i & 1) * 2 + (i >> 1 & 1)];
         row[i] = 2 * (int32_t)(i < 4 ? two & 0xffff : two >> 16) - all;
@@ -404,6 +412,22 @@ static void add_bent(int32_t *row, const int16_t *x, const int16_t *positive, co
     int32_t n)
 {
     for (int32_t i = 0; i < n; i++) row[i] += rounded(x[i] * (x[i] > 0 ? positive[i] : negative[i]), k);
+}
+
+
+/* A weighted sum of two, the one in the row and one in memory that is shifted; stored, too, where `to` is given. */
+APART void join(int16_t *to, int32_t *row, const int16_t *positive, const int16_t *negative, int32_t k, const int16_t *x,
+    int32_t down, int32_t n)
+{
+    const int32_t half = k ? (int32_t)1 << (k - 1) : 0, other = down ? (int32_t)1 << (down - 1) : 0;
+    for (const int32_t *end = row + n; row != end;) {
+        const int32_t p = *positive++, q = *negative++, v = *row;
+        int32_t sum = ((v * (v > 0 ? p : q) + half) >> k) + ((*x++ + other) >> down);
+        if (sum > 32767) sum = 32767;
+        if (sum < -32767) sum = -32767;
+        *row++ = sum;
+        if (to) *to++ = (int16_t)sum;
+    }
 }
 
 

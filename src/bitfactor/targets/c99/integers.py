@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bitfactor.format import Node
 from bitfactor.format.integer import IntegerGraph, IntegerValue
+from bitfactor.format.integer.arithmetic import LARGEST
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.format.operations.move import stays
 from bitfactor.runtime.program import Lifetime, place
@@ -25,6 +26,7 @@ _BLOCK = 8  # channels that are made at a time
 _QUAD = 4  # signs of an index byte
 _ALIGNED = 4  # index bytes: an entry's place is its byte, of 4 bytes in turn
 _ENTRIES = 16
+_COUNTED = 60  # index bytes whose counts fit a byte
 _TOGETHER = 4  # outputs of a real-valued layer
 _PIXEL = 128
 
@@ -211,9 +213,10 @@ class IntegerLayers:
         if current in self.stored and layer.first is not None:
             stages.append(self._store(current, n))
         for stage in layer.stages:
-            stages += self._stage(stage, current, n)
+            joined = self._join(stage, current, n)
+            stages += joined or self._stage(stage, current, n)
             current = current if stage.op == "threshold" else stage.name
-            if stage.op != "threshold" and stage.name in self.stored:
+            if not joined and stage.op != "threshold" and stage.name in self.stored:
                 stages.append(self._store(stage.name, n))
         size = (
             [f"const int32_t n = {channels} - o < {_BLOCK} ? {channels} - o : {_BLOCK};"] if n == "n" else []
@@ -321,7 +324,8 @@ class IntegerLayers:
         channels, border = self.graph.values[source].shape[0], self._border(node)
         quads, size = quads_of(channels), self._size(source)
         window = self._window(node, weight.shape[1:3], source, border)
-        setup = [f"static const layer l = {{{window}, {quads}, {depth}, {outputs // groups}}};"]
+        last = outputs // groups if groups > 1 else max(_COUNTED // (weight.shape[2] * quads), 1)
+        setup = [f"static const layer l = {{{window}, {quads}, {depth}, {last}}};"]
         of_map = self.at(source)
         if any(border):
             filled = np.array([(i % _ALIGNED) << 6 for i in range(quads)], np.uint8)
@@ -391,6 +395,23 @@ class IntegerLayers:
             calls.append(f"plus(row, {self._parameter(node, 'offset', node.tensors['offset'])}, {n});")
         return [*calls, f"cut(row, {node.attributes['lower']}, {node.attributes['upper']}, {n});"]
 
+    def _join(self, node: Node, current: str, n: str) -> list[str]:
+        """Return the call for a term plus a value of the stream, stored where it is read: a block's end."""
+        if node.op != "weigh" or len(node.inputs) != 2 or node.attributes["lower"] != -LARGEST:
+            return []
+        i = node.inputs.index(current)
+        power = _power(node.tensors[f"positive{1 - i}"], node.tensors[f"negative{1 - i}"])
+        down = node.attributes["shifts"][1 - i] - power
+        if power < 0 or down < 0 or _power(node.tensors[f"positive{i}"], node.tensors[f"negative{i}"]) >= 0:
+            return []
+        roles = ("positive", "negative")
+        names = [self._parameter(node, f"{role}{i}", node.tensors[f"{role}{i}"]) for role in roles]
+        if np.array_equal(*(node.tensors[f"{role}{i}"] for role in roles)):
+            names[1] = names[0]
+        to = self._element(node.name) if node.name in self.stored else "0"
+        other, k = self._element(node.inputs[1 - i]), node.attributes["shifts"][i]
+        return [f"join({to}, row, {', '.join(names)}, {k}, {other}, {down}, {n});"]
+
     def _operand(self, node: Node, i: int, n: str, *, in_row: bool) -> list[str]:
         """Return what takes an operand of a weighted sum into the row: its multiplication, and its addition."""
         positive, negative, k = (
@@ -406,8 +427,8 @@ class IntegerLayers:
                 for r, v in (("positive", positive), ("negative", negative))
             )
             return [f"{verb}bend({', '.join([*given, *names, str(k), n])});"]
-        power = int(positive.item()).bit_length() - 1 if positive.size == 1 and positive.item() > 0 else -1
-        if power >= 0 and positive.item() == 1 << power:
+        power = _power(positive, negative)
+        if power >= 0:
             up, down = max(power - k, 0), max(k - power, 0)
             if up == down:
                 return [] if in_row else [f"add({', '.join(given)}, {n});"]
@@ -448,6 +469,14 @@ def size_of(value: IntegerValue) -> tuple[int, int]:
     """Return the height and width of a value, in rows of pixels."""
     pixels = value.shape[1:]
     return (pixels[0], pixels[1]) if len(pixels) == 2 else (1, prod(pixels))
+
+
+def _power(positive: NDArray[np.int16], negative: NDArray[np.int16]) -> int:
+    """Return m if both multipliers are 2^m for all channels, else -1."""
+    if positive.size > 1 or not np.array_equal(positive, negative) or positive.item() <= 0:
+        return -1
+    m = int(positive.item()).bit_length() - 1
+    return m if positive.item() == 1 << m else -1
 
 
 def _words(weight: NDArray[np.int8], quads: int) -> NDArray[np.uint32]:
