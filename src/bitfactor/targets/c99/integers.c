@@ -24,9 +24,13 @@ typedef struct {
 /* The taps [begin, end) of `kernel` at `start`, `dilation` apart, that lie inside of 0 to size - 1. */
 static inline void inside(int32_t start, int32_t dilation, int32_t kernel, int32_t size, int32_t *begin, int32_t *end)
 {
-    *begin = 0, *end = kernel;
-    while (*begin < kernel && start + *begin * dilation < 0) ++*begin;
-    while (*end > *begin && start + (*end - 1) * dilation >= size) --*end;
+    *begin = start < 0 ? -start : 0, *end = size - start;
+    if (dilation > 1) {
+        for (*begin = 0; *begin < kernel && start + *begin * dilation < 0;) ++*begin;
+        for (*end = kernel; *end > *begin && start + (*end - 1) * dilation >= size;) --*end;
+    }
+    if (*end > kernel) *end = kernel;
+    if (*begin > *end) *begin = *end;
 }
 
 
@@ -195,9 +199,11 @@ APART void count(uint32_t *wide, const uint8_t *p, const uint32_t *t, int32_t ru
 {
     const uint32_t nibbles = 0x0f0f0f0fu, halves = 0x00ff00ffu;
     uint32_t all = 0, odd = 0;
+    int32_t rest = run;
+    while (rest >= 12) rest -= 12;
     for (; rows; rows--, p += p_step, t += t_step) {
-        int32_t n = run;
-        for (; n >= 12; n -= 12, p += 12, t += 192) {
+        const uint8_t *const end = p + run;
+        for (const uint8_t *whole = end - rest; p != whole; p += 12, t += 192) {
             const uint32_t *u = t + 64, *v = t + 128;
             const uint32_t d = entry(t, p[3]) + entry(u, p[7]) + entry(v, p[11]);
             const uint32_t a = entry(t, p[0]) + entry(t, p[1]) + entry(t, p[2]);
@@ -207,46 +213,65 @@ APART void count(uint32_t *wide, const uint8_t *p, const uint32_t *t, int32_t ru
             const uint32_t c = entry(v, p[8]) + entry(v, p[9]) + entry(v, p[10]);
             all += c, odd += c >> 4 & nibbles;
         }
-        for (; n; n -= 4, p += 4, t += 64) {
+        for (; p != end; p += 4, t += 64) {
             const uint32_t a = entry(t, p[0]) + entry(t, p[1]), b = entry(t, p[2]) + entry(t, p[3]);
             all += a + b;
             odd += (a >> 4 & nibbles) + (b >> 4 & nibbles);
         }
     }
     all -= odd << 4;
-    wide[0] += all & halves, wide[1] += all >> 8 & halves;
-    wide[2] += odd & halves, wide[3] += odd >> 8 & halves;
+    wide[0] += all & halves, wide[2] += all >> 8 & halves;
+    wide[1] += odd & halves, wide[3] += odd >> 8 & halves;
 }
 
 
-/* A pixel of a binary layer, 8 outputs: sums of signs, 2 * (those that agree) - all. */
-APART void binary_conv(int32_t *row, const uint8_t *map, const layer *l, const uint32_t *tables, int32_t y, int32_t x)
+/* A pixel of a binary layer, 8 outputs: sums of signs, 2 * (those that agree) - all. With `together`, the taps of a row
+ * lie side by side; else they are dilated. */
+static inline void convolve_signs(int32_t *row, const uint8_t *map, const layer *l, const uint32_t *tables, int32_t y,
+    int32_t x, const int together)
 {
     const window *at = &l->at;
     const int32_t top = y * at->stride_y - at->top, left = x * at->stride_x - at->left;
-    const int32_t bytes = l->channels, step = at->dilation_x;
+    const int32_t bytes = l->channels, step = together ? 1 : at->dilation_x, drop = together ? 1 : at->dilation_y;
     int32_t up, down, begin, end;
-    uint32_t wide[4] = {0, 0, 0, 0};
-    inside(top, at->dilation_y, at->kernel_height, at->in_height, &up, &down);
+    uint32_t wide[4];
+    wide[0] = wide[1] = wide[2] = wide[3] = 0;
+    inside(top, drop, at->kernel_height, at->in_height, &up, &down);
     inside(left, step, at->kernel_width, at->in_width, &begin, &end);
-    const int32_t taps = end - begin, run = step == 1 ? taps * bytes : bytes;
-    const int32_t below = at->dilation_y * at->in_width * bytes, all = (down - up) * taps * l->depth;
-    const uint8_t *p = map + ((top + up * at->dilation_y) * at->in_width + left + begin * step) * bytes;
+    const int32_t taps = end - begin, run = together ? taps * bytes : bytes;
+    const int32_t below = drop * at->in_width * bytes, all = (down - up) * taps * l->depth;
+    const int32_t next = at->kernel_width * bytes;
+    const uint8_t *p = map + ((top + up * drop) * at->in_width + left + begin * step) * bytes;
     const uint32_t *t = tables + (up * at->kernel_width + begin) * bytes * 16;
-    for (int32_t rows = step == 1 ? l->outputs : 1; up < down && taps; up += rows) {
+    if (taps == 0) up = down;
+    while (up < down) {
+        int32_t rows = together ? l->outputs : 1;
         if (rows > down - up) rows = down - up;
-        for (int32_t k = 0; k < (step == 1 ? 1 : taps); k++)
+        for (int32_t k = 0; k < (together ? 1 : taps); k++)
             for (int32_t i = 0; i < run; i += 60) {
-                const int32_t n = run - i < 60 ? run - i : 60, at_tap = k * bytes + i;
-                const uint8_t *from = p + k * step * bytes + i;
-                count(wide, from, t + at_tap * 16, n, rows, below - n, (at->kernel_width * bytes - n) * 16);
+                const int32_t n = run - i < 60 ? run - i : 60, of = k * bytes + i;
+                count(wide, p + k * step * bytes + i, t + of * 16, n, rows, below - n, (next - n) * 16);
             }
-        p += rows * below, t += rows * at->kernel_width * bytes * 16;
+        up += rows, p += rows * below, t += rows * next * 16;
     }
-    for (int32_t i = 0; i < 8; i++) {
-        const uint32_t two = wide[(i & 1) * 2 + (i >> 1 & 1)];
-        row[i] = 2 * (int32_t)(i < 4 ? two & 0xffff : two >> 16) - all;
+    for (int32_t i = 0; i < 4; i++) {
+        const uint32_t two = wide[i];
+        row[i] = 2 * (int32_t)(two & 0xffff) - all;
+        row[i + 4] = 2 * (int32_t)(two >> 16) - all;
     }
+}
+
+
+APART void binary_conv(int32_t *row, const uint8_t *map, const layer *l, const uint32_t *tables, int32_t y, int32_t x)
+{
+    convolve_signs(row, map, l, tables, y, x, 1);
+}
+
+
+APART void dilated_binary_conv(int32_t *row, const uint8_t *map, const layer *l, const uint32_t *tables, int32_t y,
+    int32_t x)
+{
+    convolve_signs(row, map, l, tables, y, x, 0);
 }
 
 
@@ -462,15 +487,27 @@ static void store_sums(int32_t *to, const int32_t *row, int32_t n)
 }
 
 
-/* Index bytes first / 4 to end - 1 of a pixel; channels that there are not are -1. */
+/* Index bytes first / 4 to end - 1 of a pixel, where values are above a threshold, which is where the difference, of
+ * 17 bits, is below 0; channels that there are not are -1. */
+static inline void sign(uint8_t *to, const int32_t *row, const int16_t *threshold, const int8_t *direction, int32_t first,
+    int32_t end, int32_t n)
+{
+    for (int32_t q = first / 4; q < end; q++, n -= 4) {
+        uint32_t bits = 0;
+        for (int32_t i = 0; i < 4; i++) {
+            bits >>= 1;
+            if (i >= n) continue;
+            const int32_t v = *row++;
+            bits |= (uint32_t)(*threshold++ - (direction ? v * *direction++ : v)) & 0x80000000u;
+        }
+        to[q] = (uint8_t)(bits >> 26 | ((uint32_t)q & 3) << 6);
+    }
+}
+
+
 APART void signs(uint8_t *to, const int32_t *row, const int16_t *threshold, int32_t first, int32_t end, int32_t n)
 {
-    for (int32_t q = first / 4, i = 0; q < end; q++) {
-        uint32_t bits = 0;
-        for (uint32_t bit = 4; bit < 64; bit *= 2, i++)
-            if (i < n && row[i] > threshold[i]) bits |= bit;
-        to[q] = (uint8_t)(bits | ((uint32_t)q & 3) << 6);
-    }
+    sign(to, row, threshold, 0, first, end, n);
 }
 
 
@@ -478,12 +515,7 @@ APART void signs(uint8_t *to, const int32_t *row, const int16_t *threshold, int3
 APART void signs_either(uint8_t *to, const int32_t *row, const int16_t *threshold, const int8_t *direction,
     int32_t first, int32_t end, int32_t n)
 {
-    for (int32_t q = first / 4, i = 0; q < end; q++) {
-        uint32_t bits = 0;
-        for (uint32_t bit = 4; bit < 64; bit *= 2, i++)
-            if (i < n && row[i] * direction[i] > threshold[i]) bits |= bit;
-        to[q] = (uint8_t)(bits | ((uint32_t)q & 3) << 6);
-    }
+    sign(to, row, threshold, direction, first, end, n);
 }
 
 

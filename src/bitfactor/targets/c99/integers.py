@@ -341,11 +341,12 @@ class IntegerLayers:
                 f"{node.name}_weight", np.packbits(weight.ravel() > 0, bitorder="little")
             )
             return setup, [], f"grouped_binary_conv(row, {of_map}, &l, {bits}, y, x, o, {n});"
+        kind = "binary_conv" if node.attributes["dilation"] == (1, 1) else "dilated_binary_conv"
         words = _words(weight, quads)
         name = self.constants.define(f"{node.name}_weight", words)
         tables = self._pointer(f"{node.name} tables", "uint32_t")
         build = f"build({tables}, {name} + o / {_BLOCK} * {words.shape[1]}, {words.shape[1]});"
-        return setup, [build], f"binary_conv(row, {of_map}, &l, {tables}, y, x);"
+        return setup, [build], f"{kind}(row, {of_map}, &l, {tables}, y, x);"
 
     def _pool(self, node: Node, n: str) -> tuple[list[str], list[str], str]:
         source = node.inputs[0]
