@@ -433,7 +433,7 @@ static void add_times(int32_t *row, const int16_t *x, const int16_t *multiplier,
 }
 
 
-static void add_bent(int32_t *row, const int16_t *x, const int16_t *positive, const int16_t *negative, int32_t k,
+static void add_bend(int32_t *row, const int16_t *x, const int16_t *positive, const int16_t *negative, int32_t k,
     int32_t n)
 {
     for (int32_t i = 0; i < n; i++) row[i] += rounded(x[i] * (x[i] > 0 ? positive[i] : negative[i]), k);

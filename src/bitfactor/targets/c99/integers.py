@@ -5,7 +5,7 @@ one arena: 16 bits an element, or an index byte for four signs. What a layer's l
 """
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -62,7 +62,7 @@ def layers_of(graph: IntegerGraph) -> tuple[list[Layer], dict[str, str]]:
                 return at
         return None
 
-    for node in graph.nodes:
+    for node in _late(graph.nodes):
         inputs = [graph.values[name].shape for name in node.inputs]
         if len(node.inputs) == 1 and stays(node, inputs[0], graph.values[node.name].shape):
             roots[node.name] = roots.get(node.inputs[0], node.inputs[0])
@@ -81,6 +81,18 @@ def layers_of(graph: IntegerGraph) -> tuple[list[Layer], dict[str, str]]:
         if node.op != "threshold":
             running = {name: i for name, i in running.items() if i != at} | {node.name: at}
     return layers, roots
+
+
+def _late(nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield binary layers where their sums are read: what is added to them is then made before."""
+    waiting: dict[str, Node] = {}
+    for node in nodes:
+        yield from (waiting.pop(name) for name in dict.fromkeys(node.inputs) if name in waiting)
+        if node.op == "binary_conv":
+            waiting[node.name] = node
+        else:
+            yield node
+    yield from waiting.values()
 
 
 class IntegerLayers:
