@@ -161,9 +161,10 @@ def test_without_an_image_samples_are_needed():
     graph = layers(real_layer("stem", "x", 4, 4))
     with pytest.raises(InputError, match="pass samples"):
         integer_graph(graph)
+    spec = InputSpec((6, 6), (6, 6), (0.5,) * 3, (0.2,) * 3)
+    graph = layers(Node("y", "relu", ("x",)), shape=(3, 6, 6))
     with pytest.raises(InputError, match="of an image"):
-        spec = InputSpec((6, 6), (6, 6), (0.5,) * 3, (0.2,) * 3)
-        integer_graph(layers(Node("y", "relu", ("x",)), shape=(3, 6, 6)), spec)
+        integer_graph(graph, spec)
 
 
 def test_digits_keep_their_accuracy():

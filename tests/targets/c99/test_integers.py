@@ -66,7 +66,9 @@ class Drawn:
         self.add("binary_conv2d", attributes=window, weight=pack_signs(signs))
         self.add("scale", alpha=self.of(outputs, -0.3, 0.3))
         if self.draw.random() < 0.7:
-            self.add("prelu", slope=self.of(outputs, -0.5, 1.0)) if self.draw.random() < 0.6 else self.add("relu")
+            self.add("prelu", slope=self.of(outputs, -0.5, 1.0)) if self.draw.random() < 0.6 else self.add(
+                "relu"
+            )
         if self.shape == self.graph.values[source].shape and self.draw.random() < 0.8:
             self.add("add", self.current, source)
 
@@ -144,7 +146,13 @@ def outputs_of(model, folder, inputs, samples=None):
         f"{{ {entry}(x, y); fwrite(y, sizeof y, 1, stdout); }} return 0; }}\n"
     )
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-fsanitize=address,undefined"]
-    flags += ["-fno-sanitize-recover=all", str(folder / "main.c"), str(folder / "net.c"), "-o", str(folder / "a")]
+    flags += [
+        "-fno-sanitize-recover=all",
+        str(folder / "main.c"),
+        str(folder / "net.c"),
+        "-o",
+        str(folder / "a"),
+    ]
     subprocess.run(["gcc", *flags], check=True)
     done = subprocess.run([folder / "a"], input=inputs.tobytes(), stdout=subprocess.PIPE, check=True)
     return np.frombuffer(done.stdout, np.int32).reshape(len(inputs), -1)

@@ -61,7 +61,7 @@ def scale_for(largest: float) -> float:
 def thresholds(threshold: NDArray[Any], direction: NDArray[np.int8], scale: float) -> NDArray[np.int16]:
     """Return T with direction * X > T exactly where direction * S X > direction * threshold.
 
-    That holds for every integer X within 16 bits, since S is a power of two: T = 32767 is never, -32768 always.
+    That holds for every integer X within 16 bits, since S is a power of two. 32767 is never, -32768 always.
     """
     quotient = np.floor(direction.astype(np.float64) * threshold.astype(np.float64) / scale)
     return np.clip(quotient, -LARGEST - 1, LARGEST).astype(np.int16)

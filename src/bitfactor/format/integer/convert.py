@@ -31,6 +31,7 @@ from bitfactor.format.integer.bounds import magnitudes, sums_of
 from bitfactor.format.integer.graph import MOVES, IntegerGraph, IntegerValue, Type, counted_taps
 from bitfactor.format.operations import Node
 from bitfactor.format.operations.convolution import real_weight
+from bitfactor.format.operations.move import stays
 from bitfactor.format.operations.operation import Shape, spread
 
 _PIXEL = 128  # the largest magnitude of a pixel
@@ -179,7 +180,8 @@ class _Converter:
     ) -> None:
         """Add a weighted sum of inputs, whose multipliers are what their scales ask for."""
         scale = self.scales[node.name]
-        names, shifts, tensors = [], [], {}
+        names, shifts = [], []
+        tensors: dict[str, NDArray[Any]] = {}
         for i, name in enumerate(inputs):
             if terms and name in self.terms:
                 term = self.terms[name]
@@ -215,17 +217,13 @@ class _Converter:
         return found
 
     def gives_output(self, node: Node) -> bool:
-        """Whether a value is an output alone, behind movers of elements at most."""
+        """Whether a value is an output alone, in another shape at most."""
         readers = self.readers[node.name]
         if node.name in self.graph.outputs:
             return not readers
-        return bool(readers) and all(
-            reader.op in MOVES
-            and len(reader.inputs) == 1
-            and reader.op != "pad"
-            and self.gives_output(reader)
-            for reader in readers
-        )
+        shapes = {name: value.shape for name, value in self.graph.values.items()}
+        alike = all(stays(reader, shapes[node.name], shapes[reader.name]) for reader in readers)
+        return bool(readers) and alike and all(map(self.gives_output, readers))
 
     def layer(self, node: Node) -> None:
         """Add a real-valued layer; weights in the scale of their input."""
@@ -246,7 +244,8 @@ class _Converter:
         steps = made.steps(_PIXEL if reads_image else LARGEST, one=final, empty=scale)
         levels, bias = made.levels(steps), made.bias(steps)
         outside = np.array([round(z) for z in zero], np.int16)
-        tensors = {"weight": levels.astype(np.int8), "bias": bias.astype(np.int32), "outside": outside}
+        tensors: dict[str, NDArray[Any]] = {"weight": levels.astype(np.int8), "bias": bias.astype(np.int32)}
+        tensors |= {"outside": outside}
         attributes = _window_of(node)
         if final:
             self.add(Node(node.name, "conv", (source,), attributes, tensors), "output", float(steps[0]))

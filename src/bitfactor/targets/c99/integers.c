@@ -381,6 +381,14 @@ static void gather(int32_t *row, const int16_t *map, const int32_t *places, int3
 }
 
 
+/* Channels before and behind those of a map. */
+static void pad_channels(int32_t *row, const int16_t *pixel, int32_t channels, int32_t before, int32_t fill, int32_t first,
+    int32_t n)
+{
+    for (int32_t i = 0, c = first - before; i < n; i++, c++) row[i] = c >= 0 && c < channels ? pixel[c] : fill;
+}
+
+
 static void upsample(int32_t *row, const int16_t *map, int32_t in_width, int32_t scale_y, int32_t scale_x,
     int32_t channels, int32_t y, int32_t x, int32_t first, int32_t n)
 {

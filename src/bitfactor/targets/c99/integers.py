@@ -1,7 +1,8 @@
-"""The layers of an integer graph as C: functions that call those of `integers.c`, 8 channels of a pixel at a time.
+"""The layers of an integer graph as C: functions that call those of `integers.c`.
 
-A layer makes 8 channels in `row`, takes them through its stages there, and stores what others read. Values lie in
-one arena: 16 bits an element, or an index byte for four signs. What a layer's look-ups need lies there, too.
+A layer makes 8 channels of a pixel in `row`, takes them through its stages there, and stores what others
+read. Values lie in one arena: 16 bits an element, or an index byte for four signs. What a layer's look-ups
+need lies there, too.
 """
 
 import textwrap
@@ -283,7 +284,7 @@ class IntegerLayers:
         height, width = self._size(source)
         top, left, bottom, right = border
         parts = [(height + top + bottom, width + left + right), size_of(self.graph.values[node.name]), kernel]
-        padding = [a - b for a, b in zip(node.attributes["padding"][:2], border[:2], strict=True)]
+        padding = tuple(a - b for a, b in zip(node.attributes["padding"][:2], border[:2], strict=True))
         parts += [node.attributes["stride"], padding, node.attributes.get("dilation", (1, 1))]
         return f"{{{', '.join(str(part) for pair in parts for part in pair)}}}"
 
@@ -372,13 +373,15 @@ class IntegerLayers:
         source = node.inputs[0]
         value = self.graph.values[source]
         channels, pixels = value.shape[0], prod(value.shape[1:])
-        if value.type == "output":
-            raise AssertionError("an output that moves is flattened alone")
         if node.op == "flatten":
             return f"flatten(row, {self.at(source)}, {channels}, {pixels}, o, {n});"
         if node.op == "upsample_nearest":
             scale = ", ".join(map(str, node.attributes["scale"]))
-            return f"upsample(row, {self.at(source)}, {self._size(source)[1]}, {scale}, {channels}, y, x, o, {n});"
+            parts = f"{self._size(source)[1]}, {scale}, {channels}"
+            return f"upsample(row, {self.at(source)}, {parts}, y, x, o, {n});"
+        if node.op == "pad" and node.attributes["axis"] == 0:
+            parts = f"{channels}, {node.attributes['before']}, {int(node.attributes['value'])}"
+            return f"pad_channels(row, {self.at(source)} + pixel * {channels}, {parts}, o, {n});"
         return self._gather(node, n)
 
     def _gather(self, node: Node, n: str) -> str:
@@ -417,16 +420,16 @@ class IntegerLayers:
         down = node.attributes["shifts"][1 - i] - power
         if power < 0 or down < 0 or _power(node.tensors[f"positive{i}"], node.tensors[f"negative{i}"]) >= 0:
             return []
-        roles = ("positive", "negative")
-        names = [self._parameter(node, f"{role}{i}", node.tensors[f"{role}{i}"]) for role in roles]
-        if np.array_equal(*(node.tensors[f"{role}{i}"] for role in roles)):
-            names[1] = names[0]
+        positive, negative = node.tensors[f"positive{i}"], node.tensors[f"negative{i}"]
+        names = [self._parameter(node, f"positive{i}", positive)]
+        same = np.array_equal(positive, negative)
+        names.append(names[0] if same else self._parameter(node, f"negative{i}", negative))
         to = self._element(node.name) if node.name in self.stored else "0"
         other, k = self._element(node.inputs[1 - i]), node.attributes["shifts"][i]
         return [f"join({to}, row, {', '.join(names)}, {k}, {other}, {down}, {n});"]
 
     def _operand(self, node: Node, i: int, n: str, *, in_row: bool) -> list[str]:
-        """Return what takes an operand of a weighted sum into the row: its multiplication, and its addition."""
+        """Return what takes an operand of a weighted sum into the row: multiplied, and added."""
         positive, negative, k = (
             node.tensors[f"positive{i}"],
             node.tensors[f"negative{i}"],
@@ -499,4 +502,5 @@ def _words(weight: NDArray[np.int8], quads: int) -> NDArray[np.uint32]:
     ones[:outputs, :, :depth] = weight.reshape(outputs, -1, depth) > 0
     bits = ones.reshape(-1, _BLOCK, height * width * quads, _QUAD).transpose(0, 2, 1, 3)
     places = np.arange(_BLOCK * _QUAD, dtype=np.uint32)
-    return (bits.reshape(*bits.shape[:2], -1) << places).sum(2, dtype=np.uint32)
+    words: NDArray[np.uint32] = (bits.reshape(*bits.shape[:2], -1) << places).sum(2, dtype=np.uint32)
+    return words

@@ -75,8 +75,8 @@ def export_c(
     Raises
     ------
     InputError
-        If the name does not end in .c or is none that C can take, an operation is not defined in integers, or the files cannot be written; or if
-        one is there that bitfactor did not write, without `overwrite`.
+        If the name does not end in .c or is none that C can take, or the files cannot be written; if one is
+        there that bitfactor did not write, without `overwrite`; or if integers do not define an operation.
 
     Example
     -------
@@ -119,6 +119,7 @@ def _integer_header(model: ModelFile, prefix: str, layers: IntegerLayers) -> str
     spec = model.input_spec
     said = _pixels(spec, of_person=model.skeleton is not None) if spec else _INTEGERS.format(given.scale)
     scales = ", ".join(f"{graph.values[name].scale:.9g}" for name in graph.outputs)
+    entry = "run_image" if spec else "run"
     labels = _LABELS.format(prefix=prefix, count=len(_labels(model))) if _labels(model) else ""
     return _INTEGER_HEADER.format(
         prefix=prefix,
@@ -127,7 +128,7 @@ def _integer_header(model: ModelFile, prefix: str, layers: IntegerLayers) -> str
         sizes="\n".join(defined),
         said=said,
         scales=scales,
-        run=f"void {prefix}_{'run_image' if spec else 'run'}(const {kind} *input, {_outputs(model, 'int32_t')});",
+        run=f"void {prefix}_{entry}(const {kind} *input, {_outputs(model, 'int32_t')});",
         labels=labels,
     )
 
@@ -338,7 +339,7 @@ def _times(shape: Sequence[int]) -> str:
 
 
 def _kernels(text: str, source_file: str = "kernels.c") -> list[str]:
-    """Return the definitions of a file of functions that a text needs, and those that they need, in their order."""
+    """Return the definitions of a file that a text needs, and those that they need, in their order."""
     source = files("bitfactor.targets.c99").joinpath(source_file).read_text()
     blocks = source.removesuffix("\n").split("\n\n\n")
     needed: list[str] = []
@@ -354,7 +355,7 @@ _INTEGERS = """\
 /* The input: rows of pixels, the channels of each together; 1 stands for {:.9g}. */"""
 
 _INTEGER_HEADER = """\
-/* A binary neural network in integers as C99, written by bitfactor. It needs no library, no malloc, no float. */
+/* A binary neural network in integers as C99, written by bitfactor: no library, no malloc, no float. */
 #ifndef {upper}_H
 #define {upper}_H
 
@@ -369,8 +370,8 @@ extern "C" {{
 {sizes}
 
 {said}
-/* Outputs are in torch's order (channels, height, width); 1 stands for {scales}. Calls share the arena: one at a
- * time. */
+/* Outputs are in torch's order (channels, height, width); 1 stands for {scales}.
+ * Calls share the arena: one at a time. */
 {run}
 {labels}
 #ifdef __cplusplus
