@@ -243,6 +243,10 @@ static inline void convolve_signs(int32_t *row, const uint8_t *map, const layer 
     const int32_t next = at->kernel_width * bytes;
     const uint8_t *p = map + ((top + up * drop) * at->in_width + left + begin * step) * bytes;
     const uint32_t *t = tables + (up * at->kernel_width + begin) * bytes * 16;
+    if (together && down - up <= l->outputs && run <= 60 && run > 0 && up < down) {
+        count(wide, p, t, run, down - up, below - run, (next - run) * 16);
+        up = down;
+    }
     if (taps == 0) up = down;
     while (up < down) {
         int32_t rows = together ? l->outputs : 1;
@@ -502,11 +506,17 @@ static inline void sign(uint8_t *to, const int32_t *row, const int16_t *threshol
 {
     for (int32_t q = first / 4; q < end; q++, n -= 4) {
         uint32_t bits = 0;
-        for (int32_t i = 0; i < 4; i++) {
-            bits >>= 1;
-            if (i >= n) continue;
-            const int32_t v = *row++;
-            bits |= (uint32_t)(*threshold++ - (direction ? v * *direction++ : v)) & 0x80000000u;
+        if (n >= 4 && !direction) {
+            bits = ((uint32_t)(threshold[0] - row[0]) >> 31 << 28) | ((uint32_t)(threshold[1] - row[1]) >> 31 << 29) |
+                   ((uint32_t)(threshold[2] - row[2]) >> 31 << 30) | ((uint32_t)(threshold[3] - row[3]) >> 31 << 31);
+            row += 4, threshold += 4;
+        } else {
+            for (int32_t i = 0; i < 4; i++) {
+                bits >>= 1;
+                if (i >= n) continue;
+                const int32_t v = *row++;
+                bits |= (uint32_t)(*threshold++ - (direction ? v * *direction++ : v)) & 0x80000000u;
+            }
         }
         to[q] = (uint8_t)(bits >> 26 | ((uint32_t)q & 3) << 6);
     }
