@@ -14,8 +14,9 @@ NATIVE_TESTS := $(wildcard tests/native/*.h tests/native/*.cpp)
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: help demo test test-all test-random test-foreign test-isa test-amx test-neon test-sanitize test-cortex-m web test-web \
-    test-c test-fuzz dist dist-aarch64 dist-windows check lint format clean
+.PHONY: help demo test test-all test-random test-faults test-heap test-foreign test-isa test-amx test-neon \
+    test-sanitize test-cortex-m web test-web test-c test-fuzz test-oldest dist dist-aarch64 dist-windows check lint \
+    format clean
 
 demo: .venv/installed ## train on handwritten digits, export, run at 1 bit, write a page
 	$(BIN)/python examples/digits.py runs/demo
@@ -29,6 +30,22 @@ test-all: .venv/installed ## all tests
 test-random: .venv/installed ## the tests, with examples drawn afresh: make test-random SEED=7 draws the same again
 	@echo "make test-random SEED=$(SEED)"
 	HYPOTHESIS_PROFILE=random $(PYTEST) -m "not slow" --hypothesis-seed=$(SEED)
+
+test-faults: .venv/installed ## 1,000 kills of trainings, and all else that can fail in training and running
+	tests/native/install qemu-x86_64=qemu-user
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/training/test_faults.py tests/runtime/test_faults.py
+
+# glibc looks at each block that is freed; then AddressSanitizer at what the core reads and writes.
+HEAP := OMP_NUM_THREADS=1 PYTHONMALLOC=malloc $(BIN)/python -m pytest
+KERNELS := $(addprefix tests/nn/test_,heap.py product.py prelu.py kept.py) tests/decompositions/test_mixing.py
+test-heap: .venv/installed ## the kernels of training, where what they do to memory is looked at
+	tests/native/install cmake=cmake
+	LD_PRELOAD=libc_malloc_debug.so.0 MALLOC_CHECK_=3 MALLOC_PERTURB_=165 $(HEAP) $(KERNELS)
+	cmake -S . -B build/asan -DSKBUILD=ON -DCMAKE_BUILD_TYPE=Debug -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	    -DCMAKE_CXX_FLAGS="-O1 -g1 -fsanitize=address"
+	cmake --build build/asan --parallel
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	    ASAN_OPTIONS=detect_leaks=0 BITFACTOR_CORE=build/asan $(HEAP) -p tests.native.stand_in $(KERNELS)
 
 # Checkouts of the repositories that tests/exporter/foreign.py names, each as DIR/owner+name.
 test-foreign: .venv/installed ## others' binary networks, exported as they are: make test-foreign DIR=checkouts
@@ -113,15 +130,30 @@ dist-windows: .venv/installed ## the C library for Windows, compiled by zig, tri
 
 # What libFuzzer finds stays in build/fuzz/found, with what made it fail beside it.
 FUZZ_SECONDS ?= 60
-test-fuzz: $(RECORDED) ## the loader, the verifier and the steps under libFuzzer, FUZZ_SECONDS=60
+FUZZ_TRIES ?= 400
+OLDEST_TESTS ?= tests/api tests/data tests/format tests/runtime tests/exporter tests/training tests/pose
+test-fuzz: $(RECORDED) ## libFuzzer on the core, atheris on the loader, mutations for readers, FUZZ_SECONDS=60
 	tests/native/install cmake=cmake clang++-14=clang-14 llvm-profdata-14=llvm-14 clang-14=libclang-rt-14-dev
 	cmake -S . -B build/fuzz -DNATIVE_TESTS=ON -DFUZZ=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=clang++-14 \
 	    -DCMAKE_CXX_FLAGS="-O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all"
 	cmake --build build/fuzz --parallel --target fuzz
 	$(BIN)/python tests/native/seeds.py $(RECORDED) build/fuzz/seeds
-	mkdir -p build/fuzz/found
+	cp tests/fuzz/corpus/core/* build/fuzz/seeds
+	mkdir -p build/fuzz/found build/fuzz/found_models
 	cd build/fuzz && tests/native/fuzz found seeds -max_len=65536 -timeout=60 -print_final_stats=1 \
 	    -max_total_time=$(FUZZ_SECONDS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris
+	$(BIN)/python -m tests.fuzz.loader build/fuzz/found_models tests/fuzz/corpus/models tests/format/golden \
+	    -max_len=65536 -timeout=60 -print_final_stats=1 -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS)
+	FUZZ_TRIES=$(FUZZ_TRIES) $(BIN)/python -m pytest tests/data/test_mutated.py
+
+# With the oldest version of each dependency that pyproject.toml allows, torch aside.
+test-oldest: .venv/installed ## the tests, with the oldest versions that are allowed
+	$(PYTHON) -m venv build/oldest
+	$(BIN)/python tests/wheel/oldest.py > build/oldest/constraints.txt
+	build/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c build/oldest/constraints.txt \
+	    '.[train,onnx,search,shards]' pytest hypothesis
+	OMP_NUM_THREADS=1 build/oldest/bin/python -m pytest -m "not slow" $(OLDEST_TESTS)
 
 $(RECORDED): .venv/installed $(wildcard tests/runtime/*.py tests/native/record.py src/bitfactor/runtime/*.py)
 	mkdir -p build

@@ -16,7 +16,7 @@ import tyro
 import bitfactor
 from bitfactor.common.files import replacing
 from bitfactor.recipes import recipe_named, recipe_of
-from bitfactor.recipes.exporting import export_run
+from bitfactor.recipes.runs import export_run
 from bitfactor.runtime import zoo
 from bitfactor.training import Recipe, Run
 from bitfactor.training.run import versions

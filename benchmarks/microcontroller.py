@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 from tests.native.board import CORES, Ran, run
 
-from bitfactor.engines.baseline import full_precision
+from bitfactor.engines import full_precision
 from bitfactor.format import ModelFile, load
 from bitfactor.format.file import golden_input
 from bitfactor.runtime.zoo import file_of

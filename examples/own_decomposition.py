@@ -5,10 +5,9 @@ bitfactor --import examples/own_decomposition.py train digits --latent gated --o
 
 from typing import Self
 
-import torch
 from torch import Tensor, nn
 
-from bitfactor.decompositions import Initialisation, Latent, Rank, register
+from bitfactor.decompositions import Initialisation, Latent, Rank, register, working
 
 
 class Gated(Latent):
@@ -16,7 +15,7 @@ class Gated(Latent):
 
     def __init__(self, v: Tensor) -> None:
         super().__init__()
-        self.v, self.g = nn.Parameter(v), nn.Parameter(torch.zeros(len(v)))
+        self.v, self.g = nn.Parameter(v), nn.Parameter(v.new_zeros(len(v)))
         self.shape = tuple(v.shape)
 
     @classmethod
@@ -27,7 +26,8 @@ class Gated(Latent):
         return cls(weight.detach().clone())
 
     def reconstruct(self) -> Tensor:
-        return self.v * self.g.exp().view(-1, *(1,) * (self.v.dim() - 1))
+        v, g = working(self.v), working(self.g)  # float32, where the model is in half precision
+        return v * g.exp().view(-1, *(1,) * (v.dim() - 1))
 
 
 register("gated", Gated.from_weight)

@@ -158,10 +158,10 @@ NB_MODULE(_native, m) {
     nb::class_<Program>(m, "Program")
         .def(
             "__init__",
-            [](Program* self, const std::string& isa, int threads, size_t arena_bytes) {
-                new (self) Program(kernel_set_named(isa), threads, arena_bytes);
+            [](Program* self, const std::string& isa, int threads, size_t arena_bytes, size_t most_bytes) {
+                new (self) Program(kernel_set_named(isa), threads, arena_bytes, most_bytes);
             },
-            "isa"_a, "threads"_a, "arena_bytes"_a)
+            "isa"_a, "threads"_a, "arena_bytes"_a, "most_bytes"_a = SIZE_MAX)
         .def("allow_bfloat16", &Program::allow_bfloat16, "parts"_a)
         .def("add", &add, "kind"_a, "arguments"_a.noconvert())
         .def("run", &run, "x"_a.noconvert(), "outs"_a.noconvert())

@@ -32,6 +32,9 @@ bf_status report(bf_error* error, bf_status status, const char* text) {
     if (error) {
         error->status = status;
         std::snprintf(error->text, sizeof error->text, "%s", text);
+        // Names of the file may be in it, and must not steer a terminal.
+        for (char* c = error->text; *c; ++c)
+            *c = static_cast<unsigned char>(*c) < ' ' || *c == 127 ? '?' : *c;
     }
     return status;
 }
@@ -47,7 +50,8 @@ bf_status guarded(bf_error* error, bf_status invalid, F f) {
     } catch (const std::invalid_argument& wrong) {
         return report(error, invalid, wrong.what());
     } catch (const std::bad_alloc&) {
-        return report(error, BF_NO_MEMORY, "the network needs more memory than there is");
+        return report(error, BF_NO_MEMORY,
+                      "the network needs more memory than there is, or than it may take");
     } catch (const std::exception& other) {
         return report(error, BF_FAILED, other.what());
     } catch (...) {
@@ -55,17 +59,21 @@ bf_status guarded(bf_error* error, bf_status invalid, F f) {
     }
 }
 
-AlignedVector<char> contents_of(const char* path) {
+// What is longer than `most` is not read.
+AlignedVector<char> contents_of(const char* path, size_t most) {
     const auto close = [](std::FILE* file) { std::fclose(file); };
     const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(path, "rb"), close);
     if (!file) fail(BF_NOT_FOUND, std::string(path) + ": " + std::strerror(errno));
     // A pipe has no size, and a folder's is LONG_MAX on Linux.
     const long told = std::fseek(file.get(), 0, SEEK_END) ? 0 : std::ftell(file.get());
     std::rewind(file.get());
+    if (told > 0 && told<LONG_MAX&& static_cast<size_t>(told)> most) throw std::bad_alloc();
     AlignedVector<char> contents(told > 0 && told < LONG_MAX ? static_cast<size_t>(told) + 1 : 4096);
     size_t size = 0;
-    while ((size += std::fread(&contents[size], 1, contents.size() - size, file.get())) == contents.size())
+    while ((size += std::fread(&contents[size], 1, contents.size() - size, file.get())) == contents.size()) {
+        if (size > most) throw std::bad_alloc();
         contents.resize(2 * size);
+    }
     if (std::ferror(file.get())) fail(BF_NOT_FOUND, std::string(path) + ": cannot be read");
     contents.resize(size);
     return contents;
@@ -94,24 +102,31 @@ bf_tensor described(const Port& port) {
 
 struct bf_network {
     AlignedVector<char> own;  // of a file
+    size_t left_bytes;
     Frozen frozen;
     const KernelSet* set = kernel_sets()[0];
     int threads;
     std::unique_ptr<Program> program;
 
-    explicit bf_network(const void* memory, size_t bytes)
-        : frozen(read_frozen(memory, bytes)), threads(threads_at_first(frozen.threads)) {
+    bf_network(const void* memory, size_t bytes, size_t most)
+        : left_bytes(most), frozen(read(memory, bytes)), threads(threads_at_first(frozen.threads)) {
         build(*set, threads);
     }
-    explicit bf_network(AlignedVector<char> contents) : bf_network(contents.data(), contents.size()) {
+    bf_network(AlignedVector<char> contents, size_t most)
+        : bf_network(contents.data(), contents.size(), most - std::min(most, contents.size())) {
         own = std::move(contents);  // which stays where it is
+    }
+
+    Frozen read(const void* memory, size_t bytes) {
+        const Allowance allowance(left_bytes);
+        return read_frozen(memory, bytes);
     }
 
     void build(const KernelSet& with, int count) {
         if (count < 1 || count > most_threads)
             fail(BF_BAD_ARGUMENT, "expected 1 to " + std::to_string(most_threads) + " threads, found " +
                                       std::to_string(count));
-        auto built = std::make_unique<Program>(with, count, frozen.arena_bytes);
+        auto built = std::make_unique<Program>(with, count, frozen.arena_bytes, left_bytes);
         for (const Instruction& instruction : frozen.instructions) built->add(instruction);
         built->expect_complete();
         program = std::move(built);
@@ -180,16 +195,22 @@ float difference_of(bf_network& network, bool& same) {
 
 }  // namespace
 
-bf_network* bf_load(const void* memory, size_t bytes, bf_error* error) {
-    return loaded(error, [&] { return new bf_network(memory, bytes); });
+bf_network* bf_load_within(const void* memory, size_t bytes, size_t most_bytes, bf_error* error) {
+    return loaded(error, [&] { return new bf_network(memory, bytes, most_bytes); });
 }
 
-bf_network* bf_open(const char* path, bf_error* error) {
+bf_network* bf_open_within(const char* path, size_t most_bytes, bf_error* error) {
     return loaded(error, [&] {
         expect(path, "a path");
-        return new bf_network(contents_of(path));
+        return new bf_network(contents_of(path, most_bytes), most_bytes);
     });
 }
+
+bf_network* bf_load(const void* memory, size_t bytes, bf_error* error) {
+    return bf_load_within(memory, bytes, SIZE_MAX, error);
+}
+
+bf_network* bf_open(const char* path, bf_error* error) { return bf_open_within(path, SIZE_MAX, error); }
 
 void bf_free(bf_network* network) { delete network; }
 

@@ -74,6 +74,12 @@ typedef struct bf_image {
  * that can run. Threads are as many as `bitfactor freeze --threads` said, 1 by default. */
 BF_API bf_network* bf_load(const void* memory, size_t bytes, bf_error* error);
 BF_API bf_network* bf_open(const char* path, bf_error* error);
+/* For files from strangers: BF_NO_MEMORY, before it is allocated, where the network would take more than so
+ * many bytes. They are the file (where it is opened), the weights as kernels hold them, and the memory of
+ * each sample under way, in later runs too. Another instruction set, or other threads, may take as many
+ * again. */
+BF_API bf_network* bf_load_within(const void* memory, size_t bytes, size_t most_bytes, bf_error* error);
+BF_API bf_network* bf_open_within(const char* path, size_t most_bytes, bf_error* error);
 BF_API void bf_free(bf_network* network); /* NULL is fine */
 
 /* Results do not depend on the threads, nor on the instruction set. */

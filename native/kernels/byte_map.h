@@ -38,7 +38,7 @@ struct ByteMap {
 
     // Bytes that are allocated: a tile may read further than the last result, but what it reads there is
     // dropped.
-    size_t bytes() const { return (static_cast<size_t>(positions) + 64) * pixel_bytes; }
+    uint64_t bytes() const { return (static_cast<uint64_t>(positions) + 64) * pixel_bytes; }
 };
 
 }  // namespace bitfactor

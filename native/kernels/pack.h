@@ -16,6 +16,20 @@ namespace bitfactor {
 
 constexpr size_t huge_page = 1 << 21;
 
+// While it lives, what this thread allocates below is taken from `left`, and refused where that is too
+// little.
+class Allowance {
+  public:
+    explicit Allowance(size_t& left);
+    Allowance(const Allowance&) = delete;
+    ~Allowance();
+
+    static void take(size_t bytes);
+
+  private:
+    size_t* before_;
+};
+
 // Allocates at multiples of 64 bytes, the size of a cache line and of the widest register; what fills a huge
 // page stands in huge ones, where the system has them, so that fewer addresses are looked up.
 template <class T>
@@ -29,6 +43,7 @@ struct Aligned {
     }
     T* allocate(size_t n) {
         const size_t bytes = n * sizeof(T);
+        Allowance::take(bytes);
         void* memory = ::operator new(bytes, alignment(bytes));
 #if defined(__linux__)
         if (bytes >= huge_page) madvise(memory, bytes / huge_page * huge_page, MADV_HUGEPAGE);

@@ -20,7 +20,9 @@ int Program::Step::pixel_at(int row) const {
     return pitch ? row / pitch * out_w + std::min(row % pitch, out_w) : row;
 }
 
-std::unique_ptr<Program::Team> Program::new_team() const {
+// Whoever calls holds the lock.
+std::unique_ptr<Program::Team> Program::new_team() {
+    const Allowance allowance(left_bytes_);
     auto team = std::make_unique<Team>();
     team->arena.resize(arena_bytes_ + scratch_bytes_);
     for (size_t i = 0; i < threads_.workers(); ++i) {
@@ -41,15 +43,10 @@ void Program::prepare(size_t samples) {
 class Program::Loan {
   public:
     explicit Loan(Program& program) : program_(program) {
-        {
-            std::lock_guard<Mutex> lock(program.mutex_);
-            if (!program.idle_.empty()) {
-                team_ = std::move(program.idle_.back());
-                program.idle_.pop_back();
-                return;
-            }
-        }
-        team_ = program.new_team();
+        std::lock_guard<Mutex> lock(program.mutex_);
+        if (program.idle_.empty()) program.idle_.push_back(program.new_team());
+        team_ = std::move(program.idle_.back());
+        program.idle_.pop_back();
     }
     Loan(const Loan&) = delete;
     ~Loan() {

@@ -72,7 +72,7 @@ class Reader {
         return reinterpret_cast<const T*>(memory_ + offset);
     }
 
-    Argument argument(const FrozenArray& entry, std::vector<std::vector<float>>& expanded) const {
+    Argument argument(const FrozenArray& entry, std::vector<AlignedVector<float>>& expanded) const {
         uint64_t size = known_size(entry.type);
         if (entry.offset % frozen_alignment) throw bad("an array at an odd place");
         if (entry.dimensions > std::size(entry.shape)) throw bad("an array of too many dimensions");
@@ -94,14 +94,14 @@ class Reader {
             expanded.push_back(of_levels(data, rows, size - rows * sizeof(float)));
         if (entry.type <= Argument::uint8) return {static_cast<Argument::Type>(entry.type), shape, data};
         size_t values = 0;
-        for (const std::vector<float>& one : expanded) values += one.size();
+        for (const AlignedVector<float>& one : expanded) values += one.size();
         if (values > bytes_) throw bad("arrays that share what they are expanded from");
         return {Argument::float32, shape, expanded.back().data()};
     }
 
   private:
-    static std::vector<float> of_halves(const char* data, size_t size) {
-        std::vector<float> values(size);
+    static AlignedVector<float> of_halves(const char* data, size_t size) {
+        AlignedVector<float> values(size);
         for (size_t i = 0; i < size; ++i) {
             uint16_t half;
             std::memcpy(&half, data + 2 * i, sizeof half);
@@ -110,8 +110,8 @@ class Reader {
         return values;
     }
 
-    static std::vector<float> of_levels(const char* data, size_t rows, size_t size) {
-        std::vector<float> values(size);
+    static AlignedVector<float> of_levels(const char* data, size_t rows, size_t size) {
+        AlignedVector<float> values(size);
         const auto* levels = reinterpret_cast<const int8_t*>(data + rows * sizeof(float));
         for (size_t i = 0; i < size; ++i) {
             float step;

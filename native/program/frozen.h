@@ -12,6 +12,7 @@
 
 #include <vector>
 
+#include "kernels/pack.h"
 #include "program/instruction.h"
 
 namespace bitfactor {
@@ -55,7 +56,7 @@ struct Frozen {
     size_t arena_bytes;
     int threads;
     std::vector<Instruction> instructions;  // whose arrays lie in the memory, or are
-    std::vector<std::vector<float>> expanded;
+    std::vector<AlignedVector<float>> expanded;
 };
 
 size_t bytes_of(Argument::Type type);

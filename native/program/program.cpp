@@ -18,6 +18,8 @@ constexpr int few_strips = 8;
 
 constexpr size_t most_dimensions = 6;
 
+thread_local size_t* allowed = nullptr;
+
 const std::map<std::string, Kind>& kinds() {
     static const auto known = [] {
         std::map<std::string, Kind> table;
@@ -61,6 +63,16 @@ Port port(const Instruction& i) {
 
 }  // namespace
 
+Allowance::Allowance(size_t& left) : before_(std::exchange(allowed, &left)) {}
+
+Allowance::~Allowance() { allowed = before_; }
+
+void Allowance::take(size_t bytes) {
+    if (!allowed) return;
+    if (bytes > *allowed) throw std::bad_alloc();
+    *allowed -= bytes;
+}
+
 Kinds end_kinds() {
     return {{"input", check_input, [](Program& p, const Instruction& i) { p.set_input(port(i)); }},
             {"output", [](Verifier& v) { v.output(check_port(v)); },
@@ -71,8 +83,9 @@ Kinds end_kinds() {
              [](Program& p, const Instruction&) { p.run_shortcut_within_last(); }}};
 }
 
-Program::Program(const KernelSet& kernels, int threads, size_t arena_bytes)
+Program::Program(const KernelSet& kernels, int threads, size_t arena_bytes, size_t most_bytes)
     : kernels_(kernels),
+      left_bytes_(most_bytes),
       arena_bytes_((arena_bytes + 63) / 64 * 64),
       verifier_(arena_bytes),
       threads_(static_cast<size_t>(threads) - 1) {}
@@ -81,7 +94,9 @@ void Program::add(const Instruction& instruction) {
     const auto kind = kinds().find(instruction.kind());
     if (kind == kinds().end()) throw std::invalid_argument("no instruction is called " + instruction.kind());
     verifier_.check(kind->second, instruction);
+    const Allowance allowance(left_bytes_);
     kind->second.add(*this, instruction);
+    if (arena_bytes_ > left_bytes_ || scratch_bytes_ > left_bytes_ - arena_bytes_) throw std::bad_alloc();
 }
 
 void Program::add_step(std::string kernel, int pixels, int channels, int taps, double operands, Rows rows) {
@@ -89,8 +104,8 @@ void Program::add_step(std::string kernel, int pixels, int channels, int taps, d
     const int longest = std::max(tile, strip_floats / std::max(channels, 1) / tile * tile);
     const int strips = round_up((pixels + longest - 1) / longest, workers());
     const int strip = std::min(longest, round_up((pixels + strips - 1) / strips, tile));
-    need_pointers(static_cast<size_t>(strip) * taps);
-    need_rows(static_cast<size_t>(std::min(strip, pixels)) * channels);
+    need_pointers(static_cast<uint64_t>(strip) * taps);
+    need_rows(static_cast<uint64_t>(std::min(strip, pixels)) * channels);
     Step& step = steps_.emplace_back();
     step.kernel = std::move(kernel);
     step.rows = std::move(rows);
@@ -103,7 +118,7 @@ void Program::add_step(std::string kernel, int pixels, int channels, int taps, d
 void Program::round_strips(int pixels) {
     Step& step = steps_.back();
     step.strip = step.piece = std::min(round_up(step.strip, pixels), step.pixels);
-    need_rows(static_cast<size_t>(step.strip) * step.channels);
+    need_rows(static_cast<uint64_t>(step.strip) * step.channels);
 }
 
 void Program::by_tiles(int out_w, int pitch, Tiles tiles) {
@@ -144,7 +159,7 @@ void Program::add_parts(std::string kernel, int parts, double work, Rows rows) {
 void Program::add_row(const std::string& kernel, int channels, int lanes, double operands,
                       const Vectors& compute) {
     const int vectors = (channels + lanes - 1) / lanes;
-    const size_t offset = reserve(static_cast<size_t>(vectors) * lanes * sizeof(float));
+    const size_t offset = reserve(static_cast<uint64_t>(vectors) * lanes * sizeof(float));
     add_parts(kernel, vectors, channels * operands, [=](Workspace& w, int first, int count) {
         compute(w, first, count, at<float>(w.arena, offset) + static_cast<ptrdiff_t>(first) * lanes);
         return w.rows.data();
@@ -152,9 +167,9 @@ void Program::add_row(const std::string& kernel, int channels, int lanes, double
     add_step(kernel, 1, channels, 0, 0, [=](Workspace& w, int, int) { return at<float>(w.arena, offset); });
 }
 
-size_t Program::reserve(size_t bytes) {
+size_t Program::reserve(uint64_t bytes) {
     const size_t offset = arena_bytes_;
-    arena_bytes_ += (bytes + 63) / 64 * 64;
+    arena_bytes_ = in_memory(arena_bytes_ + (in_memory(bytes) + uint64_t{63}) / 64 * 64);
     return offset;
 }
 

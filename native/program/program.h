@@ -28,7 +28,8 @@ namespace bitfactor {
 
 class Program {
   public:
-    Program(const KernelSet& kernels, int threads, size_t arena_bytes);
+    // Weights, arenas and scratch take at most `most_bytes`: std::bad_alloc where they need more.
+    Program(const KernelSet& kernels, int threads, size_t arena_bytes, size_t most_bytes = SIZE_MAX);
 
     // From now on convolutions of real numbers may be sums of products of bfloat16, where the set has them.
     void allow_bfloat16(int parts) { bfloat16_parts_ = parts; }
@@ -105,14 +106,14 @@ class Program {
     // The last step, for one that runs it.
     std::shared_ptr<Step> take_last();
     // Memory behind the arena that is used for nothing else.
-    size_t reserve(size_t bytes);
+    size_t reserve(uint64_t bytes);
     // Scratch of a worker that is at least so large.
-    void need_pointers(size_t count) { pointer_count_ = std::max(pointer_count_, count); }
-    void need_rows(size_t floats) { row_floats_ = std::max(row_floats_, floats); }
-    void need_signs(size_t words) { sign_words_ = std::max(sign_words_, words); }
-    void need_band(size_t floats) { band_floats_ = std::max(band_floats_, floats); }
+    void need_pointers(uint64_t count) { pointer_count_ = std::max(pointer_count_, in_memory(count)); }
+    void need_rows(uint64_t floats) { row_floats_ = std::max(row_floats_, in_memory(floats)); }
+    void need_signs(uint64_t words) { sign_words_ = std::max(sign_words_, in_memory(words)); }
+    void need_band(uint64_t floats) { band_floats_ = std::max(band_floats_, in_memory(floats)); }
     // Memory at `scratch`, behind the arena, that all layers use in turn.
-    void need_scratch(size_t bytes) { scratch_bytes_ = std::max(scratch_bytes_, bytes); }
+    void need_scratch(uint64_t bytes) { scratch_bytes_ = std::max(scratch_bytes_, in_memory(bytes)); }
     size_t scratch() const { return arena_bytes_; }
 
     const KernelSet& kernels() const { return kernels_; }
@@ -141,15 +142,20 @@ class Program {
     class Sample;
     class Loan;
 
-    std::unique_ptr<Team> new_team() const;
+    // Sizes are computed in 64 bits: where addresses have 32, a product that is none is refused.
+    static size_t in_memory(uint64_t size) {
+        if (size > SIZE_MAX / 2) throw std::bad_alloc();
+        return static_cast<size_t>(size);
+    }
+    std::unique_ptr<Team> new_team();
     void prepare(size_t samples);
     bool is_worth_sharing(double work) const;
     void run_strip(const Step& step, int first, int count, Workspace& workspace, char* arena) const;
     void store_output(const Buffer& output, const char* arena, float* out) const;
 
     const KernelSet& kernels_;
-    size_t arena_bytes_, pointer_count_ = 0, row_floats_ = 0, band_floats_ = 0, sign_words_ = 0,
-                         scratch_bytes_ = 0;
+    size_t left_bytes_, arena_bytes_, pointer_count_ = 0, row_floats_ = 0, band_floats_ = 0, sign_words_ = 0,
+                                      scratch_bytes_ = 0;
     int bfloat16_parts_ = 0;
     Port input_{};
     std::vector<Port> outputs_;

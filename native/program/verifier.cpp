@@ -7,12 +7,13 @@
 namespace bitfactor {
 namespace {
 
-constexpr uint64_t most_arena = uint64_t{1} << 32;
+// Of the addresses of a small machine, a quarter.
+constexpr uint64_t most_arena = std::min(uint64_t{1} << 32, uint64_t{SIZE_MAX / 4 + 1});
 constexpr size_t alignment = 64;
 
-size_t bytes_of(const Buffer& buffer) {
-    const size_t row = buffer.signs ? words_for(buffer.channels) * sizeof(uint64_t)
-                                    : static_cast<size_t>(buffer.channels) * sizeof(float);
+uint64_t bytes_of(const Buffer& buffer) {
+    const uint64_t row = buffer.signs ? words_for(buffer.channels) * uint64_t{sizeof(uint64_t)}
+                                      : static_cast<uint64_t>(buffer.channels) * sizeof(float);
     return buffer.pixels * row;
 }
 
@@ -38,8 +39,8 @@ std::string shown(const Buffer& b) {
 
 Verifier::Verifier(size_t arena_bytes) : arena_bytes_(arena_bytes) {
     if (arena_bytes > most_arena)
-        throw std::invalid_argument("expected an arena of at most 4 GiB, found " +
-                                    std::to_string(arena_bytes) + " bytes");
+        throw std::invalid_argument("expected an arena of at most " + std::to_string(most_arena >> 30) +
+                                    " GiB, found " + std::to_string(arena_bytes) + " bytes");
 }
 
 void Verifier::check(const Kind& kind, const Instruction& instruction) {
@@ -170,7 +171,7 @@ void Verifier::expect_map(const Buffer& buffer, int64_t pixels, int64_t channels
 void Verifier::expect_in_arena(const Buffer& buffer) {
     if (buffer.offset > arena_bytes_ || bytes_of(buffer) > arena_bytes_ - buffer.offset)
         refuse("a map within the arena of " + std::to_string(arena_bytes_) + " bytes", shown(buffer));
-    used_bytes_ = std::max(used_bytes_, buffer.offset + bytes_of(buffer));
+    used_bytes_ = std::max(used_bytes_, static_cast<size_t>(buffer.offset + bytes_of(buffer)));
 }
 
 void Verifier::expect_live(const Buffer& buffer) {

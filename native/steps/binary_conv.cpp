@@ -25,7 +25,8 @@ void copy_bits(const uint64_t* from, size_t first, size_t count, uint64_t* to) {
 // offset.
 size_t regroup(Program& program, size_t source, int pixels, int groups, int channels) {
     const size_t from_words = words_for(groups * channels), to_words = words_for(channels);
-    const size_t offset = program.reserve(pixels * groups * to_words * sizeof(uint64_t));
+    const size_t offset =
+        program.reserve(static_cast<uint64_t>(pixels) * groups * to_words * sizeof(uint64_t));
     program.add_step("regroup", 1, 0, 0, 0, [=](Program::Workspace& w, int, int) {
         const uint64_t* from = at<uint64_t>(w.arena, source);
         uint64_t* to = at<uint64_t>(w.arena, offset);
@@ -167,7 +168,7 @@ void add_by_lookups(Program& program, const Layer& l, size_t source) {
                           own->border.base.data(),
                           own->border.row_class.data(),
                           own->border.column_class.data()};
-    const size_t bytes = static_cast<size_t>(map.lines) * map.pitch * map.position_bytes();
+    const uint64_t bytes = static_cast<uint64_t>(map.lines) * map.pitch * map.position_bytes();
     program.need_scratch(bytes);
     program.add_parts("expand", map.lines, layout_work(bytes / 8),
                       [map, source, &program](Program::Workspace& w, int first, int count) {

@@ -216,7 +216,7 @@ void add_columns(Program& program, const Instruction& i, const Conv& layer, int 
     // From column to column, and from summed number to number.
     const ptrdiff_t along = transposed ? groups * depth : 1, down = transposed ? 1 : groups * columns;
     const ptrdiff_t group_step = transposed ? depth : columns;
-    program.need_scratch(static_cast<size_t>(maps) * groups * vectors * panel * sizeof(float));
+    program.need_scratch(static_cast<uint64_t>(maps) * groups * vectors * panel * sizeof(float));
     program.add_parts("columns", maps * groups * vectors, layout_work(static_cast<size_t>(maps * map_size)),
                       [=, &program](Workspace& w, int first, int count) {
                           for (int part = first; part < first + count; ++part) {

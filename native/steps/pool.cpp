@@ -38,7 +38,7 @@ void add_max_pool_of_last(Program& program, const Pool& pool) {
     step.work += from->work;
     program.need_rows(static_cast<size_t>(step.strip) * pool.channels);
     const int lines = std::min((out_lines - 1) * w.stride_h + w.kernel_h, w.in_h);
-    program.need_band(static_cast<size_t>(lines) * line);
+    program.need_band(static_cast<uint64_t>(lines) * line);
 }
 
 using PoolKernel = void (*)(const Pool&, const float* map, int first, int count, float* rows);

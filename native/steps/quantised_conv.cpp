@@ -188,7 +188,8 @@ void add_quantised(Program& program, const char* kernel, const QuantisedLayer& l
     const auto own = constants_of(layer, program.kernels().lanes);
     const QuantisedMap map = map_of(layer, *own);
     const QuantisedConv conv = conv_of(layer, map, *own);
-    const size_t bytes = map.levels() * kernels.level_bytes + 4;  // a run's last word may reach further
+    const uint64_t bytes =
+        uint64_t{map.levels()} * kernels.level_bytes + 4;  // a run's last word may reach further
     const size_t reserved = layer.apart ? program.reserve(bytes) : 0;
     if (!layer.apart) program.need_scratch(bytes);
     const Place place = [&program, apart = layer.apart, reserved] {

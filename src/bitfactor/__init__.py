@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from bitfactor.api.check import check as check
     from bitfactor.api.convert import convert as convert
     from bitfactor.api.evaluate import evaluate as evaluate
-    from bitfactor.api.freeze import freeze as freeze
+    from bitfactor.api.export import freeze as freeze
+    from bitfactor.api.export import page as page
     from bitfactor.api.inspect import inspect as inspect
-    from bitfactor.api.page import page as page
     from bitfactor.api.predict import predict as predict
     from bitfactor.api.report import report as report
     from bitfactor.api.reproduce import reproduce as reproduce
@@ -62,9 +62,9 @@ _WITHOUT_TORCH = {
     "errors": "common.",
     "evaluate": "api.evaluate",
     "format": ".",
-    "freeze": "api.freeze",
+    "freeze": "api.export",
     "inspect": "api.inspect",
-    "page": "api.page",
+    "page": "api.export",
     "pose": ".",
     "predict": "api.predict",
     "runtime": ".",

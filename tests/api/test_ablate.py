@@ -133,3 +133,20 @@ def test_a_study_says_the_range_of_its_time():
     assert trial.hours_range == (3.5, 5.0)
     assert trial.to_dict()["hours_range"] == [3.5, 5.0]
     assert "3.5 hours to 5.0 hours by the fastest and the slowest" in str(trial)
+
+
+def test_a_choice_by_layer_is_a_row(toy_cells, tmp_path, capsys):
+    options = {**TINY, "seeds": 1, "jobs": 1, "progress": False, "rank": 2}
+    latents = ["layer1.0.conv1=svd *=none", "none"]
+    result = bitfactor.ablate("digits", out=tmp_path, latent=latents, scale=["learned"], **options)
+    assert not result.failed
+    names = [training["name"] for training in result.trainings]
+    assert names == ["layer1.0.conv1_svd___none-learned-seed0", "none-learned-seed0"]
+    assert "layer1.0.conv1=svd *=none" in str(result)
+    flags = "--blocks 1 --widths 8 --batch-size 8 --limit 16 --epochs 1 --rank 2 --scale learned --seeds 1"
+    capsys.readouterr()
+    command = ["ablate", "digits", "--out", str(tmp_path), *flags.split(), "--latent", *latents, "--json"]
+    assert main(command) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["trainings"] == result.to_dict()["trainings"]
+    assert "layer1.0.conv1=svd *=none" in bitfactor.report(tmp_path, format="csv").output.read_text()

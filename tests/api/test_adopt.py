@@ -77,6 +77,31 @@ def test_the_network_computes_the_same_and_learns(example):
     assert all(p.grad is not None for layer in layers for p in layer.parameters())
 
 
+class Listed(Network):
+    """Calls its layers by a list and a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = [self.first, {"second": self.second}]
+
+    def forward(self, x):
+        x = self.norm(self.stem(x))
+        first, others = self.steps
+        x = first(torch.sign(x)) + x
+        return self.head(self.third(others["second"](x).mean((2, 3))))
+
+
+def test_what_forward_calls_is_what_is_replaced(example):
+    model = Listed().eval()
+    expected = model(example).detach()
+    bitfactor.adopt_(model, example)
+    assert isinstance(model.steps[0], BinaryConv2d)
+    assert model.steps[0] is model.first
+    torch.testing.assert_close(model(example).detach(), expected, rtol=1e-4, atol=1e-4)
+    model(example).sum().backward()
+    assert all(p.grad is not None for p in model.second.parameters())
+
+
 def test_it_is_exported_as_before(example, tmp_path):
     model = Network().eval()
     before = bitfactor.export(model, tmp_path / "before.safetensors", example)

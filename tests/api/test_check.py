@@ -62,7 +62,7 @@ def test_every_latent_and_scale_can_be_asked_about() -> None:
 
 
 def test_a_model_that_does_not_run_on_the_example() -> None:
-    with pytest.raises(RuntimeError, match="channels"):
+    with pytest.raises(InputError, match=r"layer '0'.*3 channels, but got 1"):
         bitfactor.check(network(), torch.randn(2, 1, 16, 16))
 
 

@@ -106,22 +106,30 @@ def test_a_zero_that_counts_as_minus_one_is_said(name, warned, tmp_path):
     assert all("node 'its s' (Sign)" in warning for warning in warnings)
 
 
-def test_signs_of_larq_in_channels_last_padded_with_ones(tmp_path):
+@pytest.mark.parametrize("padded_last", [False, True])
+def test_signs_of_larq_in_channels_last_padded_with_ones(padded_last, tmp_path):
+    """tf2onnx leaves the pads before or behind the Transpose, as it finds."""
     W = signs(8, 4, 3, 3)
     nodes = [
         ("Transpose", ["x"], "t", {"perm": [0, 3, 1, 2]}),
         ("GreaterOrEqual", ["t", "zero"], "g"),
         ("Where", ["g", "one", "minus"], "s"),
         ("Transpose", ["s"], "l", {"perm": [0, 2, 3, 1]}),
-        ("Transpose", ["l"], "f", {"perm": [0, 3, 1, 2]}),
-        ("Pad", ["f", "pads", "one"], "p"),
+        *(
+            [("Pad", ["l", "pads", "one"], "f"), ("Transpose", ["f"], "p", {"perm": [0, 3, 1, 2]})]
+            if padded_last
+            else [("Transpose", ["l"], "f", {"perm": [0, 3, 1, 2]}), ("Pad", ["f", "pads", "one"], "p")]
+        ),
         ("Conv", ["p", "w"], "c", {"strides": [2, 2]}),
         ("MaxPool", ["c"], "m", {"kernel_shape": [2, 2], "strides": [2, 2], "auto_pad": "SAME_UPPER"}),
         ("GlobalAveragePool", ["m"], "a"),
         ("Squeeze", ["a", "sides"], "y"),
     ]
     constants = {"w": W, "zero": np.float32(0), "one": np.float32(1), "minus": np.float32(-1)}
-    constants |= {"pads": np.array([0, 0, 0, 0, 0, 0, 1, 1]), "sides": np.array([2, 3])}
+    constants |= {
+        "pads": np.array([0, 0, 0, 0, 0, 1, 1, 0] if padded_last else [0, 0, 0, 0, 0, 0, 1, 1]),
+        "sides": np.array([2, 3]),
+    }
     path = written(tmp_path / "net.onnx", nodes, constants, ("N", 6, 6, 4))
     report = convert(path, tmp_path / "net.safetensors")
     assert (len(report.binary), report.input_shape) == (1, (4, 6, 6))

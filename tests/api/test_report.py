@@ -1,5 +1,6 @@
 """Where a page may go, and what it says of a run."""
 
+import json
 import shutil
 
 import pytest
@@ -31,3 +32,22 @@ def test_a_name_that_contradicts_the_format_is_refused(tmp_path, monkeypatch, ou
     with pytest.raises(InputError, match=said):
         bitfactor.report(tmp_path, output, format=form)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", ["html", "markdown", "latex", "csv"])
+def test_figures_say_where_they_come_from(run, tmp_path, form):
+    shutil.copytree(run, tmp_path / "run")
+    text = bitfactor.report(tmp_path / "run", format=form).output.read_text().replace(r"\_", "_")
+    record = json.loads((run / "recipe.json").read_text())
+    for said in (
+        "360 test images",
+        record["data_identity"]["fingerprint"],
+        record["revision"],
+        f"torch {record['versions']['torch']}",
+        record["machine"],
+        "clipped",
+        "0.005",
+    ):
+        assert said in text
+    names = ("learning_rate", "factor_rate", "weight_estimator", "limit", "hash_of_code")
+    assert all(name in text or name.replace("_", " ") in text for name in names)

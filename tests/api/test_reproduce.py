@@ -112,3 +112,21 @@ def test_what_it_would_take_needs_no_data(digits, tmp_path):
     assert all(row.hours > 0 and row.memory > 0 and row.exaflops > 0 for row in plan.rows.values())
     assert "hours of a GPU" in str(plan)
     assert not (tmp_path / "out").exists()
+
+
+def test_one_row_and_what_is_finished_when_it_is_interrupted(digits, tmp_path, monkeypatch, capsys):
+    with pytest.raises(InputError, match="did you mean XNOR-Net"):
+        bitfactor.reproduce("table4", out=tmp_path, small=True, row="XNORNet")
+    found = bitfactor.reproduce("table4", out=tmp_path, small=True, row="XNOR-Net", seeds=1)
+    assert [row["row"] for row in found.rows] == ["XNOR-Net"]
+    assert capsys.readouterr().err.count("trainings,") == 1
+
+    def stopped(jobs, study, devices):
+        assert [job.state for job in jobs].count("finished") == 1
+        assert len(jobs) == 4
+        return True
+
+    monkeypatch.setattr("bitfactor.study.run._run", stopped)
+    with pytest.raises(InputError, match=r"the same call resumes; .*table4.html shows what is finished"):
+        bitfactor.reproduce("table4", out=tmp_path, small=True, seeds=1)
+    assert "XNOR-Net" in (tmp_path / "table4.md").read_text()

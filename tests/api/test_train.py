@@ -11,8 +11,10 @@ import torch
 import bitfactor
 from bitfactor.cli import main
 from bitfactor.common.errors import InputError
+from bitfactor.decompositions import Tucker
 from bitfactor.format import load as load_file
 from bitfactor.nn import BinaryLayer
+from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS
 from bitfactor.training.estimate import between
 
 SMALL = {"blocks": (1, 1), "widths": (8, 16), "progress": False, "seed": 1}
@@ -218,3 +220,36 @@ def test_an_option_that_would_change_nothing_is_refused(of, name, value, needed,
     assert main([*map(str, command), "--out", str(tmp_path / "run")]) == 2
     assert f"leave {name} out" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def half_slope(x):
+    return 0.5 * (x.abs() < 1)
+
+
+@pytest.fixture
+def _estimators_as_before():
+    before = [dict(table) for table in (ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS)]
+    yield
+    for table, entries in zip((ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS), before, strict=True):
+        table.clear()
+        table.update(entries)
+
+
+@pytest.mark.usefixtures("_estimators_as_before")
+def test_objects_and_choices_by_layer_are_kept_as_words(tmp_path, capsys):
+    chosen = {"latent": {"layer1": "svd", "*": Tucker}, "rank": {"layer1": 0.5}}
+    options = chosen | {"activation_estimator": half_slope, "epochs": 1, "limit": 64}
+    bitfactor.train("digits", out=tmp_path / "run", **SMALL | options)
+    settings = json.loads((tmp_path / "run" / "recipe.json").read_text())["settings"]["binarization"]
+    assert settings["latent"] == ["layer1=svd", "*=tucker"]
+    assert settings["rank"] == ["layer1=0.5"]
+    assert settings["activation_estimator"] == "half_slope"
+    flags = "--latent layer1=svd *=tucker --rank layer1=0.5 --activation-estimator half_slope --epochs 1"
+    flags += " --limit 64 --blocks 1 1 --widths 8 16 --seed 1"
+    capsys.readouterr()
+    assert main(["train", "digits", "--out", str(tmp_path / "run"), *flags.split()]) == 0
+    assert "epoch 1 of 1" in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "layer1=svd *=tucker" in page
+    assert "half_slope" in page

@@ -40,4 +40,5 @@ def test_json() -> None:
         "name": "3", "shape": [4, 4], "binary": True, "reason": "turns binary", "latent": "holistic",
         "bank": "4x4", "place": [1], "scale": "learned", "rank": [2, 4, 4],
         "weight_bytes": 64, "latent_bytes": 0, "packed_bytes": 32,
+        "activation_estimator": "clipped", "weight_estimator": "clipped", "weight_transform": "none",
     }  # fmt: skip

@@ -1,5 +1,6 @@
 """Layers of others' classes: those that pad before they convolve turn binary, others have a reason."""
 
+import copy
 import math
 
 import numpy as np
@@ -90,7 +91,7 @@ TURNED = {
 def test_a_subclass_that_pads_and_convolves_turns_binary(name, side, input_scale, tmp_path):
     torch.manual_seed(0)
     layer = TURNED[name]()
-    model = around(layer).eval()
+    model = around(copy.deepcopy(layer)).eval()
     plan = bitfactor.binarize_(model, latent="none", scale="analytic", input_scale=input_scale)
     assert [one.name for one in plan.binary] == ["2"]
     x = torch.randn(2, 3, side, side)

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from bitfactor.cli import main
-from bitfactor.engines import engines_of
-from bitfactor.engines.baseline import full_precision
+from bitfactor.engines import engines_of, full_precision
 from bitfactor.engines.with_onnxruntime import onnx_baseline
 from bitfactor.engines.with_torch import Baseline
 from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save

@@ -14,7 +14,7 @@ from bitfactor.api.poses import find_keypoints, instances_of
 from bitfactor.cli import main
 from bitfactor.common.errors import InputError
 from bitfactor.data import Lsp, identity_of
-from bitfactor.data.readers.crops import Movement
+from bitfactor.data.readers.instances import CropMovement
 from bitfactor.format.file import load
 from bitfactor.pose import LSP
 
@@ -69,10 +69,10 @@ def test_mirror_images_of_keypoints_without_partners_are_refused(pose_run, insta
     """As in training, which does not mirror them; a `skeleton.json` may say that there are no pairs."""
     found = instances_of(network_at(pose_run), instances)
     alone = replace(found.data.skeleton, flip_pairs=())
-    data = replace(found.data, skeleton=alone, movement=Movement(mirror=False))
+    data = replace(found.data, skeleton=alone, movement=CropMovement(mirror=False))
     with pytest.raises(InputError, match=r"--flip.*'right_ankle' has no partner"):
         find_keypoints(replace(found, data=data), flip=True)
-    said = replace(data, movement=Movement(mirror=True))
+    said = replace(data, movement=CropMovement(mirror=True))
     assert find_keypoints(replace(found, data=said), flip=True).flip
 
 
@@ -132,7 +132,7 @@ def test_it_says_who_was_evaluated_and_notices_others(pose_run, instances, capsy
     assert (found["images"], found["notes"]) == (f"10 instances of the test set in {instances}", [])
     run = shutil.copytree(pose_run, tmp_path / "run")
     settings = json.loads((run / "recipe.json").read_text())
-    settings["data_identity"] = identity_of(Lsp.load(instances, 32), instances)
+    settings["data_identity"] = identity_of(Lsp.load(instances, size=32), instances)
     (run / "recipe.json").write_text(json.dumps(settings))
     assert evaluated(capsys, run) == found
     settings["data_identity"]["fingerprint"] = 32 * "0"

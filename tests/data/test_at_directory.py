@@ -38,7 +38,7 @@ def test_cifar(cifar, kind, holdout):
 @pytest.mark.parametrize("preset", ["paper", "standard"])
 @pytest.mark.parametrize("holdout", ["test", "validation"])
 def test_folder(folder, preset, holdout):
-    data = ImageFolder.load(folder, preset, 32, holdout=holdout, workers=0)
+    data = ImageFolder.load(folder, preset=preset, size=32, holdout=holdout, workers=0)
     same(images_in(folder, wanted(data, holdout=holdout)), data)
 
 

@@ -8,11 +8,13 @@ import pytest
 import scipy.io
 import torch
 
-from bitfactor.data import Cifar10, CocoKeypoints, Digits, ImageFolder, Lsp, Mpii
-from bitfactor.data.readers.crops import Movement
+from bitfactor.common.errors import InputError
+from bitfactor.data import Cifar10, Digits, ImageFolder
+from bitfactor.data.in_memory import CifarOptions, DigitsOptions
+from bitfactor.data.poses import CocoOptions, LspOptions, MpiiOptions
+from bitfactor.data.readers.instances import CropMovement
+from bitfactor.data.stored import FolderOptions
 from bitfactor.pose.images import prepare, read_image
-from bitfactor.recipes.hourglass import LspOptions, MpiiOptions
-from bitfactor.recipes.resnet import CifarOptions, DigitsOptions, FolderOptions
 
 
 def epochs(data, batch):
@@ -93,12 +95,13 @@ def test_people(lsp, options, still):
     assert same_images(LspOptions(size=32, **options)(lsp), 4) == still
 
 
-def test_every_data_set_of_people_takes_a_movement(monkeypatch):
-    still = Movement(0.0, 0.0, False)
+def test_every_data_set_of_people_takes_a_movement():
+    still = CropMovement(0.0, 0.0, False)
     assert [still(0, epoch, 3) for epoch in range(3)] == [(1.0, 0.0, False)] * 3
-    asked = []
-    monkeypatch.setattr(Mpii, "load", lambda *a, movement, **o: asked.append(movement))
-    MpiiOptions(rotation=0.0, zoom=0.0, mirror=False)(None)
-    assert asked == [still]
-    assert CocoKeypoints.load.__func__.__wrapped__.__annotations__["movement"] is Movement
-    assert Lsp.load.__func__.__wrapped__.__annotations__["movement"] is Movement
+    for options in (LspOptions, MpiiOptions, CocoOptions):
+        assert options(rotation=0.0, zoom=0.0, mirror=False).movement == still
+
+
+def test_an_option_that_a_data_set_does_not_have_is_refused():
+    with pytest.raises(InputError, match="expected a known option, found moves; did you mean move"):
+        Digits.load(moves=False)

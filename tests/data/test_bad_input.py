@@ -11,7 +11,7 @@ import scipy.io
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, CocoKeypoints, Digits, ImageFolder, Lsp, Mpii, Shards
-from bitfactor.data.readers.crops import Movement
+from bitfactor.data.readers.instances import CropMovement
 from bitfactor.data.readers.layouts import check_data
 
 LOADERS = (Cifar10.load, CocoKeypoints.load, ImageFolder.load, Lsp.load, Mpii.load, Shards.load)
@@ -54,14 +54,14 @@ def test_no_directory(load, tmp_path):
         ({"max_corrupt": float("nan")}, "expected a finite number"),
         ({"crop": 1}, "expected True or False"),
         ({"mirror": "no"}, "expected True or False"),
-        ({"movement": "none"}, "expected a Movement"),
+        ({"zoom": "none"}, "expected a finite number"),
         ({"sigma": float("nan")}, "expected a finite number"),
         ({"limt": 3}, "did you mean limit?"),
     ],
 )
 def test_options(load, options, said, places):
-    known = load.__func__.__wrapped__.__annotations__
-    if set(options) <= set(known) or "limt" in options:
+    known = {*load.__func__.__wrapped__.__annotations__, *vars(load.__self__.defaults)}
+    if set(options) <= known or "limt" in options:
         assert said in refused(load, places[load.__self__], **options)
 
 
@@ -109,7 +109,7 @@ def test_batches_of_no_size(folder, cifar, batch):
     "options", [{"rotation": "30"}, {"zoom": 1.0}, {"mirror": "yes"}, {"rotation": 200.0}]
 )
 def test_movements(options):
-    refused(Movement, **options)
+    refused(CropMovement, **options)
 
 
 def test_directories_of_images(folder, tmp_path, jpeg):

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from bitfactor.common.errors import InputError
-from bitfactor.data.readers.decoding import decode_about, jpeg_frame
+from bitfactor.pose.image_header import jpeg_frame
+from bitfactor.pose.images import decode_about
 
 
 def encoded(image, **options):

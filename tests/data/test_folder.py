@@ -12,7 +12,9 @@ from PIL import Image
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import ImageFolder
-from bitfactor.data.readers.layouts import check_data
+from bitfactor.data.augment import input_spec
+from bitfactor.data.readers.evaluation_set import Wanted
+from bitfactor.data.readers.layouts import check_data, images_in
 from bitfactor.pose.images import prepare, read_image
 
 
@@ -219,6 +221,31 @@ def test_links_are_followed_but_not_back_up(folder):
     assert len(load(folder).train) == 20
     (folder / "train" / "more").symlink_to(folder / "val" / "cat")
     assert len(load(folder).train) == 23
+
+
+@pytest.mark.parametrize("place", ["train/cat/secret.jpg", "train/secret", "train/cat/deeper", "val"])
+def test_links_out_of_the_data_are_refused(folder, tmp_path, jpeg, place):
+    """Of an image, a class, a directory below one, a whole part."""
+    secret = tmp_path / "elsewhere" / "secret"
+    secret.mkdir(parents=True)
+    (secret / "1.jpg").write_bytes(jpeg(1))
+    if place == "val":
+        shutil.rmtree(folder / "val")
+    link = folder / place
+    link.symlink_to(secret / "1.jpg" if link.suffix else secret.parent if place == "val" else secret)
+    with pytest.raises(InputError, match="lie in the directory of the data, found links that lead out of it"):
+        load(folder)
+    assert len(check_data(folder).problems["links that lead out of the data"]) == 1
+    wanted = Wanted(
+        "net", ("cat", "dog"), input_spec(32, "paper"), "test" if place == "val" else "validation"
+    )
+    with pytest.raises(InputError, match="links that lead out"):
+        images_in(folder, wanted)
+
+
+def test_a_directory_of_data_may_itself_be_a_link(folder, tmp_path):
+    (tmp_path / "link").symlink_to(folder)
+    assert len(load(tmp_path / "link").train) == 20
 
 
 def test_other_places(tmp_path, folder):

@@ -84,11 +84,11 @@ def test_shards_and_instances(shards, jpeg, tmp_path):
     keypoints = np.random.default_rng(0).uniform(1, 40, (14, 3, 6))
     keypoints[:, 2] = 1
     scipy.io.savemat(tmp_path / "joints.mat", {"joints": keypoints})
-    instances = identity_of(Lsp.load(tmp_path, 32), tmp_path)
+    instances = identity_of(Lsp.load(tmp_path, size=32), tmp_path)
     assert (instances["train"], instances["test"]) == (3, 3)
     keypoints[0, 0, 0] += 1
     scipy.io.savemat(tmp_path / "joints.mat", {"joints": keypoints})
-    assert identity_of(Lsp.load(tmp_path, 32), tmp_path)["fingerprint"] != instances["fingerprint"]
+    assert identity_of(Lsp.load(tmp_path, size=32), tmp_path)["fingerprint"] != instances["fingerprint"]
 
 
 class Own:

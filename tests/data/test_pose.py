@@ -11,10 +11,10 @@ import torch
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import CocoKeypoints, Lsp, Mpii
-from bitfactor.data.readers.crops import Movement
+from bitfactor.data.poses import LspOptions
+from bitfactor.data.readers.instances import CropMovement
 from bitfactor.pose import COCO, LSP, MPII, decode, transform, warp
 from bitfactor.pose.images import normalise
-from bitfactor.recipes.hourglass import LspOptions
 
 SIZE, PEOPLE, TEST = 96, 24, 6
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
@@ -225,13 +225,13 @@ def test_instances_grow_by_the_scale_that_is_drawn_for_them(data):
     """Whatever the order; so the norm, in pixels of the crop, grows too."""
     for key in ((0, 0), (0, 1), (1, 0)):
         instances, norm = order(data, *key)
-        drawn = np.array([Movement()(*key, person)[0] for person in instances])
+        drawn = np.array([CropMovement()(*key, person)[0] for person in instances])
         plain = data.train.norm[instances] * SIZE / data.train.side[instances]
         np.testing.assert_allclose(norm, drawn * plain, rtol=1e-5)
 
 
 def test_movements_differ_between_seeds_epochs_and_instances():
-    movement = Movement()
+    movement = CropMovement()
     drawn = [movement(*key) for key in ((0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0))]
     assert len({scale for scale, _, _ in drawn}) == 4
     assert movement(0, 1, 0) == drawn[2]
@@ -318,7 +318,7 @@ def test_a_directory_that_is_another(directory, tmp_path):
 @pytest.mark.parametrize(("degrees", "zoom"), [(30, 0.3), (90, 0.05)])
 def test_movements_cover_their_range(degrees, zoom):
     """Of a fixed sample: uniform in the range, half of them mirrored."""
-    movement = Movement(degrees, zoom)
+    movement = CropMovement(degrees, zoom)
     scale, rotation, flip = np.array([movement(0, 0, person) for person in range(4000)]).T
     for values, low, high in ((scale, 1 - zoom, 1 + zoom), (rotation, -degrees, degrees)):
         shares, _ = np.histogram(values, bins=10, range=(low, high))
@@ -329,7 +329,7 @@ def test_movements_cover_their_range(degrees, zoom):
 
 
 def test_instances_are_moved_as_far_as_the_data_set_says(data):
-    still = replace(data, movement=Movement(rotation=0, zoom=0))
+    still = replace(data, movement=CropMovement(rotation=0, zoom=0))
     instances, norm = order(still, 0, 0)
     np.testing.assert_allclose(
         norm, still.train.norm[instances] * SIZE / still.train.side[instances], rtol=1e-5
@@ -341,4 +341,4 @@ def test_instances_are_moved_as_far_as_the_data_set_says(data):
 )
 def test_movements_that_are_none(name, values):
     with pytest.raises(InputError, match=f"--{name}"):
-        Movement(*values)
+        CropMovement(*values)

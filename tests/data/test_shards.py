@@ -12,6 +12,7 @@ import torch
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import Shards
+from bitfactor.data.readers.layouts import check_data
 
 
 @pytest.fixture
@@ -204,3 +205,27 @@ def test_without_the_library(shards, load, monkeypatch):
     monkeypatch.setitem(sys.modules, "webdataset", None)
     with pytest.raises(InputError, match=r"not installed; pip install 'bitfactor\[shards\]'"):
         load(shards())
+
+
+@pytest.mark.parametrize(
+    ("train", "words"),
+    [
+        ("../train-{0..4}.tar", "which is not"),
+        ("/etc/train-0.tar", "which is not"),
+        ("train-{0..99999999999}.tar", "more than 65536 shards"),
+        ("{a,b}{0..999}{0..999}.tar", "more than 65536 shards"),
+        ("{" * 30 + "a,b" + "}" * 30 + "{{0..99},x}" * 20, "more than 65536 shards"),
+        ("train-{0..4.tar", "braces"),
+    ],
+)
+def test_places_that_are_refused(shards, train, words):
+    with pytest.raises(InputError, match=words):
+        check_data(shards(train=train))
+
+
+def test_a_link_out_of_the_directory_is_refused(shards, tmp_path):
+    directory = shards()
+    (directory / "train-0.tar").rename(tmp_path / "elsewhere.tar")
+    (directory / "train-0.tar").symlink_to(tmp_path / "elsewhere.tar")
+    with pytest.raises(InputError, match="which is not"):
+        check_data(directory)

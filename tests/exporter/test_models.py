@@ -1,6 +1,7 @@
 """Our own networks: every option of a block, both stems, every recipe."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +18,10 @@ from bitfactor.recipes import RECIPES, recipe_named
 from bitfactor.runtime import Session, instruction_sets
 from bitfactor.training import build
 
+SLOW = partial(pytest.param, marks=pytest.mark.slow)
+# The others train the same networks on other data, or larger ones of the same kind.
+QUICK = ("digits", "cifar10-resnet18", "imagenet-resnet18", "lsp-hourglass-small")
+
 
 def expect_same_outputs(model, path, x):
     with torch.inference_mode():
@@ -27,7 +32,7 @@ def expect_same_outputs(model, path, x):
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("depth", [18, 34])
+@pytest.mark.parametrize("depth", [18, SLOW(34)])
 @pytest.mark.parametrize("stem", ["imagenet", "cifar"])
 @pytest.mark.parametrize(
     "options",
@@ -50,7 +55,7 @@ def test_resnets(depth, stem, options, tmp_path):
     expect_same_outputs(model, tmp_path / "net.safetensors", x)
 
 
-@pytest.mark.parametrize("stacks", [1, 2, 4])
+@pytest.mark.parametrize("stacks", [1, 2, SLOW(4)])
 def test_hourglasses(stacks, tmp_path):
     torch.manual_seed(0)
     model = Hourglass(keypoints=5, stacks=stacks, channels=16, depth=2)
@@ -62,7 +67,7 @@ def test_hourglasses(stacks, tmp_path):
     assert Session(tmp_path / "net.safetensors")(x.numpy()).shape == (4, 5, 16, 8)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [name if name in QUICK else SLOW(name) for name in RECIPES])
 def test_every_recipe(name, tmp_path):
     """Its own network, on images of at most 64 pixels."""
     recipe = recipe_named(name)

@@ -1,5 +1,8 @@
 """An operation is added in three places: entry, lowering, and a native step, which this one needs not."""
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,31 +13,31 @@ from bitfactor.common.errors import InputError
 from bitfactor.exporter.operators import LOWERING
 from bitfactor.format import load
 from bitfactor.format.graph import cost
-from bitfactor.format.operations import OPERATIONS, Node
-from bitfactor.format.operations.move import Move
+from bitfactor.format.operations import OPERATIONS
 from bitfactor.runtime import Session, instruction_sets
-from bitfactor.targets.onnx import to_onnx
-from bitfactor.targets.onnx.export import check
+from bitfactor.targets.onnx import check, to_onnx
 
 
-class Rot180(Move):
-    def reference(self, node: Node, x: np.ndarray) -> np.ndarray:
-        return x[..., ::-1, ::-1]
-
-    def onnx(self, b, node: Node, x: str) -> None:
-        for axis, output in ((2, None), (3, node.name)):
-            ends = (b.constant(np.array([n]), f"integer:{n}") for n in (-1, np.iinfo(np.int64).min, axis, -1))
-            x = b.emit("Slice", [x, *ends], output)
+@pytest.fixture
+def known(monkeypatch):
+    """The operation of the example, for one test."""
+    for table in (OPERATIONS, LOWERING):
+        for name, one in ADDED[id(table)].items():
+            monkeypatch.setitem(table, name, one)
 
 
-@torch.library.custom_op("another::turned", mutates_args=())
-def turned(x: torch.Tensor) -> torch.Tensor:
-    return torch.rot90(x, 2, (2, 3)).clone()
+def _added():
+    """Run the example, and return what it adds to each table, without it."""
+    before = {id(table): dict(table) for table in (OPERATIONS, LOWERING)}
+    example = runpy.run_path(str(EXAMPLE))
+    added = {}
+    for table in (OPERATIONS, LOWERING):
+        added[id(table)] = {name: table.pop(name) for name in table.keys() - before[id(table)].keys()}
+    return example["turned"], added
 
 
-@turned.register_fake
-def _(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x)
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_operation.py"
+turned, ADDED = _added()
 
 
 class Turned(nn.Module):
@@ -51,9 +54,7 @@ def test_without_it_the_model_is_refused(tmp_path):
         bitfactor.export(Turned().eval(), tmp_path / "net.safetensors", torch.randn(1, 6, 7, 8))
 
 
-def test_with_it_the_model_is_exported_run_and_written_as_onnx(tmp_path, monkeypatch):
-    monkeypatch.setitem(OPERATIONS, "rot180", Rot180())
-    monkeypatch.setitem(LOWERING, "another.turned.default", lambda b, x: b.alike("rot180", x))
+def test_with_it_the_model_is_exported_run_and_written_as_onnx(tmp_path, known):
     model, x = Turned().eval(), torch.randn(3, 6, 7, 8)
     bitfactor.export(model, tmp_path / "net.safetensors", x[:1])
     expected = model(x).detach().numpy()

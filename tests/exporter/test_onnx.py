@@ -20,9 +20,8 @@ from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, Value,
 from bitfactor.format.graph import run
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.runtime.session import runner
-from bitfactor.targets.onnx import export_onnx, to_onnx
-from bitfactor.targets.onnx.export import check
-from bitfactor.targets.onnx.export import run as run_onnx
+from bitfactor.targets.onnx import check, export_onnx, to_onnx
+from bitfactor.targets.onnx import run as run_onnx
 from bitfactor.targets.onnx.translate import QONNX_DOMAIN
 
 FORMS = ("standard", "qonnx")
@@ -393,7 +392,7 @@ def grow(array):
 
 def refused(nodes, shape, proto, path, monkeypatch):
     """Export what `proto` says in place of the nodes; return the error, with nothing written."""
-    monkeypatch.setattr("bitfactor.targets.onnx.export.to_onnx", lambda model, form: proto)
+    monkeypatch.setattr("bitfactor.targets.onnx.to_onnx", lambda model, form: proto)
     with pytest.raises(InputError) as error:
         export_onnx(model_of(nodes, shape), path / "net.onnx")
     assert list(path.iterdir()) == []

@@ -182,9 +182,9 @@ def test_a_model_file_is_checked_where_it_is_made(model, changes, words):
         replace(model, **changes)
 
 
-@pytest.mark.parametrize("path", [3, None, b"net"])
+@pytest.mark.parametrize("path", [3, None, ["net"]])
 def test_what_is_no_path(model, path):
-    with pytest.raises(InputError, match=r"load\(path\): expected a string or a path"):
+    with pytest.raises(InputError, match=r"load\(path\): expected a string, a path, bytes or an OpenFile"):
         load(path)
     with pytest.raises(InputError, match=r"save\(path\): expected a string or a path"):
         save(path, model)

@@ -1,4 +1,4 @@
-"""Drawings: cards do not overlap, readers stand below givers, lines do not run down through cards."""
+"""Drawings: panels do not overlap, readers stand below givers, lines do not run down through panels."""
 
 from itertools import combinations, pairwise
 
@@ -30,9 +30,9 @@ def graphs(draw):
 @settings(max_examples=100, deadline=None)
 def test_every_operation_stands_once_and_below_what_it_reads(graph):
     boxes = layout(graph).boxes
-    rows = [name for box in boxes for name in box.card.rows]
+    rows = [name for box in boxes for name in box.panel.rows]
     assert sorted(rows) == sorted(graph.values)
-    heights = {name: box.first_row + i for box in boxes for i, name in enumerate(box.card.rows)}
+    heights = {name: box.first_row + i for box in boxes for i, name in enumerate(box.panel.rows)}
     for node in graph.nodes:
         assert all(heights[name] < heights[node.name] for name in node.inputs)
 
@@ -50,9 +50,9 @@ def test_no_card_covers_another_and_all_fit(graph):
 
 @given(graphs())
 @settings(max_examples=100, deadline=None)
-def test_lines_run_from_giver_to_reader_and_not_down_through_cards(graph):
+def test_lines_run_from_giver_to_reader_and_not_down_through_panels(graph):
     found = layout(graph)
-    expected = sorted(name for box in found.boxes for name in box.card.reads)
+    expected = sorted(name for box in found.boxes for name in box.panel.reads)
     assert sorted(line.value for line in found.lines) == expected
     for line in found.lines:
         for (x, top), (right, bottom) in pairwise(line.points):
@@ -80,7 +80,7 @@ def residual():
 
 def test_a_residual_network_is_one_lane_with_shortcuts_at_its_side():
     found = layout(residual())
-    assert [box.card.rows for box in found.boxes] == [
+    assert [box.panel.rows for box in found.boxes] == [
         ("x",),
         ("first",),
         ("block0.0", "block0.1"),
@@ -89,7 +89,7 @@ def test_a_residual_network_is_one_lane_with_shortcuts_at_its_side():
         ("sum1",),
         (),
     ]
-    assert [box.card.title for box in found.boxes][2:5] == ["block0", "", "block1"]
+    assert [box.panel.title for box in found.boxes][2:5] == ["block0", "", "block1"]
     assert {box.lane for box in found.boxes} == {0}
     shortcuts = [line for line in found.lines if len(line.points) == 4]
     assert [line.value for line in shortcuts] == ["first", "sum0"]
@@ -105,7 +105,7 @@ def test_branches_nest():
     lanes = {
         row: box.lane
         for box in layout(Graph(Value("x", (2,), "float32"), tuple(nodes), ("up1",))).boxes
-        for row in box.card.rows
+        for row in box.panel.rows
     }
     assert (lanes["up1"], lanes["inner"], lanes["outer"]) == (0, 1, 2)
 
@@ -118,7 +118,7 @@ def test_a_constant_stands_beside_the_input():
         Node("joined", "concat", ("token", "patches")),
     )
     boxes = {
-        box.card.rows: box for box in layout(Graph(Value("x", (2,), "float32"), nodes, ("joined",))).boxes
+        box.panel.rows: box for box in layout(Graph(Value("x", (2,), "float32"), nodes, ("joined",))).boxes
     }
     assert (boxes["x",].lane, boxes["token",].lane) == (0, 1)
     assert boxes["x",].y == boxes["token",].y

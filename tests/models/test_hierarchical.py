@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bitfactor.models.hierarchical import HierarchicalBlock
+from bitfactor.models.hourglass import HierarchicalBlock
 
 
 @pytest.mark.parametrize(("in_channels", "channels"), [(8, 8), (8, 16), (16, 8)])

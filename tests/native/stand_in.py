@@ -1,8 +1,10 @@
-"""A pytest plugin: the core of build/amx, with tile_stand_in.h for tiles, in the place of the installed one.
+"""A pytest plugin: another build of the core, in the place of the installed one.
 
+It is that of build/amx, with tile_stand_in.h for tiles, or of the directory that BITFACTOR_CORE names:
 python -m pytest -p tests.native.stand_in -k amx tests/runtime
 """
 
+import os
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -13,16 +15,22 @@ NAME = "bitfactor.common._native"
 BESIDES_TILES = {"avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "avx512_vpopcntdq", "avx512_bf16"}
 
 
-def pytest_configure() -> None:
-    (path,) = (Path(__file__).parents[2] / "build" / "amx").glob("_native.*.so")
-    spec = spec_from_file_location(NAME, path)
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[NAME] = module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[NAME])
-    from bitfactor.runtime import instruction_sets
+NAMED = os.environ.get("BITFACTOR_CORE")
 
-    if "amx" not in instruction_sets():
+# At once: the tests' conftest.py imports what imports the core.
+(PATH,) = Path(NAMED or Path(__file__).parents[2] / "build" / "amx").glob("_native.*.so")
+SPEC = spec_from_file_location(NAME, PATH)
+assert SPEC is not None
+assert SPEC.loader is not None
+sys.modules[NAME] = module_from_spec(SPEC)
+SPEC.loader.exec_module(sys.modules[NAME])
+
+
+def pytest_configure() -> None:
+    from bitfactor.common import native
+
+    assert native._native is sys.modules[NAME]
+    if not NAMED and "amx" not in native.instruction_sets():
         flags = Path("/proc/cpuinfo").read_text().split()
         lacking = sorted(BESIDES_TILES - set(flags))
         expected = "expected the set amx" + ("" if lacking else ", for this machine has all that it needs")

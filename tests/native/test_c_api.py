@@ -18,7 +18,7 @@ from bitfactor.runtime import Session, instruction_sets
 from bitfactor.runtime.zoo import file_of, names
 from bitfactor.targets.frozen import _ARRAY
 
-OK, BAD_ARGUMENT, BAD_FILE, NOT_FOUND, NOT_FINITE, DIFFERENT = range(6)
+OK, BAD_ARGUMENT, BAD_FILE, NOT_FOUND, NOT_FINITE, DIFFERENT, NO_MEMORY = range(7)
 
 
 class Error(ctypes.Structure):
@@ -57,6 +57,8 @@ class Image(ctypes.Structure):
 LIBRARY = ctypes.CDLL(_native.__file__)
 for name, result, arguments in (
     ("bf_load", c_void_p, (c_void_p, c_size_t, POINTER(Error))),
+    ("bf_load_within", c_void_p, (c_void_p, c_size_t, c_size_t, POINTER(Error))),
+    ("bf_open_within", c_void_p, (c_char_p, c_size_t, POINTER(Error))),
     ("bf_open", c_void_p, (c_char_p, POINTER(Error))),
     ("bf_free", None, (c_void_p,)),
     ("bf_set_threads", c_int, (c_void_p, c_int, POINTER(Error))),
@@ -331,3 +333,34 @@ def test_what_cannot_be_frozen(arguments, message, tmp_path):
     with pytest.raises(InputError, match=message):
         bitfactor.freeze(**{"model": "digits", **arguments, "output": tmp_path / arguments["output"]})
     assert not list(tmp_path.iterdir())
+
+
+def test_memory_is_limited(frozen):
+    """A limit suffices for all, or the network is refused; nothing between."""
+    content = frozen["digits"].read_bytes()
+    memory, path, error = aligned(content), str(frozen["digits"]).encode(), Error()
+    x = golden_input((1, 8, 8))
+    statuses = set()
+    for most in (0, 1 << 10, len(content), 3 * len(content) // 2, 1 << 18, 1 << 22):
+        for network in (
+            LIBRARY.bf_load_within(memory.ctypes.data, len(content), most, error),
+            LIBRARY.bf_open_within(path, most, error),
+        ):
+            statuses.add((most, run(network, x, error)[0] if network else error.status))
+            assert error.status == OK or "than it may take" in error.text
+            LIBRARY.bf_free(network)
+    assert statuses >= {(0, NO_MEMORY), (len(content), NO_MEMORY), (1 << 22, OK)}
+
+
+def test_what_the_first_run_allocates_is_limited_too(frozen):
+    """What a run allocates for the first time, after loading, counts too."""
+    content = frozen["digits"].read_bytes()
+    memory, error = aligned(content), Error()
+    seen = set()
+    for most in range(1 << 14, 1 << 18, 1 << 11):
+        network = LIBRARY.bf_load_within(memory.ctypes.data, len(content), most, error)
+        if network:
+            seen.add(run(network, golden_input((1, 8, 8)), error)[0])
+        LIBRARY.bf_free(network)
+    assert OK in seen
+    assert seen <= {OK, NO_MEMORY}

@@ -9,7 +9,7 @@ import pytest
 
 from bitfactor.common import _native
 from bitfactor.format import Graph, Node, Value, load, pack_signs
-from bitfactor.format.program import Buffer, Instruction, Window
+from bitfactor.format.program import Buffer, Instruction, SlidingWindow
 from bitfactor.runtime.inputs import packed
 from bitfactor.runtime.program import Program, program_of
 from bitfactor.runtime.zoo import file_of, names
@@ -68,7 +68,7 @@ def description(outputs: list[Buffer]) -> list[Instruction]:
 def quantised() -> tuple[list[Instruction], int]:
     """A layer of 8-bit integers."""
     image, result = Buffer(0, 16, 3, False), Buffer(192, 16, 2, False)
-    window = Window((4, 4), (4, 4), (1, 1), (1, 1), (0, 0), (1, 1))
+    window = SlidingWindow((4, 4), (4, 4), (1, 1), (1, 1), (0, 0), (1, 1))
     ones = np.ones(2, np.float32)
     return [
         Instruction.of("input", buffer=image, name="x", shape=(3, 4, 4), dtype="float32"),
@@ -245,7 +245,7 @@ def test_signs_beyond_the_last_channel():
     signs = pack_signs(np.ones((2, 1, 1, 3), np.int8)).view(np.uint32)[..., :1].copy()
     bits, sums = Buffer(256, 16, 3, True), Buffer(384, 16, 2, False)
     image = Buffer(0, 16, 3, False)
-    window = Window((4, 4), (4, 4), (1, 1), (1, 1), (0, 0), (1, 1))
+    window = SlidingWindow((4, 4), (4, 4), (1, 1), (1, 1), (0, 0), (1, 1))
     ones = np.ones(3, np.float32)
 
     def built(weight: np.ndarray) -> list[Instruction]:

@@ -103,9 +103,75 @@ def test_the_weight_is_there_to_read() -> None:
     assert layer.bias.shape == (2,)
 
 
-def test_a_weight_that_is_written_to_is_no_silent_loss() -> None:
-    layer = BinaryLinear(3, 2)
-    with pytest.raises(RuntimeError, match="inference tensor"):
-        nn.init.ones_(layer.weight)
-    with pytest.raises(RuntimeError, match=r"[Ii]nference tensor"):
-        nn.functional.linear(torch.randn(1, 3, requires_grad=True), layer.weight)
+def _augment(W) -> None:
+    W *= 2
+
+
+def _item(W) -> None:
+    W[0] = 0
+
+
+def _data(W) -> None:
+    W.data = torch.zeros(())
+
+
+def _frozen(W) -> None:
+    W.requires_grad = False
+
+
+CHANGES = {
+    "clamp": lambda W: W.data.clamp_(-1, 1),
+    "mul": lambda W: W.detach().mul_(2),
+    "view": lambda W: W.data.view(-1).zero_(),
+    "item": _item,
+    "augment": _augment,
+    "data": _data,
+    "requires_grad": _frozen,
+    "requires_grad_": lambda W: W.requires_grad_(False),
+    "init": nn.init.kaiming_normal_,
+    "out": lambda W: torch.add(1, 1, out=W),
+    "foreach": lambda W: torch._foreach_mul_([W.data], 2),
+}
+
+
+@pytest.mark.parametrize("latent", LAYERWISE)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_weight_that_is_changed_is_no_silent_loss(change, latent) -> None:
+    """Nothing, or the layer, changes: of a free weight it is the parameter."""
+    layer = BinaryLinear(3, 2, latent=latent)
+    if latent == "none":
+        assert layer.weight is layer.latent.weight
+        return
+    with torch.no_grad(), pytest.raises(InputError, match=r"layer\.latent\(\)"):
+        CHANGES[change](layer.weight)
+
+
+@pytest.mark.parametrize("latent", LAYERWISE)
+def test_a_penalty_on_a_weight_reaches_its_latent(latent) -> None:
+    layer, other = BinaryLinear(3, 2, latent=latent), None
+    other = torch.autograd.grad(layer.latent().abs().sum(), list(layer.latent.parameters()))
+    penalty = layer.weight.abs().sum()
+    penalty.backward()
+    assert type(penalty) is torch.Tensor
+    for parameter, gradient in zip(layer.latent.parameters(), other, strict=True):
+        assert torch.equal(parameter.grad, gradient)
+    copy = layer.weight.detach().clone()
+    assert type(copy.clamp_(-1, 1)) is torch.Tensor
+    assert type(torch.stack([layer.weight, copy])) is torch.Tensor
+
+
+def test_a_weight_is_not_put_into_a_layer() -> None:
+    for put in (
+        lambda layer: setattr(layer, "weight", nn.Parameter(torch.ones(2, 3))),
+        lambda layer: layer.register_parameter("weight", None),
+    ):
+        with pytest.raises(InputError, match=r"layer\.latent"):
+            put(BinaryLinear(3, 2))
+
+
+def test_a_new_weight_is_that_of_a_latent_that_is_a_free_weight() -> None:
+    layer, weight = BinaryLinear(3, 2, latent="none"), nn.Parameter(torch.ones(2, 3))
+    layer.weight = weight
+    assert layer.weight is layer.latent.weight is weight
+    with pytest.raises(InputError, match=r"layer\.latent"):
+        layer.weight = nn.Parameter(torch.ones(3, 3))

@@ -1,5 +1,7 @@
 """Geometry, padding, bias and scales of the binary layers, against their float twins on signs."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -42,7 +44,7 @@ def test_a_binary_layer_is_its_float_twin_on_signs(name) -> None:
     layer = make()
     layer.weight.data = layer.weight.data.double()
     layer.double()
-    binary = binary_twin(layer)
+    binary = binary_twin(copy.deepcopy(layer))
     x = torch.randn(shape, dtype=torch.float64)
     W = layer.weight.detach()
     assert binary.latent().shape == W.shape

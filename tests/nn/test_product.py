@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from bitfactor.nn import BinaryConv1d, BinaryConv2d, BinaryConv3d, BinaryLinear
-from bitfactor.nn.sign import ACTIVATION_SLOPES, WEIGHT_SIGNS
+from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS
 from bitfactor.runtime import instruction_sets
 
 
@@ -103,8 +103,8 @@ def test_sums_and_gradients_of_integers_are_the_same_bits(drawn):
         assert torch.equal(found, wanted)
 
 
-@pytest.mark.parametrize("activation", ACTIVATION_SLOPES)
-@pytest.mark.parametrize("weight", WEIGHT_SIGNS)
+@pytest.mark.parametrize("activation", ACTIVATION_ESTIMATORS)
+@pytest.mark.parametrize("weight", WEIGHT_ESTIMATORS)
 @pytest.mark.parametrize("scale", ["none", "analytic", "learned"])
 def test_every_estimator_and_scale(plainly, took, activation, weight, scale):
     estimators = {"weight_estimator": weight, "activation_estimator": activation}

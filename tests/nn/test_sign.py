@@ -7,8 +7,8 @@ from torch import nn
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import Dense
 from bitfactor.format import sign as format_sign
-from bitfactor.nn import BinaryLinear, SignActivation, anneal_, sign, straight_through
-from bitfactor.nn.sign import ACTIVATION_SLOPES, WEIGHT_SIGNS, clipped, sign_clipped, sign_rms
+from bitfactor.nn import BinaryLinear, SignActivation, SignWeight, anneal_, sign, straight_through
+from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS, clipped
 
 EDGES = [-2.0, -1.0, -0.5, -1e-45, -0.0, 0.0, 1e-45, 0.5, 1.0, 2.0, float("inf"), -float("inf")]
 
@@ -60,10 +60,11 @@ def test_annealed_gradient_is_that_of_its_surrogate(progress) -> None:
 
 
 def test_masked_weight_gradient_includes_one() -> None:
-    assert gradient_at(sign_clipped, [-1.1, -1, 0, 1, 1.1]) == [0, 1, 1, 1, 0]
+    assert gradient_at(SignWeight(), [-1.1, -1, 0, 1, 1.1]) == [0, 1, 1, 1, 0]
 
 
 def test_rms_sign_is_free_of_scale() -> None:
+    sign_rms = SignWeight("rms")
     W = torch.randn(4, 3, 3, 3, dtype=torch.float64, requires_grad=True)
     g = torch.randn_like(W)
     (small,) = torch.autograd.grad((sign_rms(W) * g).sum(), W)
@@ -75,10 +76,12 @@ def test_rms_sign_is_free_of_scale() -> None:
 
 
 def test_rms_sign_of_a_zero_filter_is_minus_one() -> None:
-    assert sign_rms(torch.zeros(2, 3)).tolist() == [[-1.0] * 3] * 2
+    assert SignWeight("rms")(torch.zeros(2, 3)).tolist() == [[-1.0] * 3] * 2
 
 
-@pytest.mark.parametrize("function", [*map(SignActivation, ACTIVATION_SLOPES), *WEIGHT_SIGNS.values()])
+@pytest.mark.parametrize(
+    "function", [*map(SignActivation, ACTIVATION_ESTIMATORS), *map(SignWeight, WEIGHT_ESTIMATORS)]
+)
 def test_every_estimator_gives_the_sign_and_a_gradient(function) -> None:
     x = torch.tensor([[-0.4, 0.0, 0.3]], requires_grad=True)
     y = function(x)

@@ -135,7 +135,7 @@ def test_compile_with_inductor(latent) -> None:
     torch.testing.assert_close(torch.compile(model, fullgraph=True)(x), model(x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("strict", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("latent", LATENTS)
 def test_export(latent, strict) -> None:
     model, x = binary_model(latent), batch()

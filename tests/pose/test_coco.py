@@ -107,3 +107,9 @@ def test_categories_of_the_same_keypoints_are_one(write):
     path = write(described)
     assert skeleton_in(path).keypoints == ("a", "b")
     assert len(read_coco(path, Path("images"), COCO)) == 2
+
+
+@pytest.mark.parametrize("name", ["../secret.jpg", "/etc/secret.jpg", "deeper/../../secret.jpg"])
+def test_images_outside_of_their_directory(write, name):
+    with pytest.raises(InputError, match="outside of images"):
+        read_coco(write(content() | {"images": [{"id": 7, "file_name": name}]}), Path("images"), COCO)

@@ -12,14 +12,16 @@ import pytest
 from bitfactor.common.errors import InputError
 from bitfactor.study import REAL, read_study
 from bitfactor.study.documents.document import write_csv
-from bitfactor.study.finding import by_rate, caution, finding
 from bitfactor.study.page import command_of
 from bitfactor.study.statistics import claims, views
 from bitfactor.study.tables import (
     along,
+    by_rate,
+    caution,
     comparisons,
     costs,
     differences,
+    finding,
     results,
     trainings,
     unfinished,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import bitfactor
-from bitfactor.training.metrics.layers import describe_layers
+from bitfactor.training.metrics.latents import describe_layers
 
 
 def described(latent):

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shutil
+import subprocess
 from html.parser import HTMLParser
 from statistics import stdev
 
@@ -12,7 +13,15 @@ import pytest
 
 from bitfactor.cli import main
 from bitfactor.study import read_study
-from bitfactor.study.documents.document import Chapter, Document, Figure, Table, write_html, write_markdown
+from bitfactor.study.documents.document import (
+    Chapter,
+    Document,
+    Figure,
+    Table,
+    write_html,
+    write_latex,
+    write_markdown,
+)
 from bitfactor.study.page import document
 
 VOID = {"meta", "br", "img", "link", "path", "use", "rect"}
@@ -197,7 +206,31 @@ def test_latex_holds_the_same_tables(made, study, tmp_path):
     assert sum(map(len, _bodies(text))) == len(rows)
     assert not re.search(r"(?<!\\)[%#_]", text.partition("\n")[2])
     assert "Tucker, learned" in text
-    assert r"54.40 $\pm$ 0.40" in text
+    assert r"54.40 $\pm$ 0.40 & 84.40 $\pm$ 0.40 & 3 & 53.41 to 55.39" in text
+    assert "hash of code & abc123" in text
+    assert text.count("{") == text.count("}")
+    if shutil.which("pdflatex"):
+        _compile(tmp_path / "s.tex")
+
+
+def _compile(tables):
+    """Let LaTeX read the tables as a paper would."""
+    paper = tables.with_name("paper.tex")
+    head = r"\documentclass{article}\usepackage{booktabs}\begin{document}"
+    paper.write_text(rf"{head}\input{{{tables.name}}}\end{{document}}")
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", paper.name]
+    done = subprocess.run(command, cwd=tables.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_latex_takes_any_text(tmp_path):
+    words = "a\\b {x} 50% & $1 #2 _3 ~ ^ < > | ± − – × 4\n5 [*] 漢"
+    table = Table(["head", words], [[words, 1], ["[", "*"]])
+    write_latex(Document("t", [], [("fact", words)], [Chapter(words, tables=[table])]), tmp_path / "s.tex")
+    if shutil.which("pdflatex"):
+        _compile(tmp_path / "s.tex")
+    text = re.sub(r"\\[\\{}%&$#_]", "", (tmp_path / "s.tex").read_text())
+    assert text.count("{") == text.count("}")
 
 
 def _bodies(text):

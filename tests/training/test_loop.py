@@ -133,7 +133,9 @@ def test_the_moving_average_is_what_is_measured_and_restored(recipe_of_toy, tmp_
 def test_limit_shortens_epochs_and_measurement(recipe_of_toy, tmp_path):
     row = train(recipe_of_toy(limit=40), tmp_path, QUIET)
     assert row["step"] == 2 * (40 // 16)
-    taken = [len(x) for rank in (0, 1) for x, _ in Limited(Digits.load(False), 11).test_batches(4, rank, 2)]
+    taken = [
+        len(x) for rank in (0, 1) for x, _ in Limited(Digits.load(move=False), 11).test_batches(4, rank, 2)
+    ]
     assert taken == [4, 2, 4, 1]
     with pytest.raises(InputError, match="expected at most the 48 training images and"):
         train(recipe_of_toy(limit=15), tmp_path / "other", QUIET)

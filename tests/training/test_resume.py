@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 from rich.console import Console
-from tests.training.toy import toy_recipe
+from tests.training.toy import same, toy_recipe
 
 from bitfactor.cli import main
 from bitfactor.training import Run, train
@@ -81,16 +81,6 @@ def test_resumed_from_each_checkpoint_it_gives_the_same_bits(tmp_path):
         assert Run(broken).movement() == run.movement()
         assert {path.name for path in broken.iterdir()} == {path.name for path in whole.iterdir()}
         shutil.rmtree(broken)
-
-
-def same(a, b):
-    if isinstance(a, torch.Tensor):
-        return torch.equal(a, b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list):
-        return len(a) == len(b) and all(map(same, a, b))
-    return a == b
 
 
 def test_settings_are_recorded_with_versions(run):

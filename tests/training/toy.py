@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from bitfactor.binarization import Binarization
+from bitfactor.data import identity_of
 from bitfactor.format import InputSpec
 from bitfactor.models import ResNet
 from bitfactor.training import Classification, Optimization, Recipe
@@ -52,20 +53,38 @@ class Toy:
             yield inputs[start : start + batch_size], target[start : start + batch_size]
 
 
-class Stopping:
-    """A data set during whose epoch a signal comes, SIGTERM say, before the batch number `at` of all."""
+class Disturbed:
+    """A data set during whose epoch something happens, before the batch number `at` of all."""
 
-    def __init__(self, data, at, signal=signal.SIGTERM):
-        self.data, self.at, self.batch, self.signal = data, at, 0, signal
+    def __init__(self, data, at, disturb):
+        self.data, self.at, self.batch, self.disturb = data, at, 0, disturb
         self.labels, self.input_spec = data.labels, data.input_spec
-        self.steps, self.test_batches, self.identity = data.steps, data.test_batches, data.identity
+        self.steps, self.test_batches = data.steps, data.test_batches
+        self.identity = getattr(data, "identity", lambda: identity_of(data, None))
 
     def train_batches(self, *arguments):
         for batch in self.data.train_batches(*arguments):
             if self.batch == self.at:
-                signal.raise_signal(self.signal)
+                self.disturb()
             self.batch += 1
             yield batch
+
+
+class Stopping(Disturbed):
+    """A data set during whose epoch a signal comes, SIGTERM say."""
+
+    def __init__(self, data, at, number=signal.SIGTERM):
+        super().__init__(data, at, lambda: signal.raise_signal(number))
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
 
 
 def toy_recipe(data=None, binarization=None, real=False, **changes):

@@ -6,19 +6,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bitfactor.binarization.binarization import ScaleName
-from bitfactor.common.checks import checked, expect_one_of
+from bitfactor.binarization.binarization import BY_LAYER, as_plain
+from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError
-from bitfactor.decompositions import JOINT, LAYERWISE
 from bitfactor.recipes import recipe_named
-from bitfactor.recipes.own import OwnModel, with_own_model
+from bitfactor.recipes.own import OwnModel, value_of, with_own_model
 from bitfactor.study import Grid, Rates, Value, read_study
 from bitfactor.study.grid import text_of
 from bitfactor.study.run import Ablation, StudyPlan, StudyTrial, run_study, try_study
 from bitfactor.training import Recipe
 
 LATENTS = ("none", "svd", "tucker", "holistic")
-SCALES: tuple[ScaleName, ...] = ("analytic", "learned")
+SCALES = ("analytic", "learned")
 
 
 @checked
@@ -29,7 +28,7 @@ def ablate(
     data: str | os.PathLike[str] | None = None,
     model: str | None = None,
     latent: Sequence[str] = LATENTS,
-    scale: Sequence[ScaleName] = SCALES,
+    scale: Sequence[str] = SCALES,
     seeds: int = 2,
     learning_rate: Sequence[float] = (),
     vary: Mapping[str, Sequence[object]] | None = None,
@@ -57,9 +56,9 @@ def ablate(
     model
         A network of your own in place of the recipe's, FILE.py:NAME.
     latent
-        Latents to compare.
+        Latents to compare. One may be a choice by layer, quoted: "layer4.*=window *=tucker".
     scale
-        Scales to compare.
+        Scales to compare, likewise.
     seeds
         Trainings of each combination: seeds 0, 1, ...
     learning_rate
@@ -132,15 +131,17 @@ def grid_of(
     jobs: int | None = None,
 ) -> Grid:
     """Return the cells to train."""
-    for name in latent:
-        expect_one_of("latent", name, [*LAYERWISE, *JOINT])
-    axes: dict[str, Sequence[Value]] = {"latent": list(latent), "scale": list(scale)}
+    axes: dict[str, Sequence[Any]] = {"latent": latent, "scale": scale}
     if learning_rate:
-        axes["learning_rate"] = list(learning_rate)
+        axes["learning_rate"] = learning_rate
     for name in axes.keys() & vary.keys():
         flag = f"--{name.replace('_', '-')}"
         raise InputError("--vary", expected=f"no {name}", found=f"{name}, beside {flag}", fix=f"use {flag}")
-    axes |= {name: list(values) for name, values in vary.items()}
+    axes |= vary
+    axes = {
+        name: [value_of(as_plain(name, value)) if name in BY_LAYER else value for value in values]
+        for name, values in axes.items()
+    }
     for name, values in axes.items():
         if not values or len(set(values)) < len(values):
             found = text_of(tuple(values)) or "none"
@@ -148,8 +149,7 @@ def grid_of(
                 f"values of {name}", expected="one or more, each once", found=found, fix="change them"
             )
     for name, number in {"seeds": seeds, "jobs": jobs}.items():
-        if number is not None and number < 1:
-            raise InputError(name, expected="1 or more", found=str(number), fix="change it")
+        expect_that(number is None or number >= 1, name, expected="1 or more", found=number)
     return Grid(axes, range(seeds), real)
 
 

@@ -14,10 +14,10 @@ from bitfactor.common.result import Result, text_table
 from bitfactor.decompositions import Dense
 from bitfactor.exporter.adoption import Adoption
 from bitfactor.exporter.expectations import expect_binary_findings
-from bitfactor.exporter.simplify import constants
+from bitfactor.exporter.follow import constants
 from bitfactor.exporter.trace import traced
 from bitfactor.nn import BinaryConv1d, BinaryConv2d, BinaryConv3d, BinaryLayer, BinaryLinear
-from bitfactor.nn.model import Call, Example, copied, watch_optimizers
+from bitfactor.nn.model import Call, Example, become, copied, watch_optimizers
 from bitfactor.nn.scale import LearnedScale
 from bitfactor.nn.sign import SignActivation
 
@@ -136,9 +136,8 @@ def _adopted(
         return AdoptedLayer(
             name, False, "its module is no product of its input's signs, times alpha, plus a bias"
         )
-    like = next(model.get_submodule(name).parameters())
-    training = model.get_submodule(name).training
-    model.set_submodule(name, layer.to(like.device).train(training))
+    module = model.get_submodule(name)
+    become(module, layer.to(next(module.parameters()).device).train(module.training))
     return AdoptedLayer(name, True, adoption.findings[node.name].why)
 
 

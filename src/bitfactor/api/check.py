@@ -120,4 +120,4 @@ def _as_it_stands(model: nn.Module, call: Call) -> Check | None:
     return Check(None, None, (), tuple(found), layer_reports(graph, lowered, model))
 
 
-_OF_LATENTS = ("latent", "rank", "initialisation", "groups")
+_OF_LATENTS = ("latent", "rank", "initialisation", "groups", "orthogonality")

@@ -1,17 +1,24 @@
-"""A run's network, or an exported one, as a file of any format."""
+"""A network for elsewhere: a file of any format, one flat program, a web page. Only a run needs torch."""
 
+import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, imported
-from bitfactor.common.files import expect_output
+from bitfactor.common.files import expect_output, replacing
+from bitfactor.common.result import Result
 from bitfactor.format import ModelFile, load
 from bitfactor.format.low_precision import Real
+from bitfactor.runtime.session import MOST_THREADS
 from bitfactor.runtime.zoo import locate
 from bitfactor.targets.c99 import CPrecision, CReport, export_c
+from bitfactor.targets.frozen import flat_program
+from bitfactor.targets.page import PACKAGE, Page, write_page
 
 if TYPE_CHECKING:
     from bitfactor.exporter import ExportReport
@@ -81,7 +88,7 @@ def write_network(
 
 
 def _export_run(run: Path, output: Path, **options: Any) -> "ExportReport":
-    exporting = imported("bitfactor.recipes.exporting", "bitfactor export", "train")
+    exporting = imported("bitfactor.recipes.runs", "bitfactor export", "train")
     report: ExportReport = exporting.export_run(exporting.Run(run), output, **options)
     return report
 
@@ -111,3 +118,111 @@ def _expect_possible(source: Path, output: Path, format: Format | None, *, chang
             found="an exported file, whose weights are what they are",
             fix="name the run, or leave these flags out",
         )
+
+
+SUFFIX = ".bfp"
+
+
+@dataclass(frozen=True)
+class Frozen(Result):
+    """A program that was written; `arena_bytes` is the memory for values that a sample takes as it runs."""
+
+    path: Path
+    bytes: int
+    input_shape: tuple[int, ...]
+    instructions: int
+    arena_bytes: int
+    threads: int
+
+    def __str__(self) -> str:
+        shape = "x".join(map(str, self.input_shape))
+        return (
+            f"{self.path}: {self.bytes:,} bytes, {self.instructions} instructions for an input of {shape}, "
+            f"{self.arena_bytes:,} bytes of memory a sample, threads {self.threads}"
+        )
+
+
+@checked
+def freeze(
+    model: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    size: tuple[int, int] | None = None,
+    threads: int = 1,
+    overwrite: bool = False,
+) -> Frozen:
+    """Write an exported network as one flat program, which the C library runs from memory as it is.
+
+    Parameters
+    ----------
+    model
+        Exported file, or a network of `bitfactor zoo`.
+    output
+        File to write, NAME.bfp.
+    size
+        Height and width of the input; the file's own if left out.
+    threads
+        Threads that run it, unless the program that loads it says otherwise.
+    overwrite
+        Replace a file that bitfactor did not write.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, the network does not run at that size, or `output` cannot be written.
+
+    Example
+    -------
+    >>> bitfactor.freeze("digits", "digits.bfp").instructions
+    25
+    """
+    output = expect_output(output, [SUFFIX], overwrite=overwrite, flag="--output")
+    if not 1 <= threads <= MOST_THREADS:
+        raise InputError("threads", expected=f"1 to {MOST_THREADS}", found=str(threads), fix="pass threads=1")
+    loaded = load(locate(model))
+    loaded.expect_one_input(output)
+    program = flat_program(loaded, size, threads)
+    with replacing(output) as temporary:
+        temporary.write_bytes(program.content)
+    return Frozen(
+        output,
+        len(program.content),
+        program.input_shape,
+        program.instructions,
+        program.arena_bytes,
+        threads,
+    )
+
+
+@checked
+def page(model: str | os.PathLike[str], output: str | os.PathLike[str], *, overwrite: bool = False) -> Page:
+    """Write a static web page that runs an exported network on photos and on the camera, in the browser.
+
+    Parameters
+    ----------
+    model
+        Exported file, or a network of `bitfactor zoo`.
+    output
+        Directory of the page, for any web server.
+
+    overwrite
+        Replace files in it that bitfactor did not write.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, does not say how an image becomes its input, or gives neither classes nor
+        keypoints; or `output` cannot be written.
+
+    Example
+    -------
+    >>> bitfactor.page("lsp-hourglass", "site").directory
+    PosixPath('site')
+    """
+    path, index = locate(model), Path(output) / "index.html"
+    names = [] if index.is_file() else [*(file.name for file in PACKAGE.iterdir()), "net.bfp"]
+    for name in ("index.html", *names):
+        expect_output(Path(output) / name, overwrite=overwrite, flag="--output")
+    loaded = load(path)
+    loaded.expect_one_input(output)
+    return write_page(loaded, flat_program(loaded).content, path.stem, output)

@@ -27,7 +27,6 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_output
 from bitfactor.common.result import Result, plain
 from bitfactor.data.readers.evaluation_set import EvaluationSet
-from bitfactor.data.readers.identity import remembered
 from bitfactor.format import load
 from bitfactor.recipes import recipe_of
 from bitfactor.study import REAL, Cell, Study, StudyDirectory, is_study, read_study
@@ -35,13 +34,12 @@ from bitfactor.study.chapters import inside
 from bitfactor.study.documents import Chapter, Document, Figure, Table, facts
 from bitfactor.study.documents.document import Prose, write_csv, write_html, write_latex, write_markdown
 from bitfactor.study.documents.figures import by_depth, gallery
-from bitfactor.study.finding import caution, finding
 from bitfactor.study.grid import Design, Outcome, Training
-from bitfactor.study.page import document
+from bitfactor.study.page import document, origins
 from bitfactor.study.statistics import claims, row_name, setting_name, views, without_rate
-from bitfactor.study.tables import means, trainings
+from bitfactor.study.tables import caution, finding, means, trainings, with_options
 from bitfactor.training import Classification, Recipe, Run, restore
-from bitfactor.training.metrics.layers import LayerRecord, describe_layers
+from bitfactor.training.metrics.latents import LayerRecord, describe_layers
 
 _RUNS = 50
 _PEOPLE = 4
@@ -136,7 +134,7 @@ def _examples(study: Study, data: Path | None) -> list[Figure]:
     }
     if data is None or not networks:
         return []
-    from bitfactor.study.documents.poses import montage
+    from bitfactor.study.documents.document import montage
 
     best = max(networks, key=lambda path: networks[path].metric(study.headline) or 0.0)
     network = network_at(best)
@@ -157,12 +155,16 @@ say = Prose("run.j2")
 
 
 def log_table(path: Path) -> Table:
-    """Return the log of a run, a row for each epoch; what it does not have is None."""
+    """Return the log of a run, a row for each epoch, with its options; what it does not have is None."""
     run = Run(path)
     run.settings()
     rows = _finished(run)
     names = list(dict.fromkeys(name for row in rows for name in row))
-    return Table(names, [[row.get(name) for name in names] for row in rows])
+    recipe = recipe_of(run)
+    chosen = recipe.optimization.learning_rate  # which each row has as it was by then
+    log = Table([*names, "chosen_learning_rate"], [[*map(row.get, names), chosen] for row in rows])
+    training = _study_of(run, recipe, {}).trainings[0]
+    return with_options([log], [training], log.head)
 
 
 def run_document(path: Path, data: Path | None) -> Document:
@@ -176,22 +178,20 @@ def run_document(path: Path, data: Path | None) -> Document:
     if isinstance(recipe.task, Classification):
         chapters = _with_predictions(chapters, run, data)
     lead = say("lead", binarization=recipe.binarization, recipe=recipe.name)
-    evaluated = (remembered(run.path) or {}).get("evaluated")
-    facts = [("evaluated on", evaluated)] if evaluated else []
-    return Document(f"bitfactor: {run.path}", [lead], facts, chapters)
+    return Document(f"bitfactor: {run.path}", [lead], [*origins(study.trainings).items()], chapters)
 
 
 def _study_of(run: Run, recipe: Recipe, layers: Mapping[str, LayerRecord]) -> Study:
     """Return a run as a study of one training."""
     chosen, rows, headline = recipe.binarization, _finished(run), recipe.task.headline
-    axes = {} if recipe.real else {"latent": chosen.latent, "scale": chosen.scale}
+    axes = {} if recipe.real else {name: chosen.words(name) for name in ("latent", "scale")}
     cell = Cell(axes, recipe.optimization.seed, recipe.real)
     found = [row[headline] for row in rows if headline in row]
     metrics = {headline: found[-1]} if found else {}
     outcome = Outcome(headline, metrics, seconds=sum(row["seconds"] for row in rows))
     values = {name: [axes[name]] if name in axes else [] for name in ("latent", "scale")}
     design = Design(recipe.name, {}, values, [cell.seed], recipe.real)
-    return Study(run.path, design, [Training(cell, (), (), rows, outcome, layers)])
+    return Study(run.path, design, [Training(cell, (), (), rows, outcome, layers, record=run.record())])
 
 
 def _finished(run: Run) -> list[dict[str, Any]]:
@@ -298,7 +298,7 @@ def _shown(network: Network, images: EvaluationSet, chosen: NDArray[np.int64]) -
     assert spec is not None  # it was evaluated
     inputs = np.stack([found[i] for i in chosen.tolist()]).transpose(0, 2, 3, 1)
     shown = (inputs * np.array(spec.std) + np.array(spec.mean)).clip(0, 1)
-    return np.asarray(shown[..., 0] if shown.shape[-1] == 1 else shown, np.float32)
+    return np.asarray(shown if shown.shape[-1] == 3 else shown[..., 0], np.float32)
 
 
 def _settings(recipe: Recipe) -> Chapter:

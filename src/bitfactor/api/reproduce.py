@@ -9,22 +9,21 @@ from typing import Any
 
 from rich.console import Console
 
-from bitfactor.api.ablate import ablate
+from bitfactor.api.ablate import grid_of
 from bitfactor.api.network import network_at
 from bitfactor.api.poses import examples, find_keypoints, instances_of
 from bitfactor.common.checks import checked
-from bitfactor.common.errors import InputError
+from bitfactor.common.errors import InputError, near_matches
 from bitfactor.common.files import replacing
 from bitfactor.common.result import Result, text_table
 from bitfactor.recipes import recipe_named
 from bitfactor.recipes.own import with_options
 from bitfactor.study import Study, read_study
 from bitfactor.study.documents import Figure
-from bitfactor.study.documents.document import write_csv, write_html, write_markdown
-from bitfactor.study.documents.poses import montage
+from bitfactor.study.documents.document import montage, write_csv, write_html, write_markdown
 from bitfactor.study.exhibit import Found, exhibit_document, logs, outcome_table
 from bitfactor.study.paper import EXHIBITS, Exhibit, Method, Setting
-from bitfactor.study.run import Ablation
+from bitfactor.study.run import StudyPlan, run_studies
 from bitfactor.training import Recipe, without_effect
 from bitfactor.training.estimate import Estimate, estimate
 
@@ -97,6 +96,7 @@ def reproduce(
     *,
     out: str | os.PathLike[str],
     data: str | os.PathLike[str] | None = None,
+    row: str | None = None,
     small: bool = False,
     seeds: int | None = None,
     jobs: int | None = None,
@@ -117,6 +117,8 @@ def reproduce(
         Directory of the trainings and the page.
     data
         Directory of the data: MPII or ImageNet; with `small` Leeds Sports Pose or CIFAR-10.
+    row
+        One row alone, by its name there.
     small
         The same rows with a small network, small data and few steps, where the paper's are out of reach.
     seeds
@@ -138,11 +140,15 @@ def reproduce(
     >>> print(bitfactor.reproduce("table2", out="runs/images", data="cifar", small=True))
     """
     shown = EXHIBITS[exhibit]
+    methods = [one for one in shown.methods if row in (None, one.name)]
+    if not methods:
+        fix = near_matches(str(row), [one.name for one in shown.methods])
+        raise InputError("row", expected=f"a row of {exhibit}", found=str(row), fix=fix)
     setting = shown.experiment.small if small else shown.experiment.paper
     number = (2 if small else 1) if seeds is None else seeds
     if number < 1:
         raise InputError("seeds", expected="1 or more", found=str(seeds), fix="change it, or leave it out")
-    recipes = {method.name: _recipe(setting, method, small=small) for method in shown.methods}
+    recipes = {method.name: _recipe(setting, method, small=small) for method in methods}
     if dry_run:
         costs, status = {}, Console(stderr=True, highlight=False, quiet=not progress)
         for name, recipe in recipes.items():
@@ -155,36 +161,37 @@ def reproduce(
     base.data(images)  # says at once what is wrong with them
     with replacing(place / _NOTE) as temporary:
         temporary.write_text(json.dumps({"recipe": setting.recipe, "small": small}) + "\n")
-    found = []
-    for method in shown.methods:
-        path, options = place / "rows" / method.slug, _options(setting, method, small=small)
+    studies = {}
+    for method in methods:
+        options = _options(setting, method, small=small)
         rate = options.pop("learning_rate", None)
-        done = ablate(
+        rates = [] if rate is None else [rate]
+        studies[place / "rows" / method.slug] = StudyPlan(
             replace(base, real=method.real),
-            out=path,
+            dict(sorted(options.items())),
+            grid_of([method.latent], [method.scale], rates, {}, seeds=number, real=False, jobs=jobs),
             data=images,
-            latent=[method.latent],
-            scale=[method.scale],  # type: ignore[list-item]
-            seeds=number,
             jobs=jobs,
             devices=devices,
             progress=progress,
-            learning_rate=[] if rate is None else [rate],
-            **options,
         )
-        assert isinstance(done, Ablation)
-        if done.failed or done.interrupted:
-            names = ", ".join(done.failed) or "the rest"
-            raise InputError(
-                path,
-                expected=f"finished trainings of {method.name}",
-                found=f"{names} not finished",
-                fix="read its output.txt; the same call resumes",
-            )
-        network = recipes[method.name].model()
+    done = run_studies(studies)
+    found = []
+    for method, path in zip(methods, studies, strict=True):
+        network, study = recipes[method.name].model(), read_study(path)
         parameters = sum(parameter.numel() for parameter in network.parameters())
-        found.append(Found(method, read_study(path), parameters))
-    return _written(exhibit, place, setting, found, images, small=small)
+        found += [Found(method, study, parameters)] if study.finished else []
+    written = _written(exhibit, place, setting, found, images, small=small) if found else None
+    if written is None or any(one.failed or one.interrupted for one in done):
+        names = ", ".join(name for one in done for name in one.failed) or "the rest"
+        page = f"; {written.page} shows what is finished" if written else ""
+        raise InputError(
+            place,
+            expected=f"finished trainings of {exhibit}",
+            found=f"{names} not finished",
+            fix=f"read its output.txt; the same call resumes{page}",
+        )
+    return written
 
 
 def _recipe(setting: Setting, method: Method, *, small: bool) -> Recipe:

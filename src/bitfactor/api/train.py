@@ -1,9 +1,10 @@
 """`bitfactor.train` and `bitfactor.load`: a run from Python."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -16,10 +17,10 @@ from bitfactor.common.result import Result
 from bitfactor.data.readers.identity import remembered
 from bitfactor.exporter import ExportReport
 from bitfactor.recipes import recipe_named, recipe_of
-from bitfactor.recipes.exporting import export_run
 from bitfactor.recipes.own import OwnModel, with_options, with_own_model
-from bitfactor.recipes.runs import load, run_recipe
+from bitfactor.recipes.runs import export_run, load, run_recipe
 from bitfactor.training import Recipe, Run, Trial
+from bitfactor.training.loggers import Tracker
 
 if TYPE_CHECKING:
     from bitfactor.api.report import Report
@@ -40,6 +41,11 @@ class TrainedRun(Result):
     def history(self) -> list[dict[str, Any]]:
         """The log: one dict for each epoch."""
         return Run(self.path).history()
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """The log within epochs: one dict for each `log_every` steps."""
+        return Run(self.path).step_history()
 
     @property
     def recipe(self) -> Recipe:
@@ -97,7 +103,10 @@ def train(
     device: str = "auto",
     other_data: bool = False,
     dry_run: bool = False,
+    track: Sequence[Tracker] = (),
     progress: bool = True,
+    on_log: Callable[[Mapping[str, Any]], object] | None = None,
+    callbacks: Sequence[object] = (),
     **options: Any,
 ) -> TrainedRun | Trial:
     """Train a recipe; the same call resumes where an interrupted one stopped.
@@ -120,8 +129,15 @@ def train(
         Resume although the images are others than those that the run began with.
     dry_run
         Do a few batches, say what the run would be like, and write nothing.
+    track
+        Trackers of experiments that are told each row of the log.
     progress
         Show progress on stderr.
+    on_log
+        Called with each row of the log: of an epoch, and of each `log_every` steps.
+    callbacks
+        Objects with any of the methods on_train_start(network), on_train_batch_end(step, loss), on_log(row),
+        on_train_epoch_end(row) and on_train_end(row).
     options
         Of the recipe: the fields of `Binarization`, of `Optimization`, and those of its network and data.
 
@@ -138,6 +154,9 @@ def train(
     >>> run.export("digits.safetensors")
     """
     chosen = recipe_named(recipe) if isinstance(recipe, str) else recipe
+    if options.get("steps") is not None and "epochs" in options:
+        found = f"steps {options['steps']} and epochs {options['epochs']}"
+        raise InputError("steps", expected="steps or epochs", found=found, fix="leave one of them out")
     if model is not None:
         chosen = with_own_model(chosen, vars(OwnModel.at(model)))
     changed = with_options(chosen, options)
@@ -150,6 +169,8 @@ def train(
         device=device,
         other_data=other_data,
         trial=dry_run,
+        callbacks=[*callbacks, *([SimpleNamespace(on_log=on_log)] if on_log else [])],
+        track=track,
         console=Console(stderr=True, highlight=False, quiet=not progress),
     )
     return trial or TrainedRun(Path(out))
@@ -160,7 +181,7 @@ def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:
 
     A study gives its options to each of its rows, so this is asked of a single training alone.
     """
-    latent = f"the latent {recipe.binarization.latent!r}"
+    latent = f"the latent {recipe.binarization.words('latent')!r}"
     for name, needed in recipe.idle().items():
         of = "binarization" if hasattr(recipe.binarization, name) else "optimization"
         value = getattr(getattr(recipe, of), name)

@@ -1,21 +1,34 @@
 """The choices of a conversion, as plain values: stored as JSON, shown as flags."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
-from bitfactor.common.checks import check_fields, expect_one_of
-from bitfactor.common.errors import InputError
-from bitfactor.decompositions import JOINT, LAYERWISE, class_of
+from bitfactor.binarization.layers import names_matching
+from bitfactor.common.checks import check_fields, shown
+from bitfactor.common.errors import InputError, near_matches
+from bitfactor.decompositions import JOINT, LAYERWISE, Rank, class_of, latent_name
 from bitfactor.decompositions.latent import expect_rank
+from bitfactor.nn.scale import LEARNED, MAPS, PER_CHANNEL, scale_name
+from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS, estimator_name
+from bitfactor.nn.transform import transform_name
 
-ScaleName = Literal[
-    "none", "analytic", "learned", "learned_map", "learned_channel_x_map", "learned_channel_x_axes"
-]
+Named = str | tuple[str, ...]  # a name, or pattern=name for layers
 
 
 @dataclass(frozen=True)
 class Binarization:
-    """How a model's convolutions and linear layers turn binary. The defaults are the paper's full method.
+    """How a model's convolutions and linear layers turn binary.
+
+    In Python the defaults are the paper's best row: latent holistic, and Tucker for a layer that is alone, in
+    no group or made by hand. A recipe has defaults of its own.
+
+    `latent`, `rank`, `scale`, the estimators and `weight_transform` may differ by layer: a dict from names,
+    globs or regular expressions, kept as words, ("layer4.*=window", "*=tucker"). The first pattern that fits
+    a layer counts, a layer that none fits has the default, and a pattern that fits no layer is refused.
+
+    Where a name is taken, an object may be given: a class of latents or scales, a slope, a module. It is
+    registered under its own name.
 
     Example
     -------
@@ -23,13 +36,13 @@ class Binarization:
     'learned'
     """
 
-    latent: str = "holistic"
+    latent: Named = "holistic"
     """What the sign is taken of: a free weight, a decomposition of each layer, or one of several layers.
     With holistic, layers in no group get a Tucker decomposition of their own. One of
     `bitfactor.decompositions`: none, svd, tucker, holistic, tt, product, cosine, window, shared, or one
     that was registered there."""
 
-    rank: int | float | tuple[int | float, ...] | None = None
+    rank: int | float | tuple[int | float, ...] | tuple[str, ...] | None = None
     """Rank, or fraction of the full one, for all modes or per mode; the full rank if left out."""
 
     initialisation: Literal["factorised", "identity"] = "factorised"
@@ -42,9 +55,10 @@ class Binarization:
     """Which layers holistic joins: the model's own preset, or every shape that occurs twice or more.
     Left out, the preset if the model has one."""
 
-    scale: ScaleName = "learned"
-    """The factor on a layer's output: none, mean of the weight's magnitudes, or learned: per channel, or
-    as XNOR-Net++ has it per channel and position, free or as an outer product."""
+    scale: Named = "learned"
+    """The factor on a layer's output: none, analytic (mean of the weight's magnitudes), or learned: per
+    channel, or as XNOR-Net++ has it per channel and position, learned_map, or as an outer product,
+    learned_channel_x_map, learned_channel_x_axes; or one of `bitfactor.nn.register_scale`."""
 
     detach_alpha: bool = False
     """Stop the gradient that flows to the weight through an analytic scale."""
@@ -56,12 +70,16 @@ class Binarization:
     """Multiply the output by the mean magnitude of the input in each window too: XNOR-Net's K, which the
     paper leaves out."""
 
-    activation_estimator: Literal["clipped", "polynomial", "annealed"] = "clipped"
-    """The gradient in place of the input sign's own."""
+    activation_estimator: Named = "clipped"
+    """The gradient in place of the input sign's own: clipped, polynomial, annealed, identity, or one of
+    `bitfactor.nn.register_estimator`."""
 
-    weight_estimator: Literal["clipped", "rms", "identity"] = "clipped"
-    """The gradient in place of the weight sign's own: clipped to abs(W) <= 1, through a normalisation of
-    each filter, or passed on whole (factors then grow without bound)."""
+    weight_estimator: Named = "clipped"
+    """The gradient in place of the weight sign's own: clipped to abs(W) <= 1, rms (through a normalisation
+    of each filter), identity (passed on whole: factors then grow without bound), or a registered one."""
+
+    weight_transform: Named = "none"
+    """What is done to a weight before its sign: none, or one of `nn.register_weight_transform`."""
 
     activations: bool = True
     """Binarize inputs; turn off for a stage of training with real ones."""
@@ -82,18 +100,62 @@ class Binarization:
     """Weight of `orthogonality_penalty` in the loss; the training loop adds it."""
 
     def __post_init__(self) -> None:
-        expect_rank(self.rank)
-        expect_one_of("latent", self.latent, [*LAYERWISE, *JOINT])
+        for name in BY_LAYER:
+            object.__setattr__(self, name, as_plain(name, getattr(self, name)))
         check_fields(self)
         if self.orthogonality < 0:
             raise InputError(
                 "orthogonality", expected="0 or more", found=str(self.orthogonality), fix="0 turns it off"
             )
-        self._expect_effect("rank", "rank" in class_of(self.latent).takes, "a latent with factors")
-        self._expect_effect("detach_alpha", self.scale == "analytic", "scale 'analytic'")
-        self._expect_effect("alpha_start", self.scale.startswith("learned"), "a learned scale")
+        takes = any("rank" in class_of(latent).takes for latent in self.every("latent"))
+        self.expect_effect("rank", takes, "a latent with factors")
+        scales = set(self.every("scale"))
+        self.expect_effect("detach_alpha", "analytic" in scales, "scale 'analytic'")
+        self.expect_effect("alpha_start", not scales.isdisjoint(LEARNED), "a learned scale")
 
-    def _expect_effect(self, name: str, has_effect: bool, needs: str) -> None:
+    def every(self, name: str) -> list[Any]:
+        """Return all values of an option that may differ by layer, in their order."""
+        return every(name, getattr(self, name))
+
+    def words(self, name: str) -> str:
+        """Return an option that may differ by layer as the command line takes it.
+
+        >>> Binarization(latent={"layer4.*": "window", "*": "tucker"}).words("latent")
+        'layer4.*=window *=tucker'
+        """
+        value = getattr(self, name)
+        return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+    def choices(self, layers: Iterable[str]) -> dict[str, "Choice"]:
+        """Return what is chosen for each of the layers that turn binary; the first pattern that fits counts.
+
+        >>> Binarization(latent={"4.*": "window", "*": "tucker"}).choices(["4.0", "5.0"])["4.0"].latent
+        'window'
+        """
+        names = list(layers)
+        latents = self._chosen("latent", names)
+        ranked = [name for name, latent in latents.items() if "rank" in class_of(latent).takes]
+        ranks = dict.fromkeys(names) | self._chosen("rank", ranked)
+        others = [self._chosen(name, names) for name in BY_LAYER[2:]]
+        return {name: Choice(*(values[name] for values in (latents, ranks, *others))) for name in names}
+
+    def _chosen(self, name: str, layers: Sequence[str]) -> dict[str, Any]:
+        """Return what is chosen for each layer that has such a choice."""
+        found: dict[str, Any] = {}
+        for pattern, one in _by_pattern(name, getattr(self, name)).items():
+            fitting = names_matching(pattern, layers)
+            if found.keys() >= {*fitting} and pattern != "*":
+                fix = "put it before the pattern that does" if fitting else near_matches(pattern, layers)
+                raise InputError(
+                    f"{name} {pattern!r}",
+                    expected="a pattern of layers that turn binary" + (", with a rank" * (name == "rank")),
+                    found="one whose layers another takes" if fitting else "one that matches none",
+                    fix=fix,
+                )
+            found = dict.fromkeys(fitting, one) | found
+        return {layer: found.get(layer, getattr(type(self), name)) for layer in layers}
+
+    def expect_effect(self, name: str, has_effect: bool, needs: str) -> None:
         """Raise InputError where an option is not at its default and would do nothing."""
         if not has_effect and getattr(self, name) != getattr(type(self), name):
             raise InputError(
@@ -102,3 +164,79 @@ class Binarization:
                 found=f"latent {self.latent!r}, scale {self.scale!r}",
                 fix=f"leave {name} out",
             )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What of a `Binarization` may differ by layer, for one of them; the rank is None where it takes none."""
+
+    latent: str
+    rank: Rank
+    scale: str
+    activation_estimator: str
+    weight_estimator: str
+    weight_transform: str
+
+
+BY_LAYER = tuple(field.name for field in fields(Choice))
+
+
+def every(name: str, value: Any) -> list[Any]:
+    """Return all values that an option which may differ by layer is given, in their order."""
+    return [*_by_pattern(name, as_plain(name, value)).values()]
+
+
+def _by_pattern(name: str, value: Any) -> dict[str, Any]:
+    """Return the values of an option by the patterns of their layers."""
+    if not _is_by_layer(value):
+        return {"*": value}
+    pairs = (word.rpartition("=") for word in value)
+    return {pattern: _value(name, word) for pattern, _, word in pairs}
+
+
+def _is_by_layer(value: Any) -> bool:
+    """Whether these are words, pattern=value."""
+    words = value if isinstance(value, list | tuple) else ()
+    return len(words) > 0 and all(isinstance(word, str) and "=" in word for word in words)
+
+
+def _value(name: str, word: str) -> Any:
+    if name != "rank":
+        return word
+    try:
+        ranks = tuple(int(one) if one.isdecimal() else float(one) for one in word.split(","))
+    except ValueError:
+        return None if word == "None" else word
+    return ranks if len(ranks) > 1 else ranks[0]
+
+
+def as_plain(name: str, value: Any) -> Any:
+    """Return an option that may differ by layer as plain values: objects as their names, a dict as words."""
+    if isinstance(value, str) and "=" in value:
+        value = tuple(value.split())
+    given = _by_pattern(name, value) if _is_by_layer(value) else value
+    if not isinstance(given, Mapping):
+        return _named(name, given)
+    if not given or not all(isinstance(pattern, str) for pattern in given):
+        found, fix = shown(given), "as in {'layer4.*': ..., '*': ...}"
+        raise InputError(name, expected="a value for each pattern of layers", found=found, fix=fix)
+    named = {pattern: _named(name, one) for pattern, one in given.items()}
+    return tuple(f"{pattern}={_word(one)}" for pattern, one in named.items())
+
+
+def _word(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _named(name: str, value: Any) -> Any:
+    if name == "rank":
+        expect_rank(value)
+        return tuple(value) if isinstance(value, list) else value
+    if name == "latent":
+        return latent_name(value, [*LAYERWISE, *JOINT])
+    if name == "scale":
+        return scale_name(value, [*PER_CHANNEL, *MAPS])
+    if name == "weight_transform":
+        return transform_name(value)
+    known = ACTIVATION_ESTIMATORS if name == "activation_estimator" else WEIGHT_ESTIMATORS
+    return estimator_name(name, value, known)

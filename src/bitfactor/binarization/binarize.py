@@ -1,22 +1,23 @@
 """Turn the layers of a model binary, in place."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from torch import nn
 
-from bitfactor.binarization.binarization import Binarization
+from bitfactor.binarization.binarization import Binarization, Choice
 from bitfactor.binarization.build import binary_form, latent_key, latents_of, scale_key, scale_of
 from bitfactor.binarization.ends import output_sizes, zeros
 from bitfactor.binarization.layers import Grid
-from bitfactor.binarization.plan import Plan, make_plan
+from bitfactor.binarization.plan import Plan, joint, make_plan, rank_of
 from bitfactor.common.checks import checked, options_from
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import class_of
 from bitfactor.nn import BinaryConv, BinaryLayer, SignActivation, open_attention_
-from bitfactor.nn.model import Call, Example, copied, watch_optimizers
+from bitfactor.nn.model import Call, Example, become, copied, watch_optimizers
 from bitfactor.nn.scale import MAPS
+from bitfactor.nn.transform import WEIGHT_TRANSFORMS
 
 _LARGE = 2**25  # bytes of a latent that are worth a warning before it is made
 
@@ -77,7 +78,7 @@ def binarize_(
     if isinstance(groups, str):
         options, groups = {**options, "groups": groups}, None
     binarization = _chosen(binarization, options)
-    if "groups" in options and options["groups"] is not None and binarization.latent != "holistic":
+    if options.get("groups") is not None and "holistic" not in binarization.every("latent"):
         raise InputError(
             "groups",
             expected="latent 'holistic', which joins the layers of a group",
@@ -88,7 +89,8 @@ def binarize_(
     plan = make_plan(_opened(model), binarization, _names(model, keep_real), groups, call)
     if dry_run:
         return plan
-    if binarization.weight_estimator == "identity" and class_of(binarization.latent).takes:
+    choices = binarization.choices(one.name for one in plan.binary)
+    if any(one.weight_estimator == "identity" and class_of(one.latent).takes for one in plan.binary):
         warnings.warn(
             "weight_estimator 'identity' lets factors grow without bound", UserWarning, stacklevel=3
         )
@@ -99,7 +101,7 @@ def binarize_(
     for planned in plan.layers:
         if not planned.binary:
             model.get_submodule(planned.name).kept_real = planned.reason  # type: ignore[assignment]
-    sizes = _sizes(model, binarization, input_shape, call)
+    sizes = _sizes(model, choices.values(), input_shape, call)
     hooked = [one.name for one in plan.binary if _has_hooks(model.get_submodule(one.name))]
     if hooked:
         warnings.warn(
@@ -107,18 +109,23 @@ def binarize_(
             UserWarning,
             stacklevel=3,
         )
-    latents = latents_of(model, plan, binarization)
+    latents = latents_of(model, plan, binarization, choices)
+    ranks = {one.name: rank_of(group, choices) for group in joint(plan.binary) for one in group}
     for planned in plan.binary:
-        latent, layer = latents[planned.name], model.get_submodule(planned.name)
-        scale = scale_of(layer, latent, binarization, sizes.get(planned.name))
+        choice, layer = choices[planned.name], model.get_submodule(planned.name)
         if isinstance(layer, BinaryLayer):
-            layer.latent, layer.scale = latent, scale
+            layer.latent = latents[planned.name]
         else:
-            layer = binary_form(layer, latent, scale).train(layer.training)
-            layer.name = planned.name
-            _replace(model, planned.name, layer)
-        _set_signs(layer, binarization)
-        layer.made_as = (latent_key(planned, binarization), scale_key(binarization))
+            become(layer, binary_form(layer, latents[planned.name]))
+        assert isinstance(layer, BinaryLayer)
+        layer.name = planned.name
+        if layer.made_as[2:] != (choice.weight_transform,):
+            layer.set_transform(WEIGHT_TRANSFORMS[choice.weight_transform])
+        layer.scale = scale_of(layer, choice, binarization, sizes.get(planned.name))
+        _set_signs(layer, choice, binarization)
+        keys = latent_key(planned, ranks[planned.name], binarization), scale_key(choice, binarization)
+        layer.made_as = (*keys, choice.weight_transform)
+        layer.train(layer.training)
     for parameter in model.parameters():
         before.pop(id(parameter), None)
     watch_optimizers(before.values())
@@ -132,7 +139,11 @@ def _has_hooks(layer: nn.Module) -> bool:
 
 def _chosen(binarization: Binarization | None, options: Mapping[str, Any]) -> Binarization:
     if binarization is None:
-        return options_from(Binarization, options, "binarize_()")
+        made = options_from(Binarization, options, "binarize_()")
+        for name in ("initialisation", "orthogonality"):
+            taken = any(name in class_of(latent).takes for latent in made.every("latent"))
+            made.expect_effect(name, taken, f"a latent that takes {name}")
+        return made
     if options:
         raise InputError(
             "binarize_()",
@@ -166,17 +177,18 @@ def _names(model: nn.Module, keep_real: str | nn.Module | Sequence[str | nn.Modu
 
 def _sizes(
     model: nn.Module,
-    binarization: Binarization,
+    choices: Iterable[Choice],
     input_shape: Sequence[int] | None,
     call: Call | None,
 ) -> dict[str, tuple[int, ...]]:
-    if binarization.scale not in MAPS:
+    scales = [choice.scale for choice in choices if choice.scale in MAPS]
+    if not scales:
         return {}
     if input_shape is not None:
         call = zeros(model, input_shape)
     if call is None:
         raise InputError(
-            f"scale {binarization.scale!r}",
+            f"scale {scales[0]!r}",
             expected="input_shape or example, for the size of each layer's output",
             found="none",
             fix="call binarize_(..., input_shape=(1, 3, 224, 224))",
@@ -184,19 +196,12 @@ def _sizes(
     return output_sizes(model, call)
 
 
-def _set_signs(layer: BinaryLayer, binarization: Binarization) -> None:
-    if layer.sign_input.estimator != binarization.activation_estimator:
-        layer.sign_input = SignActivation(binarization.activation_estimator)
-    layer.weight_estimator, layer.input_scale = binarization.weight_estimator, binarization.input_scale
+def _set_signs(layer: BinaryLayer, choice: Choice, binarization: Binarization) -> None:
+    if layer.sign_input.estimator != choice.activation_estimator:
+        layer.sign_input = SignActivation(choice.activation_estimator)
+    if layer.weight_estimator != choice.weight_estimator:
+        layer.weight_estimator = choice.weight_estimator
+    layer.input_scale = binarization.input_scale
     layer.binary_activations, layer.binary_weights = binarization.activations, binarization.weights
     if isinstance(layer, BinaryConv):
         layer.padding_value = binarization.padding_value
-
-
-def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
-    """Put a layer in place of the module of this name, under every name that the module has."""
-    old = model.get_submodule(name)
-    for parent in list(model.modules()):
-        for key, child in parent._modules.items():
-            if child is old:
-                setattr(parent, key, layer)

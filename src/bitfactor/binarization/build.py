@@ -1,42 +1,44 @@
 """Build the latents, the scale and the binary form of layers, or keep what they have."""
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bitfactor.binarization.binarization import Binarization
-from bitfactor.binarization.layers import BINARY_FORMS, PlannedLayer, filters_of, float_type, own_padding
-from bitfactor.binarization.plan import Plan
+from bitfactor.binarization.binarization import Binarization, Choice
+from bitfactor.binarization.layers import BINARY_FORMS, PlannedLayer, float_type, own_padding
+from bitfactor.binarization.plan import Plan, built_of, joint, rank_of
 from bitfactor.common.errors import InputError
-from bitfactor.decompositions import LAYERWISE, Latent, build_bank, build_shared
+from bitfactor.decompositions import Latent, Rank
 from bitfactor.nn import BinaryLayer
 from bitfactor.nn.scale import (
+    LEARNED,
     MAPS,
+    PER_CHANNEL,
     AnalyticScale,
     LearnedMapScale,
     LearnedScale,
-    NoScale,
     Scale,
     analytic_alpha,
 )
 
 
-def latents_of(model: nn.Module, plan: Plan, binarization: Binarization) -> dict[str, Latent]:
+def latents_of(
+    model: nn.Module, plan: Plan, binarization: Binarization, choices: Mapping[str, Choice]
+) -> dict[str, Latent]:
     """Return the latent of each binary layer: the one it has, where the plan asks for no other."""
     latents: dict[str, Latent] = {}
-    for group in _joint(plan):
-        layers = [model.get_submodule(planned.name) for planned in group]
-        keys = [latent_key(planned, binarization) for planned in group]
+    for group in joint(plan.binary):
+        layers, rank = [model.get_submodule(planned.name) for planned in group], rank_of(group, choices)
+        keys = [latent_key(planned, rank, binarization) for planned in group]
         if all(
             isinstance(x, BinaryLayer) and x.made_as[:1] == (k,) for x, k in zip(layers, keys, strict=True)
         ):
             latents |= {p.name: x.latent for p, x in zip(group, layers, strict=True)}  # type: ignore[misc]
             continue
         weights = [_first_weight(p.name, x, binarization) for p, x in zip(group, layers, strict=True)]
-        built = _build(group, weights, binarization)
+        built = built_of(group, weights, rank, binarization.initialisation)
         if not any(map(_learns, layers)):
             for latent in built:
                 latent.requires_grad_(False)
@@ -44,42 +46,18 @@ def latents_of(model: nn.Module, plan: Plan, binarization: Binarization) -> dict
     return latents
 
 
-def _joint(plan: Plan) -> list[list[PlannedLayer]]:
-    """Return the layers that share parameters, together: each bank, all of `shared`, each other alone."""
-    groups = defaultdict(list)
-    for planned in plan.binary:
-        alone = "" if planned.bank or planned.latent == "shared" else planned.name
-        groups[planned.latent, planned.bank, alone].append(planned)
-    return list(groups.values())
+def latent_key(planned: PlannedLayer, rank: Rank, binarization: Binarization) -> tuple[object, ...]:
+    return planned.latent, rank, binarization.initialisation, planned.bank, planned.place
 
 
-def latent_key(planned: PlannedLayer, binarization: Binarization) -> tuple[object, ...]:
-    return planned.latent, binarization.rank, binarization.initialisation, planned.bank, planned.place
-
-
-def scale_key(binarization: Binarization) -> tuple[object, ...]:
-    return binarization.scale, binarization.detach_alpha, binarization.alpha_start
+def scale_key(choice: Choice, binarization: Binarization) -> tuple[object, ...]:
+    return choice.scale, binarization.detach_alpha, binarization.alpha_start
 
 
 def _learns(layer: nn.Module) -> bool:
     """Whether the weight of a layer does."""
     carriers = layer.latent.parameters() if isinstance(layer, BinaryLayer) else [layer.weight]
     return any(parameter.requires_grad for parameter in carriers)
-
-
-def _build(
-    group: Sequence[PlannedLayer], weights: Sequence[Tensor], binarization: Binarization
-) -> Sequence[Latent]:
-    rank, initialisation, latent = binarization.rank, binarization.initialisation, group[0].latent
-    try:
-        if latent == "holistic":
-            return build_bank(weights, [planned.place for planned in group], rank, initialisation)
-        if latent == "shared":
-            return build_shared(weights, rank, initialisation)
-        return [LAYERWISE[latent](weights[0], rank, initialisation)]
-    except InputError as error:
-        error.add_note(f"in layer {group[0].name}")
-        raise
 
 
 def _first_weight(name: str, layer: nn.Module, binarization: Binarization) -> Tensor:
@@ -101,30 +79,32 @@ def _first_weight(name: str, layer: nn.Module, binarization: Binarization) -> Te
 
 
 def scale_of(
-    layer: nn.Module, latent: Latent, binarization: Binarization, size: tuple[int, ...] | None
+    layer: BinaryLayer, choice: Choice, binarization: Binarization, size: tuple[int, ...] | None
 ) -> Scale:
-    if isinstance(layer, BinaryLayer) and layer.made_as[1:] == (scale_key(binarization),):
+    """Return the scale of a layer that has its latent: the one it has, where no other is asked for."""
+    if layer.made_as[1:2] == (scale_key(choice, binarization),):
         return layer.scale
-    if binarization.scale == "none":
-        return NoScale()
-    if binarization.scale == "analytic":
+    if choice.scale == "analytic":
         return AnalyticScale(detach=binarization.detach_alpha)
     with torch.no_grad():
-        alpha = analytic_alpha(filters_of(layer, latent()))
+        W = layer.real_filters()
+    if choice.scale not in LEARNED:
+        return PER_CHANNEL[choice.scale](W)
+    alpha = analytic_alpha(W)
     if binarization.alpha_start == "ones":
         alpha = torch.ones_like(alpha)
-    if binarization.scale in MAPS and size:
-        return LearnedMapScale(MAPS[binarization.scale](alpha, size))
+    if choice.scale in MAPS and size:
+        return LearnedMapScale(MAPS[choice.scale](alpha, size))
     return LearnedScale(alpha)
 
 
-def binary_form(layer: nn.Module, latent: Latent, scale: Scale) -> BinaryLayer:
+def binary_form(layer: nn.Module, latent: Latent) -> BinaryLayer:
     """Return the binary form of a float layer: its geometry, and its bias as the same parameter."""
     kind = float_type(layer)
     assert kind is not None
     form: Any = BINARY_FORMS[kind]
     if isinstance(layer, nn.Linear):
-        binary: BinaryLayer = form.of(latent, scale, bias=layer.bias)
+        binary: BinaryLayer = form.of(latent, bias=layer.bias)
     else:
         own = "output_padding" if isinstance(layer, nn.modules.conv._ConvTransposeNd) else "padding_mode"
         names = ("stride", "padding", "dilation", "groups", "bias", own)
@@ -132,5 +112,5 @@ def binary_form(layer: nn.Module, latent: Latent, scale: Scale) -> BinaryLayer:
         padding = own_padding(layer)
         if padding is not None:
             geometry |= {"padding": padding, "padding_mode": "zeros"}
-        binary = form.of(latent, scale, **geometry)
+        binary = form.of(latent, **geometry)
     return binary.train(layer.training)

@@ -193,6 +193,9 @@ class PlannedLayer:
     weight_bytes: int = 0
     latent_bytes: int | None = None
     packed_bytes: int = 0
+    activation_estimator: str = ""
+    weight_estimator: str = ""
+    weight_transform: str = ""
 
 
 # A layer name, or a list of such: one nesting level per mode of the grid.

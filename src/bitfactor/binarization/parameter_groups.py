@@ -7,9 +7,8 @@ from torch import nn
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import Latent
-from bitfactor.nn import AnalyticScale, LearnedMapScale, LearnedScale, NoScale
+from bitfactor.nn import Scale
 
-_SCALES = (AnalyticScale, LearnedMapScale, LearnedScale, NoScale)
 _NORMALISATIONS = (nn.PReLU, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 _KINDS = ("latents", "factors", "alphas", "weights", "rest")
 _DECAYED = ("latents", "factors", "weights")
@@ -74,7 +73,7 @@ def _kinds(model: nn.Module) -> dict[int, str]:
     """Return what each parameter is, by its id; of a latent all are "latents"."""
     kinds: dict[int, str] = {}
     for module in model.modules():
-        of_scale, normalises = isinstance(module, _SCALES), isinstance(module, _NORMALISATIONS)
+        of_scale, normalises = isinstance(module, Scale), isinstance(module, _NORMALISATIONS)
         for name, parameter in module.named_parameters(recurse=of_scale):
             if of_scale:
                 kinds[id(parameter)] = "alphas"

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from bitfactor.binarization.binarization import Binarization
+from bitfactor.binarization.binarization import Binarization, Choice
 from bitfactor.binarization.ends import bypassed, ends_of
 from bitfactor.binarization.layers import (
     Grid,
@@ -31,13 +31,15 @@ from bitfactor.binarization.layers import (
 )
 from bitfactor.common.errors import InputError
 from bitfactor.common.result import Result, text_table
-from bitfactor.decompositions import JOINT, LAYERWISE, Latent, Rank
+from bitfactor.decompositions import ALONE, JOINT, LAYERWISE, Initialisation, Latent, Rank
 from bitfactor.format.bits import words_for
 from bitfactor.nn import (
     BinaryLayer,
 )
-from bitfactor.nn.model import Call, dead_layers
+from bitfactor.nn.model import Call, dead_layers, expect_weights
 
+# Shown where a layer has another one.
+_USUAL = {"activation_estimator": "clipped", "weight_estimator": "clipped", "weight_transform": "none"}
 _MANY = 2  # times the bytes of the weight itself
 _SLIM = "svd"  # its factors are two, of the smaller side's rank
 _FRACTIONS = (0.75, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.02, 0.01)
@@ -62,16 +64,50 @@ def grows(layer: nn.Module) -> str:
     return f"depthwise: {packed:,} bytes at 1 bit, {real:,} in float32"
 
 
-def with_sizes(planned: Sequence[PlannedLayer], binarization: Binarization) -> list[PlannedLayer]:
-    """Return the layers with ranks and bytes, from latents that are made without memory."""
-    groups: dict[tuple[str, str], list[PlannedLayer]] = {}
+def joint(planned: Sequence[PlannedLayer]) -> list[list[PlannedLayer]]:
+    """Return binary layers that share parameters together: each bank, all of a joint latent, others alone."""
+    groups: dict[tuple[str, str, str], list[PlannedLayer]] = {}
     for layer in planned:
-        if layer.binary:
-            alone = "" if layer.bank or layer.latent in JOINT else layer.name
-            groups.setdefault((layer.bank or layer.latent, alone), []).append(layer)
+        alone = "" if layer.bank or layer.latent in JOINT else layer.name
+        groups.setdefault((layer.latent, layer.bank, alone), []).append(layer)
+    return list(groups.values())
+
+
+def rank_of(group: Sequence[PlannedLayer], choices: Mapping[str, Choice]) -> Rank:
+    """Return the rank of layers that share parameters."""
+    ranks = [choices[layer.name].rank for layer in group]
+    for layer, rank in zip(group, ranks, strict=True):
+        if rank != ranks[0]:
+            raise InputError(
+                f"rank of {layer.name}",
+                expected=f"{ranks[0]}, as {group[0].name} has it: latent {layer.latent!r} joins them",
+                found=str(rank),
+                fix="give both the same, or another latent",
+            )
+    return ranks[0]
+
+
+def built_of(
+    group: Sequence[PlannedLayer], weights: Sequence[Tensor], rank: Rank, initialisation: Initialisation
+) -> Sequence[Latent]:
+    """Return the latents of layers that share parameters, from their weights."""
+    name = group[0].latent
+    try:
+        if group[0].bank:
+            return JOINT[name](weights, [layer.place for layer in group], rank, initialisation)
+        if name in JOINT:
+            return JOINT[name](weights, rank, initialisation)
+        return [LAYERWISE[name](weights[0], rank, initialisation)]
+    except InputError as error:
+        error.add_note(f"in layer {group[0].name}")
+        raise
+
+
+def with_sizes(planned: Sequence[PlannedLayer], choices: Mapping[str, Choice]) -> list[PlannedLayer]:
+    """Return the layers with ranks and bytes, from latents that are made without memory."""
     sized = {}
-    for group in groups.values():
-        latents: Sequence[Latent | None] = _latents(group, binarization.rank) or [None] * len(group)
+    for group in joint([layer for layer in planned if layer.binary]):
+        latents: Sequence[Latent | None] = _latents(group, rank_of(group, choices)) or [None] * len(group)
         seen: set[int] = set()
         for layer, latent in zip(group, latents, strict=True):
             new = {} if latent is None else {id(p): p for p in latent.parameters() if id(p) not in seen}
@@ -86,16 +122,9 @@ def with_sizes(planned: Sequence[PlannedLayer], binarization: Binarization) -> l
 
 def _latents(group: Sequence[PlannedLayer], rank: Rank) -> Sequence[Latent] | None:
     """Return the latents of layers on the meta device; None for a decomposition that cannot live there."""
-    weights, name = [torch.empty(layer.shape, device="meta") for layer in group], group[0].latent
     try:
-        if group[0].bank:
-            return JOINT[name](weights, [layer.place for layer in group], rank)
-        return (
-            JOINT[name](weights, rank) if name in JOINT else [LAYERWISE[name](weights[0], rank, "factorised")]
-        )
-    except InputError as error:
-        error.add_note(f"in layer {group[0].name}")
-        raise
+        weights = [torch.empty(layer.shape, device="meta") for layer in group]
+        return built_of(group, weights, rank, "factorised")
     except (RuntimeError, NotImplementedError):
         return None
 
@@ -158,8 +187,13 @@ class Plan(Result):
 
     def __str__(self) -> str:
         head = ["layer", "shape", "kind", "latent", "rank", "bank", "place", "scale"]
-        head += ["float bytes", "latent bytes", "file bytes", "reason"]
-        table = text_table(head, [_cells(layer) for layer in self.layers], right=frozenset({8, 9, 10}))
+        head += ["float bytes", "latent bytes", "file bytes"]
+        named = [
+            name for name, usual in _USUAL.items() if any(getattr(x, name) != usual for x in self.binary)
+        ]
+        rows = [[*_cells(x), *(getattr(x, name) for name in named), x.reason] for x in self.layers]
+        head += [*(name.replace("_", " ") for name in named), "reason"]
+        table = text_table(head, rows, right=frozenset({8, 9, 10}))
         return "\n".join([table, *(f"warning: {warning}" for warning in self.warnings)])
 
 
@@ -168,7 +202,7 @@ def _cells(layer: PlannedLayer) -> list[str]:
     kind, place = "binary" if layer.binary else "real", ",".join(map(str, layer.place))
     latent_bytes = "" if layer.latent_bytes is None else f"{layer.latent_bytes:,}"
     sizes = [f"{layer.weight_bytes:,}", latent_bytes, f"{layer.packed_bytes:,}" if layer.binary else ""]
-    return [layer.name, shape, kind, layer.latent, rank, layer.bank, place, layer.scale, *sizes, layer.reason]
+    return [layer.name, shape, kind, layer.latent, rank, layer.bank, place, layer.scale, *sizes]
 
 
 def _reasons(real: Mapping[str, str]) -> str:
@@ -198,9 +232,14 @@ def make_plan(
             found=f"{len(layers)} convolutions and linear layers, all kept real: {_reasons(real)}",
             fix="name fewer in keep_real, or set real_ends=False",
         )
-    banks = _banks(model, binarization, layers, binary, groups)
-    planned = [_planned(name, layer, real, banks, binarization) for name, layer in layers.items()]
-    planned = with_sizes(planned, binarization)
+    choices = binarization.choices(binary)
+    joined = {name: layer for name, layer in binary.items() if choices[name].latent == "holistic"}
+    banks = _banks(model, binarization, layers, joined, groups)
+    planned = [
+        _planned(name, layer, real, banks, choices, binarization.activations)
+        for name, layer in layers.items()
+    ]
+    planned = with_sizes(planned, choices)
     dead = [] if example is None else dead_layers(model, binary, example, training=True)
     return Plan(tuple(planned), (*dead, *size_warnings(planned)))
 
@@ -213,23 +252,26 @@ def _real_layers(
     example: Call | None,
 ) -> dict[str, str]:
     """Return the layers that stay real, with the reason."""
+    expect_weights(model)
     candidates = {name: layer for name, layer in layers.items() if can_turn_binary(layer)}
     real = {name: why_not(layer) for name, layer in layers.items() if name not in candidates}
-    ends = ends_of(model, candidates, example)
-    real |= bypassed(model, candidates, ends)
+    ends = ends_of(model, layers, example)
+    real = {**bypassed(model, candidates, ends), **real}
     if not binarization.depthwise:
         real |= {name: reason for name, layer in candidates.items() if (reason := grows(layer))}
     if binarization.real_ends and candidates:
+        guess, names = "", list(layers)
+        first, last = (names[:1], names[-1:]) if ends is None else (ends.first, ends.last)
         if ends is None:
-            names = list(candidates)
-            guess = "in the order of modules; an example tells better"
-            real |= {names[-1]: f"last layer, {guess}", names[0]: f"first layer, {guess}"}
-        else:
-            real |= dict.fromkeys(ends.last, "last layer") | dict.fromkeys(ends.first, "first layer")
+            guess = ", in the order of modules; an example tells better"
+        at_ends = dict.fromkeys(last, f"last layer{guess}") | dict.fromkeys(first, f"first layer{guess}")
+        real |= {name: reason for name, reason in at_ends.items() if name in candidates}
     hint = getattr(model, "keep_real", None)
     for pattern in hint() if callable(hint) else ():
         real |= dict.fromkeys(names_matching(pattern, candidates), "the model keeps it real")
-    real |= dict.fromkeys(expect_matches("keep_real", keep_real, candidates), "named in keep_real")
+    real |= dict.fromkeys(
+        expect_matches("keep_real", keep_real, layers) & set(candidates), "named in keep_real"
+    )
     for name in real:
         if isinstance(layers[name], BinaryLayer):
             raise InputError(
@@ -248,8 +290,8 @@ def _banks(
     binary: Mapping[str, nn.Module],
     groups: Mapping[str, Grid] | None,
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return layer -> (bank, place)."""
-    if binarization.latent != "holistic":
+    """Return layer -> (bank, place), of those in `binary`, whose latent is holistic."""
+    if not binary:
         if groups is not None:
             raise InputError(
                 "groups",
@@ -266,8 +308,8 @@ def _banks(
         if name not in binary:
             raise InputError(
                 f"group {group!r}",
-                expected="layers that turn binary",
-                found=f"{name!r}, which stays real",
+                expected="layers that turn binary, by latent 'holistic'",
+                found=f"{name!r}, which stays real or has another latent",
                 fix="take it out of keep_real or of the group, or set groups='auto'",
             )
     return members
@@ -277,7 +319,8 @@ def _preset(
     model: nn.Module, binarization: Binarization, binary: Mapping[str, nn.Module]
 ) -> Mapping[str, Grid]:
     preset = getattr(model, "holistic_groups", None)
-    if binarization.groups != "auto" and callable(preset):
+    by_layer = binarization.groups is None and not isinstance(binarization.latent, str)
+    if binarization.groups != "auto" and callable(preset) and not by_layer:
         return preset()  # type: ignore[no-any-return]
     if binarization.groups == "paper":
         raise InputError(
@@ -294,15 +337,17 @@ def _planned(
     layer: nn.Module,
     real: Mapping[str, str],
     banks: Mapping[str, tuple[str, tuple[int, ...]]],
-    binarization: Binarization,
+    choices: Mapping[str, Choice],
+    binary_inputs: bool,
 ) -> PlannedLayer:
     shape = weight_shape(layer)
     if name in real:
         return PlannedLayer(name, shape, False, real[name], weight_bytes=4 * prod(shape))
     reason = "is binary already" if isinstance(layer, BinaryLayer) else "turns binary"
-    latent, (bank, place) = binarization.latent, banks.get(name, ("", ()))
+    choice, (bank, place) = choices[name], banks.get(name, ("", ()))
+    latent = choice.latent
     if latent == "holistic" and not bank:
-        latent, reason = "tucker", "in no group: layer-wise"
+        latent, reason = ALONE, "in no group: layer-wise"
     return PlannedLayer(
         name,
         shape,
@@ -312,8 +357,11 @@ def _planned(
         (),
         bank,
         place,
-        binarization.scale,
+        choice.scale,
         4 * prod(shape),
         None,
-        packed_bytes(layer, real_inputs=not binarization.activations),
+        packed_bytes(layer, real_inputs=not binary_inputs),
+        choice.activation_estimator,
+        choice.weight_estimator,
+        choice.weight_transform,
     )

@@ -48,9 +48,9 @@ COMMANDS = {
         "api.convert:convert",
         "onnx",
     ),
-    "freeze": Command("write an exported file as one flat program, for the C library", "api.freeze:freeze"),
+    "freeze": Command("write an exported file as one flat program, for the C library", "api.export:freeze"),
     "page": Command(
-        "write a web page that runs an exported file, on photos and on the camera", "api.page:page"
+        "write a web page that runs an exported file, on photos and on the camera", "api.export:page"
     ),
     "inspect": Command("show what an exported file holds, and draw its network", "api.inspect:inspect"),
     "predict": Command(

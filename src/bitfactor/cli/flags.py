@@ -100,7 +100,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "subject": _FILE,
     "vary": {"metavar": "FLAG VALUE..."},
 }
-_PROGRESS = "progress"  # what no flag is for
+_NO_FLAG = ("progress", "on_log", "callbacks")
 
 
 def run(function: Callable[..., Any], command: str, words: Sequence[str]) -> int:
@@ -132,7 +132,7 @@ def options_of(function: Callable[..., Any], leave_out: Collection[str] = ()) ->
     text, helps = documented(function)
     made: list[Any] = []
     for name, one in inspect.signature(function).parameters.items():
-        if name in leave_out or name == _PROGRESS or one.kind is one.VAR_KEYWORD:
+        if name in leave_out or name in _NO_FLAG or one.kind is one.VAR_KEYWORD:
             continue
         kind = _TYPES.get(
             name, one.annotation if is_dataclass(one.annotation) else _flag_type(one.annotation)

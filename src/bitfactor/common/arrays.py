@@ -61,6 +61,19 @@ def expect_image(where: str, image: Any, *, colour: bool = False) -> None:
     )
 
 
+def expect_channels(where: str, image: Any, channels: int) -> NDArray[np.uint8]:
+    """Return an array (H, W, channels) of uint8 that is not empty; raise InputError if it is none."""
+    usable = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.size > 0
+    if usable and image.ndim == 3 and image.shape[2] == channels:
+        return np.asarray(image)
+    raise InputError(
+        where,
+        expected=f"an array of uint8 values of 0 to 255 shaped (H, W, {channels})",
+        found=f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else shown(image),
+        fix="files hold one channel or three; pass an array, or call the session with what is prepared",
+    )
+
+
 def _fix_of_image(image: object) -> str:
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
         return "pass the pixels as they were decoded"

@@ -27,6 +27,7 @@ _NAMES: dict[Any, str] = {
     int: "an integer",
     float: "a finite number",
     str: "a string",
+    bytes: "bytes",
     Path: "a path",
     type(None): "None",
     collections.abc.Callable: "a function",
@@ -75,6 +76,12 @@ def choices_in(annotation: Any) -> list[object]:
         return list(get_args(annotation))
     parts = [part for part in get_args(annotation) if part is not Ellipsis]
     return [one for part in parts for one in choices_in(part)]
+
+
+def expect_that(fits: bool, where: object, *, expected: str, found: object) -> None:
+    """Raise InputError unless `fits`: what was found is to be changed."""
+    if not fits:
+        raise InputError(where, expected=expected, found=str(found), fix="change it")
 
 
 def check_fields(options: Any, where: str = "") -> None:

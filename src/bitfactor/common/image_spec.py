@@ -119,7 +119,7 @@ class InputSpec:
 
     `size` and `resize` are (height, width) in pixels; with `keep_aspect` an image is resized until it just
     covers `resize`, in its own proportions. `mean` and `std` have one entry per channel: one for grey
-    images, three for RGB.
+    images, three for RGB, as many as there are for arrays.
     """
 
     size: tuple[int, int]
@@ -130,10 +130,10 @@ class InputSpec:
 
     def __post_init__(self) -> None:
         check_fields(self, "input_spec.")
-        if not len(self.mean) == len(self.std) in (1, 3):
+        if not len(self.mean) == len(self.std) > 0:
             raise InputError(
                 "input_spec",
-                expected="mean and std with one entry per channel, one or three",
+                expected="mean and std with one entry per channel",
                 found=f"{len(self.mean)} and {len(self.std)}",
                 fix="give both for each channel",
             )
@@ -151,3 +151,8 @@ class InputSpec:
                 found=str(self.resize),
                 fix="make it as large",
             )
+
+    @property
+    def of_images(self) -> bool:
+        """Whether it is of what files of images hold: one channel, or three."""
+        return len(self.mean) in (1, 3)

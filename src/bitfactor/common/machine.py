@@ -1,13 +1,14 @@
-"""The machine that this runs on.
-
-How many threads make a network faster.
-"""
+"""The machine that this runs on, the compiled core, and the instruction set that it is to use."""
 
 import ctypes
+import math
 import os
 import platform
 from contextlib import suppress
 from pathlib import Path
+
+from bitfactor.common import _native
+from bitfactor.common.errors import InputError, near_matches
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
@@ -34,12 +35,56 @@ def keep_freed_memory() -> None:
 
 
 def physical_cores() -> int:
-    """Return the number of physical cores on which this process may run."""
+    """Return the number of physical cores on which this process may run, and for which it has time."""
+    cpus = _affinity()
+    return os.cpu_count() or 1 if cpus is None else _within_limits(len({_siblings(cpu) for cpu in cpus}))
+
+
+def usable_cpus() -> int:
+    """Return the number of logical CPUs on which this process may run, and for which it has time."""
+    cpus = _affinity()
+    return os.cpu_count() or 1 if cpus is None else _within_limits(len(cpus))
+
+
+def _affinity() -> set[int] | None:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None  # Linux alone has it
+
+
+def _within_limits(cpus: int) -> int:
+    # Rounded down: threads that wait for each other must not be held up for the rest of a period.
+    return max(1, int(min(cpus, granted_cpus())))
+
+
+def granted_cpus(root: Path = Path("/")) -> float:
+    """Return the CPUs whose time the control groups of this process grant it, as of a container's --cpus.
+
+    That is infinity without a limit. `root` holds `proc` and `sys`.
+    """
     try:
-        cpus = os.sched_getaffinity(0)
-    except AttributeError:  # no such call outside Linux
-        return os.cpu_count() or 1
-    return len({_siblings(cpu) for cpu in cpus})
+        groups = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
+    except OSError:
+        return math.inf
+    found = math.inf
+    for _, controllers, group in groups:
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
+        place = top / group.lstrip("/")
+        for folder in (place, *place.parents):  # a group has what those above it leave
+            if folder.is_relative_to(top):
+                found = min(found, _granted_by(folder))
+    return found
+
+
+def _granted_by(folder: Path) -> float:
+    """Return the limit of one control group, of version 2 or 1."""
+    with suppress(OSError, ValueError, ZeroDivisionError):
+        quota, period = (folder / "cpu.max").read_text().split()
+        return int(quota) / int(period)  # "max" is no number
+    with suppress(OSError, ValueError, ZeroDivisionError):
+        quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        return int(quota) / int(period) if int(quota) > 0 else math.inf
+    return math.inf
 
 
 def _siblings(cpu: int) -> str:
@@ -48,3 +93,27 @@ def _siblings(cpu: int) -> str:
         return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
     except OSError:
         return str(cpu)
+
+
+ISA_VARIABLE = "BITFACTOR_ISA"
+
+
+REFERENCE = "reference"
+
+
+def instruction_sets() -> list[str]:
+    """Return the names of the instruction sets that this machine runs, best first."""
+    return _native.instruction_sets()
+
+
+def chosen_isa(isa: str | None = None) -> str:
+    """Return the instruction set that is asked for: by name, by the environment, or else the best."""
+    where = "isa" if isa is not None else ISA_VARIABLE
+    isa = isa if isa is not None else os.environ.get(ISA_VARIABLE)
+    available = [*instruction_sets(), REFERENCE]
+    if not isa:
+        return available[0]
+    if isa not in available:
+        expected = f"an instruction set of this machine ({', '.join(available)})"
+        raise InputError(where, expected=expected, found=repr(isa), fix=near_matches(isa, available))
+    return isa

@@ -1,14 +1,17 @@
 """What the training loop asks of a data set."""
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
+from bitfactor.common.errors import InputError, near_matches
 from bitfactor.format import InputSpec
 
 Target = Tensor | Mapping[str, Tensor]
 Batch = tuple[Tensor, Target]
+O = TypeVar("O")
 
 
 class DataSet(Protocol):
@@ -47,3 +50,11 @@ class DataSet(Protocol):
     def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """Yield the test images in order, as for inference; `rank` of `world` gets its part."""
         ...
+
+
+def options_of(given: O | None, default: O, named: Mapping[str, Any]) -> O:
+    """Return the options of a data set: those given, else its own, with those named changed."""
+    for name in named.keys() - vars(default).keys():
+        fix = near_matches(name, [*vars(default), "limit", "workers"])
+        raise InputError("load()", expected="a known option", found=name, fix=fix)
+    return replace(default if given is None else given, **named)  # type: ignore[type-var]

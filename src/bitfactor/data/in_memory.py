@@ -3,18 +3,20 @@
 Handwritten digits: 1,797 scans of 8x8 pixels that come with scikit-learn (Alpaydin & Kaynak 1998).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
+import tyro
 from torch import Tensor
 from torch.nn import functional as F
 
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import check_fields, checked
 from bitfactor.data.augment import generator, shift_and_flip
-from bitfactor.data.dataset import Batch
+from bitfactor.data.dataset import Batch, DataSet, options_of
 from bitfactor.data.readers.cifar import (
     CIFAR10,
     CIFAR100,
@@ -23,92 +25,30 @@ from bitfactor.data.readers.cifar import (
     CifarFiles,
     CifarLayout,
     Pixels,
+    expect_no_directory,
     read_scans,
     without_last_tenth,
 )
-from bitfactor.data.readers.files import Holdout, balanced, expect_some, validation_name
+from bitfactor.data.readers.files import Holdout, balanced, expect_some, validation_name, warn_of_empty
 from bitfactor.format import InputSpec
 
 
 @dataclass(frozen=True)
-class _InMemory:
-    """Images and labels that live on one device."""
+class _InMemory(ABC):
+    """Images and labels that live on one device, where batches are made."""
 
     train: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
-
-    def steps(self, batch_size: int) -> int:
-        """Return the number of whole batches in an epoch."""
-        return len(self.train[1]) // expect_some("batch_size", batch_size)
-
-    def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Yield the test images in order."""
-        images, labels = (part[rank::world] for part in self.test)
-        for start in range(0, len(labels), expect_some("batch_size", batch_size)):
-            stop = start + batch_size
-            yield self._normalised(images[start:stop]), labels[start:stop]
-
-    def _normalised(self, images: Tensor) -> Tensor:
-        return images
-
-
-@dataclass(frozen=True)
-class Cifar(_InMemory):
-    """Images in memory: `train` and `test` are (N, 3, 32, 32) uint8 RGB with labels (N,) int64.
-
-    They live on one device, are augmented there (shifted by up to 4 pixels if `crop`, half of them mirrored
-    if `mirror`) and come out normalised, as float32. `test_name` says which images `test` are.
-    """
-
-    labels: tuple[str, ...]
-    crop: bool = True
-    mirror: bool = True
-    test_name: str = "test images"
-    layout: ClassVar[CifarLayout]
-
-    @classmethod
-    @checked
-    def load(
-        cls,
-        directory: Path | None,
-        limit: int | None = None,
-        holdout: Holdout = "test",
-        crop: bool = True,
-        mirror: bool = True,
-    ) -> Self:
-        """Read the official files.
-
-        Parameters
-        ----------
-        directory
-            The directory of the batches, or the one that holds it or the archive as it was downloaded.
-        limit
-            At most so many images to train on and as many in the test set, classes equally often.
-        holdout
-            "validation" takes the last tenth of the training images in place of the test images.
-        crop, mirror
-            Whether training images are shifted, and half of them mirrored.
-        """
-        files = CifarFiles.at(directory, cls.layout)
-        labels = files.labels()
-        train, name = files.train(len(labels)), f"test images in {files.where}"
-        if holdout == "validation":
-            (train, test), name = without_last_tenth(train), validation_name(files.where)
-        else:
-            test = files.test(len(labels))
-        return cls(_tensors(train, limit), _tensors(test, limit), labels, crop, mirror, name)
-
-    @property
-    def input_spec(self) -> InputSpec:
-        """How an image becomes an input."""
-        size = (SIDE, SIDE)
-        return InputSpec(size=size, resize=size, mean=self.layout.mean, std=self.layout.std)
 
     def to(self, device: torch.device | str) -> Self:
         """Return the same images on `device`; batches are made there."""
         (images, labels), (test_images, test_labels) = self.train, self.test
         train, test = (images.to(device), labels.to(device)), (test_images.to(device), test_labels.to(device))
         return replace(self, train=train, test=test)
+
+    def steps(self, batch_size: int) -> int:
+        """Return the number of whole batches in an epoch."""
+        return len(self.train[1]) // expect_some("batch_size", batch_size)
 
     def train_batches(
         self, batch_size: int, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1
@@ -117,18 +57,107 @@ class Cifar(_InMemory):
         images, labels = self.train
         order = torch.randperm(len(labels), generator=generator(seed, epoch, 0))
         for step in range(start, self.steps(batch_size)):
-            chosen = order[step * batch_size : (step + 1) * batch_size]
-            draws = torch.rand(batch_size, 3, generator=generator(seed, epoch, step + 1))
-            if not self.crop:
-                draws[:, :2] = 0.5  # in the middle: not shifted
-            if not self.mirror:
-                draws[:, 2] = 1
-            mine = chosen[rank::world].to(labels.device)
-            moved = shift_and_flip(images[mine], draws[rank::world].to(labels.device), self._mean_colour())
-            yield self._normalised(moved), labels[mine]
+            chosen = order[step * batch_size : (step + 1) * batch_size].to(labels.device)
+            draws = generator(seed, epoch, step + 1)
+            yield self._moved(images[chosen], draws, slice(rank, None, world)), labels[chosen][rank::world]
 
-    def _mean_colour(self) -> tuple[int, ...]:
-        return tuple(round(255 * mean) for mean in self.layout.mean)
+    def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """Yield the test images in order."""
+        images, labels = (part[rank::world] for part in self.test)
+        for start in range(0, len(labels), expect_some("batch_size", batch_size)):
+            stop = start + batch_size
+            yield self._normalised(images[start:stop]), labels[start:stop]
+
+    @abstractmethod
+    def _moved(self, images: Tensor, draws: torch.Generator, mine: slice) -> Tensor:
+        """Return inputs of some images of a batch, changed as is drawn for the whole batch."""
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        return images
+
+
+@dataclass(frozen=True)
+class CifarOptions:
+    """CIFAR with 10 or 100 classes."""
+
+    classes: Annotated[Literal[10, 100], tyro.conf.Suppress]
+    holdout: Holdout = "test"
+    """What is evaluated on: the test images, or a tenth of the training images, to choose settings by."""
+    crop: bool = True
+    """Shift training images by up to 4 pixels."""
+    mirror: bool = True
+    """Mirror half of the training images."""
+    classes_in_files: ClassVar[bool] = True  # so a network can be evaluated on any directory of its classes
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def __call__(self, directory: Path | None) -> DataSet:
+        """Load the official files."""
+        return (Cifar10 if self.classes == 10 else Cifar100).load(directory, self)
+
+
+@dataclass(frozen=True)
+class Cifar(_InMemory):
+    """Images in memory: `train` and `test` are (N, 3, 32, 32) uint8 RGB with labels (N,) int64.
+
+    They live on one device, are augmented there and come out normalised, as float32. `test_name` says which
+    images `test` are.
+    """
+
+    labels: tuple[str, ...]
+    options: CifarOptions
+    test_name: str = "test images"
+    layout: ClassVar[CifarLayout]
+    defaults: ClassVar[CifarOptions]
+
+    @classmethod
+    @checked
+    def load(
+        cls,
+        directory: Path | None,
+        options: CifarOptions | None = None,
+        *,
+        limit: int | None = None,
+        **named: Any,
+    ) -> Self:
+        """Read the official files.
+
+        Parameters
+        ----------
+        directory
+            The directory of the batches, or the one that holds it or the archive as it was downloaded.
+        options
+            What else there is to choose; options can be named one by one as well.
+        limit
+            At most so many images to train on and as many in the test set, classes equally often.
+        """
+        chosen = options_of(options, cls.defaults, named)
+        files = CifarFiles.at(directory, cls.layout)
+        labels = files.labels()
+        train, name = files.train(len(labels)), f"test images in {files.where}"
+        if chosen.holdout == "validation":
+            (train, test), name = without_last_tenth(train), validation_name(files.where)
+        else:
+            test = files.test(len(labels))
+        images = _tensors(train, limit)
+        warn_of_empty(files.where, images[1].numpy(), labels)
+        return cls(images, _tensors(test, limit), labels, chosen, name)
+
+    @property
+    def input_spec(self) -> InputSpec:
+        """How an image becomes an input."""
+        size = (SIDE, SIDE)
+        return InputSpec(size=size, resize=size, mean=self.layout.mean, std=self.layout.std)
+
+    def _moved(self, images: Tensor, draws: torch.Generator, mine: slice) -> Tensor:
+        drawn = torch.rand(len(images), 3, generator=draws)
+        if not self.options.crop:
+            drawn[:, :2] = 0.5  # in the middle: not shifted
+        if not self.options.mirror:
+            drawn[:, 2] = 1
+        mean = tuple(round(255 * mean) for mean in self.layout.mean)
+        return self._normalised(shift_and_flip(images[mine], drawn[mine].to(images.device), mean))
 
     def _normalised(self, images: Tensor) -> Tensor:
         mean, std = (
@@ -147,13 +176,13 @@ class Cifar10(Cifar):
     >>> inputs, labels = next(data.train_batches(128, seed=0, epoch=0))
     """
 
-    layout = CIFAR10
+    layout, defaults = CIFAR10, CifarOptions(10)
 
 
 class Cifar100(Cifar):
     """A hundred classes: 50,000 images to train on and 10,000 to test."""
 
-    layout = CIFAR100
+    layout, defaults = CIFAR100, CifarOptions(100)
 
 
 def _tensors(images: Pixels, limit: int | None) -> tuple[Tensor, Tensor]:
@@ -165,6 +194,18 @@ def _tensors(images: Pixels, limit: int | None) -> tuple[Tensor, Tensor]:
 _SHIFT = 0.8 / 4  # of half the image's side: 0.8 pixels
 _ANGLE = 12.0  # degrees
 _SCALE = 0.1
+
+
+@dataclass(frozen=True)
+class DigitsOptions:
+    """The scans that come with scikit-learn."""
+
+    move: bool = True
+    """Turn, scale and shift training images a little."""
+
+    def __call__(self, directory: Path | None) -> DataSet:
+        """Load the scans, which need no directory."""
+        return Digits.load(directory, self)
 
 
 @dataclass(frozen=True)
@@ -182,21 +223,23 @@ class Digits(_InMemory):
 
     input_spec: InputSpec
     labels: tuple[str, ...]
-    move: bool = True
+    options: DigitsOptions
     test_name: str = TEST_NAME
+    defaults: ClassVar[DigitsOptions] = DigitsOptions()
 
     @classmethod
     @checked
-    def load(cls, move: bool = True) -> "Digits":
-        """Read the scans and split them, with the classes equally often.
-
-        `move` says whether training images are turned, scaled and shifted a little.
+    def load(
+        cls, directory: Path | None = None, options: DigitsOptions | None = None, **named: Any
+    ) -> "Digits":
+        """Read the scans and split them, with the classes equally often; there is no directory to name.
 
         Raises
         ------
         InputError
             If scikit-learn is not installed.
         """
+        expect_no_directory(directory)
         scans = read_scans()
         train, test = torch.from_numpy(scans.train), torch.from_numpy(scans.test)
         images = torch.tensor(scans.images).view(-1, 1, 8, 8)
@@ -207,21 +250,11 @@ class Digits(_InMemory):
             (images[test], targets[test]),
             InputSpec(size=(8, 8), resize=(8, 8), mean=(mean,), std=(std,)),
             tuple(str(digit) for digit in range(10)),
-            move,
+            options_of(options, cls.defaults, named),
         )
 
-    def train_batches(
-        self, batch_size: int, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1
-    ) -> Iterator[Batch]:
-        """Yield the batches of an epoch from number `start` on: shuffled, and each image moved a little."""
-        images, labels = self.train
-        order = torch.randperm(len(labels), generator=generator(seed, epoch, 0))
-        for step in range(start, self.steps(batch_size)):
-            chosen = order[step * batch_size : (step + 1) * batch_size]
-            inputs = images[chosen]
-            if self.move:
-                inputs = augment(inputs, generator(seed, epoch, step + 1))
-            yield inputs[rank::world], labels[chosen][rank::world]
+    def _moved(self, images: Tensor, draws: torch.Generator, mine: slice) -> Tensor:
+        return (augment(images, draws) if self.options.move else images)[mine]
 
 
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:

@@ -8,24 +8,31 @@ COCO keypoints, and instances or things of one's own in the same layout.
 """
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitfactor.common.checks import checked
-from bitfactor.common.errors import InputError
+from bitfactor.common.checks import check_fields, checked, expect_that
 from bitfactor.data.augment import generator
-from bitfactor.data.dataset import Batch
+from bitfactor.data.dataset import Batch, DataSet, options_of
 from bitfactor.data.readers.annotations import MARGIN, lsp_parts, read_coco_parts, read_lsp, read_mpii
-from bitfactor.data.readers.crops import PAPER, Crops, CropTargets, Images, Indices, Movement
 from bitfactor.data.readers.files import Holdout, expect_some
-from bitfactor.data.readers.instances import Instances
+from bitfactor.data.readers.instances import (
+    PAPER,
+    CropMovement,
+    Crops,
+    CropTargets,
+    Images,
+    Indices,
+    Instances,
+)
 from bitfactor.data.readers.workers import in_order, usable_workers
 from bitfactor.format import InputSpec, Skeleton
 from bitfactor.pose import LSP, MPII, crop_matrix, encode
@@ -36,7 +43,50 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colo
 
 
 @dataclass(frozen=True)
-class PoseData:
+class PoseOptions(ABC):
+    """Annotated instances."""
+
+    size: int = 256
+    """Side of a crop in pixels."""
+    holdout: Holdout = "test"
+    """What is evaluated on: the test part, or the last tenth of the others, to choose settings by."""
+    rotation: float = PAPER.rotation
+    """Degrees by which instances are turned in training, to either side."""
+    zoom: float = PAPER.zoom
+    """Fraction by which they grow or shrink."""
+    mirror: bool = True
+    """Mirror half of the instances in training."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """Shape of a crop."""
+        return 3, self.size, self.size
+
+    @property
+    def movement(self) -> CropMovement:
+        """How instances are moved in training."""
+        return CropMovement(self.rotation, self.zoom, self.mirror)
+
+    @abstractmethod
+    def __call__(self, directory: Path | None) -> DataSet:
+        """Load the annotations."""
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """Who is to be trained on and who is in the test part, their skeleton, and how they are moved."""
+
+    train: Instances
+    test: Instances
+    skeleton: Skeleton
+    movement: CropMovement
+
+
+@dataclass(frozen=True)
+class PoseData(ABC):
     """Instances with keypoints, to train on and to test on.
 
     An input is a square crop of `size` pixels, (N, 3, size, size); black where the image ends. In training
@@ -78,21 +128,72 @@ class PoseData:
     workers: int
     sigma: float = 1.0
     device: torch.device | str = "cpu"
-    movement: Movement = PAPER
+    movement: CropMovement = PAPER
     test_name: str = "instances of the test set"
+    defaults: ClassVar[PoseOptions]
+    kept: ClassVar[bool] = False  # all decoded images, so that workers are of no use
+
+    @classmethod
+    @checked
+    def load(
+        cls,
+        directory: Path | None,
+        options: PoseOptions | None = None,
+        *,
+        limit: int | None = None,
+        workers: int | None = None,
+        **named: Any,
+    ) -> Self:
+        """Read the annotations and find the images, which are decoded when they are first used.
+
+        Parameters
+        ----------
+        directory
+            The one that holds them.
+        options
+            What else there is to choose; options can be named one by one as well.
+        limit
+            At most so many instances to train on, and as many in the test set.
+        workers
+            Processes that read and crop images. By default one per core; none for `Lsp`, which keeps its
+            images.
+        """
+        if limit is not None:
+            expect_some("limit", limit)
+        expect_that(workers is None or workers >= 0, "workers", expected="0 or more", found=workers)
+        chosen = options_of(options, cls.defaults, named)
+        found = cls._annotations(directory, chosen)
+        train, test, name = _evaluation_part(found, chosen.holdout, directory)
+        train, test = (cls._croppable(part).take(slice(limit)).check(directory) for part in (train, test))
+        return cls(
+            train,
+            test,
+            found.skeleton,
+            chosen.size,
+            Images(cls.kept),
+            workers if workers is not None else 0 if cls.kept else usable_workers(),
+            sigma=getattr(chosen, "sigma", 1.0),
+            movement=found.movement,
+            test_name=name,
+        )
+
+    @classmethod
+    @abstractmethod
+    def _annotations(cls, directory: Path | None, options: Any) -> Annotations:
+        """Return what the files of the directory say."""
+
+    @classmethod
+    def _croppable(cls, instances: Instances) -> Instances:
+        """Return those that have a crop: all, if not said otherwise."""
+        return instances
 
     def __post_init__(self) -> None:
-        if self.size < 4 * STRIDE or self.size % STRIDE:
-            raise InputError(
-                "size of a crop",
-                expected=f"a multiple of {STRIDE} from {4 * STRIDE} on",
-                found=str(self.size),
-                fix="change it",
-            )
+        fits = self.size >= 4 * STRIDE and not self.size % STRIDE
+        expected = f"a multiple of {STRIDE} from {4 * STRIDE} on"
+        expect_that(fits, "size of a crop", expected=expected, found=self.size)
 
         # Narrower ones fall between the cells, and nothing of them is left.
-        if not 0.2 <= self.sigma <= 10:
-            raise InputError("--sigma", expected="0.2 to 10 cells", found=str(self.sigma), fix="change it")
+        expect_that(0.2 <= self.sigma <= 10, "--sigma", expected="0.2 to 10 cells", found=self.sigma)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -160,27 +261,15 @@ class PoseData:
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def evaluation_part(train: Instances, test: Instances, holdout: Holdout) -> tuple[Instances, Instances]:
-    """Return whom to train on and whom to evaluate on: `test`, or the last tenth of `train`."""
+def _evaluation_part(
+    found: Annotations, holdout: Holdout, directory: Path | None
+) -> tuple[Instances, Instances, str]:
+    """Return whom to train on, whom to evaluate on, and what the latter are called, after their number."""
     if holdout == "test":
-        return train, test
-    kept = len(train) - len(train) // 10
-    return train.take(slice(kept)), train.take(slice(kept, None))
-
-
-def instances_name(directory: Path | None, holdout: Holdout) -> str:
-    """Return what instances to evaluate on are called, for use after their number."""
-    if holdout == "test":
-        return f"instances of the test set in {directory}"
-    return f"instances for validation (a tenth of those to train on in {directory})"
-
-
-def expect_loadable(limit: int | None, workers: int | None) -> None:
-    """Raise InputError where a limit is below 1 or there are fewer than no workers."""
-    if limit is not None:
-        expect_some("limit", limit)
-    if workers is not None and workers < 0:
-        raise InputError("workers", expected="0 or more", found=str(workers), fix="change it")
+        return found.train, found.test, f"instances of the test set in {directory}"
+    kept = len(found.train) - len(found.train) // 10
+    name = f"instances for validation (a tenth of those to train on in {directory})"
+    return found.train.take(slice(kept)), found.train.take(slice(kept, None)), name
 
 
 def _inputs(crops: Tensor) -> Tensor:
@@ -188,6 +277,26 @@ def _inputs(crops: Tensor) -> Tensor:
     channels = crops.permute(0, 3, 1, 2).contiguous().float().div_(255)
     mean, std = (torch.tensor(values, device=crops.device).view(3, 1, 1) for values in (_MEAN, _STD))
     return channels.sub_(mean).div_(std)
+
+
+@dataclass(frozen=True)
+class LspOptions(PoseOptions):
+    """The instances of Leeds Sports Pose, or of its extension."""
+
+    size: int = 128
+    """Side of a crop in pixels."""
+    margin: float = MARGIN
+    """Side of the crop, in the image, by how far the person's keypoints extend."""
+    sigma: float = 1.0
+    """Standard deviation of the heatmaps' Gaussians, in cells."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        expect_that(self.margin > 0, "--margin", expected="a number above 0", found=self.margin)
+
+    def __call__(self, directory: Path | None) -> DataSet:
+        """Load the annotations."""
+        return Lsp.load(directory, self)
 
 
 class Lsp(PoseData):
@@ -210,62 +319,25 @@ class Lsp(PoseData):
     (torch.Size([32, 3, 128, 128]), torch.Size([32, 14, 32, 32]))
     """
 
+    defaults, kept = LspOptions(), True
+
     @classmethod
-    @checked
-    def load(
-        cls,
-        directory: Path | None,
-        size: int = 128,
-        limit: int | None = None,
-        holdout: Holdout = "test",
-        workers: int = 0,
-        margin: float = MARGIN,
-        movement: Movement = PAPER,
-        sigma: float = 1.0,
-    ) -> Self:
-        """Read `joints.mat` and find the images; they are decoded when first used, and kept.
+    def _annotations(cls, directory: Path | None, options: LspOptions) -> Annotations:
+        return Annotations(*lsp_parts(read_lsp(directory, options.margin)), LSP, options.movement)
 
-        Parameters
-        ----------
-        directory
-            The one that holds `joints.mat` and `images/`.
-        size
-            Side of a crop in pixels.
-        limit
-            At most so many instances to train on, and as many in the test set.
-        holdout
-            "validation" takes the last tenth of the training part in place of the test part.
-        workers
-            Processes that crop; 0 for none.
-        margin
-            Side of the crop / extent of the keypoints.
-        movement
-            How instances are moved in training.
-        sigma
-            Standard deviation of the heatmaps' Gaussians, in cells.
-        """
-        expect_loadable(limit, workers)
-        if not 0 < margin < np.inf:
-            raise InputError("--margin", expected="a number above 0", found=str(margin), fix="change it")
-        instances = read_lsp(directory, margin)
-        parts = evaluation_part(*lsp_parts(instances), holdout)
-        train, test = (_boxed(part).take(slice(limit)).check(directory) for part in parts)
-        return cls(
-            train,
-            test,
-            LSP,
-            size,
-            Images(keep=True),
-            workers,
-            sigma=sigma,
-            movement=movement,
-            test_name=instances_name(directory, holdout),
-        )
+    @classmethod
+    def _croppable(cls, instances: Instances) -> Instances:
+        """Leave out those with fewer than two labelled keypoints, around whom there is no box."""
+        return instances.take(np.flatnonzero(instances.side > 0))
 
 
-def _boxed(instances: Instances) -> Instances:
-    """Leave out those with fewer than two labelled keypoints, around whom there is no box."""
-    return instances.take(np.flatnonzero(instances.side > 0))
+@dataclass(frozen=True)
+class MpiiOptions(PoseOptions):
+    """MPII's instances."""
+
+    def __call__(self, directory: Path | None) -> DataSet:
+        """Load the annotations."""
+        return Mpii.load(directory, self)
 
 
 class Mpii(PoseData):
@@ -291,40 +363,20 @@ class Mpii(PoseData):
     (22246, 2958)
     """
 
-    @classmethod
-    @checked
-    def load(
-        cls,
-        directory: Path | None,
-        size: int = 256,
-        limit: int | None = None,
-        holdout: Holdout = "test",
-        workers: int | None = None,
-        movement: Movement = PAPER,
-    ) -> Self:
-        """Read the annotations.
+    defaults = MpiiOptions()
 
-        Parameters
-        ----------
-        directory
-            The one that holds `images/`.
-        size
-            Side of a crop in pixels.
-        limit
-            At most so many instances to train on, and as many in the test set.
-        holdout
-            "validation" takes the last tenth of the training part in place of Tompson's 2,958.
-        workers
-            Processes that read and crop images; one per core if not given.
-        movement
-            How instances are moved in training.
-        """
-        expect_loadable(limit, workers)
-        parts = evaluation_part(*read_mpii(directory), holdout)
-        train, test = (part.take(slice(limit)).check(directory) for part in parts)
-        workers = usable_workers() if workers is None else workers
-        name = instances_name(directory, holdout)
-        return cls(train, test, MPII, size, Images(False), workers, movement=movement, test_name=name)
+    @classmethod
+    def _annotations(cls, directory: Path | None, options: PoseOptions) -> Annotations:
+        return Annotations(*read_mpii(directory), MPII, options.movement)
+
+
+@dataclass(frozen=True)
+class CocoOptions(PoseOptions):
+    """Instances in COCO's layout, of any skeleton."""
+
+    def __call__(self, directory: Path | None) -> DataSet:
+        """Load the annotations."""
+        return CocoKeypoints.load(directory, self)
 
 
 class CocoKeypoints(PoseData):
@@ -348,41 +400,13 @@ class CocoKeypoints(PoseData):
     ('left_paw', 'right_paw', 'nose')
     """
 
-    @classmethod
-    @checked
-    def load(
-        cls,
-        directory: Path | None,
-        size: int = 256,
-        limit: int | None = None,
-        holdout: Holdout = "test",
-        workers: int | None = None,
-        movement: Movement = PAPER,
-    ) -> Self:
-        """Read the annotations.
+    defaults = CocoOptions()
 
-        Parameters
-        ----------
-        directory
-            The one that holds them.
-        size
-            Side of a crop in pixels.
-        limit
-            At most so many instances to train on, and as many in the test set.
-        holdout
-            "validation" takes the last tenth of the training part in place of the other file.
-        workers
-            Processes that read and crop images; one per core if not given.
-        movement
-            How instances are moved in training.
-        """
-        expect_loadable(limit, workers)
+    @classmethod
+    def _annotations(cls, directory: Path | None, options: PoseOptions) -> Annotations:
         train, test, skeleton, unmirrored = read_coco_parts(directory)
+        movement = options.movement
         if unmirrored and movement.mirror:
             warnings.warn(unmirrored, stacklevel=2)
             movement = replace(movement, mirror=False)
-        parts = evaluation_part(train, test, holdout)
-        train, test = (part.take(slice(limit)) for part in parts)
-        workers = usable_workers() if workers is None else workers
-        name = instances_name(directory, holdout)
-        return cls(train, test, skeleton, size, Images(False), workers, movement=movement, test_name=name)
+        return Annotations(train, test, skeleton, movement)

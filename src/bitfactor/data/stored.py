@@ -5,21 +5,21 @@ Images in directories that are named after their classes.
 WebDataset shards: tar files of images and class numbers, here or at URLs.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import check_fields, checked, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.data.augment import DRAWS, Augmentation, Preset, augmentation_of, input_spec
-from bitfactor.data.dataset import Batch
-from bitfactor.data.readers.decoding import decode_about
+from bitfactor.data.dataset import Batch, DataSet, options_of
 from bitfactor.data.readers.evaluation_set import Drawn, PreparedBatch
 from bitfactor.data.readers.files import (
     CorruptImages,
@@ -28,6 +28,7 @@ from bitfactor.data.readers.files import (
     Indices,
     Store,
     Tree,
+    VanishedError,
     balanced,
     existing,
     expect_some,
@@ -35,8 +36,10 @@ from bitfactor.data.readers.files import (
     parts,
     some,
     validation_name,
+    warn_of_empty,
 )
 from bitfactor.data.readers.shard import (
+    DESCRIPTION,
     ShardStore,
     bad_description,
     evaluation_shards,
@@ -45,72 +48,124 @@ from bitfactor.data.readers.shard import (
 )
 from bitfactor.data.readers.workers import in_order, usable_workers
 from bitfactor.format import InputSpec
+from bitfactor.pose.images import decode_about
 
 _TRIES = 20  # images in a row that may be corrupt
 
 
 @dataclass(frozen=True)
-class StoredImages:
+class FolderOptions:
+    """Images in class directories, or in WebDataset shards where the directory has a `shards.json`."""
+
+    preset: Preset = "standard"
+    """How training images are cropped: at random places of 256x256, or random parts, mirrored."""
+    size: int = 224
+    """Side of an input in pixels."""
+    holdout: Holdout = "test"
+    """What is evaluated on: the test images, or a tenth of the training images, to choose settings by."""
+    crop: bool = True
+    """Crop training images at random, as the preset does; if not, they are cropped in the centre."""
+    mirror: bool = True
+    """Mirror half of the training images, where the preset does: standard."""
+    classes_in_files: ClassVar[bool] = True  # so a network can be evaluated on any directory of its classes
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """Shape of an input."""
+        return 3, self.size, self.size
+
+    def __call__(self, directory: Path | None) -> DataSet:
+        """Look which images there are."""
+        sharded = directory is not None and (directory / DESCRIPTION).exists()
+        return (Shards if sharded else ImageFolder).load(directory, self)
+
+
+@dataclass(frozen=True)
+class StoredImages(ABC):
     """Images of any size in a store, to train on and to test on.
 
     A training image that cannot be read is replaced by the next in the epoch's order, a test image is
     left out; `corrupt` warns about each, counts them and raises an error if they are too many.
 
-    `workers` processes read and decode; batches are normalised on `device`. `crop` and `mirror` switch off
-    what `preset` does to training images; `test_name` says which images the test images are.
+    `workers` processes read and decode; batches are normalised on `device`. `test_name` says which images
+    the test images are.
     """
 
     train: Store
     test: Store
     labels: tuple[str, ...]
-    preset: Preset
-    input_spec: InputSpec
+    options: FolderOptions
     corrupt: CorruptImages
     workers: int
     device: torch.device
-    crop: bool = True
-    mirror: bool = True
     test_name: str = "test images"
+    defaults: ClassVar[FolderOptions] = FolderOptions()
 
     @classmethod
-    def of(
+    @checked
+    def load(
         cls,
-        where: str,
-        train: Store,
-        test: Store,
-        labels: tuple[str, ...],
-        preset: Preset,
-        size: int,
-        workers: int | None,
-        max_corrupt: float,
-        crop: bool,
-        mirror: bool,
-        test_name: str,
+        directory: Path | None,
+        options: FolderOptions | None = None,
+        *,
+        limit: int | None = None,
+        workers: int | None = None,
+        max_corrupt: float = 0.01,
+        cache: Path | None = None,
+        **named: Any,
     ) -> Self:
-        """Return the data set of two stores; without `workers`, all cores of this process."""
-        expect_some("size", size)
-        for name, value, fits, expected in (
-            ("workers", workers, workers is None or workers >= 0, "0 or more"),
-            ("max_corrupt", max_corrupt, 0 <= max_corrupt <= 1, "a fraction from 0 to 1"),
-            (where, len(train), len(train) > 0, "images to train on"),
-            (where, len(test), len(test) > 0, "images to evaluate on"),
-        ):
-            if not fits:
-                raise InputError(name, expected=expected, found=str(value), fix="change it")
+        """Look which images there are.
+
+        Parameters
+        ----------
+        directory
+            The one that holds them.
+        options
+            What else there is to choose; options can be named one by one as well.
+        limit
+            At most so many images to train on and as many in the test set: classes equally often in class
+            directories, the first ones in shards.
+        workers
+            Processes that read and decode: 0 for none, by default one for each core.
+        max_corrupt
+            The fraction of the images that may be corrupt.
+        cache
+            Directory of copies of shards, by default `bitfactor` in the user's cache directory.
+        """
+        chosen = options_of(options, cls.defaults, named)
+        expect_some("size", chosen.size)
+        where, train, test, labels, name = cls._found(directory, chosen.holdout, limit, cache or user_cache())
+        expect_that(workers is None or workers >= 0, "workers", expected="0 or more", found=workers)
+        rate = 0 <= max_corrupt <= 1
+        expect_that(rate, "max_corrupt", expected="a fraction from 0 to 1", found=max_corrupt)
+        expect_that(len(train) > 0, where, expected="images to train on", found=0)
+        expect_that(len(test) > 0, where, expected="images to evaluate on", found=0)
         totals = {"train": len(train), "test": len(test)}
         return cls(
             train,
             test,
             labels,
-            preset,
-            input_spec(size, preset),
+            chosen,
             CorruptImages(where, totals, max_corrupt),
             usable_workers() if workers is None else workers,
             torch.device("cpu"),
-            crop,
-            mirror,
-            test_name,
+            name,
         )
+
+    @classmethod
+    @abstractmethod
+    def _found(
+        cls, directory: Path | None, holdout: Holdout, limit: int | None, cache: Path
+    ) -> tuple[str, Store, Store, tuple[str, ...], str]:
+        """Return where they are, images to train on and to test on, classes, and what the latter are."""
+
+    @property
+    def input_spec(self) -> InputSpec:
+        """How an image becomes an input."""
+        return input_spec(self.options.size, self.options.preset)
 
     def to(self, device: torch.device | str) -> Self:
         """Return the same data set with batches on `device`."""
@@ -126,7 +181,8 @@ class StoredImages:
         """Yield the batches of an epoch from number `start` on, shuffled and augmented."""
         expect_some("batch_size", batch_size)
         order = self.train.shuffled(np.random.default_rng((seed, epoch, 0)))
-        augment = augmentation_of(self.preset, crop=self.crop, mirror=self.mirror)
+        chosen = self.options
+        augment = augmentation_of(chosen.preset, crop=chosen.crop, mirror=chosen.mirror)
         work = _TrainBatch(
             self.train, order, augment, self.input_spec, (seed, epoch), batch_size, rank, world
         )
@@ -201,6 +257,8 @@ class _TrainBatch:
             try:
                 data, label = self.store.read(index)
                 image = decode_about(data, max(self.spec.resize), self.store.name(index))
+            except VanishedError:
+                raise
             except (OSError, InputError) as error:
                 corrupt.append((self.store.name(index), str(error)))
                 continue
@@ -217,6 +275,11 @@ class _TrainBatch:
 class ImageFolder(StoredImages):
     """Images in class directories: ImageNet's `train/` and `val/`, or any of the user's own.
 
+    Its directory has `train/` and `val/` (or `valid`, `validation`, `test`), or the class directories
+    themselves: then a fixed tenth of each class is for validation. A class's images may lie in directories
+    below its own; links within it are followed, but not back up. Where the options hold "validation" out, a
+    fixed tenth of the training images takes the place of the test images.
+
     Example
     -------
     >>> data = ImageFolder.load(Path("imagenet"), preset="paper")   # imagenet/train/n01440764/1.JPEG ...
@@ -224,40 +287,9 @@ class ImageFolder(StoredImages):
     """
 
     @classmethod
-    @checked
-    def load(
-        cls,
-        directory: Path | None,
-        preset: Preset = "standard",
-        size: int = 224,
-        limit: int | None = None,
-        holdout: Holdout = "test",
-        workers: int | None = None,
-        max_corrupt: float = 0.01,
-        crop: bool = True,
-        mirror: bool = True,
-    ) -> "ImageFolder":
-        """Look which images there are.
-
-        Parameters
-        ----------
-        directory
-            With `train/` and `val/` (or `valid`, `validation`, `test`), or with the class directories
-            themselves: then a fixed tenth of each class is for validation. A class's images may lie in
-            directories below its own; links are followed, but not back up.
-        preset, size
-            How images become inputs, of `size` x `size` pixels.
-        limit
-            At most so many images to train on and as many in the test set, classes equally often.
-        holdout
-            "validation" takes a fixed tenth of the training images in place of the test images.
-        workers
-            Processes that read and decode: 0 for none, by default one for each core.
-        max_corrupt
-            The fraction of the images that may be corrupt.
-        crop, mirror
-            Whether training images are cropped at random, and half of them mirrored; see `Preset`.
-        """
+    def _found(
+        cls, directory: Path | None, holdout: Holdout, limit: int | None, cache: Path
+    ) -> tuple[str, Store, Store, tuple[str, ...], str]:
         where = existing(
             directory, "a directory with train/ and val/, or with one directory of images for each class"
         )
@@ -265,15 +297,14 @@ class ImageFolder(StoredImages):
         if holdout == "validation":
             (train, test), name = train.split(), validation_name(train.directory)
         train, test = (store.chosen(balanced(store.classes, limit)) for store in (train, test))
-        return cls.of(
-            str(directory), train, test, labels, preset, size, workers, max_corrupt, crop, mirror, name
-        )
+        warn_of_empty(where, train.classes, labels)
+        return str(directory), train, test, labels, name
 
 
 def _stores(directory: Path) -> tuple[FileStore, FileStore, tuple[str, ...], str]:
     """Return training images, test images, the names of the classes and what the test images are called."""
     train_directory, test_directory = parts(directory)
-    tree = Tree.scan(train_directory)
+    tree = Tree.scan(train_directory, directory).expect_inside()
     labels = tuple(tree.classes)
     if len(labels) < 2 or tree.empty:
         raise InputError(
@@ -285,7 +316,7 @@ def _stores(directory: Path) -> tuple[FileStore, FileStore, tuple[str, ...], str
     store = file_store(tree, labels)
     if test_directory is None:
         return (*store.split(), labels, validation_name(train_directory))
-    test = Tree.scan(test_directory)
+    test = Tree.scan(test_directory, directory).expect_inside()
     unknown = sorted(set(test.classes) - set(labels))
     if unknown or len(test.empty) == len(test.classes):
         raise InputError(
@@ -315,46 +346,22 @@ class Shards(StoredImages):
 
     Each process reads the samples that its part of a batch wants, so that each comes once in an epoch however
     many processes and workers there are, and an epoch can be entered anywhere. What lies at a URL is
-    copied whole into `cache` when its first sample is wanted, by one process for all of the machine.
+    copied whole into `cache` when its first sample is wanted, by one process for all of the machine. Where
+    the options hold "validation" out, the last tenth of the training shards takes the place of those.
     """
 
     @classmethod
-    @checked
-    def load(
-        cls,
-        directory: Path | None,
-        preset: Preset = "standard",
-        size: int = 224,
-        limit: int | None = None,
-        holdout: Holdout = "test",
-        workers: int | None = None,
-        max_corrupt: float = 0.01,
-        cache: Path | None = None,
-        crop: bool = True,
-        mirror: bool = True,
-    ) -> "Shards":
-        """Read `shards.json` in `directory`, and which samples the local shards have.
-
-        Parameters
-        ----------
-        directory
-            Where `shards.json` lies.
-        preset, size, workers, max_corrupt, crop, mirror
-            As of `ImageFolder.load`.
-        limit
-            The first so many samples to train on and as many in the test set.
-        holdout
-            "validation" takes the last tenth of the training shards in place of the test shards.
-        cache
-            Directory of copies and tables of contents, by default `bitfactor` in the user's cache directory.
-        """
+    def _found(
+        cls, directory: Path | None, holdout: Holdout, limit: int | None, cache: Path
+    ) -> tuple[str, Store, Store, tuple[str, ...], str]:
         description, where = read_description(directory)
-        labels = tuple(map(str, description["labels"]))
-        cache = cache or user_cache()
         train, test, name = evaluation_shards(description, where, cache, holdout)
         if not train:
             raise bad_description(where, "two or more training shards, or val", "one shard")
         if limit is not None:
             expect_some("limit", limit)
         stores = ShardStore(train, limit), ShardStore(test, limit)
-        return cls.of(str(where), *stores, labels, preset, size, workers, max_corrupt, crop, mirror, name)
+        labels = tuple(map(str, description["labels"]))
+        if "samples" not in description:  # else tables of contents are read later, and URLs fetched
+            warn_of_empty(where, stores[0].classes, labels)
+        return str(where), *stores, labels, name

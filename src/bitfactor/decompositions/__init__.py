@@ -1,14 +1,16 @@
 """A weight from factors. Knows neither signs nor layers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bitfactor.common.checks import expect, shown
+from bitfactor.common.checks import checked, expect, shown
 from bitfactor.common.errors import InputError
+from bitfactor.common.registry import expect_new_name, name_of, remember
 from bitfactor.decompositions.bank import Bank, BankSlice, build_bank
+from bitfactor.decompositions.contract import check_latent
 from bitfactor.decompositions.latent import (
     WITH_FACTORS,
     Initialisation,
@@ -18,11 +20,13 @@ from bitfactor.decompositions.latent import (
     once_for_all,
     orthogonality_penalty,
 )
+from bitfactor.decompositions.precision import working
 from bitfactor.decompositions.shared import SharedTucker, build_shared
 from bitfactor.decompositions.svd import SVD, Dense, Product
-from bitfactor.decompositions.tt import TensorTrain
-from bitfactor.decompositions.tucker import Tucker
+from bitfactor.decompositions.tucker import TensorTrain, Tucker
 from bitfactor.decompositions.window import Cosine, Window
+
+LatentLike = str | type[Latent] | Callable[[Tensor, Rank, Initialisation], Latent]
 
 _LAYERWISE: dict[str, type[Latent]] = {
     "none": Dense,
@@ -39,6 +43,9 @@ LAYERWISE: dict[str, Callable[[Tensor, Rank, Initialisation], Latent]] = {
     name: kind.from_weight for name, kind in _LAYERWISE.items()
 }
 
+ALONE = "tucker"
+"""The default latent of a layer that is alone: in no group of a holistic decomposition, or made by hand."""
+
 # Of several layers together; the latents come in the order of the weights.
 JOINT: dict[str, Callable[..., Sequence[Latent]]] = {
     "holistic": build_bank,
@@ -48,6 +55,7 @@ JOINT: dict[str, Callable[..., Sequence[Latent]]] = {
 _CLASSES: dict[str, type[Latent]] = {**_LAYERWISE, "holistic": BankSlice, "shared": SharedTucker}
 
 
+@checked
 def class_of(name: str) -> type[Latent]:
     """Return the class of the latents of this name, `Latent` where it is not registered.
 
@@ -77,11 +85,27 @@ def register(
     -------
     >>> bitfactor.decompositions.register("hadamard", Hadamard.from_weight)
     """
-    if not isinstance(name, str) or not name.isidentifier() or name in LAYERWISE or name in JOINT:
-        raise InputError(
-            "register", expected="a new name of letters, digits and _", found=shown(name), fix="rename it"
-        )
+    expect_new_name("register", name, [*LAYERWISE, *JOINT])
     expect("register(build)", build, Callable[..., object])
+    _add(name, build, joint)
+    remember("latent", name, build)
+
+
+def latent_name(value: LatentLike, known: Collection[str]) -> str:
+    """Return the name of a decomposition; a class, or a function that builds one, is registered too.
+
+    >>> latent_name("svd", LAYERWISE)
+    'svd'
+    """
+
+    def add(name: str) -> None:
+        _add(name, getattr(value, "from_weight", value), joint=False)
+
+    own = [name for name, kind in _CLASSES.items() if kind is value]
+    return own[0] if own else name_of("latent", value, known, add)
+
+
+def _add(name: str, build: Any, joint: bool) -> None:
     weight = torch.randn(8, 4, 3, 3, generator=torch.Generator().manual_seed(0))
     built: Any = build([weight, weight], None, "factorised") if joint else build(weight, None, "factorised")
     for latent in built if joint else [built]:
@@ -119,6 +143,7 @@ __all__ = [
     "Dense",
     "Initialisation",
     "Latent",
+    "LatentLike",
     "Product",
     "Rank",
     "SharedTucker",
@@ -127,9 +152,12 @@ __all__ = [
     "Window",
     "build_bank",
     "build_shared",
+    "check_latent",
     "class_of",
+    "latent_name",
     "once",
     "once_for_all",
     "orthogonality_penalty",
     "register",
+    "working",
 ]

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bitfactor.common.checks import checked
 from bitfactor.decompositions.latent import WITH_FACTORS, Initialisation, Latent, Rank, resolve_rank
 from bitfactor.decompositions.mixing import tucker_weights
 from bitfactor.decompositions.multilinear import hosvd
@@ -23,18 +24,19 @@ class Bank(Shared):
     first; what follows costs as much as a layer-wise Tucker decomposition.
     """
 
+    @checked
     def __init__(self, core: Tensor, factors: Sequence[Tensor], grid: tuple[int, ...]) -> None:
         super().__init__()
         self.core = nn.Parameter(core)
         self.factors = nn.ParameterList([nn.Parameter(factor) for factor in factors])
         self.grid = grid
 
-    def weight(self, place: Tensor) -> Tensor:
-        """Return W'(place, :, :, ...), of the layer at this place (modes of the grid,)."""
+    def weight(self, place: Tensor, number: int) -> Tensor:
+        """Return W'(place, :, :, ...), of the layer at this place (modes of the grid,), the `number`-th."""
         if self.held is not None and torch.is_grad_enabled():
             if not self.held:
                 self.held.append(self._weights())
-            W: Tensor = self.held[0][int(np.ravel_multi_index(place.tolist(), self.grid))]
+            W: Tensor = self.held[0][number]
             return W
         return self._weights(place)[0]
 
@@ -59,10 +61,11 @@ class BankSlice(Latent):
 
     index: Tensor
 
+    @checked
     def __init__(self, bank: Bank, place: tuple[int, ...]) -> None:
         super().__init__()
         self.bank = bank
-        self.place = place
+        self.place, self.number = place, int(np.ravel_multi_index(place, bank.grid))
         # A tensor, so that torch.compile makes one program for all places.
         self.register_buffer("index", self._index(), persistent=False)
         self.shape = tuple(factor.shape[0] for factor in bank.factors)[len(bank.grid) :]
@@ -76,7 +79,7 @@ class BankSlice(Latent):
         return self.bank.factors
 
     def reconstruct(self) -> Tensor:
-        return self.bank.weight(self.index)
+        return self.bank.weight(self.index, self.number)
 
     def orthonormal(self) -> dict[str, Tensor]:
         return {f"bank.factors.{mode}": factor for mode, factor in enumerate(self.factors)}
@@ -97,6 +100,7 @@ class BankSlice(Latent):
         return f"place={self.place}"
 
 
+@checked
 def build_bank(
     weights: Sequence[Tensor],
     places: Sequence[tuple[int, ...]],

@@ -9,7 +9,7 @@ import torch
 
 try:
     from bitfactor.common import _native
-    from bitfactor.common.native import chosen_isa
+    from bitfactor.common.machine import chosen_isa
 except ImportError as error:
     _native = None  # type: ignore[assignment]
     warnings.warn(f"binary layers run without the compiled core, slower: {error}", stacklevel=2)
@@ -21,6 +21,27 @@ Maps: Any = getattr(_native, "Maps", None)
 def available() -> bool:
     """Return whether there is a compiled core."""
     return _native is not None
+
+
+def is_traced() -> bool:
+    """Return whether torch.jit traces what is computed."""
+    return not torch.compiler.is_compiling() and torch._C._get_tracing_state() is not None
+
+
+def is_followed() -> bool:
+    """Return whether torch compiles, traces or transforms what is computed, so that all must be its own."""
+    if torch.compiler.is_compiling():
+        return True
+    return is_traced() or torch._C._are_functorch_transforms_active()
+
+
+def takes(*tensors: torch.Tensor) -> bool:
+    """Return whether the core may read these: plain tensors on a CPU, which torch does not follow."""
+    return (
+        available()
+        and not is_followed()
+        and all(type(x) in (torch.Tensor, torch.nn.Parameter) and x.device.type == "cpu" for x in tensors)
+    )
 
 
 def trainer() -> Any:

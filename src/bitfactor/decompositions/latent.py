@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions.precision import bfloat16_training
 
@@ -200,6 +201,7 @@ def once_for_all(model: nn.Module) -> Iterator[None]:
         torch.autograd.backward([W for W, _ in pairs], [gradient for _, gradient in pairs])
 
 
+@checked
 def orthogonality_penalty(model: nn.Module) -> Tensor:
     """Return the sum over all factors F (D, R) of the squared Frobenius norm of F^T F - I.
 

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import Parameter
 
 from bitfactor.decompositions import compiled
 from bitfactor.decompositions.precision import gradients_are_rough, matmul
@@ -59,22 +58,15 @@ def tucker_weights(core: Tensor, grid: Sequence[Tensor], factors: Sequence[Tenso
         y = _products(cores.permute(0, 3, 1, 2), output, channel)[1].permute(1, 2, 0, 3)  # (O, C, G, t)
         W = matmul(y.flatten(2).flatten(0, 1), kronecker([rows, taps], core).mT)
         return tuple(one.reshape(shape) for one in W.view(*y.shape[:2], len(rows), -1).unbind(2))
-    if torch.compiler.is_compiling():
+    if compiled.is_followed():
         W = _products(_mix(cores, rows, taps), output, channel)[1]
     else:
         W = _Plain.apply(cores, rows, taps, output, channel)  # type: ignore[no-untyped-call]
     return tuple(one.view(shape) for one in W.unbind())
 
 
-_PLAIN = (Tensor, Parameter)  # whose memory is their own
-
-
 def _takes(*operands: Tensor) -> bool:
-    return (
-        compiled.available()
-        and not torch.compiler.is_compiling()
-        and all(type(x) in _PLAIN and x.device.type == "cpu" and x.dtype == torch.float32 for x in operands)
-    )
+    return all(x.dtype == torch.float32 for x in operands) and compiled.takes(*operands)
 
 
 class _Compiled(torch.autograd.Function):

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bitfactor.decompositions.compiled import is_followed
+
 
 def working(parameter: Tensor) -> Tensor:
     """Return a half-precision tensor as float32, any other as it is."""
@@ -38,7 +40,7 @@ def bfloat16_training(device: str) -> Iterator[None]:
 
 def gradients_are_rough() -> bool:
     """Return whether products of gradients may be of bfloat16."""
-    return not torch.compiler.is_compiling() and _rough.get()
+    return not is_followed() and _rough.get()
 
 
 @cache
@@ -99,7 +101,7 @@ def _onednn_takes(a: Tensor, b: Tensor) -> bool:
         and a.dim() == b.dim() == 2
         and min(*a.shape, *b.shape) > 0
         and a.device.type == b.device.type == "cpu"
-        and not torch.compiler.is_compiling()
+        and not is_followed()
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     )
 

@@ -1,12 +1,14 @@
 """Tucker decompositions of all layers over common channel factors, across weight shapes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from bitfactor.common.checks import checked, shown
+from bitfactor.common.errors import InputError
 from bitfactor.decompositions.latent import (
     WITH_FACTORS,
     Initialisation,
@@ -42,6 +44,20 @@ class Shared(Unlaid):
             return destination
         return super().state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
 
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """As of any module. So asks `fully_shard` for what it is to shard: that can be done once."""
+        sharded = any(hasattr(own, "placements") for own in self._parameters.values())
+        if sharded and remove_duplicate and not recurse:
+            raise InputError(
+                "fully_shard",
+                expected="all layers that share a decomposition in one call",
+                found="some of them, after others",
+                fix="call fully_shard(model) alone, or fully_shard([...]) on those layers together",
+            )
+        return super().named_parameters(prefix, recurse, remove_duplicate)
+
     def _load_from_state_dict(
         self,
         state_dict: Mapping[str, Any],
@@ -74,6 +90,7 @@ def _is(value: object, parameter: Tensor) -> bool:
 class ChannelFactor(Shared):
     """The factor (D, R) of every output or input channel mode that is D wide."""
 
+    @checked
     def __init__(self, factor: Tensor) -> None:
         super().__init__()
         self.factor = nn.Parameter(factor)
@@ -90,6 +107,7 @@ class SharedTucker(Latent):
     takes = (*WITH_FACTORS, "orthogonality")
     look = ("#8c6d31", "*")
 
+    @checked
     def __init__(
         self, core: Tensor, output: ChannelFactor, channel: ChannelFactor, spatial: Sequence[Tensor]
     ):
@@ -117,6 +135,7 @@ class SharedTucker(Latent):
         return {"output.factor": self.output.factor, "channel.factor": self.channel.factor, **spatial}
 
 
+@checked
 def build_shared(
     weights: Sequence[Tensor], rank: Rank = None, initialisation: Initialisation = "factorised"
 ) -> list[SharedTucker]:
@@ -130,6 +149,10 @@ def build_shared(
     >>> wide.output is wide.channel is strided.output
     True
     """
+    if not weights or any(weight.dim() < 2 for weight in weights):
+        raise InputError(
+            "weights", expected="weights (O, C, ...)", found=shown(weights), fix="pass those of layers"
+        )
     resolve_rank(rank, (max(max(weight.shape) for weight in weights),))
     dtype = weights[0].dtype
     factors = {

@@ -5,6 +5,7 @@ from typing import Self
 
 from torch import Tensor, nn
 
+from bitfactor.common.checks import checked
 from bitfactor.decompositions.latent import (
     WITH_FACTORS,
     Initialisation,
@@ -44,6 +45,7 @@ class SVD(_OfMatrix):
 
     look = ("#e69f00", "s")
 
+    @checked
     def __init__(self, u: Tensor, s: Tensor, vt: Tensor, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.u, self.s, self.vt = nn.Parameter(u), nn.Parameter(s), nn.Parameter(vt)
@@ -72,6 +74,7 @@ class Dense(Latent):
     takes = ()
     look = ("#222222", "o")
 
+    @checked
     def __init__(self, weight: nn.Parameter) -> None:
         super().__init__()
         self.weight = weight
@@ -111,6 +114,7 @@ class Product(_OfMatrix):
 
     look = ("#009e73", "v")
 
+    @checked
     def __init__(self, left: Tensor, right: Tensor, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.left, self.right = nn.Parameter(left), nn.Parameter(right)

@@ -11,6 +11,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from bitfactor.common.checks import checked
 from bitfactor.decompositions.latent import (
     WITH_FACTORS,
     Initialisation,
@@ -41,6 +42,7 @@ class Cosine(Latent):
 
     basis: Tensor
 
+    @checked
     def __init__(self, coefficients: Tensor) -> None:
         super().__init__()
         self.coefficients = nn.Parameter(coefficients)
@@ -98,6 +100,7 @@ class Window(Latent):
     takes = WITH_FACTORS
     look = ("#b2182b", "p")
 
+    @checked
     def __init__(self, coefficients: Tensor, basis: Tensor, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.coefficients, self.basis = nn.Parameter(coefficients), nn.Parameter(basis)

@@ -1,13 +1,22 @@
-"""The networks that a user would run instead, in other engines. One is imported when asked for."""
+"""The networks that a user would run instead, in other engines. One is imported when asked for.
 
+The full-precision baseline of a binary network: the same layers, weights and activations in float32.
+
+A sign becomes a ReLU, a binary layer one in float32. Alpha is left out, as a full-precision network has none;
+batch norms are folded away as far as the file has them folded. So it is never slower than the network that a
+user would have trained in full precision.
+"""
+
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.errors import imported
-from bitfactor.format import Graph
+from bitfactor.format import Graph, Node, unpack_signs
 
 Engine = Literal["torch", "onnxruntime", "openvino"]
 Run = Callable[[], object]
@@ -27,3 +36,36 @@ def engines_of(engine: Engine, graph: Graph, x: NDArray[np.float32], threads: in
     module = imported(f"bitfactor.engines.{ENGINES[engine]}", f"--against {engine}", "bench")
     engines: Mapping[str, Run] = module.engines(graph, x, threads)
     return engines
+
+
+_LAYERS = {"binary_conv2d": "conv2d", "binary_linear": "linear"}
+
+
+def full_precision(graph: Graph) -> Graph:
+    """Return the baseline; its nodes keep their names, and its weights the signs, divided by sqrt(fan-in)."""
+    renamed: dict[str, str] = {}
+    nodes: list[Node] = []
+    operations = {node.name: node.op for node in graph.nodes}
+    for node in graph.nodes:
+        inputs = tuple(renamed.get(name, name) for name in node.inputs)
+        if node.op == "scale" and operations.get(node.inputs[0]) in _LAYERS:
+            renamed[node.name] = inputs[0]
+        elif node.op == "threshold":
+            nodes.append(Node(node.name, "relu", inputs))
+        elif node.op in _LAYERS:
+            nodes.append(_real(node, inputs, graph))
+        else:
+            nodes.append(replace(node, inputs=inputs))
+    outputs = tuple(renamed.get(name, name) for name in graph.outputs)
+    return Graph(graph.input, tuple(nodes), outputs, graph.others)
+
+
+def _real(node: Node, inputs: tuple[str, ...], graph: Graph) -> Node:
+    depth = graph.values[node.inputs[0]].shape[0] // int(node.attributes.get("groups", 1))
+    signs = unpack_signs(node.tensors["weight"], depth).astype(np.float32)
+    tensors = {
+        "weight": signs / np.float32(math.sqrt(math.prod(signs.shape[1:]))),
+        "bias": np.zeros(len(signs), np.float32),
+    }
+    attributes = {name: value for name, value in node.attributes.items() if name != "pad_value"}
+    return Node(node.name, _LAYERS[node.op], inputs, attributes, tensors)

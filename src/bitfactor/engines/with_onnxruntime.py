@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from bitfactor.engines import Run
-from bitfactor.engines.baseline import full_precision
+from bitfactor.engines import Run, full_precision
 from bitfactor.format import Graph, ModelFile
 from bitfactor.targets.onnx import to_onnx
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bitfactor.common.errors import InputError
-from bitfactor.engines import Run
-from bitfactor.engines.baseline import full_precision
+from bitfactor.engines import Run, full_precision
 from bitfactor.format import Graph, Node
 from bitfactor.format.operations.convolution import real_weight
 

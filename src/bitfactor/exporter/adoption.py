@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional as F
 
-from bitfactor.exporter.simplify import constants, module_path, name_of, remove_unused, simplify
+from bitfactor.exporter.follow import constants, module_path, name_of, remove_unused, simplify
 from bitfactor.exporter.steps import ANY, Levels, Steps, bounds_of, combined, stepped
 
 _ATEN = torch.ops.aten
@@ -202,7 +202,7 @@ class _Padded:
 
 
 @dataclass(frozen=True)
-class _Layer(Levels):
+class _SignLayer(Levels):
     """A binary layer: its node and weight, and what its input is: low or high, by the sign of `signs`."""
 
     node: fx.Node
@@ -352,7 +352,7 @@ class _Walk:
         else:
             kind, why = "binary", f"its input is {two[1]:g} or {two[2]:g}, each filter has two values"
             signs = self._signed(read.value, *two)
-            name = self._binary(_Layer(*two[1:], node, weight, form, read, product, signs))
+            name = self._binary(_SignLayer(*two[1:], node, weight, form, read, product, signs))
         self.adoption.findings[name] = Finding(kind, why, module_path(node))
 
     def _why_not(self, node: fx.Node) -> str:
@@ -371,7 +371,7 @@ class _Walk:
                 return _Padded(x.args[0], own, float(fill or 0))
         return _Padded(x, product.pads)
 
-    def _binary(self, layer: "_Layer") -> str:
+    def _binary(self, layer: "_SignLayer") -> str:
         node, like, form = layer.node, layer.node.meta["val"], layer.form
         sums = self._sums(layer, form.signs, like)
         alpha = self._stored(node, layer.product.over(form.alpha * layer.half))
@@ -385,7 +385,7 @@ class _Walk:
         self.adoption.layers[y.name] = node.name
         return sums.name
 
-    def _sums(self, layer: "_Layer", weight: Tensor, like: Any) -> fx.Node:
+    def _sums(self, layer: "_SignLayer", weight: Tensor, like: Any) -> fx.Node:
         """Return the product of the signs with others."""
         operator, geometry = layer.product.signed(layer.sign_of_pad)
         if geometry:
@@ -394,7 +394,7 @@ class _Walk:
             layer.node, operator, (layer.signs, self._stored(layer.node, weight), *geometry), like
         )
 
-    def _centre(self, layer: "_Layer") -> fx.Node:
+    def _centre(self, layer: "_SignLayer") -> fx.Node:
         """Return the centre of each filter times the sum of the inputs that it reads."""
         node, product, like = layer.node, layer.product, layer.node.meta["val"]
         total = like[:, : product.groups] if product.pads else like[..., :1]
@@ -413,7 +413,7 @@ class _Walk:
         self.adoption.findings[made.name] = Finding("real", _OF_INPUTS, module_path(node))
         return made
 
-    def _constant(self, layer: "_Layer") -> Tensor | None:
+    def _constant(self, layer: "_SignLayer") -> Tensor | None:
         """Return what the layer adds whatever the signs are: for each output, or place if pads differ."""
         bias = self.constants.get(_operand(layer.node, 2))
         given = torch.zeros(len(layer.weight)) if bias is None else bias

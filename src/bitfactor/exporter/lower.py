@@ -11,9 +11,9 @@ from torch import Tensor, fx, nn
 from bitfactor.common.errors import InputError
 from bitfactor.exporter.adoption import Adoption
 from bitfactor.exporter.builder import Builder, Unknown
+from bitfactor.exporter.follow import module_path
 from bitfactor.exporter.operators import FAMILIES, rule_of
 from bitfactor.exporter.report import Obstacle, UnsupportedError
-from bitfactor.exporter.simplify import module_path
 from bitfactor.exporter.trace import Trace, leaves, own_line, traced, type_of
 from bitfactor.exporter.view import View
 from bitfactor.format import Graph, Signature
@@ -44,7 +44,7 @@ def lower(model: nn.Module, example: Example | Call) -> Lowered:
     ------
     UnsupportedError
         If the model cannot be traced, or holds what is not in `LOWERING`: it names all places, by layer and
-        line. An error of the model's own code passes through.
+        line.
     """
     return lower_trace(traced(model, Call.of(example)), type(model).__name__)
 

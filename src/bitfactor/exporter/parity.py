@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_leaves
 from bitfactor.common.arrays import relative_difference
 from bitfactor.common.errors import InputError
 from bitfactor.exporter.adoption import Adoption, Signs
+from bitfactor.exporter.follow import module_path
 from bitfactor.exporter.lower import Lowered
-from bitfactor.exporter.simplify import module_path
 from bitfactor.format import Graph, Node
 from bitfactor.format.low_precision import TOLERANCE, Real, is_real_layer
 from bitfactor.format.operations import OPERATIONS

@@ -23,6 +23,7 @@ from torch.fx.passes.split_module import split_module
 from torch.utils._pytree import tree_leaves
 
 from bitfactor.common.arrays import relative_difference
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result, text_table
@@ -105,6 +106,7 @@ class Split:
     (2, 10)
     """
 
+    @checked
     def __init__(self, path: str | os.PathLike[str], threads: int | None = None) -> None:
         try:
             with TemporaryDirectory() as folder, zipfile.ZipFile(path) as archive:

@@ -27,8 +27,7 @@ from torch.utils._pytree import TreeSpec, tree_leaves, tree_unflatten
 
 from bitfactor.common.errors import InputError
 from bitfactor.exporter.adoption import Adoption, adopt
-from bitfactor.exporter.follow import follow_
-from bitfactor.exporter.inline import inline_regions
+from bitfactor.exporter.follow import follow_, inline_regions
 from bitfactor.exporter.operators import rule_of
 from bitfactor.exporter.report import Obstacle, UnsupportedError
 from bitfactor.format import Signature, Value
@@ -39,12 +38,13 @@ from bitfactor.nn import (
     BinaryLayer,
     BinaryLinear,
     LearnedMapScale,
+    SignActivation,
     open_attention_,
     sign,
 )
 from bitfactor.nn.conv_transpose import CONVOLUTIONS as TRANSPOSED
 from bitfactor.nn.conv_transpose import spread_magnitude
-from bitfactor.nn.model import Call
+from bitfactor.nn.model import Call, become, is_watched
 from bitfactor.nn.scale import feature_magnitude, over_channels, window_magnitude
 
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -68,13 +68,7 @@ def _binary_conv(
 
 
 def _shape_of_binary_conv(
-    x: Tensor,
-    weight: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    pad_value: int,
+    x: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, pad_value: int
 ) -> Tensor:
     convolve = _CONVOLUTIONS[x.ndim - 2]
     return convolve(F.pad(x, padding), weight.to(x.dtype), None, stride, 0, dilation, groups)
@@ -127,30 +121,33 @@ def _(x: Tensor, weight: Tensor) -> Tensor:
     return F.linear(x, weight.to(x.dtype))
 
 
-class _BakedLayer(nn.Module, ABC):
-    """What is left of a binary layer: signs; scale and bias, shaped to broadcast over its output; its K."""
+class _Baked(nn.Module):
+    """What is left of a binary layer: its weight; scale and bias, shaped to broadcast over its output."""
 
     weight: Tensor
     scale: Tensor
     bias: Tensor | None
 
-    def __init__(self, layer: BinaryLayer) -> None:
+    def __init__(self, layer: BinaryLayer, weight: Tensor) -> None:
         super().__init__()
-        weight = layer.binary_weight()
-        scale = (
-            layer.scale.gamma()
-            if isinstance(layer.scale, LearnedMapScale)
-            else over_channels(layer.alpha(), weight)
-        )
-        self.input_scale = layer.input_scale
-        self.register_buffer("weight", weight.detach().to(torch.int8))
+        of = layer.scale
+        scale = of.gamma() if isinstance(of, LearnedMapScale) else over_channels(layer.alpha(), weight)
+        bias = None if layer.bias is None else over_channels(layer.bias, weight).detach().clone()
+        self.before = _before(layer.sign_input)
+        self.register_buffer("weight", weight.detach().clone())
         self.register_buffer("scale", scale.detach().clone())
-        self.register_buffer(
-            "bias", None if layer.bias is None else over_channels(layer.bias, weight).detach().clone()
-        )
+        self.register_buffer("bias", bias)
+
+
+class _BakedLayer(_Baked, ABC):
+    """A layer of signs alone, with its K."""
+
+    def __init__(self, layer: BinaryLayer) -> None:
+        super().__init__(layer, layer.binary_weight().to(torch.int8))
+        self.input_scale = layer.input_scale
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.product(x) * self.scale
+        y = self.product(x if self.before is None else self.before(x)) * self.scale
         if self.input_scale:
             y = y * self.magnitude(x)
         return y if self.bias is None else y + self.bias
@@ -162,6 +159,13 @@ class _BakedLayer(nn.Module, ABC):
     @abstractmethod
     def magnitude(self, x: Tensor) -> Tensor:
         """Return the layer's K, as `BinaryLayer.magnitude`."""
+
+
+def _before(sign_input: nn.Module) -> Callable[[Tensor], Tensor] | None:
+    """Return what comes before the sign of an input, None where that is the input itself."""
+    is_known = type(sign_input) is SignActivation and not is_watched(sign_input)
+    before: Any = sign_input.surrogate if is_known else sign_input
+    return copy.deepcopy(before).eval() if isinstance(before, nn.Module) else before
 
 
 class _BakedConv(_BakedLayer):
@@ -220,32 +224,17 @@ class _BakedLinear(_BakedLayer):
         return feature_magnitude(x, len(self.weight))
 
 
-class _BakedHalf(nn.Module):
+class _BakedHalf(_Baked):
     """A layer whose weights alone are signs, or whose inputs alone are, as a real-valued one."""
 
-    weight: Tensor
-    scale: Tensor
-    bias: Tensor | None
-
     def __init__(self, layer: BinaryLayer) -> None:
-        super().__init__()
+        super().__init__(layer, layer.binary_weight() if layer.binary_weights else layer.unit_weight())
         self.layer = copy.deepcopy(layer).eval()
-        W = layer.latent()
-        weight = layer.binary_weight() if layer.binary_weights else layer.unit_weight()
-        scale = (
-            layer.scale.gamma()
-            if isinstance(layer.scale, LearnedMapScale)
-            else over_channels(layer.alpha(), W)
-        )
-        self.register_buffer("weight", weight.detach().clone())
-        self.register_buffer("scale", scale.detach().clone())
-        self.register_buffer(
-            "bias", None if layer.bias is None else over_channels(layer.bias, W).detach().clone()
-        )
 
     def forward(self, x: Tensor) -> Tensor:
         layer, signs = self.layer, self.layer.binary_activations
-        y: Tensor = layer.apply_weight(sign(x) if signs else x, self.weight) * self.scale
+        before = x if self.before is None or not signs else self.before(x)
+        y: Tensor = layer.apply_weight(sign(before) if signs else x, self.weight) * self.scale
         y = y * layer.magnitude(x) if signs and layer.input_scale else y
         return y if self.bias is None else y + self.bias
 
@@ -259,11 +248,9 @@ def bake(model: nn.Module) -> nn.Module:
         return _baked("", model).eval()
     baked = copy.deepcopy(model).eval()
     open_attention_(baked)
-    made: dict[nn.Module, nn.Module] = {}
-    for name, layer in model.named_modules(remove_duplicate=False):
+    for name, layer in model.named_modules():
         if isinstance(layer, BinaryLayer):
-            made[layer] = made.get(layer) or _baked(name, layer)
-            baked.set_submodule(name, made[layer])
+            become(baked.get_submodule(name), _baked(name, layer))
     return baked
 
 
@@ -282,13 +269,25 @@ class Refused(nn.Module):
 
 
 def _baked(name: str, layer: BinaryLayer) -> nn.Module:
-    if not (layer.binary_activations and layer.binary_weights):
-        return _BakedHalf(layer)
-    form = next((form for kind, form in _FORMS.items() if isinstance(layer, kind)), None)
-    if form is None:
+    kind = next((kind for kind in _FORMS if isinstance(layer, kind)), None)
+    if kind is None:
         return Refused(name, layer, type(layer).__name__, "keep this layer real")
-    return form(layer)
+    for method in ("forward", "apply_weight", "magnitude"):
+        if method in vars(layer) or getattr(type(layer), method) is not getattr(kind, method):
+            found = f"{type(layer).__name__}, whose {method}() is its own"
+            return Refused(name, layer, found, "do what it adds in a module beside the layer")
+    if not layer.scale.fits_file():
+        found = f"a scale {type(layer.scale).__name__} that a hook or a forward() of its own changes"
+        return Refused(name, layer, found, "define alpha_of() alone")
+    both = layer.binary_activations and layer.binary_weights
+    baked = _FORMS[kind](layer) if both else _BakedHalf(layer)
+    for hooks in _HOOKS:
+        setattr(baked, hooks, getattr(layer, hooks))
+    return baked
 
+
+_HOOKS = tuple(f"_forward_{of}" for of in ("hooks", "hooks_with_kwargs", "hooks_always_called"))
+_HOOKS += tuple(f"_forward_pre_{of}" for of in ("hooks", "hooks_with_kwargs"))
 
 _FORMS: dict[type[BinaryLayer], Callable[[Any], nn.Module]] = {
     BinaryConv: _BakedConv,
@@ -321,7 +320,9 @@ def traced(model: nn.Module, call: Call) -> Trace:
     Raises
     ------
     UnsupportedError
-        If torch.export does not take it. An error of the model's own code passes through.
+        If torch.export does not take it.
+    InputError
+        If it does not run on the example: the message names layer and line.
     """
     baked = bake(model)
     _expect_tensors(model, call)
@@ -473,24 +474,43 @@ def _key(name: Any) -> str | float | None:
 
 
 def _untraceable(model: nn.Module, error: Exception) -> Obstacle:
-    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     return Obstacle(
         type(model).__name__,
-        own_line(frames),
+        _line_of(error),
         "a model that torch.export can trace",
         f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}",
         "remove control flow that depends on values, and see the torch.export documentation",
     )
 
 
+def _line_of(error: Exception) -> str:
+    """Return where an error was raised, in the model's own file if it is in none of torch's."""
+    return own_line([(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)])
+
+
+def _layer_of(model: nn.Module, error: Exception) -> str:
+    """Return the class of the model, and the name of the innermost layer that was running."""
+    names = {id(module): name for name, module in model.named_modules()}
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    running = (names.get(id(frame.f_locals.get("self"))) for frame in reversed(frames))
+    name = next(filter(None, running), "")
+    return f"{type(model).__name__}: layer {name!r}" if name else type(model).__name__
+
+
 def _expect_tensors(model: nn.Module, call: Call) -> None:
     try:
         with torch.no_grad():
             outputs = call(model)
+    except InputError:
+        raise
     except Exception as error:
         shapes = ", ".join(str(tuple(x.shape)) for x in call.tensors)
-        error.add_note(f"in {type(model).__name__}, run on the example of shape {shapes}")
-        raise
+        raise InputError(
+            _layer_of(model, error),
+            expected=f"a model that runs on the example of shape {shapes}",
+            found=f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}",
+            fix=f"see {_line_of(error) or 'the error above'}",
+        ) from error
     found = [leaf for leaf in tree_leaves(outputs) if leaf is not None]
     if not found or not all(isinstance(output, Tensor) for output in found):
         raise InputError(

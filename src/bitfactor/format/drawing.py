@@ -2,10 +2,10 @@
 
 Where the operations of a graph stand in its drawing, and how the values run between them.
 
-Operations that follow one another, each the only reader of the one before, make one card; top to bottom, a
-card stands below all that it reads. The longest path is the first lane; every branch takes the nearest lane
+Operations that follow one another, each the only reader of the one before, make one panel; top to bottom, a
+panel stands below all that it reads. The longest path is the first lane; every branch takes the nearest lane
 right of where it begins that is free for as long as it lasts, short ones first, so that branches nest.
-A value that would run through the cards of a lane takes a track at the lane's side.
+A value that would run through the panels of a lane takes a track at the lane's side.
 """
 
 import re
@@ -27,10 +27,10 @@ Edge = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Card:
+class Panel:
     """Operations in one column: the values they give, what the first reads, and the prefix of their names.
 
-    The input is a card of one row, an output one of no rows, whose title says so.
+    The input is a panel of one row, an output one of no rows, whose title says so.
     """
 
     rows: tuple[str, ...]
@@ -44,9 +44,9 @@ class Card:
 
 @dataclass(frozen=True)
 class Box:
-    """A card in its place, in pixels."""
+    """A panel in its place, in pixels."""
 
-    card: Card
+    panel: Panel
     lane: int
     x: int
     y: int
@@ -61,11 +61,11 @@ class Box:
 
     @property
     def bottom(self) -> int:
-        return self.y + self.card.height
+        return self.y + self.panel.height
 
     @property
     def first_row(self) -> int:
-        return self.y + (TITLE if self.card.title else 0)
+        return self.y + (TITLE if self.panel.title else 0)
 
     @property
     def entry(self) -> int:
@@ -80,14 +80,14 @@ class Box:
 
 @dataclass(frozen=True)
 class Line:
-    """The way of a value from card to card, as corners."""
+    """The way of a value from panel to panel, as corners."""
 
     value: str
     points: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Layout:
+class Drawing:
     """All boxes and lines, and the size of the whole."""
 
     boxes: tuple[Box, ...]
@@ -106,28 +106,28 @@ class _Span(Generic[_T]):
     width: int = 1
 
 
-def layout(graph: Graph) -> Layout:
+def layout(graph: Graph) -> Drawing:
     """Arrange `graph`; the same graph gives the same layout.
 
     Example
     -------
-    >>> layout(load("net.safetensors").graph).boxes[0].card.rows
+    >>> layout(load("net.safetensors").graph).boxes[0].panel.rows
     ('input',)
     """
-    cards = _cards(graph)
-    edges = _edges(cards)
-    tops = _tops(cards, edges)
-    lanes = _lanes(cards, edges, tops)
-    boxes = [Box(card, lane, 0, top) for card, lane, top in zip(cards, lanes, tops, strict=True)]
+    panels = _panels(graph)
+    edges = _edges(panels)
+    tops = _tops(panels, edges)
+    lanes = _lanes(panels, edges, tops)
+    boxes = [Box(panel, lane, 0, top) for panel, lane, top in zip(panels, lanes, tops, strict=True)]
     tracks = _tracks(boxes, edges)
     lefts = _lefts(boxes, tracks)
     boxes = [replace(box, x=lefts[box.lane]) for box in boxes]
     height = max(box.bottom for box in boxes) + _MARGIN
-    return Layout(tuple(boxes), tuple(_lines(boxes, edges, tracks)), lefts[-1], height)
+    return Drawing(tuple(boxes), tuple(_lines(boxes, edges, tracks)), lefts[-1], height)
 
 
-def _cards(graph: Graph) -> list[Card]:
-    """Return the cards in an order in which each stands behind those that it reads."""
+def _panels(graph: Graph) -> list[Panel]:
+    """Return the panels in an order in which each stands behind those that it reads."""
     readers = Counter(name for node in graph.nodes for name in dict.fromkeys(node.inputs))
     readers.update(graph.outputs)
     chains: list[list[str]] = []
@@ -143,9 +143,9 @@ def _cards(graph: Graph) -> list[Card]:
             reads.append(inputs)
         chain.append(node.name)
         chain_of[node.name] = chain
-    middle = (Card(tuple(rows), of, _prefix(rows)) for rows, of in zip(chains, reads, strict=True))
-    ends = (Card((), (name,), "output") for name in graph.outputs)
-    return [*(Card((value.name,), (), "") for value in graph.inputs), *middle, *ends]
+    middle = (Panel(tuple(rows), of, _prefix(rows)) for rows, of in zip(chains, reads, strict=True))
+    ends = (Panel((), (name,), "output") for name in graph.outputs)
+    return [*(Panel((value.name,), (), "") for value in graph.inputs), *middle, *ends]
 
 
 def _prefix(names: Sequence[str]) -> str:
@@ -158,10 +158,10 @@ def _prefix(names: Sequence[str]) -> str:
     return ".".join(common) if len(names) > 1 else ""
 
 
-def _edges(cards: Sequence[Card]) -> list[Edge]:
-    """Return (giver, reader) for every value that goes from card to card."""
-    giver = {name: i for i, card in enumerate(cards) for name in card.rows}
-    return [(giver[name], i) for i, card in enumerate(cards) for name in card.reads]
+def _edges(panels: Sequence[Panel]) -> list[Edge]:
+    """Return (giver, reader) for every value that goes from panel to panel."""
+    giver = {name: i for i, panel in enumerate(panels) for name in panel.rows}
+    return [(giver[name], i) for i, panel in enumerate(panels) for name in panel.reads]
 
 
 def _before(edges: Iterable[Edge]) -> dict[int, list[int]]:
@@ -171,22 +171,22 @@ def _before(edges: Iterable[Edge]) -> dict[int, list[int]]:
     return before
 
 
-def _tops(cards: Sequence[Card], edges: Sequence[Edge]) -> list[int]:
-    """Put every card as high as it can stand."""
+def _tops(panels: Sequence[Panel], edges: Sequence[Edge]) -> list[int]:
+    """Put every panel as high as it can stand."""
     before = _before(edges)
     tops: list[int] = []
-    for i in range(len(cards)):
-        tops.append(max((tops[j] + cards[j].height + _GAP for j in before.get(i, ())), default=_MARGIN))
+    for i in range(len(panels)):
+        tops.append(max((tops[j] + panels[j].height + _GAP for j in before.get(i, ())), default=_MARGIN))
     return tops
 
 
-def _lanes(cards: Sequence[Card], edges: Sequence[Edge], tops: Sequence[int]) -> list[int]:
+def _lanes(panels: Sequence[Panel], edges: Sequence[Edge], tops: Sequence[int]) -> list[int]:
     """Give every path a lane right of the path that it comes from, with room for those that come from it.
 
     One that comes from none, such as another input or a constant, takes a lane right of the first.
     """
-    paths = _paths(cards, edges)
-    home = {card: i for i, path in enumerate(paths) for card in path}
+    paths = _paths(panels, edges)
+    home = {panel: i for i, path in enumerate(paths) for panel in path}
     parents = dict.fromkeys(range(1, len(paths)), 0)
     parents |= {home[reader]: home[giver] for giver, reader in edges if paths[home[reader]][0] == reader}
     inside: dict[int, list[_Span[int]]] = {}
@@ -197,22 +197,24 @@ def _lanes(cards: Sequence[Card], edges: Sequence[Edge], tops: Sequence[int]) ->
         width = 1 + max((offset + span.width for span, offset in numbered), default=0)
         if i:
             ends = [edge for edge in edges if i in (home[edge[0]], home[edge[1]])]
-            top = min([tops[paths[i][0]], *(tops[giver] + cards[giver].height for giver, _ in ends)])
-            bottom = max(tops[card] + cards[card].height for card in (*paths[i], *(edge[1] for edge in ends)))
+            top = min([tops[paths[i][0]], *(tops[giver] + panels[giver].height for giver, _ in ends)])
+            bottom = max(
+                tops[panel] + panels[panel].height for panel in (*paths[i], *(edge[1] for edge in ends))
+            )
             inside.setdefault(parents[i], []).append(_Span(i, top, bottom, width))
     lanes = {0: 0}
     for i in range(1, len(paths)):
         lanes[i] = lanes[parents[i]] + offsets[i]
-    return [lanes[home[card]] for card in range(len(cards))]
+    return [lanes[home[panel]] for panel in range(len(panels))]
 
 
-def _paths(cards: Sequence[Card], edges: Sequence[Edge]) -> list[list[int]]:
-    """Split the cards into paths: the longest, the longest of what is left, and so on.
+def _paths(panels: Sequence[Panel], edges: Sequence[Edge]) -> list[list[int]]:
+    """Split the panels into paths: the longest, the longest of what is left, and so on.
 
-    A path begins with a card that reads of earlier paths alone, or nothing.
+    A path begins with a panel that reads of earlier paths alone, or nothing.
     """
     before = _before(edges)
-    remaining = dict.fromkeys(range(len(cards)))
+    remaining = dict.fromkeys(range(len(panels)))
     paths = []
     while remaining:
         length: dict[int, int] = {}
@@ -222,7 +224,7 @@ def _paths(cards: Sequence[Card], edges: Sequence[Edge]) -> list[list[int]]:
                 (j for j in before.get(i, ()) if j in remaining), key=length.__getitem__, default=None
             )
             previous = best[i]
-            length[i] = cards[i].height + _GAP + (0 if previous is None else length[previous])
+            length[i] = panels[i].height + _GAP + (0 if previous is None else length[previous])
         path: list[int] = []
         end: int | None = max(remaining, key=length.__getitem__)
         while end is not None:
@@ -249,7 +251,7 @@ def _without_overlap(spans: Iterable[_Span[_T]]) -> list[tuple[_Span[_T], int]]:
 
 
 def _tracks(boxes: Sequence[Box], edges: Sequence[Edge]) -> dict[Edge, int]:
-    """Give a track to every value that would run through the cards of the lane in which it goes down."""
+    """Give a track to every value that would run through the panels of the lane in which it goes down."""
     spans: dict[int, list[_Span[Edge]]] = {}
     for giver, reader in edges:
         start, end = boxes[giver], boxes[reader]
@@ -280,7 +282,7 @@ def _lines(boxes: Sequence[Box], edges: Sequence[Edge], tracks: Mapping[Edge, in
     arrived = Counter[int]()
     for giver, reader in edges:
         start, end = boxes[giver], boxes[reader]
-        value, out = start.card.rows[-1], start.exit
+        value, out = start.panel.rows[-1], start.exit
         if (giver, reader) in sideways:
             entry = end.entry + 2 * (2 * arrived[reader] - arriving[reader] + 1)
             arrived[reader] += 1
@@ -301,7 +303,7 @@ _LETTERS = 46  # that fit in a row
 _KINDS = {"bit": "signs", "int32": "sums", "float32": "real numbers"}
 _STYLE = """
 text { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2933 }
-.page { fill: #ffffff } .card { fill: #ffffff; stroke: #c5ced8 } .title { font-weight: 600 }
+.page { fill: #ffffff } .panel { fill: #ffffff; stroke: #c5ced8 } .title { font-weight: 600 }
 .head { font-size: 16px; font-weight: 600 } .small, .name { fill: #66788a } .shape { text-anchor: end }
 .row { fill: #ffffff } .binary { fill: #e3edfd } .real { fill: #fdeedb } .mark { fill: #d5dce4 }
 .mark-binary { fill: #2f6fde } .mark-real { fill: #e08a1e }
@@ -362,17 +364,17 @@ def _head(root: ElementTree.Element, model: ModelFile, title: str) -> None:
         x += 76
 
 
-def _network(body: ElementTree.Element, graph: Graph, places: Layout) -> None:
+def _network(body: ElementTree.Element, graph: Graph, places: Drawing) -> None:
     nodes = {node.name: node for node in graph.nodes}
     for line in places.lines:
         value = graph.values[line.value]
         _path(body, line, value.dtype, f"{value.name}: {_shape(value.shape)}, {value.dtype}")
     for box in places.boxes:
-        _rectangle(body, "card", box.x, box.y, WIDTH, box.card.height)
-        if box.card.title:
-            text = box.card.title if box.card.rows else f"{box.card.title} {box.card.reads[0]}"
+        _rectangle(body, "panel", box.x, box.y, WIDTH, box.panel.height)
+        if box.panel.title:
+            text = box.panel.title if box.panel.rows else f"{box.panel.title} {box.panel.reads[0]}"
             _text(body, "title", box.x + 10, box.y + 15, _cut(text, _LETTERS))
-        for i, name in enumerate(box.card.rows):
+        for i, name in enumerate(box.panel.rows):
             _row(body, graph, box, nodes.get(name), name, box.first_row + ROW * i)
 
 
@@ -386,7 +388,7 @@ def _row(body: ElementTree.Element, graph: Graph, box: Box, node: Node | None, n
     _rectangle(group, f"mark-{kind}" if kind else "mark", box.x + 1, y, 4, ROW - 1)
     operation, shape = _operation(node) if node is not None else "input", _shape(value.shape)
     text = _text(group, "", box.x + 12, y + 14, operation)
-    own = name.removeprefix(box.card.title).removeprefix(".")
+    own = name.removeprefix(box.panel.title).removeprefix(".")
     if own.replace("_", " ") != operation:
         span = ElementTree.SubElement(text, "tspan", {"class": "name", "dx": "8"})
         span.text = _printable(_cut(own, _LETTERS - len(operation) - len(shape)))

@@ -11,12 +11,14 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load as load_bytes
 from safetensors.numpy import save_file
 
 from bitfactor.common.checks import check_fields, checked, expect
@@ -180,39 +182,104 @@ def save(path: str | os.PathLike[str], model: ModelFile) -> None:
             raise OSError(str(error)) from error
 
 
+@runtime_checkable
+class OpenFile(Protocol):
+    """A file that is open for reading bytes, or what reads like one."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return at most `size` bytes, all that are left by default."""
+
+
+Source = str | os.PathLike[str] | bytes | OpenFile
+
+
 @checked
-def load(path: str | os.PathLike[str]) -> ModelFile:
-    """Read the model at `path`.
+def load(path: Source, max_bytes: int | None = None) -> ModelFile:
+    """Read the model at `path`, which may also be the bytes of a model file, or an open file.
+
+    No more than `max_bytes` are allocated for it: what the file states is checked first.
 
     Raises
     ------
     InputError
-        If there is no such file, or it is no model file, is truncated or altered, or of a newer version.
+        If there is no such file, or it is no model file, is truncated or altered, of a newer version, or
+        too large.
+
+    Example
+    -------
+    >>> load(Path("net.safetensors").read_bytes(), max_bytes=1 << 20).labels
+    ('cat', 'dog')
     """
-    path = Path(path)
+    path = content_of(path, max_bytes)
+    where = "a model file as bytes" if isinstance(path, bytes) else Path(path)
     try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise _bad(path, _what_is(path, error)) from error
+        metadata, tensors = _parts(path, max_bytes)
+    except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise _bad(where, _what_is(path, error)) from error
     if "bitfactor" not in metadata:
-        raise _bad(path, "a safetensors file without a bitfactor graph (a checkpoint?)")
+        raise _bad(where, "a safetensors file without a bitfactor graph (a checkpoint?)")
     try:
         document = json.loads(metadata["bitfactor"])
         stated = document.pop("sha256")
-    except (KeyError, AttributeError, ValueError) as error:
-        raise _bad(path, f"metadata that cannot be read ({error!r})") from error
+    except (KeyError, AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise _bad(where, f"metadata that cannot be read ({error!r})") from error
     if stated != _digest(document, tensors):
-        raise _bad(path, "contents that do not match their checksum (damaged or altered)")
+        raise _bad(where, "contents that do not match their checksum (damaged or altered)")
     try:
-        return _restore(document, tensors)
+        return _restore(document, tensors, max_bytes)
     except InputError as error:
         raise InputError(
-            path, expected="a model file of this version", found=_without_fix(error), fix=error.fix
+            where, expected="a model file of this version", found=_without_fix(error), fix=error.fix
         ) from error
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise _bad(path, f"an unreadable graph ({error!r})") from error
+        raise _bad(where, f"an unreadable graph ({error!r})") from error
+
+
+def content_of(source: Source, max_bytes: int | None) -> str | os.PathLike[str] | bytes:
+    """Return a path or bytes as they are, and what an open file holds, so far as it may be read."""
+    if not isinstance(source, OpenFile):
+        return source
+    content = source.read(-1 if max_bytes is None else max_bytes + 1)
+    if not isinstance(content, bytes):
+        raise InputError("file", expected="one open for reading bytes", found="text", fix='open it with "rb"')
+    return content
+
+
+def expect_within(found: int, max_bytes: int | None, what: str) -> None:
+    """Raise InputError where something would take more than `max_bytes`."""
+    if max_bytes is not None and found > max_bytes:
+        raise InputError(
+            "max_bytes",
+            expected=f"at most {max_bytes} bytes",
+            found=f"{what} of {found}",
+            fix="allow more, if you trust the file",
+        )
+
+
+_MOST_METADATA = 1 << 24
+_OF_TEXT = 32  # bytes that a character of JSON may become in memory: "[]," is a list
+
+
+def _parts(
+    path: str | os.PathLike[str] | bytes, max_bytes: int | None
+) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
+    """Return the metadata and the tensors of a safetensors file, which are as long as the file at most."""
+    if isinstance(path, bytes):
+        text, size = int.from_bytes(path[:8], "little"), len(path)
+    else:
+        with open(path, "rb") as file:
+            text, size = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size
+    if 8 + text <= size:
+        expect_within(size + _OF_TEXT * text, max_bytes, "a file")
+        if text > _MOST_METADATA:
+            raise ValueError(f"{text} bytes that describe it, of {_MOST_METADATA} at most")
+    if isinstance(path, bytes):
+        tensors = load_bytes(path)
+        return json.loads(path[8 : 8 + text]).get("__metadata__", {}), tensors
+    with safe_open(path, framework="numpy") as opened:
+        return opened.metadata() or {}, {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
 
 
 def _without_fix(error: InputError) -> str:
@@ -327,8 +394,10 @@ def _version(model: ModelFile) -> int:
     return 2 if model.graph.others or model.signature or model.free else 1
 
 
-def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> ModelFile:
+def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]], max_bytes: int | None) -> ModelFile:
     _expect_document(document)
+    signs = (shape for entry in document["nodes"] for shape in entry.get("signs", {}).values())
+    expect_within(sum(map(prod, signs)), max_bytes, "signs that are stored as bits")
     if document["format_version"] not in range(1, FORMAT_VERSION + 1):
         raise InputError(
             "format version",
@@ -412,7 +481,7 @@ def _digest(document: dict[str, Any], tensors: Mapping[str, NDArray[Any]]) -> st
     return digest.hexdigest()
 
 
-def _bad(path: Path, found: str) -> InputError:
+def _bad(path: object, found: str) -> InputError:
     return InputError(
         path,
         expected="a bitfactor model file",
@@ -421,15 +490,15 @@ def _bad(path: Path, found: str) -> InputError:
     )
 
 
-def _what_is(path: Path, error: Exception) -> str:
-    """Say what stands at `path` instead of a model file."""
-    if not path.exists():
-        return "no such file"
-    if path.is_dir():
-        return "a directory"
+def _what_is(path: str | os.PathLike[str] | bytes, error: Exception) -> str:
+    """Say what stands at `path`, or which bytes are given, instead of a model file."""
+    if not isinstance(path, bytes):
+        if not Path(path).exists():
+            return "no such file"
+        if Path(path).is_dir():
+            return "a directory"
     try:
-        with path.open("rb") as file:
-            start = file.read(4096)
+        start = path[:4096] if isinstance(path, bytes) else _first(Path(path))
     except OSError as unreadable:
         return f"a file that cannot be read ({unreadable.strerror})"
     if not start:
@@ -442,6 +511,11 @@ def _what_is(path: Path, error: Exception) -> str:
     if b"\0" not in start:
         return "a text file"
     return "data of another format"
+
+
+def _first(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(4096)
 
 
 _MAGIC = {

@@ -20,13 +20,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.checks import checked, expect, expect_one_of
+from bitfactor.common.checks import checked, expect, expect_one_of, expect_that
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.format.bits import is_packed, stored_bytes
 from bitfactor.format.operations import OPERATIONS, Node
 from bitfactor.format.operations.operation import Shape, bad, expect_tensor
 
 DType = Literal["float32", "int32", "bit"]
+MOST_NODES = 1 << 13  # the plan compares them in pairs
 MOST_ELEMENTS = 1 << 31  # of a sample's value: places in memory are 32 bits wide
 
 
@@ -48,13 +49,12 @@ class Value:
         expect("Value(name)", self.name, str)
         expect("Value(shape)", self.shape, Shape)
         expect_one_of("Value(dtype)", self.dtype, get_args(DType))
-        if any(length < 1 for length in self.shape):
-            raise InputError(
-                f"shape of value {self.name!r}",
-                expected="lengths of 1 or more, without the batch dimension",
-                found=str(self.shape),
-                fix="change it",
-            )
+        expect_that(
+            all(length >= 1 for length in self.shape),
+            f"shape of value {self.name!r}",
+            expected="lengths of 1 or more, without the batch dimension",
+            found=self.shape,
+        )
         if prod(self.shape) > MOST_ELEMENTS:
             raise InputError(
                 f"shape of value {self.name!r}",
@@ -88,6 +88,7 @@ class Graph:
         expect("Graph(nodes)", self.nodes, tuple[Node, ...])
         expect("Graph(outputs)", self.outputs, tuple[str, ...])
         expect("Graph(others)", self.others, tuple[Value, ...])
+        _expect_few(self.nodes)
         values: dict[str, Value] = {}
         for value in self.inputs:
             fix = "export the model again"
@@ -127,6 +128,13 @@ class Graph:
             replace(value, shape=shape) for value, shape in zip(self.inputs, shapes, strict=True)
         )
         return replace(self, input=first, others=tuple(others))
+
+
+def _expect_few(nodes: tuple[Node, ...]) -> None:
+    if len(nodes) > MOST_NODES:
+        raise InputError(
+            "graph", expected=f"at most {MOST_NODES} nodes", found=str(len(nodes)), fix="split the network"
+        )
 
 
 def infer(node: Node, values: Mapping[str, Value]) -> Value:

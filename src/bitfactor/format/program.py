@@ -21,7 +21,7 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """A window that slides over a map; `padding` is that at the top and on the left."""
 
     in_size: Pair

@@ -1,14 +1,33 @@
 """Binary layers: sign of the input, sign of a latent weight, scale."""
 
 from bitfactor.nn.attention import MultiheadAttention, open_attention_
+from bitfactor.nn.contract import check_estimator, check_scale
 from bitfactor.nn.conv import BinaryConv, BinaryConv1d, BinaryConv2d, BinaryConv3d
 from bitfactor.nn.conv_transpose import BinaryConvTranspose, BinaryConvTranspose1d, BinaryConvTranspose2d
 from bitfactor.nn.layer import BinaryLayer, merge_
 from bitfactor.nn.linear import BinaryLinear
 from bitfactor.nn.pooling import MaxPool2d
-from bitfactor.nn.scale import AnalyticScale, LearnedMapScale, LearnedScale, NoScale, Scale, analytic_alpha
-from bitfactor.nn.shift import Shift
-from bitfactor.nn.sign import PReLU, ReLU, SignActivation, anneal_, sign, straight_through
+from bitfactor.nn.scale import (
+    AnalyticScale,
+    LearnedMapScale,
+    LearnedScale,
+    NoScale,
+    Scale,
+    analytic_alpha,
+    register_scale,
+)
+from bitfactor.nn.sign import (
+    PReLU,
+    ReLU,
+    Shift,
+    SignActivation,
+    SignWeight,
+    anneal_,
+    register_estimator,
+    sign,
+    straight_through,
+)
+from bitfactor.nn.transform import register_weight_transform
 
 __all__ = [
     "AnalyticScale",
@@ -31,10 +50,16 @@ __all__ = [
     "Scale",
     "Shift",
     "SignActivation",
+    "SignWeight",
     "analytic_alpha",
     "anneal_",
+    "check_estimator",
+    "check_scale",
     "merge_",
     "open_attention_",
+    "register_estimator",
+    "register_scale",
+    "register_weight_transform",
     "sign",
     "straight_through",
 ]

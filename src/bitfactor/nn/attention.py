@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 
 _PACKED = ("in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight")
@@ -105,6 +106,7 @@ def _added(mask: Tensor, like: Tensor) -> Tensor:
     return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill(mask, -math.inf)
 
 
+@checked
 def open_attention_(model: nn.Module) -> None:
     """Give each `torch.nn.MultiheadAttention` of a model its projections as layers, in place.
 

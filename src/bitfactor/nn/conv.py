@@ -7,10 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
-from bitfactor.decompositions import Latent, Rank
-from bitfactor.nn.layer import BinaryLayer, Making, PaddingValue
+from bitfactor.decompositions import ALONE, Latent, LatentLike, Rank
+from bitfactor.nn.layer import BinaryLayer, Making, PaddingValue, float_layer
 from bitfactor.nn.product import Geometry, Masks, binary_conv2d
-from bitfactor.nn.scale import Scale, window_magnitude
+from bitfactor.nn.scale import Scale, ScaleLike, window_magnitude
+from bitfactor.nn.sign import EstimatorLike
+from bitfactor.nn.transform import TransformLike
 
 _CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 Padding = int | Sequence[int | tuple[int, int]] | str  # a pair: before and behind a side
@@ -74,16 +76,27 @@ class BinaryConv(Convolution):
         padding_mode: Literal["zeros", "reflect", "replicate", "circular"] = "zeros",
         *,
         padding_value: PaddingValue = 0,
-        latent: str = "tucker",
-        scale: str = "learned",
+        latent: LatentLike = ALONE,
+        scale: ScaleLike = "learned",
         rank: Rank = None,
-        weight_estimator: str = "clipped",
-        activation_estimator: str = "clipped",
+        weight_estimator: EstimatorLike = "clipped",
+        activation_estimator: EstimatorLike = "clipped",
+        weight_transform: TransformLike = "none",
         input_scale: bool = False,
     ) -> None:
-        making = Making(latent, scale, rank, weight_estimator, activation_estimator, input_scale)
-        like: Any = _FLOAT[self.dimensions](
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode
+        estimators = weight_estimator, activation_estimator
+        making = Making(latent, scale, rank, *estimators, weight_transform, input_scale)
+        like = float_layer(
+            _FLOAT[self.dimensions],
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
         )
         nn.init.kaiming_normal_(like.weight, mode="fan_out")
         self._make(like.weight, like.bias, making)

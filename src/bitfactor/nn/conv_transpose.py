@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.decompositions import Latent, Rank
+from bitfactor.decompositions import ALONE, Latent, LatentLike, Rank
 from bitfactor.nn.conv import Convolution
-from bitfactor.nn.layer import Making
-from bitfactor.nn.scale import Scale
+from bitfactor.nn.layer import Making, float_layer
+from bitfactor.nn.scale import Scale, ScaleLike
+from bitfactor.nn.sign import EstimatorLike
+from bitfactor.nn.transform import TransformLike
 
 CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv_transpose1d, 2: F.conv_transpose2d}
 _FLOAT: dict[int, Callable[..., nn.Module]] = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d}
@@ -79,19 +81,30 @@ class BinaryConvTranspose(Convolution):
         bias: bool = True,
         dilation: int | tuple[int, ...] = 1,
         *,
-        latent: str = "tucker",
-        scale: str = "learned",
+        latent: LatentLike = ALONE,
+        scale: ScaleLike = "learned",
         rank: Rank = None,
-        weight_estimator: str = "clipped",
-        activation_estimator: str = "clipped",
+        weight_estimator: EstimatorLike = "clipped",
+        activation_estimator: EstimatorLike = "clipped",
+        weight_transform: TransformLike = "none",
         input_scale: bool = False,
     ) -> None:
-        making = Making(latent, scale, rank, weight_estimator, activation_estimator, input_scale)
-        like: Any = _FLOAT[self.dimensions](
-            in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation
+        estimators = weight_estimator, activation_estimator
+        making = Making(latent, scale, rank, *estimators, weight_transform, input_scale)
+        like = float_layer(
+            _FLOAT[self.dimensions],
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            output_padding,
+            groups,
+            bias,
+            dilation,
         )
         nn.init.kaiming_normal_(like.weight, mode="fan_in")  # of (C, O, ...), torch's "in" are the outputs
-        self._make(like.weight, like.bias, making, self.filters(like.weight, groups))
+        self._make(like.weight, like.bias, making, groups)
         self._set_geometry(stride, padding, output_padding, dilation, groups)
 
     @classmethod

@@ -2,74 +2,127 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import _has_any_global_hook
+from torch.utils._pytree import tree_leaves
 
-from bitfactor.common.checks import expect, expect_one_of
+from bitfactor.common.checks import expect
 from bitfactor.common.errors import InputError
-from bitfactor.decompositions import JOINT, LAYERWISE, Dense, Latent, Rank
+from bitfactor.decompositions import JOINT, LAYERWISE, Dense, Latent, Rank, latent_name
 from bitfactor.decompositions.bank import Bank, BankSlice
+from bitfactor.decompositions.compiled import is_followed
 from bitfactor.decompositions.shared import Shared
-from bitfactor.nn.model import watch_optimizers
+from bitfactor.nn.model import is_watched, watch_optimizers
 from bitfactor.nn.product import Masks, takes
 from bitfactor.nn.scale import (
     PER_CHANNEL,
-    AnalyticScale,
-    LearnedScale,
     NoScale,
     Scale,
     analytic_alpha,
+    scale_name,
 )
-from bitfactor.nn.sign import WEIGHT_FORMS, WEIGHT_SIGNS, SignActivation
+from bitfactor.nn.sign import EstimatorLike, SignActivation, SignWeight
+from bitfactor.nn.transform import WEIGHT_TRANSFORMS, Transform, transform_name
 
 PaddingValue = Literal[-1, 0, 1]
-
-_IN_THE_PRODUCT = (NoScale, AnalyticScale, LearnedScale)
-_CALLED = ("forward", "sloped", "alpha_of")
-
-
-def _is_as_written(module: nn.Module, kinds: Sequence[type[nn.Module]]) -> bool:
-    """Return whether a module is of one of these very classes, and nobody hooked it or changed its methods.
-
-    Only then does the compiled core compute what a call of it does.
-    """
-    return (
-        type(module) in kinds
-        and not (module._forward_hooks or module._forward_pre_hooks)
-        and not (module._backward_hooks or module._backward_pre_hooks)
-        and not _has_any_global_hook()  # type: ignore[no-untyped-call]
-        and not any(name in vars(module) for name in _CALLED)
-    )
+_BY_ALPHA = (Scale.forward, NoScale.forward)
 
 
 @dataclass(frozen=True)
 class Making:
     """How a layer that is made by hand comes to its weight: as `Binarization`, for this layer alone."""
 
-    latent: str = "tucker"
-    scale: str = "learned"
-    rank: Rank = None
-    weight_estimator: str = "clipped"
-    activation_estimator: str = "clipped"
-    input_scale: bool = False
+    latent: Any
+    scale: Any
+    rank: Rank
+    weight_estimator: EstimatorLike
+    activation_estimator: EstimatorLike
+    weight_transform: Any
+    input_scale: bool
 
     def __post_init__(self) -> None:
-        if self.latent in JOINT:
+        if isinstance(self.latent, str) and self.latent in JOINT:
             raise InputError(
                 f"latent {self.latent!r}",
                 expected="a decomposition of one layer",
                 found="one of several together",
                 fix="call bitfactor.binarize_ on the model",
             )
-        expect_one_of("latent", self.latent, LAYERWISE)
-        expect_one_of("scale", self.scale, PER_CHANNEL)
-        expect_one_of("weight_estimator", self.weight_estimator, WEIGHT_SIGNS)
+        object.__setattr__(self, "latent", latent_name(self.latent, LAYERWISE))
+        object.__setattr__(self, "scale", scale_name(self.scale, PER_CHANNEL))
+        object.__setattr__(self, "weight_transform", transform_name(self.weight_transform))
+
+
+_ASSIGNS = ("__set__", "__setitem__", "__delete__")
+
+
+class MadeWeight(Tensor):
+    """A weight that a latent has made: a tensor like any other, that must not be changed in place."""
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        name, given = getattr(func, "__name__", ""), kwargs or {}
+        in_place = name in _ASSIGNS or (name.endswith("_") and not name.startswith("__")) or _augments(name)
+        target = args[:1] or given.get("tensor")  # as functions of torch.nn.init pass it on
+        changed = tree_leaves([given.get("out"), target if in_place else ()])
+        if any(isinstance(one, cls) for one in changed):
+            raise _no_weight(name)
+        result = super().__torch_function__(func, types, args, given)  # type: ignore[no-untyped-call]
+        return _still(result, args[0] if args else None)
+
+
+def _augments(name: str) -> bool:
+    """Whether this is the method of an operator such as +=."""
+    return name.startswith("__i") and hasattr(Tensor, f"__{name[3:]}")
+
+
+def _still(result: Any, source: object) -> Any:
+    """Return a result as a weight that was made if it is a view of one, else as a plain tensor."""
+    if type(result) is not MadeWeight:
+        return result
+    with torch._C.DisableTorchFunctionSubclass():
+        if isinstance(source, MadeWeight) and result.data_ptr() == source.data_ptr():
+            return result
+        return result.as_subclass(Tensor)
+
+
+def _no_weight(change: str) -> InputError:
+    return InputError(
+        "layer.weight",
+        expected="to be read: layer.latent() makes it from the latent's parameters",
+        found=f"a change ({change}), which the next call would not see",
+        fix="change layer.latent.parameters(), or take latent='none'",
+    )
+
+
+def _no_graph(by: str) -> InputError:
+    return InputError(
+        by,
+        expected="no binary layer, as it reads code and not what is computed",
+        found="one",
+        fix="take torch.export.export, torch.jit.trace or torch.compile, or make the layer a leaf",
+    )
+
+
+def float_layer(kind: Callable[..., nn.Module], *sizes: Any) -> Any:
+    """Return torch's own layer of these sizes; what it says of others is an InputError."""
+    try:
+        return kind(*sizes)
+    except (OverflowError, RuntimeError, TypeError, ValueError) as error:
+        found = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(
+            f"Binary{getattr(kind, '__name__', 'layer')}",
+            expected="sizes of 1 or more that fit",
+            found=found,
+            fix="change them",
+        ) from error
 
 
 class BinaryLayer(nn.Module, ABC):
@@ -94,14 +147,6 @@ class BinaryLayer(nn.Module, ABC):
     made_as: tuple[object, ...] = ()
     groups: int = 1
     bias: nn.Parameter | None
-    _multiplies: bool = False
-
-    def __init_subclass__(cls, **named: Any) -> None:
-        super().__init_subclass__(**named)
-        own: Mapping[str, Any] = next(
-            (vars(kind) for kind in cls.__mro__ if "apply_weight" in vars(kind)), {}
-        )
-        cls._multiplies = "multiply" in own or "multiply" in vars(cls)
 
     def _assemble(self, latent: Latent, scale: Scale | None, bias: nn.Parameter | None) -> None:
         super().__init__()
@@ -109,8 +154,9 @@ class BinaryLayer(nn.Module, ABC):
         self.latent = latent
         self.scale = NoScale() if scale is None else scale
         self.sign_input = SignActivation()
+        self.sign_weight = SignWeight()
+        self.weight_transform: Transform | None = None
         self.register_parameter("bias", bias)
-        self.weight_estimator = "clipped"
         self.input_scale = False
         self.binary_activations = True
         self.binary_weights = True
@@ -118,29 +164,37 @@ class BinaryLayer(nn.Module, ABC):
 
     @property
     def weight(self) -> Tensor:
-        """The real-valued W, shaped as a float layer's weight, to read: a fresh tensor at each call.
+        """The real-valued W, shaped as a float layer's weight. Gradients pass through it to the latent.
 
-        Code that asks a layer for its weight's shape, type or device works. What changes it in place, as
-        initialisers do, or learns through it gets torch's error on inference tensors: the parameters are
-        those of `latent`.
+        Of a free weight (latent "none") it is the parameter itself. Of a decomposition it is a fresh tensor
+        at each call: to change it in place would change nothing, so that raises InputError.
         """
         if torch.compiler.is_compiling():
-            return self.latent().detach()  # type: ignore[no-any-return]
-        with torch.inference_mode():
-            return self.latent().clone()  # type: ignore[no-any-return]
+            return self.latent()  # type: ignore[no-any-return]
+        if isinstance(self.latent, Dense) and self.latent.weight.dtype in (torch.float32, torch.float64):
+            return self.latent.weight
+        return self.latent().as_subclass(MadeWeight)  # type: ignore[no-any-return]
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """As of `torch.nn.Module`; a new `weight` is that of the latent, where this is a free weight."""
+        if name == "weight":
+            if not isinstance(self.latent, Dense) or param is None or param.shape != self.latent.weight.shape:
+                raise _no_weight("a new parameter")
+            self.latent.weight = param
+            return
+        super().register_parameter(name, param)
 
     def binary_weight(self) -> Tensor:
         """Return sign(W) in {-1, +1}, shaped as W; its gradient is the estimator's."""
-        return self.of_filters(WEIGHT_SIGNS[self.weight_estimator](self._filters()), self.groups)
+        return self.of_filters(self.sign_weight(self.real_filters()), self.groups)
 
     def unit_weight(self) -> Tensor:
         """Return W / mean abs(W) per filter, which a layer of real weights computes with, shaped as W."""
-        return self.of_filters(self._unit_weight(self._filters()), self.groups)
+        return self.of_filters(self._unit_weight(self.real_filters()), self.groups)
 
     def alpha(self) -> Tensor:
         """Return the scale, (O,): ones without one, the mean over positions of a scale per position."""
-        alpha: Tensor = self.scale.alpha_of(self.filters(self.latent(), self.groups))
-        return alpha
+        return self.scale.alpha_of(self.real_filters())
 
     @staticmethod
     def filters(W: Tensor, groups: int = 1) -> Tensor:
@@ -151,6 +205,15 @@ class BinaryLayer(nn.Module, ABC):
     def of_filters(V: Tensor, groups: int = 1) -> Tensor:
         """Return filters as the weight that they are of."""
         return V
+
+    @property
+    def weight_estimator(self) -> str:
+        """The name of the gradient in place of the weight sign's own."""
+        return self.sign_weight.estimator
+
+    @weight_estimator.setter
+    def weight_estimator(self, estimator: EstimatorLike) -> None:
+        self.sign_weight = SignWeight(estimator).train(self.training)
 
     @abstractmethod
     def apply_weight(self, x: Tensor, B: Tensor) -> Tensor:
@@ -167,48 +230,71 @@ class BinaryLayer(nn.Module, ABC):
     def magnitude(self, x: Tensor) -> Tensor:
         """Return XNOR-Net's K of an input, shaped as the output."""
 
-    def _make(
-        self, weight: Tensor, bias: nn.Parameter | None, making: Making, filters: Tensor | None = None
-    ) -> None:
-        """Assemble a layer around a first weight, as `making` says; its filters, where they are no others."""
-        latent = LAYERWISE[making.latent](weight, making.rank, "factorised")
-        self._assemble(latent, PER_CHANNEL[making.scale](weight if filters is None else filters), bias)
-        self.weight_estimator = making.weight_estimator
+    def set_transform(self, build: Callable[[Tensor], Transform] | None) -> None:
+        """Set what is done to the filters before their sign, as `WEIGHT_TRANSFORMS` has it."""
+        if build is None:
+            self.weight_transform = None
+            return
+        with torch.no_grad():
+            transform = build(self.filters(self.latent(), self.groups))
+        self.weight_transform = (
+            transform.train(self.training) if isinstance(transform, nn.Module) else transform
+        )
+
+    def _make(self, weight: Tensor, bias: nn.Parameter | None, making: Making, groups: int = 1) -> None:
+        """Assemble a layer around a first weight, as `making` says."""
+        self._assemble(LAYERWISE[making.latent](weight, making.rank, "factorised"), None, bias)
+        self.groups = groups
+        self.set_transform(WEIGHT_TRANSFORMS[making.weight_transform])
+        self.scale = PER_CHANNEL[making.scale](self.real_filters().detach())
+        self.sign_weight = SignWeight(making.weight_estimator)
         self.sign_input = SignActivation(making.activation_estimator)
         self.input_scale = making.input_scale
 
+    def __prepare_scriptable__(self) -> Any:
+        raise _no_graph("torch.jit.script")
+
     def forward(self, x: Tensor) -> Tensor:
-        W, K = self._filters(), None
+        if isinstance(x, torch.fx.Proxy):  # type: ignore[unreachable]
+            raise _no_graph("torch.fx.symbolic_trace")
+        W, K = self.real_filters(), None
         if self.binary_activations:
             self._expect_no_nan(x, "input")
             K = self.magnitude(x) if self.input_scale else None
         y = self._compiled(x, W)
         if y is None:
             x = self.sign_input(x) if self.binary_activations else x
-            B = WEIGHT_SIGNS[self.weight_estimator](W) if self.binary_weights else self._unit_weight(W)
+            B = self.sign_weight(W) if self.binary_weights else self._unit_weight(W)
             y = self.scale(self.apply_weight(x, B.to(x.dtype)), W)
         y = y if K is None else y * K
         return y if self.bias is None else y + self._bias(y, W)
 
     def _compiled(self, x: Tensor, W: Tensor) -> Tensor | None:
         """Return alpha times the product as the compiled core gives it, None where it does not take them."""
-        form = WEIGHT_FORMS.get(self.weight_estimator)
-        if form is None or not (self.binary_activations and self.binary_weights) or not takes(x, W):
+        if not (self.binary_activations and self.binary_weights and takes(x, W) and self._is_as_known()):
             return None
-        sign, scale = self.sign_input, self.scale
-        own = self._multiplies and "apply_weight" not in vars(self)
-        if not own or not _is_as_written(sign, (SignActivation,)):
-            return None
-        scales = _is_as_written(scale, _IN_THE_PRODUCT)
-        alpha = scale.alpha_of(W) if scales else None
-        masks = Masks(sign.estimator == "clipped", self.weight_estimator == "clipped")
-        y = self.multiply(x if masks.input else sign.sloped(x), form(W), alpha, masks)
-        return y if scales or y is None else scale(y, W)
+        masks = Masks(self.sign_input.clips, self.sign_weight.clips)
+        x = x if masks.input else self.sign_input.sloped(x)
+        V = W if masks.weight else self.sign_weight.sloped(W)
+        scales = type(self.scale).forward in _BY_ALPHA and not is_watched(self.scale)
+        y = self.multiply(x, V, self.scale.alpha_of(W) if scales else None, masks)
+        return y if scales or y is None else self.scale(y, W)
 
-    def _filters(self) -> Tensor:
+    def _is_as_known(self) -> bool:
+        """Whether what the layer is made of computes what the compiled core takes it to: no hook sees it."""
+        if type(self.sign_input) is not SignActivation or type(self.sign_weight) is not SignWeight:
+            return False
+        if is_watched(self.sign_input) or is_watched(self.sign_weight) or "apply_weight" in vars(self):
+            return False
+        multiplies: Any = next(kind for kind in type(self).__mro__ if "multiply" in vars(kind))
+        return type(self).apply_weight is multiplies.apply_weight
+
+    def real_filters(self) -> Tensor:
+        """Return the filters whose sign is taken."""
         W: Tensor = self.latent()
         self._expect_no_nan(W, "latent weight")
-        return self.filters(W, self.groups)
+        W = self.filters(W, self.groups)
+        return W if self.weight_transform is None else self.weight_transform(W)
 
     def _unit_weight(self, W: Tensor) -> Tensor:
         mean = analytic_alpha(W).clamp_min(torch.finfo(W.dtype).tiny)
@@ -220,7 +306,7 @@ class BinaryLayer(nn.Module, ABC):
 
     def _expect_no_nan(self, x: Tensor, what: str) -> None:
         # The sign of NaN is NaN, which the loss shows; which layer it is, only anomaly detection tells.
-        if torch.compiler.is_compiling() or not torch.is_anomaly_enabled() or not x.isnan().any():
+        if is_followed() or not torch.is_anomaly_enabled() or not x.isnan().any():
             return
         raise InputError(
             f"layer {self.name}",

@@ -6,10 +6,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
-from bitfactor.decompositions import Latent, Rank
-from bitfactor.nn.layer import BinaryLayer, Making
+from bitfactor.decompositions import ALONE, Latent, LatentLike, Rank
+from bitfactor.nn.layer import BinaryLayer, Making, float_layer
 from bitfactor.nn.product import Masks, binary_conv2d
-from bitfactor.nn.scale import Scale, feature_magnitude
+from bitfactor.nn.scale import Scale, ScaleLike, feature_magnitude
+from bitfactor.nn.sign import EstimatorLike
+from bitfactor.nn.transform import TransformLike
 
 
 class BinaryLinear(BinaryLayer):
@@ -28,15 +30,17 @@ class BinaryLinear(BinaryLayer):
         out_features: int,
         bias: bool = True,
         *,
-        latent: str = "tucker",
-        scale: str = "learned",
+        latent: LatentLike = ALONE,
+        scale: ScaleLike = "learned",
         rank: Rank = None,
-        weight_estimator: str = "clipped",
-        activation_estimator: str = "clipped",
+        weight_estimator: EstimatorLike = "clipped",
+        activation_estimator: EstimatorLike = "clipped",
+        weight_transform: TransformLike = "none",
         input_scale: bool = False,
     ) -> None:
-        making = Making(latent, scale, rank, weight_estimator, activation_estimator, input_scale)
-        like = nn.Linear(in_features, out_features, bias)
+        estimators = weight_estimator, activation_estimator
+        making = Making(latent, scale, rank, *estimators, weight_transform, input_scale)
+        like = float_layer(nn.Linear, in_features, out_features, bias)
         nn.init.kaiming_normal_(like.weight)
         self._make(like.weight, like.bias, making)
         self.out_features, self.in_features = out_features, in_features

@@ -1,4 +1,4 @@
-"""Copies of a model.
+"""Copies of a model, and a module that turns into another one.
 
 An example of what a model is called with: a batch, several inputs in their order, or by name.
 
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as _every
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -25,18 +26,38 @@ from bitfactor.common.errors import InputError
 _Model = TypeVar("_Model", bound=nn.Module)
 
 
+def expect_weights(model: nn.Module) -> None:
+    """Raise InputError where a lazy layer has not seen its first batch."""
+    for name, module in model.named_modules():
+        values = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        if any(nn.parameter.is_lazy(value) for value in values):
+            found, fix = f"{type(module).__name__}, which has none yet", "call the model on a batch first"
+            raise InputError(f"layer {name}", expected="weights", found=found, fix=fix)
+
+
 def copied(model: _Model) -> _Model:
     """Return a deep copy."""
+    expect_weights(model)
     for name, module in model.named_modules():
         for key, value in vars(module).items():
             if isinstance(value, Tensor) and not value.is_leaf:
                 raise InputError(
                     f"layer {name}" if name else "the model",
                     expected=f"a {key} that is a parameter or a buffer",
-                    found="one computed from parameters, as torch.nn.utils.weight_norm keeps it",
-                    fix="use torch.nn.utils.parametrizations instead, or remove_weight_norm before",
+                    found="one computed from parameters, as torch.nn.utils.weight_norm and prune keep it",
+                    fix="use torch.nn.utils.parametrizations instead, or remove_weight_norm or prune.remove",
                 )
     return copy.deepcopy(model)
+
+
+def become(module: nn.Module, other: nn.Module) -> None:
+    """Turn a module into another one, the same object, so that whoever holds it calls the new one.
+
+    Models hold layers in lists, dicts and closures beside their attributes, and call them there.
+    """
+    module.__class__ = type(other)
+    vars(module).clear()
+    vars(module).update(vars(other))
 
 
 Example = Tensor | tuple[Any, ...] | Mapping[str, Any]
@@ -168,6 +189,14 @@ def _fraction(calls: Sequence[Tensor]) -> float:
     if not calls or not calls[0].numel() or len({call.shape for call in calls}) > 1:
         return 0.0
     return float(torch.stack(list(calls)).all(0).float().mean())
+
+
+def is_watched(module: nn.Module) -> bool:
+    """Return whether hooks, or a forward of the object's own, see or change what a module computes."""
+    hooks = [module._forward_hooks, module._forward_pre_hooks, module._backward_hooks]
+    hooks += [module._backward_pre_hooks, _every._global_forward_hooks, _every._global_forward_pre_hooks]
+    hooks += [_every._global_backward_hooks, _every._global_backward_pre_hooks]
+    return any(hooks) or "forward" in vars(module)
 
 
 _replaced: dict[int, weakref.ref[Tensor]] = {}

@@ -44,6 +44,7 @@ def takes(x: Tensor, V: Tensor) -> bool:
         compiled.available()
         and isinstance(x, Tensor)
         and x.device.type == "cpu"
+        and (torch.compiler.is_compiling() or compiled.takes(x, V))
         and V.dtype == torch.float32
         and _type_of_product(x) in (torch.float32, torch.bfloat16)
         and x.dtype in (torch.float32, torch.bfloat16)
@@ -76,9 +77,8 @@ def binary_conv2d(
 def packs(x: Tensor) -> bool:
     """Return whether `pack_positive` takes x: (N, C, H, W) in one piece on a CPU, float32 or bfloat16."""
     return (
-        compiled.available()
+        compiled.takes(x)
         and x.dim() == 4
-        and x.device.type == "cpu"
         and x.dtype in (torch.float32, torch.bfloat16)
         and x.numel() > 0
         and (x.is_contiguous() or _channels_last(x))

@@ -1,6 +1,7 @@
 """The scaling factors alpha, which multiply a binary layer's output (equation 2), and XNOR-Net's K."""
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -9,12 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from bitfactor.common.checks import checked, expect, shown
 from bitfactor.common.errors import InputError
+from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
+from bitfactor.decompositions.compiled import is_followed
+from bitfactor.nn.model import is_watched
 
 
 def analytic_alpha(W: Tensor) -> Tensor:
     """Return mean abs(W) of every filter, (O, ...) -> (O,): the alpha of XNOR-Net."""
-    if torch.compiler.is_compiling() or not (torch.is_grad_enabled() and W.requires_grad):
+    if is_followed() or not (torch.is_grad_enabled() and W.requires_grad):
         return W.abs().flatten(1).mean(1)
     return _MeanMagnitude.apply(W)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -41,7 +46,30 @@ def over_channels(alpha: Tensor, W: Tensor) -> Tensor:
     return alpha.view(-1, *(1,) * (W.dim() - 2))
 
 
-class NoScale(nn.Module):
+class Scale(nn.Module, ABC):
+    """Interface of the scales: y alpha, one factor alpha for each output channel, which a file holds.
+
+    One that keeps nothing of the filters of a layer's first weight, W, needs no `__init__` of its own.
+    """
+
+    def __init__(self, W: Tensor | None = None) -> None:
+        super().__init__()
+
+    @abstractmethod
+    def alpha_of(self, W: Tensor) -> Tensor:
+        """Return alpha, (O,), of a layer whose filters are W, (O, ...), before their sign is taken."""
+
+    def forward(self, y: Tensor, W: Tensor) -> Tensor:
+        """Return the product y of the signs, (N, O, ...), scaled."""
+        return y * over_channels(self.alpha_of(W), W).to(y.dtype)
+
+    def fits_file(self) -> bool:
+        """Return whether the scale is alpha and no more, or the scale per position that a file knows."""
+        known = {Scale.forward, NoScale.forward, LearnedMapScale.forward}
+        return type(self).forward in known and not is_watched(self)
+
+
+class NoScale(Scale):
     """alpha = 1: BNN."""
 
     def alpha_of(self, W: Tensor) -> Tensor:
@@ -51,7 +79,7 @@ class NoScale(nn.Module):
         return y
 
 
-class AnalyticScale(nn.Module):
+class AnalyticScale(Scale):
     """alpha_i = mean abs(W_i), the paper's analytic factor; its gradient reaches W unless detached."""
 
     def __init__(self, *, detach: bool = False) -> None:
@@ -61,16 +89,14 @@ class AnalyticScale(nn.Module):
     def alpha_of(self, W: Tensor) -> Tensor:
         return analytic_alpha(W.detach() if self.detach else W)
 
-    def forward(self, y: Tensor, W: Tensor) -> Tensor:
-        return y * over_channels(self.alpha_of(W), W).to(y.dtype)
-
     def extra_repr(self) -> str:
         return "detached" if self.detach else ""
 
 
-class LearnedScale(nn.Module):
+class LearnedScale(Scale):
     """One learned alpha per output channel, of any sign (section 3.3 of the paper)."""
 
+    @checked
     def __init__(self, alpha: Tensor) -> None:
         super().__init__()
         self.alpha = nn.Parameter(alpha.detach().clone())
@@ -78,11 +104,8 @@ class LearnedScale(nn.Module):
     def alpha_of(self, W: Tensor) -> Tensor:
         return self.alpha
 
-    def forward(self, y: Tensor, W: Tensor) -> Tensor:
-        return y * over_channels(self.alpha, W).to(y.dtype)
 
-
-class LearnedMapScale(nn.Module):
+class LearnedMapScale(Scale):
     """Gamma, a learned scale per channel and position, as an outer product (XNOR-Net++).
 
     `maps` are tensors that broadcast to (O, H, W): one (O, H, W); alpha (O, 1, 1) and beta (1, H, W); or
@@ -90,6 +113,7 @@ class LearnedMapScale(nn.Module):
     is an error.
     """
 
+    @checked
     def __init__(self, maps: Sequence[Tensor]) -> None:
         super().__init__()
         self.maps = nn.ParameterList([nn.Parameter(part.detach().clone()) for part in maps])
@@ -115,9 +139,6 @@ class LearnedMapScale(nn.Module):
                 fix="feed the resolution it was made for, or take scale='learned'",
             )
         return y * gamma.to(y.dtype)
-
-
-Scale = NoScale | AnalyticScale | LearnedScale | LearnedMapScale
 
 
 # The scales of a layer by itself, from its first weight.
@@ -150,6 +171,76 @@ MAPS = {
     "learned_channel_x_map": channel_by_map,
     "learned_channel_x_axes": channel_by_axes,
 }
+
+
+LEARNED = ("learned", *MAPS)
+"""The scales that start at an alpha and learn it."""
+
+_NAMES: dict[type, str] = {NoScale: "none", AnalyticScale: "analytic", LearnedScale: "learned"}
+
+ScaleLike = str | type[Scale] | Callable[[Tensor], Scale]
+
+
+def register_scale(name: str, build: Callable[[Tensor], Scale]) -> None:
+    """Make a scale of one's own known by a name, as `Binarization(scale=name)` and `--scale name`.
+
+    Parameters
+    ----------
+    build
+        From the filters of a layer's first weight, (O, ...), to a `Scale`: a class, or a function.
+
+    Raises
+    ------
+    InputError
+        If the name is taken, or what `build` makes is no scale: one factor for each output channel, which is
+        all that a file can hold.
+
+    Example
+    -------
+    >>> bitfactor.nn.register_scale("largest", Largest)
+    """
+    expect_new_name("register_scale", name, [*PER_CHANNEL, *MAPS])
+    _add(name, build)
+    remember("scale", name, build)
+
+
+def scale_name(value: ScaleLike, known: Collection[str]) -> str:
+    """Return the name of a scale; a class, or a function that makes one, is registered under its own."""
+    if isinstance(value, type) and value in _NAMES:
+        return _NAMES[value]
+    return name_of("scale", value, known, lambda name: _add(name, value))
+
+
+def _add(name: str, build: Any) -> None:
+    expect(f"scale {name!r}", build, Callable[..., object])
+    expect_sound(f"scale {name!r}", scale_faults(build))
+    PER_CHANNEL[name] = build
+
+
+def scale_faults(build: Callable[[Tensor], Scale]) -> Iterator[dict[str, str]]:
+    """Yield what is wrong with the values and gradients of a scale, as an `InputError` has it."""
+    draw = torch.Generator().manual_seed(0)
+    W = torch.randn(6, 4, 3, 3, generator=draw).requires_grad_()
+    if isinstance(build, nn.Module):
+        fix = "pass its class, which makes one for each layer"
+        yield {"expected": "what makes a Scale", "found": f"one {type(build).__name__}", "fix": fix}
+        return
+    scale: Any = build(W.detach())
+    if not isinstance(scale, Scale):
+        fix = "derive its class from bitfactor.nn.Scale"
+        yield {"expected": "a Scale", "found": shown(scale), "fix": fix}
+        return
+    alpha, y = scale.alpha_of(W), torch.randn(2, 6, 5, 7, generator=draw)
+    if alpha.shape != W.shape[:1] or not alpha.isfinite().all():
+        found = str(tuple(alpha.shape)) if alpha.isfinite().all() else "NaN or infinity in it"
+        yield {
+            "expected": "a finite alpha of shape (6,)",
+            "found": found,
+            "fix": "return one for each filter",
+        }
+    elif not torch.allclose(scale(y, W), y * over_channels(alpha, W)):
+        fix = "leave forward() to Scale, and define alpha_of()"
+        yield {"expected": "y times alpha, as a file holds it", "found": "something else", "fix": fix}
 
 
 _CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}

@@ -1,18 +1,21 @@
-"""The sign function and the gradients that stand in for its own, which is zero almost everywhere.
+"""The sign function and the estimators: gradients that stand in for its own, zero almost everywhere."""
 
-The sign of a layer's input.
-"""
-
-from collections.abc import Callable
+import copy
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bitfactor.common.errors import InputError, near_matches
+from bitfactor.common.checks import checked, expect, expect_that, shown
+from bitfactor.common.errors import InputError
+from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
+from bitfactor.decompositions.compiled import is_followed, is_traced
 from bitfactor.nn.product import pack_positive, packs, prelu_gradients, where_positive
 
 
@@ -30,28 +33,29 @@ def sign(x: Tensor) -> Tensor:
     return F.threshold(x.clamp(max=1).ceil_(), 0, -1, inplace=True)
 
 
-class _StraightThrough(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, slope: Tensor) -> Tensor:
-        ctx.save_for_backward(slope)
-        return sign(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (slope,) = ctx.saved_tensors
-        return gradient * slope, None
-
-
 class _Sloped(torch.autograd.Function):
+    """x, with a slope in its gradient."""
+
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, slope: Tensor) -> Tensor:
-        ctx.save_for_backward(slope)
+    def forward(x: Tensor, slope: Tensor) -> Tensor:
         return x.view_as(x)
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (slope,) = ctx.saved_tensors
         return gradient * slope, None
+
+
+class _StraightThrough(_Sloped):
+    @staticmethod
+    def forward(x: Tensor, slope: Tensor) -> Tensor:
+        return sign(x)
 
 
 def sloped(x: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:
@@ -73,6 +77,9 @@ def straight_through(x: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:
     >>> x.grad
     tensor([0., 1.])
     """
+    if is_traced():  # a trace of torch.jit keeps no functions of Python
+        y = x * slope(x).detach()
+        return sign(x) + (y - y.detach())
     if not (torch.is_grad_enabled() and x.requires_grad):
         return sign(x)
     with torch.no_grad():
@@ -99,55 +106,122 @@ def annealed(x: Tensor, progress: Tensor) -> Tensor:
     return torch.clamp_min(1 / t, 1) * t * (1 - torch.tanh(t * x).square())
 
 
-def sign_clipped(W: Tensor) -> Tensor:
-    """Return sign(W), its gradient masked where abs(W) > 1: an absolute mask bounds the growth of factors."""
-    return straight_through(W, lambda w: w.abs().le_(1))
-
-
-def sign_rms(W: Tensor) -> Tensor:
-    """Return sign(W / rms(W)), one rms per filter, its gradient passed on whole: free of W's scale."""
-    return sign_identity(over_rms(W))
+def closed_clip(W: Tensor) -> Tensor:
+    """Slope 1 where abs(W) <= 1, else 0: an absolute mask bounds the growth of factors."""
+    return W.abs().le_(1)
 
 
 def over_rms(W: Tensor) -> Tensor:
-    """Return W / rms(W), one rms per filter."""
+    """Return W / rms(W), one rms per filter: a gradient through it is free of W's scale."""
     rms = W.flatten(1).square().mean(1).add(torch.finfo(W.dtype).tiny).sqrt()
     return W / rms.view(-1, *(1,) * (W.dim() - 1))
 
 
-def sign_identity(W: Tensor) -> Tensor:
-    """Return sign(W), its gradient passed on whole; factors then grow without bound."""
-    return straight_through(W, lambda w: w.new_ones(()))
-
-
 def identity(x: Tensor) -> Tensor:
     """Slope 1: for inputs that are signs already, whose gradient belongs to who made them."""
-    return torch.ones_like(x, dtype=torch.int8)
+    return x.new_ones((), dtype=torch.int8)
 
 
-ACTIVATION_SLOPES: dict[str, Callable[..., Tensor]] = {
-    "clipped": clipped,
-    "polynomial": polynomial,
-    "annealed": annealed,
-    "identity": identity,
+Slope = Callable[..., Tensor]
+EstimatorLike = str | Slope | nn.Module | type[nn.Module]
+
+
+class Estimator(NamedTuple):
+    """The gradient of a sign: a slope, or what makes a function whose value's sign and own gradient count."""
+
+    slope: Slope = identity
+    surrogate: Callable[[], Slope] | None = None
+
+
+ACTIVATION_ESTIMATORS: dict[str, Estimator] = {
+    "clipped": Estimator(clipped),
+    "polynomial": Estimator(polynomial),
+    "annealed": Estimator(annealed),
+    "identity": Estimator(identity),
 }
 
-# V, of which an estimator takes the sign, for `bitfactor.nn.product`.
-WEIGHT_FORMS: dict[str, Callable[[Tensor], Tensor]] = {
-    "clipped": lambda W: W,
-    "rms": over_rms,
-    "identity": lambda W: W,
-}
-
-WEIGHT_SIGNS: dict[str, Callable[[Tensor], Tensor]] = {
-    "clipped": sign_clipped,
-    "rms": sign_rms,
-    "identity": sign_identity,
+WEIGHT_ESTIMATORS: dict[str, Estimator] = {
+    "clipped": Estimator(closed_clip),
+    "rms": Estimator(surrogate=lambda: over_rms),
+    "identity": Estimator(identity),
 }
 
 
-class SignActivation(nn.Module):
-    """sign(x) with one of the straight-through gradients of `bitfactor.nn.sign`.
+class Sign(nn.Module):
+    """sign(x) with the gradient of an estimator, the interface of the signs of inputs and of weights.
+
+    Attributes
+    ----------
+    estimator
+        Its name.
+    slope
+        The gradient in place of the sign's own, from what the sign is taken of.
+    surrogate
+        What is applied before the sign, which then passes gradients on whole; None for a slope alone.
+    annealing
+        Whether somebody sets `progress`, where there is one; None before anybody has looked.
+    """
+
+    known: ClassVar[dict[str, Estimator]]
+    where: ClassVar[str]
+    progress: Tensor
+    annealing: bool | None = None
+
+    def __init__(self, estimator: EstimatorLike = "clipped") -> None:
+        super().__init__()
+        self.estimator = estimator_name(self.where, estimator, self.known)
+        self.slope, surrogate = self.known[self.estimator]
+        self.surrogate = None if surrogate is None else surrogate()
+        if self.slope is annealed:
+            self.register_buffer("progress", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._expect_annealed()
+        if self.surrogate is not None:
+            return straight_through(self.surrogate(x), identity)
+        return straight_through(x, self._slope(x))
+
+    def sloped(self, x: Tensor) -> Tensor:
+        """Return what has the sign of the output, with the gradient that `forward` gives x."""
+        self._expect_annealed()
+        if self.surrogate is not None:
+            return self.surrogate(x)
+        return x if self.slope is identity else sloped(x, self._slope(x))
+
+    @property
+    def clips(self) -> bool:
+        """Whether the gradient is that of a clip, which the compiled core keeps as bits."""
+        return self.surrogate is None and self.slope in (clipped, closed_clip)
+
+    def _slope(self, x: Tensor) -> Slope:
+        if self.slope is annealed:
+            return partial(annealed, progress=self.progress.to(x.dtype))
+        return self.slope
+
+    def progresses(self) -> list[Tensor]:
+        """Return the buffers that `anneal_` sets: those called `progress`, here and in the surrogate."""
+        return [buffer for name, buffer in self.named_buffers() if name.rpartition(".")[2] == "progress"]
+
+    def _expect_annealed(self) -> None:
+        if self.annealing is not None or not self.training or not torch.is_grad_enabled():
+            return
+        if torch.compiler.is_compiling():
+            return
+        self.annealing = bool(any(progress.any() for progress in self.progresses()))
+        if self.progresses() and not self.annealing:
+            warnings.warn(
+                f"estimator {self.estimator!r} anneals, and nobody has set how far training is: call "
+                "bitfactor.nn.anneal_(model, epoch / epochs) before each epoch",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def extra_repr(self) -> str:
+        return self.estimator
+
+
+class SignActivation(Sign):
+    """sign(x) of a layer's input, with one of the straight-through gradients of `bitfactor.nn.sign`.
 
     The annealed one has a buffer `progress`, 0 at the start of training and 1 at its end; `anneal_` sets it.
 
@@ -157,48 +231,124 @@ class SignActivation(nn.Module):
     tensor([-1.,  1.])
     """
 
-    progress: Tensor
-
-    def __init__(self, estimator: str = "clipped") -> None:
-        super().__init__()
-        if estimator not in ACTIVATION_SLOPES:
-            raise InputError(
-                "activation estimator",
-                expected="a known one",
-                found=repr(estimator),
-                fix=near_matches(estimator, ACTIVATION_SLOPES),
-            )
-        self.estimator = estimator
-        if estimator == "annealed":
-            self.register_buffer("progress", torch.zeros(()))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return straight_through(x, self._slope(x))
-
-    def sloped(self, x: Tensor) -> Tensor:
-        """Return x, with the gradient that `forward` gives it."""
-        return sloped(x, self._slope(x))
-
-    def _slope(self, x: Tensor) -> Callable[[Tensor], Tensor]:
-        slope = ACTIVATION_SLOPES[self.estimator]
-        if self.estimator == "annealed":
-            return partial(slope, progress=self.progress.to(x.dtype))
-        return slope
-
-    def extra_repr(self) -> str:
-        return self.estimator
+    known = ACTIVATION_ESTIMATORS
+    where = "activation_estimator"
 
 
+class SignWeight(Sign):
+    """sign(W) of a layer's filters, as `SignActivation`."""
+
+    known = WEIGHT_ESTIMATORS
+    where = "weight_estimator"
+
+
+@checked
 def anneal_(model: nn.Module, progress: float) -> None:
-    """Set how far training has come, 0 to 1, in every annealed activation of a model.
+    """Set how far training has come, 0 to 1, in every annealed estimator of a model.
 
     Example
     -------
     >>> anneal_(model, epoch / epochs)
     """
     for module in model.modules():
-        if isinstance(module, SignActivation) and module.estimator == "annealed":
-            module.progress.fill_(progress)
+        if isinstance(module, Sign):
+            module.annealing = True
+            for buffer in module.progresses():
+                buffer.fill_(progress)
+
+
+def register_estimator(
+    name: str, *, slope: Slope | None = None, module: Callable[[], nn.Module] | nn.Module | None = None
+) -> None:
+    """Make an estimator of one's own known by a name, for activations and for weights.
+
+    Parameters
+    ----------
+    slope
+        The gradient in place of the sign's own: from what the sign is taken of, to as many values or to one.
+    module
+        Where a slope is not enough: a class, or a function, that makes a module; or one to copy. It gives
+        what the sign is taken of in its place, and its own gradient counts: a threshold that learns is
+        `x - self.threshold`. A buffer `progress` in it is what `anneal_` sets.
+
+    Raises
+    ------
+    InputError
+        If the name is taken, or `check_estimator` finds values or gradients that no sign can have.
+
+    Example
+    -------
+    >>> bitfactor.nn.register_estimator("triangle", slope=lambda x: (1 - x.abs()).clamp_min(0))
+    """
+    expect_new_name("register_estimator", name, [*ACTIVATION_ESTIMATORS, *WEIGHT_ESTIMATORS])
+    if (slope is None) == (module is None):
+        found = "none" if slope is None else "both"
+        raise InputError(
+            "register_estimator", expected="slope or module", found=found, fix="pass one of them"
+        )
+    value = slope if module is None else module
+    _add(name, value, is_slope=module is None)
+    remember("estimator", name, value)
+
+
+def estimator_name(where: str, value: EstimatorLike, known: Mapping[str, Estimator]) -> str:
+    """Return the name of an estimator; a function (a slope), a class or a module is registered under its own.
+
+    >>> estimator_name("weight_estimator", "rms", WEIGHT_ESTIMATORS)
+    'rms'
+    """
+    is_slope = not isinstance(value, nn.Module | type)
+    return name_of(where, value, known, lambda name: _add(name, value, is_slope=is_slope), table="estimator")
+
+
+def estimator_of(value: Any) -> Estimator:
+    """Return what an object stands for: a function is a slope, a class or a module makes surrogates."""
+    if isinstance(value, nn.Module):
+        return Estimator(surrogate=lambda: copy.deepcopy(value))
+    return Estimator(surrogate=value) if isinstance(value, type) else Estimator(value)
+
+
+def _add(name: str, value: Any, *, is_slope: bool) -> None:
+    expect(f"estimator {name!r}", value, Callable[..., object])
+    is_made = is_slope or isinstance(value, nn.Module)
+    made = estimator_of(value) if is_made else Estimator(surrogate=value)
+    expect_sound(f"estimator {name!r}", estimator_faults(made))
+    ACTIVATION_ESTIMATORS[name] = WEIGHT_ESTIMATORS[name] = made
+
+
+def _gradient_of(y: Tensor, x: Tensor) -> Tensor:
+    (gradient,) = torch.autograd.grad(y.sum(), x, allow_unused=True)
+    return torch.zeros(()) if gradient is None else gradient
+
+
+def estimator_faults(estimator: Estimator) -> Iterator[dict[str, str]]:
+    """Yield what is wrong with the values and gradients of an estimator, as an `InputError` has it."""
+    x, what = torch.linspace(-2, 2, 54).view(2, 3, 3, 3).requires_grad_(), "slopes"
+    y: Any
+    if estimator.surrogate is not None:
+        surrogate = estimator.surrogate()
+        if not isinstance(surrogate, nn.Module | types.FunctionType):
+            yield {
+                "expected": "a module",
+                "found": shown(surrogate),
+                "fix": "pass a class, or what makes one",
+            }
+            return
+        y, what = surrogate(x), "values"
+    else:
+        y = estimator.slope(x.detach())
+    if not isinstance(y, Tensor) or (y.shape != x.shape and (what == "values" or y.numel() > 1)):
+        found = str(tuple(y.shape)) if isinstance(y, Tensor) else shown(y)
+        yield {"expected": f"{what} shaped {tuple(x.shape)}", "found": found, "fix": "return one for each"}
+    elif not y.isfinite().all():
+        yield {"expected": f"finite {what}", "found": "NaN or infinity", "fix": "bound them, as at 0"}
+    elif estimator.surrogate is None:
+        if not y.any():
+            yield {"expected": "a gradient", "found": "slopes of 0 alone", "fix": "return others"}
+    elif set(y.detach().flatten().tolist()) == {-1.0, 0.0, 1.0}:
+        yield {"expected": "two values", "found": "-1, 0 and 1", "fix": "give 0 a side: a layer holds signs"}
+    elif not y.requires_grad or not _gradient_of(y, x).any():
+        yield {"expected": "a gradient to its input", "found": "none", "fix": "give it one, as a slope"}
 
 
 class ReLU(nn.ReLU):
@@ -211,7 +361,7 @@ class ReLU(nn.ReLU):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        tracing = torch.compiler.is_compiling() or not (torch.is_grad_enabled() and x.requires_grad)
+        tracing = not (torch.is_grad_enabled() and x.requires_grad)
         if self.inplace or tracing or not packs(x):
             return super().forward(x)
         return _ReLU.apply(x)  # type: ignore[no-any-return, no-untyped-call]
@@ -243,7 +393,7 @@ class PReLU(nn.PReLU):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.dim() < 2 or not x.is_cpu or torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        if x.dim() < 2 or not x.is_cpu or is_followed() or not torch.is_grad_enabled():
             return super().forward(x)
         return _PReLU.apply(x, self.weight)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -265,3 +415,28 @@ class _PReLU(torch.autograd.Function):
         of_x = torch.ops.aten.threshold_backward(gradient, x, 0).lerp_(gradient, channels)
         of_slope = (gradient * x.clamp_max(0)).sum_to_size(channels.shape)
         return of_x, of_slope.view_as(slope).to(slope.dtype)
+
+
+class Shift(nn.Module):
+    """x + b, with one learned b per channel of maps (N, C, H, W); b starts at 0.
+
+    In front of a binary layer it moves the threshold of the sign, as ReActNet's RSign; around a PReLU it is
+    ReActNet's RPReLU. A file holds the first as that threshold.
+
+    Example
+    -------
+    >>> Shift(2)(torch.ones(1, 2, 1, 1)).shape
+    torch.Size([1, 2, 1, 1])
+    """
+
+    @checked
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        expect_that(1 <= channels < 1 << 31, "channels", expected="1 to 2^31 - 1", found=channels)
+        self.bias = nn.Parameter(torch.zeros(1, channels, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.bias
+
+    def extra_repr(self) -> str:
+        return str(self.bias.shape[1])

@@ -1,4 +1,7 @@
-"""Images: decoded from any file, and made into inputs as a model file's input specification wants them."""
+"""Images: decoded from any file, and made into inputs as a model file's input specification wants them.
+
+Training images are decoded at a fraction of their size where that is enough.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from numpy.typing import NDArray
 from bitfactor.common import _native
 from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import InputSpec
+from bitfactor.pose.image_header import expect_few_pixels, jpeg_frame
 
 Size = tuple[int, int]  # height and width
 
@@ -34,11 +38,11 @@ def decode_image(data: bytes, channels: int, where: object) -> NDArray[np.uint8]
     """
     if not data:
         raise _bad(where, "an empty file")
-    octets = np.frombuffer(data, np.uint8)
-    image: NDArray[Any] | None = cv2.imdecode(octets, cv2.IMREAD_COLOR_RGB)
+    expect_few_pixels(data, where)
+    image = decoded(data, cv2.IMREAD_COLOR_RGB)
     if image is not None:
         return with_channels(image, channels)
-    stored: NDArray[Any] | None = cv2.imdecode(octets, cv2.IMREAD_UNCHANGED)
+    stored = decoded(data, cv2.IMREAD_UNCHANGED)
     if stored is None:
         raise _bad(where, "data that cannot be decoded (damaged, or no image)")
     raise InputError(
@@ -47,6 +51,15 @@ def decode_image(data: bytes, channels: int, where: object) -> NDArray[np.uint8]
         found=f"{stored.dtype} values shaped {stored.shape}",
         fix="scale them to 0 to 255 and save them as uint8",
     )
+
+
+def decoded(data: bytes, flags: int) -> NDArray[Any] | None:
+    """Return what OpenCV makes of an image file; None where it can make nothing of it."""
+    try:
+        image: NDArray[Any] | None = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    except cv2.error:  # as of sides that are 0, or of more pixels than it takes
+        return None
+    return image
 
 
 def with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
@@ -59,12 +72,12 @@ def with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
 
 
 def prepare(image: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.float32]:
-    """Resize, crop in the centre and normalise: (H, W) or (H, W, 3) of 0..255 -> (C, *spec.size)."""
+    """Resize, crop in the centre and normalise: (H, W) or (H, W, C) of 0..255 -> (C, *spec.size)."""
     return normalise(resized(image, spec), spec)
 
 
 def resized(image: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.uint8]:
-    """Resize and crop in the centre: (H, W) or (H, W, 3) -> (*spec.size) or (*spec.size, 3).
+    """Resize and crop in the centre: (H, W) or (H, W, C) -> (*spec.size) or (*spec.size, C).
 
     Every target does it with the same integers and gives the same bytes: the mean of the area that a pixel
     covers where both sides shrink, else linear interpolation, rounded once, halves up.
@@ -91,6 +104,9 @@ _LONGEST = 1 << 22  # as in native/image.cpp
 
 def _middle(image: NDArray[np.uint8], whole: Size, size: Size, channels: int) -> NDArray[np.uint8]:
     """Resize (H, W, C) to `whole` and cut out the middle, (*size, channels)."""
+    if channels not in (1, 3):
+        each = [_middle(image[..., i : i + 1], whole, size, 1) for i in range(channels)]
+        return np.concatenate(each, -1)
     out = np.empty((*size, channels), np.uint8)
     _native.resize_image(np.ascontiguousarray(image), *whole, out)
     return out
@@ -107,7 +123,7 @@ def _resized_size(image: NDArray[np.uint8], spec: InputSpec) -> Size:
 
 
 def normalise(image: NDArray[Any], spec: InputSpec) -> NDArray[np.float32]:
-    """Turn (H, W) or (H, W, 3) of 0..255 into (C, H, W): (x / 255 - mean) / std."""
+    """Turn (H, W) or (H, W, C) of 0..255 into (C, H, W): (x / 255 - mean) / std."""
     channels = np.atleast_3d(image).transpose(2, 0, 1).astype(np.float32) / 255
     mean, std = (np.array(values, np.float32).reshape(-1, 1, 1) for values in (spec.mean, spec.std))
     return np.ascontiguousarray((channels - mean) / std)
@@ -117,3 +133,22 @@ def _bad(where: object, found: str) -> InputError:
     return InputError(
         where, expected="an image (PNG, JPEG, ...)", found=found, fix="give a file that opens as an image"
     )
+
+
+_REDUCED = {8: cv2.IMREAD_REDUCED_COLOR_8, 4: cv2.IMREAD_REDUCED_COLOR_4, 2: cv2.IMREAD_REDUCED_COLOR_2}
+
+
+def decode_about(data: bytes, side: int, where: object) -> NDArray[np.uint8]:
+    """Decode an image to (H, W, 3) RGB: a JPEG whose sides are far above `side` at 1/2, 1/4 or 1/8.
+
+    Its sides stay at twice `side` or more, so that a part of it can still be cut out.
+    """
+    expect_few_pixels(data, where)
+    frame = jpeg_frame(data)
+    shorter = min(frame[:2]) if frame else 0
+    for factor, flag in _REDUCED.items():
+        if shorter >= 2 * factor * side:
+            image = decoded(data, flag)
+            if image is not None:
+                return np.ascontiguousarray(image[..., ::-1], np.uint8)
+    return decode_image(data, 3, where)

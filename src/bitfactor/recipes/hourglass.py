@@ -7,7 +7,6 @@ Human pose on MPII: the paper's tables 1 and 3.
 
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -15,9 +14,8 @@ from torch import nn
 
 from bitfactor.binarization import Binarization
 from bitfactor.common.checks import check_fields
-from bitfactor.data import CocoKeypoints, DataSet, Lsp, Mpii
-from bitfactor.data.readers.crops import PAPER, Movement
-from bitfactor.data.readers.files import Holdout
+from bitfactor.data import CocoKeypoints, DataSet
+from bitfactor.data.poses import CocoOptions, LspOptions, MpiiOptions, PoseOptions
 from bitfactor.models import hourglass
 from bitfactor.models.hourglass import Block, Stem
 from bitfactor.models.resnet import Activation, Shortcuts
@@ -26,7 +24,7 @@ from bitfactor.training import Optimization, PoseEstimation, Recipe
 
 @dataclass(frozen=True)
 class HourglassOptions:
-    """An hourglass's shape. The defaults are the paper's."""
+    """An hourglass's shape. In Python the defaults are the paper's; a recipe has its own."""
 
     keypoints: Annotated[int, tyro.conf.Suppress]
     channels: int = 128
@@ -51,57 +49,7 @@ class HourglassOptions:
 
     def __call__(self) -> nn.Module:
         """Build the network, real-valued."""
-        return hourglass(
-            self.keypoints,
-            self.channels,
-            self.stacks,
-            self.depth,
-            self.block,
-            self.activation,
-            self.shortcuts,
-            self.stem,
-            self.blocks,
-        )
-
-
-@dataclass(frozen=True)
-class LspOptions:
-    """The instances of Leeds Sports Pose, or of its extension."""
-
-    size: int = 128
-    """Side of a crop in pixels."""
-    margin: float = 1.5
-    """Side of the crop, in the image, by how far the person's keypoints extend."""
-    rotation: float = PAPER.rotation
-    """Degrees by which instances are turned in training, to either side."""
-    zoom: float = PAPER.zoom
-    """Fraction by which they grow or shrink."""
-    mirror: bool = True
-    """Mirror half of the instances in training."""
-    sigma: float = 1.0
-    """Standard deviation of the heatmaps' Gaussians, in cells."""
-    holdout: Holdout = "test"
-    """What is evaluated on: the last 1,000 instances; or the last tenth of the others, to choose by."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @property
-    def input_shape(self) -> tuple[int, int, int]:
-        """Shape of a crop."""
-        return 3, self.size, self.size
-
-    def __call__(self, directory: Path | None) -> DataSet:
-        """Load the annotations."""
-        movement = Movement(self.rotation, self.zoom, self.mirror)
-        return Lsp.load(
-            directory,
-            self.size,
-            holdout=self.holdout,
-            margin=self.margin,
-            movement=movement,
-            sigma=self.sigma,
-        )
+        return hourglass(**vars(self))
 
 
 def lsp_hourglass() -> Recipe:
@@ -160,7 +108,7 @@ def _hourglass(
     name: str,
     description: str,
     model: HourglassOptions,
-    data: "LspOptions | MpiiOptions",
+    data: PoseOptions,
     optimization: Optimization,
     binarization: Binarization,
 ) -> Recipe:
@@ -176,36 +124,6 @@ def _hourglass(
         binarization=binarization,
         optimization=optimization,
     )
-
-
-@dataclass(frozen=True)
-class MpiiOptions:
-    """MPII's instances."""
-
-    size: int = 256
-    """Side of a crop in pixels."""
-    holdout: Holdout = "test"
-    """What is evaluated on: the 2,958 instances of Tompson's validation part, or a tenth of the others, to
-    choose settings by."""
-    rotation: float = PAPER.rotation
-    """Degrees by which instances are turned in training, to either side."""
-    zoom: float = PAPER.zoom
-    """Fraction by which they grow or shrink."""
-    mirror: bool = True
-    """Mirror half of the instances in training."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @property
-    def input_shape(self) -> tuple[int, int, int]:
-        """Shape of a crop."""
-        return 3, self.size, self.size
-
-    def __call__(self, directory: Path | None) -> DataSet:
-        """Load the annotations."""
-        movement = Movement(self.rotation, self.zoom, self.mirror)
-        return Mpii.load(directory, self.size, holdout=self.holdout, movement=movement)
 
 
 def mpii_hourglass() -> Recipe:
@@ -251,16 +169,6 @@ def mpii_hourglass() -> Recipe:
             min_lr=5e-6,
         ),
     )
-
-
-@dataclass(frozen=True)
-class CocoOptions(MpiiOptions):
-    """Instances in COCO's layout, of any skeleton."""
-
-    def __call__(self, directory: Path | None) -> DataSet:
-        """Load the annotations."""
-        movement = Movement(self.rotation, self.zoom, self.mirror)
-        return CocoKeypoints.load(directory, self.size, holdout=self.holdout, movement=movement)
 
 
 def coco_hourglass() -> Recipe:

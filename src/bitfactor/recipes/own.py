@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 import torch
 from torch import Tensor, nn
 
+from bitfactor.binarization.binarization import BY_LAYER, as_plain
 from bitfactor.common.checks import expect
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.common.files import digest, run_again, run_file
@@ -39,6 +40,7 @@ def with_options(recipe: Recipe, options: Mapping[str, Any]) -> Recipe:
             where = f"recipe {recipe.name}"
             raise InputError(where, expected="a known option", found=name, fix=near_matches(name, known))
         part, annotation = known[name]
+        value = as_plain(name, value) if name in BY_LAYER else value
         value = tuple(value) if isinstance(value, list) else value
         expect(name, value, annotation)
         chosen.setdefault(part, {})[name] = value

@@ -10,8 +10,7 @@ ImageNet, as in the paper.
 """
 
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import tyro
 from torch import nn
@@ -19,11 +18,9 @@ from torch import nn
 from bitfactor.binarization import Binarization
 from bitfactor.common.checks import check_fields
 from bitfactor.common.errors import InputError
-from bitfactor.data import Cifar10, Cifar100, DataSet, Digits, ImageFolder, Shards
-from bitfactor.data.augment import Preset
-from bitfactor.data.readers.cifar import expect_no_directory
-from bitfactor.data.readers.files import Holdout
-from bitfactor.data.readers.shard import DESCRIPTION
+from bitfactor.data import DataSet
+from bitfactor.data.in_memory import CifarOptions, DigitsOptions
+from bitfactor.data.stored import FolderOptions
 from bitfactor.models import ResNet
 from bitfactor.models.resnet import Activation, Shortcuts, Stem
 from bitfactor.training import Classification, Optimization, Recipe
@@ -31,7 +28,7 @@ from bitfactor.training import Classification, Optimization, Recipe
 
 @dataclass(frozen=True)
 class ResNetOptions:
-    """A ResNet's shape. The defaults are ResNet-18 as in the paper."""
+    """A ResNet's shape. In Python the defaults are ResNet-18; a recipe has its own."""
 
     num_classes: Annotated[int, tyro.conf.Suppress]
     blocks: tuple[int, ...] = (2, 2, 2, 2)
@@ -67,29 +64,7 @@ class ResNetOptions:
 
     def __call__(self) -> nn.Module:
         """Build the network, real-valued."""
-        return ResNet(
-            self.blocks,
-            self.widths,
-            self.num_classes,
-            self.in_channels,
-            self.stem,
-            self.activation,
-            self.shortcuts,
-            binary_shortcuts=self.binary_shortcuts,
-        )
-
-
-@dataclass(frozen=True)
-class DigitsOptions:
-    """The scans that come with scikit-learn."""
-
-    move: bool = True
-    """Turn, scale and shift training images a little."""
-
-    def __call__(self, directory: Path | None) -> DataSet:
-        """Load the scans, which need no directory."""
-        expect_no_directory(directory)
-        return Digits.load(self.move)
+        return ResNet(**vars(self))
 
 
 def digits() -> Recipe:
@@ -109,28 +84,6 @@ def digits() -> Recipe:
         binarization=Binarization(latent="holistic", scale="learned", groups="auto"),
         optimization=Optimization(epochs=12, batch_size=64, learning_rate=4e-3),
     )
-
-
-@dataclass(frozen=True)
-class CifarOptions:
-    """CIFAR with 10 or 100 classes."""
-
-    classes: Annotated[Literal[10, 100], tyro.conf.Suppress]
-    holdout: Holdout = "test"
-    """What is evaluated on: the test images, or a tenth of the training images, to choose settings by."""
-    crop: bool = True
-    """Shift training images by up to 4 pixels."""
-    mirror: bool = True
-    """Mirror half of the training images."""
-    classes_in_files: ClassVar[bool] = True  # so a network can be evaluated on any directory of its classes
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    def __call__(self, directory: Path | None) -> DataSet:
-        """Load the official files."""
-        kind = Cifar10 if self.classes == 10 else Cifar100
-        return kind.load(directory, holdout=self.holdout, crop=self.crop, mirror=self.mirror)
 
 
 def cifar10_resnet18() -> Recipe:
@@ -164,39 +117,6 @@ def _resnet18(name: str, classes: Literal[10, 100]) -> Recipe:
             epochs=200, batch_size=128, learning_rate=2e-3, factor_rate="1/rank", warmup_epochs=2
         ),
     )
-
-
-@dataclass(frozen=True)
-class FolderOptions:
-    """Images in class directories, or in WebDataset shards where the directory has a `shards.json`."""
-
-    preset: Preset = "standard"
-    """How training images are cropped: at random places of 256x256, or random parts, mirrored."""
-    size: int = 224
-    """Side of an input in pixels."""
-    holdout: Holdout = "test"
-    """What is evaluated on: the test images, or a tenth of the training images, to choose settings by."""
-    crop: bool = True
-    """Crop training images at random, as the preset does; if not, they are cropped in the centre."""
-    mirror: bool = True
-    """Mirror half of the training images, where the preset does: standard."""
-    classes_in_files: ClassVar[bool] = True  # so a network can be evaluated on any directory of its classes
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @property
-    def input_shape(self) -> tuple[int, int, int]:
-        """Shape of an input."""
-        return 3, self.size, self.size
-
-    def __call__(self, directory: Path | None) -> DataSet:
-        """Look which images there are."""
-        sharded = directory is not None and (directory / DESCRIPTION).exists()
-        kind = Shards if sharded else ImageFolder
-        return kind.load(
-            directory, self.preset, self.size, holdout=self.holdout, crop=self.crop, mirror=self.mirror
-        )
 
 
 def folder_resnet18() -> Recipe:

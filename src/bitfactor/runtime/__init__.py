@@ -1,6 +1,6 @@
 """A file and an image in, an answer out, with numpy and the compiled core alone."""
 
-from bitfactor.common.native import instruction_sets
+from bitfactor.common.machine import instruction_sets
 from bitfactor.runtime.profile import LayerTime, Profile
 from bitfactor.runtime.session import Precision, Session
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.native import chosen_isa
+from bitfactor.common.machine import chosen_isa
 from bitfactor.format.graph import Graph
 from bitfactor.runtime.session import runner
 

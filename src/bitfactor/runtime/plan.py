@@ -115,9 +115,13 @@ class _Planner:
 
     def shortcuts(self, steps: list[Step]) -> list[Step]:
         """Return the steps with each shortcut that is a convolution of single pixels where it is added."""
+        adds: dict[str, Step] = {}
+        for step in steps:
+            for value in _added(step):
+                adds.setdefault(value, step)
         for shortcut in [step for step in steps if step.writes and self._is_of_single_pixels(step)]:
             value = shortcut.writes[-1]
-            adding = next((step for step in steps if _adds(step, value)), None)
+            adding = adds.get(value)
             if adding and self._makes_only(shortcut, value):
                 steps.remove(shortcut)
                 steps.insert(steps.index(adding), replace(shortcut, within_next=True))
@@ -208,9 +212,10 @@ def _is_convolution(step: Step) -> bool:
     return step.node is not None and step.node.op in ("conv2d", "quantised_conv2d", "binary_conv2d")
 
 
-def _adds(step: Step, value: str) -> bool:
+def _added(step: Step) -> list[str]:
+    """Return the values that a convolution adds to what it makes."""
     added = [stage.value for stage in step.stages if stage.op == "add"]
-    return _is_convolution(step) and value in added and value not in step.sources
+    return [value for value in added if value not in step.sources] if _is_convolution(step) else []
 
 
 def _expect_exact_sums(node: Node, graph: Graph) -> None:

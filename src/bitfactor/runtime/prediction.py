@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.arrays import expect_image
+from bitfactor.common.arrays import expect_channels, expect_image
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.result import Result
 from bitfactor.format import InputSpec, ModelFile
@@ -134,7 +134,9 @@ def name_of(image: Image) -> str:
 
 
 def pixels_of(image: Image, channels: int) -> NDArray[np.uint8]:
-    """Return an image as (H, W, 3), or (H, W) where the network takes one channel."""
+    """Return an image as (H, W, 3), or (H, W) where the network takes one channel; arrays have as many."""
+    if channels not in (1, 3):
+        return expect_channels("image", image, channels)
     images = imported("bitfactor.pose.images", "predict", "cli")
     pixels: NDArray[np.uint8]
     if isinstance(image, str | os.PathLike):
@@ -152,10 +154,16 @@ def pixels_of(image: Image, channels: int) -> NDArray[np.uint8]:
 
 def _seen(image: PilImage) -> NDArray[np.uint8]:
     """Return the pixels of an image of Pillow as a decoder of its file would: turned as EXIF says, 8 bits."""
-    turned = imported("PIL.ImageOps", "predict", "cli").exif_transpose(image)
-    if turned.mode.startswith("I;16"):
-        return (np.asarray(turned) >> 8).astype(np.uint8)
-    return np.asarray(turned if turned.mode == "L" else turned.convert("RGB"), np.uint8)
+    operations = imported("PIL.ImageOps", "predict", "cli")
+    try:
+        turned = operations.exif_transpose(image)
+        if turned.mode.startswith("I;16"):
+            return (np.asarray(turned) >> 8).astype(np.uint8)
+        return np.asarray(turned if turned.mode == "L" else turned.convert("RGB"), np.uint8)
+    except (OSError, SyntaxError, ValueError) as error:  # of a damaged file, which Pillow reads late
+        raise InputError(
+            "image", expected="an image that Pillow can decode", found=str(error), fix="give another"
+        ) from error
 
 
 _ARRANGEMENTS = ("flatten", "reshape", "permute", "rearrange")  # the same numbers, in another shape or order

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+import numpy as np
+
 from bitfactor.common import _native
 from bitfactor.format.bits import WORD_BITS
 from bitfactor.format.graph import Graph, Value
@@ -25,9 +27,6 @@ class Lifetime:
     first: int
     last: int
 
-    def overlaps(self, other: "Lifetime") -> bool:
-        return self.first <= other.last and other.first <= self.last
-
 
 def place(buffers: Mapping[str, Lifetime]) -> tuple[dict[str, int], int]:
     """Return the byte offset of each buffer, and the bytes needed in all.
@@ -39,28 +38,24 @@ def place(buffers: Mapping[str, Lifetime]) -> tuple[dict[str, int], int]:
     >>> place({"a": Lifetime(100, 0, 1), "b": Lifetime(64, 1, 2), "c": Lifetime(64, 2, 3)})
     ({'a': 0, 'b': 128, 'c': 0}, 192)
     """
-    offsets: dict[str, int] = {}
-    for name in sorted(buffers, key=lambda name: -buffers[name].size):
-        taken = sorted(
-            (offsets[other], _aligned(buffers[other].size))
-            for other in offsets
-            if buffers[other].overlaps(buffers[name])
-        )
-        offsets[name] = _lowest_gap(taken, _aligned(buffers[name].size))
-    return offsets, max((offsets[name] + _aligned(b.size) for name, b in buffers.items()), default=0)
+    names = sorted(buffers, key=lambda name: -buffers[name].size)
+    lives = [buffers[name] for name in names]
+    first, last, size = (
+        np.array([(b.first, b.last, _aligned(b.size)) for b in lives], np.int64).reshape(-1, 3).T
+    )
+    begin, end = np.zeros_like(size), np.zeros_like(size)
+    for i in range(len(names)):
+        alive = np.flatnonzero((first[:i] <= last[i]) & (last[:i] >= first[i]))
+        alive = alive[np.argsort(begin[alive])]
+        reached = np.maximum.accumulate(np.append(0, end[alive]))  # before each, and behind the last
+        fits = np.append(begin[alive] - reached[:-1] >= size[i], True)
+        begin[i] = reached[np.argmax(fits)]
+        end[i] = begin[i] + size[i]
+    return dict(zip(names, begin.tolist(), strict=True)), int(end.max(initial=0))
 
 
 def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def _lowest_gap(taken: list[tuple[int, int]], size: int) -> int:
-    end = 0
-    for offset, length in taken:
-        if offset - end >= size:
-            break
-        end = max(end, offset + length)
-    return end
 
 
 _Buffers = Mapping[str, Buffer]
@@ -108,14 +103,15 @@ class Program:
     arena_bytes: int
 
     def compile(
-        self, isa: str, threads: int, *, bfloat16_parts: int = 0
+        self, isa: str, threads: int, *, bfloat16_parts: int = 0, most_bytes: int | None = None
     ) -> tuple[_native.Program, tuple[int, ...]]:
         """Return the program in the core, for the kernels of `isa`, and of how many phases each layer is.
 
         With `bfloat16_parts`, sets that multiply bfloat16 faster than float32 take real numbers as sums of so
-        many bfloat16 each.
+        many bfloat16 each. MemoryError where the core would take more than `most_bytes`.
         """
-        core = _native.Program(isa=isa, threads=threads, arena_bytes=self.arena_bytes)
+        limit = {} if most_bytes is None else {"most_bytes": most_bytes}
+        core = _native.Program(isa=isa, threads=threads, arena_bytes=self.arena_bytes, **limit)
         if bfloat16_parts:
             core.allow_bfloat16(parts=bfloat16_parts)
         phases = []

@@ -9,11 +9,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError
-from bitfactor.common.machine import physical_cores
-from bitfactor.common.native import REFERENCE, chosen_isa
-from bitfactor.format.file import ModelFile, load
+from bitfactor.common.machine import REFERENCE, chosen_isa, physical_cores
+from bitfactor.format.file import ModelFile, Source, content_of, expect_within, load
 from bitfactor.format.graph import Graph, run, total
 from bitfactor.format.low_precision import low_precision
 from bitfactor.runtime.inputs import (
@@ -48,6 +47,11 @@ Precision = Literal["highest", "high", "medium", "low"]
 
 class Session:
     """The network in the model file at `path`, ready to run on this machine's CPU.
+
+    `path` may also be the bytes of a model file, or a file that is open for reading them. `max_bytes` is for
+    files from strangers: InputError, before it is allocated, where the network would take more. That is the
+    file, its weights as numpy and the kernels hold them, and the memory of the samples under way; the arrays
+    that a call takes and returns are not counted. Each size of input, and each precision, may take as much.
 
     `threads` share out the samples of a batch, and the work within a single one; the result does not depend
     on their number. By default they are the physical cores that the process may use, and 1 for a tiny
@@ -93,18 +97,24 @@ class Session:
     @checked
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: Source,
         threads: int | None = None,
         isa: str | None = None,
         precision: Precision = "highest",
+        max_bytes: int | None = None,
     ) -> None:
+        if max_bytes is not None and max_bytes < 1:
+            raise InputError("max_bytes", expected="1 or more", found=str(max_bytes), fix="pass 1 << 30")
         if threads is not None and not 1 <= threads <= MOST_THREADS:
             expected = f"1 to {MOST_THREADS}"
             raise InputError("threads", expected=expected, found=str(threads), fix="pass threads=1")
-        self._made_with = (os.path.abspath(path), threads, isa, precision)
+        given = content_of(path, max_bytes)
+        source = given if isinstance(given, bytes) else os.path.abspath(given)
+        self._made_with = (source, threads, isa, precision, max_bytes)
         self.precision: Precision = precision
         self.isa = chosen_isa(isa)
-        self.model: ModelFile = load(path)
+        self.model: ModelFile = load(given, max_bytes)
+        self._most_bytes = _left(max_bytes, self.model.graph, self.isa)
         self.threads = threads or default_threads(self.model.graph)
         inputs = self.model.graph.inputs
         self.input_names = tuple(value.name for value in inputs)
@@ -227,7 +237,7 @@ class Session:
     def _runner(self, shapes: Shapes) -> Runner:
         if shapes not in self._runners:
             graph = self._graph(shapes)
-            self._runners[shapes] = runner(graph, self.isa, self.threads, self.precision)
+            self._runners[shapes] = runner(graph, self.isa, self.threads, self.precision, self._most_bytes)
         return self._runners[shapes]
 
     def _graph(self, shapes: Shapes) -> Graph:
@@ -259,8 +269,7 @@ class Session:
             xs += self.model.golden_inputs[1:]
         if len(xs[0]) != 1:
             raise InputError("x", expected="one sample", found=str(len(xs[0])), fix="pass x[:1]")
-        if runs < 1:
-            raise InputError("runs", expected="1 or more", found=str(runs), fix="change it")
+        expect_that(runs >= 1, "runs", expected="1 or more", found=runs)
         native = self._runner(tuple(x.shape[1:] for x in xs))
         if not isinstance(native, NativeRunner):
             raise InputError("isa", expected="an instruction set", found=self.isa, fix="pass another isa")
@@ -278,7 +287,11 @@ class Session:
         """
         shapes = tuple(value.shape for value in self.model.graph.inputs)
         exact = self.precision == "highest"
-        run = self._runner(shapes) if exact else runner(self.model.graph, self.isa, self.threads)
+        run = (
+            self._runner(shapes)
+            if exact
+            else runner(self.model.graph, self.isa, self.threads, most_bytes=self._most_bytes)
+        )
         outputs = run(*self.model.golden_inputs)
         for i, (found, expected) in enumerate(zip(outputs, self.model.golden_outputs, strict=True)):
             if not np.array_equal(found, expected):
@@ -288,6 +301,19 @@ class Session:
                     found=_difference(found, expected),
                     fix="export the model again, and report it if that does not help",
                 )
+
+
+def _left(max_bytes: int | None, graph: Graph, isa: str) -> int | None:
+    """Return what the kernels may take, where numpy holds the weights as stored and as they are given on."""
+    if max_bytes is None:
+        return None
+    if isa == REFERENCE:
+        fix = "leave out isa, or max_bytes"
+        raise InputError("max_bytes", expected="an instruction set", found=repr(isa), fix=fix)
+    tensors = (tensor for node in graph.nodes for tensor in node.tensors.values())
+    weights = 2 * sum(max(tensor.nbytes, 4 * tensor.size) for tensor in tensors)
+    expect_within(weights, max_bytes, "weights")
+    return max_bytes - weights
 
 
 _TINY = 1 << 20  # operands (see default_threads): some tens of microseconds, less than to wake a thread
@@ -302,7 +328,13 @@ def default_threads(graph: Graph) -> int:
     return 1 if spent.real_macs + spent.binary_macs // 32 < _TINY else physical_cores()
 
 
-def runner(graph: Graph, isa: str, threads: int = 1, precision: Precision = "highest") -> Runner:
+def runner(
+    graph: Graph,
+    isa: str,
+    threads: int = 1,
+    precision: Precision = "highest",
+    most_bytes: int | None = None,
+) -> Runner:
     """Return a function from the inputs (N, ...) to the outputs of `graph`, one array each."""
     if precision == "low":
         graph = low_precision(graph)
@@ -313,19 +345,30 @@ def runner(graph: Graph, isa: str, threads: int = 1, precision: Precision = "hig
             return run(graph, *xs)
 
         return reference
-    return NativeRunner(graph, isa, threads, precision)
+    return NativeRunner(graph, isa, threads, precision, most_bytes)
 
 
 class NativeRunner:
     """Runs `graph` in the compiled core."""
 
-    def __init__(self, graph: Graph, isa: str, threads: int, precision: Precision = "highest") -> None:
-        self.graph, self.isa, self.threads = graph, isa, threads
+    def __init__(
+        self,
+        graph: Graph,
+        isa: str,
+        threads: int,
+        precision: Precision = "highest",
+        most_bytes: int | None = None,
+    ) -> None:
+        self.graph, self.isa, self.threads, self._most_bytes = graph, isa, threads, most_bytes
         self._packed = packed(graph)
         program = program_of(self._packed)
         self._layers = program.layers
         try:
-            self._program, self._phases = program.compile(isa, threads, bfloat16_parts=_PARTS[precision])
+            self._program, self._phases = program.compile(
+                isa, threads, bfloat16_parts=_PARTS[precision], most_bytes=most_bytes
+            )
+        except MemoryError as error:
+            raise self._too_large() from error
         except ValueError as error:  # of the core, which takes programs of so much memory
             shapes = tuple(value.shape for value in graph.inputs)
             raise _unfit(graph, shapes, f"pass a smaller one ({error})") from error
@@ -334,7 +377,11 @@ class NativeRunner:
     def __call__(self, *xs: NDArray[np.float32]) -> _Outputs:
         samples = len(xs[0])
         outs = self._outputs(samples)
-        if not self._program.run(x=_flat(xs), outs=outs):
+        try:
+            finite = self._program.run(x=_flat(xs), outs=outs)
+        except MemoryError as error:
+            raise self._too_large() from error
+        if not finite:
             expect_finite(xs, names_of(self.graph))
             raise not_finite(xs[0], "x")  # changed since
         return tuple(
@@ -358,6 +405,17 @@ class NativeRunner:
             ns,
             isa=self.isa,
             threads=self.threads,
+        )
+
+    def _too_large(self) -> InputError:
+        limited = self._most_bytes is not None
+        return InputError(
+            "max_bytes" if limited else "memory",
+            expected=f"kernels and samples that take at most {self._most_bytes} bytes"
+            if limited
+            else "enough",
+            found="that the network needs more",
+            fix="allow more, if you trust the file" if limited else "run it with fewer threads",
         )
 
     def _outputs(self, samples: int) -> list[NDArray[np.float32]]:

@@ -5,23 +5,22 @@ from typing import Literal
 
 from bitfactor.study.documents.document import Chapter, Figure
 from bitfactor.study.figures import Series, bands, distributions, spectra
-from bitfactor.study.finding import say
 from bitfactor.study.grid import REAL, Row, Study
-from bitfactor.study.statistics import RATE, View, row_name, setting_name
-from bitfactor.study.tables import metric_name, weights
-from bitfactor.training.metrics.layers import Histogram, LayerRecord
+from bitfactor.study.statistics import RATE, StudyView, row_name, setting_name
+from bitfactor.study.tables import metric_name, say, weights
+from bitfactor.training.metrics.latents import Histogram, LayerRecord
 
 _COLUMNS = 4  # layers that a figure shows
 Layers = Mapping[str, LayerRecord]
 
 
-def inside(view: View, study: Study) -> list[Chapter]:
+def inside(view: StudyView, study: Study) -> list[Chapter]:
     """Return the chapters for which there is something to show."""
     chapters = (training, flips, scaling_factors, latent_weights, factor_spectra)
     return [found for chapter in chapters if (found := chapter(view, study)) is not None]
 
 
-def training(view: View, study: Study) -> Chapter | None:
+def training(view: StudyView, study: Study) -> Chapter | None:
     """Return the test metric and the loss by epoch."""
     metric = study.headline
     if not any(one.curve(metric) for found in view.rows.values() for one in found):
@@ -38,7 +37,7 @@ def training(view: View, study: Study) -> Chapter | None:
     return Chapter("Training", figures=[figure])
 
 
-def flips(view: View, study: Study) -> Chapter | None:
+def flips(view: StudyView, study: Study) -> Chapter | None:
     """Return the fraction of weights that change their sign, by epoch."""
     panels = panels_by_scale(study, _logged(view, "flipped", 100), baseline=False)
     if not any(panels.values()):
@@ -55,7 +54,7 @@ def flips(view: View, study: Study) -> Chapter | None:
     )
 
 
-def scaling_factors(view: View, study: Study) -> Chapter | None:
+def scaling_factors(view: StudyView, study: Study) -> Chapter | None:
     """Return the distributions of alpha, of each scale, with the latent that has most of them."""
     found = {
         latent: {scale: layers for scale in study.scales if (layers := _layers(view, Row(latent, scale)))}
@@ -73,7 +72,7 @@ def scaling_factors(view: View, study: Study) -> Chapter | None:
     )
 
 
-def latent_weights(view: View, study: Study) -> Chapter | None:
+def latent_weights(view: StudyView, study: Study) -> Chapter | None:
     """Return the distributions of the weights before the sign, of each latent with one scale."""
     scale = _scale(study)
     rows = {
@@ -94,7 +93,7 @@ def latent_weights(view: View, study: Study) -> Chapter | None:
     )
 
 
-def factor_spectra(view: View, study: Study) -> Chapter | None:
+def factor_spectra(view: StudyView, study: Study) -> Chapter | None:
     """Return the singular values of the factors of each latent that has some, with one scale."""
     scale = _scale(study)
     found = {latent: _layers(view, Row(latent, scale), decomposed=True) for latent in study.latents}
@@ -126,7 +125,7 @@ def panels_by_scale(
     return panels
 
 
-def _logged(view: View, name: str, factor: float) -> Callable[[Row], list[Series]]:
+def _logged(view: StudyView, name: str, factor: float) -> Callable[[Row], list[Series]]:
     return lambda row: [[(x, factor * y) for x, y in one.curve(name)] for one in view.rows[row]]
 
 
@@ -140,7 +139,7 @@ def _beyond(histograms: Iterable[Histogram]) -> float:
     return outside / max(outside + inside, 1)
 
 
-def _layers(view: View, row: Row, *, decomposed: bool = False) -> dict[str, LayerRecord]:
+def _layers(view: StudyView, row: Row, *, decomposed: bool = False) -> dict[str, LayerRecord]:
     """Return layers of the first training of a row that has them, with `decomposed` those with factors."""
     layers = next((one.layers for one in view.rows.get(row, ()) if one.layers), {})
     return some({name: layer for name, layer in layers.items() if layer.spectra or not decomposed})
@@ -168,6 +167,6 @@ def drawn(
     return Figure(name, distributions(found, label, marks).encode(), caption)
 
 
-def _at(view: View, study: Study) -> str:
+def _at(view: StudyView, study: Study) -> str:
     rate = ["each row at its best learning rate"] if RATE in study.axes else []
     return ", ".join([*rate, *([setting_name(view.setting)] if view.setting else [])])

@@ -15,7 +15,6 @@ cells/NAME/                a run's directory (see `bitfactor.training.run`), and
 
 import fcntl
 import json
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -23,12 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-import torch
-
 from bitfactor.common.checks import record
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import files_run, made_directory, write_json
-from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import plain
 from bitfactor.study.grid import (
     Cell,
@@ -43,7 +39,7 @@ from bitfactor.study.grid import (
     text_of,
 )
 from bitfactor.training import Run
-from bitfactor.training.run import FileOf, versions
+from bitfactor.training.run import FileOf, machine, revision, versions
 
 T = TypeVar("T")
 _DIVERGED = "diverged"
@@ -277,25 +273,3 @@ def _read(file: Path, take: Callable[[dict[str, Any]], T]) -> T:
             found=f"no {error}" if isinstance(error, KeyError) else str(error),
             fix="delete the cell, or restore the file, and start the study again",
         ) from error
-
-
-def revision() -> str | None:
-    """Return git's name of the source that runs, ending in `-dirty` if it was changed; None outside git."""
-    source = Path(__file__)
-    if not _git(source.parent, "ls-files", source.name):  # installed, maybe into another project's directory
-        return None
-    return _git(source.parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-
-
-def _git(directory: Path, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", "-C", directory, *arguments], capture_output=True, text=True)
-    except OSError:
-        return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
-
-
-def machine() -> str:
-    """Return the name of the CPU, and of the GPU if there is one."""
-    gpu = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
-    return ", ".join([cpu_name(), *gpu])

@@ -15,11 +15,11 @@ from bitfactor.study.documents import Chapter, Document, Figure, Table
 from bitfactor.study.documents.document import Prose
 from bitfactor.study.figures import intervals
 from bitfactor.study.grid import Study, Training, shown_options
-from bitfactor.study.page import command_of
+from bitfactor.study.page import command_of, origins
 from bitfactor.study.paper import EXHIBITS, Exhibit, Method, Setting
 from bitfactor.study.statistics import Difference, paired, sample
 from bitfactor.study.tables import NONE, metric_name
-from bitfactor.training.metrics.layers import LayerRecord
+from bitfactor.training.metrics.latents import LayerRecord
 
 say = Prose("exhibit.j2")
 """What is said of a table or figure, by name."""
@@ -66,7 +66,7 @@ def exhibit_document(
     chapters = [Chapter("Beside the paper", tables=[outcome_table(exhibit, found)])]
     if exhibit.startswith("table"):
         chapters.append(_differences(found))
-    if exhibit == "figure2":
+    if exhibit == "figure2" and len(found) > 1:
         rows = {one.method.scale: (one.method.latent, some(one.layers)) for one in found}
         figure = drawn("figure2", rows, "alpha", say("layers"))
         chapters.append(Chapter("Distribution of alpha", figures=[figure]))
@@ -117,7 +117,7 @@ def logs(found: Sequence[Found]) -> Table:
 
 
 def _finding(exhibit: Exhibit, found: Sequence[Found]) -> list[str]:
-    if exhibit == "figure2":
+    if exhibit == "figure2" and len(found) > 1:
         analytic, learned = found[0].layers, found[1].layers
         ratios = [_ratio(learned[name], analytic[name]) for name in learned]
         negative = [layer.negative or 0.0 for layer in learned.values()]
@@ -205,7 +205,5 @@ def _facts(setting: Setting, found: Sequence[Found]) -> list[tuple[str, str]]:
         ),
         ("seeds", ", ".join(map(str, design.seeds))),
         ("trainings", f"{len(finished)}, {minutes:.0f} minutes by the clock, summed"),
-        ("machine", ", ".join(map(str, hosts))),
-        ("versions", ", ".join(f"{name} {version}" for name, version in design.versions.items())),
-        ("revision", design.revision or "unknown"),
+        *({"machine": ", ".join(map(str, hosts))} | origins(finished)).items(),
     ]

@@ -15,7 +15,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from bitfactor.study.documents.figures import REAL, STYLE, look_of, svg
 from bitfactor.study.statistics import Difference, row_name
-from bitfactor.training.metrics.layers import Histogram
+from bitfactor.training.metrics.latents import Histogram
 
 Series = Sequence[tuple[float, float]]
 """Points (x, y) in the order of x."""

@@ -17,7 +17,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.data.readers.identity import KEY
 from bitfactor.recipes.own import value_of
 from bitfactor.training import without_effect
-from bitfactor.training.metrics.layers import LayerRecord
+from bitfactor.training.metrics.latents import LayerRecord
 
 Value = bool | int | float | str | tuple[Any, ...] | None
 
@@ -60,7 +60,7 @@ class Cell:
     @property
     def row(self) -> Row:
         """The row of the paper's tables that the cell is of."""
-        return REAL if self.real else Row(str(self.axes["latent"]), str(self.axes["scale"]))
+        return REAL if self.real else Row(text_of(self.axes["latent"]), text_of(self.axes["scale"]))
 
     @property
     def refused(self) -> frozenset[str]:
@@ -76,7 +76,7 @@ class Cell:
         'svd-learned-seed1-lr0.003'
         """
         others = [_part(name, value) for name, value in self.axes.items() if name not in ("latent", "scale")]
-        return "-".join([str(self.row), f"seed{self.seed}", *others])
+        return "-".join([_in_file_names(str(self.row)), f"seed{self.seed}", *others])
 
     @property
     def flags(self) -> list[str]:
@@ -129,8 +129,12 @@ def _combinations(axes: Mapping[str, Sequence[Value]]) -> Iterator[dict[str, Val
 
 def _part(name: str, value: Value) -> str:
     """Return an axis and its value as they stand in a file's name."""
-    text = re.sub("[^A-Za-z0-9_.,+-]", "_", text_of(value))
+    text = _in_file_names(text_of(value))
     return f"lr{text}" if name == "learning_rate" else f"{name}={text}"
+
+
+def _in_file_names(text: str) -> str:
+    return re.sub("[^A-Za-z0-9_.,+-]", "_", text)
 
 
 def words_of(name: str, value: Value) -> list[str]:
@@ -242,9 +246,21 @@ class Training:
         return {name: value for part in parts for name, value in settings.get(part, {}).items()}
 
     @property
-    def evaluated(self) -> str:
-        """Which images, and how many, its metrics are of."""
-        return str((self.record.get(KEY) or {}).get("evaluated", ""))
+    def provenance(self) -> dict[str, str]:
+        """What its figures are of and came from, beside its options; what is not known is left out."""
+        data, imports = self.record.get(KEY) or {}, self.record.get("imports")
+        files = imports.items() if isinstance(imports, dict) else ()
+        versions = self.record.get("versions") or {}
+        found = {
+            "evaluated_on": data.get("evaluated"),
+            "images_to_train_on": data.get("train"),
+            "hash_of_data": data.get("fingerprint"),
+            "hash_of_imports": ", ".join(f"{path.rpartition('/')[2]} {of[:12]}" for path, of in files),
+            "hash_of_code": self.record.get("revision"),
+            "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+            "machine": self.record.get("machine"),
+        }
+        return {name: str(value) for name, value in found.items() if value}
 
     def metric(self, name: str) -> float | None:
         """Return a final metric, None where there is none."""

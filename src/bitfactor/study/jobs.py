@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from bitfactor.common.checks import expect_that
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.result import Result
 from bitfactor.study.directory import CellDirectory
@@ -242,10 +243,10 @@ class Progress:
         return table
 
     def _caption(self) -> str:
-        rows = {job.cell.name: job.directory.history() for job in self._jobs}
+        rows = {job.directory.path: job.directory.history() for job in self._jobs}
         seconds = [row["seconds"] for history in rows.values() for row in history]
         left = sum(
-            job.epochs - len(rows[job.cell.name])
+            job.epochs - len(rows[job.directory.path])
             for job in self._jobs
             if job.state not in ("failed", "given up")
         )
@@ -374,8 +375,7 @@ def launch(
     submitted 17_0 17_1; what they print is in runs/t/slurm
     """
     submitit = imported("submitit", "--launcher", "search")
-    if tasks < 1:
-        raise InputError("--tasks", expected="1 or more", found=str(tasks), fix="change it")
+    expect_that(tasks >= 1, "--tasks", expected="1 or more", found=tasks)
     try:
         executor = submitit.AutoExecutor(output, cluster=launcher, **_requeued(launcher))
         named = {f"{launcher}_{name}": _number(value) for name, value in options.items()}

@@ -4,10 +4,10 @@ import resource
 
 from bitfactor.common.errors import InputError
 from bitfactor.recipes import recipe_of
-from bitfactor.recipes.exporting import export_run
-from bitfactor.study.directory import CellDirectory, machine, revision
+from bitfactor.recipes.runs import export_run
+from bitfactor.study.directory import CellDirectory
 from bitfactor.study.grid import Outcome
-from bitfactor.training.run import versions
+from bitfactor.training.run import machine, revision, versions
 
 _BOOKKEEPING = frozenset(("epoch", "step", "loss", "learning_rate", "flipped", "seconds"))
 

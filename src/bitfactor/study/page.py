@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from bitfactor.study.chapters import inside, panels_by_scale
 from bitfactor.study.documents.document import Chapter, Document, Figure
 from bitfactor.study.figures import Series, against, bands, dots, intervals
-from bitfactor.study.finding import by_rate, caution, finding, say
 from bitfactor.study.grid import REAL, Row, Study, Training, Value, shown_options, text_of
 from bitfactor.study.statistics import (
     RATE,
-    View,
+    StudyView,
     axis_name,
     row_name,
     setting_name,
@@ -20,12 +19,16 @@ from bitfactor.study.statistics import (
 from bitfactor.study.tables import (
     BASELINES,
     along,
+    by_rate,
+    caution,
     comparisons,
     costs,
     differences,
+    finding,
     hyperparameters,
     metric_name,
     results,
+    say,
     sizes,
     training_name,
     unfinished,
@@ -66,27 +69,26 @@ def _facts(study: Study) -> list[tuple[str, str]]:
         ("seeds", ", ".join(map(str, design.seeds))),
         *((axis_name(name), ", ".join(map(text_of, values))) for name, values in study.axes.items()),
         ("other flags", shown_options(design.arguments)),
-        ("evaluated on", say("part", holdout=study.holdout)),
-        (
-            "images evaluated",
-            ", ".join(dict.fromkeys(filter(None, (one.evaluated for one in study.trainings)))),
-        ),
-        ("files of its own", ", ".join(_own_files(study))),
+        ("part of the data", say("part", holdout=study.holdout)),
         ("trainings finished", f"{len(study.finished)} of {len(study.trainings) + len(study.missing())}"),
         ("time", time + (f"; {_hours(sum(used))} of CPU time" if used else "")),
-        ("machine", ", ".join(filter(None, machines)) or design.machine or "unknown"),
-        ("versions", ", ".join(f"{name} {version}" for name, version in design.versions.items())),
-        ("revision", design.revision or "unknown"),
         ("started", design.started or "unknown"),
     ]
-    return [(name, value) for name, value in named if value]
+    known = {
+        "machine": ", ".join(filter(None, machines)) or design.machine or "unknown",
+        "versions": ", ".join(f"{name} {version}" for name, version in design.versions.items()),
+        "hash of code": design.revision or "unknown",
+    }
+    return [(name, value) for name, value in [*named, *(known | origins(study.trainings)).items()] if value]
 
 
-def _own_files(study: Study) -> list[str]:
-    """Return the names and hashes of the files that the trainings imported."""
-    found = [one.record.get("imports", {}) for one in study.trainings]
-    files = {path: sha256 for one in found if isinstance(one, dict) for path, sha256 in one.items()}
-    return [f"{path.rpartition('/')[2]} {sha256[:12]}" for path, sha256 in files.items()]
+def origins(trainings: Sequence[Training]) -> dict[str, str]:
+    """Return what the figures of trainings are of and came from; where these differ, all of it."""
+    found: dict[str, dict[str, None]] = {}
+    for one in trainings:
+        for name, value in one.provenance.items():
+            found.setdefault(name.replace("_", " "), {})[value] = None
+    return {name: "; ".join(values) for name, values in found.items()}
 
 
 def _hours(seconds: float) -> str:
@@ -98,7 +100,7 @@ def _unfinished(study: Study) -> Chapter | None:
     return Chapter("What is missing", (say("missing"),), [table]) if table else None
 
 
-def _compared(view: View, study: Study) -> list[Chapter]:
+def _compared(view: StudyView, study: Study) -> list[Chapter]:
     if not any(view.values(row) for row in (*study.rows, REAL)):
         return []
     where = f" at {setting_name(view.setting)}" if view.setting else ""
@@ -135,13 +137,13 @@ def _compared(view: View, study: Study) -> list[Chapter]:
     return chapters
 
 
-def _dots(view: View, study: Study) -> str:
+def _dots(view: StudyView, study: Study) -> str:
     rows = {row_name(row): (row[0], [100 * v for v in view.values(row).values()]) for row in study.rows}
     baseline = view.sample(REAL)
     return dots(rows, f"{metric_name(study.headline)}, %", 100 * baseline.mean if baseline else None)
 
 
-def _intervals(view: View, study: Study) -> list[str]:
+def _intervals(view: StudyView, study: Study) -> list[str]:
     panels = {
         f"points over {row_name(base)}": {
             row_name(row): (row[0], found)
@@ -154,7 +156,7 @@ def _intervals(view: View, study: Study) -> list[str]:
     return [intervals(shown, f"points of {metric_name(study.headline)}")] if shown else []
 
 
-def _along_axes(view: View, study: Study) -> list[Chapter]:
+def _along_axes(view: StudyView, study: Study) -> list[Chapter]:
     return [
         Chapter(
             f"By {axis_name(axis)}",
@@ -173,7 +175,7 @@ def _positive_numbers(values: Sequence[Value]) -> bool:
         return False
 
 
-def _over(axis: str, view: View, study: Study) -> Figure:
+def _over(axis: str, view: StudyView, study: Study) -> Figure:
     numbers = sorted((float(value), value) for value in study.axes[axis])  # type: ignore[arg-type]
     at = {number: with_value(view, study, axis, value) for number, value in numbers}
 
@@ -193,7 +195,7 @@ def _over(axis: str, view: View, study: Study) -> Figure:
     return Figure(name, figure.encode(), say("band", where="", seeds=len(study.design.seeds)))
 
 
-def _taken(view: View, study: Study) -> Chapter:
+def _taken(view: StudyView, study: Study) -> Chapter:
     points = {
         row: [
             (one.outcome.cpu_seconds / 60, 100 * one.outcome.metrics[study.headline])

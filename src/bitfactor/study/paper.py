@@ -55,7 +55,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class PaperTask:
     """What the paper does twice: human pose, and image classification."""
 
     data: str
@@ -64,7 +64,7 @@ class Experiment:
     small: Setting
 
 
-POSE = Experiment(
+POSE = PaperTask(
     "MPII",
     ("PCKh",),
     Setting("mpii-hourglass", "MPII Human Pose", (22_246, 2_958)),
@@ -84,7 +84,7 @@ POSE = Experiment(
 )
 """Section 5.1: the hourglass."""
 
-IMAGES = Experiment(
+IMAGES = PaperTask(
     "ImageNet",
     ("top-1", "top-5"),
     Setting("imagenet-resnet18", "ImageNet", (1_281_167, 50_000)),
@@ -155,7 +155,7 @@ class Shown:
     """A table or figure: its title, the experiment, and its rows; others are compared with the first."""
 
     title: str
-    experiment: Experiment
+    experiment: PaperTask
     methods: Sequence[Method]
 
 
@@ -185,7 +185,7 @@ class Published:
         return self.figures[ours][0] - self.figures[theirs][0] if known else None
 
 
-def _published(experiment: Experiment, rows: Sequence[Method], compared: Sequence[Method]) -> Published:
+def _published(experiment: PaperTask, rows: Sequence[Method], compared: Sequence[Method]) -> Published:
     figures = {method.row: method.figures for method in (*rows, compared[-1])}
     return Published(experiment.data, experiment.metrics, experiment.paper.recipe, figures)
 

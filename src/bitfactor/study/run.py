@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from bitfactor.common.checks import expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import files_run, run_file
 from bitfactor.common.result import Result, text_table
@@ -239,8 +240,18 @@ class StudyPlan:
 
 def run_study(study: StudyPlan, out: Path) -> Ablation:
     """Train what is not trained yet."""
-    jobs, devices = begin_study(study, out)
-    interrupted = _run(jobs, study, devices)
+    return run_studies({out: study})[0]
+
+
+def run_studies(studies: Mapping[Path, StudyPlan]) -> list[Ablation]:
+    """Train what is not trained yet of studies that differ in recipe and options alone, in one progress."""
+    begun = {out: begin_study(study, out) for out, study in studies.items()}
+    jobs = [job for found, _ in begun.values() for job in found]
+    interrupted = _run(jobs, next(iter(studies.values())), next(iter(begun.values()))[1])
+    return [_ablation(out, found, interrupted) for out, (found, _) in begun.items()]
+
+
+def _ablation(out: Path, jobs: Sequence[Job], interrupted: bool) -> Ablation:
     done = [(job.cell, job.directory.outcome()) for job in jobs if job.state == "finished"]
     trainings = tuple(
         {"name": cell.name, "axes": dict(cell.axes), "real": cell.real, "seed": cell.seed, **asdict(outcome)}
@@ -256,10 +267,8 @@ def try_study(study: StudyPlan, out: Path) -> StudyTrial:
     """Time a few steps of one training of each row and setting on the first device; nothing is written."""
     jobs, devices, threads = _planned(study, out)
     for device in devices:
-        if "+" in device:
-            raise InputError(
-                "--devices", expected="one for each training, to time a step", found=device, fix="change it"
-            )
+        expected = "one for each training, to time a step"
+        expect_that("+" not in device, "--devices", expected=expected, found=device)
     axes = {name: values for name, values in study.grid.axes.items() if name != "learning_rate"}
     console = Console(stderr=True, highlight=False, quiet=not study.progress)
     rows, trainings, usual = dict[str, Trial](), list[str](), torch.get_num_threads()

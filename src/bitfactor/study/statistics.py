@@ -24,6 +24,14 @@ class Sample:
     std: float | None
     n: int
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The mean's 95 % interval by Student's t; one value has none."""
+        if self.std is None:
+            return None
+        half = student(self.n - 1) * self.std / sqrt(self.n)
+        return self.mean - half, self.mean + half
+
     def __str__(self) -> str:
         return f"{100 * self.mean:.2f}" + ("" if self.std is None else f" ± {100 * self.std:.2f}")
 
@@ -102,7 +110,7 @@ _NAMES = {"real": "full precision", "none": "none", "svd": "SVD", "tucker": "Tuc
 
 
 @dataclass(frozen=True)
-class View:
+class StudyView:
     """The rows of a study at one setting; where the learning rate is an axis, each at its own best one.
 
     `headline` is the metric by which they are compared, and what is meant where no other is named.
@@ -158,29 +166,29 @@ class Claim:
         return "as in the paper" if self.agrees else "the other way round"
 
 
-def views(study: Study) -> list[View]:
+def views(study: Study) -> list[StudyView]:
     """Return a view for every combination of the axes beside latent, scale and learning rate."""
     settings = dict.fromkeys(without_rate(setting) for setting in study.settings())
-    return [View(setting, _best(study, setting), study.headline) for setting in settings]
+    return [StudyView(setting, _best(study, setting), study.headline) for setting in settings]
 
 
-def view_at(study: Study, setting: Setting) -> View:
+def view_at(study: Study, setting: Setting) -> StudyView:
     """Return the rows at exactly one setting; a baseline for which an axis means nothing is in each."""
     rows = {row: _at(study, row, setting) for row in (*study.rows, REAL)}
-    return View(setting, rows, study.headline)
+    return StudyView(setting, rows, study.headline)
 
 
-def with_value(view: View, study: Study, axis: str, value: Value) -> View:
+def with_value(view: StudyView, study: Study, axis: str, value: Value) -> StudyView:
     """Return the view at another value of an axis; of another axis than the learning rate, each row at its
     best rate there.
     """
     if axis == RATE:
         return view_at(study, (*view.setting, (axis, value)))
     setting = tuple((name, value if name == axis else old) for name, old in view.setting)
-    return View(setting, _best(study, setting), study.headline)
+    return StudyView(setting, _best(study, setting), study.headline)
 
 
-def claims(view: View, study: Study) -> list[Claim]:
+def claims(view: StudyView, study: Study) -> list[Claim]:
     """Return what the paper says of the rows of the study, with what was measured."""
     published = published_for(study.headline)
     return [

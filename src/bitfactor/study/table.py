@@ -17,7 +17,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.files import replacing
 from bitfactor.study.grid import Cell, Design, Outcome, Study, Training, Value, setting_of, text_of
 from bitfactor.study.statistics import RATE
-from bitfactor.training.metrics.layers import LayerRecord
+from bitfactor.training.metrics.latents import LayerRecord
 
 _KEY = b"bitfactor"
 

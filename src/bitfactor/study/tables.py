@@ -1,16 +1,16 @@
-"""The tables of a study."""
+"""The tables of a study, and what it found in words that follow from its numbers."""
 
 from collections.abc import Callable, Mapping, Sequence
-from math import sqrt
 from statistics import mean, median
 from typing import TypeVar
 
-from bitfactor.study.documents.document import Table
-from bitfactor.study.finding import say
+from bitfactor.study.documents.document import Prose, Table
 from bitfactor.study.grid import REAL, Cell, Row, Study, Training, Value, setting_of, text_of
 from bitfactor.study.paper import Published, published_for
 from bitfactor.study.statistics import (
-    View,
+    RATE,
+    Claim,
+    StudyView,
     axis_name,
     claims,
     row_name,
@@ -22,9 +22,92 @@ from bitfactor.study.statistics import (
     with_value,
 )
 
+say = Prose("study.j2")
+"""What is said of a study, by name."""
+
+
+def finding(view: StudyView, study: Study) -> list[str]:
+    """Return sentences: the paper's order, the order of the means, the best row, the baseline."""
+    order = say("order", found=counts(claims(view, study)))
+    return [order, *_means(view, study), *_best(view, study), *_baseline(view, study)]
+
+
+def by_rate(view: StudyView, study: Study) -> list[str]:
+    """Return a sentence on the paper's order at each learning rate, nothing where there is but one."""
+    settings = [(*view.setting, (RATE, rate)) for rate in study.axes.get(RATE, ())]
+    return [
+        say("at_rate", setting=setting_name(at[-1:]), found=counts(claims(view_at(study, at), study)))
+        for at in settings
+    ]
+
+
+def caution(study: Study) -> list[str]:
+    """Return what a reader should know before believing the numbers."""
+    total, n = len(study.trainings) + len(study.missing()), len(study.design.seeds)
+    done = len(study.finished)
+    rates = say(
+        "rates", holdout=study.holdout, earlier=study.design.rates, here=len(study.axes.get(RATE, ()))
+    )
+    sentences = [
+        say("unfinished", done=done, total=total) if done < total else "",
+        say("seeds", n=n, errors=student(n - 1) if n > 1 else None),
+        rates,
+    ]
+    return [sentence for sentence in sentences if sentence]
+
+
+def counts(found: Sequence[Claim]) -> Mapping[str, int]:
+    """Return how many comparisons were measured, and what came out."""
+    measured = [claim for claim in found if claim.found is not None]
+    shown = sum(claim.verdict == "as in the paper" for claim in measured)
+    turned = sum(claim.verdict == "the other way round" for claim in measured)
+    return {
+        "measured": len(measured),
+        "agreeing": sum(claim.agrees for claim in measured),
+        "shown": shown,
+        "turned": turned,
+        "undecided": len(measured) - shown - turned,
+    }
+
+
+def _means(view: StudyView, study: Study) -> list[str]:
+    sentences, published = [], published_for(study.headline)
+    for scale in study.scales:
+        means = {row: at.mean for row in study.rows if row.scale == scale and (at := view.sample(row))}
+        known = [row for row in means if row in published.figures]
+        if len(known) > 1:
+            measured = _ascending({row: 100 * mean for row, mean in means.items()}, 2)
+            paper = _ascending({row: published.figures[row][0] for row in known}, 1)
+            sentences.append(say("means", scale=scale, measured=measured, paper=paper, data=published.data))
+    return sentences
+
+
+def _ascending(percent: Mapping[Row, float], digits: int) -> list[str]:
+    ordered = sorted(percent, key=percent.__getitem__)
+    return [f"{row_name(row[:1])} {percent[row]:.{digits}f}" for row in ordered]
+
+
+def _best(view: StudyView, study: Study) -> list[str]:
+    means = {row: at for row in study.rows if (at := view.sample(row))}
+    if not means:
+        return []
+    best = max(means, key=lambda row: means[row].mean)
+    base = Row("none", best.scale)
+    over = view.difference(best, base) if best != base else None
+    return [say("best", row=row_name(best), mean=means[best], over=over, base=row_name(base))]
+
+
+def _baseline(view: StudyView, study: Study) -> list[str]:
+    baseline = view.sample(REAL)
+    means = [at.mean for row in study.rows if (at := view.sample(row))]
+    if baseline is None or not means:
+        return []
+    return [say("baseline", mean=baseline, gap=100 * (baseline.mean - max(means)))]
+
+
 T = TypeVar("T")
 
-NONE = "–"
+NONE, INTERVAL = "–", "95 % interval"
 BASELINES = (Row("none", "analytic"), Row("none", "learned"))
 _LABELS = {"accuracy": "top-1", "top5": "top-5", "pckh": "PCKh", "pck": "PCK"}
 _SECOND = "top5"
@@ -35,11 +118,12 @@ def metric_name(name: str) -> str:
     return _LABELS.get(name, name)
 
 
-def results(view: View, study: Study) -> Table:
+def results(view: StudyView, study: Study) -> Table:
     """Return mean and deviation of each row, in the form of the paper's tables 1 and 2, with its figures."""
     metrics, published = _metrics(study), published_for(study.headline)
     rated = any(training.rate is not None for training in study.trainings)
-    head = ["latent", "scale", *map(metric_name, metrics), "seeds", *(["learning rate"] if rated else [])]
+    named = [metric_name(name) for name in metrics]
+    head = ["latent", "scale", *named, "seeds", INTERVAL, *(["learning rate"] if rated else [])]
     rows = [_result(view, row, metrics, published, rated=rated) for row in _shown(view, study)]
     return Table(
         [*head, *published.metrics],
@@ -50,7 +134,9 @@ def results(view: View, study: Study) -> Table:
     )
 
 
-def _result(view: View, row: Row, metrics: Sequence[str], published: Published, *, rated: bool) -> list[str]:
+def _result(
+    view: StudyView, row: Row, metrics: Sequence[str], published: Published, *, rated: bool
+) -> list[str]:
     samples = [view.sample(row, metric) for metric in metrics]
     rate = [_or_none(view.rate(row), value_name)] if rated else []
     paper = [f"{figure:.1f}" for figure in published.figures.get(row, ())] or [NONE] * len(published.metrics)
@@ -60,12 +146,13 @@ def _result(view: View, row: Row, metrics: Sequence[str], published: Published, 
         row[1] or NONE,
         *(_or_none(found, str) for found in samples),
         seeds,
+        _or_none(samples[0].interval if samples[0] else None, shown_interval),
         *rate,
         *paper,
     ]
 
 
-def differences(view: View, study: Study) -> Table:
+def differences(view: StudyView, study: Study) -> Table:
     """Return the paired differences of each row to the baselines of the study."""
     baselines, published = [row for row in BASELINES if view.values(row)], published_for(study.headline)
     rows = [
@@ -80,7 +167,7 @@ def differences(view: View, study: Study) -> Table:
     )
 
 
-def _difference(view: View, row: Row, base: Row, published: Published) -> list[str]:
+def _difference(view: StudyView, row: Row, base: Row, published: Published) -> list[str]:
     if row == base:
         return [NONE] * 3
     found = view.difference(row, base)
@@ -88,7 +175,7 @@ def _difference(view: View, row: Row, base: Row, published: Published) -> list[s
     return [_or_none(found, str), str(found.pairs) if found else "0", paper]
 
 
-def comparisons(view: View, study: Study) -> Table:
+def comparisons(view: StudyView, study: Study) -> Table:
     """Return what the paper says of pairs of rows, and whether it shows."""
     rows = [
         [
@@ -107,7 +194,7 @@ def comparisons(view: View, study: Study) -> Table:
     )
 
 
-def along(axis: str, view: View, study: Study) -> Table:
+def along(axis: str, view: StudyView, study: Study) -> Table:
     """Return mean and deviation of each row over the values of an axis, at the view's other values."""
     others = tuple((name, value) for name, value in view.setting if name != axis)
     values = study.axes[axis]
@@ -121,7 +208,7 @@ def along(axis: str, view: View, study: Study) -> Table:
     return Table(["row", *head], rows, caption)
 
 
-def _sample(view: View, row: Row) -> list[str]:
+def _sample(view: StudyView, row: Row) -> list[str]:
     found = view.sample(row)
     return [_or_none(found, str), str(found.n) if found else "0"]
 
@@ -150,7 +237,7 @@ def sizes(study: Study) -> Table | None:
     )
 
 
-def weights(view: View, study: Study) -> Table:
+def weights(view: StudyView, study: Study) -> Table:
     """Return how far the weights before the sign have spread."""
     layers = {row: [layer for one in view.rows[row] for layer in one.layers.values()] for row in study.rows}
     rows = [
@@ -166,7 +253,7 @@ def weights(view: View, study: Study) -> Table:
     return Table(head, rows)
 
 
-def costs(view: View, study: Study) -> Table:
+def costs(view: StudyView, study: Study) -> Table:
     """Return what a training of each row took."""
     done = {row: [one.outcome for one in view.rows[row] if one.outcome] for row in _shown(view, study)}
     rows = [
@@ -214,11 +301,16 @@ def trainings(study: Study) -> Table:
         for one in study.trainings
     ]
     head = ["cell", "latent", "scale", *study.axes, "seed", "state", "epochs", *metrics, *_COSTS]
-    options = [name for one in study.trainings for name in one.options if name not in head]
-    options = list(dict.fromkeys(options))
-    for row, one in zip(rows, study.trainings, strict=True):
-        row += [text_of(one.options[name]) if name in one.options else None for name in options]
-    return Table([*head, *options], rows)
+    return with_options([Table(head, [row]) for row in rows], study.trainings, head)
+
+
+def with_options(parts: Sequence[Table], trainings: Sequence[Training], head: Sequence[str]) -> Table:
+    """Return the rows of a table for each training as one, each with its options and where it came from."""
+    known = [{**one.options, **one.provenance} for one in trainings]
+    names = list(dict.fromkeys(name for one in known for name in one if name not in head))
+    values = [[text_of(one[name]) if name in one else None for name in names] for one in known]
+    rows = [[*row, *more] for part, more in zip(parts, values, strict=True) for row in part.rows]
+    return Table([*head, *names], rows)
 
 
 def means(study: Study) -> Table:
@@ -227,15 +319,14 @@ def means(study: Study) -> Table:
     for view in (view_at(study, setting) for setting in study.settings()):
         for row in (*study.rows, REAL):
             if found := view.sample(row):
-                half = None if found.std is None else student(found.n - 1) * found.std / sqrt(found.n)
-                interval = [None, None] if half is None else [found.mean - half, found.mean + half]
+                interval = found.interval or (None, None)
                 values = [_word(axis, dict(view.setting)) for axis in study.axes]
                 rows.append([*row, *values, study.headline, found.mean, found.std, found.n, *interval])
     figures = ["metric", "mean", "deviation", "n", "low", "high"]
     return Table(["latent", "scale", *study.axes, *figures], rows)
 
 
-def hyperparameters(view: View, study: Study) -> list[Table]:
+def hyperparameters(view: StudyView, study: Study) -> list[Table]:
     """Return the options that all rows share, and those that differ, of the first training of each row."""
     first = {row_name(row): [one.options for one in at if one.options] for row, at in view.rows.items()}
     rows = {name: found[0] for name, found in first.items() if found}
@@ -262,7 +353,7 @@ def _place(cell: Cell, study: Study) -> str:
     return ", ".join(filter(None, (row_name(cell.row), setting, f"seed {cell.seed}")))
 
 
-def _shown(view: View, study: Study) -> list[Row]:
+def _shown(view: StudyView, study: Study) -> list[Row]:
     return [row for row in (*study.rows, REAL) if row != REAL or view.rows[REAL]]
 
 
@@ -274,6 +365,15 @@ def _metrics(study: Study) -> list[str]:
 def _minutes(seconds: Sequence[float | None]) -> str:
     known = sample([value for value in seconds if value is not None])
     return _or_none(known, lambda found: f"{found.mean / 60:.1f}")
+
+
+def shown_interval(interval: tuple[float, float]) -> str:
+    """Return an interval of fractions in percent.
+
+    >>> shown_interval((0.5, 0.525))
+    '50.00 to 52.50'
+    """
+    return " to ".join(f"{100 * end:.2f}" for end in interval)
 
 
 def _paper_points(figure: float) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError
-from bitfactor.common.native import chosen_isa
+from bitfactor.common.machine import chosen_isa
 from bitfactor.format import Graph, ModelFile
 from bitfactor.format.file import golden_inputs
 from bitfactor.format.low_precision import lossless
@@ -136,7 +136,7 @@ def _graph(model: ModelFile, size: tuple[int, int] | None) -> Graph:
 def _description(model: ModelFile, graph: Graph) -> Iterator[Instruction]:
     """Yield what is known beside the program."""
     spec, skeleton = model.input_spec, model.skeleton
-    if spec is not None:
+    if spec is not None and spec.of_images:
         # At another size, it is the same part of an image.
         size = graph.input.shape[1:]
         resize = [-(-whole * n // part) for whole, part, n in zip(spec.resize, spec.size, size, strict=True)]

@@ -2,7 +2,7 @@
 
 from bitfactor.training.estimate import Trial, dry_run
 from bitfactor.training.loop import DivergedError, train
-from bitfactor.training.optimization import Optimization
+from bitfactor.training.optimization import OPTIMIZERS, Optimization
 from bitfactor.training.processes import TerminatedError, is_first
 from bitfactor.training.recipe import Recipe, without_effect
 from bitfactor.training.run import Run
@@ -10,6 +10,7 @@ from bitfactor.training.step import build, restore
 from bitfactor.training.tasks import Classification, Interface, PoseEstimation, Task, Teachable, evaluate
 
 __all__ = [
+    "OPTIMIZERS",
     "Classification",
     "DivergedError",
     "Interface",

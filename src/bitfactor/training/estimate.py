@@ -243,7 +243,7 @@ def dry_run(
         plan=None if recipe.real else binarize_(adapted.model(), adapted.binarization, dry_run=True),
         device=str(fabric.device),
         parameters=sum(parameter.numel() for parameter in stepper.network.parameters()),
-        steps=experiment.steps,
+        steps=min(experiment.steps, experiment.total),
         epochs=plan.epochs,
         loss=loss,
         seconds=mean(times[_WARM_UP:]),

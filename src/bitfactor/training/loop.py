@@ -7,9 +7,11 @@ stopped.
 
 import math
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,11 +22,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor, nn
 
 from bitfactor.common.errors import InputError
+from bitfactor.common.files import not_writable
 from bitfactor.data import Target
 from bitfactor.data.readers.identity import remembered
+from bitfactor.training.loggers import TRACKERS, Tracker
 from bitfactor.training.metrics import FlipRatio, Movement
+from bitfactor.training.metrics.latents import troubles
 from bitfactor.training.preparation import Experiment, bad_parameter, origin, prepare
-from bitfactor.training.processes import Request, TerminatedError, noting_signals
+from bitfactor.training.processes import Request, TerminatedError, naming_the_lost, noting_signals
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.run import Run, versions
 from bitfactor.training.step import Stepper
@@ -60,6 +65,8 @@ def train(
     start_from: nn.Module | None = None,
     source: str | None = None,
     beside: Sequence[Run] = (),
+    callbacks: Sequence[object] = (),
+    track: Sequence[Tracker] = (),
 ) -> dict[str, Any]:
     """Train `recipe` in the directory `out`, or resume where an earlier call stopped.
 
@@ -77,20 +84,24 @@ def train(
         A network to start from, see `bitfactor.training.step.take_over`.
     source
         The directory of the run that it is of; left out, a run that is resumed keeps its own.
+    callbacks
+        What is told of the training, as of `bitfactor.train`, by the first process alone.
+    track
+        Trackers of experiments that are told each row of the log.
     beside
         Runs that it will be compared with: with the same options of the data, they are of the same images.
 
     Returns
     -------
-    The last line of the log: epoch, step, loss, learning_rate, flipped (the fraction of binary weights that
-    changed sign in the last step), the task's metrics on the test set, seconds.
+    The last line of the log: epoch, step, loss, learning_rate, flipped (the fraction of binary weights whose
+    sign is not that of the epoch's start), the task's metrics on the test set, seconds.
 
     Raises
     ------
     InputError
         If `out` holds a run with other settings or of other images, one `beside` it is of others, another
-        process trains in `out`, the batch is larger than the data, or the loss is no number. A run that is
-        refused leaves nothing behind.
+        process trains in `out`, the batch is larger than the data, the loss is no number, or a process that
+        it needs has died. A run that is refused leaves nothing behind.
     TerminatedError
         If SIGTERM came, or SIGINT; the state is saved.
     """
@@ -107,6 +118,7 @@ def train(
         run.alone() if fabric.is_global_zero else nullcontext(),
         noting_signals() as request,
         progress_bar(console) as progress,
+        naming_the_lost(run.path),
     ):
         fabric.barrier()  # each process has seen what was there before
         if fabric.is_global_zero:
@@ -121,6 +133,10 @@ def train(
             )
         fabric.barrier()
         loop = _Loop(experiment, run, console, teacher, request, start_from)
+        if fabric.is_global_zero:
+            settings = experiment.recipe.settings()
+            loop.callbacks = [*callbacks, *(TRACKERS[name](out, settings) for name in track)]
+        loop.tell("on_train_start", loop.stepper.network)
         bar = progress.add_task(name, total=loop.total, completed=loop.step, note="")
         while loop.step < loop.total:
             for _ in loop.epoch():
@@ -134,6 +150,7 @@ def train(
                 console.print(f"{name}: epoch {row['epoch']}  {note}", soft_wrap=True)
         if fabric.is_global_zero and not run.layers.exists():
             run.write_layers(loop.stepper.evaluated)
+        loop.tell("on_train_end", loop.rows[-1])
     return loop.rows[-1]
 
 
@@ -163,10 +180,13 @@ def _found(run: Run) -> set[Path]:
 class _Loop:
     """A run in progress.
 
-    `step` counts the steps done, `loss` sums over those of the current epoch, `rows` are the lines of the
-    log, `movement` those of the diagnosis: together with parameters and optimizer, all that a checkpoint
-    holds.
+    `step` counts the steps done, `loss` sums over those of the current epoch, `recent` over those since the
+    last row within it. `rows` are the lines of the log, `within` those within epochs, `movement` those of
+    the diagnosis. `flips` knows the signs at the epoch's start. These, parameters and optimizer are all that
+    a checkpoint holds.
     """
+
+    callbacks: Sequence[object] = ()
 
     def __init__(
         self,
@@ -179,10 +199,12 @@ class _Loop:
     ) -> None:
         self.recipe, self.fabric, self.data = experiment.recipe, experiment.fabric, experiment.data
         self.plan, self.steps, self.run = self.recipe.optimization, experiment.steps, run
-        self.total, self.request, self.stop = self.steps * self.plan.epochs, request, False
+        self.total, self.request, self.stop = experiment.total, request, False
         self.step, self.loss, self.rows = 0, 0.0, list[dict[str, Any]]()
-        self.movement = list[dict[str, Any]]()
+        self.movement, self.within, self.recent = list[dict[str, Any]](), list[dict[str, Any]](), 0.0
+        self._said = set[str]()
         self.stepper = Stepper(experiment, teacher, start_from)
+        self.flips: FlipRatio | None = None
         first = self.stepper.first_stage
         for stage in (first, self.plan.epochs - first):
             if 0 < stage <= self.plan.warmup_epochs:
@@ -205,6 +227,8 @@ class _Loop:
         started, number = time.perf_counter(), self.step // self.steps
         if number == self.plan.merge_epoch > 0 and not self.stepper.merged:
             self.stepper.merge()
+        if self.flips is None:
+            self.flips = FlipRatio(self.stepper.network)
         batches = self.data.train_batches(
             self.plan.batch_size,
             self.plan.seed,
@@ -213,28 +237,38 @@ class _Loop:
             self.fabric.global_rank,
             self.fabric.world_size,
         )
-        for batch in batches:
-            flipped = self._train_step(*self.fabric.to_device(batch))
-            inside = self.step % self.steps > 0
+        for batch in islice(batches, self.total - self.step):
+            self._train_step(*self.fabric.to_device(batch))
+            inside = not self._between_epochs
             if inside and (self.stop or self.step % self.plan.checkpoint_steps == 0):
                 self._save()
             if inside and self.stop:
                 break
             yield self.step
         else:
-            self._end_epoch(number + 1, flipped, started)
+            self._end_epoch(number + 1, started)
         if self.stop and self.step < self.total:
             raise TerminatedError(f"{self.run.path}: stopped after step {self.step}, which is saved")
 
-    def _train_step(self, inputs: Tensor, target: Target) -> float:
-        """Do a step; returns the fraction of weights that it flipped if it is an epoch's last, or else 0."""
+    @property
+    def _between_epochs(self) -> bool:
+        return self.step % self.steps == 0 or self.step == self.total
+
+    def tell(self, event: str, *what: object) -> None:
+        """Call each callback that has a method of this name."""
+        for callback in self.callbacks:
+            if method := getattr(callback, event, None):
+                method(*what)
+
+    def _train_step(self, inputs: Tensor, target: Target) -> None:
+        """Do a step, and log it if it is one of those that are."""
         diagnosed = self.plan.diagnose and (self.step + 1) % self.plan.diagnose == 0
         movement = Movement(self.stepper.network) if diagnosed else None
         loss, self.stop = self._agreed(self.stepper.loss_of(inputs, target, self.step))
         if not math.isfinite(loss):
             raise self._diverged(f"{loss}, first in {origin(self.stepper.network, inputs)}")
-        last = (self.step + 1) % self.steps == 0
-        flips = FlipRatio(self.stepper.network) if last else None
+        looked_at = self.step == 0 or (self.step + 1) % self.steps == 0
+        flips = FlipRatio(self.stepper.network) if looked_at else None
         if movement is None:
             self.stepper.update()
         else:
@@ -242,10 +276,33 @@ class _Loop:
             self.movement += [
                 {"step": self.step + 1, "layer": name, **asdict(one)} for name, one in moved.items()
             ]
-        flipped = fmean(flips().values() or [0.0]) if flips else 0.0
         self.step += 1
+        if flips and self.fabric.is_global_zero:
+            self._warn(fmean(flips().values() or [0.0]))
         self.loss += loss
-        return flipped
+        self.recent += loss
+        self.tell("on_train_batch_end", self.step, loss)
+        if self.plan.log_every and self.step % self.plan.log_every == 0:
+            self.within.append(self._row(-(-self.step // self.steps), self.recent / self.plan.log_every))
+            self.recent = 0.0
+            self._log(self.within[-1])
+
+    def _row(self, epoch: int, loss: float) -> dict[str, Any]:
+        assert self.flips is not None
+        return {
+            "epoch": epoch,
+            "step": self.step,
+            "loss": loss,
+            "learning_rate": self.stepper.learning_rate(self.step - 1),
+            "flipped": fmean(self.flips.so_far().values() or [0.0]),
+        }
+
+    def _warn(self, flipped: float) -> None:
+        for trouble in troubles(self.stepper.network, flipped, self.step == 1):
+            layer = trouble.partition(":")[0]
+            if layer not in self._said:  # once each
+                self._said.add(layer)
+                warnings.warn(f"{self.run.path}, step {self.step}: {trouble}", stacklevel=2)
 
     def _agreed(self, loss: Tensor) -> tuple[float, bool]:
         """Return the mean loss of all processes, and whether one of them was asked to stop."""
@@ -253,21 +310,24 @@ class _Loop:
         loss, stop = self.fabric.all_reduce(torch.stack([loss, stop]), reduce_op="mean")
         return float(loss), bool(stop)
 
-    def _end_epoch(self, number: int, flipped: float, started: float) -> None:
-        row = {
-            "epoch": number,
-            "step": self.step,
-            "loss": self.loss / self.steps,
-            "learning_rate": self.stepper.learning_rate(self.step - 1),
-            "flipped": flipped,
-        }
+    def _end_epoch(self, number: int, started: float) -> None:
+        row = self._row(number, self.loss / (self.step - (number - 1) * self.steps))
         if number % self.plan.eval_interval == 0 or number == self.plan.epochs:
             row |= self._measure()
-        self.logger.log_metrics(row, self.step)
         self.rows.append(row | {"seconds": round(time.perf_counter() - started, 3)})
-        self.loss = 0.0
+        self._log(self.rows[-1])
+        self.loss, self.flips = 0.0, None
         self._save()
         self._keep_records()
+        self.tell("on_train_epoch_end", self.rows[-1])
+
+    def _log(self, row: dict[str, Any]) -> None:
+        try:
+            self.logger.log_metrics(row, self.step)
+        except (OSError, ValueError) as error:  # the one hides the other, which a thread had that writes
+            cause = error.__cause__ if isinstance(error.__cause__, OSError) else OSError(str(error))
+            raise not_writable(self.run.path / "tensorboard", cause) from error
+        self.tell("on_log", row)
 
     def _measure(self) -> dict[str, float]:
         self.stepper.share_statistics()
@@ -282,6 +342,8 @@ class _Loop:
         if self.fabric.is_global_zero:
             state = {**self.stepper.state(), "step": self.step, "loss": self.loss, "rows": self.rows}
             state |= {"movement": self.movement} if self.plan.diagnose else {}
+            state |= {"within": self.within, "recent": self.recent} if self.plan.log_every else {}
+            state |= {"signs": self.flips.state()} if self.flips else {}
             self.run.save(lambda path: torch.save(state, path), self.plan.keep_last)
         self.fabric.barrier()
 
@@ -289,11 +351,11 @@ class _Loop:
         """Bring the log and the best checkpoint up to the last one."""
         if not self.fabric.is_global_zero:
             return
-        self.run.write_history(self.rows, self.movement)
+        self.run.write_history(self.rows, self.movement, self.within)
         first = self.stepper.first_stage
         compared = [row.get(self.recipe.task.headline, -math.inf) for row in self.rows[first:]]
         *before, last = compared or [-math.inf]
-        if self.step % self.steps == 0 and last > max(before, default=-math.inf):
+        if self._between_epochs and last > max(before, default=-math.inf):
             self.run.keep_best()
 
     def _resume(self, console: Console) -> None:
@@ -303,6 +365,10 @@ class _Loop:
         self.run.put(saved, stepper.network, stepper.optimizer, stepper.average)
         self.step, self.loss, self.rows = saved["step"], saved["loss"], saved["rows"]
         self.movement = saved.get("movement", [])
+        self.within, self.recent = saved.get("within", []), saved.get("recent", 0.0)
+        if "signs" in saved:
+            self.flips = FlipRatio(stepper.network)
+            self.flips.load(saved["signs"])
         self._keep_records()
         finished = "" if self.step < self.total else ", where it finished"
         console.print(

@@ -8,11 +8,10 @@ from typing import Literal
 
 import torch
 from torch import nn
-from torch.optim import Adam, Optimizer, RMSprop
+from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from bitfactor.binarization import parameter_groups
-from bitfactor.common.checks import check_fields
-from bitfactor.common.errors import InputError
+from bitfactor.common.checks import check_fields, expect_one_of, expect_that
 from bitfactor.nn.model import copied
 
 _POSITIVE = (
@@ -23,6 +22,9 @@ _POSITIVE = (
     "keep_last",
     "eval_interval",
     "grad_accum_steps",
+    "limit",
+    "log_every",
+    "steps",
 )
 _NOT_NEGATIVE = (
     "weight_decay",
@@ -33,6 +35,7 @@ _NOT_NEGATIVE = (
     "real_weight_epochs",
     "diagnose",
     "merge_epoch",
+    "momentum",
 )
 _FRACTIONS = ("ema", "label_smoothing", "teacher_weight")
 
@@ -53,19 +56,27 @@ class Optimization:
     """Steps between checkpoints; one is written at the end of each epoch too."""
     keep_last: int = 1
     """How many of the last checkpoints to keep, beside the best."""
+    steps: int | None = None
+    """Steps to train, in place of epochs: as many of these as the steps need, the last one cut short."""
+    log_every: int | None = None
+    """Steps between rows of the log within an epoch, in steps.jsonl; none are written if left out."""
     eval_interval: int = 1
     """Epochs between evaluations on the test set; the last epoch is evaluated in any case."""
     limit: int | None = None
     """At most this many images an epoch, and to evaluate on: for a trial."""
 
-    optimizer: Literal["adam", "rmsprop"] = "adam"
+    optimizer: str = "adam"
+    """One of `bitfactor.training.OPTIMIZERS`: adam, adamw, sgd, rmsprop, or one that was added there."""
+    momentum: float | None = None
+    """Of sgd; 0.9 if left out."""
     factor_rate: float | Literal["1/rank"] = 1.0
     """Learning rate of the factors, as a fraction of the core's: a number, or one over each factor's rank."""
     merge_epoch: int = 0
     """Epochs after which decompositions become the free weights that they give, see `bitfactor.nn.merge_`;
     0 is never."""
     weight_decay: float = 0.0
-    """Decay of weights and factors, added to the gradient; never of alpha, biases and normalisations."""
+    """Decay of weights and latents, added to the gradient, of adamw apart from it; never of alpha, biases and
+    normalisations."""
     schedule: Literal["cosine", "step"] = "cosine"
     """How the learning rate falls: along half a cosine, or in `plateaus`."""
     plateaus: int = 3
@@ -105,17 +116,18 @@ class Optimization:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        expect_one_of("optimizer", self.optimizer, OPTIMIZERS)
         for name in _POSITIVE:
-            self._expect(name, getattr(self, name) > 0, "a number above 0")
+            self._expect(name, getattr(self, name) is None or getattr(self, name) > 0, "a number above 0")
         for name in _NOT_NEGATIVE:
-            self._expect(name, getattr(self, name) >= 0, "0 or more")
+            self._expect(name, (getattr(self, name) or 0) >= 0, "0 or more")
         for name in _FRACTIONS:
             self._expect(name, 0 <= getattr(self, name) < 1, "0 or more, and below 1")
         self._expect(
             "factor_rate", self.factor_rate == "1/rank" or self.factor_rate >= 0, "0 or more, or 1/rank"
         )
         self._expect("seed", 0 <= self.seed < 2**64, "0 or more, and below 2**64")
-        self._expect("limit", self.limit is None or self.limit > 0, "a number above 0")
+        self._expect("momentum", self.momentum is None or self.optimizer == "sgd", "the optimizer sgd")
         self._expect("real_weight_epochs", self.real_weight_epochs < self.epochs, f"fewer than {self.epochs}")
         self._expect("merge_epoch", self.merge_epoch < self.epochs, f"fewer than {self.epochs}")
         rate = self.learning_rate
@@ -130,19 +142,13 @@ class Optimization:
             self._expect("teacher_weight", self.teacher_weight == type(self).teacher_weight, "a --teacher")
 
     def _expect(self, name: str, fits: bool, expected: str) -> None:
-        if not fits:
-            raise InputError(
-                f"--{name.replace('_', '-')}",
-                expected=expected,
-                found=str(getattr(self, name)),
-                fix="change it",
-            )
+        expect_that(fits, f"--{name.replace('_', '-')}", expected=expected, found=getattr(self, name))
 
 
 _FIRST_SHARE = 0.01  # of the learning rate, at the start of a warm-up
 
 
-def learning_rate(plan: Optimization, epoch: float, epochs: int) -> float:
+def learning_rate(plan: Optimization, epoch: float, epochs: float) -> float:
     """Return the rate after `epoch` (a fraction, too) of `epochs`.
 
     Example
@@ -163,8 +169,17 @@ def learning_rate(plan: Optimization, epoch: float, epochs: int) -> float:
     return plan.min_lr + (plan.learning_rate - plan.min_lr) * fallen
 
 
-# Fused, Adam takes half the time on a CPU.
-_OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adam": partial(Adam, fused=True), "rmsprop": RMSprop}
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "adam": partial(Adam, fused=True),  # which takes half the time on a CPU
+    "adamw": partial(AdamW, fused=True),
+    "sgd": SGD,
+    "rmsprop": RMSprop,
+}
+"""Optimizers by name: each is called with the parameters in groups, which have `lr` and `weight_decay`.
+
+>>> OPTIMIZERS["lion"] = Lion  # in a file that `--import` names
+"""
+_MOMENTUM = 0.9
 
 
 def optimizer_of(model: nn.Module, plan: Optimization) -> Optimizer:
@@ -172,7 +187,8 @@ def optimizer_of(model: nn.Module, plan: Optimization) -> Optimizer:
     groups = parameter_groups(
         model, lr=plan.learning_rate, weight_decay=plan.weight_decay, factor_rate=plan.factor_rate
     )
-    return _OPTIMIZERS[plan.optimizer](groups)
+    momentum = _MOMENTUM if plan.momentum is None else plan.momentum
+    return OPTIMIZERS[plan.optimizer](groups, **({"momentum": momentum} if plan.optimizer == "sgd" else {}))
 
 
 class MovingAverage:

@@ -6,7 +6,7 @@ A trial of a recipe: a few steps, nothing written.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
@@ -73,7 +73,7 @@ def _watch(what: str, found: list[str]):  # type: ignore[no-untyped-def]
 
 def _evaluated(data: DataSet, images: int | None, limit: int | None) -> str:
     """Return which images the figures of a run are about."""
-    return "" if images is None else which_images(data, images if limit is None else min(limit, images))
+    return "" if images is None else which_images(data, images, limit)
 
 
 @runtime_checkable
@@ -95,6 +95,12 @@ class Experiment:
     interface: Interface
     steps: int
     identity: Identity
+
+    @property
+    def total(self) -> int:
+        """Steps of the whole training."""
+        plan = self.recipe.optimization
+        return plan.steps or self.steps * plan.epochs
 
 
 def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Experiment:
@@ -121,6 +127,8 @@ def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Exp
             found=str(plan.batch_size),
             fix="choose a smaller one",
         )
+    if plan.steps is not None:
+        adapted = replace(adapted, optimization=replace(plan, epochs=-(-plan.steps // steps)))
     return Experiment(adapted, fabric, data, interface, steps, identity)
 
 

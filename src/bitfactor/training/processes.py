@@ -1,4 +1,7 @@
-"""The processes and devices of a run, one or as many as torchrun started, and how they are told to stop."""
+"""The processes and devices of a run, one or as many as torchrun started, and how they are told to stop.
+
+What is said where one of them is lost.
+"""
 
 import os
 import re
@@ -6,14 +9,17 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import torch
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from bitfactor.common.checks import expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.training.optimization import Optimization
 
@@ -53,6 +59,25 @@ def noting_signals() -> Iterator[Request]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def naming_the_lost(where: Path) -> Iterator[None]:
+    """Say in one error that another process of a training, or one that reads its images, has died."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        if "DataLoader worker" in reason:
+            expected = "processes that read images until the end"
+        elif "gloo" in reason or isinstance(error, torch.distributed.DistError):
+            expected = f"all {os.environ.get('WORLD_SIZE')} processes of the training until the end"
+        else:
+            raise
+        fix = "see what ended it, such as a lack of memory; the same command resumes from the last checkpoint"
+        raise InputError(
+            where, expected=expected, found=f"one that ended ({reason[:160]})", fix=fix
+        ) from error
+
+
 _PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
 
@@ -60,8 +85,7 @@ def expect_device(device: str) -> tuple[str, int | None]:
     """Return the kind and the number of a device; raises InputError if it is none of this machine's."""
     kind, colon, number = device.partition(":")
     known = kind in ("auto", "cpu", "cuda") and (not colon or (kind == "cuda" and number.isdigit()))
-    if not known:
-        raise InputError("--device", expected="auto, cpu, cuda or cuda:N", found=device, fix="change it")
+    expect_that(known, "--device", expected="auto, cpu, cuda or cuda:N", found=device)
     available = torch.cuda.device_count()
     if kind == "cuda" and available <= int(number or 0):
         raise InputError("--device", expected=f"one of {available} GPUs", found=device, fix="leave it out")
@@ -114,6 +138,21 @@ def is_first() -> bool:
     return not torch.distributed.is_torchelastic_launched() or os.environ.get("RANK", "0") == "0"
 
 
+def _rejoin(backend: str, world: int) -> None:
+    """Join the processes that torchrun has restarted.
+
+    It keeps its store, in which Fabric would find the addresses of those that died.
+    """
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if attempt == "0" or world == 1 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return
+    if not torch.distributed.is_initialized():
+        kept = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world)
+        store = PrefixStore(f"attempt {attempt}", kept)
+        rank = int(os.environ["RANK"])
+        torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world)
+
+
 def launch(plan: Optimization, device: str = "auto") -> "Fabric":
     """Return Fabric on this process's device, joined with the others that torchrun started, on all machines.
 
@@ -139,6 +178,7 @@ def launch(plan: Optimization, device: str = "auto") -> "Fabric":
         num_nodes=world // local,
         precision=_PRECISIONS[plan.precision],  # type: ignore[arg-type]
     )
+    _rejoin("gloo" if fabric.device.type == "cpu" else "nccl", world)
     fabric.launch()
     if plan.batch_norm == "synchronised" and fabric.device.type == "cpu":
         raise InputError(

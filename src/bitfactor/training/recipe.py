@@ -9,8 +9,10 @@ from typing import Any
 from torch import nn
 
 from bitfactor.binarization import Binarization
+from bitfactor.binarization.binarization import Named, every
 from bitfactor.data import DataSet
 from bitfactor.decompositions import WITH_FACTORS, class_of
+from bitfactor.nn.scale import LEARNED
 from bitfactor.training.optimization import Optimization
 from bitfactor.training.tasks import Task
 
@@ -78,7 +80,7 @@ class Recipe:
 
 
 def without_effect(
-    latent: str, scale: str, *, real: bool = False, activations: bool = True, weights: bool = True
+    latent: Named, scale: Named, *, real: bool = False, activations: bool = True, weights: bool = True
 ) -> dict[str, str]:
     """Return the options that change nothing for these, or a real network, and what each of them needs.
 
@@ -91,20 +93,21 @@ def without_effect(
         names = [field.name for field in fields(Binarization)]
         names += ["factor_rate", "merge_epoch", "diagnose", "real_weight_epochs"]
         return dict.fromkeys(names, "a binary network")
-    found = {} if latent == "holistic" else {"groups": "the latent holistic"}
+    latents, scales = every("latent", latent), every("scale", scale)
+    found = {} if "holistic" in latents else {"groups": "the latent holistic"}
     if not activations:
         found["activation_estimator"] = "binary activations"
     if not weights:
         found["weight_estimator"] = "binary weights"
-    takes = class_of(latent).takes
+    takes = {name for one in latents for name in class_of(one).takes}
     found |= {name: "a latent with factors" for name in WITH_FACTORS if name not in takes}
     if "orthogonality" not in takes:
         found["orthogonality"] = "factors that start orthonormal"
-    if scale != "analytic":
+    if "analytic" not in scales:
         found["detach_alpha"] = "scale 'analytic'"
-    if not scale.startswith("learned"):
+    if not {*LEARNED} & {*scales}:
         found["alpha_start"] = "a learned scale"
-    if latent == "none":
+    if {*latents} == {"none"}:
         found["merge_epoch"] = "a decomposition to merge"
     return found
 

@@ -8,6 +8,7 @@ checkpoint-1.ckpt   the one before, for the case that the last is damaged, and s
 best.ckpt           the one after the epoch, of those with binary weights, that did best on the test set
 log.jsonl           one line per epoch
 layers.json         the `LayerRecord`s of the network at the end of the training, by name
+steps.jsonl         one line for each `log_every` steps, if that is set
 movement.jsonl      one line per layer and step that was diagnosed
 tensorboard/        the same for TensorBoard
 lock                locked by the process that trains it
@@ -19,11 +20,13 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +38,12 @@ from torch.optim import Optimizer
 from bitfactor.common.checks import record
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import files_run, made_directory, not_writable, replacing, write_json
+from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import plain
 from bitfactor.common.version import __version__
 from bitfactor.data.readers.identity import KEY, Identity, remembered
 from bitfactor.nn import merge_
-from bitfactor.training.metrics.layers import LayerRecord, describe_layers
+from bitfactor.training.metrics.latents import LayerRecord, describe_layers
 from bitfactor.training.optimization import MovingAverage
 from bitfactor.training.tasks import Interface
 
@@ -52,6 +56,29 @@ def versions() -> dict[str, str]:
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
+
+
+def revision() -> str | None:
+    """Return git's name of the source that runs, ending in `-dirty` if changed; outside git its hash."""
+    source = Path(__file__)
+    if not _git(source.parent, "ls-files", source.name):  # installed, maybe into another project's directory
+        files = sorted(source.parents[1].rglob("*.py"))
+        return f"sha256 {sha256(b''.join(file.read_bytes() for file in files)).hexdigest()[:12]}"
+    return _git(source.parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(directory: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", directory, *arguments], capture_output=True, text=True)
+    except OSError:
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def machine() -> str:
+    """Return the name of the CPU, and of the GPU if there is one."""
+    gpu = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
+    return ", ".join([cpu_name(), *gpu])
 
 
 class FileOf:
@@ -74,6 +101,7 @@ class Run:
     checkpoint = FileOf("checkpoint.ckpt")
     best = FileOf("best.ckpt")
     log = FileOf("log.jsonl")
+    steps = FileOf("steps.jsonl")
     diagnosis = FileOf("movement.jsonl")
     layers = FileOf("layers.json")
     lock = FileOf("lock")
@@ -158,7 +186,8 @@ class Run:
                 )
             if before == data or not other_data:
                 return
-        write_json(self.recipe, {**document, "imports": files_run(), KEY: data, "versions": versions})
+        made_by = {"versions": versions, "revision": revision(), "machine": machine()}
+        write_json(self.recipe, {**document, "imports": files_run(), KEY: data, **made_by})
 
     def settings(self) -> dict[str, Any]:
         """Return the recorded settings."""
@@ -174,9 +203,14 @@ class Run:
 
     def _note_changed_imports(self) -> None:
         now = files_run()
-        for file, sha256 in self.imports().items():
-            if sha256 and now.get(file, sha256) != sha256:
+        for file, content in self.imports().items():
+            if content and now.get(file, content) != content:
                 warnings.warn(f"{file} has changed since the run began", stacklevel=2)
+
+    def record(self) -> dict[str, Any]:
+        """Return all that was recorded when it began; nothing of a directory that is no run yet."""
+        found: dict[str, Any] = json.loads(self.recipe.read_text()) if self.recipe.is_file() else {}
+        return found
 
     def interface(self) -> Interface:
         """Return what goes into the network and what its outputs mean."""
@@ -233,9 +267,15 @@ class Run:
         """Write down the layers of a network."""
         write_json(self.layers, plain(describe_layers(model)), indent=None)
 
-    def write_history(self, rows: list[dict[str, Any]], movement: list[dict[str, Any]]) -> None:
-        """Replace the log, and the diagnosis if there is one."""
-        for path, lines in ((self.log, rows), (self.diagnosis, movement)):
+    def step_history(self) -> list[dict[str, Any]]:
+        """Return the lines of the log within epochs; none where there is no `log_every`."""
+        return self._lines(self.steps)
+
+    def write_history(
+        self, rows: list[dict[str, Any]], movement: list[dict[str, Any]], steps: list[dict[str, Any]]
+    ) -> None:
+        """Replace the log, and the diagnosis and the log within epochs if there are such."""
+        for path, lines in ((self.log, rows), (self.diagnosis, movement), (self.steps, steps)):
             if lines or path == self.log:
                 with replacing(path) as temporary:
                     temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -398,7 +438,7 @@ def _described(data: Identity) -> str:
 
 
 def _first_difference(old: dict[str, Any], new: dict[str, Any]) -> str:
-    old, new = _flat(old), _flat(new)
+    old, new = flat(old), flat(new)
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if not names:
         return ""
@@ -406,9 +446,9 @@ def _first_difference(old: dict[str, Any], new: dict[str, Any]) -> str:
     return f"{short} = {old.get(names[0])!r} instead of {new.get(names[0])!r}"
 
 
-def _flat(settings: dict[str, Any], above: str = "") -> dict[str, Any]:
+def flat(settings: dict[str, Any], above: str = "") -> dict[str, Any]:
     """Return {"group.name": value}, through JSON, so that tuples and lists compare equal."""
-    flat: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, value in json.loads(json.dumps(settings)).items():
-        flat |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
-    return flat
+        found |= flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
+    return found

@@ -135,11 +135,13 @@ class Stepper:
         start_from: nn.Module | None = None,
     ) -> None:
         self.recipe, self.fabric, self.steps = experiment.recipe, experiment.fabric, experiment.steps
+        self.total = experiment.total
         self.plan, self.classes = self.recipe.optimization, len(experiment.interface.labels)
         fabric = self.fabric
         self.teacher = None if teacher is None else teacher.to(fabric.device).eval().requires_grad_(False)
         self._check()
         self.network = build(self.recipe, start_from, self.classes)
+        self._expect_statistics()
         if self.plan.batch_norm == "synchronised":
             self.network = nn.SyncBatchNorm.convert_sync_batchnorm(self.network)  # type: ignore[no-untyped-call]
         if self.plan.channels_last:
@@ -202,7 +204,7 @@ class Stepper:
         epoch, first = step / self.steps, self.first_stage
         if epoch < first:
             return learning_rate(self.plan, epoch, first)
-        return learning_rate(self.plan, epoch - first, self.plan.epochs - first)
+        return learning_rate(self.plan, epoch - first, self.total / self.steps - first)
 
     def loss_of(self, inputs: Tensor, target: Target, step: int) -> Tensor:
         """Add the gradient of a batch to the parameters and return its loss, without the graph."""
@@ -243,7 +245,7 @@ class Stepper:
             for module in self.network.modules():
                 if isinstance(module, nn.modules.batchnorm._NormBase):
                     module.eval()
-        anneal_(self.network, step / (self.steps * self.plan.epochs))
+        anneal_(self.network, step / self.total)
         self.set_stage(step)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(step) * group["rate"]
@@ -278,6 +280,18 @@ class Stepper:
         draws = np.random.default_rng([self.plan.seed, step, self.fabric.global_rank])
         return soften(inputs, target, self.classes, self.plan.label_smoothing, self.plan.mixup, draws)
 
+    def _expect_statistics(self) -> None:
+        """Refuse a batch of one image where BatchNorm takes its statistics from the batch."""
+        share = self.plan.batch_size // (self.fabric.world_size * self.plan.grad_accum_steps)
+        normalised = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.network.modules())
+        if self.plan.batch_norm == "batch" and share == 1 and normalised:
+            raise InputError(
+                "--batch-size",
+                expected="2 or more images at once in each process, for BatchNorm",
+                found="1",
+                fix="raise it, lower --grad-accum-steps, or take --batch-norm frozen",
+            )
+
     def _check(self) -> None:
         task = self.recipe.task
         for name in ("mixup", "label_smoothing"):
@@ -292,11 +306,10 @@ class Stepper:
             raise InputError(
                 "--diagnose", expected="a binary network", found="--real", fix="leave one of them out"
             )
-        total = self.steps * self.plan.epochs
-        if self.plan.diagnose > total:
+        if self.plan.diagnose > self.total:
             raise InputError(
                 "--diagnose",
-                expected=f"at most the {total} steps of this training",
+                expected=f"at most the {self.total} steps of this training",
                 found=str(self.plan.diagnose),
                 fix="lower it, or leave it out",
             )

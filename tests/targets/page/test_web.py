@@ -12,9 +12,11 @@ from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, ModelFile, Node, Value, load, pack_signs, save
 from bitfactor.format.file import golden_input
 from bitfactor.format.graph import run
+from bitfactor.format.program import Buffer, Instruction
 from bitfactor.pose.heatmap import decode
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
+from bitfactor.targets.frozen import frozen
 from bitfactor.targets.page import PACKAGE
 
 GOLDEN = "tests/format/golden/version1.safetensors"
@@ -122,6 +124,8 @@ def test_what_cannot_run_is_refused_in_a_sentence(node, tmp_path):
     good = tmp_path / "net.bfp"
     bitfactor.freeze("digits", good)
     content = good.read_bytes()
+    side = 1 << 15  # its square, in floats, is 2^32 bytes: 0 where addresses have 32 bits
+    whole = {"buffer": Buffer(0, side, side, False), "name": "x", "shape": (side, side), "dtype": "float32"}
     cases = {
         "empty": b"",
         "truncated": content[:-100],
@@ -129,6 +133,7 @@ def test_what_cannot_run_is_refused_in_a_sentence(node, tmp_path):
         "version": content[:8] + b"\x63" + content[9:],
         "order": content[:12] + content[12:16][::-1] + content[16:],
         "image": b"\x89PNG\r\n\x1a\n" * 100,
+        "wraps": frozen([Instruction.of(kind, **whole) for kind in ("input", "output")], 0),
     }
     for name, data in cases.items():
         (tmp_path / name).write_bytes(data)
@@ -144,6 +149,7 @@ def test_what_cannot_run_is_refused_in_a_sentence(node, tmp_path):
     assert "a whole number from 1 to 64, found 0" in messages["threads"]
     assert "a whole number from 1 to 64, found 2" in messages["many"]
     assert "cross-origin isolated" in messages["alone"]
+    assert "a map within the arena of 0 bytes" in messages["wraps"]
     for name in cases:
         assert re.match(r"Error: \w", messages[name]), (name, messages[name])
     assert len(found["after"]) == 10

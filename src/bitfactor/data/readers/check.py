@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from bitfactor.common.errors import InputError
 from bitfactor.common.result import Result, text_table
 from bitfactor.data.readers.cifar import CifarFiles, CifarLayout
-from bitfactor.data.readers.decoding import jpeg_frame
 from bitfactor.data.readers.files import FileStore, Store, Tree, file_store, parts
 from bitfactor.data.readers.instances import Instances
 from bitfactor.data.readers.shard import ShardStore, read_description, shards_of, user_cache
 from bitfactor.data.readers.workers import in_threads
-from bitfactor.pose.images import decode_image
+from bitfactor.pose.image_header import jpeg_frame
+from bitfactor.pose.images import decode_image, decoded
 
 _SHOWN = 10
 _CLASSES_SHOWN = 50
@@ -147,7 +147,7 @@ class _Look:
 def _mode(data: bytes) -> str:
     if (frame := jpeg_frame(data)) is not None:
         return {1: "grey", 3: "RGB", 4: "CMYK"}.get(frame[2], f"{frame[2]} channels")
-    stored = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    stored = decoded(data, cv2.IMREAD_UNCHANGED)
     if stored is None:
         return "RGB"
     channels = stored.shape[2] if stored.ndim == 3 else 1
@@ -261,7 +261,7 @@ def check_folder(directory: Path, advance: Advance) -> Findings:
     """Decode all images and compare the classes of both parts."""
     findings = Findings("image folder")
     train, test = parts(directory)
-    trees = {"train": Tree.scan(train)} | ({test.name: Tree.scan(test)} if test else {})
+    trees = {"train": Tree.scan(train, directory)} | ({test.name: Tree.scan(test, directory)} if test else {})
     known = set(trees["train"].classes)
     findings.classes = len(known)
     for part, tree in trees.items():
@@ -273,6 +273,8 @@ def check_folder(directory: Path, advance: Advance) -> Findings:
             findings.problem(f"classes that are in {part} alone", name)
         for name in tree.loops:
             findings.problem("links that lead back up", f"{tree.directory}/{name}")
+        for name in tree.outside:
+            findings.problem("links that lead out of the data", f"{tree.directory}/{name}")
         for name in tree.others:
             findings.note("files that are no images by their names", f"{tree.directory}/{name}")
     labels = tuple(sorted(known | {name for tree in trees.values() for name in tree.classes}))

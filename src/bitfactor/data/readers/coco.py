@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import Skeleton, paired
-from bitfactor.data.readers.instances import Instances, need, read_json
+from bitfactor.data.readers.instances import Instances, image_path, need, read_json
 
 _MARGIN = 1.25  # side of the crop / longer side of the box
 
@@ -62,7 +62,8 @@ def _images(path: Path, listed: Any, images: Path) -> dict[Any, tuple[Path, Size
     for number, image in enumerate(listed):
         try:
             told = image.get("height") and image.get("width")
-            entry = images / image["file_name"], (int(image["height"]), int(image["width"])) if told else None
+            size = (int(image["height"]), int(image["width"])) if told else None
+            entry = image_path(images, image["file_name"], path), size
             if found.setdefault(image["id"], entry)[0] != entry[0]:
                 raise _bad(path, f"two images of the id {image['id']}")
         except _UNFIT as error:

@@ -27,6 +27,7 @@ from bitfactor.data.readers.files import (
     Indices,
     Store,
     Tree,
+    VanishedError,
     balanced,
     composed,
     expect_some,
@@ -74,6 +75,8 @@ class PreparedBatch:
             try:
                 data, label = self.store.read(index)
                 image = decode_image(data, len(self.spec.mean), self.store.name(index))
+            except VanishedError:
+                raise
             except (OSError, InputError) as error:
                 corrupt.append((self.store.name(index), str(error)))
                 continue
@@ -293,9 +296,9 @@ def of_folders(directory: Path, wanted: Wanted) -> EvaluationSet:
     if train == directory and test is None:
         apart = _test_directory(directory, wanted.labels)
     if apart is not None:
-        found = _of_tree(_scanned(apart, wanted), wanted, f"test images in {apart}")
+        found = _of_tree(_scanned(apart, directory, wanted), wanted, f"test images in {apart}")
         return _known(found, wanted, whole=train != directory)
-    tree = _scanned(train, wanted)
+    tree = _scanned(train, directory, wanted)
     store = file_store(tree, tree.classes)
     split = store.split()
     if test is None and wanted.holdout == "validation":
@@ -309,8 +312,8 @@ def of_folders(directory: Path, wanted: Wanted) -> EvaluationSet:
     return _known(found, wanted, whole=False)
 
 
-def _scanned(directory: Path, wanted: Wanted) -> Tree:
-    tree = Tree.scan(directory)
+def _scanned(directory: Path, data: Path, wanted: Wanted) -> Tree:
+    tree = Tree.scan(directory, data).expect_inside()
     if not any(tree.classes.values()):
         raise InputError(
             directory,
@@ -331,7 +334,7 @@ def _of_tree(tree: Tree, wanted: Wanted, name: str, store: FileStore | None = No
 
 def _test_directory(directory: Path, labels: Sequence[str]) -> Path | None:
     """Return val/ or the like where it stands alone, with class directories in it."""
-    if any((directory / label).is_dir() for label in labels):
+    if {composed(child.name) for child in directory.iterdir()} & set(map(composed, labels)):
         return None
     found = parts_in(directory)
     apart = (found[part] for part in ("validation", "test") if part in found)

@@ -3,12 +3,13 @@
 Which images a network is evaluated on, and which a trial with a few of them takes.
 """
 
+import errno
 import os
 import re
 import unicodedata
 import warnings
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -63,6 +64,14 @@ def balanced(labels: NDArray[np.integer], limit: int | None) -> Indices:
     return np.sort(np.argsort(place, kind="stable")[:limit])
 
 
+def warn_of_empty(where: object, classes: NDArray[np.integer], labels: Sequence[str]) -> None:
+    """Warn where there are classes without an image to train on."""
+    counts = np.bincount(classes, minlength=len(labels))
+    empty = [label for label, count in zip(labels, counts, strict=True) if not count]
+    if empty:
+        warnings.warn(f"{where}: no image to train on is of the class {some(empty)}", stacklevel=3)
+
+
 class Store(Protocol):
     """Encoded images with their classes, numbered from 0."""
 
@@ -85,6 +94,25 @@ class Store(Protocol):
     def digest(self) -> str:
         """Return 16 hexadecimal digits that tell these images from others, wherever they lie."""
         ...
+
+
+class VanishedError(InputError):
+    """A whole directory of images is gone, or the disk that held it: nothing can stand for them."""
+
+
+def refuse_if_vanished(path: str | bytes, error: OSError) -> None:
+    """Raise VanishedError unless it is this one file that cannot be read."""
+    directory = os.path.dirname(path)
+    if not os.path.isdir(directory) or error.errno in _OF_THE_DISK:
+        raise VanishedError(
+            os.fsdecode(directory),
+            expected="the images that were found there at the start",
+            found=error.strerror or str(error),
+            fix="bring them back; a training resumes by the same command",
+        ) from error
+
+
+_OF_THE_DISK = (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT)
 
 
 class CorruptImages:
@@ -153,23 +181,29 @@ class Tree:
     """What lies below a directory of class directories.
 
     `classes` maps the name of each, in Unicode's NFC, to the images below it, relative to `directory`;
-    `loops` are links that lead back up, which are not followed; `others` are files that are no images by
-    their names.
+    `loops` are links that lead back up, and `outside` links that lead out of the data, none of which are
+    followed; `others` are files that are no images by their names.
     """
 
     directory: Path
     classes: dict[str, list[str]] = field(default_factory=dict)
     loops: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
 
     @classmethod
-    def scan(cls, directory: Path) -> "Tree":
-        """Look through `directory`; hidden files and directories do not count."""
+    def scan(cls, directory: Path, data: Path | None = None) -> "Tree":
+        """Look through `directory`, a part of `data`; hidden files and directories do not count."""
         tree, resolved = cls(directory), directory.resolve()
+        inside = os.path.realpath(data or directory)
         above = {_identity(place) for place in (resolved, *resolved.parents)}
+        if not is_inside(directory, inside):
+            tree.outside.append(".")
+            return tree
         for entry in _entries(directory):
             if _is_directory(entry):
-                tree._look(entry, entry.name, tree.classes.setdefault(composed(entry.name), []), above)
+                found = tree.classes.setdefault(composed(entry.name), [])
+                tree._look(entry, entry.name, found, above, inside)
             else:
                 tree.others.append(entry.name)
         tree._expect_no_parts()
@@ -189,21 +223,37 @@ class Tree:
                     fix="put classes into train/ and val/, or name the directory that holds these two",
                 )
 
+    def expect_inside(self) -> "Tree":
+        """Return itself, unless links lead out of the data."""
+        if self.outside:
+            raise InputError(
+                self.directory,
+                expected="images that lie in the directory of the data",
+                found=f"links that lead out of it: {some(self.outside)}",
+                fix="copy what they lead to",
+            )
+        return self
+
     def _look(
-        self, entry: os.DirEntry[str], name: str, found: list[str], above: set[tuple[int, int]]
+        self, entry: os.DirEntry[str], name: str, found: list[str], above: set[tuple[int, int]], inside: str
     ) -> None:
         identity = _identity(entry)
         if identity in above:
             self.loops.append(name)
             return
+        if entry.is_symlink() and not is_inside(entry.path, inside):
+            self.outside.append(name)
+            return
         for child in _entries(entry):
             relative = f"{name}/{child.name}"
             if _is_directory(child):
-                self._look(child, relative, found, above | {identity})
-            elif Path(child.name).suffix.lower() in SUFFIXES:
-                found.append(relative)
-            else:
+                self._look(child, relative, found, above | {identity}, inside)
+            elif Path(child.name).suffix.lower() not in SUFFIXES:
                 self.others.append(relative)
+            elif child.is_symlink() and not is_inside(child.path, inside):
+                self.outside.append(relative)
+            else:
+                found.append(relative)
 
     @property
     def empty(self) -> list[str]:
@@ -213,6 +263,15 @@ class Tree:
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
     return os.path.isdir(entry) if entry.is_symlink() else entry.is_dir()  # a link may lead to itself
+
+
+def is_inside(path: str | os.PathLike[str], directory: str | os.PathLike[str]) -> bool:
+    """Whether `path` stands in the directory, links followed.
+
+    >>> is_inside("data/../secret", "data")
+    False
+    """
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))
 
 
 def _identity(directory: "os.PathLike[str]") -> tuple[int, int]:
@@ -281,8 +340,12 @@ class FileStore:
 
     def read(self, index: int) -> tuple[bytes, int]:
         """Return an encoded image and its class."""
-        with open(self._path(index), "rb", buffering=0) as file:
-            return file.read(), int(self.classes[index])
+        try:
+            with open(self._path(index), "rb", buffering=0) as file:
+                return file.read(), int(self.classes[index])
+        except OSError as error:
+            refuse_if_vanished(self._path(index), error)
+            raise
 
     def name(self, index: int) -> str:
         """Return the image's path."""

@@ -101,13 +101,14 @@ def _expected(identity: Any, where: object) -> Identity | None:
     )
 
 
-def which_images(data: "DataSet", number: int) -> str:
-    """Return which images a figure of a data set is about, and how many.
+def which_images(data: "DataSet", number: int, limit: int | None = None) -> str:
+    """Return which images a figure of a data set is about, and how many of how many.
 
-    >>> which_images(Digits.load(), 360)
-    "360 test images (scikit-learn's digits)"
+    >>> which_images(Digits.load(), 360), which_images(Digits.load(), 360, 100)
+    ("360 test images (scikit-learn's digits)", "100 of 360 test images (scikit-learn's digits)")
     """
-    return f"{number:,} {getattr(data, 'test_name', 'test images')}"
+    part = f"{limit:,} of " if limit is not None and limit < number else ""
+    return f"{part}{number:,} {getattr(data, 'test_name', 'test images')}"
 
 
 def digest_of(part: Any) -> str:

@@ -23,6 +23,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.data.readers.instances import (
     Instances,
     expect_file,
+    image_path,
     need,
     read,
     read_h5,
@@ -141,7 +142,7 @@ def _instances(found: list[_Person], images: Path, box: Box, where: Path) -> Ins
         np.array([person.scale for person in found], np.float64),
     )
     return Instances(
-        tuple(images / person.image for person in found),
+        tuple(image_path(images, person.image, where) for person in found),
         centre - 1,
         side,
         np.where(labelled[..., None], keypoints, 0) - 1,

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import tarfile
 import zipfile
@@ -20,7 +21,14 @@ from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.files import replacing
-from bitfactor.data.readers.files import SUFFIXES, Holdout, Indices, validation_name
+from bitfactor.data.readers.files import (
+    SUFFIXES,
+    Holdout,
+    Indices,
+    is_inside,
+    refuse_if_vanished,
+    validation_name,
+)
 
 
 @dataclass(frozen=True)
@@ -152,10 +160,13 @@ class Shard:
     def read(self, index: int) -> tuple[bytes, int]:
         """Return an encoded image and its class."""
         table = self.table
-        with open(self.path, "rb", buffering=0) as file:
-            return os.pread(file.fileno(), table.sizes[index], table.offsets[index]), int(
-                table.classes[index]
-            )
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                data = os.pread(file.fileno(), table.sizes[index], table.offsets[index])
+        except OSError as error:
+            refuse_if_vanished(os.fspath(self.path), error)
+            raise
+        return data, int(table.classes[index])
 
     def _bad(self, expected: str, found: str) -> InputError:
         return InputError(self.place, expected=expected, found=found, fix="correct the one or the other")
@@ -283,13 +294,41 @@ def shards_of(description: dict[str, Any], part: str, where: Path, cache: Path) 
     """Return the shards that the description names as `part`, none if it does not."""
     if part not in description:
         return ()
-    stated = webdataset().shardlists.expand_urls(description[part])
+    stated = _expanded(description[part], where)
     for place in stated:
         if place.strip().startswith("pipe:"):  # webdataset would run it
             raise bad_description(where, "files and URLs of shards", f"the command {place!r}")
+        if not is_url(place) and not is_inside(where.parent / place, where.parent):
+            raise bad_description(where, f"files below {where.parent}, and URLs", f"{place!r}, which is not")
     places = [place if is_url(place) else str(where.parent / place) for place in stated]
     samples, classes = description.get("samples", {}), len(description["labels"])
     return tuple(Shard(place, cache, samples.get(place.rpartition("/")[2]), classes) for place in places)
+
+
+_MOST_SHARDS = 1 << 16
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+def _expanded(text: str, where: Path) -> list[str]:
+    """Return the places that a text with braces, such as train-{00..99}.tar, stands for."""
+    try:
+        count, rest = 1, text
+        while (braces := _BRACES.search(rest)) is not None:  # the innermost first
+            count *= _length(braces[1])
+            rest = rest.replace(braces[0], "x", 1)
+            if count > _MOST_SHARDS:
+                raise ValueError(f"braces for more than {_MOST_SHARDS} shards")
+        return list(webdataset().shardlists.expand_urls(text))
+    except (IndexError, ValueError) as error:
+        raise bad_description(where, "files and URLs of shards", str(error)) from error
+
+
+def _length(braces: str) -> int:
+    """Return how many texts a pair of braces stands for, or more: 00..99, a..f, or a,b,c."""
+    first, *last = braces.split("..")
+    if not last:
+        return 1 + braces.count(",")
+    return abs(int(last[0]) - int(first)) + 1 if first.lstrip("-").isdigit() else 1 << 8
 
 
 def evaluation_shards(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from bitfactor.common.errors import InputError
-from bitfactor.common.machine import keep_freed_memory
+from bitfactor.common.machine import keep_freed_memory, usable_cpus
 
 T = TypeVar("T")
 Work = Callable[[int, NDArray[Any]], T]
@@ -85,8 +85,7 @@ def in_threads(
 
 def usable_workers() -> int:
     """Return the number of cores that each training process on this machine has for workers."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    return max(1, usable_cpus() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def _shared(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:

@@ -83,18 +83,20 @@ def conv_padded(
     dilation: Any = 1, groups: int = 1,
 ) -> View:  # fmt: skip
     """Lower padding "same", which may have one more on the far side, or "valid"."""
-    spread = sizes_of(dilation, weight.ndim - 2, 1)
-    total = [d * (k - 1) for d, k in zip(spread, _as_2d(weight).shape[2:], strict=True)]
-    near = [n // 2 if padding == "same" else 0 for n in total]
-    far = [n - n // 2 if padding == "same" else 0 for n in total]
-    return _conv(b, x, weight, bias, stride, (*near, *far), dilation, groups)
+    spread = numbers(dilation, weight.ndim - 2)
+    total = [d * (k - 1) * (padding == "same") for d, k in zip(spread, weight.shape[2:], strict=True)]
+    far = [n - n // 2 for n in total]
+    return conv_sided(b, x, weight, bias, [n // 2 for n in total], far, groups, stride, dilation)
 
 
 def conv_sided(
-    b: Builder, x: View, weight: Tensor, bias: Tensor | None, near: Sequence[int], far: Sequence[int],
+    b: Builder, x: View, weight: Tensor, bias: Tensor | None, near: list[int], far: list[int],
     groups: int, stride: Any = 1, dilation: Any = 1,
 ) -> View:  # fmt: skip
     """A convolution padded before and after each side."""
+    if weight.ndim == 5:
+        x = shapes.pad(b, x, _last_first(near, far))
+        return conv3d(b, x, weight, bias, stride, 0, dilation, groups)
     sides = (*sizes_of(near, weight.ndim - 2, 0), *sizes_of(far, weight.ndim - 2, 0))
     return _conv(b, x, weight, bias, stride, sides, dilation, groups)
 
@@ -248,17 +250,6 @@ def binary_conv3d(
     return _sum(b, parts)
 
 
-def conv3d_padded(
-    b: Builder, x: View, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: str = "valid",
-    dilation: Any = 1, groups: int = 1,
-) -> View:  # fmt: skip
-    """As conv3d, padded by "same", which may have one more on the far side, or "valid"."""
-    if padding == "same":
-        total = [d * (k - 1) for d, k in zip(numbers(dilation, 3), weight.shape[2:], strict=True)]
-        x = shapes.pad(b, x, [n for t in reversed(total) for n in (t // 2, t - t // 2)])
-    return conv3d(b, x, weight, bias, stride, 0, dilation, groups)
-
-
 def _frames(b: Builder, x: View, start: int, stop: int, step: int) -> View:
     """Return some of the frames of a volume (N, C, D, H, W) as maps (N D, C, H, W)."""
     x = shapes.slice_(b, x, 2, start, stop, step)
@@ -409,10 +400,7 @@ def conv_transposed(
     def convolve(x: View, kernels: Tensor, near: list[int], far: list[int], spread: list[int]) -> View:
         count = kernels.shape[0] // (groups * weight.shape[1])
         repeated = None if bias is None else bias.reshape(groups, 1, -1).expand(-1, count, -1).reshape(-1)
-        if len(near) < 3:
-            return conv_sided(b, x, kernels, repeated, near, far, groups)
-        x = shapes.pad(b, x, _last_first(near, far))
-        return conv3d(b, x, kernels, repeated, groups=groups)
+        return conv_sided(b, x, kernels, repeated, near, far, groups)
 
     return _Transposed(b, x, weight, groups, _sides(x, weight, stride, padding, extra, 1), convolve).result()
 

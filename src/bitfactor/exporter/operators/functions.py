@@ -235,10 +235,6 @@ def where(b: Builder, condition: View | Tensor, x: Value, y: Value) -> View:
     return add(b, weighted(x, chosen), weighted(y, others))
 
 
-def masked_fill(b: Builder, x: Value, mask: View | Tensor, value: Value) -> View:
-    return where(b, mask, value, x)
-
-
 _EXACT = 64  # powers up to it are products
 _HALVES = 2.0**22  # beyond, float32 has no fractions but 1/2
 _TO_INTEGER = 1.5 * 2.0**23  # adding it rounds to an integer
@@ -264,10 +260,6 @@ def softplus(b: Builder, x: View, beta: float = 1, threshold: float = 20) -> Vie
     y = add(b, relu(b, x), mul(b, b.alike("log", add(b, far, 1.0)), 1 / beta))
     # Where both are the same in float32, nothing is chosen.
     return y if threshold >= 16 else where(b, above(b, x, threshold / beta), x, y)
-
-
-def mish(b: Builder, x: View) -> View:
-    return mul(b, x, tanh(b, softplus(b, x)))
 
 
 def threshold(b: Builder, x: View, limit: float, value: float) -> View:

@@ -309,17 +309,3 @@ def variance(b: Builder, x: View, dims: Any = None, correction: Any = 1, keepdim
     count = math.prod(x.shape[dim] for dim in given)
     factor = count / (count - float(1 if correction is None else correction))
     return mul(b, mean(b, apart, given, keepdim), factor)
-
-
-def variance_unbiased(b: Builder, x: View, dims: Any, unbiased: bool = True, keepdim: bool = False) -> View:
-    return variance(b, x, dims, int(unbiased), keepdim)
-
-
-def rms_norm(
-    b: Builder, x: View, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
-) -> View:
-    dims = list(range(len(x.dims) - len(shape), len(x.dims)))
-    square = mean(b, mul(b, x, x), dims, True)
-    factor = power(b, add(b, square, torch.finfo(torch.float32).eps if eps is None else eps), -0.5)
-    y = mul(b, x, factor)
-    return y if weight is None else mul(b, y, weight)

@@ -144,18 +144,6 @@ def stack(b: Builder, values: Sequence[View | Tensor], dim: int = 0) -> View:
     return cat(b, [unsqueezed(x, dim) for x in values], dim % (len(values[0].shape) + 1))
 
 
-def pixel_shuffle(b: Builder, x: View, factor: int) -> View:
-    batch, channels, height, width = x.shape
-    parts = b.reshaped(x, (batch, channels // factor**2, factor, factor, height, width))
-    return b.reshaped(permute(b, parts, (0, 1, 4, 2, 5, 3)), b.result)
-
-
-def pixel_unshuffle(b: Builder, x: View, factor: int) -> View:
-    batch, channels, height, width = x.shape
-    parts = b.reshaped(x, (batch, channels, height // factor, factor, width // factor, factor))
-    return b.reshaped(permute(b, parts, (0, 1, 3, 5, 2, 4)), b.result)
-
-
 def slice_(
     b: Builder, x: View, dim: int = 0, start: int | None = None, stop: int | None = None, step: int = 1
 ) -> View:
@@ -184,13 +172,6 @@ def taken(b: Builder, x: View, dim: int, indices: Sequence[int]) -> View:
 def flip(b: Builder, x: View, dims: Sequence[int]) -> View:
     for dim in dims:
         x = taken(b, x, dim, range(x.shape[dim])[::-1])
-    return x
-
-
-def roll(b: Builder, x: View, shifts: Sequence[int], dims: Sequence[int] = ()) -> View:
-    for shift, dim in zip(shifts, dims, strict=True):
-        size = x.shape[dim]
-        x = taken(b, x, dim, [(i - shift) % size for i in range(size)])
     return x
 
 

@@ -19,11 +19,10 @@ from bitfactor.exporter.builder import Builder
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.operators import shapes
 from bitfactor.exporter.parity import check
-from bitfactor.exporter.reading.layers import padded
 from bitfactor.exporter.reading.quantisers import DOMAINS, OPERATORS
 from bitfactor.exporter.reading.rules import POINTWISE, RULES
 from bitfactor.exporter.reading.sizes import first_lengths, fixed, free_of, given, longer, open_axes, steps_of
-from bitfactor.exporter.reading.steps import Steps
+from bitfactor.exporter.reading.steps import Steps, padded
 from bitfactor.exporter.view import View
 from bitfactor.format import Graph, Value
 from bitfactor.format.free import FreeSizes
@@ -155,7 +154,7 @@ def _compared(
 
 def _loaded(path: str | os.PathLike[str]) -> onnx.ModelProto:
     try:
-        model = onnx.load(os.fspath(path))
+        model = onnx.load(os.fspath(path), format="protobuf")
         if not model.graph.node:
             raise DecodeError("no operators")
         onnx.checker.check_model(model) if _is_standard(model) else None
@@ -283,7 +282,7 @@ class Reader:
         self, value: Any, move: Callable[[View], View], move_constant: Callable[[Tensor], Tensor]
     ) -> Any:
         """Move the numbers of a value; of `Steps`, their source and whatever depends on the place."""
-        if isinstance(value, Steps) and not any(value.pads):
+        if isinstance(value, Steps) and not value.sides:
             if value.is_plain:
                 return replace(value, source=move(value.source))
             shape = value.source.shape
@@ -367,7 +366,7 @@ class Reader:
 
     def _of_steps(self, node: onnx.NodeProto, values: list[Any], place: int) -> Steps | None:
         steps: Steps = values[place]
-        if any(steps.pads):
+        if steps.sides:
             return None
 
         def function(level: Tensor) -> Tensor:

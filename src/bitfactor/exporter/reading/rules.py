@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from bitfactor.exporter.operators import attention, convolutions, functions, places, pooling, shapes
-from bitfactor.exporter.reading.layers import (
-    Window,
+from bitfactor.exporter.reading.quantisers import over_axis
+from bitfactor.exporter.reading.steps import (
+    ConvGeometry,
+    Steps,
     conv,
     expect_constant,
     linear,
@@ -23,8 +25,6 @@ from bitfactor.exporter.reading.layers import (
     pads_of,
     refused_bits,
 )
-from bitfactor.exporter.reading.quantisers import over_axis
-from bitfactor.exporter.reading.steps import Steps
 from bitfactor.exporter.view import View
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _conv(r: "Reader", x: Value, weight: Value, bias: Value = None, **attributes
     stride = list(attributes.get("strides") or [1] * count)
     pads = pads_of(r.builder, x, list(weight.shape[2:]), stride, attributes)
     dilation = list(attributes.get("dilations") or [1] * count)
-    return conv(r.builder, x, weight, bias, Window(stride, pads, dilation, attributes.get("group", 1)))
+    return conv(r.builder, x, weight, bias, ConvGeometry(stride, pads, dilation, attributes.get("group", 1)))
 
 
 def _conv_transpose(r: "Reader", x: Value, weight: Value, bias: Value = None, **attributes: Any) -> View:
@@ -242,7 +242,7 @@ def _not_negative(rule: Callable[..., Any]) -> Callable[..., View]:
 
 def _max_pool(r: "Reader", x: Value, **attributes: Any) -> Value:
     kernel = list(attributes["kernel_shape"])
-    if isinstance(x, Steps) and x.rises_evenly() and not any(x.pads):
+    if isinstance(x, Steps) and x.rises_evenly() and not x.sides:
         return replace(x, source=_max_pool(r, x.source, **attributes))
     view = padded(r.builder, x)
     stride = list(attributes.get("strides") or [1] * len(kernel))
@@ -250,7 +250,7 @@ def _max_pool(r: "Reader", x: Value, **attributes: Any) -> Value:
     near, far, b = pads[: len(kernel)], pads[len(kernel) :], r.builder
     positive = view.name in r.not_negative
     if near != far:
-        sides = Window(stride, pads, [], 1).sides
+        sides = ConvGeometry(stride, pads, [], 1).sides
         view, near = shapes.pad(b, view, sides, value=functions.NEVER), [0] * len(kernel)
     dilation = attributes.get("dilations") or 1
     y = pooling.max_pool(b, view, kernel, stride, near, dilation, bool(attributes.get("ceil_mode")))
@@ -320,15 +320,20 @@ def _squeeze(r: "Reader", x: Value, axes: Value = None) -> Value:
 
 def _transpose(r: "Reader", x: Value, perm: Sequence[int] | None = None) -> Value:
     order = list(perm or reversed(range(len(r.shape_of(x)))))
-    return r.moved(x, lambda v: shapes.permute(r.builder, v, order), lambda t: t.permute(order))
+    pads = x.pads if isinstance(x, Steps) else ()
+    moved = r.moved(
+        replace(x, pads=()) if pads else x,
+        lambda v: shapes.permute(r.builder, v, order),
+        lambda t: t.permute(order),
+    )
+    return replace(moved, pads=tuple(pads[i] for i in order), pad_value=x.pad_value) if pads else moved
 
 
 def _pad(r: "Reader", x: Value, pads: Value, value: Value = None, *_: Value, mode: str = "constant") -> Value:
     widths, filled = integers(pads) or [], 0.0 if value is None else float(value)
     count = len(widths) // 2
-    of_maps = count == 4 and mode == "constant" and not any((*widths[:2], *widths[4:6]))
-    if isinstance(x, Steps) and of_maps and not any(x.pads):
-        return replace(x, pads=(*widths[2:4], *widths[6:8]), pad_value=filled)
+    if isinstance(x, Steps) and mode == "constant" and not x.sides and min(widths) >= 0:
+        return replace(x, pads=tuple(zip(widths[:count], widths[count:], strict=True)), pad_value=filled)
     names = {"edge": "replicate", "wrap": "circular"}
     sides = [n for i in reversed(range(count)) for n in (widths[i], widths[count + i])]
     return shapes.pad(r.builder, padded(r.builder, x), sides, names.get(mode, mode), filled)

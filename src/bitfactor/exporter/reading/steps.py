@@ -1,17 +1,22 @@
-"""A value that takes few values: one below a threshold, one at it, one above.
+"""A value that takes few values: one below a threshold, one at it, one above; and layers of such values.
 
 Signs, comparisons and quantisers of one bit are such, and so is what is computed from one and constants.
-Where it takes two values it is a binary activation, whatever they are.
+Where it takes two values it is a binary activation, whatever they are. A convolution or product by constants
+is binary where both sides have two values, else real-valued.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bitfactor.common.errors import InputError
+from bitfactor.exporter.adoption import TwoValued, two_valued
 from bitfactor.exporter.builder import Builder
+from bitfactor.exporter.operators import convolutions, shapes
 from bitfactor.exporter.operators.functions import above, add, at_least, mul, sign, sub, where
 from bitfactor.exporter.steps import Levels
 from bitfactor.exporter.view import View
@@ -21,8 +26,8 @@ from bitfactor.exporter.view import View
 class Steps:
     """`below` where source < threshold, `at` where they are the same, `above` beyond; all broadcast.
 
-    `pads` (top, left, bottom, right) are filled with `pad_value`. `note_third` is called where a third value
-    between two counts as the lower.
+    `pads` has those before and behind each axis, filled with `pad_value`. `note_third` is called where a
+    third value between two counts as the lower.
     """
 
     source: View
@@ -30,7 +35,7 @@ class Steps:
     below: Tensor
     at: Tensor
     above: Tensor
-    pads: tuple[int, ...] = (0, 0, 0, 0)
+    pads: tuple[tuple[int, int], ...] = ()
     pad_value: float = 0.0
     note_third: Callable[[], object] = field(default=lambda: None, compare=False)
 
@@ -38,6 +43,11 @@ class Steps:
     def is_plain(self) -> bool:
         """Whether nothing depends on the place, so that moving the source moves the value."""
         return all(x.numel() == 1 for x in (self.threshold, self.below, self.at, self.above))
+
+    @property
+    def sides(self) -> list[int]:
+        """The pads as torch.nn.functional.pad has them, last axis first; none where all are 0."""
+        return [n for pair in reversed(self.pads) for n in pair] if any(map(any, self.pads)) else []
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> "Steps":
         """Return what a function of each number by itself makes of the value."""
@@ -116,3 +126,153 @@ def real(b: Builder, value: "View | Tensor | Steps") -> View | Tensor:
     if torch.equal(at, middle):
         return add(b, mul(b, s, high - middle), middle)
     return where(b, above(b, x, t), high, where(b, at_least(b, x, t), at, below))
+
+
+_FEW = 4  # values of a filter: of one bit it has two, of two bits four
+_ENOUGH = 9  # weights in a filter, of which real numbers are all different
+
+
+def binary_weight(weight: Tensor) -> TwoValued | None:
+    """Return a weight whose filters each hold -a and +a alone, or None."""
+    form = two_valued(weight.float())
+    return None if form is None or bool(form.centre.any()) else form
+
+
+def expect_one_bit_or_real(b: Builder, weight: Tensor, groups: int) -> None:
+    """Raise InputError for weights of three or four values, which are neither."""
+    filters = weight.float().flatten(1)
+    if filters.shape[1] < _ENOUGH or weight.shape[1] == 1 < groups or binary_weight(weight) is not None:
+        return
+    counts = [len(row.unique()) for row in filters]
+    if 2 < max(counts) <= _FEW:
+        raise b.refused(
+            "weights of 1 bit, or real numbers",
+            f"{max(counts)} different weights in a filter: ternary, or of 2 bits",
+            "train the network with binary weights",
+        )
+
+
+@dataclass(frozen=True)
+class ConvGeometry:
+    """Where a convolution looks; `pads` has those before each side, then those behind."""
+
+    stride: list[int]
+    pads: list[int]
+    dilation: list[int]
+    groups: int
+
+    @property
+    def sides(self) -> list[int]:
+        """The padding as torch.nn.functional.pad has it, last dimension first."""
+        count = len(self.pads) // 2
+        return [n for i in reversed(range(count)) for n in (self.pads[i], self.pads[count + i])]
+
+
+def conv(b: Builder, x: View | Steps, weight: Tensor, bias: Tensor | None, window: ConvGeometry) -> View:
+    """Lower a convolution by a constant."""
+    binary = binary_weight(weight)
+    expect_one_bit_or_real(b, weight, window.groups)
+    if isinstance(x, Steps) and binary is not None and x.source.shape[0] == b.batch.length:
+        found = _binary_conv(b, x, binary, bias, window)
+        if found is not None:
+            return found
+    return _real_conv(b, padded(b, x), _exact(weight, binary), bias, window)
+
+
+def _exact(weight: Tensor, binary: TwoValued | None) -> Tensor:
+    """Return a weight of two values without what rounding left between them: it is bits in the file."""
+    return weight if binary is None else binary.exact()
+
+
+def _binary_conv(
+    b: Builder, x: Steps, weight: TwoValued, bias: Tensor | None, window: ConvGeometry
+) -> View | None:
+    given, pad_value, sides = signs_of(b, x), 0, window.sides
+    if given is None or (x.sides and (any(sides) or any(map(any, x.pads[:2])))):
+        return None
+    sides = x.sides[: len(sides)] or sides
+    if any(sides):
+        value = given.sign_of(x.pad_value if x.sides else 0.0)
+        if value is None:
+            return None
+        pad_value = -value if given.flipped else value
+    signs = -weight.signs if given.flipped else weight.signs
+    volume = weight.signs.dim() == 5
+    convolve = convolutions.binary_conv3d if volume else convolutions.binary_conv
+    y = convolve(b, given.signed, signs, window.stride, sides, window.dilation, window.groups, pad_value)
+    return scaled(b, y, given, weight, bias)
+
+
+def scaled(b: Builder, y: View, given: Signs, weight: TwoValued, bias: Tensor | None, dim: int = 1) -> View:
+    """Return the sums of signs as those of the values that they stand for."""
+    factor = given.half * weight.alpha
+    shift = given.middle * weight.alpha * weight.signs.flatten(1).sum(1)
+    shift = shift if bias is None else shift + bias
+    over = [1] * (len(y.dims) - 1 - dim % len(y.dims))
+    if bool((factor != 1).any()):
+        y = mul(b, y, factor.view(-1, *over))
+    return add(b, y, shift.view(-1, *over)) if bool((shift != 0).any()) else y
+
+
+def _real_conv(b: Builder, x: View, weight: Tensor, bias: Tensor | None, window: ConvGeometry) -> View:
+    count = weight.dim() - 2
+    near, far = window.pads[:count], window.pads[count:]
+    if count < 3:
+        return convolutions.conv_sided(
+            b, x, weight, bias, near, far, window.groups, window.stride, window.dilation
+        )
+    if near != far:
+        x, near = shapes.pad(b, x, window.sides), [0] * count
+    return convolutions.conv3d(b, x, weight, bias, window.stride, near, window.dilation, window.groups)
+
+
+def padded(b: Builder, x: "View | Steps | Tensor") -> Any:
+    """Return a value as real numbers, with its padding."""
+    y: Any = real(b, x)
+    if isinstance(x, Steps) and x.sides:
+        return shapes.pad(b, y, x.sides, value=x.pad_value)
+    return y
+
+
+def linear(b: Builder, x: View | Steps, weight: Tensor, bias: Tensor | None = None) -> View:
+    """Lower x (..., F) times weight (O, F)."""
+    binary = binary_weight(weight)
+    expect_one_bit_or_real(b, weight, 1)
+    if isinstance(x, Steps) and binary is not None and not x.sides:
+        given = signs_of(b, x)
+        if given is not None:
+            signs = -binary.signs if given.flipped else binary.signs
+            return scaled(b, convolutions.binary_linear(b, given.signed, signs), given, binary, bias, -1)
+    return convolutions.linear(b, padded(b, x), _exact(weight, binary), bias)
+
+
+def pads_of(
+    b: Builder, x: "View | Steps", kernel: list[int], stride: list[int], attributes: dict[str, Any]
+) -> list[int]:
+    """Return the padding of a window: before each side, then behind."""
+    count, how = len(kernel), attributes.get("auto_pad", "NOTSET")
+    if how in ("NOTSET", "VALID"):
+        return list(attributes.get("pads") or [0] * 2 * count) if how == "NOTSET" else [0] * 2 * count
+    shape = x.source.shape if isinstance(x, Steps) else x.shape
+    spread = list(attributes.get("dilations") or [1] * count)
+    total = [
+        max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
+        for n, k, s, d in zip(shape[2:], kernel, stride, spread, strict=True)
+    ]
+    less, more = [n // 2 for n in total], [n - n // 2 for n in total]
+    return [*less, *more] if how == "SAME_UPPER" else [*more, *less]
+
+
+def expect_constant(b: Builder, value: object, what: str) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise b.refused(f"{what} that is a constant", "one that depends on the input", "leave it out")
+    return value
+
+
+def refused_bits(b: Builder, bits: float) -> InputError:
+    """Return the error for a quantiser of 2 to 7 bits."""
+    return b.refused(
+        "values of 1 bit, of 8 or more, or real numbers",
+        f"a quantiser of {bits:g} bits",
+        "train the network with binary weights and inputs",
+    )

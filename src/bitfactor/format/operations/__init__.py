@@ -1,6 +1,6 @@
 """The vocabulary of the model file: an entry says all there is to know of an operation."""
 
-from bitfactor.format.operations import convolution, move, pointwise, pool, quantised, stored
+from bitfactor.format.operations import convolution, move, pointwise, pool, quantised
 from bitfactor.format.operations.operation import Node, Operation
 
 OPERATIONS: dict[str, Operation] = {
@@ -43,8 +43,8 @@ OPERATIONS: dict[str, Operation] = {
     "rearrange": move.Rearrange(),
     "take": move.Take(),
     "pad": move.Pad(),
-    "embedding": stored.Embedding(),
-    "constant": stored.Constant(),
+    "embedding": move.Embedding(),
+    "constant": move.Constant(),
 }
 
 __all__ = ["OPERATIONS", "Node", "Operation"]

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.format.bits import WORD_BITS, unpack_signs, words_for
-from bitfactor.format.operations.arithmetic import fma
 from bitfactor.format.operations.operation import (
     BIT,
     FLOAT,
@@ -23,6 +22,7 @@ from bitfactor.format.operations.operation import (
     Shape,
     bad,
     expect_tensor,
+    fma,
     integers,
     onnx_padded,
     onnx_window,
@@ -31,7 +31,7 @@ from bitfactor.format.operations.operation import (
     window_size,
     windows,
 )
-from bitfactor.format.program import Instruction, Window
+from bitfactor.format.program import Instruction, SlidingWindow
 
 SLIDING = ("stride", "padding", "dilation", "groups")
 _REAL: dict[str, DTypes] = {"weight": (np.float32, np.float16, np.int8), "bias": FLOATS}
@@ -114,10 +114,10 @@ def _onnx_bias(b: Onnx, node: Node) -> str:
     return b.constant(node.tensors["bias"], f"{node.name}:bias")
 
 
-def window_of_pixels(x: Shape) -> Window:
+def window_of_pixels(x: Shape) -> SlidingWindow:
     """A window of one pixel over a line of all."""
     line = (1, prod(x[1:]))
-    return Window(line, line, (1, 1), (1, 1), (0, 0), (1, 1))
+    return SlidingWindow(line, line, (1, 1), (1, 1), (0, 0), (1, 1))
 
 
 def _words(weight: NDArray[np.uint64], channels: int) -> NDArray[np.uint32]:

@@ -3,7 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.format.operations.arithmetic import cut, exponential, fma, gelu, logarithm
 from bitfactor.format.operations.operation import (
     FLOAT,
     FLOATS,
@@ -15,7 +14,12 @@ from bitfactor.format.operations.operation import (
     Pixelwise,
     Shape,
     bad,
+    cut,
     expect_tensor,
+    exponential,
+    fma,
+    gelu,
+    logarithm,
     spread,
 )
 from bitfactor.format.program import Buffer, Instruction

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from bitfactor.format.operations.arithmetic import exponential, fma, sum_of_channels
 from bitfactor.format.operations.operation import (
     Array,
     Float,
@@ -16,9 +15,12 @@ from bitfactor.format.operations.operation import (
     Shape,
     bad,
     expect_map,
+    exponential,
+    fma,
     integers,
     onnx_window,
     pad,
+    sum_of_channels,
     window_size,
     windows,
 )

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.format.operations.arithmetic import cut, fma
 from bitfactor.format.operations.convolution import (
     SLIDING,
     Weighted,
@@ -33,12 +32,14 @@ from bitfactor.format.operations.operation import (
     Place,
     Shape,
     bad,
+    cut,
     expect_tensor,
+    fma,
     onnx_padded,
     pad,
     spread,
 )
-from bitfactor.format.program import Instruction, Window
+from bitfactor.format.program import Instruction, SlidingWindow
 
 LEVELS, LARGEST = 255, 127  # the highest level; the largest magnitude of a weight
 MOST_TERMS = (2**31 - 1) // (LEVELS * (LARGEST + 1))  # of a sum in 32 bits
@@ -93,7 +94,9 @@ def _onnx_finished(b: Onnx, node: Node, sums: str, dimensions: int) -> None:
     b.emit("Add", [b.emit("Mul", [sums, scale]), bias], node.name)
 
 
-def _instruction(node: Node, place: Place, window: Window, groups: int, weight: NDArray[Any]) -> Instruction:
+def _instruction(
+    node: Node, place: Place, window: SlidingWindow, groups: int, weight: NDArray[Any]
+) -> Instruction:
     tensors = {role: node.tensors[role] for role in ("scale", "bias", "lowest", "inverse")}
     tensors["weight"] = np.ascontiguousarray(weight).view(np.uint8)
     return Instruction.of("quantised_conv", source=place.sources[0], window=window, groups=groups, **tensors)

@@ -1,4 +1,4 @@
-"""A text with tables and figures, before it is decided how it looks.
+"""A text with tables and figures, before it is decided how it looks; and instances as its images.
 
 A document as HTML, as Markdown with its images beside it or as LaTeX, a table as CSV; and prose for them.
 """
@@ -11,9 +11,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import cv2
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from numpy.typing import NDArray
 
 from bitfactor.common.files import replacing
+from bitfactor.format import Skeleton
+from bitfactor.pose import transform, warp
+from bitfactor.pose.draw import draw_skeleton
 
 
 @dataclass(frozen=True)
@@ -128,9 +134,9 @@ def write_markdown(document: Document, path: Path) -> None:
 
 def write_latex(document: Document, path: Path) -> None:
     """Write the tables of a document in the style of the package booktabs, for a text to include."""
-    parts = [
-        (chapter.title, table) for chapter in document.chapters for table in chapter.tables if table.rows
-    ]
+    origin = [("Where the figures come from", facts(document.facts))]
+    tables = [(chapter.title, table) for chapter in document.chapters for table in chapter.tables]
+    parts = [(title, table) for title, table in [*tables, *origin] if table.rows]
     with replacing(path) as temporary:
         text = "\n\n".join(_latex(title, table) for title, table in parts)
         temporary.write_text(
@@ -175,7 +181,11 @@ _IN_LATEX = {
 
 
 def _escaped(cell: object) -> str:
-    return "".join(_IN_LATEX.get(sign, sign) for sign in str(cell))
+    text = " ".join(str(cell).split())
+    signs = [_IN_LATEX.get(sign, sign if ord(sign) < 256 else f"U+{ord(sign):04X}") for sign in text]
+    if signs[:1] in (["["], ["*"]):  # which would be an option of the end of the row before
+        signs[0] = f"{{{signs[0]}}}"
+    return "".join(signs)
 
 
 def _chapter(chapter: Chapter, folder: str) -> Iterator[str]:
@@ -206,3 +216,53 @@ def _head(table: Table) -> Sequence[str]:
 
 def _file(figure: Figure) -> str:
     return f"{figure.name}.{figure.kind}"
+
+
+_SIDE = 220  # pixels of a shown crop
+
+
+@dataclass(frozen=True)
+class Person:
+    """A person in an image (H, W, 3), RGB, whom `matrix` (2, 3) takes to a crop of `size` pixels.
+
+    Keypoints found and true, (J, 2), are in pixels of the crop; a true one that is not known is NaN.
+    """
+
+    image: NDArray[np.uint8]
+    matrix: NDArray[np.float64]
+    size: int
+    skeleton: Skeleton
+    found: NDArray[np.float64]
+    confidence: NDArray[np.float64]
+    true: NDArray[np.float64]
+    caption: str
+
+
+def instances(name: str, shown: Sequence[Person]) -> list[Figure]:
+    """Return a small figure of each person: what was found beside what is true."""
+    return [
+        Figure(f"{name}-{i}", _jpeg(_sides(person)), person.caption, "jpg", small=True)
+        for i, person in enumerate(shown, 1)
+    ]
+
+
+def montage(shown: Sequence[Person]) -> bytes:
+    """Return instances in a row as one JPEG file: what was found beside what is true."""
+    return _jpeg(np.hstack([_sides(person) for person in shown]))
+
+
+def _sides(person: Person) -> NDArray[np.uint8]:
+    zoom = _SIDE / person.size
+    enlarge = np.array([[zoom, 0, (zoom - 1) / 2], [0, zoom, (zoom - 1) / 2]])
+    matrix = enlarge @ np.concatenate([person.matrix, [[0, 0, 1]]])
+    crop = warp(person.image, matrix, _SIDE)
+    sure = np.ones(len(person.true))
+    sides = [
+        draw_skeleton(crop, transform(keypoints, enlarge), confidence, person.skeleton)
+        for keypoints, confidence in ((person.found, person.confidence), (person.true, sure))
+    ]
+    return np.hstack(sides)
+
+
+def _jpeg(image: NDArray[np.uint8]) -> bytes:
+    return bytes(cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))[1].tobytes())

@@ -177,7 +177,7 @@ def _header(model: ModelFile, prefix: str, arena_bytes: int) -> str:
         f"#define {upper}_{name.upper()}_SIZE {prod(shape)} /* {_times(shape)} */" for name, shape in sizes
     ]
     parts = []
-    if spec := model.input_spec:
+    if (spec := model.input_spec) and spec.of_images:
         bytes_ = prod(spec.size) * len(spec.mean)
         said = _pixels(spec, of_person=model.skeleton is not None)
         parts.append(
@@ -255,7 +255,7 @@ def _entries(model: ModelFile, prefix: str, layers: Layers) -> Iterator[str]:
         f"void {prefix}_run(const float *input, {_outputs(model)})\n{{\n"
         f"    lay_out({x.start}, input, {size});\n    run({', '.join(names)});\n}}"
     )
-    if spec := model.input_spec:
+    if (spec := model.input_spec) and spec.of_images:
         mean, deviation = (", ".join(map(real, values)) for values in (spec.mean, spec.std))
         yield (
             f"void {prefix}_run_image(const uint8_t *pixels, {_outputs(model)})\n{{\n"

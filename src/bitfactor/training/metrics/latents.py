@@ -1,12 +1,14 @@
 """What latent weights, factors and scales look like, how many signs flip, and a guard against divergence.
 
-What one step of the optimizer does to the weight of each layer, whatever its latent.
+Also what one step of the optimizer does to the weight of each layer, whatever its latent, and what is kept of
+the binary layers of a trained network.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -40,12 +42,29 @@ class FlipRatio:
 
     def __call__(self) -> dict[str, float]:
         """Return layer -> fraction of flipped signs since the last call, or since construction."""
-        before, self._signs = self._signs, self._read()
-        return {name: float((signs != before[name]).float().mean()) for name, signs in self._signs.items()}
+        found, self._signs = self.so_far(), self._read()
+        return found
+
+    def so_far(self) -> dict[str, float]:
+        """Return the same, and let the next call count from where this one does."""
+        now = self._read()
+        return {name: float((signs != now[name]).float().mean()) for name, signs in self._signs.items()}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the signs that it compares with, a bit for each, for a checkpoint."""
+        return {
+            name: torch.from_numpy(np.packbits(signs.cpu().numpy())) for name, signs in self._signs.items()
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what `state` gave."""
+        for name, now in self._signs.items():
+            bits = np.unpackbits(state[name].numpy(), count=now.numel()).astype(bool)
+            self._signs[name] = torch.from_numpy(bits).view(now.shape).to(now.device)
 
     @torch.no_grad()
     def _read(self) -> dict[str, Tensor]:
-        return {name: layer.latent() > 0 for name, layer in self._layers.items()}
+        return {name: layer.real_filters() > 0 for name, layer in self._layers.items()}
 
 
 @dataclass(frozen=True)
@@ -127,12 +146,50 @@ def guard_latents(model: nn.Module, limit: float = 100.0) -> None:
     """
     if limit <= 0:
         raise InputError("limit", expected="above 0", found=str(limit), fix="choose a larger one")
-    for name, found in latent_statistics(model).items():
-        if not found.std <= limit:
-            raise LatentsDivergeError(
-                f"layer {name}: expected latent weights with a std of at most {limit:g}, "
-                f"found {found.std:.3g}; take weight_estimator 'clipped' or 'rms', or a lower learning rate"
-            )
+    for message in _exploded(model, limit):
+        raise LatentsDivergeError(message)
+
+
+def _exploded(model: nn.Module, limit: float) -> list[str]:
+    return [
+        f"layer {name}: expected latent weights with a std of at most {limit:g}, "
+        f"found {found.std:.3g}; take weight_estimator 'clipped' or 'rms', or a lower learning rate"
+        for name, found in latent_statistics(model).items()
+        if not found.std <= limit
+    ]
+
+
+def troubles(model: nn.Module, flipped: float, first: bool) -> list[str]:
+    """Return what is wrong after a step in which the fraction `flipped` of the signs changed.
+
+    That is layers whose latents explode, layers that learn nothing, and a step that draws the signs anew.
+    The `first` step gives no gradient to what stands before a scale or factors that start at zero.
+    """
+    found = _exploded(model, _EXPLODED)
+    found += (
+        [] if first else [f"layer {name}: all its gradients are zero" for name in _without_gradient(model)]
+    )
+    if flipped > _DRAWN_ANEW:
+        found.append(
+            f"{flipped:.0%} of the binary weights changed sign, and 50% would if they were drawn anew: "
+            "lower --learning-rate"
+        )
+    return found
+
+
+_EXPLODED = 100.0  # standard deviations of latents, which start below 1
+_DRAWN_ANEW = 0.4
+
+
+def _without_gradient(model: nn.Module) -> list[str]:
+    learning: dict[str, bool] = {}
+    binary = tuple(binary_layers(model))
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            layer = next((one for one in binary if name.startswith(f"{one}.")), name.rpartition(".")[0])
+            some = parameter.grad is not None and bool(parameter.grad.any())
+            learning[layer] = learning.get(layer, False) or some
+    return [layer for layer, some in learning.items() if not some]
 
 
 @dataclass(frozen=True)
@@ -232,3 +289,86 @@ def _rms(values: Tensor) -> float:
 def _cosine(a: Tensor, b: Tensor) -> float:
     lengths = float(a.norm() * b.norm())
     return float((a * b).sum()) / lengths if lengths else 0.0
+
+
+_REACH, _WEIGHT_BINS, _ALPHA_BINS = 3.0, 40, 20
+_VALUES = 64  # of a spectrum that are kept
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of values between edges, one more than counts, and of those below and above."""
+
+    edges: Sequence[float]
+    counts: Sequence[int]
+    below: int = 0
+    above: int = 0
+
+
+@dataclass(frozen=True)
+class LayerRecord:
+    """A binary layer after training, as figures 2 and 3 of the paper show it.
+
+    `alpha` and `weight` are histograms, of the scale and of the weight before its sign: that goes as far as
+    the weights do, at most from -3 to 3. `outside` is the fraction of weights with |W| > 1, `std` their
+    standard deviation. `spectra` holds the singular values of each factor, largest first, evenly thinned out
+    where there are many; those of a factor that several layers share stand with the first.
+    """
+
+    alpha: Histogram
+    weight: Histogram
+    std: float
+    outside: float
+    spectra: Mapping[str, Sequence[float]]
+    negative: float | None = None
+    """Fraction of alpha below 0."""
+    magnitude: float | None = None
+    """Mean of abs(alpha)."""
+    analytic: float | None = None
+    """Mean of abs(W): what alpha would be, were it analytic."""
+
+
+@torch.no_grad()
+def describe_layers(model: nn.Module) -> dict[str, LayerRecord]:
+    """Return each binary layer by its name."""
+    seen: set[int] = set()
+    return {name: _describe(layer, seen) for name, layer in binary_layers(model).items()}
+
+
+def _describe(layer: BinaryLayer, seen: set[int]) -> LayerRecord:
+    W: Tensor = layer.latent()
+    alpha = layer.alpha().float()
+    reach = min(_REACH, float(W.abs().max()))
+    factors = {name: f for name, f in layer.latent.matrices().items() if f.data_ptr() not in seen}
+    seen |= {factor.data_ptr() for factor in factors.values()}
+    return LayerRecord(
+        alpha=_histogram(alpha, _ALPHA_BINS),
+        weight=_histogram(W, _WEIGHT_BINS, reach),
+        std=_short(float(W.std(correction=0))),
+        outside=_short(float((W.abs() > 1).float().mean())),
+        spectra={name: _spectrum(factor) for name, factor in factors.items()},
+        negative=_short(float((alpha < 0).float().mean())),
+        magnitude=_short(float(alpha.abs().mean())),
+        analytic=_short(float(W.abs().mean())),
+    )
+
+
+def _histogram(values: Tensor, bins: int, reach: float | None = None) -> Histogram:
+    within = None if reach is None else (-reach, reach)
+    counts, edges = torch.histogram(values.cpu().flatten(), bins, range=within)
+    return Histogram(
+        [_short(edge) for edge in edges.tolist()],
+        [int(n) for n in counts],
+        0 if reach is None else int((-reach > values).sum()),
+        0 if reach is None else int((reach < values).sum()),
+    )
+
+
+def _spectrum(factor: Tensor) -> list[float]:
+    values: Tensor = torch.linalg.svdvals(factor.double())
+    kept = torch.linspace(0, len(values) - 1, min(len(values), _VALUES)).round().long()
+    return [_short(value) for value in values[kept].tolist()]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")

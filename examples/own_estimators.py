@@ -1,0 +1,48 @@
+"""Estimators and a transform of weights of one's own, as papers have them.
+
+bitfactor --import examples/own_estimators.py train digits --weight-transform centred --out runs/centred
+bitfactor --import examples/own_estimators.py train digits --activation-estimator reste --out runs/reste
+"""
+
+import torch
+from torch import Tensor, nn
+
+from bitfactor.nn import register_estimator, register_weight_transform
+
+_POWER, _NEAR = 3.0, 0.1
+
+
+def reste(x: Tensor) -> Tensor:
+    """Slope of sign(x) abs(x)^(1 / o), o = 3: ReSTE (Wu et al., 2023), bounded near 0 and 0 beyond 1.5."""
+    slope = x.abs().clamp_min(_NEAR) ** (1 / _POWER - 1) / _POWER
+    return slope * (x.abs() <= 1.5)
+
+
+def staircase(x: Tensor) -> Tensor:
+    """Slope of a soft staircase: three smooth steps, at -0.5, 0 and 0.5, that add up to a sign."""
+    steps = torch.stack([1 - torch.tanh(4 * (x - at)).square() for at in (-0.5, 0.0, 0.5)])
+    return 4 / 3 * steps.sum(0)
+
+
+class Threshold(nn.Module):
+    """x - t, with one threshold t that a layer learns; clipped beyond -1 ... 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threshold = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.threshold).clamp(-1, 1)
+
+
+def centred(W: Tensor) -> Tensor:
+    """Each filter with mean 0 and deviation 1, so that its signs are balanced: IR-Net (Qin et al., 2020)."""
+    flat = W.flatten(1)
+    deviation = flat.std(1, keepdim=True).clamp_min(1e-6)
+    return ((flat - flat.mean(1, keepdim=True)) / deviation).view_as(W)
+
+
+register_estimator("reste", slope=reste)
+register_estimator("staircase", slope=staircase)
+register_estimator("threshold", module=Threshold)
+register_weight_transform("centred", lambda W: centred)

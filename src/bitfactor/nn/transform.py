@@ -1,0 +1,70 @@
+"""What is done to a layer's filters before their sign is taken: centred, standardised, rotated."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bitfactor.common.checks import expect, shown
+from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
+
+Transform = Callable[[Tensor], Tensor]
+TransformLike = str | type[nn.Module] | Callable[[Tensor], Transform]
+
+# From the filters (O, ...) of a layer's first weight to a function, or a module, from filters to filters.
+WEIGHT_TRANSFORMS: dict[str, Callable[[Tensor], Transform] | None] = {"none": None}
+
+
+def register_weight_transform(name: str, build: Callable[[Tensor], Transform]) -> None:
+    """Make a transform of weights known by a name, as `Binarization(weight_transform=name)`.
+
+    It stands between a latent, whichever it is, and the sign; scales see what it gives. A file holds the
+    signs alone, so it costs nothing there.
+
+    Parameters
+    ----------
+    build
+        From the filters of a layer's first weight, (O, ...), to a function or a module that takes filters to
+        filters of the same shape. Parameters of a module are trained.
+
+    Raises
+    ------
+    InputError
+        If the name is taken, or what `build` makes gives no finite filters with a gradient.
+
+    Example
+    -------
+    >>> register_weight_transform("centred", lambda W: lambda W: W - W.mean((1, 2, 3), keepdim=True))
+    """
+    expect_new_name("register_weight_transform", name, WEIGHT_TRANSFORMS)
+    _add(name, build)
+    remember("weight_transform", name, build)
+
+
+def transform_name(value: TransformLike) -> str:
+    """Return the name of a transform; a class, or a function that makes one, is registered under its own."""
+    return name_of("weight_transform", value, WEIGHT_TRANSFORMS, lambda name: _add(name, value))
+
+
+def _add(name: str, build: Any) -> None:
+    expect(f"weight_transform {name!r}", build, Callable[..., object])
+    expect_sound(f"weight_transform {name!r}", _faults(build))
+    WEIGHT_TRANSFORMS[name] = build
+
+
+def _faults(build: Callable[[Tensor], Transform]) -> Iterator[dict[str, str]]:
+    for shape in ((8, 4, 3, 3), (8, 6)):
+        W = torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        transform: Any = build(W.detach())
+        if not callable(transform):
+            fix = "let build(weight) return what is applied to it"
+            yield {"expected": "a function or a module", "found": shown(transform), "fix": fix}
+            return
+        V: Any = transform(W)
+        if not isinstance(V, Tensor) or V.shape != W.shape or not V.isfinite().all():
+            found = f"one of shape {tuple(V.shape)}" if isinstance(V, Tensor) else shown(V)
+            found = "NaN or infinity in it" if isinstance(V, Tensor) and V.shape == W.shape else found
+            yield {"expected": f"a finite weight {shape}", "found": found, "fix": "return filters as given"}
+        elif not V.requires_grad:
+            yield {"expected": "a gradient to the weight", "found": "none", "fix": "do not detach it"}
