@@ -13,6 +13,7 @@ from hypothesis import settings
 from tests.study import made_up
 
 from bitfactor.cli import main
+from bitfactor.common.files import _LOADED, files_run
 
 # How long an example takes is the machine's affair. The default draws the same examples every time and keeps
 # none; `make test-random` draws afresh.
@@ -27,6 +28,16 @@ def same_draws(request):
     torch.manual_seed(0)
     if hasattr(request.module, "RNG"):
         request.module.RNG.bit_generator.state = np.random.default_rng(0).bit_generator.state
+
+
+@pytest.fixture(autouse=True)
+def forgotten_files(tmp_path_factory):
+    """What a test imports from a directory of its own is no import of a later test's runs."""
+    before = set(files_run())
+    yield
+    for file in set(files_run()) - before:
+        if Path(file).is_relative_to(tmp_path_factory.getbasetemp()):
+            del _LOADED[Path(file)]
 
 
 @pytest.fixture(scope="session")

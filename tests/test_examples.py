@@ -30,8 +30,26 @@ def test_a_decomposition_of_ones_own_is_remembered_by_its_run(tmp_path):
     assert bitfactor("export", out, "-o", file).returncode == 0
     of_run, of_file = bitfactor("evaluate", out), bitfactor("--import", own, "evaluate", file)
     assert of_run.stdout.split(":")[1:] == of_file.stdout.split(":")[1:]
-    study = ["--import", own, "ablate", "digits", "--latent", "gated", "--scale", "learned", "--seeds", "1"]
-    assert bitfactor(*study, "--out", tmp_path / "study", *SMALL).returncode == 0
+    scale, estimators = EXAMPLES / "own_scale.py", EXAMPLES / "own_estimators.py"
+    parts = ["--latent", "gated", "--scale", "rms_scale", "--vary", "weight-estimator", "reste", "staircase"]
+    study = [
+        "--import",
+        own,
+        "--import",
+        scale,
+        "--import",
+        estimators,
+        "ablate",
+        "digits",
+        *parts,
+        "--seeds",
+        "1",
+    ]
+    assert bitfactor(*study, "--jobs", "1", "--out", tmp_path / "study", *SMALL).returncode == 0
+    table = tmp_path / "table.tex"
+    assert bitfactor("report", tmp_path / "study", "--format", "latex", "-o", table).returncode == 0
+    assert "gated" in table.read_text()
+    assert "staircase" in table.read_text()
 
 
 def test_digits(tmp_path):

@@ -27,10 +27,10 @@ SPEC.loader.exec_module(sys.modules[NAME])
 
 
 def pytest_configure() -> None:
-    from bitfactor.common import native
+    from bitfactor.common import machine
 
-    assert native._native is sys.modules[NAME]
-    if not NAMED and "amx" not in native.instruction_sets():
+    assert machine._native is sys.modules[NAME]
+    if not NAMED and "amx" not in machine.instruction_sets():
         flags = Path("/proc/cpuinfo").read_text().split()
         lacking = sorted(BESIDES_TILES - set(flags))
         expected = "expected the set amx" + ("" if lacking else ", for this machine has all that it needs")

@@ -192,6 +192,15 @@ def test_a_process_that_reads_images_is_killed(folder, tmp_path):
     assert same(left(tmp_path / "run"), left(tmp_path / "whole"))
 
 
+def test_one_that_dies_while_a_checkpoint_is_written_is_no_full_disk(tmp_path):
+    def write(path):
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
+
+    (tmp_path / "run").mkdir()
+    with pytest.raises(RuntimeError, match="DataLoader worker"):
+        Run(tmp_path / "run").save(write)
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("unmounted", [False, True])
 def test_the_folder_of_the_images_vanishes_and_comes_back(folder, tmp_path, workers, unmounted):

@@ -130,7 +130,7 @@ def train(
     dry_run
         Do a few batches, say what the run would be like, and write nothing.
     track
-        Trackers of experiments that are told each row of the log.
+        Trackers of experiments, which get each row of the log.
     progress
         Show progress on stderr.
     on_log

@@ -1,11 +1,10 @@
 """A graph as a program: what the compiled core is told, one instruction behind the other."""
 
 import math
+from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-
-import numpy as np
 
 from bitfactor.common import _native
 from bitfactor.format.bits import WORD_BITS
@@ -38,20 +37,20 @@ def place(buffers: Mapping[str, Lifetime]) -> tuple[dict[str, int], int]:
     >>> place({"a": Lifetime(100, 0, 1), "b": Lifetime(64, 1, 2), "c": Lifetime(64, 2, 3)})
     ({'a': 0, 'b': 128, 'c': 0}, 192)
     """
-    names = sorted(buffers, key=lambda name: -buffers[name].size)
-    lives = [buffers[name] for name in names]
-    first, last, size = (
-        np.array([(b.first, b.last, _aligned(b.size)) for b in lives], np.int64).reshape(-1, 3).T
-    )
-    begin, end = np.zeros_like(size), np.zeros_like(size)
-    for i in range(len(names)):
-        alive = np.flatnonzero((first[:i] <= last[i]) & (last[:i] >= first[i]))
-        alive = alive[np.argsort(begin[alive])]
-        reached = np.maximum.accumulate(np.append(0, end[alive]))  # before each, and behind the last
-        fits = np.append(begin[alive] - reached[:-1] >= size[i], True)
-        begin[i] = reached[np.argmax(fits)]
-        end[i] = begin[i] + size[i]
-    return dict(zip(names, begin.tolist(), strict=True)), int(end.max(initial=0))
+    # Plain loops: the first call of numpy's sort alone takes 200 kB of memory.
+    placed: list[tuple[int, int, Lifetime]] = []  # from byte to byte, the lowest first
+    offsets: dict[str, int] = {}
+    for name in sorted(buffers, key=lambda name: -buffers[name].size):
+        buffer, at = buffers[name], 0
+        size = _aligned(buffer.size)
+        for begin, end, other in placed:
+            if other.first <= buffer.last and buffer.first <= other.last:
+                if begin - at >= size:
+                    break
+                at = max(at, end)
+        offsets[name] = at
+        insort(placed, (at, at + size, buffer), key=lambda one: one[:2])
+    return offsets, max((end for _, end, _ in placed), default=0)
 
 
 def _aligned(size: int) -> int:

@@ -19,12 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from bitfactor.common.checks import record
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import files_run, made_directory, write_json
+from bitfactor.common.files import files_run, made_directory, run_again, write_json
 from bitfactor.common.result import plain
 from bitfactor.study.grid import (
     Cell,
@@ -233,9 +234,12 @@ class StudyDirectory:
         )
 
     def read(self) -> Study:
-        """Return the study, finished or not."""
+        """Return the study, finished or not; files that its trainings imported are run first."""
         design = _read(self._design, Design.of)
         cells = [CellDirectory(file.parent) for file in sorted(self.path.glob("cells/*/cell.json"))]
+        imports = [cell.imports().items() for cell in cells if cell.recipe.exists()]
+        for file, sha256 in dict(chain.from_iterable(imports)).items():
+            run_again(file, sha256)
         trainings = [cell.training(design) for cell in cells]
         return Study(
             self.path,

@@ -1,4 +1,4 @@
-"""Trackers of experiments, as callbacks: they are told each row of the log, and resume with the run."""
+"""Trackers of experiments, as callbacks: they get each row of the log, and resume with the run."""
 
 import os
 from collections.abc import Mapping

@@ -85,9 +85,9 @@ def train(
     source
         The directory of the run that it is of; left out, a run that is resumed keeps its own.
     callbacks
-        What is told of the training, as of `bitfactor.train`, by the first process alone.
+        Objects whose methods the first process calls as the training goes, as in `bitfactor.train`.
     track
-        Trackers of experiments that are told each row of the log.
+        Trackers of experiments, which get each row of the log.
     beside
         Runs that it will be compared with: with the same options of the data, they are of the same images.
 

@@ -59,6 +59,11 @@ def noting_signals() -> Iterator[Request]:
             signal.signal(number, handler)
 
 
+def is_of_a_reader(error: RuntimeError) -> bool:
+    """Whether torch says, wherever the main thread is, that a process that reads images has died."""
+    return "DataLoader worker" in str(error)
+
+
 @contextmanager
 def naming_the_lost(where: Path) -> Iterator[None]:
     """Say in one error that another process of a training, or one that reads its images, has died."""
@@ -66,7 +71,7 @@ def naming_the_lost(where: Path) -> Iterator[None]:
         yield
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        if "DataLoader worker" in reason:
+        if is_of_a_reader(error):
             expected = "processes that read images until the end"
         elif "gloo" in reason or isinstance(error, torch.distributed.DistError):
             expected = f"all {os.environ.get('WORLD_SIZE')} processes of the training until the end"

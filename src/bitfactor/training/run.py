@@ -45,6 +45,7 @@ from bitfactor.data.readers.identity import KEY, Identity, remembered
 from bitfactor.nn import merge_
 from bitfactor.training.metrics.latents import LayerRecord, describe_layers
 from bitfactor.training.optimization import MovingAverage
+from bitfactor.training.processes import is_of_a_reader
 from bitfactor.training.tasks import Interface
 
 
@@ -368,6 +369,8 @@ class Run:
                 try:
                     write(temporary)
                 except RuntimeError as error:  # torch's way to say that the disk is full, in its own words
+                    if is_of_a_reader(error):
+                        raise
                     full = shutil.disk_usage(self.path).free < _FULL
                     reason = os.strerror(errno.ENOSPC) if full else " ".join(str(error).split())[:200]
                     raise OSError(reason) from error

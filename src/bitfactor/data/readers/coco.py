@@ -57,7 +57,7 @@ Size = tuple[int, int]  # height and width
 
 
 def _images(path: Path, listed: Any, images: Path) -> dict[Any, tuple[Path, Size | None]]:
-    """Return an image's id -> its file, and its size as annotated where it is told."""
+    """Return an image's id -> its file, and its annotated size if there is one."""
     found: dict[Any, tuple[Path, Size | None]] = {}
     for number, image in enumerate(listed):
         try:

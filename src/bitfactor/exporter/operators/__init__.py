@@ -233,6 +233,7 @@ LOWERING: dict[str, Callable[..., Any]] = {
     "aten.cosh.default": functions.hyperbolic(1.0),
     "aten.alpha_dropout.default": shapes.same,
     "aten.bilinear.default": attention.bilinear,
+    "aten.one_hot.default": places.one_hot,
     "aten.diagonal.default": places.diagonal,
     "aten.add.Scalar": functions.add,
     "aten.sub.Scalar": functions.sub,

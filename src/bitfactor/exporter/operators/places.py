@@ -142,6 +142,11 @@ def index_select(b: Builder, x: View, dim: int, places: Tensor) -> View:
     return taken(b, x, dim, [int(i) for i in places])
 
 
+def one_hot(b: Builder, x: View, classes: int) -> View:
+    """1 at each place's class, else 0; the classes are a last dimension. torch's own looks at the batch."""
+    return equal(b, replace(x, dims=(*x.dims, ())), torch.arange(classes))
+
+
 def place_of(how: str) -> Any:
     """Return the rule of argmax or argmin: the first place that has the largest or smallest value."""
 
