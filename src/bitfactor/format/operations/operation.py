@@ -145,6 +145,7 @@ class Operation(ABC):
     tensors: Mapping[str, DTypes] = {}
     attributes: tuple[str, ...] = ()
     variadic: bool = False
+    commutes: bool = True  # whether two inputs may change places
     onnx_op: str
     onnx_attributes: Mapping[str, int] = {}
 

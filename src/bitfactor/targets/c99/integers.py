@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from bitfactor.format import Node
 from bitfactor.format.integer import IntegerGraph, IntegerValue
-from bitfactor.format.integer.arithmetic import LARGEST
 from bitfactor.format.operations import OPERATIONS
+from bitfactor.format.operations.integer import LARGEST
 from bitfactor.format.operations.move import stays
 from bitfactor.runtime.program import Lifetime, place
 from bitfactor.targets.c99.constants import WIDTH, Constants
