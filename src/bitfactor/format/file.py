@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as load_bytes
 from safetensors.numpy import save_file
 
-from bitfactor.common.checks import check_fields, checked, expect
+from bitfactor.common.checks import check_fields, checked, expect, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import replacing
 from bitfactor.common.image_spec import InputSpec, Skeleton
@@ -51,7 +51,8 @@ class ModelFile:
     that the network also takes; `report` is what export said of its layers and checks. `signature` says how
     the network is called, where it is not with float32 and does not return one output or a tuple of them;
     `golden_integers` are the golden inputs of integers, by the number of the input, which no rule can make;
-    `free` says which sizes of the inputs may be others.
+    `free` says which sizes of the inputs may be others. `ranges` are the largest magnitudes of its values on
+    calibration samples, of which precision `integer` is made; `integer_outputs` are its golden outputs.
 
     Raises
     ------
@@ -70,9 +71,15 @@ class ModelFile:
     signature: Signature | None = None
     golden_integers: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
     free: FreeSizes | None = None
+    ranges: Mapping[str, float] = field(default_factory=dict)
+    integer_outputs: tuple[NDArray[np.float32], ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self, "model file: ")
+        for name, r in self.ranges.items():
+            where = f"model file: range of {name!r}"
+            expect(where, r, float)
+            expect_that(isfinite(r) and r >= 0, where, expected="a magnitude", found=r)
         for name, text in self.provenance.items():
             expect(f"model file: provenance {name!r}", text, str)
 
@@ -168,6 +175,8 @@ def save(path: str | os.PathLike[str], model: ModelFile) -> None:
     }
     for i, output in enumerate(model.golden_outputs):
         tensors[f"golden/output/{i}"] = output
+    for i, output in enumerate(model.integer_outputs):
+        tensors[f"golden/integer/{i}"] = output
     for i, given in model.golden_integers.items():
         tensors[f"golden/input/{i}"] = given
     for name, arrays in (model.free.tensors if model.free else {}).items():
@@ -308,6 +317,7 @@ _LATER = {  # where the file has them
     "signature": _OBJECT | None,
     "golden_inputs": _SHAPE,
     "free": _OBJECT | None,
+    "ranges": _OBJECT,
 }
 
 
@@ -356,6 +366,7 @@ def _describe(model: ModelFile) -> dict[str, Any]:
         "bytes": model.tensor_bytes(),
         "provenance": dict(model.provenance),
         "report": dict(model.report),
+        **({"ranges": dict(model.ranges)} if model.ranges else {}),
     } | _described_call(model)
 
 
@@ -442,6 +453,8 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]], max_byt
         Signature.restored(signature) if signature else None,
         {i: tensors[f"golden/input/{i}"] for i in document.get("golden_inputs", ())},
         FreeSizes.restored(free, _free_tensors(free, tensors)) if free else None,
+        document.get("ranges", {}),
+        tuple(tensors[name] for i in range(len(graph.outputs)) if (name := f"golden/integer/{i}") in tensors),
     )
 
 

@@ -145,7 +145,7 @@ class _Converter:
         return {name: scale_for(largest[own]) for name, own in group.items() if own in largest}
 
     def _range(self, name: str) -> float:
-        r = self.ranges[name]
+        r = self.ranges.get(name, math.inf)
         if not math.isfinite(r):
             node = next(node for node in self.graph.nodes if node.name == name)
             raise _bad(

@@ -4,13 +4,13 @@ It takes and gives real numbers, as the graph that it was made of does: its firs
 its input, and an output is what its integers stand for. Binary layers are those of the original graph.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from bitfactor.common.image_spec import InputSpec
+from bitfactor.format.file import ModelFile
 from bitfactor.format.graph import Graph
 from bitfactor.format.integer.convert import integer_graph
 from bitfactor.format.integer.graph import IntegerGraph
@@ -18,17 +18,24 @@ from bitfactor.format.operations import Node
 from bitfactor.format.operations.integer import LARGEST, PIXEL
 
 
-def integer_program(
-    graph: Graph, spec: InputSpec | None = None, ranges: Mapping[str, float] | None = None
-) -> Graph:
-    """Return `graph` in integers, as a graph that runs; see `integer_graph` for what it takes and raises.
+def in_integers(model: ModelFile) -> ModelFile:
+    """Return a model that computes in integers, by the ranges in its file, or else by its weights.
+
+    Raises
+    ------
+    InputError
+        As `integer_graph`.
 
     Example
     -------
-    >>> {node.op for node in integer_program(model.graph, model.input_spec).nodes}
+    >>> {node.op for node in in_integers(load("net.safetensors")).graph.nodes}
     {'integer_quantise', 'integer_conv2d', 'threshold', 'binary_conv2d', 'integer_add', ...}
     """
-    return as_program(integer_graph(graph, spec, ranges), graph)
+    return replace(model, graph=as_program(integers_of(model), model.graph))
+
+
+def integers_of(model: ModelFile) -> IntegerGraph:
+    return integer_graph(model.graph, model.input_spec, model.ranges or None)
 
 
 def as_program(integers: IntegerGraph, graph: Graph) -> Graph:
