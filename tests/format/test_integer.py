@@ -114,6 +114,40 @@ POINTWISE = {
 }
 
 
+def hardtanh_block(shift):
+    """Stem, clip, then scale, affine, shortcut and clip of a binary layer's sums."""
+    signs = np.random.default_rng(7).choice(np.array([-1, 1], np.int8), (4, 3, 3, 4))
+    window = {"stride": (1, 1), "padding": (1,) * 4, "dilation": (1, 1), "groups": 1, "pad_value": 0}
+    ends = {"lower": -1.0, "upper": 1.0}
+    threshold = {"threshold": of_channels(6), "direction": np.ones(4, np.int8)}
+    return layers(
+        real_layer("stem", "x", 4, 4),
+        Node("before", "clip", ("stem",), ends, {}),
+        Node("sign", "threshold", ("before",), {}, threshold),
+        Node("conv", "binary_conv2d", ("sign",), window, {"weight": pack_signs(signs)}),
+        Node("alpha", "scale", ("conv",), {}, {"alpha": of_channels(8, 0.01, 0.1)}),
+        Node("bn", "affine", ("alpha",), {}, {"scale": of_channels(9), "shift": shift * of_channels(10)}),
+        Node("sum", "add", ("bn", "before"), {}, {}),
+        Node("y", "clip", ("sum",), ends, {}),
+    )
+
+
+@pytest.mark.parametrize("shift", [0.5, 1e20])
+def test_a_batch_norm_a_shortcut_and_a_hardtanh_are_one_sum(shift):
+    graph = hardtanh_block(np.float32(shift))
+    x = np.random.default_rng(5).normal(size=(3, 4, 6, 6)).astype(np.float32)
+    made = integer_graph(graph, ranges=magnitudes_on(graph, x))
+    ops = [node.op for node in made.nodes]
+    assert ops == ["conv", "weigh", "threshold", "binary_conv", "weigh"]
+    assert made.values["stem"].scale == made.values["before"].scale == made.values["y"].scale
+    (real,), (found,) = run_reals(graph, x), run(made, made.of_input(x))
+    if shift < 1:
+        assert np.abs(made.of_output(0, found) - real).mean() < 5e-3
+    else:
+        assert (np.abs(made.of_output(0, found)) == 1).all()
+        assert (np.abs(made.nodes[-1].tensors["offset"].astype(int)) <= 2**30).all()
+
+
 @pytest.mark.parametrize("op", POINTWISE)
 def test_an_operation_is_near_the_real_one(op):
     attributes, tensors = POINTWISE[op]

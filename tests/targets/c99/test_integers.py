@@ -1,18 +1,23 @@
 """Drawn networks as C in integers: the bits of the reference, sanitizers silent."""
 
+import shutil
 import subprocess
+from math import prod
 
 import numpy as np
 import pytest
 
 from bitfactor.common.image_spec import InputSpec
-from bitfactor.format import Graph, Node, Value, pack_signs
+from bitfactor.format import Graph, Node, Value, load, pack_signs
 from bitfactor.format.file import ModelFile
 from bitfactor.format.integer import integer_graph, run
 from bitfactor.runtime.integers import magnitudes_on
+from bitfactor.runtime.zoo import file_of, names
 from bitfactor.targets.c99 import export_c
 
 IMAGES = 3
+SANITIZERS = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+COMPILERS = [each for each in ("gcc", "clang") if shutil.which(each)]
 
 
 class Drawn:
@@ -133,27 +138,24 @@ def as_model(graph, *, image):
     return ModelFile(graph=graph, golden_outputs=(), input_spec=spec)
 
 
-def outputs_of(model, folder, inputs, samples=None):
-    """Compile the C of a network with sanitizers, and run it on inputs (N, H, W, C)."""
+def written(model, folder, kind, samples=None):
+    """Write a network as C with a program that runs it on inputs from stdin."""
     export_c(model, folder / "net.c", precision="integer", samples=samples)
-    header = (folder / "net.h").read_text()
-    entry = "net_run_image" if inputs.dtype == np.uint8 else "net_run"
-    kind = "uint8_t" if inputs.dtype == np.uint8 else "int16_t"
-    assert f"void {entry}(const {kind} *input" in header
+    entry = "net_run_image" if kind == "uint8_t" else "net_run"
+    assert f"void {entry}(const {kind} *input" in (folder / "net.h").read_text()
+    size = prod(model.graph.input.shape)
     (folder / "main.c").write_text(
-        f'#include <stdio.h>\n#include "net.h"\nint main(void) {{ static {kind} x[{inputs[0].size}]; '
+        f'#include <stdio.h>\n#include "net.h"\nint main(void) {{ static {kind} x[{size}]; '
         f"static int32_t y[NET_OUTPUT_SIZE];\nwhile (fread(x, sizeof x, 1, stdin)) "
         f"{{ {entry}(x, y); fwrite(y, sizeof y, 1, stdout); }} return 0; }}\n"
     )
-    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-fsanitize=address,undefined"]
-    flags += [
-        "-fno-sanitize-recover=all",
-        str(folder / "main.c"),
-        str(folder / "net.c"),
-        "-o",
-        str(folder / "a"),
-    ]
-    subprocess.run(["gcc", *flags], check=True)
+
+
+def outputs_of(folder, inputs, *flags, compiler="gcc"):
+    """Compile what was written, and run it on inputs (N, H, W, C)."""
+    sources = [str(folder / "main.c"), str(folder / "net.c")]
+    strict = ["-std=c99", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([compiler, *strict, *flags, *sources, "-o", str(folder / "a")], check=True)
     done = subprocess.run([folder / "a"], input=inputs.tobytes(), stdout=subprocess.PIPE, check=True)
     return np.frombuffer(done.stdout, np.int32).reshape(len(inputs), -1)
 
@@ -173,5 +175,22 @@ def test_a_drawn_network(seed, tmp_path):
         integers = graph.of_input(2 * samples)
         given = integers.astype(np.int16)
     (expected,) = run(graph, integers)
-    found = outputs_of(model, tmp_path, np.ascontiguousarray(given.transpose(0, 2, 3, 1)), samples)
+    given = np.ascontiguousarray(given.transpose(0, 2, 3, 1))
+    written(model, tmp_path, "uint8_t" if model.input_spec else "int16_t", samples)
+    found = outputs_of(tmp_path, given, *SANITIZERS)
     np.testing.assert_array_equal(found, expected.reshape(IMAGES, -1))
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_network_of_the_zoo_however_it_is_compiled(name, tmp_path):
+    """At -O2, gcc 12 drops loops that write to memory through two pointers of different steps."""
+    model = load(file_of(name))
+    graph = integer_graph(model.graph, model.input_spec)
+    shape = (2, *model.input_spec.size, len(model.input_spec.mean))
+    pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    (expected,) = run(graph, pixels.transpose(0, 3, 1, 2).astype(np.int64) - 128)
+    written(model, tmp_path, "uint8_t")
+    for compiler in COMPILERS:
+        for level in ("-O0", "-O2", "-O3"):
+            found = outputs_of(tmp_path, pixels, level, compiler=compiler)
+            np.testing.assert_array_equal(found, expected.reshape(2, -1), err_msg=f"{compiler} {level}")

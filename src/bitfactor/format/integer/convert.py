@@ -1,12 +1,14 @@
 """From a graph of real numbers to one of integers.
 
-A scale or PReLU of a binary layer's sums is a *term*: one multiplication of the sums, one rounding. A sum of
-values takes its terms as they are; whatever else reads one takes it as a value of the stream. Values between
-which nothing is rescaled, such as those of a concatenation, have one scale.
+A scale, PReLU or affine map of a binary layer's sums is a *term*: one multiplication of the sums, one
+rounding, and an offset. A sum of values takes its terms as they are; whatever else reads one takes it as a
+value of the stream. Values between which nothing is rescaled, such as those of a concatenation, have one
+scale. A clip that alone reads a weighted sum is its bounds; a layer that it alone reads has its scale, for
+what is beyond is cut.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -77,11 +79,12 @@ def integer_graph(
 
 @dataclass(frozen=True)
 class _Term:
-    """Real factors of a binary layer's sums: where they are above 0, and where not."""
+    """Real factors of a binary layer's sums: where they are above 0, and where not; what is added to both."""
 
     sums: str
     positive: Reals
     negative: Reals
+    offset: Reals | None = None
 
 
 class _Converter:
@@ -96,6 +99,7 @@ class _Converter:
                 self.readers[name].append(node)
         for node in graph.nodes:
             self._find_term(node)
+        self.clipped = dict(self._clipped())
         self.scales = self._scales()
 
     def converted(self) -> IntegerGraph:
@@ -106,7 +110,7 @@ class _Converter:
                 if node.op not in ("conv2d", "linear"):
                     raise _undefined(node, "of an image")
         for node in self.graph.nodes:
-            if node.name not in self.terms:
+            if node.name not in self.terms and node.name not in self.clipped:
                 _CONVERTED[node.op](self, node)
         for output in self.graph.outputs:
             self.stream(output)
@@ -118,7 +122,13 @@ class _Converter:
             alpha = node.tensors["alpha"].astype(np.float64)
             self.terms[node.name] = _Term(node.inputs[0], alpha, alpha)
         before = self.terms.get(node.inputs[0]) if node.inputs else None
-        if node.op in ("prelu", "relu") and before and before.positive is before.negative:
+        if before is None or before.offset is not None:
+            return
+        if node.op == "affine":
+            scale, shift = (node.tensors[role].astype(np.float64) for role in ("scale", "shift"))
+            positive, negative = before.positive * scale, before.negative * scale
+            self.terms[node.name] = _Term(before.sums, positive, negative, shift)
+        if node.op in ("prelu", "relu") and before.positive is before.negative:
             alpha = before.positive
             slope = (
                 spread(node.tensors["slope"].astype(np.float64), alpha.ndim) if node.op == "prelu" else 0.0
@@ -127,6 +137,14 @@ class _Converter:
             rises = alpha > 0
             term = _Term(before.sums, np.where(rises, alpha, bent), np.where(rises, bent, alpha))
             self.terms[node.name] = term
+
+    def _clipped(self) -> Iterator[tuple[str, Node]]:
+        """Yield the weighted sums that a clip alone reads: they are computed there, within its bounds."""
+        for node in self.graph.nodes:
+            readers = self.readers[node.name]
+            clipped = len(readers) == 1 and readers[0].op == "clip" and node.name not in self.graph.outputs
+            if clipped and (node.op in ("add", "affine", "scale") or node.name in self.terms):
+                yield node.name, node
 
     def _scales(self) -> dict[str, float]:
         """Return the scale of each real value: that of all values that must have the same one."""
@@ -142,7 +160,14 @@ class _Converter:
                 self.spec and name == self.graph.input.name
             ):
                 largest[own] = max(largest.get(own, 0.0), self._range(name))
-        return {name: scale_for(largest[own]) for name, own in group.items() if own in largest}
+        scales = {name: scale_for(largest[own]) for name, own in group.items() if own in largest}
+        clips = [node for node in self.graph.nodes if node.op == "clip"]
+        layers = {node.name for node in self.graph.nodes if node.op in ("conv2d", "linear")}
+        for clip in clips:
+            (name,) = clip.inputs
+            if name in layers and self.readers[name] == [clip] and name not in self.graph.outputs:
+                scales[name] = scales[clip.name]
+        return scales
 
     def _range(self, name: str) -> float:
         r = self.ranges.get(name, math.inf)
@@ -174,16 +199,19 @@ class _Converter:
         factors: NDArray[np.float64] | None = None,
         *,
         terms: bool = False,
-        **more: Any,
+        offset: Reals | None = None,
+        bounds: tuple[int, int] = (-LARGEST, LARGEST),
     ) -> None:
         """Add a weighted sum of inputs, whose multipliers are what their scales ask for."""
         scale = self.scales[node.name]
         names, shifts = [], []
         tensors: dict[str, NDArray[Any]] = {}
+        offsets = [] if offset is None else [offset]
         for i, name in enumerate(inputs):
             if terms and name in self.terms:
                 term = self.terms[name]
                 source, signed = term.sums, (term.positive / scale, term.negative / scale)
+                offsets += [] if term.offset is None else [term.offset]
             else:
                 source = self.stream(name)
                 ratio = self.values[source].scale / scale * (np.ones(1) if factors is None else factors)
@@ -194,10 +222,17 @@ class _Converter:
             names.append(source)
             shifts.append(found[1])
             tensors |= {f"positive{i}": found[0][0], f"negative{i}": found[0][1]}
-        bounds = {"lower": -LARGEST, "upper": LARGEST}
-        offset = {"offset": more.pop("offset")} if "offset" in more else {}
-        attributes = {"shifts": tuple(shifts), **bounds, **more}
-        self.add(Node(node.name, "weigh", tuple(names), attributes, {**tensors, **offset}), "stream", scale)
+        if offsets:
+            roles = ("positive", "negative")
+            largest = (
+                max(int(np.abs(tensors[f"{r}{i}"].astype(int)).max()) for r in roles)
+                for i in range(len(names))
+            )
+            reach = sum((LARGEST * m >> k) + 1 for m, k in zip(largest, shifts, strict=True))
+            most = min(MOST_OFFSET, SUM_LIMIT - 1 - reach)  # no sum leaves 32 bits
+            tensors["offset"] = np.clip(np.rint(sum(offsets) / scale), -most, most).astype(np.int32)
+        attributes = {"shifts": tuple(shifts), "lower": bounds[0], "upper": bounds[1]}
+        self.add(Node(node.name, "weigh", tuple(names), attributes, tensors), "stream", scale)
 
     def _is_same(self, factors: tuple[Reals, Reals]) -> bool:
         return all(part.size == 1 and part.item() == 1 for part in factors)
@@ -276,17 +311,28 @@ class _Converter:
         self.weigh(node, node.inputs, node.tensors["alpha"].astype(np.float64))
 
     def affine(self, node: Node) -> None:
-        offset = np.rint(node.tensors["shift"].astype(np.float64) / self.scales[node.name])
-        cut = np.clip(offset, -MOST_OFFSET, MOST_OFFSET).astype(np.int32)
-        self.weigh(node, node.inputs, node.tensors["scale"].astype(np.float64), offset=cut)
+        self._affine(node, node)
+
+    def _affine(self, node: Node, affine: Node, bounds: tuple[int, int] = (-LARGEST, LARGEST)) -> None:
+        scale, shift = (affine.tensors[role].astype(np.float64) for role in ("scale", "shift"))
+        self.weigh(node, affine.inputs, scale, offset=shift, bounds=bounds)
 
     def clip(self, node: Node) -> None:
-        bounds = (node.attributes[end] / self.scales[node.name] for end in ("lower", "upper"))
-        lower, upper = (int(np.clip(np.rint(end), -LARGEST, LARGEST)) for end in bounds)
-        self.weigh(node, node.inputs, lower=lower, upper=upper)
+        ends = [np.rint(node.attributes[end] / self.scales[node.name]) for end in ("lower", "upper")]
+        lower, upper = (int(np.clip(end, -LARGEST, LARGEST)) for end in ends)
+        bounds = (lower, upper)
+        of = self.clipped.get(node.inputs[0])
+        if of is None or of.name in self.terms:
+            self.weigh(node, node.inputs, terms=True, bounds=bounds)
+        elif of.op == "affine":
+            self._affine(node, of, bounds)
+        elif of.op == "scale":
+            self.weigh(node, of.inputs, of.tensors["alpha"].astype(np.float64), bounds=bounds)
+        else:
+            self.weigh(node, of.inputs, terms=True, bounds=bounds)
 
     def relu(self, node: Node) -> None:
-        self.weigh(node, node.inputs, lower=0)
+        self.weigh(node, node.inputs, bounds=(0, LARGEST))
 
     def prelu(self, node: Node) -> None:
         slope, shift = self._multipliers(node, node.tensors["slope"].astype(np.float64))

@@ -1,4 +1,6 @@
-/* A function of its own has the registers for itself. */
+/* A function of its own has the registers for itself. All that touches the arena is one: where gcc 12 sees two pointers
+ * of different steps into it in a loop, it may derive one from the other as a number, take that for an access of the
+ * null pointer, and drop the whole loop. */
 #ifdef __GNUC__
 #define APART static __attribute__((noinline))
 #else
@@ -318,13 +320,13 @@ APART void surround(uint8_t *to, const uint8_t *from, int32_t height, int32_t wi
 }
 
 
-static void load(int32_t *row, const int16_t *x, int32_t n)
+APART void load(int32_t *row, const int16_t *x, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) row[i] = x[i];
 }
 
 
-static void copy(int16_t *to, const int16_t *from, int32_t n)
+APART void copy(int16_t *to, const int16_t *from, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) to[i] = from[i];
 }
@@ -379,21 +381,21 @@ APART void avg_pool(int32_t *row, const int16_t *map, const window *at, int32_t 
 
 
 /* From places of a map, in elements; below 0 stands `fill`. */
-static void gather(int32_t *row, const int16_t *map, const int32_t *places, int32_t fill, int32_t n)
+APART void gather(int32_t *row, const int16_t *map, const int32_t *places, int32_t fill, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) row[i] = places[i] < 0 ? fill : map[places[i]];
 }
 
 
 /* Channels before and behind those of a map. */
-static void pad_channels(int32_t *row, const int16_t *pixel, int32_t channels, int32_t before, int32_t fill, int32_t first,
+APART void pad_channels(int32_t *row, const int16_t *pixel, int32_t channels, int32_t before, int32_t fill, int32_t first,
     int32_t n)
 {
     for (int32_t i = 0, c = first - before; i < n; i++, c++) row[i] = c >= 0 && c < channels ? pixel[c] : fill;
 }
 
 
-static void upsample(int32_t *row, const int16_t *map, int32_t in_width, int32_t scale_y, int32_t scale_x,
+APART void upsample(int32_t *row, const int16_t *map, int32_t in_width, int32_t scale_y, int32_t scale_x,
     int32_t channels, int32_t y, int32_t x, int32_t first, int32_t n)
 {
     load(row, map + (y / scale_y * in_width + x / scale_x) * channels + first, n);
@@ -401,51 +403,51 @@ static void upsample(int32_t *row, const int16_t *map, int32_t in_width, int32_t
 
 
 /* A map in the order (channels, pixels). */
-static void flatten(int32_t *row, const int16_t *map, int32_t channels, int32_t pixels, int32_t first, int32_t n)
+APART void flatten(int32_t *row, const int16_t *map, int32_t channels, int32_t pixels, int32_t first, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) row[i] = map[(first + i) % pixels * channels + (first + i) / pixels];
 }
 
 
 /* rnd(v (v > 0 ? P : Q), k) */
-static void bend(int32_t *row, const int16_t *positive, const int16_t *negative, int32_t k, int32_t n)
+APART void bend(int32_t *row, const int16_t *positive, const int16_t *negative, int32_t k, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) row[i] = rounded(row[i] * (row[i] > 0 ? positive[i] : negative[i]), k);
 }
 
 
-static void times(int32_t *row, const int16_t *multiplier, int32_t k, int32_t n)
+APART void times(int32_t *row, const int16_t *multiplier, int32_t k, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) row[i] = rounded(row[i] * multiplier[i], k);
 }
 
 
 /* rnd(v 2^up, down) */
-static void shift(int32_t *row, int32_t up, int32_t down, int32_t n)
+APART void shift(int32_t *row, int32_t up, int32_t down, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) row[i] = rounded(row[i] * ((int32_t)1 << up), down);
 }
 
 
-static void add(int32_t *row, const int16_t *x, int32_t n)
+APART void add(int32_t *row, const int16_t *x, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) row[i] += x[i];
 }
 
 
-static void add_shifted(int32_t *row, const int16_t *x, int32_t up, int32_t down, int32_t n)
+APART void add_shifted(int32_t *row, const int16_t *x, int32_t up, int32_t down, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) row[i] += rounded(x[i] * ((int32_t)1 << up), down);
 }
 
 
-static void add_times(int32_t *row, const int16_t *x, const int16_t *multiplier, int32_t k, int32_t n)
+APART void add_times(int32_t *row, const int16_t *x, const int16_t *multiplier, int32_t k, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) row[i] += rounded(x[i] * multiplier[i], k);
 }
 
 
-static void add_bend(int32_t *row, const int16_t *x, const int16_t *positive, const int16_t *negative, int32_t k,
+APART void add_bend(int32_t *row, const int16_t *x, const int16_t *positive, const int16_t *negative, int32_t k,
     int32_t n)
 {
     for (int32_t i = 0; i < n; i++) row[i] += rounded(x[i] * (x[i] > 0 ? positive[i] : negative[i]), k);
@@ -468,32 +470,32 @@ APART void join(int16_t *to, int32_t *row, const int16_t *positive, const int16_
 }
 
 
-static void plus(int32_t *row, const int32_t *offset, int32_t n)
+APART void plus(int32_t *row, const int32_t *offset, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) row[i] += offset[i];
 }
 
 
-static void cut(int32_t *row, int32_t lower, int32_t upper, int32_t n)
+APART void cut(int32_t *row, int32_t lower, int32_t upper, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) row[i] = within(row[i], lower, upper);
 }
 
 
-static void prelu(int32_t *row, const int16_t *slope, int32_t k, int32_t n)
+APART void prelu(int32_t *row, const int16_t *slope, int32_t k, int32_t n)
 {
     for (int32_t i = 0; i < n; i++)
         if (row[i] <= 0) row[i] = within(rounded(row[i] * slope[i], k), -32767, 32767);
 }
 
 
-static void store(int16_t *to, const int32_t *row, int32_t n)
+APART void store(int16_t *to, const int32_t *row, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) to[i] = (int16_t)row[i];
 }
 
 
-static void store_sums(int32_t *to, const int32_t *row, int32_t n)
+APART void store_sums(int32_t *to, const int32_t *row, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) to[i] = row[i];
 }
@@ -538,21 +540,21 @@ APART void signs_either(uint8_t *to, const int32_t *row, const int16_t *threshol
 
 
 /* A map in the order (channels, pixels), as the caller gets it. */
-static void hand_out(int32_t *y, const int16_t *map, int32_t channels, int32_t pixels)
+APART void hand_out(int32_t *y, const int16_t *map, int32_t channels, int32_t pixels)
 {
     for (int32_t c = 0; c < channels; c++)
         for (int32_t i = 0; i < pixels; i++) *y++ = map[i * channels + c];
 }
 
 
-static void hand_out_sums(int32_t *y, const int32_t *map, int32_t channels, int32_t pixels)
+APART void hand_out_sums(int32_t *y, const int32_t *map, int32_t channels, int32_t pixels)
 {
     for (int32_t c = 0; c < channels; c++)
         for (int32_t i = 0; i < pixels; i++) *y++ = map[i * channels + c];
 }
 
 
-static void hand_out_signs(int32_t *y, const uint8_t *map, int32_t channels, int32_t pixels, int32_t bytes)
+APART void hand_out_signs(int32_t *y, const uint8_t *map, int32_t channels, int32_t pixels, int32_t bytes)
 {
     for (int32_t c = 0; c < channels; c++)
         for (int32_t i = 0; i < pixels; i++) *y++ = map[i * bytes + c / 4] >> (2 + c % 4) & 1 ? 1 : -1;
