@@ -24,35 +24,38 @@ inline int32_t cut_to(int32_t x, int32_t lower, int32_t upper) {
 
 inline int32_t half_of(int shift) { return shift ? 1 << (shift - 1) : 0; }
 
-// sum (32) += rnd(x (x > 0 ? P : Q), k), for x, P and Q of a block.
-inline void add_term(const float* __restrict x, const int32_t* __restrict positive,
-                     const int32_t* __restrict negative, int shift, int32_t* __restrict sum) {
+// sum (n) += rnd(x (x > 0 ? P : Q), k)
+template <int n>
+void add_term(const float* __restrict x, const int32_t* __restrict positive,
+              const int32_t* __restrict negative, int shift, int32_t* __restrict sum) {
     const int32_t half = half_of(shift);
-    for (int i = 0; i < weigh_block; ++i) {
+    for (int i = 0; i < n; ++i) {
         const int32_t value = short_of(x[i]);
         const int32_t factor = value > 0 ? positive[i] : negative[i];
         sum[i] += (value * factor + half) >> shift;
     }
 }
 
-// x (32), the channels c ... of a pixel; `other` is the second value, with `count` channels left.
-[[gnu::noinline]] void weigh(const Weigh& w, float* __restrict x, const float* other, int c, int count) {
-    int32_t sum[weigh_block];
-    for (int i = 0; i < weigh_block; ++i) sum[i] = w.offset[c + i];
-    add_term(x, w.positive[0] + c, w.negative[0] + c, w.shift[0], sum);
+template <int n>
+void weigh_channels(const Weigh& w, float* __restrict x, const float* other, int c, int count) {
+    int32_t sum[n];
+    for (int i = 0; i < n; ++i) sum[i] = w.offset[c + i];
+    add_term<n>(x, w.positive[0] + c, w.negative[0] + c, w.shift[0], sum);
     if (w.two) {
-        float second[weigh_block] = {};
-        std::memcpy(second, other, static_cast<size_t>(at_most(count, weigh_block)) * sizeof(float));
-        add_term(second, w.positive[1] + c, w.negative[1] + c, w.shift[1], sum);
+        float second[n] = {};
+        if (count < n) other = static_cast<const float*>(std::memcpy(second, other, count * sizeof(float)));
+        add_term<n>(other, w.positive[1] + c, w.negative[1] + c, w.shift[1], sum);
     }
-    if (w.bends) {
-        for (int i = 0; i < weigh_block; ++i) {
-            const int32_t bent = cut_to(sum[i], w.lower, w.upper), own = short_of(x[i]);
-            x[i] = static_cast<float>(own > 0 ? own : bent);
-        }
-        return;
+    for (int i = 0; i < n; ++i) {
+        const int32_t made = cut_to(sum[i], w.lower, w.upper), own = short_of(x[i]);
+        x[i] = static_cast<float>(w.bends && own > 0 ? own : made);
     }
-    for (int i = 0; i < weigh_block; ++i) x[i] = static_cast<float>(cut_to(sum[i], w.lower, w.upper));
+}
+
+// x (32), the channels c ... of a pixel; `other` is the second value, with `count` channels left.
+[[gnu::noinline]] void weigh(const Weigh& w, float* x, const float* other, int c, int count) {
+    if (count > weigh_block / 2) return weigh_channels<weigh_block>(w, x, other, c, count);
+    weigh_channels<weigh_block / 2>(w, x, other, c, count);
 }
 
 // Adding it rounds to an integer, ties to even.
@@ -61,24 +64,28 @@ inline double nearest(double x) {
     return (x + magic) - magic;
 }
 
-void to_integers(const Quantise& q, const float* map, int count, float* rows) {
-    for (int i = 0; i < count; ++i, map += q.channels, rows += q.channels) {
-        for (int c = 0; c < q.channels; ++c) {
-            double x = static_cast<double>(map[c]) * static_cast<double>(q.factor[c]) + q.offset[c];
+void to_integers(const Quantise& q, const float* numbers, int count, float* integers) {
+    for (int done = 0; done < count; done += q.period) {
+        const float* __restrict from = numbers + done;
+        float* __restrict to = integers + done;
+        const int some = at_most(count - done, q.period);
+        for (int i = 0; i < some; ++i) {
+            double x = static_cast<double>(from[i]) * static_cast<double>(q.factor[i]) + q.offset[i];
             x = x > q.lower ? x : q.lower;
             x = x < q.upper ? x : q.upper;
-            rows[c] = static_cast<float>(nearest(nearest(x * 1000) / 1000));
+            to[i] = static_cast<float>(nearest(nearest(x * 1000) / 1000));
         }
     }
 }
 
-// What the window of a pixel reads, group by group, (groups, depth).
-inline void gather_window(const IntegerConv& conv, const float* map, Pixel pixel, int16_t* window) {
+// What the window of a pixel reads, group by group, (groups, pairs).
+inline void gather_window(const IntegerConv& conv, const float* map, Pixel pixel, uint32_t* words) {
     const Window& w = conv.window;
     const Corner at = corner_of(w, pixel);
     const int all = conv.groups * conv.in_channels, taps = w.kernel_h * w.kernel_w;
     const float most = static_cast<float>(conv.largest);
-    for (int group = 0; group < conv.groups; ++group, window += conv.depth) {
+    for (int group = 0; group < conv.groups; ++group, words += conv.pairs) {
+        int16_t* window = reinterpret_cast<int16_t*>(words);
         int16_t* to = window;
         const ptrdiff_t first = static_cast<ptrdiff_t>(group) * conv.in_channels;
         for_each_tap(w, [&](int, int dy, int dx) {
@@ -95,56 +102,56 @@ inline void gather_window(const IntegerConv& conv, const float* map, Pixel pixel
             }
             to += conv.in_channels;
         });
-        for (int i = taps * conv.in_channels; i < conv.depth; ++i) window[i] = 0;
+        if (taps * conv.in_channels % 2) *to = 0;
     }
 }
 
-// The products of a row of weights with four windows.
-inline void multiply_windows(const int16_t* __restrict weight, const int16_t* const windows[integer_tile],
-                             ptrdiff_t first, int depth, int32_t sums[integer_tile]) {
-    static_assert(integer_tile == 4);
-    const int16_t *__restrict x0 = windows[0] + first, *__restrict x1 = windows[1] + first,
-                              *__restrict x2 = windows[2] + first, *__restrict x3 = windows[3] + first;
-    int32_t a0 = 0, a1 = 0, a2 = 0, a3 = 0;
-    for (int i = 0; i < depth; ++i) {
-        a0 += static_cast<int32_t>(weight[i]) * x0[i];
-        a1 += static_cast<int32_t>(weight[i]) * x1[i];
-        a2 += static_cast<int32_t>(weight[i]) * x2[i];
-        a3 += static_cast<int32_t>(weight[i]) * x3[i];
+// Sums of a register of outputs, as the numbers that they become. All is exact in double: 31 and 16 bits
+// multiplied, a power of two, and a half.
+inline void finish_sums(const IntegerConv& conv, const uint32_t* sums, const float* __restrict factor,
+                        int count, float* __restrict row) {
+    for (int i = 0; i < count; ++i) {
+        const double product =
+            static_cast<double>(static_cast<int32_t>(sums[i])) * static_cast<double>(factor[i]);
+        const double x = product + conv.half;
+        const double floor = nearest(x) - (nearest(x) > x ? 1.0 : 0.0);
+        const double cut = floor > -32767.0 ? floor < 32767.0 ? floor : 32767.0 : -32767.0;
+        row[i] = static_cast<float>(conv.last ? product : cut);
     }
-    sums[0] = a0;
-    sums[1] = a1;
-    sums[2] = a2;
-    sums[3] = a3;
-}
-
-inline float finished(const IntegerConv& conv, int output, int32_t a) {
-    if (!conv.multiplier) return static_cast<float>(static_cast<double>(a) * static_cast<double>(conv.scale));
-    const int64_t half = half_of(conv.shift);
-    const int64_t value = (int64_t{a} * conv.multiplier[output] + half) >> conv.shift;
-    return static_cast<float>(value > -32767 ? value < 32767 ? value : 32767 : -32767);
 }
 
 // Rows are made for integer_tile pixels at once; those beyond `count` repeat the first, and are dropped.
-void integer_conv(const IntegerConv& conv, const float* map, int first, int count, int16_t* windows,
+void integer_conv(const IntegerConv& conv, const float* map, int first, int count, uint32_t* windows,
                   float* rows) {
-    const int channels = conv.groups * conv.out_channels;
-    const ptrdiff_t pitch = static_cast<ptrdiff_t>(conv.groups) * conv.depth;
+    constexpr int lanes = Simd::lanes;
+    const int channels = conv.groups * conv.out_channels, vectors = (conv.out_channels + lanes - 1) / lanes;
+    const ptrdiff_t pitch = static_cast<ptrdiff_t>(conv.groups) * conv.pairs;
     for (int done = 0; done < count; done += integer_tile) {
         const int pixels = at_most(count - done, integer_tile);
-        const int16_t* each[integer_tile];
+        const uint32_t* each[integer_tile];
         for (int i = 0; i < integer_tile; ++i) {
-            int16_t* window = windows + (i < pixels ? i : 0) * pitch;
+            uint32_t* window = windows + (i < pixels ? i : 0) * pitch;
             if (i < pixels) gather_window(conv, map, pixel_at(conv.window, first + done + i), window);
             each[i] = window;
         }
-        for (int output = 0; output < channels; ++output) {
-            int32_t sums[integer_tile];
-            multiply_windows(conv.weight + static_cast<ptrdiff_t>(output) * conv.depth, each,
-                             static_cast<ptrdiff_t>(output / conv.out_channels) * conv.depth, conv.depth, sums);
-            for (int i = 0; i < pixels; ++i) {
-                rows[static_cast<ptrdiff_t>(i) * channels + output] =
-                    finished(conv, output, sums[i] + conv.bias[output]);
+        for (int k = 0; k < conv.groups * vectors; ++k) {
+            const ptrdiff_t group = k / vectors, output = k % vectors * lanes;
+            const uint32_t* weight = conv.weight + static_cast<ptrdiff_t>(k) * conv.pairs * lanes;
+            Simd::Bits sums[integer_tile];
+            UNROLL for (int i = 0; i < integer_tile; ++i) sums[i] = Simd::load_bits(conv.bias + k * lanes);
+            for (int p = 0; p < conv.pairs; ++p) {
+                const Simd::Bits two = Simd::load_bits(weight + static_cast<ptrdiff_t>(p) * lanes);
+                UNROLL for (int i = 0; i < integer_tile; ++i) {
+                    const uint32_t* x = each[i] + group * conv.pairs + p;
+                    sums[i] = Simd::add_pairs(sums[i], Simd::broadcast_bits(x), two);
+                }
+            }
+            const int some = at_most(conv.out_channels - static_cast<int>(output), lanes);
+            float* row = rows + group * conv.out_channels + output;
+            for (int i = 0; i < pixels; ++i, row += channels) {
+                uint32_t stored[lanes];
+                Simd::store_bits(stored, sums[i]);
+                finish_sums(conv, stored, conv.factor + static_cast<ptrdiff_t>(k) * lanes, some, row);
             }
         }
         rows += static_cast<ptrdiff_t>(pixels) * channels;
@@ -152,9 +159,9 @@ void integer_conv(const IntegerConv& conv, const float* map, int first, int coun
 }
 
 // floor((2 sum + n) / (2 n))
-inline float mean_of(int32_t sum, int32_t n) {
+inline int32_t mean_of(int32_t sum, int32_t n) {
     const int32_t over = 2 * sum + n, quotient = over / (2 * n);
-    return static_cast<float>(quotient - (over % (2 * n) < 0));
+    return quotient - (over % (2 * n) < 0);
 }
 
 void integer_avg_pool(const Pool& pool, const float* map, int first, int count, float* rows) {
@@ -174,7 +181,12 @@ void integer_avg_pool(const Pool& pool, const float* map, int first, int count, 
                     for (int k = 0; k < some; ++k) sums[k] += short_of(x[k]);
                 }
             }
-            for (int k = 0; k < some; ++k) rows[c + k] = mean_of(sums[k], n);
+            if (n & (n - 1)) {
+                for (int k = 0; k < some; ++k) rows[c + k] = static_cast<float>(mean_of(sums[k], n));
+            } else {
+                const int shift = __builtin_ctz(2u * static_cast<unsigned>(n));
+                for (int k = 0; k < some; ++k) rows[c + k] = static_cast<float>((2 * sums[k] + n) >> shift);
+            }
         }
     }
 }

@@ -97,8 +97,8 @@ struct Weigh {
 
 // A map of numbers as integers: rint(x factor + offset), cut.
 struct Quantise {
-    int channels;
-    const float *factor, *offset;  // (channels)
+    int period;                    // of the constants, whole pixels
+    const float *factor, *offset;  // (period)
     double lower, upper;
 };
 
@@ -106,14 +106,14 @@ struct Quantise {
 struct IntegerConv {
     Window window;
     int groups, in_channels, out_channels;  // channels of one group
-    int depth;                              // of a window's values in a group, filled up to whole registers
+    int pairs;                              // words of two values that a window of a group takes
     int largest;                            // magnitude of what is read
-    const int16_t* weight;                  // (groups * out_channels, depth)
-    const int32_t* bias;
-    const int16_t* outside;     // (groups * in_channels): what a tap outside the map is
-    const int32_t* multiplier;  // (groups * out_channels); or nullptr, and a sum is multiplied by `scale`
-    int shift;
-    float scale;
+    const uint32_t* weight;                 // (groups, vectors, pairs, lanes): two weights a word
+    const uint32_t* bias;                   // (groups, vectors, lanes)
+    const float* factor;                    // likewise: M / 2^k, or what a sum stands for
+    const int16_t* outside;                 // (groups * in_channels): what a tap outside the map is
+    bool last;                              // sums are not rounded and cut, but given as real numbers
+    float half;                             // what is added before they are: 0 for k = 0
 };
 
 // One thing that `epilogue` does to a row; x is the row's value so far.
@@ -279,9 +279,9 @@ struct CommonKernels {
     void (*reduce_pixels)(Reduction, const float* map, int pixels, int channels, float* row);
     // Pixels first ... first + count of a map between the pixels of another.
     void (*resize)(const Resize&, const float* map, int first, int count, float* rows);
-    // Of precision `integer`. `windows` is scratch for integer_tile windows.
-    void (*to_integers)(const Quantise&, const float* map, int count, float* rows);
-    void (*integer_conv)(const IntegerConv&, const float* map, int first, int count, int16_t* windows,
+    // Of precision `integer`. `windows` is scratch for integer_tile windows of all groups.
+    void (*to_integers)(const Quantise&, const float* numbers, int count, float* integers);
+    void (*integer_conv)(const IntegerConv&, const float* map, int first, int count, uint32_t* windows,
                          float* rows);
     void (*integer_avg_pool)(const Pool&, const float* map, int first, int count, float* rows);
     bool (*all_finite)(const float* numbers, ptrdiff_t count);

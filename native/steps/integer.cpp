@@ -9,79 +9,96 @@
 namespace bitfactor {
 namespace {
 
-constexpr int most_short = 32767, most_pixel = 128, most_shift = 30, most_offset = 1 << 30;
-constexpr int whole_depth = 32;  // values of the widest register
+constexpr int most_short = 32767, most_shift = 30, most_offset = 1 << 30;
 
-template <class To, class From>
-AlignedVector<To> copied(const From* from, size_t count) {
-    AlignedVector<To> to(count);
-    std::transform(from, from + count, to.begin(), [](From x) { return static_cast<To>(x); });
-    return to;
+// As many copies of what is there for each channel as a compiler makes vectors of.
+AlignedVector<float> repeated(const float* values, int channels) {
+    constexpr int enough = 256;
+    AlignedVector<float> all;
+    do all.insert(all.end(), values, values + channels);
+    while (all.size() < enough);
+    return all;
 }
 
 void add_integers(Program& program, const Instruction& i) {
     struct Constants {
         AlignedVector<float> factor, offset;
     };
-    const size_t channels = i.size("factor");
-    auto own = std::make_shared<const Constants>(Constants{copied<float>(i.array<float>("factor"), channels),
-                                                           copied<float>(i.array<float>("offset"), channels)});
     const Buffer source = i.buffer("source");
-    const Quantise layer{source.channels, own->factor.data(), own->offset.data(),
+    auto own = std::make_shared<const Constants>(
+        Constants{repeated(i.array<float>("factor"), source.channels),
+                  repeated(i.array<float>("offset"), source.channels)});
+    const Quantise layer{static_cast<int>(own->factor.size()), own->factor.data(), own->offset.data(),
                          static_cast<double>(i.integer("lower")), static_cast<double>(i.integer("upper"))};
     program.add_step("integers", source.pixels, source.channels, 0, 2,
                      [=, own = own, &program](Workspace& w, int first, int count) {
-                         program.kernels().common->to_integers(layer, row_at(w.arena, source, first), count,
-                                                               w.rows.data());
+                         program.kernels().common->to_integers(layer, row_at(w.arena, source, first),
+                                                               count * source.channels, w.rows.data());
                          return w.rows.data();
                      });
 }
 
-// (outputs, taps of a group) -> (outputs, depth) in 16 bits, zeros behind a row.
-AlignedVector<int16_t> widened(const uint8_t* weight, size_t outputs, size_t taps, size_t depth) {
-    AlignedVector<int16_t> wide(outputs * depth);
+// (outputs, taps of a group) -> (outputs, pairs): two weights in a word, the second 0 behind a row.
+std::vector<uint32_t> pairs_of(const uint8_t* weight, size_t outputs, size_t taps, size_t pairs) {
+    std::vector<uint32_t> words(outputs * pairs, 0);
     for (size_t row = 0; row < outputs; ++row) {
-        for (size_t k = 0; k < taps; ++k) wide[row * depth + k] = static_cast<int8_t>(weight[row * taps + k]);
+        for (size_t k = 0; k < taps; ++k) {
+            const auto one = static_cast<uint16_t>(int16_t{static_cast<int8_t>(weight[row * taps + k])});
+            words[row * pairs + k / 2] |= uint32_t{one} << (k % 2 * 16);
+        }
     }
-    return wide;
+    return words;
+}
+
+// What a sum is multiplied by: M / 2^k, which a float holds, or what 1 stands for.
+std::vector<float> factors_of(const Instruction& i, size_t outputs) {
+    if (i.has("scale")) return std::vector<float>(outputs, *i.array<float>("scale"));
+    std::vector<float> factors(outputs);
+    const int32_t* multiplier = i.array<int32_t>("multiplier");
+    for (size_t c = 0; c < outputs; ++c)
+        factors[c] = std::ldexp(static_cast<float>(multiplier[c]), -i.number("shift"));
+    return factors;
 }
 
 void add_conv(Program& program, const Instruction& i) {
     struct Constants {
-        AlignedVector<int16_t> weight, outside;
-        AlignedVector<int32_t> bias, multiplier;
+        AlignedVector<uint32_t> weight, bias;
+        AlignedVector<float> factor;
+        AlignedVector<int16_t> outside;
     };
     const Window window = i.window();
     const int groups = i.number("groups"), outputs = i.length("weight", 0), in_channels = i.length("weight", 3);
-    const int taps = taps_of(window) * in_channels, depth = round_up(taps, whole_depth);
-    const bool last = i.has("scale");
-    const auto all = static_cast<size_t>(outputs);
-    auto own = std::make_shared<const Constants>(
-        Constants{widened(i.array<uint8_t>("weight"), all, static_cast<size_t>(taps), static_cast<size_t>(depth)),
-                  copied<int16_t>(i.array<int32_t>("outside"), i.size("outside")),
-                  copied<int32_t>(i.array<int32_t>("bias"), all),
-                  last ? AlignedVector<int32_t>() : copied<int32_t>(i.array<int32_t>("multiplier"), all)});
+    const int taps = taps_of(window) * in_channels, pairs = (taps + 1) / 2, out_channels = outputs / groups;
+    const auto all = static_cast<size_t>(outputs), depth = static_cast<size_t>(pairs);
+    const auto packed = [&](const auto* values, size_t count) {
+        return pack_lanes(values, groups, out_channels, count, program.kernels().lanes);
+    };
+    const int32_t *bias = i.array<int32_t>("bias"), *outside = i.array<int32_t>("outside");
+    auto own = std::make_shared<const Constants>(Constants{
+        packed(pairs_of(i.array<uint8_t>("weight"), all, static_cast<size_t>(taps), depth).data(), depth),
+        packed(std::vector<uint32_t>(bias, bias + all).data(), 1),
+        packed(factors_of(i, all).data(), 1),
+        AlignedVector<int16_t>(outside, outside + i.size("outside"))});
     const IntegerConv conv{window,
                            groups,
                            in_channels,
-                           outputs / groups,
-                           depth,
+                           out_channels,
+                           pairs,
                            i.number("largest"),
                            own->weight.data(),
                            own->bias.data(),
+                           own->factor.data(),
                            own->outside.data(),
-                           last ? nullptr : own->multiplier.data(),
-                           i.number("shift"),
-                           last ? *i.array<float>("scale") : 0.0f};
+                           i.has("scale"),
+                           i.number("shift") ? 0.5f : 0.0f};
     const size_t source = i.source();
-    program.add_step("integer_conv", pixels_of(window), outputs, 0, taps,
+    program.add_step("integer_conv", pixels_of(window), outputs, 0, pairs,
                      [=, own = own, &program](Workspace& w, int first, int count) {
-                         program.kernels().common->integer_conv(
-                             conv, at<float>(w.arena, source), first, count,
-                             reinterpret_cast<int16_t*>(w.signs.data()), w.rows.data());
+                         program.kernels().common->integer_conv(conv, at<float>(w.arena, source), first, count,
+                                                                w.signs.data(), w.rows.data());
                          return w.rows.data();
                      });
-    program.need_signs(static_cast<uint64_t>(integer_tile) * groups * depth / 2);
+    program.need_signs(static_cast<uint64_t>(integer_tile) * groups * depth);
 }
 
 // Constants of all channels, or one for all, filled up to whole blocks behind what is there.
