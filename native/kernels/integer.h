@@ -46,10 +46,16 @@ void weigh_channels(const Weigh& w, float* __restrict x, const float* other, int
         if (count < n) other = static_cast<const float*>(std::memcpy(second, other, count * sizeof(float)));
         add_term<n>(other, w.positive[1] + c, w.negative[1] + c, w.shift[1], sum);
     }
-    for (int i = 0; i < n; ++i) {
-        const int32_t made = cut_to(sum[i], w.lower, w.upper), own = short_of(x[i]);
-        x[i] = static_cast<float>(w.bends && own > 0 ? own : made);
+    const int32_t lower = w.lower, upper = w.upper;
+    if (w.bends) {
+        for (int i = 0; i < n; ++i) {
+            const int32_t made = cut_to(sum[i], lower, upper), own = short_of(x[i]);
+            const int32_t keeps = -static_cast<int32_t>(own > 0);  // all ones, or 0
+            x[i] = static_cast<float>((own & keeps) | (made & ~keeps));
+        }
+        return;
     }
+    for (int i = 0; i < n; ++i) x[i] = static_cast<float>(cut_to(sum[i], lower, upper));
 }
 
 // x (32), the channels c ... of a pixel; `other` is the second value, with `count` channels left.
@@ -108,15 +114,19 @@ inline void gather_window(const IntegerConv& conv, const float* map, Pixel pixel
 
 // Sums of a register of outputs, as the numbers that they become. All is exact in double: 31 and 16 bits
 // multiplied, a power of two, and a half.
-inline void finish_sums(const IntegerConv& conv, const uint32_t* sums, const float* __restrict factor,
-                        int count, float* __restrict row) {
-    for (int i = 0; i < count; ++i) {
-        const double product =
-            static_cast<double>(static_cast<int32_t>(sums[i])) * static_cast<double>(factor[i]);
-        const double x = product + conv.half;
-        const double floor = nearest(x) - (nearest(x) > x ? 1.0 : 0.0);
-        const double cut = floor > -32767.0 ? floor < 32767.0 ? floor : 32767.0 : -32767.0;
-        row[i] = static_cast<float>(conv.last ? product : cut);
+inline void finish_sums(const IntegerConv& conv, const int32_t* __restrict sums,
+                        const float* __restrict factor, float* __restrict row) {
+    const double half = static_cast<double>(conv.half);
+    if (conv.last) {
+        for (int i = 0; i < Simd::lanes; ++i) {
+            row[i] = static_cast<float>(static_cast<double>(sums[i]) * static_cast<double>(factor[i]));
+        }
+        return;
+    }
+    for (int i = 0; i < Simd::lanes; ++i) {
+        const double x = static_cast<double>(sums[i]) * static_cast<double>(factor[i]) + half;
+        const double above = nearest(x) > x ? 1.0 : 0.0;
+        row[i] = static_cast<float>(nearest(x) - above);
     }
 }
 
@@ -148,10 +158,15 @@ void integer_conv(const IntegerConv& conv, const float* map, int first, int coun
             }
             const int some = at_most(conv.out_channels - static_cast<int>(output), lanes);
             float* row = rows + group * conv.out_channels + output;
-            for (int i = 0; i < pixels; ++i, row += channels) {
-                uint32_t stored[lanes];
-                Simd::store_bits(stored, sums[i]);
-                finish_sums(conv, stored, conv.factor + static_cast<ptrdiff_t>(k) * lanes, some, row);
+            UNROLL for (int i = 0; i < integer_tile; ++i) {
+                if (i >= pixels) break;
+                int32_t stored[lanes];
+                float made[lanes];
+                Simd::store_bits(reinterpret_cast<uint32_t*>(stored), sums[i]);
+                finish_sums(conv, stored, conv.factor + static_cast<ptrdiff_t>(k) * lanes, made);
+                Simd::Float x = Simd::load(made);
+                if (!conv.last) x = Simd::min(Simd::max(x, Simd::broadcast(-32767)), Simd::broadcast(32767));
+                Simd::store_first(row + static_cast<ptrdiff_t>(i) * channels, x, some);
             }
         }
         rows += static_cast<ptrdiff_t>(pixels) * channels;
