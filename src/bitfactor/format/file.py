@@ -28,6 +28,7 @@ from bitfactor.common.image_spec import InputSpec, Skeleton
 from bitfactor.format.bits import are_signs, flat_bits, is_packed, of_flat_bits, stored_bytes
 from bitfactor.format.free import FreeSizes
 from bitfactor.format.graph import Graph, Value
+from bitfactor.format.operations import OPERATIONS
 from bitfactor.format.operations.operation import Node, Shape
 from bitfactor.format.signature import Signature, plain
 
@@ -168,6 +169,7 @@ def save(path: str | os.PathLike[str], model: ModelFile) -> None:
             found=str(len(model.golden_outputs)),
             fix="compute them, as bitfactor.export does",
         )
+    _expect_of_files(model.graph)
     tensors = {
         f"{node.name}.{role}": flat_bits(array) if are_signs(role, array) else array
         for node in model.graph.nodes
@@ -189,6 +191,13 @@ def save(path: str | os.PathLike[str], model: ModelFile) -> None:
             save_file(tensors, temporary, {"bitfactor": json.dumps(document, sort_keys=True)})
         except SafetensorError as error:
             raise OSError(str(error)) from error
+
+
+def _expect_of_files(graph: Graph) -> None:
+    for node in graph.nodes:
+        if not OPERATIONS[node.op].in_files:
+            where, expected = f"node {node.name!r}", "an operation that a file holds"
+            raise InputError(where, expected=expected, found=repr(node.op), fix="export the model again")
 
 
 @runtime_checkable
@@ -433,6 +442,7 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]], max_byt
     graph = Graph(
         Value(entry["name"], tuple(entry["shape"]), entry["kind"]), nodes, tuple(document["outputs"]), others
     )
+    _expect_of_files(graph)
     for entry in document["nodes"]:
         value = graph.values[entry["name"]]
         if (value.shape, value.dtype) != (tuple(entry["shape"]), entry["kind"]):

@@ -140,7 +140,9 @@ def _real(x: Array) -> Float:
 
 
 class _Integer(Operation):
-    """An operation of a program alone: ONNX has none of these integers."""
+    """An operation of a program alone: a file holds what integers are made of, and ONNX has none of these."""
+
+    in_files = False
 
     def onnx(self, b: Onnx, node: Node, *inputs: Any, **_: Any) -> None:
         raise bad(node, "an operation that ONNX has", "one of precision 'integer'")
