@@ -32,7 +32,7 @@ CORES = {
     "cortex-m4": Core((*_ARM, "mps2-an386"), _SINGLE),
     "rv32imc": Core(
         ("qemu-system-riscv32", "-bios", "none", "-M", "virt"),
-        ("-march=rv32imc_zicsr", "-mabi=ilp32", "-mcmodel=medany"),
+        ("-march=rv32imc", "-mabi=ilp32", "-mcmodel=medany"),
         "riscv64-unknown-elf-",
         (0x8000_0000, 0x8040_0000),
         1,

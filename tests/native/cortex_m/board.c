@@ -55,7 +55,7 @@ static void start(void)
 #ifdef __riscv
 __attribute__((section(".vectors"), naked, used)) void reset(void)
 {
-    __asm__ volatile("la sp, stack_end\nla t0, %0\ncsrw mtvec, t0\nj %1" : : "i"(fault), "i"(start));
+    __asm__ volatile(".option arch, +zicsr\nla sp, stack_end\nla t0, %0\ncsrw mtvec, t0\nj %1" : : "i"(fault), "i"(start));
 }
 
 /* Instructions, as the emulator counts them. */
@@ -64,7 +64,7 @@ static uint32_t begun;
 static uint32_t count(void)
 {
     uint32_t n;
-    __asm__ volatile("csrr %0, minstret" : "=r"(n));
+    __asm__ volatile(".option arch, +zicsr\ncsrr %0, minstret" : "=r"(n));
     return n;
 }
 
