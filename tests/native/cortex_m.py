@@ -43,7 +43,7 @@ def test_every_operation(core, tmp_path):
     np.testing.assert_allclose(ran.outputs, model.golden_outputs[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m3"])
+@every_core
 @pytest.mark.parametrize("name", ["digits", "cifar10-resnet18"])
 def test_integers_are_the_references_bits(name, core, tmp_path):
     model = load(file_of(name))
@@ -51,6 +51,6 @@ def test_integers_are_the_references_bits(name, core, tmp_path):
     shape = (2, *model.input_spec.size, len(model.input_spec.mean))
     pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     report = export_c(model, tmp_path / "net.c", precision="integer")
-    ran = board.run(Path(report.source), report.prefix, pixels, core, output=np.int32)
+    ran = board.run(Path(report.source), report.prefix, pixels, core, output=np.int32, optimise="-O3")
     (expected,) = run(graph, pixels.transpose(0, 3, 1, 2).astype(np.int64) - 128)
     np.testing.assert_array_equal(ran.outputs, expected)
