@@ -11,9 +11,9 @@
 namespace bitfactor {
 namespace {
 
-// NaN is -32768.
+// NaN is -32767.
 inline int32_t short_of(float x) {
-    x = x > -32768.0f ? x : -32768.0f;
+    x = x > -32767.0f ? x : -32767.0f;
     return static_cast<int32_t>(x < 32767.0f ? x : 32767.0f);
 }
 

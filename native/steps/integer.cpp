@@ -186,17 +186,29 @@ void check_conv(Verifier& v) {
     v.begin(pixels_of(w), outputs, {source});
 }
 
+// The largest magnitude of constants.
+int64_t largest_of(Verifier& v, const char* name, int most) {
+    const int32_t* values = check_within(v, name, static_cast<size_t>(v.channels()), most, true);
+    int64_t largest = 0;
+    for (size_t i = 0; i < v.size(name); ++i) largest = std::max(largest, std::abs(int64_t{values[i]}));
+    return largest;
+}
+
+// No sum of an offset and of terms leaves 32 bits.
 void check_weigh(Verifier& v) {
     const bool two = v.has("buffer");
-    const auto channels = static_cast<size_t>(v.channels());
-    v.numbers("shifts", two ? 2 : 1, 0, most_shift);
+    const std::vector<int> shifts = v.numbers("shifts", two ? 2 : 1, 0, most_shift);
     check_bounds(v);
-    for (const char* name : {"positive0", "negative0"}) check_within(v, name, channels, most_short, true);
-    if (!two) {
-        if (v.has("offset")) check_within(v, "offset", channels, most_offset, true);
-        return;
-    }
-    for (const char* name : {"positive1", "negative1"}) check_within(v, name, channels, most_short, true);
+    int64_t reach = v.has("offset") ? largest_of(v, "offset", most_offset) : 0;
+    const auto add_reach = [&](const char* positive, const char* negative, int shift) {
+        const int64_t factor =
+            std::max(largest_of(v, positive, most_short), largest_of(v, negative, most_short));
+        reach += (most_short * factor >> shift) + 1;
+    };
+    add_reach("positive0", "negative0", shifts[0]);
+    if (two) add_reach("positive1", "negative1", shifts[1]);
+    v.expect(reach <= INT32_MAX, "sums that 32 bits hold");
+    if (!two) return;
     const Buffer buffer = v.real_buffer("buffer");
     v.expect_map(buffer, buffer.pixels == 1 ? 1 : v.pixels(), v.channels(), false);
     v.reads(buffer);

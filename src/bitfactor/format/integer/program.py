@@ -107,7 +107,8 @@ class _Program:
             op="integer_add",
             inputs=tuple(named.inputs[i] for i in order),
             attributes={**node.attributes, "shifts": tuple(node.attributes["shifts"][i] for i in order)},
-            tensors={
+            tensors={role: tensor for role, tensor in node.tensors.items() if role == "offset"}
+            | {
                 f"{role}{to}": node.tensors[f"{role}{i}"]
                 for to, i in enumerate(order)
                 for role in ("positive", "negative")

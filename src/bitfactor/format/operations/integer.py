@@ -100,6 +100,13 @@ def weighed_input(node: Node, i: int, x: Integers) -> Integers:
     return rounded(x * np.where(x > 0, positive, negative), node.attributes["shifts"][i])
 
 
+def reach_of(node: Node, i: int) -> int:
+    """Return what the magnitude of `weighed_input` is at most."""
+    roles = (f"positive{i}", f"negative{i}")
+    largest = max(int(np.abs(node.tensors[role].astype(np.int64)).max()) for role in roles)
+    return (LARGEST * largest >> node.attributes["shifts"][i]) + 1
+
+
 def weighed(node: Node, *xs: Integers) -> Integers:
     total: Any = sum(weighed_input(node, i, x) for i, x in enumerate(xs))
     if "offset" in node.tensors:
@@ -297,10 +304,12 @@ class Weigh(_Integer, Pixelwise):
         _expect_bounds(node)
         for role in self.tensors_of(node):
             expect_tensor(node, role, (1,), channels)
-        if "offset" in node.tensors and (np.abs(node.tensors["offset"].astype(np.int64)) > MOST_OFFSET).any():
-            raise bad(node, f"an offset within {MOST_OFFSET}", "a larger one")
         for role in set(node.tensors) - {"offset"}:
             _expect_short(node, role)
+        offset = np.abs(node.tensors.get("offset", np.zeros(1)).astype(np.int64)).max()
+        reach = sum(reach_of(node, i) for i in range(len(self.inputs)))
+        if offset > MOST_OFFSET or offset + reach >= SUM_LIMIT:
+            raise bad(node, f"an offset within {MOST_OFFSET} and sums that 32 bits hold", str(offset + reach))
         return shapes[0]
 
     def reference(self, node: Node, *xs: Array) -> Float:
@@ -323,8 +332,6 @@ class WeighTwo(Weigh):
         x, y = shapes
         if y not in (x, (*x[:1], *[1] * (len(x) - 1))):
             raise bad(node, "a second input of the first one's shape, or one value per channel", f"{x}, {y}")
-        if "offset" in node.tensors:
-            raise bad(node, "no offset of two values", "one")
         return super().infer(node, *shapes)
 
 

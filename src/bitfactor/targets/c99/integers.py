@@ -415,6 +415,8 @@ class IntegerLayers:
         """Return the call for a term plus a value of the stream, stored where it is read: a block's end."""
         if node.op != "weigh" or len(node.inputs) != 2 or node.attributes["lower"] != -LARGEST:
             return []
+        if "offset" in node.tensors:
+            return []
         i = node.inputs.index(current)
         power = _power(node.tensors[f"positive{1 - i}"], node.tensors[f"negative{1 - i}"])
         down = node.attributes["shifts"][1 - i] - power
