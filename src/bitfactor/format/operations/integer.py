@@ -104,7 +104,8 @@ def reach_of(node: Node, i: int) -> int:
     """Return what the magnitude of `weighed_input` is at most."""
     roles = (f"positive{i}", f"negative{i}")
     largest = max(int(np.abs(node.tensors[role].astype(np.int64)).max()) for role in roles)
-    return (LARGEST * largest >> node.attributes["shifts"][i]) + 1
+    shift: int = node.attributes["shifts"][i]
+    return (LARGEST * largest >> shift) + 1
 
 
 def weighed(node: Node, *xs: Integers) -> Integers:
