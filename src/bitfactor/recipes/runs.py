@@ -197,7 +197,7 @@ def export_run(
 ) -> "ExportReport":
     """Write the network of `run` to `path` with all that its run knows of it; see `bitfactor.export`.
 
-    `calibration` is how many training images give the ranges for precision `low`.
+    `calibration` is how many training images give the ranges for precisions `low` and `integer`.
     """
     from bitfactor.exporter import ExportReport, export  # here, for a quick import of what trains
 
