@@ -16,6 +16,8 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+from tests.targets.c99.test_integers import as_model
+from tests.targets.c99.test_integers import drawn as drawn_of_images
 
 import bitfactor
 from bitfactor.format import Graph, ModelFile, Node, Value, load, pack_signs, save
@@ -83,9 +85,11 @@ def networks() -> Iterator[tuple[str, ModelFile]]:
 
 
 def in_integers_too() -> Iterator[tuple[str, ModelFile]]:
-    """Yield the zoo's networks at precision `integer`."""
-    for name in names():
-        model = in_integers(load(file_of(name)))
+    """Yield the zoo's networks, and drawn ones, at precision `integer`."""
+    every = {name: load(file_of(name)) for name in names()}
+    every |= {f"drawn-{seed}": as_model(drawn_of_images(seed), image=True) for seed in DRAWN}
+    for name, real in every.items():
+        model = in_integers(real)
         yield f"{name} in integers", replace(model, golden_outputs=run(model.graph, model.golden_input))
 
 
