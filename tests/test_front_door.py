@@ -169,7 +169,7 @@ def test_names_that_need_torch_name_the_extra():
 
 def test_a_room_and_its_function_are_one(tmp_path):
     import bitfactor.api.bench
-    import bitfactor.study.documents.document
+    import bitfactor.study.documents
 
     assert "runs" in inspect.signature(bitfactor.bench).parameters
     assert "format" in inspect.signature(bitfactor.report).parameters

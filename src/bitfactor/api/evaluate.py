@@ -16,10 +16,10 @@ from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.files import expect_output
 from bitfactor.common.result import Result, text_table
+from bitfactor.data.readers.check import OF_RECIPES, images_in
 from bitfactor.data.readers.evaluation_set import EvaluationSet, Wanted, of_data_set
 from bitfactor.data.readers.files import expect_some
 from bitfactor.data.readers.identity import identity_of
-from bitfactor.data.readers.layouts import OF_RECIPES, images_in
 from bitfactor.runtime import Precision
 
 if TYPE_CHECKING:

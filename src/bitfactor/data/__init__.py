@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from bitfactor.data.poses import CocoKeypoints as CocoKeypoints
     from bitfactor.data.poses import Lsp as Lsp
     from bitfactor.data.poses import Mpii as Mpii
+    from bitfactor.data.readers.check import check_data as check_data
     from bitfactor.data.readers.identity import identity_of as identity_of
-    from bitfactor.data.readers.layouts import check_data as check_data
     from bitfactor.data.stored import ImageFolder as ImageFolder
     from bitfactor.data.stored import Shards as Shards
 

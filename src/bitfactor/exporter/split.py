@@ -28,10 +28,9 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result, text_table
 from bitfactor.exporter.builder import Unknown
-from bitfactor.exporter.expectations import expect_same_operations
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.lower import Lowered, Visit, constant_of, lower_trace
-from bitfactor.exporter.parity import check, tensors_of, torch_values
+from bitfactor.exporter.parity import check, expect_same_operations, tensors_of, torch_values
 from bitfactor.exporter.report import Obstacle, UnsupportedError, grouped
 from bitfactor.exporter.trace import Trace, leaves, placeholders, traced, type_of
 from bitfactor.format import ModelFile, Signature, Value, save

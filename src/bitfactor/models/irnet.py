@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bitfactor.models.checkpoint import standardised, with_scale
+from bitfactor.models.pretrained import standardised, with_scale
 from bitfactor.nn import MaxPool2d
 
 Downsampling = Literal["stride", "pool"]

@@ -35,8 +35,7 @@ from bitfactor.runtime.prediction import (
     looks_unprepared,
     predictor,
 )
-from bitfactor.runtime.profile import Profile, profile_of
-from bitfactor.runtime.program import program_of
+from bitfactor.runtime.program import Profile, profile_of, program_of
 
 MOST_THREADS = 1024
 _Outputs = tuple[NDArray[Any], ...]

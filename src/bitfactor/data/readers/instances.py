@@ -19,8 +19,7 @@ from bitfactor.common.errors import InputError, imported
 from bitfactor.common.image_spec import Skeleton
 from bitfactor.data.readers.files import is_inside
 from bitfactor.pose import crop_matrix, transform, warp
-from bitfactor.pose.image_header import exif_orientation
-from bitfactor.pose.images import read_image
+from bitfactor.pose.images import exif_orientation, read_image
 
 
 class Decoded(Protocol):

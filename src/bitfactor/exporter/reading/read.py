@@ -19,10 +19,9 @@ from bitfactor.exporter.builder import Builder
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.operators import shapes
 from bitfactor.exporter.parity import check
-from bitfactor.exporter.reading.quantisers import DOMAINS, OPERATORS
 from bitfactor.exporter.reading.rules import POINTWISE, RULES
 from bitfactor.exporter.reading.sizes import first_lengths, fixed, free_of, given, longer, open_axes, steps_of
-from bitfactor.exporter.reading.steps import Steps, padded
+from bitfactor.exporter.reading.steps import DOMAINS, OPERATORS, Steps, padded
 from bitfactor.exporter.view import View
 from bitfactor.format import Graph, Value
 from bitfactor.format.free import FreeSizes
