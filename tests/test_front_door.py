@@ -315,7 +315,7 @@ def test_version_and_help(capsys):
     assert "--no-real-ends" not in text
 
 
-@pytest.mark.parametrize("command", ["recipes", "zoo", "inspect digits", "summary digits --json", "--help"])
+@pytest.mark.parametrize("command", ["recipes", "zoo", "inspect digits --json", "--help"])
 def test_a_reader_that_goes_away_ends_it_quietly(command):
     """As `bitfactor zoo | head -0` does, with a pipe that is closed before anything is printed."""
     arguments = [sys.executable, "-m", "bitfactor", *command.split()]

@@ -1,5 +1,5 @@
 // What Python cannot see of the executor: how often it allocates, and what a pool does with exceptions.
-// Prints the first fault and exits with 1; tests/runtime/test_executor.py compiles and runs it.
+// Prints the first fault and exits with 1; `make test-neon` and `make test-sanitize` compile and run it.
 
 #include <atomic>
 #include <cstdio>

@@ -208,7 +208,7 @@ def test_a_pool_takes_the_map_of_8_bit_integers_in_bands(isa, threads):
     [
         (112, 112, (3, 3), (2, 2), (1, 1, 1, 1)),  # the stem of a ResNet
         (61, 190, (2, 3), (3, 1), (1, 0, 0, 2)),
-        (9, 4200, (5, 1), (1, 2), (2, 0, 2, 0)),  # one line is more than a band
+        (6, 4200, (5, 1), (1, 2), (2, 0, 2, 0)),  # one line is more than a band
         (70, 1, (3, 1), (2, 1), (1, 0, 0, 0)),
     ],
 )
@@ -220,7 +220,7 @@ def test_a_pool_takes_the_map_of_a_convolution_in_bands(isa, threads, height, wi
     builder.nodes.append(Node("pool", "max_pool2d", (last,), attributes))
     whole, bands = (builder.graph([*others, "pool"], height, width) for others in ([last], []))
     assert [step.of_last for graph in (whole, bands) for step in plan(graph)] == [False, False, False, True]
-    x = np.random.default_rng(1).standard_normal((2, 33, height, width), np.float32)
+    x = np.random.default_rng(1).standard_normal((1, 33, height, width), np.float32)
     np.testing.assert_array_equal(runner(bands, isa, threads)(x)[0], runner(whole, isa, threads)(x)[1])
 
 
