@@ -1,8 +1,8 @@
 """Binary layers that are made of plain torch, in the ways in which published code makes them.
 
-Each idiom is a network of two such layers: exported, compared with torch, and run by every instruction set and
-as a frozen program in the C library. Of the idioms that become the same operations, one is run as C99 and in
-WebAssembly too.
+Each idiom is a network of two such layers: exported, compared with torch, and run by every instruction set
+and as a frozen program in the C library. Of the idioms that become the same operations, one is run as C99 and
+in WebAssembly too.
 """
 
 from ctypes import byref, c_float
@@ -144,12 +144,13 @@ SEEN = set()
 
 
 def is_new(graph):
-    """Whether no other graph of the same operations, attributes and shapes was asked about in this process."""
-    nodes = (
-        (node.op, node.inputs, node.attributes, {role: t.shape for role, t in node.tensors.items()})
-        for node in graph.nodes
-    )
-    seen, structure = len(SEEN), repr((graph.input, [*nodes], graph.outputs))
+    """Whether this process saw no graph of the same operations, attributes and shapes before."""
+    places = {name: i for i, name in enumerate([graph.input.name, *(node.name for node in graph.nodes)])}
+    nodes = [
+        (n.op, [places[x] for x in n.inputs], n.attributes, {role: t.shape for role, t in n.tensors.items()})
+        for n in graph.nodes
+    ]
+    seen, structure = len(SEEN), repr((graph.input.shape, nodes))
     SEEN.add(structure)
     return len(SEEN) > seen
 
