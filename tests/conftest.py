@@ -42,9 +42,10 @@ def forgotten_files(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory):
-    """The directory of a short training run."""
+    """The directory of a short training run of a small network."""
     path = tmp_path_factory.mktemp("runs") / "digits"
-    assert main(["train", "digits", "--out", str(path), "--epochs", "2", "--learning-rate", "0.005"]) == 0
+    small = ["--blocks", "1", "1", "--widths", "16", "32", "--epochs", "2", "--learning-rate", "0.005"]
+    assert main(["train", "digits", "--out", str(path), *small]) == 0
     return path
 
 
