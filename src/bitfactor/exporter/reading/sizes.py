@@ -11,7 +11,7 @@ import onnx
 
 from bitfactor.common.errors import InputError
 from bitfactor.format import Graph
-from bitfactor.format.free import FreeSizes, free_sizes
+from bitfactor.format.signature import FreeSizes, free_sizes
 
 _TRIED = (32, 64, 28, 96, 128, 224, 256, 299, 384, 512)
 _STEPS = (1, 2, 4, 8, 16, 32, 64)
