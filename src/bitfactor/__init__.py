@@ -57,7 +57,7 @@ _WITHOUT_TORCH = {
     "InputSpec": "common.image_spec",
     "Session": "runtime",
     "bench": "api.bench",
-    "check_data": "data.readers.layouts",
+    "check_data": "data.readers.check",
     "convert": "api.convert",
     "errors": "common.",
     "evaluate": "api.evaluate",

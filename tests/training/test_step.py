@@ -11,7 +11,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.nn import BinaryLayer, LearnedScale
 from bitfactor.training import Teachable, build
 from bitfactor.training.metrics import Movement
-from bitfactor.training.preparation import prepare
+from bitfactor.training.recipe import prepare
 from bitfactor.training.step import Stepper
 
 LATENTS = ["none", "svd", "tucker", "holistic", "tt", "product", "cosine", "window"]

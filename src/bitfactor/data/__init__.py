@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from bitfactor.common.errors import imported
 
 if TYPE_CHECKING:
-    from bitfactor.data.dataset import Batch as Batch
-    from bitfactor.data.dataset import DataSet as DataSet
-    from bitfactor.data.dataset import Target as Target
+    from bitfactor.data.in_memory import Batch as Batch
     from bitfactor.data.in_memory import Cifar10 as Cifar10
     from bitfactor.data.in_memory import Cifar100 as Cifar100
+    from bitfactor.data.in_memory import DataSet as DataSet
     from bitfactor.data.in_memory import Digits as Digits
+    from bitfactor.data.in_memory import Target as Target
     from bitfactor.data.poses import CocoKeypoints as CocoKeypoints
     from bitfactor.data.poses import Lsp as Lsp
     from bitfactor.data.poses import Mpii as Mpii
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from bitfactor.data.stored import Shards as Shards
 
 _HOMES = {
-    "Batch": "dataset",
+    "Batch": "in_memory",
     "Cifar10": "in_memory",
     "Cifar100": "in_memory",
     "CocoKeypoints": "poses",
-    "DataSet": "dataset",
+    "DataSet": "in_memory",
     "Digits": "in_memory",
     "ImageFolder": "stored",
     "Lsp": "poses",
     "Mpii": "poses",
     "Shards": "stored",
-    "Target": "dataset",
-    "check_data": "readers.layouts",
+    "Target": "in_memory",
+    "check_data": "readers.check",
     "identity_of": "readers.identity",
 }
 

@@ -16,7 +16,6 @@ from bitfactor.common.arrays import relative_difference
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_name, expect_output, replacing
-from bitfactor.exporter.calibrate import calibration_of, with_ranges
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.lower import Lowered, lower
 from bitfactor.exporter.parity import (
@@ -36,18 +35,19 @@ from bitfactor.exporter.parity import (
 from bitfactor.exporter.report import (
     ExportReport,
     UnsupportedError,
+    calibration_of,
     float_bytes,
     folded_away,
     layer_reports,
     warnings_about,
+    with_ranges,
 )
 from bitfactor.exporter.split import SplitReport, split
 from bitfactor.format import Graph, InputSpec, ModelFile, Signature, Skeleton, save
 from bitfactor.format.file import golden_inputs
-from bitfactor.format.free import FreeSizes, free_sizes
 from bitfactor.format.graph import run
 from bitfactor.format.low_precision import Real, quantise
-from bitfactor.format.signature import plain
+from bitfactor.format.signature import FreeSizes, free_sizes, plain
 from bitfactor.nn.model import Call, Example, copied, noise_like
 from bitfactor.runtime import Session, instruction_sets
 from bitfactor.runtime.session import runner

@@ -162,15 +162,7 @@ def split(
     real: Real,
     overwrite: bool = False,
 ) -> SplitReport:
-    """Write the parts of a model that the file cannot hold as a whole; see `bitfactor.export`.
-
-    Raises
-    ------
-    UnsupportedError
-        The one given, where no layer is left for the runtime, or the model cannot be traced.
-    InputError
-        If a part, or the whole, does not do what the model does.
-    """
+    """Write the parts of a model that the file cannot hold as a whole; see `bitfactor.export`."""
     path = expect_output(Path(path).with_suffix(SUFFIX), overwrite=overwrite)
     two = call.mapped(lambda x: x[:2] if len(x) > 1 else x.repeat_interleave(2, 0))
     first, other = Cut(model, two.mapped(lambda x: x[:1])), Cut(model, two)

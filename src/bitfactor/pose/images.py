@@ -175,11 +175,6 @@ def resized(image: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.uint8]:
 
     Every target does it with the same integers and gives the same bytes: the mean of the area that a pixel
     covers where both sides shrink, else linear interpolation, rounded once, halves up.
-
-    Raises
-    ------
-    InputError
-        If one side would become longer than 2^22 pixels.
     """
     whole = _resized_size(image, spec)
     if max(whole) > _LONGEST:

@@ -203,13 +203,7 @@ def expect_file(path: Path) -> None:
 
 
 def need(content: Any, names: tuple[str, ...], where: object) -> tuple[Any, ...]:
-    """Return the entries `names` of a file's content.
-
-    Raises
-    ------
-    InputError
-        If one is missing.
-    """
+    """Return the entries `names` of a file's content."""
     held = list(content) if isinstance(content, Mapping) else []
     missing = [name for name in names if name not in held]
     if missing:

@@ -24,9 +24,9 @@ from bitfactor.exporter.reading.sizes import first_lengths, fixed, free_of, give
 from bitfactor.exporter.reading.steps import DOMAINS, OPERATORS, Steps, padded
 from bitfactor.exporter.view import View
 from bitfactor.format import Graph, Value
-from bitfactor.format.free import FreeSizes
 from bitfactor.format.low_precision import quantise
 from bitfactor.format.operations import OPERATIONS
+from bitfactor.format.signature import FreeSizes
 
 Array = NDArray[Any]
 
