@@ -13,6 +13,7 @@ import pytest
 
 from bitfactor import predict
 from bitfactor.common.errors import InputError
+from bitfactor.recipes import RECIPES
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = ["--epochs", "1", "--widths", "8", "16", "--blocks", "1", "1", "--limit", "256"]
@@ -29,7 +30,7 @@ def all_of(*commands):
 
 
 def test_a_decomposition_of_ones_own_is_remembered_by_its_run(tmp_path):
-    """One process registers it; another hears of it from the run, the study, and a flag for the file."""
+    """One process registers it; another hears of it from the run and the study."""
     own, out, file = EXAMPLES / "own_decomposition.py", tmp_path / "run", tmp_path / "net.safetensors"
     imports = [word for name in ("scale", "estimators") for word in ("--import", EXAMPLES / f"own_{name}.py")]
     parts = ["--latent", "gated", "--scale", "rms_scale", "--vary", "weight-estimator", "reste", "staircase"]
@@ -43,10 +44,10 @@ def test_a_decomposition_of_ones_own_is_remembered_by_its_run(tmp_path):
         ["export", out, "-o", file],
         ["evaluate", out],
         ["report", tmp_path / "study", "--format", "latex", "-o", table],
+        ["--import", own, "evaluate", file],
     )
-    of_file = all_of(["--import", own, "evaluate", file])
-    (of_run,) = re.findall(rf"^{out}:(.*)$", printed, re.MULTILINE)
-    assert of_run in of_file
+    of_run, of_file = (re.findall(rf"^{path}:(.*)$", printed, re.MULTILINE) for path in (out, file))
+    assert of_run == of_file != []
     assert {"gated", "staircase"} <= set(re.findall(r"\w+", table.read_text()))
 
 
@@ -79,19 +80,17 @@ def test_the_loss_falls_in_a_loop_of_ones_own(loop, options, tmp_path, monkeypat
     ("file", "recipe", "flags"),
     [("own_data.py", "spectra", ["--epochs", "1"]), ("own_loss.py", "digits-focal", SMALL)],
 )
-def test_a_recipe_of_ones_own_is_trained_and_exported(file, recipe, flags, tmp_path):
+def test_a_recipe_of_ones_own_is_trained_and_exported(file, recipe, flags, call, tmp_path, monkeypatch):
+    monkeypatch.setattr("bitfactor.recipes.RECIPES", dict(RECIPES))
+    monkeypatch.setattr("bitfactor.common.files._LOADED", {})
     own, out, net = ["--import", EXAMPLES / file], tmp_path / "run", tmp_path / "net.safetensors"
-    more = [["report", out], ["export", out, "-o", tmp_path / "net.c"]] if recipe == "spectra" else []
-    printed = all_of(
-        [*own, "train", recipe, "--out", out, *flags],
-        ["export", out, "-o", net],
-        ["evaluate", out, "--json"],
-        [*own, "evaluate", net, "--json"],
-        *more,
-    )
-    of_run, of_file = re.findall(r'^  "accuracy": ([0-9.]+)', printed, re.MULTILINE)
+    call(*own, "train", recipe, "--out", out, *flags)
+    call("export", out, "-o", net)
+    of_run, of_file = (json.loads(call("evaluate", path, "--json"))["accuracy"] for path in (out, net))
     assert of_run == of_file
     if recipe == "spectra":
+        call("report", out)
+        call("export", out, "-o", tmp_path / "net.c")
         image = np.full((40, 20, 5), 128, np.uint8)
         assert predict(net, image).images[0].classes
         with pytest.raises(InputError, match=r"uint8 values of 0 to 255 shaped \(H, W, 5\)"):
