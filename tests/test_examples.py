@@ -5,13 +5,14 @@ import re
 import runpy
 import subprocess
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bitfactor import predict
+from bitfactor import bench, predict
 from bitfactor.common.errors import InputError
 from bitfactor.recipes import RECIPES
 
@@ -46,13 +47,15 @@ def test_a_decomposition_of_ones_own_is_remembered_by_its_run(tmp_path):
         ["report", tmp_path / "study", "--format", "latex", "-o", table],
         ["--import", own, "evaluate", file],
     )
-    of_run, of_file = (re.findall(rf"^{path}:(.*)$", printed, re.MULTILINE) for path in (out, file))
+    of_run, of_file = (re.findall(rf"^{path}:(.* right.*)$", printed, re.MULTILINE) for path in (out, file))
     assert of_run == of_file != []
     assert {"gated", "staircase"} <= set(re.findall(r"\w+", table.read_text()))
 
 
-def test_digits(tmp_path, capsys):
-    """`make demo`, with a smaller network."""
+def test_digits(tmp_path, capsys, monkeypatch):
+    """`make demo`, with a smaller network and fewer runs of it."""
+    monkeypatch.setattr("bitfactor.bench", partial(bench, runs=2))
+    monkeypatch.setattr("bitfactor.api.report.bench", partial(bench, runs=2))
     demo = runpy.run_path(str(EXAMPLES / "digits.py"))
     demo["run"](tmp_path, epochs=1, widths=(8, 16), blocks=(1, 1))
     assert "360 of 360" in capsys.readouterr().out
