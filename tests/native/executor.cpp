@@ -104,9 +104,15 @@ struct Batch {
     void run(Program& program) { program.run(x.data(), samples, outs.data()); }
 };
 
+const KernelSet& portable() {
+    auto set = kernel_sets();
+    while (set[1]) ++set;
+    return **set;
+}
+
 void later_runs_allocate_nothing_and_give_the_same(int threads) {
     const size_t arena = 2 * numbers * sizeof(float) + pixels * 8 + channels * sizeof(float);
-    Program alone(*kernel_sets()[0], 1, arena), program(*kernel_sets()[0], threads, arena);
+    Program alone(portable(), 1, arena), program(portable(), threads, arena);
     build(alone);
     build(program);
     for (const size_t samples : {1, 3, 5}) {
