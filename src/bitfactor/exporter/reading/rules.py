@@ -28,7 +28,7 @@ from bitfactor.exporter.reading.steps import (
 from bitfactor.exporter.view import View
 
 if TYPE_CHECKING:
-    from bitfactor.exporter.reading.read import Reader
+    from bitfactor.exporter.reading import Reader
 
 Value = Any
 _EIGHT = 8  # bits from which on a quantiser is taken for real numbers
