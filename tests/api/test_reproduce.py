@@ -12,7 +12,7 @@ from bitfactor.api.reproduce import _recipe
 from bitfactor.binarization import binarize_
 from bitfactor.cli import main
 from bitfactor.common.errors import InputError
-from bitfactor.study.statistics import EXHIBITS, IMAGENET, IMAGES, MPII, Setting
+from bitfactor.study.paper import EXHIBITS, IMAGENET, IMAGES, MPII, Setting
 
 SMALL = {"blocks": (1, 1), "widths": (8, 16), "epochs": 1, "factor_rate": 0.5}
 DIGITS = Setting("digits", "digits", (1_437, 360), SMALL)

@@ -21,8 +21,8 @@ from bitfactor.recipes.own import with_options
 from bitfactor.study import Study, read_study
 from bitfactor.study.documents import Figure, montage, write_csv, write_html, write_markdown
 from bitfactor.study.exhibit import Found, exhibit_document, logs, outcome_table
+from bitfactor.study.paper import EXHIBITS, Exhibit, Method, Setting
 from bitfactor.study.run import StudyPlan, run_studies
-from bitfactor.study.statistics import EXHIBITS, Exhibit, Method, Setting
 from bitfactor.training import Recipe, without_effect
 from bitfactor.training.estimate import Estimate, estimate
 

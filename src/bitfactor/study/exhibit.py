@@ -14,7 +14,8 @@ from bitfactor.study.documents import Chapter, Document, Figure, Prose, Table
 from bitfactor.study.figures import intervals
 from bitfactor.study.grid import Study, Training, shown_options
 from bitfactor.study.page import command_of, drawn, origins, some
-from bitfactor.study.statistics import EXHIBITS, Difference, Exhibit, Method, Setting, paired, sample
+from bitfactor.study.paper import EXHIBITS, Exhibit, Method, Setting
+from bitfactor.study.statistics import Difference, paired, sample
 from bitfactor.study.tables import NONE, metric_name
 from bitfactor.training.metrics.latents import LayerRecord
 

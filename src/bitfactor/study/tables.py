@@ -6,14 +6,13 @@ from typing import TypeVar
 
 from bitfactor.study.documents import Prose, Table
 from bitfactor.study.grid import REAL, Cell, Row, Study, Training, Value, setting_of, text_of
+from bitfactor.study.paper import Published, published_for
 from bitfactor.study.statistics import (
     RATE,
     Claim,
-    Published,
     StudyView,
     axis_name,
     claims,
-    published_for,
     row_name,
     sample,
     setting_name,
