@@ -294,7 +294,7 @@ def _evaluate_classes(
         imported("matplotlib", "--confusion", "cli")
     images = images_of(network, data, limit)
     found = classify(network, images)
-    if drawing is not None:
+    if confusion:
         draw_confusion(found.confusion, found.labels, Path(confusion))
     return found
 
