@@ -72,6 +72,7 @@ test-neon: $(RECORDED) ## the core compiled for ARM, on an emulator
 	    -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_EXE_LINKER_FLAGS=-static
 	cmake --build build/neon --parallel
 	$(BIN)/python -m tests.conformance.networks build/conformance
+	qemu-aarch64 build/neon/tests/native/executor
 	qemu-aarch64 build/neon/tests/native/replay build/conformance/all.cases
 	qemu-aarch64 build/neon/tests/native/replay $(RECORDED)
 
@@ -82,6 +83,7 @@ test-sanitize: $(RECORDED) ## the core under AddressSanitizer, UndefinedBehavior
 	        -DCMAKE_CXX_FLAGS="-O1 -fsanitize=$$kind -fno-sanitize-recover=all" && \
 	    cmake --build build/$$kind --parallel && \
 	    build/$$kind/tests/native/thread_pool && \
+	    build/$$kind/tests/native/executor && \
 	    build/$$kind/tests/native/tile_stand_in && \
 	    build/$$kind/tests/native/replay $(RECORDED) || exit 1; \
 	done

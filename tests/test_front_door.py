@@ -169,7 +169,7 @@ def test_names_that_need_torch_name_the_extra():
 
 def test_a_room_and_its_function_are_one(tmp_path):
     import bitfactor.api.bench
-    import bitfactor.study.documents.document
+    import bitfactor.study.documents
 
     assert "runs" in inspect.signature(bitfactor.bench).parameters
     assert "format" in inspect.signature(bitfactor.report).parameters
@@ -315,7 +315,7 @@ def test_version_and_help(capsys):
     assert "--no-real-ends" not in text
 
 
-@pytest.mark.parametrize("command", ["recipes", "zoo", "inspect digits", "summary digits --json", "--help"])
+@pytest.mark.parametrize("command", ["recipes", "zoo", "inspect digits --json", "--help"])
 def test_a_reader_that_goes_away_ends_it_quietly(command):
     """As `bitfactor zoo | head -0` does, with a pipe that is closed before anything is printed."""
     arguments = [sys.executable, "-m", "bitfactor", *command.split()]

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 import bitfactor
 from bitfactor.data import Cifar10
 from bitfactor.decompositions import Initialisation, Latent, Rank, Tucker, Window, register
-from bitfactor.decompositions.multilinear import project, tucker_weight
+from bitfactor.decompositions.mixing import project, tucker_weight
 from bitfactor.decompositions.precision import working
 from bitfactor.decompositions.window import window_basis
 from bitfactor.models import ResNet

@@ -19,7 +19,7 @@ from scipy.special import stdtr
 from scipy.stats import ttest_rel
 
 from bitfactor.decompositions import class_of
-from bitfactor.study.documents.figures import STYLE, look_of, svg
+from bitfactor.study.figures import STYLE, look_of, svg
 from bitfactor.study.statistics import Difference, paired, points, sample, student
 
 LOGS = Path(__file__).parent / "evidence"

@@ -11,8 +11,8 @@ safetensors alone, and OpenCV for images (`pip install 'bitfactor[cli]'`); those
 
 from typing import TYPE_CHECKING
 
+from bitfactor.common import __version__ as __version__
 from bitfactor.common.errors import imported, near_matches
-from bitfactor.common.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from bitfactor import decompositions as decompositions
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from bitfactor.common import errors as errors
     from bitfactor.common.errors import InputError as InputError
     from bitfactor.common.image_spec import InputSpec as InputSpec
-    from bitfactor.data.readers.layouts import check_data as check_data
+    from bitfactor.data.readers.check import check_data as check_data
     from bitfactor.exporter import export as export
     from bitfactor.recipes.runs import load as load
     from bitfactor.runtime import Session as Session
@@ -57,7 +57,7 @@ _WITHOUT_TORCH = {
     "InputSpec": "common.image_spec",
     "Session": "runtime",
     "bench": "api.bench",
-    "check_data": "data.readers.layouts",
+    "check_data": "data.readers.check",
     "convert": "api.convert",
     "errors": "common.",
     "evaluate": "api.evaluate",

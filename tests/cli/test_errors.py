@@ -207,16 +207,6 @@ def test_file_that_names_no_recipe_or_no_images(fails, tmp_path):
     )
 
 
-@pytest.mark.parametrize("flags", [[], ["--json"]])
-def test_a_reader_that_goes_away_gets_no_traceback(flags):
-    """As `bitfactor recipes | head -1` does, with a pipe that is closed before anything is printed."""
-    code = f"import sys; from bitfactor.cli import main; sys.exit(main(['recipes', *{flags}]))"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    process.stdout.close()
-    assert process.wait(timeout=120) == 141
-    assert process.stderr.read() == b""
-
-
 def test_flags_of_another_task(fails, run):
     assert "--flip: expected a network that finds keypoints" in fails("evaluate", run, "--flip")
     assert "--page: expected a network that finds keypoints" in fails("evaluate", run, "--page", "x.html")

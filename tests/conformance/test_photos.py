@@ -150,11 +150,18 @@ class C99:
         return classes
 
 
+COMPILED = {}
+
+
 @pytest.fixture
-def c99(path, compiled, tmp_path):
-    model = load(path)
-    compiled(model)
-    return C99(ctypes.CDLL(str(tmp_path / "net.so")), model.input_spec)
+def c99(request, path, compiled, tmp_path):
+    """The network as C; each is compiled once."""
+    name = request.node.callspec.params["path"]
+    if name not in COMPILED:
+        model = load(path)
+        compiled(model)
+        COMPILED[name] = C99(ctypes.CDLL(str(tmp_path / "net.so")), model.input_spec)
+    return COMPILED[name]
 
 
 RGB, BGR, GREY, RGB565 = range(4)

@@ -8,8 +8,8 @@ import torch
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, Cifar100, Digits, ImageFolder, Shards
+from bitfactor.data.readers.check import images_in
 from bitfactor.data.readers.evaluation_set import Wanted, of_digits
-from bitfactor.data.readers.layouts import images_in
 from bitfactor.format import InputSpec
 
 

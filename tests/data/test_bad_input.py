@@ -11,8 +11,8 @@ import scipy.io
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, CocoKeypoints, Digits, ImageFolder, Lsp, Mpii, Shards
+from bitfactor.data.readers.check import check_data
 from bitfactor.data.readers.instances import CropMovement
-from bitfactor.data.readers.layouts import check_data
 
 LOADERS = (Cifar10.load, CocoKeypoints.load, ImageFolder.load, Lsp.load, Mpii.load, Shards.load)
 

@@ -10,8 +10,8 @@ import scipy.io
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, Cifar100, ImageFolder
+from bitfactor.data.readers.check import check_data, images_in
 from bitfactor.data.readers.evaluation_set import Wanted
-from bitfactor.data.readers.layouts import check_data, images_in
 
 
 def look(directory):

@@ -8,7 +8,7 @@ from PIL import Image
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import CocoKeypoints
-from bitfactor.data.readers.layouts import check_data
+from bitfactor.data.readers.check import check_data
 from bitfactor.pose import COCO
 
 PAWS = ["left_paw", "right_paw", "nose"]

@@ -8,8 +8,7 @@ import pytest
 from PIL import Image
 
 from bitfactor.common.errors import InputError
-from bitfactor.pose.image_header import jpeg_frame
-from bitfactor.pose.images import decode_about
+from bitfactor.pose.images import decode_about, jpeg_frame
 
 
 def encoded(image, **options):

@@ -13,8 +13,8 @@ from PIL import Image
 from bitfactor.common.errors import InputError
 from bitfactor.data import ImageFolder
 from bitfactor.data.augment import input_spec
+from bitfactor.data.readers.check import check_data, images_in
 from bitfactor.data.readers.evaluation_set import Wanted
-from bitfactor.data.readers.layouts import check_data, images_in
 from bitfactor.pose.images import prepare, read_image
 
 

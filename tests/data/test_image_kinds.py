@@ -14,10 +14,9 @@ from PIL import Image
 from bitfactor.common.errors import InputError
 from bitfactor.data import ImageFolder
 from bitfactor.data.augment import input_spec
+from bitfactor.data.readers.check import check_data, images_in
 from bitfactor.data.readers.evaluation_set import Wanted
-from bitfactor.data.readers.layouts import check_data, images_in
-from bitfactor.pose.image_header import MOST_PIXELS, stated_size
-from bitfactor.pose.images import decode_about, decode_image, prepare
+from bitfactor.pose.images import MOST_PIXELS, decode_about, decode_image, prepare, stated_size
 from bitfactor.runtime.prediction import pixels_of
 
 SPEC = input_spec(32, "paper")

@@ -21,9 +21,9 @@ from tests.data.test_image_kinds import KINDS
 import bitfactor
 from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, CocoKeypoints, Shards
+from bitfactor.data.readers.check import check_data
 from bitfactor.data.readers.cifar import read_pickled
 from bitfactor.data.readers.instances import read_h5, read_json, read_mat
-from bitfactor.data.readers.layouts import check_data
 from bitfactor.data.readers.mpii import read_predictions, read_truth
 from bitfactor.models import load_checkpoint
 from bitfactor.pose import read_skeleton

@@ -12,7 +12,7 @@ import torch
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import Shards
-from bitfactor.data.readers.layouts import check_data
+from bitfactor.data.readers.check import check_data
 
 
 @pytest.fixture

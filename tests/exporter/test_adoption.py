@@ -1,7 +1,8 @@
 """Binary layers that are made of plain torch, in the ways in which published code makes them.
 
-Each idiom is a network of two such layers: exported, compared with torch, and run by every instruction set,
-as C99 and as a frozen program in the C library and in WebAssembly.
+Each idiom is a network of two such layers: exported, compared with torch, and run by every instruction set
+and as a frozen program in the C library. Of the idioms that become the same operations, one is run as C99 and
+in WebAssembly too.
 """
 
 from ctypes import byref, c_float
@@ -139,6 +140,21 @@ def kinds(report):
     return [layer.kind for layer in report.layers]
 
 
+SEEN = set()
+
+
+def is_new(graph):
+    """Whether this process saw no graph of the same operations, attributes and shapes before."""
+    places = {name: i for i, name in enumerate([graph.input.name, *(node.name for node in graph.nodes)])}
+    nodes = [
+        (n.op, [places[x] for x in n.inputs], n.attributes, {role: t.shape for role, t in n.tensors.items()})
+        for n in graph.nodes
+    ]
+    seen, structure = len(SEEN), repr((graph.input.shape, nodes))
+    SEEN.add(structure)
+    return len(SEEN) > seen
+
+
 def expect_same_everywhere(path, compiled, node=None):
     """Instruction sets and the C library give the reference's bits, C99 and WebAssembly but for rounding."""
     model = load(path)
@@ -146,12 +162,14 @@ def expect_same_everywhere(path, compiled, node=None):
     (expected,) = run(model.graph, x)
     for isa in instruction_sets():
         np.testing.assert_array_equal(Session(path, isa=isa)(x), expected)
-    np.testing.assert_allclose(compiled(model)(x), expected, rtol=1e-5, atol=1e-5)
     bitfactor.freeze(path, path.with_suffix(".bfp"))
     network, difference = LIBRARY.bf_open(str(path.with_suffix(".bfp")).encode(), None), c_float(1)
     assert LIBRARY.bf_verify(network, byref(difference), None) == OK
     assert difference.value == 0
     LIBRARY.bf_free(network)
+    if not is_new(model.graph):
+        return
+    np.testing.assert_allclose(compiled(model)(x), expected, rtol=1e-5, atol=1e-5)
     if node is not None:
         found = node("run", file=str(path.with_suffix(".bfp")), x=x, relaxed=False)
         values = np.array(found["outputs"][0][0], np.float32).reshape(expected.shape)

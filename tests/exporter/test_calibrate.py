@@ -10,7 +10,7 @@ from torch import nn
 from bitfactor.binarization import Binarization, binarize_
 from bitfactor.common.errors import InputError
 from bitfactor.exporter import export
-from bitfactor.exporter.calibrate import with_ranges
+from bitfactor.exporter.report import with_ranges
 from bitfactor.format import InputSpec, Node, load
 from bitfactor.runtime import Session, instruction_sets
 

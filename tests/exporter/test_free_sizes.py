@@ -64,9 +64,23 @@ def expect_same(session: Session, model: nn.Module, *given: Tensor) -> None:
 
 
 @pytest.fixture(scope="module")
-def unet(tmp_path_factory):
-    model, path = UNet(), tmp_path_factory.mktemp("unet") / "net.safetensors"
-    assert exported(model, torch.randn(2, 3, 16, 24), path).max_difference < 1e-5
+def made(tmp_path_factory):
+    """Export a model for sizes beside the example's, once -> the model, its file, and the report."""
+    found = {}
+
+    def made(kind, example):
+        if kind not in found:
+            model, path = kind(), tmp_path_factory.mktemp("made") / "net.safetensors"
+            found[kind] = model, path, exported(model, example, path)
+        return found[kind]
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def unet(made):
+    model, path, report = made(UNet, torch.randn(2, 3, 16, 24))
+    assert report.max_difference < 1e-5
     return model, path
 
 
@@ -132,9 +146,8 @@ class Encoder(nn.Module):
         return self.head(self.encoder(self.embed(x) + self.positions[:, : x.shape[1]]))
 
 
-def test_an_encoder_of_torch_at_any_length(tmp_path) -> None:
-    model, path = Encoder(), tmp_path / "net.safetensors"
-    report = exported(model, [torch.randn(2, n, 8) for n in (7, 30)], path)
+def test_an_encoder_of_torch_at_any_length(made) -> None:
+    model, path, report = made(Encoder, [torch.randn(2, n, 8) for n in (7, 30)])
     assert report.macs("binary") > 10 * report.macs("real")
     session = Session(path)
     for n in (3, 7, 18, 30):
@@ -271,12 +284,11 @@ class Means(nn.Module):
 
 @pytest.mark.parametrize("form", ["standard", "qonnx"])
 @pytest.mark.parametrize("model", [UNet, Means])
-def test_onnx_takes_other_sizes_too(tmp_path, model, form) -> None:
+def test_onnx_takes_other_sizes_too(made, tmp_path, model, form) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     from bitfactor.targets.onnx import export_onnx
 
-    path = tmp_path / "net.safetensors"
-    exported(model(), torch.randn(2, 3, 16, 24), path)
+    _, path, _ = made(model, torch.randn(2, 3, 16, 24))
     assert export_onnx(load(path), tmp_path / "net.onnx", form).one_size is None
     session, ours = onnxruntime.InferenceSession(tmp_path / "net.onnx"), Session(path)
     assert session.get_inputs()[0].shape == ["N", 3, "height", "width"]
@@ -290,11 +302,10 @@ def test_onnx_takes_other_sizes_too(tmp_path, model, form) -> None:
 
 @pytest.mark.parametrize("form", ["standard", "qonnx"])
 @pytest.mark.parametrize("model", [UNet, Means])
-def test_onnx_of_open_sizes_comes_back(tmp_path, model, form) -> None:
+def test_onnx_of_open_sizes_comes_back(made, tmp_path, model, form) -> None:
     from bitfactor.targets.onnx import export_onnx
 
-    path, back = tmp_path / "net.safetensors", tmp_path / "back.safetensors"
-    exported(model(), torch.randn(2, 3, 16, 24), path)
+    (_, path, _), back = made(model, torch.randn(2, 3, 16, 24)), tmp_path / "back.safetensors"
     export_onnx(load(path), tmp_path / "net.onnx", form)
     report = bitfactor.convert(tmp_path / "net.onnx", back)
     first, second = load(path), load(back)
@@ -308,11 +319,11 @@ def test_onnx_of_open_sizes_comes_back(tmp_path, model, form) -> None:
             np.testing.assert_array_equal(found, expected)
 
 
-def test_onnx_of_one_size_says_so(tmp_path) -> None:
+def test_onnx_of_one_size_says_so(made, tmp_path) -> None:
     pytest.importorskip("onnxruntime")
     from bitfactor.targets.onnx import export_onnx
 
-    exported(Encoder(), [torch.randn(2, n, 8) for n in (7, 30)], tmp_path / "net.safetensors")
-    report = export_onnx(load(tmp_path / "net.safetensors"), tmp_path / "net.onnx")
+    _, path, _ = made(Encoder, [torch.randn(2, n, 8) for n in (7, 30)])
+    report = export_onnx(load(path), tmp_path / "net.onnx")
     assert "the ONNX file takes input (N, 7, 8) alone, where the model file takes other sizes" in str(report)
     assert "is written for one size" in report.to_dict()["one_size"]

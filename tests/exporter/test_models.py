@@ -20,7 +20,7 @@ from bitfactor.training import build
 
 SLOW = partial(pytest.param, marks=pytest.mark.slow)
 # The others train the same networks on other data, or larger ones of the same kind.
-QUICK = ("digits", "cifar10-resnet18", "imagenet-resnet18", "lsp-hourglass-small")
+QUICK = ("digits", "imagenet-resnet18", "lsp-hourglass-small")
 
 
 def expect_same_outputs(model, path, x):

@@ -19,6 +19,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, Value, load, pack_signs
 from bitfactor.format.graph import run
 from bitfactor.format.operations import OPERATIONS
+from bitfactor.models import ResNet
 from bitfactor.runtime.session import runner
 from bitfactor.targets.onnx import check, export_onnx, to_onnx
 from bitfactor.targets.onnx import run as run_onnx
@@ -281,9 +282,9 @@ def test_the_sign_of_zero_needs_no_number_below_the_normal_ones(form):
 
 @pytest.fixture(scope="module")
 def resnet(tmp_path_factory):
-    """A small ResNet-18 with statistics of all signs, exported."""
+    """A narrow ResNet-18 with statistics of all signs, exported."""
     torch.manual_seed(0)
-    model = bitfactor.models.resnet18(num_classes=10, stem="cifar")
+    model = ResNet((2, 2, 2, 2), (16, 32, 48, 64), num_classes=10, stem="cifar")
     binarize_(model, Binarization(scale="learned"))
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):

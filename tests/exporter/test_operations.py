@@ -297,17 +297,36 @@ class Network(nn.Module):
         return self.operation(y)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_it_is_exported_and_runs_as_in_torch(name, tmp_path):
+class Together(nn.ModuleList):
+    """Networks of one input, for one export instead of many."""
+
+    def forward(self, x):
+        return tuple(network(x) for network in self)
+
+
+def network(name):
     torch.manual_seed(0)
-    model, x = Network(OPERATIONS[name]).eval(), drawn(2, CHANNELS, HEIGHT, WIDTH)
+    return Network(OPERATIONS[name])
+
+
+NAMES, AT_ONCE = [*OPERATIONS], 10
+
+
+@pytest.mark.parametrize("first", range(0, len(NAMES), AT_ONCE))
+def test_they_are_exported_and_run_as_in_torch(first, tmp_path):
+    names = NAMES[first : first + AT_ONCE]
+    model, x = Together(map(network, names)).eval(), drawn(2, CHANNELS, HEIGHT, WIDTH)
     export(model, tmp_path / "net.safetensors", x)
-    expected = model(x).detach().numpy()
     reference = Session(tmp_path / "net.safetensors", isa="reference")(x.numpy())
-    assert reference.dtype == expected.dtype
-    np.testing.assert_allclose(reference, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+    for name, found, y in zip(names, reference, model(x), strict=True):
+        expected = y.detach().numpy()
+        assert found.dtype == expected.dtype, name
+        limit = 2e-5 * np.abs(expected).max()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=limit, err_msg=name)
     for isa in instruction_sets():
-        np.testing.assert_array_equal(Session(tmp_path / "net.safetensors", isa=isa)(x.numpy()), reference)
+        outputs = Session(tmp_path / "net.safetensors", isa=isa)(x.numpy())
+        for name, found, expected in zip(names, outputs, reference, strict=True):
+            np.testing.assert_array_equal(found, expected, err_msg=name)
 
 
 class Embedded(nn.Module):

@@ -257,7 +257,7 @@ drawn = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
 @given(networks())
-@settings(max_examples=15, **drawn)
+@settings(max_examples=8, **drawn)
 def test_a_network_drawn_at_random(network):
     check(network)
 

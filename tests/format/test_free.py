@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from bitfactor.format.free import FreeSizes, Length, _filled, _flat
+from bitfactor.format.signature import FreeSizes, Length, _filled, _flat
 
 TABLE = np.arange(12, dtype=np.float32).reshape(3, 4)
 FREE = FreeSizes(

@@ -16,7 +16,7 @@ from bitfactor.format.integer import integer_graph, integers_of, run
 from bitfactor.format.integer.arithmetic import multipliers, scale_for, thresholds
 from bitfactor.format.integer.bounds import magnitudes
 from bitfactor.format.operations.integer import LARGEST, rounded
-from bitfactor.runtime.integers import magnitudes_on
+from bitfactor.runtime.session import magnitudes_on
 from bitfactor.runtime.zoo import file_of
 
 finite = st.floats(-1e6, 1e6, allow_nan=False, width=32)

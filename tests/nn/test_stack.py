@@ -20,8 +20,9 @@ LATENTS = [*LAYERWISE, *JOINT]
 SCALES = ["none", "analytic", "learned", "learned_channel_x_axes"]
 
 
-def binary_model(latent: str, scale: str = "learned") -> nn.Module:
-    model = ResNet((1, 2), (8, 16), num_classes=3, stem="cifar")
+def binary_model(latent: str, scale: str = "learned", small: bool = False) -> nn.Module:
+    """Two stages; `small` is one, of two layers of one shape, for what takes seconds for each layer."""
+    model = ResNet((1,), (8,), 3, stem="cifar") if small else ResNet((1, 2), (8, 16), 3, stem="cifar")
     choices = Binarization(latent=latent, scale=scale, groups="auto" if latent == "holistic" else None)
     binarize_(model, choices, input_shape=(1, 3, 8, 8))
     return model.eval()
@@ -115,7 +116,7 @@ def test_gradient_checkpointing(latent) -> None:
 
 @pytest.mark.parametrize("latent", LATENTS)
 def test_compile_in_one_graph(latent) -> None:
-    model, x = binary_model(latent).double(), batch().double()
+    model, x = binary_model(latent, small=True).double(), batch().double()
     other = copy.deepcopy(model)
     y = model(x)
     y.square().sum().backward()
@@ -138,14 +139,14 @@ def test_compile_with_inductor(latent) -> None:
 @pytest.mark.parametrize("strict", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("latent", LATENTS)
 def test_export(latent, strict) -> None:
-    model, x = binary_model(latent), batch()
+    model, x = binary_model(latent, small=True), batch()
     exported = torch.export.export(model, (x,), strict=strict)
     torch.testing.assert_close(exported.module()(x), model(x))
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_compile_and_export_of_scales(scale) -> None:
-    model, x = binary_model("tucker", scale), batch()
+    model, x = binary_model("tucker", scale, small=True), batch()
     torch.compiler.reset()
     y = model(x)
     torch.testing.assert_close(torch.compile(model, fullgraph=True, backend="eager")(x), y)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bitfactor.common.errors import InputError
-from bitfactor.data.readers.coco import read_coco, skeleton_in
+from bitfactor.data.readers.annotations import read_coco, skeleton_in
 from bitfactor.pose import COCO
 
 KEYPOINTS = [0, 0, 0, 30.5, 40, 1, 50, 60, 2, *[0] * 42]

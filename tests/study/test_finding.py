@@ -11,7 +11,7 @@ import pytest
 
 from bitfactor.common.errors import InputError
 from bitfactor.study import REAL, read_study
-from bitfactor.study.documents.document import write_csv
+from bitfactor.study.documents import write_csv
 from bitfactor.study.page import command_of
 from bitfactor.study.statistics import claims, views
 from bitfactor.study.tables import (

@@ -13,7 +13,7 @@ import pytest
 
 from bitfactor.cli import main
 from bitfactor.study import read_study
-from bitfactor.study.documents.document import (
+from bitfactor.study.documents import (
     Chapter,
     Document,
     Figure,

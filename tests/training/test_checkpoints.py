@@ -3,12 +3,14 @@
 import errno
 import io
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 import torch
 from rich.console import Console
+from tests.training.toy import toy_recipe
 
 from bitfactor.common.errors import InputError
 from bitfactor.training import Run, train
@@ -39,10 +41,17 @@ def other(path):
 DAMAGES = [empty, cut, flipped, other]
 
 
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A training that is done, to be copied."""
+    out = tmp_path_factory.mktemp("done") / "run"
+    train(toy_recipe(), out, QUIET)
+    return out
+
+
 @pytest.fixture
-def trained(recipe_of_toy, tmp_path):
-    train(recipe_of_toy(), tmp_path / "run", QUIET)
-    return Run(tmp_path / "run")
+def trained(done, tmp_path):
+    return Run(shutil.copytree(done, tmp_path / "run"))
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

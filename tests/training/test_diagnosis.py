@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from bitfactor.training.preparation import bad_parameter, origin
+from bitfactor.training.recipe import bad_parameter, origin
 
 
 def network():

@@ -32,7 +32,7 @@ from bitfactor.training.processes import naming_the_lost
 QUIET = Console(file=io.StringIO())
 
 
-@pytest.mark.parametrize("kills", [20, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [6, pytest.param(1000, marks=pytest.mark.slow)])
 def test_killed_at_random_moments_it_leaves_the_same(tmp_path, kills):
     """Of digits and a small hourglass on people in the layout of LSP; checkpoints and log are the same."""
     command = [sys.executable, "-m", "tests.training.faults", str(tmp_path), "--kills", str(kills)]
@@ -56,12 +56,11 @@ from rich.console import Console
 from bitfactor.common.errors import InputError
 from bitfactor.training import Run, train
 
-disk, quiet = Path(sys.argv[1]), Console(quiet=True)
+place, quiet = Path(sys.argv[1]), Console(quiet=True)
 libc, spaces = ctypes.CDLL(None), 0x20000  # mounts of its own, which end with the process
 private = 1 << 18 | 1 << 14
-mounted = libc.unshare(spaces) == 0 and libc.mount(b"none", b"/", None, private, None) == 0
-mounted = mounted and libc.mount(b"tmpfs", os.fsencode(disk), b"tmpfs", 0, b"size=4m") == 0
-whole = disk.parent / "whole"
+apart = libc.unshare(spaces) == 0 and libc.mount(b"none", b"/", None, private, None) == 0
+whole = place / "whole"
 train(toy_recipe(), whole, quiet)
 
 
@@ -77,33 +76,43 @@ def fill():
             pass
 
 
-at = int(sys.argv[2])
-try:
-    train(toy_recipe(Disturbed(Toy(), at, fill)), disk / "run", quiet)
-except InputError as error:
-    message = str(error)
-resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
-assert Run(disk / "run").load()["step"] == at
-(disk / "filler").unlink(missing_ok=True)
-train(toy_recipe(), disk / "run", quiet)
-assert same(left(disk / "run"), left(whole))
-print("No space left" if mounted else "File too large", message, sep="|")
+for at in (1, 2):
+    disk = place / str(at)
+    disk.mkdir()
+    mounted = apart and libc.mount(b"tmpfs", os.fsencode(disk), b"tmpfs", 0, b"size=4m") == 0
+    try:
+        train(toy_recipe(Disturbed(Toy(), at, fill)), disk / "run", quiet)
+    except InputError as error:
+        message = str(error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+    assert Run(disk / "run").load()["step"] == at
+    (disk / "filler").unlink(missing_ok=True)
+    train(toy_recipe(), disk / "run", quiet)
+    assert same(left(disk / "run"), left(whole))
+    print("No space left" if mounted else "File too large", message, sep="|")
 """
 
 
-@pytest.mark.parametrize("at", [1, 2])
-def test_a_small_disk_that_is_full_costs_no_step_that_was_saved(tmp_path, at):
+def test_a_small_disk_that_is_full_costs_no_step_that_was_saved(tmp_path):
     """Filled before a checkpoint within an epoch, and before the lines at its end."""
-    (tmp_path / "disk").mkdir()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", SMALL_DISK, str(tmp_path / "disk"), str(at)]
+    command = [sys.executable, "-c", SMALL_DISK, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    reason, message = done.stdout.strip().split("|")
-    assert "expected a place that can be written, found " in message
-    assert reason in message or "write failed" in message
-    if at == 1:
-        assert "the last checkpoint is whole: the same command resumes from it" in message
+    said = [line.split("|") for line in done.stdout.splitlines()]
+    assert len(said) == 2
+    for reason, message in said:
+        assert "expected a place that can be written, found " in message
+        assert reason in message or "write failed" in message
+    assert "the last checkpoint is whole: the same command resumes from it" in said[0][1]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What a training of the toy leaves that nothing befell."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    train(toy_recipe(), out, QUIET)
+    return left(out)
 
 
 def attempt(place):
@@ -233,8 +242,7 @@ def test_images_to_evaluate_on_vanish(folder, tmp_path):
         list(data.test_batches(4))
 
 
-def test_a_clock_that_is_set_back_changes_nothing(tmp_path, monkeypatch):
-    train(toy_recipe(), tmp_path / "whole", QUIET)
+def test_a_clock_that_is_set_back_changes_nothing(tmp_path, whole, monkeypatch):
     now = iter(range(2**31, 0, -1000))
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
     with pytest.raises(TerminatedError):
@@ -243,7 +251,7 @@ def test_a_clock_that_is_set_back_changes_nothing(tmp_path, monkeypatch):
         os.utime(path, (0, 0))
     row = train(toy_recipe(), tmp_path / "run", QUIET)
     assert row["seconds"] >= 0
-    assert same(left(tmp_path / "run"), left(tmp_path / "whole"))
+    assert same(left(tmp_path / "run"), whole)
 
 
 @pytest.mark.parametrize(
@@ -255,9 +263,8 @@ def test_a_clock_that_is_set_back_changes_nothing(tmp_path, monkeypatch):
         ((signal.SIGINT, signal.SIGINT), KeyboardInterrupt),
     ],
 )
-def test_two_signals(tmp_path, signals, ending):
+def test_two_signals(tmp_path, whole, signals, ending):
     """All but a second Ctrl-C wait for the step and save; that ends at once, after the last checkpoint."""
-    train(toy_recipe(), tmp_path / "whole", QUIET)
 
     def both():
         for number in signals:
@@ -267,7 +274,7 @@ def test_two_signals(tmp_path, signals, ending):
         train(toy_recipe(Disturbed(Toy(), 2, both)), tmp_path / "run", QUIET)
     assert Run(tmp_path / "run").load()["step"] == (3 if ending is TerminatedError else 2)
     train(toy_recipe(), tmp_path / "run", QUIET)
-    assert same(left(tmp_path / "run"), left(tmp_path / "whole"))
+    assert same(left(tmp_path / "run"), whole)
 
 
 class WithDeadLayer(ResNet):

@@ -13,8 +13,8 @@ from bitfactor.binarization import Binarization
 from bitfactor.common.errors import InputError
 from bitfactor.data import Digits
 from bitfactor.training import Run, TerminatedError, dry_run, restore, train
-from bitfactor.training.preparation import Limited
 from bitfactor.training.processes import noting_signals
+from bitfactor.training.recipe import Limited
 
 QUIET = Console(file=io.StringIO())
 

@@ -173,9 +173,14 @@ def small(recipe, **options):
     )
 
 
-def test_figures_of_sticks_are_found(tmp_path):
-    directory = made_figures(tmp_path, 320, 60)
-    recipe = small(recipe_named("mpii-hourglass"), epochs=6, precision="bfloat16", channels_last=True)
+@pytest.mark.parametrize(
+    ("people", "epochs", "pckh"), [(128, 4, 0.5), pytest.param(320, 6, 0.9, marks=pytest.mark.slow)]
+)
+def test_figures_of_sticks_are_found(tmp_path, people, epochs, pckh):
+    """A network that learned nothing finds less than one keypoint in twenty."""
+    directory = made_figures(tmp_path, people, 30)
+    recipe = small(recipe_named("mpii-hourglass"), epochs=epochs, precision="bfloat16", channels_last=True)
     result = train(recipe, tmp_path / "run", Console(quiet=True), data=directory)
-    assert result["pckh"] >= 0.9
-    assert result["peak"] > 0.5
+    assert result["pckh"] >= pckh
+    if pckh == 0.9:
+        assert result["peak"] > 0.5

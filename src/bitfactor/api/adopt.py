@@ -13,8 +13,8 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.result import Result, text_table
 from bitfactor.decompositions import Dense
 from bitfactor.exporter.adoption import Adoption
-from bitfactor.exporter.expectations import expect_binary_findings
 from bitfactor.exporter.follow import constants
+from bitfactor.exporter.parity import expect_binary_findings
 from bitfactor.exporter.trace import traced
 from bitfactor.nn import BinaryConv1d, BinaryConv2d, BinaryConv3d, BinaryLayer, BinaryLinear
 from bitfactor.nn.model import Call, Example, become, copied, watch_optimizers

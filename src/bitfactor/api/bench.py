@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from bitfactor.common import __version__
 from bitfactor.common.checks import checked, expect_one_of
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import Result, text_table
-from bitfactor.common.version import __version__
 from bitfactor.engines import ENGINES, Engine, Run, engines_of
 from bitfactor.runtime import Precision, Profile, Session
 from bitfactor.runtime.zoo import locate

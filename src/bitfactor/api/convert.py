@@ -14,8 +14,8 @@ from bitfactor.common.result import Result
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, save
 from bitfactor.format.bits import are_signs
 from bitfactor.format.file import golden_inputs
-from bitfactor.format.free import FreeSizes
 from bitfactor.format.graph import run
+from bitfactor.format.signature import FreeSizes
 from bitfactor.runtime import Session
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from bitfactor.common.checks import checked
 from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result, text_table
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, drawing, load
-from bitfactor.format.free import FreeSizes
 from bitfactor.format.graph import Cost, cost, total
+from bitfactor.format.signature import FreeSizes
 from bitfactor.runtime.inputs import packed
 from bitfactor.runtime.program import Program, program_of
 from bitfactor.runtime.zoo import locate

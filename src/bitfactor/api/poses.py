@@ -22,8 +22,7 @@ from bitfactor.data.poses import STRIDE, PoseData
 from bitfactor.data.readers.identity import identity_of
 from bitfactor.pose import decode, flip_maps
 from bitfactor.pose.pck import Score
-from bitfactor.study.documents import Chapter, Document, facts
-from bitfactor.study.documents.document import Person, Prose, instances, write_html
+from bitfactor.study.documents import Chapter, Document, Person, Prose, facts, instances, write_html
 from bitfactor.training import PoseEstimation
 
 _BATCH = 256

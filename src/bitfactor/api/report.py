@@ -30,12 +30,21 @@ from bitfactor.data.readers.evaluation_set import EvaluationSet
 from bitfactor.format import load
 from bitfactor.recipes import recipe_of
 from bitfactor.study import REAL, Cell, Study, StudyDirectory, is_study, read_study
-from bitfactor.study.chapters import inside
-from bitfactor.study.documents import Chapter, Document, Figure, Table, facts
-from bitfactor.study.documents.document import Prose, write_csv, write_html, write_latex, write_markdown
-from bitfactor.study.documents.figures import by_depth, gallery
+from bitfactor.study.documents import (
+    Chapter,
+    Document,
+    Figure,
+    Prose,
+    Table,
+    facts,
+    write_csv,
+    write_html,
+    write_latex,
+    write_markdown,
+)
+from bitfactor.study.figures import by_depth, gallery
 from bitfactor.study.grid import Design, Outcome, Training
-from bitfactor.study.page import document, origins
+from bitfactor.study.page import document, inside, origins
 from bitfactor.study.statistics import claims, row_name, setting_name, views, without_rate
 from bitfactor.study.tables import caution, finding, means, trainings, with_options
 from bitfactor.training import Classification, Recipe, Run, restore
@@ -134,7 +143,7 @@ def _examples(study: Study, data: Path | None) -> list[Figure]:
     }
     if data is None or not networks:
         return []
-    from bitfactor.study.documents.document import montage
+    from bitfactor.study.documents import montage
 
     best = max(networks, key=lambda path: networks[path].metric(study.headline) or 0.0)
     network = network_at(best)

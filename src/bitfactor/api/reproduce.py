@@ -19,8 +19,7 @@ from bitfactor.common.result import Result, text_table
 from bitfactor.recipes import recipe_named
 from bitfactor.recipes.own import with_options
 from bitfactor.study import Study, read_study
-from bitfactor.study.documents import Figure
-from bitfactor.study.documents.document import montage, write_csv, write_html, write_markdown
+from bitfactor.study.documents import Figure, montage, write_csv, write_html, write_markdown
 from bitfactor.study.exhibit import Found, exhibit_document, logs, outcome_table
 from bitfactor.study.paper import EXHIBITS, Exhibit, Method, Setting
 from bitfactor.study.run import StudyPlan, run_studies

@@ -20,7 +20,7 @@ from bitfactor.recipes import recipe_named, recipe_of
 from bitfactor.recipes.own import OwnModel, with_options, with_own_model
 from bitfactor.recipes.runs import export_run, load, run_recipe
 from bitfactor.training import Recipe, Run, Trial
-from bitfactor.training.loggers import Tracker
+from bitfactor.training.run import Tracker
 
 if TYPE_CHECKING:
     from bitfactor.api.report import Report

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from bitfactor.common import __version__
 from bitfactor.common.errors import InputError, imported, near_matches
 from bitfactor.common.files import run_file
-from bitfactor.common.version import __version__
 
 
 class Command(NamedTuple):

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bitfactor.data.readers import layouts
+from bitfactor.data.readers import check
 from bitfactor.data.readers.check import Findings
 from bitfactor.runtime.zoo import Card, names
 
@@ -49,7 +49,7 @@ def check_data(directory: Path) -> Findings:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as progress:
         task = progress.add_task(str(directory), total=None)
-        return layouts.check_data(
+        return check.check_data(
             directory, lambda done, total: progress.update(task, completed=done, total=total)
         )
 

@@ -5,6 +5,8 @@ import sys
 
 from bitfactor.common.errors import InputError
 
+__version__ = "0.1.0"
+
 
 def expect_one_interpreter() -> None:
     """Raise InputError in a Python for which the compiled core is not made."""

@@ -81,11 +81,6 @@ def expect_output(
     Pages, exported files and drawings of networks say that bitfactor wrote them; they are replaced. Other
     files are kept, if `overwrite` does not say that they may be lost. `flag` is what gave the path.
 
-    Raises
-    ------
-    InputError
-        If it is not.
-
     Example
     -------
     >>> expect_output("net.bfp", [".bfp"]).suffix

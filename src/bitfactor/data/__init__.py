@@ -8,33 +8,33 @@ from typing import TYPE_CHECKING
 from bitfactor.common.errors import imported
 
 if TYPE_CHECKING:
-    from bitfactor.data.dataset import Batch as Batch
-    from bitfactor.data.dataset import DataSet as DataSet
-    from bitfactor.data.dataset import Target as Target
+    from bitfactor.data.in_memory import Batch as Batch
     from bitfactor.data.in_memory import Cifar10 as Cifar10
     from bitfactor.data.in_memory import Cifar100 as Cifar100
+    from bitfactor.data.in_memory import DataSet as DataSet
     from bitfactor.data.in_memory import Digits as Digits
+    from bitfactor.data.in_memory import Target as Target
     from bitfactor.data.poses import CocoKeypoints as CocoKeypoints
     from bitfactor.data.poses import Lsp as Lsp
     from bitfactor.data.poses import Mpii as Mpii
+    from bitfactor.data.readers.check import check_data as check_data
     from bitfactor.data.readers.identity import identity_of as identity_of
-    from bitfactor.data.readers.layouts import check_data as check_data
     from bitfactor.data.stored import ImageFolder as ImageFolder
     from bitfactor.data.stored import Shards as Shards
 
 _HOMES = {
-    "Batch": "dataset",
+    "Batch": "in_memory",
     "Cifar10": "in_memory",
     "Cifar100": "in_memory",
     "CocoKeypoints": "poses",
-    "DataSet": "dataset",
+    "DataSet": "in_memory",
     "Digits": "in_memory",
     "ImageFolder": "stored",
     "Lsp": "poses",
     "Mpii": "poses",
     "Shards": "stored",
-    "Target": "dataset",
-    "check_data": "readers.layouts",
+    "Target": "in_memory",
+    "check_data": "readers.check",
     "identity_of": "readers.identity",
 }
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bitfactor.common.checks import check_fields, checked, expect_that
 from bitfactor.data.augment import generator
-from bitfactor.data.dataset import Batch, DataSet, options_of
+from bitfactor.data.in_memory import Batch, DataSet, options_of
 from bitfactor.data.readers.annotations import MARGIN, lsp_parts, read_coco_parts, read_lsp, read_mpii
 from bitfactor.data.readers.files import Holdout, expect_some
 from bitfactor.data.readers.instances import (

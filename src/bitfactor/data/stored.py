@@ -19,7 +19,7 @@ from torch import Tensor
 from bitfactor.common.checks import check_fields, checked, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.data.augment import DRAWS, Augmentation, Preset, augmentation_of, input_spec
-from bitfactor.data.dataset import Batch, DataSet, options_of
+from bitfactor.data.in_memory import Batch, DataSet, options_of
 from bitfactor.data.readers.evaluation_set import Drawn, PreparedBatch
 from bitfactor.data.readers.files import (
     CorruptImages,

@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitfactor.common.checks import checked, expect, shown
+from bitfactor.common.checks import checked, expect, expect_new_name, name_of, remember, shown
 from bitfactor.common.errors import InputError
-from bitfactor.common.registry import expect_new_name, name_of, remember
 from bitfactor.decompositions.bank import Bank, BankSlice, build_bank
 from bitfactor.decompositions.contract import check_latent
 from bitfactor.decompositions.latent import (

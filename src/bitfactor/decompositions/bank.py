@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
 from bitfactor.decompositions.latent import WITH_FACTORS, Initialisation, Latent, Rank, resolve_rank
-from bitfactor.decompositions.mixing import tucker_weights
-from bitfactor.decompositions.multilinear import hosvd
+from bitfactor.decompositions.mixing import hosvd, tucker_weights
 from bitfactor.decompositions.precision import working
 from bitfactor.decompositions.shared import Shared
 

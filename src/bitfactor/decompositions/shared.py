@@ -19,7 +19,7 @@ from bitfactor.decompositions.latent import (
     rank_of_mode,
     resolve_rank,
 )
-from bitfactor.decompositions.multilinear import gram, leading_basis, mode_product, project, tucker_weight
+from bitfactor.decompositions.mixing import gram, leading_basis, mode_product, project, tucker_weight
 from bitfactor.decompositions.precision import working
 
 

@@ -13,7 +13,7 @@ from bitfactor.decompositions.latent import (
     Rank,
     _expect_no_rank,
 )
-from bitfactor.decompositions.multilinear import split
+from bitfactor.decompositions.mixing import split
 from bitfactor.decompositions.precision import matmul, working
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
 from bitfactor.decompositions.latent import WITH_FACTORS, Initialisation, Latent
-from bitfactor.decompositions.multilinear import hosvd, split, tucker_weight
+from bitfactor.decompositions.mixing import hosvd, split, tucker_weight
 from bitfactor.decompositions.precision import matmul, working
 
 

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional as F
 
+from bitfactor.exporter.fold import ANY, Levels, Steps, bounds_of, combined, stepped
 from bitfactor.exporter.follow import constants, module_path, name_of, remove_unused, simplify
-from bitfactor.exporter.steps import ANY, Levels, Steps, bounds_of, combined, stepped
 
 _ATEN = torch.ops.aten
 _SAME = 1e-6  # of a filter's values: they differ by rounding

@@ -38,14 +38,7 @@ class Lowered:
 
 
 def lower(model: nn.Module, example: Example | Call) -> Lowered:
-    """Turn `model` into a Graph, operator by operator, without any folding.
-
-    Raises
-    ------
-    UnsupportedError
-        If the model cannot be traced, or holds what is not in `LOWERING`: it names all places, by layer and
-        line.
-    """
+    """Turn `model` into a Graph, operator by operator, without any folding."""
     return lower_trace(traced(model, Call.of(example)), type(model).__name__)
 
 

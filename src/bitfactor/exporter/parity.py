@@ -4,11 +4,12 @@ Comparing outputs alone would not do: a real-valued convolution is rounded diffe
 to zero may then change its sign, and after many layers nobody can tell that from a mistake. So the model and
 its trace, both in torch, must give the same outputs; then each operation of the graph takes torch's own
 values of the trace and must give torch's next value: signs and sums exactly, real numbers within `TOLERANCE`
-of the largest.
+of the largest. What `export` asks of what it is given, before it begins, stands here too.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -21,9 +22,10 @@ from bitfactor.common.errors import InputError
 from bitfactor.exporter.adoption import Adoption, Signs
 from bitfactor.exporter.follow import module_path
 from bitfactor.exporter.lower import Lowered
-from bitfactor.format import Graph, Node
+from bitfactor.format import Graph, InputSpec, Node, Skeleton
 from bitfactor.format.low_precision import TOLERANCE, Real, is_real_layer
 from bitfactor.format.operations import OPERATIONS
+from bitfactor.nn import BinaryLayer
 from bitfactor.nn.model import Call
 
 Values = dict[str, NDArray[Any]]
@@ -191,3 +193,188 @@ def _expect(node: Node, holds: bool, expected: str, found: str) -> None:
             found=found,
             fix="avoid operators that change a part of a value in place, or else please report this model",
         )
+
+
+def expect_model(model: object) -> None:
+    """Raise InputError unless this is a binary network of finite float32 numbers, in evaluation mode."""
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            "model", expected="a torch module", found=type(model).__name__, fix="pass the network itself"
+        )
+    where = type(model).__name__
+    training = next((name for name, module in model.named_modules() if module.training), None)
+    if training is not None:
+        raise InputError(
+            f"{where}{f', module {training}' if training else ''}",
+            expected="evaluation mode, in which BatchNorm uses its running statistics",
+            found="training mode",
+            fix="call model.eval() first",
+        )
+    for name, tensor in model.state_dict().items():
+        _expect_numbers(f"{where}, {name}", tensor, "go back to an earlier checkpoint")
+
+
+def _expect_numbers(where: str, tensor: Tensor, fix: str) -> None:
+    if tensor.is_floating_point() and tensor.dtype != torch.float32:
+        raise InputError(where, expected="float32", found=str(tensor.dtype), fix="call .float() first")
+    if not tensor.isfinite().all():
+        raise InputError(where, expected="finite values", found="NaN or infinity", fix=fix)
+
+
+def expect_examples(examples: Sequence[Any]) -> list[Call]:
+    """Return the calls of the examples, or raise InputError unless each is batches of finite numbers."""
+    if not examples:
+        raise InputError("example_input", expected="a batch", found="none", fix="pass what the model takes")
+    calls = [Call.of(example) for example in examples]
+    for call in calls:
+        for value in call.values():
+            if isinstance(value, Tensor):
+                _expect_batch(value, call)
+            elif not isinstance(value, bool | int | float | str | None):
+                raise _no_example(type(value).__name__)
+        if not call.tensors:
+            raise _no_example("no tensor")
+    return calls
+
+
+def _expect_batch(x: Tensor, call: Call) -> None:
+    # One value a sample, (N,), may stand beside others; alone it is a sample without its batch.
+    if x.ndim < 1 or not len(x) or all(y.ndim < 2 for y in call.tensors):
+        raise _no_example(f"shape {tuple(x.shape)}")
+    if len(x) != len(call.tensors[0]):
+        raise _no_example(f"inputs of {len(call.tensors[0])} and {len(x)} samples")
+    _expect_numbers("example_input", x, "look at how the example is made")
+
+
+def _no_example(found: str) -> InputError:
+    return InputError(
+        "example_input",
+        expected="a tensor of samples, (N, ...); a tuple or a dict of several; or a list of examples",
+        found=found,
+        fix="pass what the model takes",
+    )
+
+
+def expect_calibration(calibration: Tensor | Sequence[Tensor] | None, call: Call) -> Tensor | None:
+    """Return the samples as one batch, or raise InputError unless they fit the example and vary."""
+    if calibration is None:
+        return None
+    example, *others = call.tensors
+    if others or not example.is_floating_point():
+        raise _bad_samples("none, of a network whose input is not one of real numbers", "samples")
+    batches = [calibration] if isinstance(calibration, Tensor) else list(calibration)
+    if not batches:
+        raise _bad_samples("a tensor of samples, (N, ...), or several", "no batch")
+    for batch in batches:
+        if batch.shape[1:] != example.shape[1:] or not len(batch):
+            expected = f"samples shaped (N, {', '.join(map(str, example.shape[1:]))})"
+            raise _bad_samples(expected, f"shape {tuple(batch.shape)}")
+        _expect_numbers("calibration", batch, "look at how the samples are made")
+    samples = torch.cat([batch.detach().cpu() for batch in batches])
+    if samples.min() == samples.max():
+        raise _bad_samples("samples that vary", f"{float(samples.min()):g} everywhere")
+    return samples
+
+
+def _bad_samples(expected: str, found: str) -> InputError:
+    return InputError(
+        "calibration", expected=expected, found=found, fix="pass images as the network will see them"
+    )
+
+
+def expect_real(real: str) -> None:
+    """Raise InputError unless `real` names how real-valued layers are stored."""
+    if real not in get_args(Real):
+        raise InputError(
+            "real", expected=f"one of {', '.join(get_args(Real))}", found=repr(real), fix="choose"
+        )
+
+
+def expect_binary(lowered: Lowered, model: nn.Module) -> None:
+    """Raise InputError unless a binary layer is on the way from the input to an output."""
+    adoption = lowered.adoption
+    if adoption is not None:
+        expect_binary_findings(adoption, model)
+    half = any(not (layer.binary_weights and layer.binary_activations) for layer in _binary_layers(model))
+    if (
+        adoption is None
+        and not half
+        and not any(node.op.startswith("binary") for node in lowered.graph.nodes)
+    ):
+        raise InputError(
+            type(model).__name__,
+            expected="outputs that binary layers take part in",
+            found="none that do",
+            fix="export the part of the model that has them",
+        )
+
+
+def expect_binary_findings(adoption: Adoption, model: nn.Module) -> None:
+    """Raise InputError, which says why each layer is not, unless a layer of others' code is binary."""
+    if any(found.kind != "real" for found in adoption.findings.values()):
+        return
+    whys = [f"{found.module or node}: {found.why}" for node, found in adoption.findings.items()]
+    raise InputError(
+        type(model).__name__,
+        expected="a model with binary layers",
+        found="; ".join(["none", *whys[:_SHOWN], *["..."][: len(whys) - _SHOWN]]),
+        fix="call bitfactor.binarize_(model) and train it",
+    )
+
+
+def _binary_layers(model: nn.Module) -> list[BinaryLayer]:
+    return [module for module in model.modules() if isinstance(module, BinaryLayer)]
+
+
+_SHOWN = 4  # layers of which the message says why they are real
+
+
+def expect_description(
+    graph: Graph,
+    input_spec: InputSpec | None,
+    labels: Sequence[str],
+    skeleton: Skeleton | None,
+    provenance: Mapping[str, str],
+) -> None:
+    """Raise InputError unless what is stored with the network fits its input and its first output."""
+    output = graph.values[graph.outputs[0]].shape[0]
+    if isinstance(labels, str) or (labels and len(labels) != output):
+        found = repr(labels) if isinstance(labels, str) else str(len(labels))
+        raise InputError(
+            "labels", expected=f"{output} names, one per class", found=found, fix="pass them all"
+        )
+    if skeleton is not None and len(skeleton.keypoints) != output:
+        raise InputError(
+            "skeleton",
+            expected=f"{output} keypoints, one per map",
+            found=str(len(skeleton.keypoints)),
+            fix="pass the skeleton that the network was trained with",
+        )
+    if input_spec is not None and graph.input.shape != (len(input_spec.mean), *input_spec.size):
+        raise InputError(
+            "input_spec",
+            expected=f"images shaped {graph.input.shape}, as the first example",
+            found=str((len(input_spec.mean), *input_spec.size)),
+            fix="pass an example of the size that images are prepared to",
+        )
+    if not all(isinstance(text, str) for pair in provenance.items() for text in pair):
+        raise InputError("provenance", expected="texts", found=repr(dict(provenance))[:80], fix="use str()")
+
+
+def expect_same_operations(graph: Graph, other: Graph, cause: str) -> None:
+    """Raise InputError unless two graphs do the same; `cause` says in what their inputs differ."""
+    pairs = zip_longest(graph.nodes, other.nodes)
+    first = next((a or b for a, b in pairs if a is None or b is None or not _same(a, b)), None)
+    if first is not None or graph.outputs != other.outputs:
+        raise InputError(
+            f"node {first.name!r} ({first.op})" if first is not None else "the outputs",
+            expected=f"the same operations for each {cause}",
+            found="others",
+            fix="replace what is computed from shapes by a layer that is not, or export one size a file",
+        )
+
+
+def _same(a: Node, b: Node) -> bool:
+    if (a.name, a.op, a.inputs, a.attributes) != (b.name, b.op, b.inputs, b.attributes):
+        return False
+    return all(np.array_equal(a.tensors[role], b.tensors[role]) for role in a.tensors)

@@ -28,10 +28,9 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result, text_table
 from bitfactor.exporter.builder import Unknown
-from bitfactor.exporter.expectations import expect_same_operations
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.lower import Lowered, Visit, constant_of, lower_trace
-from bitfactor.exporter.parity import check, tensors_of, torch_values
+from bitfactor.exporter.parity import check, expect_same_operations, tensors_of, torch_values
 from bitfactor.exporter.report import Obstacle, UnsupportedError, grouped
 from bitfactor.exporter.trace import Trace, leaves, placeholders, traced, type_of
 from bitfactor.format import ModelFile, Signature, Value, save
@@ -163,15 +162,7 @@ def split(
     real: Real,
     overwrite: bool = False,
 ) -> SplitReport:
-    """Write the parts of a model that the file cannot hold as a whole; see `bitfactor.export`.
-
-    Raises
-    ------
-    UnsupportedError
-        The one given, where no layer is left for the runtime, or the model cannot be traced.
-    InputError
-        If a part, or the whole, does not do what the model does.
-    """
+    """Write the parts of a model that the file cannot hold as a whole; see `bitfactor.export`."""
     path = expect_output(Path(path).with_suffix(SUFFIX), overwrite=overwrite)
     two = call.mapped(lambda x: x[:2] if len(x) > 1 else x.repeat_interleave(2, 0))
     first, other = Cut(model, two.mapped(lambda x: x[:1])), Cut(model, two)

@@ -315,15 +315,7 @@ class Trace:
 
 
 def traced(model: nn.Module, call: Call) -> Trace:
-    """Trace a model.
-
-    Raises
-    ------
-    UnsupportedError
-        If torch.export does not take it.
-    InputError
-        If it does not run on the example: the message names layer and line.
-    """
+    """Trace a model."""
     baked = bake(model)
     _expect_tensors(model, call)
     refused = tuple(module.obstacle for module in baked.modules() if isinstance(module, Refused))

@@ -134,13 +134,7 @@ def flat_bits(signs: NDArray[np.int8]) -> NDArray[np.uint8]:
 
 
 def of_flat_bits(bits: NDArray[np.uint8], shape: Sequence[int]) -> NDArray[np.int8]:
-    """Undo `flat_bits`.
-
-    Raises
-    ------
-    ValueError
-        If there are other bits than the shape has elements.
-    """
+    """Undo `flat_bits`."""
     count = prod(shape)
     if bits.dtype != np.uint8 or bits.shape != (-(-count // 8),):
         raise ValueError(f"{bits.dtype} {bits.shape} for the signs of {tuple(shape)}")

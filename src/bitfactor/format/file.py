@@ -26,11 +26,10 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.files import replacing
 from bitfactor.common.image_spec import InputSpec, Skeleton
 from bitfactor.format.bits import are_signs, flat_bits, is_packed, of_flat_bits, stored_bytes
-from bitfactor.format.free import FreeSizes
 from bitfactor.format.graph import Graph, Value
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.format.operations.operation import Node, Shape
-from bitfactor.format.signature import Signature, plain
+from bitfactor.format.signature import FreeSizes, Signature, plain
 
 # 1 has one input of float32, and outputs by themselves or in a tuple; 3 also has weights of -1 and +1 as bits
 # beside real inputs.

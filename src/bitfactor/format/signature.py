@@ -1,7 +1,13 @@
-"""How a network is called: the types of its inputs, and in what its outputs come."""
+"""How a network is called: the types of its inputs, in what its outputs come, and which sizes are free.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+A network that is convolutional throughout, or works on a sequence of any length, is the same list of
+operations at every size. What differs are integers of some of them, such as the shape that a map is flattened
+to: each is a function of the lengths of a value before it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,6 +15,9 @@ from numpy.typing import NDArray
 
 from bitfactor.common.checks import check_fields
 from bitfactor.common.errors import InputError
+from bitfactor.format.graph import Graph, infer
+from bitfactor.format.operations import Node
+from bitfactor.format.operations.operation import Shape
 
 Structure = Any  # the number of an output, None, or a tuple, list or dict of such
 
@@ -117,3 +126,256 @@ def as_float(x: NDArray[Any], type_name: str, where: str) -> NDArray[np.float32]
 
 
 _LARGEST = 1 << 24  # beyond, float32 does not hold every integer
+
+
+Shapes = Mapping[str, Shape]
+
+
+@dataclass(frozen=True)
+class Length:
+    """The integer `factor` * lengths // `divisor` + `offset`, of lengths of axes of values, multiplied.
+
+    Example
+    -------
+    >>> Length((("image", 1), ("image", 2)), divisor=4).at({"image": (3, 8, 6)})
+    12
+    """
+
+    axes: tuple[tuple[str, int], ...]
+    factor: int = 1
+    divisor: int = 1
+    offset: int = 0
+
+    def at(self, shapes: Shapes) -> int:
+        """Return the integer, for the shapes that values have."""
+        return (
+            self.factor * prod(shapes[name][axis] for name, axis in self.axes) // self.divisor + self.offset
+        )
+
+
+Entries = tuple[Length | None, ...]
+
+
+@dataclass(frozen=True)
+class FreeSizes:
+    """The free lengths of a file: `axes` are (input, axis of a sample, step), `lengths` integers of nodes.
+
+    A free length may be that of the graph plus or minus a multiple of the step. `lengths` has, by node and
+    attribute, a Length or None for each integer. Of a tensor, such as an embedding of positions, it has one
+    for each axis: so much of the whole one in `tensors` is used.
+    """
+
+    axes: tuple[tuple[int, int, int], ...]
+    lengths: Mapping[str, Mapping[str, Entries]] = field(default_factory=dict)
+    tensors: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
+
+    def allows(self, number: int, own: Shape, other: Shape) -> bool:
+        """Return whether an input of shape `own` in the graph may have another shape."""
+        steps = {axis: step for i, axis, step in self.axes if i == number}
+        if len(own) != len(other):
+            return False
+        pairs = enumerate(zip(own, other, strict=True))
+        return all(
+            n == m or (axis in steps and m > 0 and (m - n) % steps[axis] == 0) for axis, (n, m) in pairs
+        )
+
+    def shown(self, number: int, own: Shape) -> str:
+        """Return the shapes that an input may have, as a message shows them: (N, 3, any, 8 + 16 k)."""
+        steps = {axis: step for i, axis, step in self.axes if i == number}
+        lengths = [
+            str(n) if axis not in steps else "any" if steps[axis] == 1 else f"{n} + {steps[axis]} k"
+            for axis, n in enumerate(own)
+        ]
+        return f"(N, {', '.join(lengths)})"
+
+    def graph_for(self, graph: Graph, shapes: Sequence[Shape]) -> Graph:
+        """Return the graph for inputs of other shapes."""
+        first, *others = (
+            replace(value, shape=shape) for value, shape in zip(graph.inputs, shapes, strict=True)
+        )
+        values = {value.name: value for value in (first, *others)}
+        nodes = []
+        for node in graph.nodes:
+            if node.name in self.lengths:
+                node = self._resized(node, {name: value.shape for name, value in values.items()})
+            values[node.name] = infer(node, values)
+            nodes.append(node)
+        return Graph(first, tuple(nodes), graph.outputs, tuple(others))
+
+    def _resized(self, node: Node, shapes: Shapes) -> Node:
+        attributes, tensors = dict(node.attributes), dict(node.tensors)
+        for name, entries in self.lengths[node.name].items():
+            lengths = [None if length is None else length.at(shapes) for length in entries]
+            if name in tensors:
+                tensors[name] = _part(node, name, self.tensors[node.name][name], lengths)
+                continue
+            own = _flat(attributes[name])
+            new = (n if length is None else length for n, length in zip(own, lengths, strict=True))
+            attributes[name] = _filled(attributes[name], iter([*new]))
+        return replace(node, attributes=attributes, tensors=tensors)
+
+    def described(self) -> dict[str, Any]:
+        """Return it as plain types that JSON holds."""
+        return {
+            "axes": self.axes,
+            "lengths": {
+                node: {
+                    name: [one and [one.axes, one.factor, one.divisor, one.offset] for one in lengths]
+                    for name, lengths in attributes.items()
+                }
+                for node, attributes in self.lengths.items()
+            },
+        }
+
+    @classmethod
+    def restored(
+        cls, values: Mapping[str, Any], tensors: Mapping[str, Mapping[str, NDArray[Any]]]
+    ) -> "FreeSizes":
+        """Return what `described` told of, with the tensors, which it does not have."""
+
+        def length(one: Any) -> Length | None:
+            return None if one is None else Length(tuple((name, axis) for name, axis in one[0]), *one[1:])
+
+        lengths = {
+            node: {name: tuple(map(length, entries)) for name, entries in attributes.items()}
+            for node, attributes in values["lengths"].items()
+        }
+        return cls(tuple(tuple(axis) for axis in values["axes"]), lengths, tensors)
+
+
+def free_sizes(graphs: Sequence[Graph], axes: Sequence[tuple[int, int, int]]) -> FreeSizes:
+    """Find what the integers of the nodes are, from graphs of the same network at several sizes."""
+    first = graphs[0]
+    if any(len(graph.nodes) != len(first.nodes) or graph.outputs != first.outputs for graph in graphs):
+        raise _differs("the operations", "others at another size")
+    lengths: dict[str, dict[str, Entries]] = {}
+    tensors: dict[str, dict[str, NDArray[Any]]] = {}
+    for nodes in zip(*(graph.nodes for graph in graphs), strict=True):
+        name = nodes[0].name
+        _expect_alike(nodes)
+        for attribute in nodes[0].attributes:
+            values = [node.attributes[attribute] for node in nodes]
+            entries = _entries(attribute, values, nodes[0], graphs)
+            if any(entries):
+                lengths.setdefault(name, {})[attribute] = entries
+        for role in nodes[0].tensors:
+            arrays = [node.tensors[role] for node in nodes]
+            entries = _entries(role, [array.shape for array in arrays], nodes[0], graphs)
+            largest = max(arrays, key=lambda array: array.size)
+            _expect_parts(nodes[0], role, arrays, largest)
+            if any(entries):
+                lengths.setdefault(name, {})[role] = entries
+                tensors.setdefault(name, {})[role] = largest
+    return FreeSizes(tuple(axes), lengths, tensors)
+
+
+def _part(node: Node, role: str, whole: NDArray[Any], lengths: Sequence[int | None]) -> NDArray[Any]:
+    """Return so much of each axis of a tensor."""
+    for length, most in zip(lengths, whole.shape, strict=True):
+        if length is not None and length > most:
+            raise InputError(
+                f"node {node.name!r} ({node.op})",
+                expected=f"at most {most} along an axis of its {role}",
+                found=str(length),
+                fix="export it with a list of examples, the last as large as it must be",
+            )
+    return whole[tuple(slice(length) for length in lengths)]
+
+
+def _entries(name: str, values: Sequence[Any], node: Node, graphs: Sequence[Graph]) -> Entries:
+    """Return what each of some integers of a node is: a Length, or None where it is the same at all sizes."""
+    several = [_flat(value) for value in values]
+    if len({len(entry) for entry in several}) > 1:
+        raise _differs(f"node {node.name!r} ({node.op})", f"{name} {values[0]} and {values[1]}")
+    entries = []
+    for numbers in zip(*several, strict=True):
+        differ = any(number != numbers[0] for number in numbers)
+        integers = all(isinstance(number, int) for number in numbers)
+        length = _length(node, numbers, graphs) if differ and integers else None
+        if differ and length is None:
+            raise _differs(f"node {node.name!r} ({node.op})", f"{name} {values[0]} and {values[1]}")
+        entries.append(length)
+    return tuple(entries)
+
+
+def _flat(value: Any) -> list[Any]:
+    """Return the entries of a tuple, and of those in it, one behind the other."""
+    return [leaf for part in value for leaf in _flat(part)] if isinstance(value, tuple) else [value]
+
+
+def _filled(value: Any, leaves: Iterator[Any]) -> Any:
+    """Return a value of the same form with other entries."""
+    return tuple(_filled(part, leaves) for part in value) if isinstance(value, tuple) else next(leaves)
+
+
+def _expect_alike(nodes: Sequence[Node]) -> None:
+    first = nodes[0]
+    for node in nodes[1:]:
+        if (node.name, node.op, node.inputs) != (first.name, first.op, first.inputs):
+            raise _differs(f"node {first.name!r} ({first.op})", f"{node.name!r} ({node.op}) at another size")
+
+
+def _expect_parts(node: Node, role: str, arrays: Sequence[NDArray[Any]], largest: NDArray[Any]) -> None:
+    for array in arrays:
+        part = largest[tuple(map(slice, array.shape))]
+        if part.shape != array.shape or not np.array_equal(part, array):
+            raise _differs(f"node {node.name!r} ({node.op})", f"a {role} of other values")
+
+
+def _length(node: Node, numbers: Sequence[int], graphs: Sequence[Graph]) -> Length | None:
+    """Return the Length that is each of the numbers in its graph; what the node reads is looked at first."""
+    names = [*graphs[0].values]
+    own, inputs, before = (
+        [(name, axis) for name in some for axis in range(len(graphs[0].values[name].shape))]
+        for some in (
+            node.inputs,
+            [value.name for value in graphs[0].inputs],
+            names[: names.index(node.name)],
+        )
+    )
+    # What is the same is looked for first: so much more or less fits many a length at a few sizes.
+    for forms in (_same, _multiples, _apart):
+        for axes in (*((one,) for one in own), *_pairs(own), *((one,) for one in before), *_pairs(inputs)):
+            sizes = [prod(graph.values[name].shape[axis] for name, axis in axes) for graph in graphs]
+            for length in forms(axes, sizes, numbers) if len(set(sizes)) > 1 else ():
+                if all(
+                    length.at({name: graph.values[name].shape for name, _ in axes}) == number
+                    for graph, number in zip(graphs, numbers, strict=True)
+                ):
+                    return length
+    return None
+
+
+def _pairs(axes: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], ...]]:
+    for i, one in enumerate(axes):
+        for other in axes[i + 1 :]:
+            yield one, other
+
+
+_Axes = tuple[tuple[str, int], ...]
+
+
+def _same(axes: _Axes, sizes: Sequence[int], numbers: Sequence[int]) -> Iterator[Length]:
+    yield Length(axes)
+
+
+def _multiples(axes: _Axes, sizes: Sequence[int], numbers: Sequence[int]) -> Iterator[Length]:
+    """Yield what the first number may be of the first size: a multiple, or a part."""
+    if numbers[0] % sizes[0] == 0:
+        yield Length(axes, factor=numbers[0] // sizes[0])
+    if numbers[0] and sizes[0] % numbers[0] == 0:
+        yield Length(axes, divisor=sizes[0] // numbers[0])
+
+
+def _apart(axes: _Axes, sizes: Sequence[int], numbers: Sequence[int]) -> Iterator[Length]:
+    yield Length(axes, offset=numbers[0] - sizes[0])
+
+
+def _differs(where: str, found: str) -> InputError:
+    return InputError(
+        where,
+        expected="the same operations at every size",
+        found=found,
+        fix="replace what is computed from the size, pass an example whose lengths all differ, or export "
+        "without dynamic_size, with a list of examples of the sizes that are needed",
+    )

@@ -2,7 +2,6 @@
 
 from bitfactor.models.bireal import BiRealNet, bireal18, bireal34
 from bitfactor.models.bnext import BNext, bnext_tiny
-from bitfactor.models.checkpoint import load_checkpoint
 from bitfactor.models.hourglass import Hourglass, hourglass
 from bitfactor.models.irnet import (
     HardtanhResNet,
@@ -12,7 +11,7 @@ from bitfactor.models.irnet import (
     recu_resnet20,
     vgg_small,
 )
-from bitfactor.models.pretrained import Loaded, load_weights
+from bitfactor.models.pretrained import Loaded, load_checkpoint, load_weights
 from bitfactor.models.quicknet import QuickNet, quicknet, quicknet_large, quicknet_small
 from bitfactor.models.reactnet import ReActNetA, reactnet18, reactnet_a
 from bitfactor.models.resnet import ResNet, resnet18, resnet34

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from bitfactor.models.checkpoint import flat_as_shaped
+from bitfactor.models.pretrained import flat_as_shaped
 from bitfactor.nn import MaxPool2d
 from bitfactor.nn.normalise import normalised
 

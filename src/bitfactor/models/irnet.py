@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bitfactor.models.checkpoint import with_scale
+from bitfactor.models.pretrained import with_scale
 from bitfactor.nn import MaxPool2d
 from bitfactor.nn.normalise import normalised
 from bitfactor.nn.transform import standardised
@@ -120,9 +120,7 @@ class VGGSmall(nn.Module):
         for i in range(6):
             x = self.get_submodule(f"conv{i}")(x)
             x = self.pooling(x) if i % 2 else x
-            norm = self.get_submodule(f"bn{i}")
-            assert isinstance(norm, nn.BatchNorm2d)
-            x = normalised(norm, x, clip=True)
+            x = normalised(getattr(self, f"bn{i}"), x, clip=True)
         return self.fc(torch.flatten(x, 1))  # type: ignore[no-any-return]
 
     def from_published(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

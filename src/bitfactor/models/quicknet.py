@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.common.errors import InputError
-from bitfactor.models.checkpoint import with_scale
+from bitfactor.models.pretrained import with_scale
 from bitfactor.nn import MaxPool2d, ReLU
 
 _KERAS_EPSILON = 1e-3

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.models.bireal import BiRealNet, shortcut
-from bitfactor.models.checkpoint import flat_as_shaped
+from bitfactor.models.pretrained import flat_as_shaped
 from bitfactor.nn import PReLU, Shift
 from bitfactor.nn.normalise import normalised
 

@@ -10,9 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bitfactor.common.checks import checked, expect, shown
+from bitfactor.common.checks import checked, expect, expect_new_name, expect_sound, name_of, remember, shown
 from bitfactor.common.errors import InputError
-from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
 from bitfactor.decompositions.compiled import is_followed
 from bitfactor.nn.model import is_watched
 

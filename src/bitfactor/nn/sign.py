@@ -12,9 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bitfactor.common.checks import checked, expect, expect_that, shown
+from bitfactor.common.checks import (
+    checked,
+    expect,
+    expect_new_name,
+    expect_sound,
+    expect_that,
+    name_of,
+    remember,
+    shown,
+)
 from bitfactor.common.errors import InputError
-from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
 from bitfactor.decompositions.compiled import is_followed, is_traced
 from bitfactor.nn.product import pack_positive, packs, prelu_gradients, tanh_slope, where_positive
 

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bitfactor.common.checks import expect, shown
-from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
+from bitfactor.common.checks import expect, expect_new_name, expect_sound, name_of, remember, shown
 
 Transform = Callable[[Tensor], Tensor]
 TransformLike = str | type[nn.Module] | Callable[[Tensor], Transform]

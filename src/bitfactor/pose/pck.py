@@ -134,11 +134,6 @@ def score(
     >>> found = score(person + [0.4, 0], person, np.ones((1, 16), bool), np.ones(1), pckh())
     >>> found.means()["plain"]
     [1.0, 0.0]
-
-    Raises
-    ------
-    InputError
-        If the shapes do not fit.
     """
     if predicted.shape != true.shape or true.ndim != 3 or true.shape[2] != 2:
         raise InputError(

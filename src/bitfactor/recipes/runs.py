@@ -13,9 +13,9 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+from bitfactor.common import __version__
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.common.version import __version__
 from bitfactor.data.readers.identity import published, remembered, without_place
 from bitfactor.format.low_precision import Real
 from bitfactor.recipes import provenance_of, recipe_of
@@ -25,7 +25,7 @@ from bitfactor.runtime.zoo import locate
 from bitfactor.training import Recipe, Run, Teacher, Trial, restore
 from bitfactor.training import dry_run as try_out
 from bitfactor.training import train as train_in
-from bitfactor.training.loggers import Tracker
+from bitfactor.training.run import Tracker
 
 if TYPE_CHECKING:
     from bitfactor.exporter import ExportReport

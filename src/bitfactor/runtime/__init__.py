@@ -1,7 +1,7 @@
 """A file and an image in, an answer out, with numpy and the compiled core alone."""
 
 from bitfactor.common.machine import instruction_sets
-from bitfactor.runtime.profile import LayerTime, Profile
+from bitfactor.runtime.program import LayerTime, Profile
 from bitfactor.runtime.session import Precision, Session
 
 __all__ = ["LayerTime", "Precision", "Profile", "Session", "instruction_sets"]

@@ -76,13 +76,7 @@ class Step:
 
 
 def plan(graph: Graph) -> tuple[Step, ...]:
-    """Return the steps of `graph`, in an order in which they can run.
-
-    Raises
-    ------
-    InputError
-        If a binary layer sums 2^24 signs or more.
-    """
+    """Return the steps of `graph`, in an order in which they can run."""
     planner = _Planner(graph)
     return tuple(planner.bands(planner.shortcuts([*planner.steps()])))
 

@@ -3,7 +3,8 @@
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -36,8 +37,7 @@ from bitfactor.runtime.prediction import (
     looks_unprepared,
     predictor,
 )
-from bitfactor.runtime.profile import Profile, profile_of
-from bitfactor.runtime.program import program_of
+from bitfactor.runtime.program import Profile, profile_of, program_of
 
 MOST_THREADS = 1024
 _Outputs = tuple[NDArray[Any], ...]
@@ -465,3 +465,17 @@ def _difference(found: NDArray[Any], expected: NDArray[Any]) -> str:
     differing = int((found != expected).sum())
     most = np.abs(found.astype(np.float64) - expected).max()
     return f"{differing} of {expected.size} numbers differing, by {most:.3g} at most"
+
+
+_BATCH = 16
+
+
+def magnitudes_on(graph: Graph, samples: NDArray[np.float32]) -> Mapping[str, float]:
+    """Return the largest magnitude of each real value of `graph` on samples (N, *input shape)."""
+    names = tuple(node.name for node in graph.nodes if graph.values[node.name].dtype == "float32")
+    run = runner(replace(graph, outputs=names), chosen_isa(None))
+    found = dict.fromkeys(names, 0.0)
+    for i in range(0, len(samples), _BATCH):
+        for name, value in zip(names, run(samples[i : i + _BATCH]), strict=True):
+            found[name] = max(found[name], float(np.abs(value).max()))
+    return {graph.input.name: float(np.abs(samples).max()), **found}

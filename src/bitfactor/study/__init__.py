@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from bitfactor.study.directory import CellDirectory, StudyDirectory
+from bitfactor.study.directory import CellDirectory, StudyDirectory, finish
 from bitfactor.study.grid import REAL, Cell, Grid, Rates, Row, Study, Training, Value
 from bitfactor.study.jobs import Job, run_jobs
-from bitfactor.study.outcome import finish
 
 __all__ = [
     "REAL",

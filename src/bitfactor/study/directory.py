@@ -15,6 +15,7 @@ cells/NAME/                a run's directory (see `bitfactor.training.run`), and
 
 import fcntl
 import json
+import resource
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ from bitfactor.common.checks import record
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import files_run, made_directory, run_again, write_json
 from bitfactor.common.result import plain
+from bitfactor.recipes import recipe_of
+from bitfactor.recipes.runs import export_run
 from bitfactor.study.grid import (
     Cell,
     Design,
@@ -277,3 +280,41 @@ def _read(file: Path, take: Callable[[dict[str, Any]], T]) -> T:
             found=f"no {error}" if isinstance(error, KeyError) else str(error),
             fix="delete the cell, or restore the file, and start the study again",
         ) from error
+
+
+_BOOKKEEPING = frozenset(("epoch", "step", "loss", "learning_rate", "flipped", "seconds"))
+
+
+def finish(cell: CellDirectory, *, resumed: bool) -> None:
+    """Export the network of a training that is done, and write down what came out."""
+    recipe, rows = recipe_of(cell), cell.history()
+    reason = _export(cell)
+    outcome = Outcome(
+        headline=recipe.task.headline,
+        metrics={name: value for name, value in rows[-1].items() if name not in _BOOKKEEPING},
+        seconds=round(sum(row["seconds"] for row in rows), 1),
+        cpu_seconds=round(_cpu_seconds(), 1),
+        resumed=resumed,
+        epochs=rows[-1]["epoch"],
+        file=None if reason else cell.network.name,
+        bytes=None if reason else cell.network.stat().st_size,
+        not_exported=reason,
+        host=machine(),
+        versions=versions(),
+        revision=revision(),
+    )
+    cell.finish(outcome)
+
+
+def _export(cell: CellDirectory) -> str | None:
+    """Export, and return why that cannot be, if so: a full-precision baseline has no binary weights."""
+    try:
+        export_run(cell, cell.network)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def _cpu_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)

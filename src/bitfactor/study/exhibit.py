@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bitfactor.study.chapters import drawn, some
-from bitfactor.study.documents import Chapter, Document, Figure, Table
-from bitfactor.study.documents.document import Prose
+from bitfactor.study.documents import Chapter, Document, Figure, Prose, Table
 from bitfactor.study.figures import intervals
 from bitfactor.study.grid import Study, Training, shown_options
-from bitfactor.study.page import command_of, origins
+from bitfactor.study.page import command_of, drawn, origins, some
 from bitfactor.study.paper import EXHIBITS, Exhibit, Method, Setting
 from bitfactor.study.statistics import Difference, paired, sample
 from bitfactor.study.tables import NONE, metric_name

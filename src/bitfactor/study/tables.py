@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, median
 from typing import TypeVar
 
-from bitfactor.study.documents.document import Prose, Table
+from bitfactor.study.documents import Prose, Table
 from bitfactor.study.grid import REAL, Cell, Row, Study, Training, Value, setting_of, text_of
 from bitfactor.study.paper import Published, published_for
 from bitfactor.study.statistics import (

@@ -21,8 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from bitfactor.binarization import Plan, binarize_
 from bitfactor.common.result import Result
 from bitfactor.training.optimization import optimizer_of
-from bitfactor.training.preparation import Experiment, prepare
-from bitfactor.training.recipe import Recipe
+from bitfactor.training.recipe import Experiment, Recipe, prepare
 from bitfactor.training.step import Stepper, build
 from bitfactor.training.tasks import EVALUATION_BATCH, Classification
 

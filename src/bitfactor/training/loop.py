@@ -25,13 +25,11 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.files import not_writable
 from bitfactor.data import Target
 from bitfactor.data.readers.identity import remembered
-from bitfactor.training.loggers import TRACKERS, Tracker
 from bitfactor.training.metrics import FlipRatio, Movement
 from bitfactor.training.metrics.latents import troubles
-from bitfactor.training.preparation import Experiment, bad_parameter, origin, prepare
 from bitfactor.training.processes import Request, TerminatedError, naming_the_lost, noting_signals
-from bitfactor.training.recipe import Recipe
-from bitfactor.training.run import Run, versions
+from bitfactor.training.recipe import Experiment, Recipe, bad_parameter, origin, prepare
+from bitfactor.training.run import TRACKERS, Run, Tracker, versions
 from bitfactor.training.step import Stepper
 from bitfactor.training.tasks import EVALUATION_BATCH, evaluate
 

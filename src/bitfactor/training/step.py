@@ -22,8 +22,7 @@ from bitfactor.decompositions import once, once_for_all, orthogonality_penalty
 from bitfactor.nn import BinaryLayer, anneal_, merge_
 from bitfactor.training.flips import flips_of
 from bitfactor.training.optimization import MovingAverage, learning_rate, optimizer_of
-from bitfactor.training.preparation import Experiment
-from bitfactor.training.recipe import Recipe
+from bitfactor.training.recipe import Experiment, Recipe
 from bitfactor.training.run import Run
 from bitfactor.training.tasks import Classification, Teachable, Teacher
 

@@ -11,7 +11,7 @@ from bitfactor.common.image_spec import InputSpec
 from bitfactor.format import Graph, Node, Value, load, pack_signs
 from bitfactor.format.file import ModelFile
 from bitfactor.format.integer import integer_graph, run
-from bitfactor.runtime.integers import magnitudes_on
+from bitfactor.runtime.session import magnitudes_on
 from bitfactor.runtime.zoo import file_of, names
 from bitfactor.targets.c99 import export_c
 

@@ -44,7 +44,7 @@ from bitfactor.data.readers.workers import in_threads
 from bitfactor.pose.images import decode_image, prepare
 
 if TYPE_CHECKING:
-    from bitfactor.data.dataset import DataSet
+    from bitfactor.data.in_memory import DataSet
 
 
 Drawn = tuple[list[int], list[tuple[str, str]]]

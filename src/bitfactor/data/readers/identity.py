@@ -15,7 +15,7 @@ from bitfactor.data.readers.files import Indices
 from bitfactor.data.readers.instances import Instances
 
 if TYPE_CHECKING:
-    from bitfactor.data.dataset import DataSet
+    from bitfactor.data.in_memory import DataSet
 
 Identity = dict[str, Any]
 """`path` (a string, or None where no directory was named), `train` and `test`, the numbers of images, and

@@ -19,8 +19,7 @@ from bitfactor.common.errors import InputError, imported
 from bitfactor.common.image_spec import Skeleton
 from bitfactor.data.readers.files import is_inside
 from bitfactor.pose import crop_matrix, transform, warp
-from bitfactor.pose.image_header import exif_orientation
-from bitfactor.pose.images import read_image
+from bitfactor.pose.images import exif_orientation, read_image
 
 
 class Decoded(Protocol):
@@ -204,13 +203,7 @@ def expect_file(path: Path) -> None:
 
 
 def need(content: Any, names: tuple[str, ...], where: object) -> tuple[Any, ...]:
-    """Return the entries `names` of a file's content.
-
-    Raises
-    ------
-    InputError
-        If one is missing.
-    """
+    """Return the entries `names` of a file's content."""
     held = list(content) if isinstance(content, Mapping) else []
     missing = [name for name in names if name not in held]
     if missing:

@@ -42,13 +42,7 @@ class ShardTable:
 
     @classmethod
     def of(cls, path: Path, cache: Path) -> "ShardTable":
-        """Look through the shard at `path`, or take what `cache` has since it was looked through.
-
-        Raises
-        ------
-        InputError
-            If it is no whole tar file, or a sample lacks its image or its class.
-        """
+        """Look through the shard at `path`, or take what `cache` has since it was looked through."""
         try:
             status = path.stat()
         except OSError as error:

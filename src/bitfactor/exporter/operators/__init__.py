@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bitfactor.exporter.operators import attention, convolutions, functions, places, pooling, shapes
+from bitfactor.exporter.operators import attention, convolutions, functions, pooling, shapes
 
 FAMILIES = (
     "convolutions, linear layers, products of matrices, attention, normalisations, activations, softmax, "
@@ -94,8 +94,8 @@ LOWERING: dict[str, Callable[..., Any]] = {
     "aten.sum.dim_IntList": pooling.total,
     "aten.amax.default": pooling.largest,
     "aten.amin.default": pooling.smallest,
-    "aten.max.dim": places.best_of_dim("max"),
-    "aten.min.dim": places.best_of_dim("min"),
+    "aten.max.dim": pooling.best_of_dim("max"),
+    "aten.min.dim": pooling.best_of_dim("min"),
     "aten.linalg_vector_norm.default": pooling.vector_norm,
     "aten.var.correction": pooling.variance,
     "aten.upsample_bilinear2d.vec": pooling.upsample_bilinear,
@@ -110,8 +110,8 @@ LOWERING: dict[str, Callable[..., Any]] = {
     "aten.pad.default": shapes.pad,
     "aten.constant_pad_nd.default": shapes.pad,
     "aten.flip.default": shapes.flip,
-    "aten.index.Tensor": places.index,
-    "aten.index_select.default": places.index_select,
+    "aten.index.Tensor": pooling.index,
+    "aten.index_select.default": pooling.index_select,
     "aten.flatten.using_ints": shapes.reshape,
     "aten.view.default": shapes.reshape,
     "aten.reshape.default": shapes.reshape,
@@ -199,8 +199,8 @@ LOWERING: dict[str, Callable[..., Any]] = {
     "aten.all.dims": pooling.holds("min"),
     "aten.any.dim": pooling.holds("max"),
     "aten.all.dim": pooling.holds("min"),
-    "aten.argmax.default": places.place_of("max"),
-    "aten.argmin.default": places.place_of("min"),
+    "aten.argmax.default": pooling.place_of("max"),
+    "aten.argmin.default": pooling.place_of("min"),
     "aten.logsumexp.default": pooling.logsumexp,
     "aten.cumsum.default": pooling.running_total,
     "aten.prod.dim_int": pooling.product,
@@ -214,12 +214,12 @@ LOWERING: dict[str, Callable[..., Any]] = {
     "aten.adaptive_max_pool3d.default": pooling.adaptive_max_pool,
     "aten.conv3d.padding": convolutions.conv_padded,
     "aten.conv_transpose3d.input": convolutions.conv_transposed,
-    "aten.gather.default": places.gather,
-    "aten.index_put.default": places.index_put,
-    "aten._unsafe_index.Tensor": places.index,
-    "aten.slice_scatter.default": places.slice_scatter,
-    "aten.select_scatter.default": places.select_scatter,
-    "aten.copy.default": places.written,
+    "aten.gather.default": pooling.gather,
+    "aten.index_put.default": pooling.index_put,
+    "aten._unsafe_index.Tensor": pooling.index,
+    "aten.slice_scatter.default": pooling.slice_scatter,
+    "aten.select_scatter.default": pooling.select_scatter,
+    "aten.copy.default": pooling.written,
     "aten.isnan.default": functions.no_number,
     "aten.full_like.default": lambda b, x, value, **_: torch.full(x.shape, value),
     "aten.var_mean.correction": lambda b, x, *args, **kwargs: [
@@ -233,8 +233,8 @@ LOWERING: dict[str, Callable[..., Any]] = {
     "aten.cosh.default": functions.hyperbolic(1.0),
     "aten.alpha_dropout.default": shapes.same,
     "aten.bilinear.default": attention.bilinear,
-    "aten.one_hot.default": places.one_hot,
-    "aten.diagonal.default": places.diagonal,
+    "aten.one_hot.default": pooling.one_hot,
+    "aten.diagonal.default": pooling.diagonal,
     "aten.add.Scalar": functions.add,
     "aten.sub.Scalar": functions.sub,
     "aten.mul.Scalar": functions.mul,

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bitfactor.exporter.operators import attention, convolutions, functions, places, pooling, shapes
-from bitfactor.exporter.reading.quantisers import over_axis
+from bitfactor.exporter.operators import attention, convolutions, functions, pooling, shapes
 from bitfactor.exporter.reading.steps import (
     ConvGeometry,
     Steps,
     conv,
     expect_constant,
     linear,
+    over_axis,
     padded,
     pads_of,
     refused_bits,
@@ -28,7 +28,7 @@ from bitfactor.exporter.reading.steps import (
 from bitfactor.exporter.view import View
 
 if TYPE_CHECKING:
-    from bitfactor.exporter.reading.read import Reader
+    from bitfactor.exporter.reading import Reader
 
 Value = Any
 _EIGHT = 8  # bits from which on a quantiser is taken for real numbers
@@ -432,7 +432,7 @@ def _where(r: "Reader", condition: Value, x: Value, y: Value) -> View:
 
 def _argument(how: str) -> Callable[..., View]:
     def rule(r: "Reader", x: Value, axis: int = 0, keepdims: int = 1, **_: Any) -> View:
-        found: View = places.place_of(how)(r.builder, padded(r.builder, x), axis, bool(keepdims))
+        found: View = pooling.place_of(how)(r.builder, padded(r.builder, x), axis, bool(keepdims))
         return found
 
     return rule

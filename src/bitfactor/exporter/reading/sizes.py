@@ -11,7 +11,7 @@ import onnx
 
 from bitfactor.common.errors import InputError
 from bitfactor.format import Graph
-from bitfactor.format.free import FreeSizes, free_sizes
+from bitfactor.format.signature import FreeSizes, free_sizes
 
 _TRIED = (32, 64, 28, 96, 128, 224, 256, 299, 384, 512)
 _STEPS = (1, 2, 4, 8, 16, 32, 64)
@@ -48,13 +48,7 @@ def fixed(model: onnx.ModelProto, lengths: Lengths) -> onnx.ModelProto:
 
 
 def first_lengths(model: onnx.ModelProto, read: Read) -> dict[str, int]:
-    """Return lengths at which the model is read: those that a file of ours states, or the first that will do.
-
-    Raises
-    ------
-    InputError
-        If the model is read at none of them.
-    """
+    """Return lengths at which the model is read: those that a file of ours states, or the first that do."""
     errors = dict[str, InputError]()
     for lengths in _tries(model):
         try:
@@ -109,13 +103,7 @@ def longer(own: Lengths, steps: Mapping[str, int], times: int) -> dict[str, int]
 
 
 def free_of(graphs: Sequence[Graph], axes: Sequence[tuple[int, int, int]], far: Sequence[Graph]) -> FreeSizes:
-    """Return what follows from the lengths of a graph, which is first, and hold it against graphs far off.
-
-    Raises
-    ------
-    InputError
-        If the operations are not the same at every size.
-    """
+    """Return what follows from the lengths of a graph, which is first, and hold it against graphs far off."""
     where, found = "open sizes", "others at another size"
     try:
         free = free_sizes(graphs, axes)

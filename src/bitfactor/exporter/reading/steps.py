@@ -2,7 +2,8 @@
 
 Signs, comparisons and quantisers of one bit are such, and so is what is computed from one and constants.
 Where it takes two values it is a binary activation, whatever they are. A convolution or product by constants
-is binary where both sides have two values, else real-valued.
+is binary where both sides have two values, else real-valued. Last come the operators of QONNX, Brevitas and
+FINN that have a value of few bits, for ONNX's reference evaluator.
 """
 
 from collections.abc import Callable
@@ -11,14 +12,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from onnx.reference.op_run import OpRun
 from torch import Tensor
 
 from bitfactor.common.errors import InputError
 from bitfactor.exporter.adoption import TwoValued, two_valued
 from bitfactor.exporter.builder import Builder
+from bitfactor.exporter.fold import Levels
 from bitfactor.exporter.operators import convolutions, shapes
 from bitfactor.exporter.operators.functions import above, add, at_least, mul, sign, sub, where
-from bitfactor.exporter.steps import Levels
 from bitfactor.exporter.view import View
 
 
@@ -276,3 +279,69 @@ def refused_bits(b: Builder, bits: float) -> InputError:
         f"a quantiser of {bits:g} bits",
         "train the network with binary weights and inputs",
     )
+
+
+Array = NDArray[Any]
+
+DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general", "finn")
+
+
+def bipolar_quant(x: Array, scale: Array) -> Array:
+    """Return scale where x >= 0, else -scale."""
+    return np.where(x >= 0, scale, -scale).astype(np.float32)
+
+
+def quant(
+    x: Array, scale: Array, zero: Array, bits: Array, *, signed: int = 1, narrow: int = 0, **_: Any
+) -> Array:
+    """Return the nearest of 2^bits steps, a half to the even one."""
+    count = 2.0 ** float(np.ravel(bits)[0])
+    lower, upper = (-count / 2 + narrow, count / 2 - 1) if signed else (0.0, count - 1 - narrow)
+    steps = np.round(np.clip(x / scale + zero, lower, upper))
+    return np.asarray((steps - zero) * scale, np.float32)
+
+
+def multi_threshold(
+    x: Array,
+    thresholds: Array,
+    *,
+    out_scale: float | None = None,
+    out_bias: float | None = None,
+    data_layout: str = "NCHW",
+    **_: Any,
+) -> Array:
+    """Return how many thresholds (C, T) a value reaches, times the scale, plus the bias."""
+    axis = data_layout.index("C") if x.ndim == len(data_layout) else 1
+    reached = [x >= over_axis(thresholds[:, i], x.ndim, axis) for i in range(thresholds.shape[1])]
+    scale, bias = 1.0 if out_scale is None else out_scale, 0.0 if out_bias is None else out_bias
+    return np.asarray(np.sum(reached, axis=0) * scale + bias, np.float32)
+
+
+def over_axis(values: Array, dimensions: int, axis: int) -> Array:
+    """Return values (C,), or one for all, so that they broadcast over that axis."""
+    shape = [1] * dimensions
+    shape[axis] = -1
+    return values.reshape(shape)
+
+
+_COMPUTE = {"BipolarQuant": bipolar_quant, "Quant": quant, "MultiThreshold": multi_threshold}
+
+
+def _operator(domain: str, name: str) -> type[OpRun]:
+    compute = _COMPUTE[name]
+
+    def run(self: OpRun, *inputs: Array, **attributes: Any) -> tuple[Array]:
+        own = {a.name: _value(a) for a in self.onnx_node.attribute}
+        return (compute(*inputs, **own),)  # type: ignore[operator]
+
+    return type(name, (OpRun,), {"op_domain": domain, "_run": run})
+
+
+def _value(attribute: Any) -> Any:
+    from onnx import helper
+
+    value = helper.get_attribute_value(attribute)
+    return value.decode() if isinstance(value, bytes) else value
+
+
+OPERATORS = [_operator(domain, name) for domain in DOMAINS for name in _COMPUTE]

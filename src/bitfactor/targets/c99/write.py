@@ -19,10 +19,10 @@ from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result
 from bitfactor.format import InputSpec, ModelFile
 from bitfactor.format.integer import integers_of
-from bitfactor.runtime.integers import magnitudes_on
 from bitfactor.runtime.plan import steps_apart
 from bitfactor.runtime.prediction import gives_probabilities
 from bitfactor.runtime.program import program_of
+from bitfactor.runtime.session import magnitudes_on
 from bitfactor.targets.c99.constants import real
 from bitfactor.targets.c99.instructions import CELL, Map
 from bitfactor.targets.c99.integers import IntegerLayers

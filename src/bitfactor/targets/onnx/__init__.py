@@ -142,13 +142,7 @@ TOLERANCE = 1e-5
 
 
 def run(proto: onnx.ModelProto, *xs: Float) -> dict[str, Float]:
-    """Run an ONNX model; return its outputs by name.
-
-    Raises
-    ------
-    InputError
-        If ONNX Runtime does not take the model.
-    """
+    """Run an ONNX model; return its outputs by name."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     names = [output.name for output in proto.graph.output]

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, ModelFile, Node
-from bitfactor.format.free import FreeSizes, Length
 from bitfactor.format.operations import OPERATIONS
+from bitfactor.format.signature import FreeSizes, Length
 
 Form = Literal["standard", "qonnx"]
 
