@@ -9,9 +9,9 @@ import pytest
 import bitfactor
 from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, Value, load, save
-from bitfactor.format.free import FreeSizes, Length
 from bitfactor.format.graph import run
 from bitfactor.format.integer import in_integers
+from bitfactor.format.signature import FreeSizes, Length
 from bitfactor.runtime import Session
 from bitfactor.runtime.session import magnitudes_on
 from bitfactor.runtime.zoo import file_of
