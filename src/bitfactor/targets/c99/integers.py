@@ -6,7 +6,7 @@ need lies there, too.
 """
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -18,82 +18,34 @@ from bitfactor.format import Node
 from bitfactor.format.integer import IntegerGraph, IntegerValue
 from bitfactor.format.integer.arithmetic import LARGEST
 from bitfactor.format.operations import OPERATIONS
-from bitfactor.format.operations.move import stays
 from bitfactor.runtime.program import Lifetime, place
+from bitfactor.targets.c99.binary import (
+    PLANE,
+    Counting,
+    counting,
+    ending,
+    index_bytes,
+    planes_of,
+    power_of,
+    rising,
+    words,
+)
 from bitfactor.targets.c99.constants import WIDTH, Constants
+from bitfactor.targets.c99.schedule import Layer, layers_of
 
-_STAGES = ("weigh", "prelu", "threshold")
 _BLOCK = 8  # channels that are made at a time
-_QUAD = 4  # signs of an index byte
-_ALIGNED = 4  # index bytes: an entry's place is its byte, of 4 bytes in turn
-_ENTRIES = 16
-_COUNTED = 60  # index bytes whose counts fit a byte
 _TOGETHER = 4  # outputs of a real-valued layer
 _PIXEL = 128
 
 
 @dataclass
-class Layer:
-    """What makes rows, a node or the loading of a value, and the stages behind it."""
+class Made:
+    """How a layer makes rows: statements once, for each 8 channels, for each row, and for each pixel."""
 
-    first: Node | None
-    value: str
-    stages: list[Node] = field(default_factory=list)
-
-    @property
-    def names(self) -> list[str]:
-        return [*([self.first.name] if self.first else []), *(stage.name for stage in self.stages)]
-
-
-def layers_of(graph: IntegerGraph) -> tuple[list[Layer], dict[str, str]]:
-    """Return the layers, and for each value that is another one in another shape, that one."""
-    layers: list[Layer] = []
-    roots: dict[str, str] = {}
-    running: dict[str, int] = {}  # values that are in the row at the end of a layer so far
-    made = {graph.input: -1}
-
-    def attached(node: Node) -> int | None:
-        """The layer whose row a stage can change: what else it reads is made before that."""
-        for name in node.inputs:
-            at = running.get(name)
-            others = [other for other in node.inputs if other != name]
-            alike = graph.values[name].shape == graph.values[node.name].shape
-            once = node.inputs.count(name) == 1
-            if at is not None and once and alike and all(made[roots.get(o, o)] < at for o in others):
-                return at
-        return None
-
-    for node in _late(graph.nodes):
-        inputs = [graph.values[name].shape for name in node.inputs]
-        if len(node.inputs) == 1 and stays(node, inputs[0], graph.values[node.name].shape):
-            roots[node.name] = roots.get(node.inputs[0], node.inputs[0])
-            continue
-        at = attached(node) if node.op in _STAGES else None
-        if at is None:
-            loads = node.op in _STAGES
-            primary = max(node.inputs, key=lambda name: prod(graph.values[name].shape))
-            layers.append(
-                Layer(None if loads else node, primary if loads else node.name, [node] if loads else [])
-            )
-            at = len(layers) - 1
-        else:
-            layers[at].stages.append(node)
-        made[node.name] = at
-        if node.op != "threshold":
-            running = {name: i for name, i in running.items() if i != at} | {node.name: at}
-    return layers, roots
-
-
-def _late(nodes: Sequence[Node]) -> Iterator[Node]:
-    """Yield binary layers where their sums are read: what is added to them is then made before."""
-    waiting: dict[str, Node] = {}
-    for node in nodes:
-        yield from (waiting.pop(name) for name in dict.fromkeys(node.inputs) if name in waiting)
-        if node.op == "binary_conv":
-            waiting[node.name] = node
-        else:
-            yield node
-    yield from waiting.values()
+    pixel: str = ""
+    setup: list[str] = field(default_factory=list)
+    block: list[str] = field(default_factory=list)
+    row: list[str] = field(default_factory=list)
 
 
 class IntegerLayers:
@@ -107,8 +59,8 @@ class IntegerLayers:
         self.calls: list[str] = []
         self.stored = set(self._stored())
         self.offsets, self.arena_bytes = place(self._places())
-        for i, layer in enumerate(self.layers):
-            self._write(i, layer)
+        for layer in self.layers:
+            self._write(layer)
 
     def root(self, name: str) -> str:
         return self.roots.get(name, name)
@@ -178,17 +130,20 @@ class IntegerLayers:
         return (a.shape, a.type) == (b.shape, b.type)
 
     def _extra(self, node: Node) -> dict[str, int]:
-        """Return the bytes of a binary layer's tables and of its map with a border."""
-        taps, quads = (
-            prod(node.tensors["weight"].shape[1:3]),
-            quads_of(self.graph.values[node.inputs[0]].shape[0]),
-        )
-        tables = 0 if node.attributes["groups"] > 1 else taps * quads * _ENTRIES * 4
+        """Return the bytes of a binary layer's tables and counts, and of its map with a border."""
+        planes = planes_of(self.graph.values[node.inputs[0]].shape[0])
         (height, width), border = self._size(node.inputs[0]), self._border(node)
-        around = (
-            (height + border[0] + border[2]) * (width + border[1] + border[3]) * quads if any(border) else 0
-        )
-        return {f"{node.name} tables": tables, f"{node.name} border": around}
+        around = (height + border[0] + border[2]) * (width + border[1] + border[3]) * planes * 4
+        sizes = {f"{node.name} border": around if any(border) else 0}
+        if of := self._counting(node):
+            taps = prod(node.tensors["weight"].shape[1:3])
+            sizes[f"{node.name} tables"] = 0 if of.directly else taps * planes * PLANE * PLANE
+            sizes[f"{node.name} counts"] = self._size(node.name)[1] * of.parts * 8
+        return sizes
+
+    def _counting(self, node: Node) -> Counting | None:
+        pixels = prod(self.graph.values[node.name].shape[1:])
+        return counting(node, self.graph.values[node.inputs[0]].shape[0], pixels)
 
     def _border(self, node: Node) -> tuple[int, ...]:
         return tuple(node.attributes["padding"]) if node.attributes["pad_value"] else (0, 0, 0, 0)
@@ -197,7 +152,7 @@ class IntegerLayers:
         value = self.graph.values[name]
         pixels = prod(value.shape[1:])
         if value.type == "bit":
-            return pixels * quads_of(value.shape[0])
+            return pixels * planes_of(value.shape[0]) * 4
         return pixels * value.shape[0] * (4 if value.type == "output" else 2)
 
     def _size(self, name: str) -> tuple[int, int]:
@@ -216,12 +171,47 @@ class IntegerLayers:
     def _pointer(self, key: str, kind: str) -> str:
         return f"({kind} *)(arena + {self.offsets[key] // 4})"
 
-    def _write(self, i: int, layer: Layer) -> None:
+    def _write(self, layer: Layer) -> None:
         name = self.constants.unused(f"run_{layer.names[0]}")
-        made = self.graph.values[layer.value]
-        channels, (height, width) = made.shape[0], size_of(made)
+        value = self.graph.values[layer.value]
+        channels, (height, width) = value.shape[0], size_of(value)
         n = str(min(_BLOCK, channels)) if channels % _BLOCK == 0 or channels < _BLOCK else "n"
-        setup, before, make = self._first(layer, n)
+        made = self._first(layer, n)
+        ended = self._end(layer, made)
+        stages = [] if ended else self._stages(layer, n)
+        size = [f"const int32_t n = {channels} - o < {_BLOCK} ? {channels} - o : {_BLOCK};"] * (n == "n")
+        pixels = [
+            f"for (int32_t x = 0; x < {width}; x++, pixel++) {{",
+            f"    int32_t row[{_BLOCK}];",
+            *(f"    {line}" for line in (made.pixel, *stages)),
+            "}",
+        ]
+        rows = ended or [*made.row, *pixels]
+        loop = [
+            f"for (int32_t o = 0{'' if ended else ', pixel = 0'}; o < {channels}; o += {_BLOCK}"
+            f"{'' if ended else ', pixel = 0'}) {{",
+            *(f"    {line}" for line in (*size, *made.block)),
+            f"    for (int32_t y = 0; y < {height}; y++) {{",
+            *(f"        {line}" for line in rows),
+            "    }",
+            "}",
+        ]
+        title = ", ".join(f"{node.name} ({node.op})" for node in [layer.first, *layer.stages] if node)
+        given = "const void *input" if any("input" in line for line in (made.pixel, *made.setup)) else "void"
+        self.functions.append(
+            "\n".join(
+                [
+                    textwrap.fill(f"/* {title} */", WIDTH, subsequent_indent="   "),
+                    f"static void {name}({given})",
+                    "{",
+                    *(f"    {line}" for line in (*made.setup, *loop)),
+                    "}",
+                ]
+            )
+        )
+        self.calls.append(f"{name}({'input' if given != 'void' else ''});")
+
+    def _stages(self, layer: Layer, n: str) -> list[str]:
         current, stages = layer.value, []
         if current in self.stored and layer.first is not None:
             stages.append(self._store(current, n))
@@ -231,41 +221,14 @@ class IntegerLayers:
             current = current if stage.op == "threshold" else stage.name
             if not joined and stage.op != "threshold" and stage.name in self.stored:
                 stages.append(self._store(stage.name, n))
-        size = (
-            [f"const int32_t n = {channels} - o < {_BLOCK} ? {channels} - o : {_BLOCK};"] if n == "n" else []
-        )
-        title = ", ".join(f"{node.name} ({node.op})" for node in [layer.first, *layer.stages] if node)
-        loop = [
-            f"for (int32_t o = 0, pixel = 0; o < {channels}; o += {_BLOCK}, pixel = 0) {{",
-            *(f"    {line}" for line in (*size, *before)),
-            f"    for (int32_t y = 0; y < {height}; y++)",
-            f"        for (int32_t x = 0; x < {width}; x++, pixel++) {{",
-            f"            int32_t row[{_BLOCK}];",
-            *(f"            {line}" for line in (make, *stages)),
-            "        }",
-            "}",
-        ]
-        given = "const void *input" if any("input" in line for line in (make, *setup)) else "void"
-        self.functions.append(
-            "\n".join(
-                [
-                    textwrap.fill(f"/* {title} */", WIDTH, subsequent_indent="   "),
-                    f"static void {name}({given})",
-                    "{",
-                    *(f"    {line}" for line in (*setup, *loop)),
-                    "}",
-                ]
-            )
-        )
-        self.calls.append(f"{name}({'input' if given != 'void' else ''});")
+        return stages
 
     def hand_out(self, names: list[str]) -> Iterator[str]:
         """Yield the calls that write the outputs to what `names` point at."""
         for to, name in zip(names, self.graph.outputs, strict=True):
             value = self.graph.values[self.root(name)]
             kind = {"bit": "hand_out_signs", "output": "hand_out_sums"}.get(value.type, "hand_out")
-            quads = f", {quads_of(value.shape[0])}" if value.type == "bit" else ""
-            yield f"{kind}({to}, {self.at(name)}, {value.shape[0]}, {prod(value.shape[1:])}{quads});"
+            yield f"{kind}({to}, {self.at(name)}, {value.shape[0]}, {prod(value.shape[1:])});"
 
     def _element(self, name: str) -> str:
         """Return where the channels o and on of a pixel of a value lie."""
@@ -288,20 +251,19 @@ class IntegerLayers:
         parts += [node.attributes["stride"], padding, node.attributes.get("dilation", (1, 1))]
         return f"{{{', '.join(str(part) for pair in parts for part in pair)}}}"
 
-    def _first(self, layer: Layer, n: str) -> tuple[list[str], list[str], str]:
-        """Return declarations, what is done for each 8 channels, and the statement that makes a row."""
+    def _first(self, layer: Layer, n: str) -> Made:
         node = layer.first
         if node is None:
-            return [], [], f"load(row, {self._element(layer.value)}, {n});"
+            return Made(f"load(row, {self._element(layer.value)}, {n});")
         if node.op == "conv":
             return self._conv(node, n)
         if node.op == "binary_conv":
             return self._binary_conv(node, n)
         if node.op in ("max_pool2d", "avg_pool2d"):
             return self._pool(node, n)
-        return [], [], self._move(node, n)
+        return Made(self._move(node, n))
 
-    def _conv(self, node: Node, n: str) -> tuple[list[str], list[str], str]:
+    def _conv(self, node: Node, n: str) -> Made:
         """A pixel is read as the byte that it was, 128 more: the bias makes up for it."""
         source = node.inputs[0]
         weight, bias = node.tensors["weight"], node.tensors["bias"].astype(np.int64)
@@ -329,45 +291,96 @@ class IntegerLayers:
         if "multiplier" in node.tensors:
             multiplier = self.constants.define(f"{node.name}_multiplier", node.tensors["multiplier"])
             make += f" scale_sums(row, {multiplier} + o, {node.attributes['shift']}, {n});"
-        return setup, [], make
+        return Made(make, setup)
 
-    def _binary_conv(self, node: Node, n: str) -> tuple[list[str], list[str], str]:
+    def _binary_conv(self, node: Node, n: str) -> Made:
         source, weight, groups = node.inputs[0], node.tensors["weight"], node.attributes["groups"]
-        outputs, depth = len(weight), weight.shape[-1]
-        channels, border = self.graph.values[source].shape[0], self._border(node)
-        quads, size = quads_of(channels), self._size(source)
+        channels, border, of = self.graph.values[source].shape[0], self._border(node), self._counting(node)
         window = self._window(node, weight.shape[1:3], source, border)
-        last = outputs // groups if groups > 1 else max(_COUNTED // (weight.shape[2] * quads), 1)
-        setup = [f"static const layer l = {{{window}, {quads}, {depth}, {last}}};"]
-        of_map = self.at(source)
+        made, of_map = Made(), self.at(source)
         if any(border):
-            filled = np.array([(i % _ALIGNED) << 6 for i in range(quads)], np.uint8)
-            lanes = np.arange(quads * _QUAD).reshape(quads, _QUAD) < channels
-            if node.attributes["pad_value"] > 0:
-                filled |= (lanes << np.arange(2, 6)).sum(1).astype(np.uint8)
+            filled = index_bytes(np.full(channels, node.attributes["pad_value"] > 0))
             name = self.constants.define(f"{node.name}_border", filled)
             of_map = self._pointer(f"{node.name} border", "uint8_t")
-            sides = ", ".join(map(str, (*size, quads, *border)))
-            setup.append(f"surround({of_map}, {self.at(source)}, {sides}, {name});")
-        if groups > 1:
-            bits = self.constants.define(
-                f"{node.name}_weight", np.packbits(weight.ravel() > 0, bitorder="little")
-            )
-            return setup, [], f"grouped_binary_conv(row, {of_map}, &l, {bits}, y, x, o, {n});"
-        kind = "binary_conv" if node.attributes["dilation"] == (1, 1) else "dilated_binary_conv"
-        words = _words(weight, quads)
-        name = self.constants.define(f"{node.name}_weight", words)
-        tables = self._pointer(f"{node.name} tables", "uint32_t")
-        build = f"build({tables}, {name} + o / {_BLOCK} * {words.shape[1]}, {words.shape[1]});"
-        return setup, [build], f"{kind}(row, {of_map}, &l, {tables}, y, x);"
+            sides = ", ".join(map(str, (*self._size(source), planes_of(channels), *border)))
+            made.setup.append(f"surround({of_map}, {self.at(source)}, {sides}, {name});")
+        if of is None:
+            parts = f"{window}, {channels}, {weight.shape[-1]}, {len(weight) // groups}"
+            made.setup.append(f"static const layer l = {{{parts}}};")
+            packed = np.packbits(weight.ravel() > 0, bitorder="little")
+            name = self.constants.define(f"{node.name}_weight", packed)
+            made.pixel = f"grouped_binary_conv(row, {of_map}, &l, {name}, y, x, o, {n});"
+            return made
+        made.setup.append(
+            f"static const binary l = {{{window}, {channels}, {of.rows}, {of.parts}, {of.all}}};"
+        )
+        bits = words(weight)
+        name, size = self.constants.define(f"{node.name}_weight", bits), bits.shape[1]
+        words_of = f"{name} + o / {_BLOCK} * {size}"
+        counts = self._pointer(f"{node.name} counts", "uint32_t")
+        if of.directly:
+            made.row.append(f"count_row_directly({counts}, {of_map}, &l, {words_of}, y);")
+        else:
+            tables = self._pointer(f"{node.name} tables", "uint32_t")
+            made.block.append(f"build({tables}, {words_of}, {size});")
+            made.row.append(f"count_row({counts}, {of_map}, &l, {tables}, y);")
+        made.pixel = f"take(row, {counts} + x * {2 * of.parts}, &l);"
+        return made
 
-    def _pool(self, node: Node, n: str) -> tuple[list[str], list[str], str]:
+    def _end(self, layer: Layer, made: Made) -> list[str]:
+        """Return the statements for a row whose sums go into the stream, and signs of that, at once."""
+        node, stages = layer.first, layer.stages
+        if node is None or node.op != "binary_conv" or not stages or node.name in self.stored:
+            return []
+        weigh, of, channels = stages[0], self._counting(node), self.graph.values[node.name].shape[0]
+        if weigh.op != "weigh" or len(weigh.inputs) != 2 or of is None or channels % _BLOCK:
+            return []
+        i = weigh.inputs.index(node.name)
+        signs = stages[1] if len(stages) > 1 else None
+        alone = signs is None or (
+            len(stages) == 2 and signs.op == "threshold" and signs.inputs == (weigh.name,)
+        )
+        other = self.root(weigh.inputs[1 - i])
+        if not alone or weigh.name not in self.stored or self.graph.values[other].type != "stream":
+            return []
+        end = ending(weigh, i, signs, channels, of.all)
+        if end is None:
+            return []
+        height, width = self._size(node.name)
+        if self.homes[other] != self.homes[weigh.name]:
+            made.setup.append(f"copy({self.at(weigh.name)}, {self.at(other)}, {height * width * channels});")
+        parts = (width, of.parts, channels, of.all, end.shift, end.down, end.lower, end.most)
+        made.setup.append(f"static const ending e = {{{', '.join(map(str, parts))}}};")
+        kind, size = ("straight", 3) if end.table.shape[1] == 3 else ("bent", 4)
+        table = self.constants.define(f"{weigh.name}_end", np.broadcast_to(end.table, (channels, size)))
+        x = f"{self.at(weigh.name)} + y * {width * channels} + o"
+        counts = self._pointer(f"{node.name} counts", "uint32_t")
+        given = f"{counts}, (const {kind} *)({table} + o * {size}), &e"
+        name = "finish" if kind == "straight" else "finish_bent"
+        if signs is None:
+            return [*made.row, f"{name}_last({x}, {given});"]
+        marks = self._marks(signs)
+        to = self._signs_at(signs.name, f"y * {width}")
+        both = f"{marks}[o / 4] | (uint32_t){marks}[o / 4 + 1] << 8"
+        return [*made.row, f"{name}{'_shifted' * (end.down > 0)}({x}, {to}, {given}, {both});"]
+
+    def _signs_at(self, name: str, pixel: str) -> str:
+        """Return where the signs of the channels o and on of a pixel lie."""
+        plane = prod(self.graph.values[name].shape[1:])
+        return f"{self.at(name)} + (o / {PLANE} * {plane} + {pixel}) * 4 + o / {_BLOCK} % 2 * 2"
+
+    def _marks(self, threshold: Node) -> str:
+        """Define the index bytes of a pixel whose values are all below their thresholds."""
+        _, falls = rising(threshold)
+        return self.constants.define(f"{threshold.name}_marks", index_bytes(falls))
+
+    def _pool(self, node: Node, n: str) -> Made:
         source = node.inputs[0]
         channels = self.graph.values[source].shape[0]
         setup = [f"static const window at = {self._window(node, node.attributes['kernel'], source)};"]
         counted = f", {node.attributes['count_include_pad']}" if node.op == "avg_pool2d" else ""
         kind = node.op.removesuffix("2d")
-        return setup, [], f"{kind}(row, {self.at(source)}, &at, {channels}{counted}, y, x, o, {n});"
+        return Made(f"{kind}(row, {self.at(source)}, &at, {channels}{counted}, y, x, o, {n});", setup)
 
     def _move(self, node: Node, n: str) -> str:
         source = node.inputs[0]
@@ -416,9 +429,9 @@ class IntegerLayers:
         if node.op != "weigh" or len(node.inputs) != 2 or node.attributes["lower"] != -LARGEST:
             return []
         i = node.inputs.index(current)
-        power = _power(node.tensors[f"positive{1 - i}"], node.tensors[f"negative{1 - i}"])
+        power = power_of(node.tensors[f"positive{1 - i}"], node.tensors[f"negative{1 - i}"])
         down = node.attributes["shifts"][1 - i] - power
-        if power < 0 or down < 0 or _power(node.tensors[f"positive{i}"], node.tensors[f"negative{i}"]) >= 0:
+        if power < 0 or down < 0 or power_of(node.tensors[f"positive{i}"], node.tensors[f"negative{i}"]) >= 0:
             return []
         positive, negative = node.tensors[f"positive{i}"], node.tensors[f"negative{i}"]
         names = [self._parameter(node, f"positive{i}", positive)]
@@ -443,7 +456,7 @@ class IntegerLayers:
                 for r, v in (("positive", positive), ("negative", negative))
             )
             return [f"{verb}bend({', '.join([*given, *names, str(k), n])});"]
-        power = _power(positive, negative)
+        power = power_of(positive, negative)
         if power >= 0:
             up, down = max(power - k, 0), max(k - power, 0)
             if up == down:
@@ -464,43 +477,16 @@ class IntegerLayers:
         return f"{name}{f' + pixel * {value.shape[0]}' if len(rows) > 1 else ''} + o"
 
     def _signs(self, node: Node, n: str) -> str:
+        """What a plane of 16 channels has not is -1, too."""
         channels = self.graph.values[node.name].shape[0]
-        quads = quads_of(channels)
-        threshold = self.constants.define(f"{node.name}_threshold", node.tensors["threshold"])
-        names, kind = [f"{threshold} + o"], "signs"
-        if (node.tensors["direction"] < 0).any():
-            kind = "signs_either"
-            names.append(f"{self.constants.define(f'{node.name}_direction', node.tensors['direction'])} + o")
-        whole = channels % (_QUAD * _ALIGNED) == 0
-        end = f"o / {_QUAD} + 2" if whole else f"o + {_BLOCK} < {channels} ? o / {_QUAD} + 2 : {quads}"
-        return f"{kind}({self.at(node.name)} + pixel * {quads}, row, {', '.join(names)}, o, {end}, {n});"
-
-
-def quads_of(channels: int) -> int:
-    """Return the index bytes of a pixel."""
-    return -(-channels // (_QUAD * _ALIGNED)) * _ALIGNED
+        limits, _ = rising(node)
+        threshold = self.constants.define(f"{node.name}_threshold", limits)
+        bytes_ = f"o + {_BLOCK} < {channels} ? 2 : 4" if 0 < channels % PLANE <= _BLOCK else "2"
+        given = f"{self._signs_at(node.name, 'pixel')}, row, {threshold} + o, {self._marks(node)} + o / 4"
+        return f"signs({given}, {bytes_}, {n});"
 
 
 def size_of(value: IntegerValue) -> tuple[int, int]:
     """Return the height and width of a value, in rows of pixels."""
     pixels = value.shape[1:]
     return (pixels[0], pixels[1]) if len(pixels) == 2 else (1, prod(pixels))
-
-
-def _power(positive: NDArray[np.int16], negative: NDArray[np.int16]) -> int:
-    """Return m if both multipliers are 2^m for all channels, else -1."""
-    if positive.size > 1 or not np.array_equal(positive, negative) or positive.item() <= 0:
-        return -1
-    m = int(positive.item()).bit_length() - 1
-    return m if positive.item() == 1 << m else -1
-
-
-def _words(weight: NDArray[np.int8], quads: int) -> NDArray[np.uint32]:
-    """(O, kh, kw, C) -> (O / 8, taps * quads): bit 4 * output + input; an input that there is not has a 1."""
-    outputs, height, width, depth = weight.shape
-    ones = np.ones((-(-outputs // _BLOCK) * _BLOCK, height * width, quads * _QUAD), np.uint32)
-    ones[:outputs, :, :depth] = weight.reshape(outputs, -1, depth) > 0
-    bits = ones.reshape(-1, _BLOCK, height * width * quads, _QUAD).transpose(0, 2, 1, 3)
-    places = np.arange(_BLOCK * _QUAD, dtype=np.uint32)
-    words: NDArray[np.uint32] = (bits.reshape(*bits.shape[:2], -1) << places).sum(2, dtype=np.uint32)
-    return words
