@@ -20,12 +20,12 @@ from bitfactor.format.integer.arithmetic import LARGEST
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.runtime.program import Lifetime, place
 from bitfactor.targets.c99.binary import (
-    PLANE,
+    EIGHT,
     Counting,
+    Ending,
+    bytes_of,
     counting,
     ending,
-    index_bytes,
-    planes_of,
     power_of,
     rising,
     words,
@@ -33,7 +33,6 @@ from bitfactor.targets.c99.binary import (
 from bitfactor.targets.c99.constants import WIDTH, Constants
 from bitfactor.targets.c99.schedule import Layer, layers_of
 
-_BLOCK = 8  # channels that are made at a time
 _TOGETHER = 4  # outputs of a real-valued layer
 _PIXEL = 128
 
@@ -90,7 +89,9 @@ class IntegerLayers:
                 spans[home] = (spans.get(home, (i, i))[0], self._last_use(name))
             if layer.first is not None and layer.first.op == "binary_conv":
                 extra |= {
-                    name: Lifetime(size, i, i) for name, size in self._extra(layer.first).items() if size
+                    name: Lifetime(size, i, i)
+                    for name, size in self._extra(layer.first, layer).items()
+                    if size
                 }
         return {name: Lifetime(self._bytes(name), *span) for name, span in spans.items()} | extra
 
@@ -129,21 +130,24 @@ class IntegerLayers:
         a, b = self.graph.values[one], self.graph.values[other]
         return (a.shape, a.type) == (b.shape, b.type)
 
-    def _extra(self, node: Node) -> dict[str, int]:
-        """Return the bytes of a binary layer's tables and counts, and of its map with a border."""
-        planes = planes_of(self.graph.values[node.inputs[0]].shape[0])
+    def _extra(self, node: Node, layer: Layer) -> dict[str, int]:
+        """Return the bytes of what a binary layer needs, and of its map with a border."""
+        (height, width), channels = self._surrounded(node), self.graph.values[node.inputs[0]].shape[0]
+        around = height * width * -(-channels // EIGHT) if any(self._border(node)) else 0
+        of = self._counting(node)
+        sizes = of.memory(self._size(node.name)[1]) if of else {}
+        found = self._ending(layer)
+        sizes["terms"] = 2 * EIGHT * (found[0].all + 1) if found and found[1].listed else 0
+        return {f"{node.name} {what}": size for what, size in {"border": around, **sizes}.items()}
+
+    def _surrounded(self, node: Node) -> tuple[int, int]:
         (height, width), border = self._size(node.inputs[0]), self._border(node)
-        around = (height + border[0] + border[2]) * (width + border[1] + border[3]) * planes * 4
-        sizes = {f"{node.name} border": around if any(border) else 0}
-        if of := self._counting(node):
-            taps = prod(node.tensors["weight"].shape[1:3])
-            sizes[f"{node.name} tables"] = 0 if of.directly else taps * planes * PLANE * PLANE
-            sizes[f"{node.name} counts"] = self._size(node.name)[1] * of.parts * 8
-        return sizes
+        return height + border[0] + border[2], width + border[1] + border[3]
 
     def _counting(self, node: Node) -> Counting | None:
-        pixels = prod(self.graph.values[node.name].shape[1:])
-        return counting(node, self.graph.values[node.inputs[0]].shape[0], pixels)
+        channels, out = self.graph.values[node.inputs[0]].shape[0], self._size(node.name)
+        padding = tuple(a - b for a, b in zip(node.attributes["padding"], self._border(node), strict=True))
+        return counting(node, channels, self._surrounded(node), padding, out)
 
     def _border(self, node: Node) -> tuple[int, ...]:
         return tuple(node.attributes["padding"]) if node.attributes["pad_value"] else (0, 0, 0, 0)
@@ -152,7 +156,7 @@ class IntegerLayers:
         value = self.graph.values[name]
         pixels = prod(value.shape[1:])
         if value.type == "bit":
-            return pixels * planes_of(value.shape[0]) * 4
+            return pixels * -(-value.shape[0] // EIGHT)
         return pixels * value.shape[0] * (4 if value.type == "output" else 2)
 
     def _size(self, name: str) -> tuple[int, int]:
@@ -169,26 +173,28 @@ class IntegerLayers:
         )
 
     def _pointer(self, key: str, kind: str) -> str:
+        if key not in self.offsets:
+            return "0"
         return f"({kind} *)(arena + {self.offsets[key] // 4})"
 
     def _write(self, layer: Layer) -> None:
         name = self.constants.unused(f"run_{layer.names[0]}")
         value = self.graph.values[layer.value]
         channels, (height, width) = value.shape[0], size_of(value)
-        n = str(min(_BLOCK, channels)) if channels % _BLOCK == 0 or channels < _BLOCK else "n"
+        n = str(min(EIGHT, channels)) if channels % EIGHT == 0 or channels < EIGHT else "n"
         made = self._first(layer, n)
         ended = self._end(layer, made)
         stages = [] if ended else self._stages(layer, n)
-        size = [f"const int32_t n = {channels} - o < {_BLOCK} ? {channels} - o : {_BLOCK};"] * (n == "n")
+        size = [f"const int32_t n = {channels} - o < {EIGHT} ? {channels} - o : {EIGHT};"] * (n == "n")
         pixels = [
             f"for (int32_t x = 0; x < {width}; x++, pixel++) {{",
-            f"    int32_t row[{_BLOCK}];",
+            f"    int32_t row[{EIGHT}];",
             *(f"    {line}" for line in (made.pixel, *stages)),
             "}",
         ]
         rows = ended or [*made.row, *pixels]
         loop = [
-            f"for (int32_t o = 0{'' if ended else ', pixel = 0'}; o < {channels}; o += {_BLOCK}"
+            f"for (int32_t o = 0{'' if ended else ', pixel = 0'}; o < {channels}; o += {EIGHT}"
             f"{'' if ended else ', pixel = 0'}) {{",
             *(f"    {line}" for line in (*size, *made.block)),
             f"    for (int32_t y = 0; y < {height}; y++) {{",
@@ -216,6 +222,10 @@ class IntegerLayers:
         if current in self.stored and layer.first is not None:
             stages.append(self._store(current, n))
         for stage in layer.stages:
+            if layer.first and current == layer.first.name and self._only_cuts(layer.first, stage):
+                stages += [self._store(stage.name, n)] * (stage.name in self.stored)
+                current = stage.name
+                continue
             joined = self._join(stage, current, n)
             stages += joined or self._stage(stage, current, n)
             current = current if stage.op == "threshold" else stage.name
@@ -256,14 +266,14 @@ class IntegerLayers:
         if node is None:
             return Made(f"load(row, {self._element(layer.value)}, {n});")
         if node.op == "conv":
-            return self._conv(node, n)
+            return self._conv(node, n, layer.stages)
         if node.op == "binary_conv":
             return self._binary_conv(node, n)
         if node.op in ("max_pool2d", "avg_pool2d"):
             return self._pool(node, n)
         return Made(self._move(node, n))
 
-    def _conv(self, node: Node, n: str) -> Made:
+    def _conv(self, node: Node, n: str, stages: list[Node]) -> Made:
         """A pixel is read as the byte that it was, 128 more: the bias makes up for it."""
         source = node.inputs[0]
         weight, bias = node.tensors["weight"], node.tensors["bias"].astype(np.int64)
@@ -290,8 +300,21 @@ class IntegerLayers:
         make = f"{kind}(row, {self.at(source)}, &l, {', '.join(names)}, y, x, o, {n});"
         if "multiplier" in node.tensors:
             multiplier = self.constants.define(f"{node.name}_multiplier", node.tensors["multiplier"])
-            make += f" scale_sums(row, {multiplier} + o, {node.attributes['shift']}, {n});"
+            bounds = (-LARGEST, LARGEST)
+            if stages and self._only_cuts(node, stages[0]):
+                bounds = (stages[0].attributes["lower"], stages[0].attributes["upper"])
+            given = f"{multiplier} + o, {node.attributes['shift']}, {bounds[0]}, {bounds[1]}"
+            make += f" scale_sums(row, {given}, {n});"
         return Made(make, setup)
+
+    def _only_cuts(self, node: Node, stage: Node) -> bool:
+        """Whether a stage bounds what a layer gives, and nothing else reads that: the layer can."""
+        plain = stage.op == "weigh" and stage.inputs == (node.name,) and "offset" not in stage.tensors
+        if not plain or node.op != "conv" or "multiplier" not in node.tensors or node.name in self.stored:
+            return False
+        readers = [each for each in self.graph.nodes if node.name in each.inputs]
+        power = power_of(stage.tensors["positive0"], stage.tensors["negative0"])
+        return readers == [stage] and power == stage.attributes["shifts"][0]
 
     def _binary_conv(self, node: Node, n: str) -> Made:
         source, weight, groups = node.inputs[0], node.tensors["weight"], node.attributes["groups"]
@@ -299,10 +322,10 @@ class IntegerLayers:
         window = self._window(node, weight.shape[1:3], source, border)
         made, of_map = Made(), self.at(source)
         if any(border):
-            filled = index_bytes(np.full(channels, node.attributes["pad_value"] > 0))
+            filled = bytes_of(np.full(channels, node.attributes["pad_value"] > 0))
             name = self.constants.define(f"{node.name}_border", filled)
             of_map = self._pointer(f"{node.name} border", "uint8_t")
-            sides = ", ".join(map(str, (*self._size(source), planes_of(channels), *border)))
+            sides = ", ".join(map(str, (*self._size(source), len(filled), *border)))
             made.setup.append(f"surround({of_map}, {self.at(source)}, {sides}, {name});")
         if of is None:
             parts = f"{window}, {channels}, {weight.shape[-1]}, {len(weight) // groups}"
@@ -311,68 +334,83 @@ class IntegerLayers:
             name = self.constants.define(f"{node.name}_weight", packed)
             made.pixel = f"grouped_binary_conv(row, {of_map}, &l, {name}, y, x, o, {n});"
             return made
-        made.setup.append(
-            f"static const binary l = {{{window}, {channels}, {of.rows}, {of.parts}, {of.all}}};"
+        counted = (channels, of.rows, of.parts, of.next, of.all, of.pitch, of.plane_bytes)
+        made.setup.append(f"static const binary l = {{{window}, {', '.join(map(str, counted))}}};")
+        sizes = ", ".join(map(str, (*of.size, channels, of.beside)))
+        index, tables, edges = (
+            self._pointer(f"{node.name} {what}", "uint32_t") for what in ("index", "tables", "edges")
         )
+        counts = self._pointer(f"{node.name} counts", "cell")
+        made.setup.append(f"spread({index}, {of_map}, {sizes});")
         bits = words(weight)
         name, size = self.constants.define(f"{node.name}_weight", bits), bits.shape[1]
-        words_of = f"{name} + o / {_BLOCK} * {size}"
-        counts = self._pointer(f"{node.name} counts", "uint32_t")
-        if of.directly:
-            made.row.append(f"count_row_directly({counts}, {of_map}, &l, {words_of}, y);")
-        else:
-            tables = self._pointer(f"{node.name} tables", "uint32_t")
+        words_of = f"{name} + o / {EIGHT} * {size}"
+        if of.kind != "count_row_directly":
             made.block.append(f"build({tables}, {words_of}, {size});")
-            made.row.append(f"count_row({counts}, {of_map}, &l, {tables}, y);")
-        made.pixel = f"take(row, {counts} + x * {2 * of.parts}, &l);"
+        if of.edges:
+            made.block.append(f"count_edges({edges}, {tables}, &l);")
+        given = [counts, f"(uint8_t *)({index} + {of.beside})", "&l"]
+        given += [words_of if of.kind == "count_row_directly" else tables]
+        given += [edges] * (of.kind == "count_threes")
+        made.row.append(f"{of.kind}({', '.join(given)}, y);")
+        made.pixel = f"take(row, {counts} + x * {of.next}, &l);"
         return made
 
-    def _end(self, layer: Layer, made: Made) -> list[str]:
-        """Return the statements for a row whose sums go into the stream, and signs of that, at once."""
+    def _ending(self, layer: Layer) -> tuple[Counting, Ending] | None:
+        """Return how a layer's sums go into the stream, and signs of that, if row by row."""
         node, stages = layer.first, layer.stages
         if node is None or node.op != "binary_conv" or not stages or node.name in self.stored:
-            return []
-        weigh, of, channels = stages[0], self._counting(node), self.graph.values[node.name].shape[0]
-        if weigh.op != "weigh" or len(weigh.inputs) != 2 or of is None or channels % _BLOCK:
-            return []
+            return None
+        (channels, *size), weigh, of = self.graph.values[node.name].shape, stages[0], self._counting(node)
+        if weigh.op != "weigh" or len(weigh.inputs) != 2 or of is None or channels % EIGHT:
+            return None
         i = weigh.inputs.index(node.name)
-        signs = stages[1] if len(stages) > 1 else None
-        alone = signs is None or (
-            len(stages) == 2 and signs.op == "threshold" and signs.inputs == (weigh.name,)
-        )
-        other = self.root(weigh.inputs[1 - i])
-        if not alone or weigh.name not in self.stored or self.graph.values[other].type != "stream":
+        after = [stage for stage in stages[1:] if stage.op != "threshold" or stage.inputs != (weigh.name,)]
+        streamed = self.graph.values[weigh.inputs[1 - i]].type == "stream" and weigh.name in self.stored
+        if after or len(stages) > 2 or not streamed:
+            return None
+        end = ending(weigh, i, stages[1] if len(stages) > 1 else None, channels, of, prod(size))
+        return (of, end) if end else None
+
+    def _end(self, layer: Layer, made: Made) -> list[str]:
+        """Return the statements for a row that ends at once."""
+        found = self._ending(layer)
+        if found is None or layer.first is None:
             return []
-        end = ending(weigh, i, signs, channels, of.all)
-        if end is None:
-            return []
-        height, width = self._size(node.name)
+        (of, end), node, weigh = found, layer.first, layer.stages[0]
+        signs = layer.stages[1] if len(layer.stages) > 1 else None
+        channels, (height, width) = self.graph.values[node.name].shape[0], self._size(node.name)
+        other = next(self.root(name) for name in weigh.inputs if name != node.name)
         if self.homes[other] != self.homes[weigh.name]:
             made.setup.append(f"copy({self.at(weigh.name)}, {self.at(other)}, {height * width * channels});")
-        parts = (width, of.parts, channels, of.all, end.shift, end.down, end.lower, end.most)
+        parts = (width, of.next, channels, of.all, end.shift, end.down, end.lower, end.most)
         made.setup.append(f"static const ending e = {{{', '.join(map(str, parts))}}};")
-        kind, size = ("straight", 3) if end.table.shape[1] == 3 else ("bent", 4)
-        table = self.constants.define(f"{weigh.name}_end", np.broadcast_to(end.table, (channels, size)))
+        size = end.table.shape[1]
+        table = self.constants.define(f"{weigh.name}_end", end.table) + f" + o * {size}"
+        to = self._signs_at(signs.name, f"y * {width}") if signs else "0"
+        counts = self._pointer(f"{node.name} counts", "cell")
         x = f"{self.at(weigh.name)} + y * {width * channels} + o"
-        counts = self._pointer(f"{node.name} counts", "uint32_t")
-        given = f"{counts}, (const {kind} *)({table} + o * {size}), &e"
-        name = "finish" if kind == "straight" else "finish_bent"
-        if signs is None:
-            return [*made.row, f"{name}_last({x}, {given});"]
-        marks = self._marks(signs)
-        to = self._signs_at(signs.name, f"y * {width}")
-        both = f"{marks}[o / 4] | (uint32_t){marks}[o / 4 + 1] << 8"
-        return [*made.row, f"{name}{'_shifted' * (end.down > 0)}({x}, {to}, {given}, {both});"]
+        given = [x, to, counts, table, "&e", self._falls(signs) if signs else "0"]
+        if end.listed:
+            terms = self._pointer(f"{node.name} terms", "int16_t")
+            made.block.append(f"list_{'bent_' * (size == 4)}terms({terms}, {table}, &e);")
+            given.append(terms)
+        else:
+            made.row.append(f"widen_row({counts}, {width}, {of.parts}, {of.next});")
+        function = end.function if signs else f"finish{'_bent' * (size == 4)}_last"
+        return [*made.row, f"{function}({', '.join(given)});"]
 
     def _signs_at(self, name: str, pixel: str) -> str:
         """Return where the signs of the channels o and on of a pixel lie."""
         plane = prod(self.graph.values[name].shape[1:])
-        return f"{self.at(name)} + (o / {PLANE} * {plane} + {pixel}) * 4 + o / {_BLOCK} % 2 * 2"
+        return f"{self.at(name)} + o / {EIGHT} * {plane} + {pixel}"
 
-    def _marks(self, threshold: Node) -> str:
-        """Define the index bytes of a pixel whose values are all below their thresholds."""
+    def _falls(self, threshold: Node) -> str:
+        """Define which channels are +1 below their thresholds."""
         _, falls = rising(threshold)
-        return self.constants.define(f"{threshold.name}_marks", index_bytes(falls))
+        if not falls.any():
+            return "0"
+        return f"{self.constants.define(f'{threshold.name}_falls', bytes_of(falls))}[o / {EIGHT}]"
 
     def _pool(self, node: Node, n: str) -> Made:
         source = node.inputs[0]
@@ -477,13 +515,10 @@ class IntegerLayers:
         return f"{name}{f' + pixel * {value.shape[0]}' if len(rows) > 1 else ''} + o"
 
     def _signs(self, node: Node, n: str) -> str:
-        """What a plane of 16 channels has not is -1, too."""
-        channels = self.graph.values[node.name].shape[0]
         limits, _ = rising(node)
         threshold = self.constants.define(f"{node.name}_threshold", limits)
-        bytes_ = f"o + {_BLOCK} < {channels} ? 2 : 4" if 0 < channels % PLANE <= _BLOCK else "2"
-        given = f"{self._signs_at(node.name, 'pixel')}, row, {threshold} + o, {self._marks(node)} + o / 4"
-        return f"signs({given}, {bytes_}, {n});"
+        to = self._signs_at(node.name, "pixel")
+        return f"signs({to}, row, {threshold} + o, {self._falls(node)}, {n});"
 
 
 def size_of(value: IntegerValue) -> tuple[int, int]:
