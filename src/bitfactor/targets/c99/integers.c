@@ -693,6 +693,24 @@ APART void pad_channels(int32_t *row, const int16_t *pixel, int32_t channels, in
 }
 
 
+/* Pixels from `down` and `right` apart, with filled channels around; also to where they came from, where they come closer
+ * together. */
+APART void shrink(int16_t *to, const int16_t *from, int32_t height, int32_t width, int32_t down, int32_t right,
+    int32_t used, int32_t channels, int32_t before, int32_t fill)
+{
+    for (int32_t y = 0; y < height; y++)
+        for (int32_t x = 0; x < width; x++, to += channels) {
+            const int16_t *pixel = from + y * down + x * right;
+            if (to + before > pixel)
+                for (int32_t c = used; c--;) to[before + c] = pixel[c];
+            else
+                for (int32_t c = 0; c < used; c++) to[before + c] = pixel[c];
+            for (int32_t c = 0; c < before; c++) to[c] = (int16_t)fill;
+            for (int32_t c = before + used; c < channels; c++) to[c] = (int16_t)fill;
+        }
+}
+
+
 APART void upsample(int32_t *row, const int16_t *map, int32_t in_width, int32_t scale_y, int32_t scale_x,
     int32_t channels, int32_t y, int32_t x, int32_t first, int32_t n)
 {

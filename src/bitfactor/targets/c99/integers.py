@@ -31,6 +31,7 @@ from bitfactor.targets.c99.binary import (
     words,
 )
 from bitfactor.targets.c99.constants import WIDTH, Constants
+from bitfactor.targets.c99.moves import places_of, with_chains
 from bitfactor.targets.c99.schedule import Layer, layers_of
 
 _TOGETHER = 4  # outputs of a real-valued layer
@@ -51,8 +52,8 @@ class IntegerLayers:
     """The C of an integer graph: `functions`, their `calls`, `constants`, and the bytes of the arena."""
 
     def __init__(self, graph: IntegerGraph) -> None:
-        self.graph = graph
-        self.layers, self.roots = layers_of(graph)
+        self.graph = with_chains(graph)
+        self.layers, self.roots = layers_of(self.graph)
         self.constants = Constants()
         self.functions: list[str] = []
         self.calls: list[str] = []
@@ -104,7 +105,7 @@ class IntegerLayers:
         far = set(map(self.root, first.inputs)) if first else set()
         near = set() if first else {self.root(layer.value)}
         if first is not None and first.name in self.stored:
-            yield first.name, None
+            yield first.name, self._shrunk(i, layer)
         current = layer.value
         for stage in layer.stages:
             near |= {self.root(name) for name in stage.inputs if name != current}
@@ -114,6 +115,16 @@ class IntegerLayers:
                 like = next((u for u in ends if self._is_like(u, stage.name)), None)
                 yield stage.name, like
                 near.discard(like or "")
+
+    def _shrunk(self, i: int, layer: Layer) -> str | None:
+        """Return the value in whose place the layer's moves can be made, pixel by pixel."""
+        node = layer.first
+        if node is None or node.op != "moved" or layer.stages:
+            return None
+        source = self.root(node.inputs[0])
+        of = places_of(self.graph, node)
+        possible = of.steps(*self._size(node.name)) and of.in_place() and source in self.homes
+        return source if possible and self._last_use(source) == i else None
 
     def _last_use(self, name: str) -> int:
         """Return the last layer that reads a value, or the number of layers for an output."""
@@ -182,6 +193,10 @@ class IntegerLayers:
         value = self.graph.values[layer.value]
         channels, (height, width) = value.shape[0], size_of(value)
         n = str(min(EIGHT, channels)) if channels % EIGHT == 0 or channels < EIGHT else "n"
+        if shrunk := self._shrink(layer):
+            self.functions.append(f"static void {name}(void) {{ {shrunk} }}")
+            self.calls.append(f"{name}();")
+            return
         made = self._first(layer, n)
         ended = self._end(layer, made)
         stages = [] if ended else self._stages(layer, n)
@@ -430,10 +445,29 @@ class IntegerLayers:
             scale = ", ".join(map(str, node.attributes["scale"]))
             parts = f"{self._size(source)[1]}, {scale}, {channels}"
             return f"upsample(row, {self.at(source)}, {parts}, y, x, o, {n});"
-        if node.op == "pad" and node.attributes["axis"] == 0:
-            parts = f"{channels}, {node.attributes['before']}, {int(node.attributes['value'])}"
-            return f"pad_channels(row, {self.at(source)} + pixel * {channels}, {parts}, o, {n});"
-        return self._gather(node, n)
+        if node.op != "moved":
+            return self._gather(node, n)
+        of = places_of(self.graph, node)
+        steps = of.steps(*self._size(node.name))
+        if of.strided and steps:
+            pixel = f"{self.at(source)} + {steps[0]} + y * {steps[1]} + x * {steps[2]}"
+            return f"pad_channels(row, {pixel}, {of.strided[0]}, {of.strided[1]}, {of.fill}, o, {n});"
+        name = self.constants.define(f"{node.name}_places", of.places)
+        given = f"{name} + pixel * {of.places.shape[1]} + o, {of.fill}"
+        return f"gather(row, {self.at(source)}, {given}, {n});"
+
+    def _shrink(self, layer: Layer) -> str:
+        """Return the call that moves whole pixels, also within the source's place, if they are strided."""
+        node = layer.first
+        if node is None or node.op != "moved" or layer.stages or node.name not in self.stored:
+            return ""
+        of, (height, width) = places_of(self.graph, node), self._size(node.name)
+        steps, used = of.steps(height, width), of.strided
+        if steps is None or used is None:
+            return ""
+        sizes = (height, width, *steps[1:], used[0], of.places.shape[1], used[1], of.fill)
+        source = f"{self.at(node.inputs[0])} + {steps[0]}"
+        return f"shrink({self.at(node.name)}, {source}, {', '.join(map(str, sizes))});"
 
     def _gather(self, node: Node, n: str) -> str:
         """Places are counted from the first source in memory."""
@@ -447,8 +481,7 @@ class IntegerLayers:
         rows = moved.reshape(len(moved), -1).T.astype(np.int32)
         first = node.inputs[int(np.argmin(starts))]
         name, scale = self.constants.define(f"{node.name}_places", rows), len(moved)
-        fill = int(node.attributes.get("value", 0))
-        return f"gather(row, {self.at(first)}, {name} + pixel * {scale} + o, {fill}, {n});"
+        return f"gather(row, {self.at(first)}, {name} + pixel * {scale} + o, 0, {n});"
 
     def _stage(self, node: Node, current: str, n: str) -> list[str]:
         if node.op == "threshold":
