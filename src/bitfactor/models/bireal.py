@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bitfactor.models.checkpoint import flat_as_shaped
 from bitfactor.nn import MaxPool2d
+from bitfactor.nn.normalise import normalised
 
 WIDTHS = (64, 128, 256, 512)
 Block = Callable[[int, int, int], nn.Module]
@@ -26,7 +27,7 @@ class BiRealBlock(nn.Module):
         self.downsample = shortcut(in_channels, channels, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.bn1(self.binary_conv(x)) + self.downsample(x)  # type: ignore[no-any-return]
+        return normalised(self.bn1, self.binary_conv(x), self.downsample(x))
 
 
 def shortcut(in_channels: int, channels: int, stride: int) -> nn.Module:

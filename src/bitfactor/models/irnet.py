@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from bitfactor.models.checkpoint import standardised, with_scale
 from bitfactor.nn import MaxPool2d
+from bitfactor.nn.normalise import normalised
 
 Downsampling = Literal["stride", "pool"]
 
@@ -57,8 +58,8 @@ class HardtanhBlock(nn.Module):
         self.stride, self.downsampling, self.added = stride, downsampling, channels - in_channels
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.hardtanh(self.bn1(self.conv1(x)) + self._shortcut(x))
-        return F.hardtanh(self.bn2(self.conv2(y)) + y)
+        y = normalised(self.bn1, self.conv1(x), self._shortcut(x), clip=True)
+        return normalised(self.bn2, self.conv2(y), y, clip=True)
 
     def _shortcut(self, x: Tensor) -> Tensor:
         if self.stride == 1:
@@ -83,7 +84,7 @@ class HardtanhResNet(nn.Module):
         self.linear = nn.Linear(64, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.hardtanh(self.bn1(self.conv1(x)))
+        x = normalised(self.bn1, self.conv1(x), clip=True)
         for i in range(3):
             x = self.get_submodule(f"layer{i + 1}")(x)
         return self.linear(self.bn2(x.mean((2, 3))))  # type: ignore[no-any-return]
@@ -109,7 +110,7 @@ class VGGSmall(nn.Module):
         for i in range(6):
             x = self.get_submodule(f"conv{i}")(x)
             x = self.pooling(x) if i % 2 else x
-            x = F.hardtanh(self.get_submodule(f"bn{i}")(x))
+            x = normalised(self.get_submodule(f"bn{i}"), x, clip=True)
         return self.fc(torch.flatten(x, 1))  # type: ignore[no-any-return]
 
     def from_published(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from bitfactor.common.checks import checked, expect, expect_that, shown
 from bitfactor.common.errors import InputError
 from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
 from bitfactor.decompositions.compiled import is_followed, is_traced
-from bitfactor.nn.product import pack_positive, packs, prelu_gradients, where_positive
+from bitfactor.nn.product import pack_positive, packs, prelu_gradients, tanh_slope, where_positive
 
 
 def sign(x: Tensor) -> Tensor:
@@ -103,6 +103,9 @@ def annealed(x: Tensor, progress: Tensor) -> Tensor:
     As progress goes from 0 to 1 the surrogate k tanh(t x) goes from nearly the identity to nearly sign.
     """
     t = 10 ** (2 * progress - 1)
+    if packs(x):
+        steepness = float(t)
+        return tanh_slope(x, max(1.0, steepness), steepness)
     return torch.clamp_min(1 / t, 1) * t * (1 - torch.tanh(t * x).square())
 
 
@@ -195,7 +198,7 @@ class Sign(nn.Module):
 
     def _slope(self, x: Tensor) -> Slope:
         if self.slope is annealed:
-            return partial(annealed, progress=self.progress.to(x.dtype))
+            return partial(annealed, progress=self.progress)
         return self.slope
 
     def progresses(self) -> list[Tensor]:
