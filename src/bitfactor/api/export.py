@@ -16,7 +16,7 @@ from bitfactor.format import ModelFile, load
 from bitfactor.format.low_precision import Real
 from bitfactor.runtime.session import MOST_THREADS
 from bitfactor.runtime.zoo import locate
-from bitfactor.targets.c99 import CPrecision, CReport, export_c
+from bitfactor.targets.c99 import CoreName, CPrecision, CReport, export_c
 from bitfactor.targets.frozen import flat_program
 from bitfactor.targets.page import PACKAGE, Page, write_page
 
@@ -39,6 +39,9 @@ def write_network(
     real: Real = "float32",
     calibration: int = 0,
     precision: CPrecision = "highest",
+    core: CoreName | None = None,
+    max_ram: int | None = None,
+    max_flash: int | None = None,
     overwrite: bool = False,
 ) -> "ExportReport | OnnxReport | CReport":
     """Write a run's network as one file of 1-bit weights, checked against torch before it appears.
@@ -57,10 +60,17 @@ def write_network(
     real
         How weights of real-valued layers are stored.
     calibration
-        Take ranges for precision `low` from so many training images.
+        Take ranges for precisions `low` and `integer` from so many training images.
     precision
         Of C alone: `integer` computes with integers from the first pixel to the class, the same on every
         machine, and needs no floating point.
+    core
+        Of C in integers: the processor whose instructions are counted, where its compiler and emulator are
+        installed, or else estimated; cortex-m0plus if left out.
+    max_ram
+        Of C in integers: bytes of RAM that there are for values.
+    max_flash
+        Of C in integers: bytes of flash that there are for code and weights.
     overwrite
         Replace a file that bitfactor did not write.
     """
@@ -75,16 +85,36 @@ def write_network(
             found=f"--format {form}",
             fix="leave it out: a file is run in any precision, as Session(path, precision=...) says",
         )
+    if (core or max_ram is not None or max_flash is not None) and precision != "integer":
+        raise InputError(
+            "--core, --max-ram, --max-flash",
+            expected="--precision integer",
+            found=f"--precision {precision}",
+            fix="add it, or leave them out",
+        )
+    if precision == "integer":
+        options = {"core": core or "cortex-m0plus", "max_ram": max_ram, "max_flash": max_flash}
+        return _integers(run, output, best=best, calibration=calibration, overwrite=overwrite, **options)
     export = partial(_export_run, run, best=best, real=real, calibration=calibration)
     if form == "bitfactor":
         return export(output, overwrite=overwrite)
     if form == "c":
-        return export_c(_model(run, export), output, precision=precision, overwrite=overwrite)
+        return export_c(_model(run, export), output, overwrite=overwrite)
     onnx = imported("bitfactor.targets.onnx", f"bitfactor export --format {form}", "onnx")
     report: OnnxReport = onnx.export_onnx(
         _model(run, export), output, "standard" if form == "onnx" else "qonnx", overwrite=overwrite
     )
     return report
+
+
+def _integers(run: Path, output: Path, *, best: bool, calibration: int, **options: Any) -> CReport:
+    """Write a network in integers, with ranges from `calibration` training images if there are any."""
+    model = _model(run, partial(_export_run, run, best=best))
+    samples = None
+    if calibration:
+        exporting = imported("bitfactor.recipes.runs", "bitfactor export", "train")
+        samples = exporting.training_images(exporting.Run(run), calibration).numpy()
+    return export_c(model, output, precision="integer", samples=samples, **options)
 
 
 def _export_run(run: Path, output: Path, **options: Any) -> "ExportReport":

@@ -108,7 +108,7 @@ def export_run(
         path,
         examples,
         real=real,
-        calibration=_training_images(recipe, run, calibration) if calibration else None,
+        calibration=training_images(run, calibration) if calibration else None,
         input_spec=interface.input_spec,
         labels=interface.labels,
         skeleton=interface.skeleton,
@@ -127,10 +127,10 @@ def export_run(
     return report
 
 
-def _training_images(recipe: Recipe, run: Run, count: int) -> Tensor:
+def training_images(run: Run, count: int) -> Tensor:
     """Return training images as the network saw them, augmented."""
     directory = (remembered(run.path) or {}).get("path")
-    data = recipe.data(directory and Path(directory))
+    data = recipe_of(run).data(directory and Path(directory))
     most = data.steps(1)
     if not 1 <= count <= most:
         raise InputError(

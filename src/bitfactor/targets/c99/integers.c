@@ -301,6 +301,7 @@ static inline void count_rows(cell *counts, const uint8_t *map, const binary *l,
         }
 }
 
+
 APART void count_row(cell *counts, const uint8_t *map, const binary *l, const uint32_t *tables, int32_t y)
 {
     count_rows(counts, map, l, tables, y, 0);

@@ -58,12 +58,29 @@ class IntegerLayers:
         self.functions: list[str] = []
         self.calls: list[str] = []
         self.stored = set(self._stored())
-        self.offsets, self.arena_bytes = place(self._places())
+        self._lifetimes = self._places()
+        self.offsets, self.arena_bytes = place(self._lifetimes)
+        self.constant_bytes: dict[str, int] = {}
         for layer in self.layers:
+            before = self.constants.bytes
             self._write(layer)
+            self.constant_bytes[layer.names[0]] = self.constants.bytes - before
 
     def root(self, name: str) -> str:
         return self.roots.get(name, name)
+
+    @property
+    def fullest(self) -> tuple[str, str]:
+        """Return the value whose layer needs most memory, and what that is for."""
+        alive = [
+            {name: each for name, each in self._lifetimes.items() if each.first <= i <= each.last}
+            for i in range(len(self.layers))
+        ]
+        i = max(range(len(alive)), key=lambda i: sum(each.size for each in alive[i].values()))
+        largest = max(alive[i], key=lambda name: alive[i][name].size)
+        shape = self.graph.values[largest].shape if largest in self.graph.values else None
+        what = f"a map of {' x '.join(map(str, shape))}" if shape else f"its {largest.split()[-1]}"
+        return self.layers[i].value, f"{what} and {len(alive[i]) - 1} more"
 
     def _stored(self) -> Iterator[str]:
         """Yield the values that are read from memory."""
@@ -145,7 +162,7 @@ class IntegerLayers:
         """Return the bytes of what a binary layer needs, and of its map with a border."""
         (height, width), channels = self._surrounded(node), self.graph.values[node.inputs[0]].shape[0]
         around = height * width * -(-channels // EIGHT) if any(self._border(node)) else 0
-        of = self._counting(node)
+        of = self.counting(node)
         sizes = of.memory(self._size(node.name)[1]) if of else {}
         found = self._ending(layer)
         sizes["terms"] = 2 * EIGHT * (found[0].all + 1) if found and found[1].listed else 0
@@ -155,7 +172,8 @@ class IntegerLayers:
         (height, width), border = self._size(node.inputs[0]), self._border(node)
         return height + border[0] + border[2], width + border[1] + border[3]
 
-    def _counting(self, node: Node) -> Counting | None:
+    def counting(self, node: Node) -> Counting | None:
+        """Return how a binary layer counts its signs."""
         channels, out = self.graph.values[node.inputs[0]].shape[0], self._size(node.name)
         padding = tuple(a - b for a, b in zip(node.attributes["padding"], self._border(node), strict=True))
         return counting(node, channels, self._surrounded(node), padding, out)
@@ -333,7 +351,7 @@ class IntegerLayers:
 
     def _binary_conv(self, node: Node, n: str) -> Made:
         source, weight, groups = node.inputs[0], node.tensors["weight"], node.attributes["groups"]
-        channels, border, of = self.graph.values[source].shape[0], self._border(node), self._counting(node)
+        channels, border, of = self.graph.values[source].shape[0], self._border(node), self.counting(node)
         window = self._window(node, weight.shape[1:3], source, border)
         made, of_map = Made(), self.at(source)
         if any(border):
@@ -376,7 +394,7 @@ class IntegerLayers:
         node, stages = layer.first, layer.stages
         if node is None or node.op != "binary_conv" or not stages or node.name in self.stored:
             return None
-        (channels, *size), weigh, of = self.graph.values[node.name].shape, stages[0], self._counting(node)
+        (channels, *size), weigh, of = self.graph.values[node.name].shape, stages[0], self.counting(node)
         if weigh.op != "weigh" or len(weigh.inputs) != 2 or of is None or channels % EIGHT:
             return None
         i = weigh.inputs.index(node.name)
