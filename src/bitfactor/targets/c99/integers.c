@@ -4,9 +4,11 @@
 #ifdef __GNUC__
 #define APART static __attribute__((noinline))
 #define STAYS(v) __asm__("" : "+r"(v)) /* gcc does not rearrange across it */
+#define AFTER(a, b) __asm__("" : "+r"(a), "+r"(b)) /* what is done with a comes after b */
 #else
 #define APART static
 #define STAYS(v) (void)0
+#define AFTER(a, b) (void)0
 #endif
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "The network needs a little-endian processor."
@@ -430,14 +432,14 @@ static inline int32_t term_of(const int32_t *f, int32_t count, int32_t all, int3
 }
 
 
-/* Adds a term to a value of the stream; returns `bits` with its sign. */
-static inline uint32_t end_one(int16_t *x, int32_t term, int32_t border, int32_t down, int32_t lower, int32_t most,
+/* Adds a term to a value of the stream; returns `bits` with its sign. The threshold is loaded late: registers are few. */
+static inline uint32_t end_one(int16_t *x, int32_t term, const int32_t **f, int32_t border, int32_t down, int32_t lower, int32_t most,
     uint32_t bits)
 {
     int32_t v = term + (down ? rounded(*x, down) : *x);
     if ((uint32_t)v > (uint32_t)most) v = most & ~(v >> 31);
-    STAYS(v);
-    bits += bits + ((uint32_t)(border - v) >> 31);
+    AFTER(*f, v);
+    bits += bits + ((uint32_t)((*f)[border] - v) >> 31);
     STAYS(bits);
     *x = (int16_t)(v + lower);
     return bits;
@@ -452,10 +454,10 @@ static inline void finish_row(int16_t *x, uint8_t *to, cell *n, const int32_t *f
     const int32_t all = e->all, channels = e->channels, size = bent ? 4 : 3;
     for (const cell *end = n + e->pixels * next; n != end; n += next, x += channels) {
         uint32_t bits = 0;
-        STAYS(f); /* else its values take the registers */
-        for (int32_t i = 7; i >= 0; i--)
+        for (int32_t i = 7; i >= 0; i--) {
             bits = end_one(x + i, term_of(f + i * size, n[i & 3].half[i >> 2], all, shift, bent),
-                f[i * size + size - 1], down, lower, most, bits);
+                &f, i * size + size - 1, down, lower, most, bits);
+        }
         if (signs) *to++ = (uint8_t)(bits ^ falls);
     }
 }
@@ -526,9 +528,9 @@ static inline void finish_listed_row(int16_t *x, uint8_t *to, cell *n, const int
         const int16_t *t = list + 7 * size;
         uint32_t bits = 0;
         n[0].word -= n[1].word << 4;
-        STAYS(f);
-        for (int32_t i = 7; i >= 0; i--, t -= size)
-            bits = end_one(x + i, t[n[i & 1].byte[i >> 1]], f[i * last + last - 1], down, lower, most, bits);
+        for (int32_t i = 7; i >= 0; i--, t -= size) {
+            bits = end_one(x + i, t[n[i & 1].byte[i >> 1]], &f, i * last + last - 1, down, lower, most, bits);
+        }
         *to++ = (uint8_t)(bits ^ falls);
     }
 }
