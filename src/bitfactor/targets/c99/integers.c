@@ -112,6 +112,10 @@ typedef struct {
 static inline void add_products(four *sum, uint32_t v, const uint8_t *w)
 {
     sum->a += v * w[0], sum->b += v * w[1], sum->c += v * w[2], sum->d += v * w[3];
+    STAYS(sum->a);
+    STAYS(sum->b);
+    STAYS(sum->c);
+    STAYS(sum->d);
 }
 
 static inline void hand_back(int32_t *sum, const four *found, uint32_t all)
@@ -130,6 +134,7 @@ static inline void products_of_pixels(int32_t *sum, const void *map, int32_t at,
         const uint8_t *x = start, *const end = x + n;
         for (; end - x >= 3; x += 3, w += 12) {
             all += (uint32_t)x[0] + x[1] + x[2];
+            STAYS(all);
             add_products(&found, x[0], w), add_products(&found, x[1], w + 4), add_products(&found, x[2], w + 8);
         }
         for (; x != end; x++, w += 4) all += *x, add_products(&found, *x, w);
@@ -154,6 +159,7 @@ static inline void products(int32_t *sum, const void *map, int32_t at, int32_t d
         const int16_t *x = start, *const end = x + n;
         for (; end - x >= 2; x += 2, w += 8) {
             all += (uint32_t)x[0] + (uint32_t)x[1];
+            STAYS(all);
             add_products(&found, (uint32_t)x[0], w), add_products(&found, (uint32_t)x[1], w + 4);
         }
         if (x != end) all += (uint32_t)*x, add_products(&found, (uint32_t)*x, w), w += 4;
