@@ -17,7 +17,7 @@ from bitfactor.format.low_precision import Real
 from bitfactor.runtime.session import MOST_THREADS
 from bitfactor.runtime.zoo import locate
 from bitfactor.targets.c99 import CoreName, CPrecision, CReport, export_c
-from bitfactor.targets.frozen import flat_program
+from bitfactor.targets.frozen import FlatPrecision, flat_program
 from bitfactor.targets.page import PACKAGE, Page, write_page
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def write_network(
     real
         How weights of real-valued layers are stored.
     calibration
-        Take ranges for precisions `low` and `integer` from so many training images.
+        Take ranges for the precisions `low` and `integer` from so many training images.
     precision
         Of C alone: `integer` computes with integers from the first pixel to the class, the same on every
         machine, and needs no floating point.
@@ -92,29 +92,24 @@ def write_network(
             found=f"--precision {precision}",
             fix="add it, or leave them out",
         )
-    if precision == "integer":
-        options = {"core": core or "cortex-m0plus", "max_ram": max_ram, "max_flash": max_flash}
-        return _integers(run, output, best=best, calibration=calibration, overwrite=overwrite, **options)
     export = partial(_export_run, run, best=best, real=real, calibration=calibration)
     if form == "bitfactor":
         return export(output, overwrite=overwrite)
     if form == "c":
-        return export_c(_model(run, export), output, overwrite=overwrite)
+        return export_c(
+            _model(run, export),
+            output,
+            precision=precision,
+            core=core or ("cortex-m0plus" if precision == "integer" else None),
+            max_ram=max_ram,
+            max_flash=max_flash,
+            overwrite=overwrite,
+        )
     onnx = imported("bitfactor.targets.onnx", f"bitfactor export --format {form}", "onnx")
     report: OnnxReport = onnx.export_onnx(
         _model(run, export), output, "standard" if form == "onnx" else "qonnx", overwrite=overwrite
     )
     return report
-
-
-def _integers(run: Path, output: Path, *, best: bool, calibration: int, **options: Any) -> CReport:
-    """Write a network in integers, with ranges from `calibration` training images if there are any."""
-    model = _model(run, partial(_export_run, run, best=best))
-    samples = None
-    if calibration:
-        exporting = imported("bitfactor.recipes.runs", "bitfactor export", "train")
-        samples = exporting.training_images(exporting.Run(run), calibration).numpy()
-    return export_c(model, output, precision="integer", samples=samples, **options)
 
 
 def _export_run(run: Path, output: Path, **options: Any) -> "ExportReport":
@@ -179,6 +174,7 @@ def freeze(
     *,
     size: tuple[int, int] | None = None,
     threads: int = 1,
+    precision: FlatPrecision = "highest",
     overwrite: bool = False,
 ) -> Frozen:
     """Write an exported network as one flat program, which the C library runs from memory as it is.
@@ -193,6 +189,8 @@ def freeze(
         Height and width of the input; the file's own if left out.
     threads
         Threads that run it, unless the program that loads it says otherwise.
+    precision
+        `integer` has no real number from the first pixel to the class; see `Session`.
     overwrite
         Replace a file that bitfactor did not write.
 
@@ -211,7 +209,7 @@ def freeze(
         raise InputError("threads", expected=f"1 to {MOST_THREADS}", found=str(threads), fix="pass threads=1")
     loaded = load(locate(model))
     loaded.expect_one_input(output)
-    program = flat_program(loaded, size, threads)
+    program = flat_program(loaded, size, threads, precision)
     with replacing(output) as temporary:
         temporary.write_bytes(program.content)
     return Frozen(
@@ -225,7 +223,13 @@ def freeze(
 
 
 @checked
-def page(model: str | os.PathLike[str], output: str | os.PathLike[str], *, overwrite: bool = False) -> Page:
+def page(
+    model: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    precision: FlatPrecision = "highest",
+    overwrite: bool = False,
+) -> Page:
     """Write a static web page that runs an exported network on photos and on the camera, in the browser.
 
     Parameters
@@ -234,7 +238,8 @@ def page(model: str | os.PathLike[str], output: str | os.PathLike[str], *, overw
         Exported file, or a network of `bitfactor zoo`.
     output
         Directory of the page, for any web server.
-
+    precision
+        `integer` gives the same bits in every browser; see `Session`.
     overwrite
         Replace files in it that bitfactor did not write.
 
@@ -255,4 +260,4 @@ def page(model: str | os.PathLike[str], output: str | os.PathLike[str], *, overw
         expect_output(Path(output) / name, overwrite=overwrite, flag="--output")
     loaded = load(path)
     loaded.expect_one_input(output)
-    return write_page(loaded, flat_program(loaded).content, path.stem, output)
+    return write_page(loaded, flat_program(loaded, precision=precision).content, path.stem, output)

@@ -71,12 +71,16 @@ class Drawn:
         signs = self.draw.choice(np.array([-1, 1], np.int8), (outputs, kernel, kernel, channels // groups))
         self.add("binary_conv2d", attributes=window, weight=pack_signs(signs))
         self.add("scale", alpha=self.of(outputs, -0.3, 0.3))
+        if self.draw.random() < 0.4:
+            self.add("affine", scale=self.of(outputs), shift=self.of(outputs))
         if self.draw.random() < 0.7:
             self.add("prelu", slope=self.of(outputs, -0.5, 1.0)) if self.draw.random() < 0.6 else self.add(
                 "relu"
             )
         if self.shape == self.graph.values[source].shape and self.draw.random() < 0.8:
             self.add("add", self.current, source)
+        if self.draw.random() < 0.3:
+            self.add("clip", attributes={"lower": -1.0, "upper": 1.0})
 
     def hardtanh(self, outputs):
         """Batch norm, a shortcut and a hardtanh, and every second pixel where channels are added."""

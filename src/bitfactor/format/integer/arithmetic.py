@@ -9,26 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
+from bitfactor.format.operations.integer import LARGEST, MOST_SHIFT
+
 Reals = NDArray[np.float64]
 
-LARGEST = 32767  # of a value of 16 bits, and of a multiplier; -LARGEST - 1 never occurs
-MOST_SHIFT = 30
-MOST_OFFSET = 1 << 30
-SUM_LIMIT = 1 << 31
-
-
-def rounded(v: Integers, k: int) -> Integers:
-    """Return v / 2^k to nearest, halves up.
-
-    >>> rounded(np.array([-3, -2, 2, 3]), 2).tolist()
-    [-1, 0, 1, 1]
-    """
-    return v if k == 0 else (v + (1 << (k - 1))) >> k
-
-
-def saturated(v: Integers, lower: int = -LARGEST, upper: int = LARGEST) -> Integers:
-    return np.clip(v, lower, upper)
+_LEAST_EXPONENT = -126  # of a normal float32, as which every scale is stored
 
 
 def multipliers(factors: Reals) -> tuple[NDArray[np.int16], int] | None:
@@ -52,7 +37,7 @@ def scale_for(largest: float) -> float:
     """
     if largest == 0:
         return 1.0
-    exponent = math.frexp(largest)[1] - 16
+    exponent = max(math.frexp(largest)[1] - 16, _LEAST_EXPONENT)
     while largest > math.ldexp(LARGEST, exponent):
         exponent += 1
     return math.ldexp(1.0, exponent)

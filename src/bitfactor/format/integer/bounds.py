@@ -51,8 +51,14 @@ def _layer(node: Node, _: Any, x: Bound) -> Bound:
     low, high = (end.reshape(groups, 1, -1)[own] for end in (lowest, highest))
     bias = node.tensors["bias"].astype(np.float64)
     ends = (np.where(weight > 0, a, b) for a, b in ((low, high), (high, low)))
-    least, most = ((weight * end).sum((1, 2)) + bias for end in ends)
+    least, most = (_summed(weight * end) + bias for end in ends)
     return least, most
+
+
+def _summed(products: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sum of each output's products, one behind the other: the same bits on every machine."""
+    total: NDArray[np.float64] = np.cumsum(products.reshape(len(products), -1), 1)[:, -1]
+    return total
 
 
 def _times(x: Bound, factor: NDArray[Any]) -> Bound:

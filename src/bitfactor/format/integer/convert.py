@@ -20,24 +20,22 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import InputSpec
 from bitfactor.format.bits import unpack_signs
 from bitfactor.format.graph import Graph
-from bitfactor.format.integer.arithmetic import (
-    LARGEST,
-    MOST_OFFSET,
-    SUM_LIMIT,
-    Reals,
-    multipliers,
-    scale_for,
-    thresholds,
-)
+from bitfactor.format.integer.arithmetic import Reals, multipliers, scale_for, thresholds
 from bitfactor.format.integer.bounds import magnitudes, sums_of
-from bitfactor.format.integer.graph import MOVES, IntegerGraph, IntegerValue, Type, counted_taps
+from bitfactor.format.integer.graph import MOVES, IntegerGraph, IntegerValue, Type
 from bitfactor.format.operations import Node
 from bitfactor.format.operations.convolution import real_weight
+from bitfactor.format.operations.integer import (
+    LARGEST,
+    MOST_OFFSET,
+    MOST_POOLED,
+    PIXEL,
+    SUM_LIMIT,
+    counted_taps,
+)
 from bitfactor.format.operations.move import stays
 from bitfactor.format.operations.operation import Shape, spread
 
-_PIXEL = 128  # the largest magnitude of a pixel
-_MOST_POOLED = 32768
 _KEEP_SCALE = ("relu", "prelu", "max_pool2d", "avg_pool2d", "global_avg_pool", *MOVES)
 
 
@@ -172,7 +170,7 @@ class _Converter:
         return scales
 
     def _range(self, name: str) -> float:
-        r = self.ranges[name]
+        r = self.ranges.get(name, math.inf)
         if not math.isfinite(r):
             node = next(node for node in self.graph.nodes if node.name == name)
             raise _bad(
@@ -269,21 +267,22 @@ class _Converter:
         zero = [Fraction(0)] * channels
         of_input = np.full(channels, self.values[source].scale)
         if reads_image and self.spec:
-            zero = [Fraction(255) * Fraction(mean) - _PIXEL for mean in self.spec.mean]
+            zero = [Fraction(255) * Fraction(mean) - PIXEL for mean in self.spec.mean]
             of_input = 1 / (255 * np.array(self.spec.std))
         groups = int(node.attributes.get("groups", 1))
         own = of_input.reshape(groups, depth)[np.arange(len(weight)) // (len(weight) // groups)]
         made = _Weights(weight * own[:, None, None], node.tensors["bias"], zero, groups)
         final = self.gives_output(node)
         scale = self.scales[node.name]
-        steps = made.steps(_PIXEL if reads_image else LARGEST, one=final, empty=scale)
+        steps = made.steps(PIXEL if reads_image else LARGEST, one=final, empty=scale)
         levels, bias = made.levels(steps), made.bias(steps)
         outside = np.array([round(z) for z in zero], np.int16)
         tensors: dict[str, NDArray[Any]] = {"weight": levels.astype(np.int8), "bias": bias.astype(np.int32)}
         tensors |= {"outside": outside}
         attributes = _window_of(node)
         if final:
-            self.add(Node(node.name, "conv", (source,), attributes, tensors), "output", float(steps[0]))
+            step = float(np.float32(steps[0]))  # as it is stored
+            self.add(Node(node.name, "conv", (source,), attributes, tensors), "output", step)
             return
         factor, shift = self._multipliers(node, steps / scale)
         tensors |= {"multiplier": factor}
@@ -345,9 +344,9 @@ class _Converter:
         if node.op == "global_avg_pool":
             whole = {"kernel": shape[1:], "stride": (1, 1), "padding": (0, 0, 0, 0), "count_include_pad": 0}
             node = replace(node, op="avg_pool2d", attributes=whole)
-        if node.op == "avg_pool2d" and counted_taps(node, shape).max() > _MOST_POOLED:
+        if node.op == "avg_pool2d" and counted_taps(node, shape).max() > MOST_POOLED:
             found = str(counted_taps(node, shape).max())
-            raise _bad(node, f"a mean of at most {_MOST_POOLED} values", found, "pool in two steps")
+            raise _bad(node, f"a mean of at most {MOST_POOLED} values", found, "pool in two steps")
         self.move(node)
 
     def move(self, node: Node) -> None:

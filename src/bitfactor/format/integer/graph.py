@@ -11,16 +11,26 @@ A value is of one of five types:
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.image_spec import InputSpec
-from bitfactor.format.integer.arithmetic import Integers, rounded, saturated
 from bitfactor.format.operations import OPERATIONS, Node
-from bitfactor.format.operations.convolution import taps_of
-from bitfactor.format.operations.operation import Shape, pad, spread, windows
+from bitfactor.format.operations.integer import (
+    LARGEST,
+    PIXEL,
+    Integers,
+    accumulated,
+    bent,
+    pooled,
+    quantised,
+    rescaled,
+    sums_of_products,
+    weighed,
+)
+from bitfactor.format.operations.operation import Shape, pad, spread
 
 Type = Literal["pixel", "bit", "sum", "stream", "output"]
 MOVES = (
@@ -60,14 +70,20 @@ class IntegerGraph:
     values: Mapping[str, IntegerValue]
     spec: InputSpec | None = None
 
+    def levels(self) -> tuple[NDArray[np.float32], NDArray[np.float32], int, int]:
+        """Return what makes integers of the inputs: factor and offset of each channel, and the bounds."""
+        channels = self.values[self.input].shape[0]
+        if self.spec is None:
+            factor = np.full(channels, 1 / self.values[self.input].scale, np.float32)
+            return factor, np.zeros(channels, np.float32), -LARGEST, LARGEST
+        mean, std = (np.array(part) for part in (self.spec.mean, self.spec.std))
+        return (255 * std).astype(np.float32), (255 * mean - PIXEL).astype(np.float32), -PIXEL, PIXEL - 1
+
     def of_input(self, x: NDArray[np.float32]) -> Integers:
         """Return prepared inputs (N, ...) as integers."""
-        reals = x.astype(np.float64)
-        if self.spec is None:
-            return saturated(np.rint(reals / self.values[self.input].scale).astype(np.int64))
-        mean, std = (spread(np.array(part), x.ndim - 1) for part in (self.spec.mean, self.spec.std))
-        pixels = np.round((reals * std + mean) * 255, 3)  # a half that float32 has moved is one again
-        return np.clip(np.rint(pixels).astype(np.int64), 0, 255) - 128
+        factor, offset, lower, upper = self.levels()
+        factor, offset = (spread(part.astype(np.float64), x.ndim - 1) for part in (factor, offset))
+        return quantised(x, factor, offset, lower, upper)
 
     def of_output(self, index: int, y: Integers) -> NDArray[np.float32]:
         """Return an output as the real numbers that it stands for."""
@@ -83,60 +99,23 @@ def run(graph: IntegerGraph, x: Integers) -> tuple[Integers, ...]:
     return tuple(values[name] for name in graph.outputs)
 
 
-def operand(node: Node, i: int, x: Integers) -> Integers:
-    """Return what input i adds to a `weigh` node: rnd(x (x > 0 ? P : Q), k)."""
-    positive, negative = (
-        spread(node.tensors[f"{role}{i}"].astype(np.int64), x.ndim - 1) for role in ("positive", "negative")
-    )
-    return rounded(x * np.where(x > 0, positive, negative), node.attributes["shifts"][i])
-
-
-def _weigh(node: Node, *xs: Integers) -> Integers:
-    total: Any = sum(operand(node, i, x) for i, x in enumerate(xs))
-    if "offset" in node.tensors:
-        total = total + spread(node.tensors["offset"].astype(np.int64), total.ndim - 1)
-    return saturated(total, node.attributes["lower"], node.attributes["upper"])
-
-
-def _prelu(node: Node, x: Integers) -> Integers:
-    slope = spread(node.tensors["slope"].astype(np.int64), x.ndim - 1)
-    return np.where(x > 0, x, saturated(rounded(x * slope, node.attributes["shift"])))
-
-
 def _as_map(node: Node, x: Integers) -> Integers:
     """(N, F, ...) -> (N, F, pixels, 1) where a layer is over single pixels."""
     return x.reshape(len(x), x.shape[1], -1, 1) if node.attributes["pixels"] else x
 
 
-def _products(node: Node, padded: Integers, weight: NDArray[Any]) -> Integers:
-    """Sums of products below 2^53 are exact in float64, whose product is the fast one."""
-    total: Any = 0
-    for window, tap in taps_of(padded.astype(np.float64), node, weight.astype(np.float64)):
-        n, groups, depth, *size = window.shape
-        total = total + (tap @ window.reshape(n, groups, depth, -1)).reshape(n, -1, *size)
-    return np.asarray(total).astype(np.int64)
+def _shaped_like(node: Node, given: Integers, y: Integers) -> Integers:
+    return y.reshape(len(y), y.shape[1], *given.shape[2:]) if node.attributes["pixels"] else y
 
 
 def _conv(node: Node, given: Integers) -> Integers:
-    x = _as_map(node, given)
-    outside = spread(node.tensors["outside"].astype(np.int64), 3)
-    padded = pad(x - outside, node, 0) + outside
-    a = _products(node, padded, node.tensors["weight"])
-    a = a + spread(node.tensors["bias"].astype(np.int64), a.ndim - 1)
-    if "multiplier" in node.tensors:
-        factor = spread(node.tensors["multiplier"].astype(np.int64), a.ndim - 1)
-        a = saturated(rounded(a * factor, node.attributes["shift"]))
-    return _shaped_like(node, given, a)
+    a = accumulated(node, _as_map(node, given), node.tensors["weight"])
+    return _shaped_like(node, given, rescaled(node, a) if "multiplier" in node.tensors else a)
 
 
 def _binary_conv(node: Node, given: Integers) -> Integers:
-    x = _as_map(node, given)
-    padded = pad(x, node, node.attributes["pad_value"])
-    return _shaped_like(node, given, _products(node, padded, node.tensors["weight"]))
-
-
-def _shaped_like(node: Node, given: Integers, y: Integers) -> Integers:
-    return y.reshape(len(y), y.shape[1], *given.shape[2:]) if node.attributes["pixels"] else y
+    padded = pad(_as_map(node, given), node, node.attributes["pad_value"])
+    return _shaped_like(node, given, sums_of_products(node, padded, node.tensors["weight"]))
 
 
 def _threshold(node: Node, x: Integers) -> Integers:
@@ -144,21 +123,6 @@ def _threshold(node: Node, x: Integers) -> Integers:
         spread(node.tensors[role].astype(np.int64), x.ndim - 1) for role in ("direction", "threshold")
     )
     return np.where(direction * x > border, 1, -1)
-
-
-def counted_taps(node: Node, x: Shape) -> Integers:
-    """Return over how many values each pixel of an average pool is a mean, (1, 1, H', W')."""
-    inside = np.ones((1, 1, *x[-2:]), np.int64)
-    inside = (
-        np.ones_like(pad(inside, node, 0)) if node.attributes["count_include_pad"] else pad(inside, node, 0)
-    )
-    return np.asarray(sum(windows(inside, node.attributes["kernel"], node.attributes["stride"])))
-
-
-def _avg_pool(node: Node, x: Integers) -> Integers:
-    kernel, stride = node.attributes["kernel"], node.attributes["stride"]
-    total, n = sum(windows(pad(x, node, 0), kernel, stride)), counted_taps(node, x.shape)
-    return np.asarray((2 * total + n) // (2 * n))
 
 
 def _moved(node: Node, *xs: Integers) -> Integers:
@@ -170,8 +134,8 @@ def _moved(node: Node, *xs: Integers) -> Integers:
 _REFERENCES: dict[str, Callable[..., Integers]] = {
     "conv": _conv,
     "binary_conv": _binary_conv,
-    "weigh": _weigh,
-    "prelu": _prelu,
+    "weigh": weighed,
+    "prelu": bent,
     "threshold": _threshold,
-    "avg_pool2d": _avg_pool,
+    "avg_pool2d": pooled,
 }

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.format import Node
-from bitfactor.format.integer.arithmetic import SUM_LIMIT
+from bitfactor.format.operations.integer import SUM_LIMIT
 
 EIGHT = 8  # channels of a plane of signs, and outputs of a word of weights
 _PLANE = 16  # channels of a plane of index bytes

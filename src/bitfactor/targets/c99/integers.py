@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from bitfactor.format import Node
 from bitfactor.format.integer import IntegerGraph, IntegerValue
-from bitfactor.format.integer.arithmetic import LARGEST
 from bitfactor.format.operations import OPERATIONS
+from bitfactor.format.operations.integer import LARGEST
 from bitfactor.runtime.program import Lifetime, place
 from bitfactor.targets.c99.binary import (
     EIGHT,
@@ -516,6 +516,8 @@ class IntegerLayers:
     def _join(self, node: Node, current: str, n: str) -> list[str]:
         """Return the call for a term plus a value of the stream, stored where it is read: a block's end."""
         if node.op != "weigh" or len(node.inputs) != 2 or node.attributes["lower"] != -LARGEST:
+            return []
+        if "offset" in node.tensors:
             return []
         i = node.inputs.index(current)
         power = power_of(node.tensors[f"positive{1 - i}"], node.tensors[f"negative{1 - i}"])

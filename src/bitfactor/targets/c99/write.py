@@ -4,7 +4,7 @@ import os
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from math import prod
 from pathlib import Path
@@ -19,7 +19,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result
 from bitfactor.format import InputSpec, ModelFile
-from bitfactor.format.integer import integer_graph
+from bitfactor.format.integer import integers_of
 from bitfactor.runtime.integers import magnitudes_on
 from bitfactor.runtime.plan import steps_apart
 from bitfactor.runtime.prediction import gives_probabilities
@@ -89,7 +89,8 @@ def export_c(
     and a sign behind one that is next to its threshold may be another.
 
     With `precision` "integer" there is no float at all: pixels in, integers of 32 bits out, the same on every
-    machine. `samples`, prepared inputs (N, ...), then give the ranges of values; without them the weights do.
+    machine. `samples`, prepared inputs (N, ...), then give the ranges of values; without them the file's own
+    calibration does, or else the weights.
     With a `core` the report says what layers take on it; `max_ram` and `max_flash` are bytes that there are.
 
     Raises
@@ -127,8 +128,9 @@ def _export_integers(
     max_ram: int | None,
     max_flash: int | None,
 ) -> CReport:
-    ranges = None if samples is None else magnitudes_on(model.graph, samples)
-    layers = IntegerLayers(integer_graph(model.graph, model.input_spec, ranges))
+    if samples is not None:
+        model = replace(model, ranges=magnitudes_on(model.graph, samples))
+    layers = IntegerLayers(integers_of(model))
     texts = _integer_source(model, path, prefix, layers), _integer_header(model, prefix, layers)
     on = core or "cortex-m0plus"
     counts = core is not None and can_count(layers, on)
