@@ -16,13 +16,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.native.board import CORES, Ran, run
-
 from bitfactor.engines import full_precision
 from bitfactor.format import ModelFile, load
 from bitfactor.format.file import golden_input
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.c99 import CReport, export_c
+from bitfactor.targets.c99.board import CORES, Ran, run
 
 _CALL = re.compile(r"^    (run_\w+)\(\);$", re.MULTILINE)
 

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.native import board
 
 from bitfactor.format import load
 from bitfactor.format.integer import integer_graph, run
 from bitfactor.pose.images import normalise
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
-from bitfactor.targets.c99 import export_c
+from bitfactor.targets.c99 import board, export_c
 
 GOLDEN = Path(__file__).parents[1] / "format" / "golden" / "version1.safetensors"
 every_core = pytest.mark.parametrize("core", board.CORES)

@@ -16,7 +16,7 @@ from bitfactor.format import ModelFile, load
 from bitfactor.format.low_precision import Real
 from bitfactor.runtime.session import MOST_THREADS
 from bitfactor.runtime.zoo import locate
-from bitfactor.targets.c99 import CPrecision, CReport, export_c
+from bitfactor.targets.c99 import CoreName, CPrecision, CReport, export_c
 from bitfactor.targets.frozen import FlatPrecision, flat_program
 from bitfactor.targets.page import PACKAGE, Page, write_page
 
@@ -39,6 +39,9 @@ def write_network(
     real: Real = "float32",
     calibration: int = 0,
     precision: CPrecision = "highest",
+    core: CoreName | None = None,
+    max_ram: int | None = None,
+    max_flash: int | None = None,
     overwrite: bool = False,
 ) -> "ExportReport | OnnxReport | CReport":
     """Write a run's network as one file of 1-bit weights, checked against torch before it appears.
@@ -61,6 +64,13 @@ def write_network(
     precision
         Of C alone: `integer` computes with integers from the first pixel to the class, the same on every
         machine, and needs no floating point.
+    core
+        Of C in integers: the processor whose instructions are counted, where its compiler and emulator are
+        installed, or else estimated; cortex-m0plus if left out.
+    max_ram
+        Of C in integers: bytes of RAM that there are for values.
+    max_flash
+        Of C in integers: bytes of flash that there are for code and weights.
     overwrite
         Replace a file that bitfactor did not write.
     """
@@ -75,11 +85,26 @@ def write_network(
             found=f"--format {form}",
             fix="leave it out: a file is run in any precision, as Session(path, precision=...) says",
         )
+    if (core or max_ram is not None or max_flash is not None) and precision != "integer":
+        raise InputError(
+            "--core, --max-ram, --max-flash",
+            expected="--precision integer",
+            found=f"--precision {precision}",
+            fix="add it, or leave them out",
+        )
     export = partial(_export_run, run, best=best, real=real, calibration=calibration)
     if form == "bitfactor":
         return export(output, overwrite=overwrite)
     if form == "c":
-        return export_c(_model(run, export), output, precision=precision, overwrite=overwrite)
+        return export_c(
+            _model(run, export),
+            output,
+            precision=precision,
+            core=core or ("cortex-m0plus" if precision == "integer" else None),
+            max_ram=max_ram,
+            max_flash=max_flash,
+            overwrite=overwrite,
+        )
     onnx = imported("bitfactor.targets.onnx", f"bitfactor export --format {form}", "onnx")
     report: OnnxReport = onnx.export_onnx(
         _model(run, export), output, "standard" if form == "onnx" else "qonnx", overwrite=overwrite

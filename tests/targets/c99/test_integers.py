@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 import pytest
 
+from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import InputSpec
 from bitfactor.format import Graph, Node, Value, load, pack_signs
 from bitfactor.format.file import ModelFile
@@ -81,6 +82,32 @@ class Drawn:
         if self.draw.random() < 0.3:
             self.add("clip", attributes={"lower": -1.0, "upper": 1.0})
 
+    def hardtanh(self, outputs):
+        """Batch norm, a shortcut and a hardtanh, and every second pixel where channels are added."""
+        before, channels, (height, width) = self.current, self.shape[0], self.shape[1:]
+        stride = 2 if outputs > channels else 1
+        self.add("threshold", threshold=self.of(channels), direction=np.ones(channels, np.int8))
+        window = {
+            "stride": (stride,) * 2,
+            "padding": (1,) * 4,
+            "dilation": (1, 1),
+            "groups": 1,
+            "pad_value": 0,
+        }
+        signs = self.draw.choice(np.array([-1, 1], np.int8), (outputs, 3, 3, channels))
+        self.add("binary_conv2d", attributes=window, weight=pack_signs(signs))
+        self.add("scale", alpha=self.of(outputs, 0.01, 0.1))
+        self.add("affine", scale=self.of(outputs), shift=self.of(outputs))
+        ended = self.current
+        self.current = before
+        if stride == 2:
+            self.add("slice", before, attributes={"range": (1, 0, height, 2)})
+            self.add("slice", attributes={"range": (2, 0, width, 2)})
+            half = (outputs - channels) // 2
+            self.add("pad", attributes={"axis": 0, "before": half, "after": half, "value": 0.0})
+        self.add("add", ended, self.current)
+        self.add("clip", attributes={"lower": -1.0, "upper": 1.0})
+
     def joined(self):
         before = self.current
         self.add("affine", scale=self.of(self.shape[0]), shift=self.of(self.shape[0]))
@@ -119,13 +146,15 @@ def drawn(seed):
     net.real(int(net.draw.choice([4, 12, 16])))
     for _ in range(4):
         channels = net.shape[0]
-        step = net.draw.choice(["binary", "same", "groups", "joined", "pooled", "moved", "real"])
+        step = net.draw.choice(["binary", "same", "groups", "joined", "pooled", "moved", "real", "hardtanh"])
         if step == "binary":
             net.binary(int(net.draw.choice([4, 8, 20, 32])))
         elif step == "same":
             net.binary(channels)
         elif step == "groups":
             net.binary(channels, 2) if net.draw.random() < 0.5 else net.real(channels, 2)
+        elif step == "hardtanh" and min(net.shape[1:]) > 2:
+            net.hardtanh(channels if channels % 8 or net.draw.random() < 0.5 else 2 * channels)
         elif step == "joined" and channels < 48:
             net.joined()
         elif step == "real":
@@ -164,7 +193,7 @@ def outputs_of(folder, inputs, *flags, compiler="gcc"):
     return np.frombuffer(done.stdout, np.int32).reshape(len(inputs), -1)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_a_drawn_network(seed, tmp_path):
     model = as_model(drawn(seed), image=seed % 2 == 0)
     shape = (IMAGES, *model.graph.input.shape)
@@ -198,3 +227,39 @@ def test_a_network_of_the_zoo_however_it_is_compiled(name, tmp_path):
         for level in ("-O0", "-O2", "-O3"):
             found = outputs_of(tmp_path, pixels, level, compiler=compiler)
             np.testing.assert_array_equal(found, expected.reshape(2, -1), err_msg=f"{compiler} {level}")
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_stack_of_a_function_is_small(name, tmp_path):
+    written(load(file_of(name)), tmp_path, "uint8_t")
+    command = ["gcc", "-std=c99", "-O3", "-fstack-usage", "-c", "net.c", "-o", "net.o"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    lines = [line.split("\t") for line in (tmp_path / "net.su").read_text().splitlines()]
+    assert all(kind != "dynamic" and int(size) <= 1024 for _, size, kind in lines)
+
+
+@pytest.fixture
+def no_emulator(monkeypatch):
+    monkeypatch.setattr("bitfactor.targets.c99.board.shutil.which", lambda _: None)
+
+
+def test_what_layers_take_is_estimated_without_an_emulator(tmp_path, no_emulator):
+    report = export_c(load(file_of("digits")), tmp_path / "net.c", precision="integer", core="cortex-m3")
+    assert not report.counted
+    assert 1e6 < sum(cost.instructions for cost in report.costs) < 4e6
+    assert report.constant_bytes < report.flash < report.constant_bytes + 32_768
+    assert "estimated from the counts of kernels" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ({"max_ram": 8000}, "layer 'layer2.0.conv2'.*allow.*at most .. channels there in place of 64"),
+        ({"max_flash": 46_000}, "layer 'layer2.0.conv2' takes .*allow.*bytes of weights there"),
+        ({"max_flash": 100}, "fewer layers"),
+    ],
+)
+def test_a_network_that_does_not_fit(limit, said, tmp_path, no_emulator):
+    with pytest.raises(InputError, match=said):
+        export_c(load(file_of("digits")), tmp_path / "net.c", precision="integer", **limit)
+    assert not list(tmp_path.iterdir())

@@ -3,9 +3,24 @@
  * null pointer, and drop the whole loop. */
 #ifdef __GNUC__
 #define APART static __attribute__((noinline))
+#define STAYS(v) __asm__("" : "+r"(v)) /* gcc does not rearrange across it */
+#define AFTER(a, b) __asm__("" : "+r"(a), "+r"(b)) /* what is done with a comes after b */
 #else
 #define APART static
+#define STAYS(v) (void)0
+#define AFTER(a, b) (void)0
 #endif
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "The network needs a little-endian processor."
+#endif
+
+
+/* Counts of signs: of four outputs in bytes, of two in halves. */
+typedef union {
+    uint32_t word;
+    uint16_t half[2];
+    uint8_t byte[4];
+} cell;
 
 
 /* Where a window lies: its output's pixel is at (y, x), in rows of out_width. */
@@ -48,7 +63,7 @@ static inline int32_t within(int32_t v, int32_t lower, int32_t upper)
 
 /* A pixel of a layer of 8-bit weights, 8 outputs that begin at `first`, `together` at a time. `outside` is what a
  * tap outside the map reads. */
-typedef void dot(int32_t *sum, const void *map, int32_t at, const uint8_t *w, int32_t n);
+typedef void dot(int32_t *sum, const void *map, int32_t at, int32_t drop, const uint8_t *w, int32_t n, int32_t rows);
 
 static inline void convolve(int32_t *row, const void *map, const layer *l, const uint8_t *weight, const int32_t *bias,
     const void *outside, int32_t y, int32_t x, int32_t first, int32_t n, int32_t together, dot *add)
@@ -57,27 +72,29 @@ static inline void convolve(int32_t *row, const void *map, const layer *l, const
     const int32_t top = y * at->stride_y - at->top, left = x * at->stride_x - at->left, depth = l->depth;
     int32_t begin, end;
     inside(left, at->dilation_x, at->kernel_width, at->in_width, &begin, &end);
-    const int whole = at->dilation_x == 1 && together == 4 && end - begin == at->kernel_width;
-    const int32_t size = at->kernel_height * at->kernel_width * depth;
+    const int side = at->dilation_x == 1 && together == 4 && end - begin == at->kernel_width;
+    const int whole = side && at->dilation_y == 1 && top >= 0 && top + at->kernel_height <= at->in_height;
+    const int32_t size = at->kernel_height * at->kernel_width * depth, row_size = at->kernel_width * depth;
     for (int32_t j = 0; j < n; j += together) {
         const uint8_t *w = weight + (first + j) * size;
         const int32_t channel = together == 4 ? 0 : (first + j) / l->outputs * depth;
         int32_t sum[4];
         for (int32_t i = 0; i < together; i++) sum[i] = bias[first + j + i];
-        for (int32_t i = 0; i < at->kernel_height; i++) {
+        if (whole) add(sum, map, (top * at->in_width + left) * depth, at->in_width * depth, w, row_size, at->kernel_height);
+        for (int32_t i = whole ? at->kernel_height : 0; i < at->kernel_height; i++) {
             const int32_t row_y = top + i * at->dilation_y;
             const int out = row_y < 0 || row_y >= at->in_height;
-            if (whole && !out) {
-                add(sum, map, (row_y * at->in_width + left) * depth, w, at->kernel_width * depth);
-                w += together * at->kernel_width * depth;
+            if (side && !out) {
+                add(sum, map, (row_y * at->in_width + left) * depth, 0, w, row_size, 1);
+                w += together * row_size;
                 continue;
             }
             for (int32_t k = 0; k < at->kernel_width; k++, w += together * depth) {
                 if (!out && k >= begin && k < end) {
                     const int32_t pixel = row_y * at->in_width + left + k * at->dilation_x;
-                    add(sum, map, pixel * l->channels + channel, w, depth);
+                    add(sum, map, pixel * l->channels + channel, 0, w, depth, 1);
                 } else if (outside) {
-                    add(sum, outside, channel, w, depth);
+                    add(sum, outside, channel, 0, w, depth, 1);
                 }
             }
         }
@@ -86,17 +103,43 @@ static inline void convolve(int32_t *row, const void *map, const layer *l, const
 }
 
 
-/* Four outputs at a time, whose weights lie side by side, each 128 more: a byte is loaded in one instruction. */
-static inline void products_of_pixels(int32_t *sum, const void *map, int32_t at, const uint8_t *w, int32_t n)
+/* Four outputs at a time, whose weights lie side by side, each 128 more: a byte is loaded in one instruction. Without a
+ * sign, sums that pass 32 bits on their way come back. */
+typedef struct {
+    uint32_t a, b, c, d;
+} four;
+
+static inline void add_products(four *sum, uint32_t v, const uint8_t *w)
 {
-    uint32_t a = (uint32_t)sum[0], b = (uint32_t)sum[1], c = (uint32_t)sum[2], d = (uint32_t)sum[3], all = 0;
-    for (const uint8_t *x = (const uint8_t *)map + at, *end = x + n; x != end; w += 4) {
-        const uint32_t v = (uint32_t)*x++; /* without a sign, sums that pass 32 bits on their way come back */
-        all += v;
-        a += v * w[0], b += v * w[1], c += v * w[2], d += v * w[3];
+    sum->a += v * w[0], sum->b += v * w[1], sum->c += v * w[2], sum->d += v * w[3];
+    STAYS(sum->a);
+    STAYS(sum->b);
+    STAYS(sum->c);
+    STAYS(sum->d);
+}
+
+static inline void hand_back(int32_t *sum, const four *found, uint32_t all)
+{
+    sum[0] = (int32_t)(found->a - 128 * all), sum[1] = (int32_t)(found->b - 128 * all);
+    sum[2] = (int32_t)(found->c - 128 * all), sum[3] = (int32_t)(found->d - 128 * all);
+}
+
+
+static inline void products_of_pixels(int32_t *sum, const void *map, int32_t at, int32_t drop, const uint8_t *w,
+    int32_t n, int32_t rows)
+{
+    four found = {(uint32_t)sum[0], (uint32_t)sum[1], (uint32_t)sum[2], (uint32_t)sum[3]};
+    uint32_t all = 0;
+    for (const uint8_t *start = (const uint8_t *)map + at; rows; rows--, start += drop) {
+        const uint8_t *x = start, *const end = x + n;
+        for (; end - x >= 3; x += 3, w += 12) {
+            all += (uint32_t)x[0] + x[1] + x[2];
+            STAYS(all);
+            add_products(&found, x[0], w), add_products(&found, x[1], w + 4), add_products(&found, x[2], w + 8);
+        }
+        for (; x != end; x++, w += 4) all += *x, add_products(&found, *x, w);
     }
-    all *= 128;
-    sum[0] = (int32_t)(a - all), sum[1] = (int32_t)(b - all), sum[2] = (int32_t)(c - all), sum[3] = (int32_t)(d - all);
+    hand_back(sum, &found, all);
 }
 
 APART void conv_pixels(int32_t *row, const void *map, const layer *l, const uint8_t *weight, const int32_t *bias,
@@ -107,16 +150,21 @@ APART void conv_pixels(int32_t *row, const void *map, const layer *l, const uint
 
 
 /* The same of values of 16 bits. */
-static inline void products(int32_t *sum, const void *map, int32_t at, const uint8_t *w, int32_t n)
+static inline void products(int32_t *sum, const void *map, int32_t at, int32_t drop, const uint8_t *w, int32_t n,
+    int32_t rows)
 {
-    uint32_t a = (uint32_t)sum[0], b = (uint32_t)sum[1], c = (uint32_t)sum[2], d = (uint32_t)sum[3], all = 0;
-    for (const int16_t *x = (const int16_t *)map + at, *end = x + n; x != end; w += 4) {
-        const uint32_t v = (uint32_t)*x++; /* without a sign, sums that pass 32 bits on their way come back */
-        all += v;
-        a += v * w[0], b += v * w[1], c += v * w[2], d += v * w[3];
+    four found = {(uint32_t)sum[0], (uint32_t)sum[1], (uint32_t)sum[2], (uint32_t)sum[3]};
+    uint32_t all = 0;
+    for (const int16_t *start = (const int16_t *)map + at; rows; rows--, start += drop) {
+        const int16_t *x = start, *const end = x + n;
+        for (; end - x >= 2; x += 2, w += 8) {
+            all += (uint32_t)x[0] + (uint32_t)x[1];
+            STAYS(all);
+            add_products(&found, (uint32_t)x[0], w), add_products(&found, (uint32_t)x[1], w + 4);
+        }
+        if (x != end) all += (uint32_t)*x, add_products(&found, (uint32_t)*x, w), w += 4;
     }
-    all *= 128;
-    sum[0] = (int32_t)(a - all), sum[1] = (int32_t)(b - all), sum[2] = (int32_t)(c - all), sum[3] = (int32_t)(d - all);
+    hand_back(sum, &found, all);
 }
 
 APART void conv(int32_t *row, const void *map, const layer *l, const uint8_t *weight, const int32_t *bias,
@@ -127,8 +175,10 @@ APART void conv(int32_t *row, const void *map, const layer *l, const uint8_t *we
 
 
 /* One output at a time, for layers in groups. */
-static inline void product_of_pixels(int32_t *sum, const void *map, int32_t at, const uint8_t *w, int32_t n)
+static inline void product_of_pixels(int32_t *sum, const void *map, int32_t at, int32_t drop, const uint8_t *w, int32_t n,
+    int32_t rows)
 {
+    (void)drop, (void)rows;
     for (const uint8_t *x = (const uint8_t *)map + at, *end = x + n; x != end;) *sum += *x++ * (*w++ - 128);
 }
 
@@ -139,8 +189,10 @@ APART void grouped_conv_pixels(int32_t *row, const void *map, const layer *l, co
 }
 
 
-static inline void product(int32_t *sum, const void *map, int32_t at, const uint8_t *w, int32_t n)
+static inline void product(int32_t *sum, const void *map, int32_t at, int32_t drop, const uint8_t *w, int32_t n,
+    int32_t rows)
 {
+    (void)drop, (void)rows;
     for (const int16_t *x = (const int16_t *)map + at, *end = x + n; x != end;) *sum += *x++ * (*w++ - 128);
 }
 
@@ -151,34 +203,45 @@ APART void grouped_conv(int32_t *row, const void *map, const layer *l, const uin
 }
 
 
-/* sat(rnd(a M, k)). For k >= 16 in 32 bits: a = 2^16 * high + low, and what is added to round is so split, too. */
-APART void scale_sums(int32_t *row, const int16_t *multiplier, int32_t k, int32_t n)
+/* rnd(a M, k) within bounds, in 32 bits: a = 2^16 * high + low, and what is added to round is so split, too. For k < 16
+ * what is far beyond 16 bits is so after it was cut, too. */
+static inline int32_t scaled(int32_t a, int32_t m, int32_t k)
 {
-    for (int32_t i = 0; i < n; i++) {
-        const int32_t a = row[i], m = multiplier[i];
-        if (k >= 16) {
-            const int32_t half = k > 16 ? (int32_t)1 << (k - 17) : 0;
-            const int32_t low = ((a & 0xffff) * m + (k > 16 ? 0 : 1 << 15)) >> 16;
-            row[i] = within(((a >> 16) * m + low + half) >> (k - 16), -32767, 32767);
-        } else {
-            const int64_t v = ((int64_t)a * m + (k ? (int64_t)1 << (k - 1) : 0)) >> k;
-            row[i] = v < -32767 ? -32767 : v > 32767 ? 32767 : (int32_t)v;
-        }
-    }
+    const int32_t high = (a >> 16) * m, half = k ? (int32_t)1 << (k - 1) : 0, far = (int32_t)3 << 14;
+    if (k >= 16) return (high + (((a & 0xffff) * m + (half & 0xffff)) >> 16) + (half >> 16)) >> (k - 16);
+    if (k >= 2) return within(high, -far, far) * (1 << (16 - k)) + (((a & 0xffff) * m + half) >> k);
+    return (within(a, -65536, 65536) * m + half) >> k;
+}
+
+APART void scale_sums(int32_t *row, const int16_t *multiplier, int32_t k, int32_t lower, int32_t upper, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) row[i] = within(scaled(row[i], multiplier[i], k), lower, upper);
 }
 
 
-/* Signs lie as index bytes, one for four channels of a pixel: 4 * (the four bits) + 64 * (its place of four). A word
- * of weights holds four inputs of 8 outputs, bit 4 * output + input. Words of 16 entries for each: entry n counts in
- * the nibble of an output how many of the signs n are those of its weights. So a look-up and an addition stand for
- * 32 products. */
+/* A binary layer, of windows on a map of `channels` whose rows are `pitch` pixels apart. Rows of a window that are counted
+ * together, of one plane, are a part; `next` words of counts further is the next pixel; all signs of a window. */
+typedef struct {
+    window at;
+    int32_t channels, rows, parts, next, all, pitch, plane;
+} binary;
+
+
+#define ONES 0x11111111u
+#define BYTES 0x01010101u
+#define HIGH(v) ((v) >> 4 & 0x0f0f0f0fu)
+
+
+/* Signs lie in planes of 8 channels, a byte a pixel. For a layer they become index bytes in planes of 16 channels, four a
+ * pixel: 4 * (the bits of four channels) + 64 * (their place of four). A word of weights holds four inputs of 8 outputs,
+ * bit 4 * output + input. Words of 16 entries for each: entry n counts in the nibble of an output how many of the signs n
+ * are those of its weights. So a look-up and an addition stand for 32 products. */
 APART void build(uint32_t *t, const uint32_t *w, int32_t count)
 {
-    const uint32_t ones = 0x11111111u;
     for (const uint32_t *end = w + count; w != end; t += 16) {
-        const uint32_t v = *w++, a = v & ones, b = v >> 1 & ones, c = v >> 2 & ones, d = v >> 3 & ones;
-        const uint32_t first = 2 * a - ones, second = 2 * b - ones, third = 2 * c - ones, fourth = 2 * d - ones;
-        uint32_t x = 4 * ones - a - b - c - d;
+        const uint32_t v = *w++, a = v & ONES, b = v >> 1 & ONES, c = v >> 2 & ONES, d = v >> 3 & ONES;
+        const uint32_t first = 2 * a - ONES, second = 2 * b - ONES, third = 2 * c - ONES, fourth = 2 * d - ONES;
+        uint32_t x = 4 * ONES - a - b - c - d;
         const uint32_t jump[4] = {third, fourth - third, third, 0};
         for (int32_t n = 0; n < 16; n += 4) {
             t[n] = x, t[n + 1] = x + first, t[n + 2] = x + second, t[n + 3] = x + first + second;
@@ -194,99 +257,327 @@ static inline uint32_t entry(const uint32_t *t, uint32_t i)
 }
 
 
-/* Adds the counts of rows of index bytes, a multiple of 4 each and 60 at most together: in bytes, even outputs and
- * odd ones, then in 16 bits. Three look-ups fit the nibbles. */
-APART void count(uint32_t *wide, const uint8_t *p, const uint32_t *t, int32_t run, int32_t rows, int32_t p_step,
-    int32_t t_step)
+/* What an entry holds, from the weights: cheaper where a map has few pixels. */
+static inline uint32_t agree(uint32_t w, uint32_t i)
 {
-    const uint32_t nibbles = 0x0f0f0f0fu, halves = 0x00ff00ffu;
-    uint32_t all = 0, odd = 0;
-    int32_t rest = run;
-    while (rest >= 12) rest -= 12;
-    for (; rows; rows--, p += p_step, t += t_step) {
-        const uint8_t *const end = p + run;
-        for (const uint8_t *whole = end - rest; p != whole; p += 12, t += 192) {
-            const uint32_t *u = t + 64, *v = t + 128;
-            const uint32_t d = entry(t, p[3]) + entry(u, p[7]) + entry(v, p[11]);
-            const uint32_t a = entry(t, p[0]) + entry(t, p[1]) + entry(t, p[2]);
-            all += a + d, odd += (a >> 4 & nibbles) + (d >> 4 & nibbles);
-            const uint32_t b = entry(u, p[4]) + entry(u, p[5]) + entry(u, p[6]);
-            all += b, odd += b >> 4 & nibbles;
-            const uint32_t c = entry(v, p[8]) + entry(v, p[9]) + entry(v, p[10]);
-            all += c, odd += c >> 4 & nibbles;
-        }
-        for (; p != end; p += 4, t += 64) {
-            const uint32_t a = entry(t, p[0]) + entry(t, p[1]), b = entry(t, p[2]) + entry(t, p[3]);
-            all += a + b;
-            odd += (a >> 4 & nibbles) + (b >> 4 & nibbles);
-        }
-    }
-    all -= odd << 4;
-    wide[0] += all & halves, wide[2] += all >> 8 & halves;
-    wide[1] += odd & halves, wide[3] += odd >> 8 & halves;
+    const uint32_t v = ~(w ^ (i >> 2 & 15) * ONES);
+    return v - (v >> 1 & 0x77777777u) - (v >> 2 & 0x33333333u) - (v >> 3 & ONES);
 }
 
 
-/* A pixel of a binary layer, 8 outputs: sums of signs, 2 * (those that agree) - all. With `together`, the taps of a row
- * lie side by side; else they are dilated. */
-static inline void convolve_signs(int32_t *row, const uint8_t *map, const layer *l, const uint32_t *tables, int32_t y,
-    int32_t x, const int together)
+/* The counts of one pixel's part: the sum of all words, and that of their odd nibbles as bytes. At most 12 fit a
+ * nibble. */
+static inline void count_pixel(cell *out, const uint8_t *p, const uint32_t *t, int32_t taps, int32_t rows,
+    int32_t step, int32_t drop, int32_t t_drop, const int directly)
+{
+    uint32_t all = 0, high = 0;
+    for (; rows; rows--, p += drop - taps * step, t += t_drop)
+        for (int32_t i = 0; i < taps; i++, p += step, t += directly ? 4 : 64) {
+            const uint32_t a = directly ? agree(t[0], p[0]) + agree(t[1], p[1]) : entry(t, p[0]) + entry(t, p[1]);
+            const uint32_t b = directly ? agree(t[2], p[2]) + agree(t[3], p[3]) : entry(t, p[2]) + entry(t, p[3]);
+            all += a + b, high += HIGH(a) + HIGH(b);
+        }
+    out[0].word = all, out[1].word = high;
+}
+
+
+/* The counts of a row of outputs, 8 channels: for each pixel and part two words. A tap outside the map counts half of its
+ * channels. */
+static inline void count_rows(cell *counts, const uint8_t *map, const binary *l, const uint32_t *t, int32_t y,
+    const int directly)
 {
     const window *at = &l->at;
-    const int32_t top = y * at->stride_y - at->top, left = x * at->stride_x - at->left;
-    const int32_t bytes = l->channels, step = together ? 1 : at->dilation_x, drop = together ? 1 : at->dilation_y;
-    int32_t up, down, begin, end;
-    uint32_t wide[4];
-    wide[0] = wide[1] = wide[2] = wide[3] = 0;
-    inside(top, drop, at->kernel_height, at->in_height, &up, &down);
-    inside(left, step, at->kernel_width, at->in_width, &begin, &end);
-    const int32_t taps = end - begin, run = together ? taps * bytes : bytes;
-    const int32_t below = drop * at->in_width * bytes, all = (down - up) * taps * l->depth;
-    const int32_t next = at->kernel_width * bytes;
-    const uint8_t *p = map + ((top + up * drop) * at->in_width + left + begin * step) * bytes;
-    const uint32_t *t = tables + (up * at->kernel_width + begin) * bytes * 16;
-    if (together && down - up <= l->outputs && run <= 60 && run > 0 && up < down) {
-        count(wide, p, t, run, down - up, below - run, (next - run) * 16);
-        up = down;
-    }
-    if (taps == 0) up = down;
-    while (up < down) {
-        int32_t rows = together ? l->outputs : 1;
-        if (rows > down - up) rows = down - up;
-        for (int32_t k = 0; k < (together ? 1 : taps); k++)
-            for (int32_t i = 0; i < run; i += 60) {
-                const int32_t n = run - i < 60 ? run - i : 60, of = k * bytes + i;
-                count(wide, p + k * step * bytes + i, t + of * 16, n, rows, below - n, (next - n) * 16);
+    const int32_t width = at->kernel_width, drop = 4 * at->dilation_y * l->pitch, step = 4 * at->dilation_x;
+    const int32_t next = l->next, tap = directly ? 4 : 64;
+    for (int32_t c = 0; c < l->channels; c += 16, map += l->plane)
+        for (int32_t r = 0, n; r < at->kernel_height; r += n, t += n * width * tap, counts += 2) {
+            n = at->kernel_height - r < l->rows ? at->kernel_height - r : l->rows;
+            int32_t up, down, begin, end;
+            const int32_t top = y * at->stride_y - at->top + r * at->dilation_y;
+            inside(top, at->dilation_y, n, at->in_height, &up, &down);
+            const int32_t half = (l->channels - c < 16 ? l->channels - c : 16) / 2;
+            cell *to = counts;
+            for (int32_t x = 0, left = -at->left; x < at->out_width; x++, left += at->stride_x, to += next) {
+                inside(left, at->dilation_x, width, at->in_width, &begin, &end);
+                const int32_t rows = begin < end ? down - up : 0, taps = end - begin;
+                const uint8_t *p = map + ((top + up * at->dilation_y) * l->pitch + left + begin * at->dilation_x) * 4;
+                count_pixel(to, p, t + (up * width + begin) * tap, taps, rows, step, drop, (width - taps) * tap,
+                    directly);
+                const uint32_t outside = (uint32_t)((n * width - rows * taps) * half);
+                to[0].word += 17 * BYTES * outside, to[1].word += BYTES * outside;
             }
-        up += rows, p += rows * below, t += rows * next * 16;
-    }
-    for (int32_t i = 0; i < 4; i++) {
-        const uint32_t two = wide[i];
-        row[i] = 2 * (int32_t)(two & 0xffff) - all;
-        row[i + 4] = 2 * (int32_t)(two >> 16) - all;
-    }
+        }
 }
 
 
-APART void binary_conv(int32_t *row, const uint8_t *map, const layer *l, const uint32_t *tables, int32_t y, int32_t x)
+APART void count_row(cell *counts, const uint8_t *map, const binary *l, const uint32_t *tables, int32_t y)
 {
-    convolve_signs(row, map, l, tables, y, x, 1);
+    count_rows(counts, map, l, tables, y, 0);
 }
 
 
-APART void dilated_binary_conv(int32_t *row, const uint8_t *map, const layer *l, const uint32_t *tables, int32_t y,
-    int32_t x)
+APART void count_row_directly(cell *counts, const uint8_t *map, const binary *l, const uint32_t *weight, int32_t y)
 {
-    convolve_signs(row, map, l, tables, y, x, 0);
+    count_rows(counts, map, l, weight, y, 1);
 }
 
 
-/* The same in groups, a product at a time: bits of weights, output by output. */
+/* Windows 3 wide, with a border of -1 at the map's sides. One row of taps for a row of outputs: three groups of a tap are a
+ * sum of nibbles, the fourth ones of the three taps another. The tables come by way of a struct because gcc otherwise
+ * derives them from one pointer each time. */
+typedef struct {
+    const uint32_t *left, *middle, *right;
+    const cell *end;
+    int32_t next, drop, rows;
+} three;
+
+static inline void add_three(const uint8_t *p, cell *out, const three *m, const int32_t step, const int begin)
+{
+    const uint32_t *left = m->left, *middle = m->middle, *right = m->right;
+    const cell *end = m->end;
+    for (const int32_t next = m->next; out != end; p += step, out += next) {
+        const uint32_t a = entry(left, p[0]) + entry(left, p[1]) + entry(left, p[2]);
+        const uint32_t d = entry(left, p[3]) + entry(middle, p[7]) + entry(right, p[11]);
+        const uint32_t c = entry(right, p[8]) + entry(right, p[9]) + entry(right, p[10]);
+        const uint32_t b = entry(middle, p[4]) + entry(middle, p[5]) + entry(middle, p[6]);
+        const uint32_t all = a + b + c + d, high = HIGH(a) + HIGH(b) + HIGH(c) + HIGH(d);
+        if (begin) out[0].word = all, out[1].word = high;
+        else out[0].word += all, out[1].word += high;
+    }
+}
+
+static inline void add_threes(const uint8_t *p, cell *out, three *m, const int32_t step)
+{
+    add_three(p, out, m, step, 1);
+    for (int32_t rows = m->rows; --rows;) {
+        p += m->drop, m->left += 192, m->middle += 192, m->right += 192;
+        add_three(p, out, m, step, 0);
+    }
+}
+
+APART void add_threes_1(const uint8_t *p, cell *out, three *m) { add_threes(p, out, m, 4); }
+APART void add_threes_2(const uint8_t *p, cell *out, three *m) { add_threes(p, out, m, 8); }
+
+
+/* What a border counts beyond half of its taps: for each row of a kernel, of its first tap and of its last one. */
+APART void count_edges(uint32_t *to, const uint32_t *t, const binary *l)
+{
+    for (int32_t c = 0; c < l->channels; c += 16) {
+        const uint32_t half = BYTES * (uint32_t)(l->channels - c < 16 ? l->channels - c : 16) / 2;
+        for (int32_t i = 2 * l->at.kernel_height; i; i--, to += 2, t += i & 1 ? 128 : 64) {
+            const uint32_t v = t[0] + t[16] + t[32];
+            to[0] = v + t[48] - 17 * half, to[1] = HIGH(v) + HIGH(t[48]) - half;
+        }
+    }
+}
+
+
+APART void count_threes(cell *counts, const uint8_t *map, const binary *l, const uint32_t *t, const uint32_t *edges,
+    int32_t y)
+{
+    const window *at = &l->at;
+    const int32_t height = at->kernel_height, top = y * at->stride_y - at->top, next = l->next;
+    const int32_t last = next * (at->out_width - 1);
+    const int right = (at->out_width - 1) * at->stride_x - at->left + 3 > at->in_width;
+    int32_t up, down;
+    inside(top, 1, height, at->in_height, &up, &down);
+    map += 4 * ((top + up) * l->pitch - at->left);
+    for (int32_t c = 0; c < l->channels; c += 16, map += l->plane, t += 192 * height, edges += 4 * height, counts += 2) {
+        const uint32_t *u = t + 192 * up;
+        three m = {u, u + 64, u + 128, counts + last + next, next, 4 * l->pitch, down - up};
+        if (at->stride_x == 1) add_threes_1(map, counts, &m);
+        else add_threes_2(map, counts, &m);
+        for (int32_t i = up; i < down; i++) {
+            const uint32_t *e = edges + 4 * i;
+            if (at->left) counts[0].word -= e[0], counts[1].word -= e[1];
+            if (right) counts[last].word -= e[2], counts[last + 1].word -= e[3];
+        }
+        if (down - up < height) {
+            const int32_t half = (l->channels - c < 16 ? l->channels - c : 16) / 2;
+            const uint32_t outside = (uint32_t)((height - down + up) * 3 * half) * BYTES;
+            for (cell *to = counts; to != m.end; to += next) to[0].word += 17 * outside, to[1].word += outside;
+        }
+    }
+}
+
+
+/* A pixel's counts in halves of words: of channels 0 and 4, 1 and 5, 2 and 6, 3 and 7. */
+static inline void widen(cell *wide, const cell *n, int32_t parts)
+{
+    const uint32_t halves = 0x00ff00ffu;
+    uint32_t a = 0, b = 0, c = 0, d = 0;
+    for (const cell *end = n + 2 * parts; n != end; n += 2) {
+        const uint32_t odd = n[1].word, even = n[0].word - (odd << 4);
+        a += even & halves, b += odd & halves, c += even >> 8 & halves, d += odd >> 8 & halves;
+    }
+    wide[0].word = a, wide[1].word = b, wide[2].word = c, wide[3].word = d;
+}
+
+
+/* Sums of signs, 2 * (those that agree) - all. */
+APART void take(int32_t *row, const cell *n, const binary *l)
+{
+    cell wide[4];
+    widen(wide, n, l->parts);
+    for (int32_t i = 0; i < 8; i++) row[i] = 2 * wide[i & 3].half[i >> 2] - l->all;
+}
+
+
+/* How a row of outputs ends in the stream. `border` of a channel is its next threshold; it and
+ * the offset are for values less `lower`. It lies behind the offset, and that behind a factor of counts or, where a term
+ * is bent, behind two: of sums above 0, and of others. */
+typedef struct {
+    int32_t pixels, next, channels, all, shift, down, lower, most;
+} ending;
+
+static inline int32_t term_of(const int32_t *f, int32_t count, int32_t all, int32_t shift, const int bent)
+{
+    const int32_t sum = 2 * count - all;
+    if (!bent) return (count * f[0] + f[1]) >> shift;
+    return (sum * (sum > 0 ? f[0] : f[1]) + f[2]) >> shift;
+}
+
+
+/* Adds a term to a value of the stream; returns `bits` with its sign. The threshold is loaded late: registers are few. */
+static inline uint32_t end_one(int16_t *x, int32_t term, const int32_t **f, int32_t border, int32_t down, int32_t lower, int32_t most,
+    uint32_t bits)
+{
+    int32_t v = term + (down ? rounded(*x, down) : *x);
+    if ((uint32_t)v > (uint32_t)most) v = most & ~(v >> 31);
+    AFTER(*f, v);
+    bits += bits + ((uint32_t)((*f)[border] - v) >> 31);
+    STAYS(bits);
+    *x = (int16_t)(v + lower);
+    return bits;
+}
+
+
+/* The counts of a pixel are in halves; two functions, so that each has the registers for itself. */
+static inline void finish_row(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
+    const int bent, const int same, const int signs)
+{
+    const int32_t shift = e->shift, down = same ? 0 : e->down, lower = e->lower, most = e->most, next = e->next;
+    const int32_t all = e->all, channels = e->channels, size = bent ? 4 : 3;
+    for (const cell *end = n + e->pixels * next; n != end; n += next, x += channels) {
+        uint32_t bits = 0;
+        for (int32_t i = 7; i >= 0; i--) {
+            bits = end_one(x + i, term_of(f + i * size, n[i & 3].half[i >> 2], all, shift, bent),
+                &f, i * size + size - 1, down, lower, most, bits);
+        }
+        if (signs) *to++ = (uint8_t)(bits ^ falls);
+    }
+}
+
+APART void widen_row(cell *n, int32_t pixels, int32_t parts, int32_t next)
+{
+    for (; pixels; pixels--, n += next) widen(n, n, parts);
+}
+
+
+APART void finish(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
+{
+    finish_row(x, to, n, f, e, falls, 0, 1, 1);
+}
+
+
+APART void finish_shifted(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
+{
+    finish_row(x, to, n, f, e, falls, 0, 0, 1);
+}
+
+
+APART void finish_bent(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
+{
+    finish_row(x, to, n, f, e, falls, 1, 1, 1);
+}
+
+
+APART void finish_bent_shifted(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
+{
+    finish_row(x, to, n, f, e, falls, 1, 0, 1);
+}
+
+
+/* Without signs. */
+APART void finish_last(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
+{
+    finish_row(x, to, n, f, e, falls, 0, 0, 0);
+}
+
+
+APART void finish_bent_last(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
+{
+    finish_row(x, to, n, f, e, falls, 1, 0, 0);
+}
+
+
+/* Where counts are bytes, the terms of 8 channels for each count. */
+APART void list_terms(int16_t *list, const int32_t *f, const ending *e)
+{
+    for (int32_t i = 0; i < 8; i++, f += 3)
+        for (int32_t count = 0; count <= e->all; count++) *list++ = (int16_t)term_of(f, count, e->all, e->shift, 0);
+}
+
+
+APART void list_bent_terms(int16_t *list, const int32_t *f, const ending *e)
+{
+    for (int32_t i = 0; i < 8; i++, f += 4)
+        for (int32_t count = 0; count <= e->all; count++) *list++ = (int16_t)term_of(f, count, e->all, e->shift, 1);
+}
+
+
+static inline void finish_listed_row(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
+    const int16_t *list, const int bent, const int same)
+{
+    const int32_t down = same ? 0 : e->down, lower = e->lower, most = e->most, size = e->all + 1, last = bent ? 4 : 3;
+    for (const cell *end = n + e->next * e->pixels; n != end; n += e->next, x += e->channels) {
+        const int16_t *t = list + 7 * size;
+        uint32_t bits = 0;
+        n[0].word -= n[1].word << 4;
+        for (int32_t i = 7; i >= 0; i--, t -= size) {
+            bits = end_one(x + i, t[n[i & 1].byte[i >> 1]], &f, i * last + last - 1, down, lower, most, bits);
+        }
+        *to++ = (uint8_t)(bits ^ falls);
+    }
+}
+
+
+APART void finish_listed(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
+    const int16_t *list)
+{
+    finish_listed_row(x, to, n, f, e, falls, list, 0, 1);
+}
+
+
+APART void finish_listed_shifted(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
+    const int16_t *list)
+{
+    finish_listed_row(x, to, n, f, e, falls, list, 0, 0);
+}
+
+
+APART void finish_listed_bent(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
+    const int16_t *list)
+{
+    finish_listed_row(x, to, n, f, e, falls, list, 1, 1);
+}
+
+
+APART void finish_listed_bent_shifted(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
+    const int16_t *list)
+{
+    finish_listed_row(x, to, n, f, e, falls, list, 1, 0);
+}
+
+
+/* Sums in groups, or of a padded map with an odd number of channels, a product at a time: bits of weights, output by
+ * output. */
 APART void grouped_binary_conv(int32_t *row, const uint8_t *map, const layer *l, const uint8_t *weight, int32_t y,
     int32_t x, int32_t first, int32_t n)
 {
     const window *at = &l->at;
     const int32_t top = y * at->stride_y - at->top, left = x * at->stride_x - at->left;
+    const int32_t plane = at->in_height * at->in_width;
     int32_t up, down, begin, end;
     inside(top, at->dilation_y, at->kernel_height, at->in_height, &up, &down);
     inside(left, at->dilation_x, at->kernel_width, at->in_width, &begin, &end);
@@ -295,10 +586,10 @@ APART void grouped_binary_conv(int32_t *row, const uint8_t *map, const layer *l,
         int32_t sum = 0;
         for (int32_t i = up; i < down; i++)
             for (int32_t k = begin; k < end; k++) {
-                const int32_t pixel = (top + i * at->dilation_y) * at->in_width + left + k * at->dilation_x;
+                const uint8_t *pixel = map + (top + i * at->dilation_y) * at->in_width + left + k * at->dilation_x;
                 int32_t bit = (((first + j) * at->kernel_height + i) * at->kernel_width + k) * l->depth;
                 for (int32_t c = channel; c < channel + l->depth; c++, bit++) {
-                    const int sign = map[pixel * l->channels + c / 4] >> (2 + c % 4) & 1;
+                    const int sign = pixel[c / 8 * plane] >> c % 8 & 1;
                     sum += sign == (weight[bit / 8] >> bit % 8 & 1) ? 1 : -1;
                 }
             }
@@ -307,16 +598,32 @@ APART void grouped_binary_conv(int32_t *row, const uint8_t *map, const layer *l,
 }
 
 
-/* A map of signs with a border of +1 or -1. */
-APART void surround(uint8_t *to, const uint8_t *from, int32_t height, int32_t width, int32_t bytes, int32_t top,
+/* A map of signs with a border of +1 or -1: a byte of it for each 8 channels. */
+APART void surround(uint8_t *to, const uint8_t *from, int32_t height, int32_t width, int32_t planes, int32_t top,
     int32_t left, int32_t bottom, int32_t right, const uint8_t *border)
 {
-    for (int32_t y = -top; y < height + bottom; y++)
-        for (int32_t x = -left; x < width + right; x++) {
-            const int in = y >= 0 && y < height && x >= 0 && x < width;
-            const uint8_t *pixel = in ? from + (y * width + x) * bytes : border;
-            for (int32_t i = 0; i < bytes; i++) *to++ = pixel[i];
+    for (; planes; planes--, border++, from += height * width)
+        for (int32_t y = -top; y < height + bottom; y++)
+            for (int32_t x = -left; x < width + right; x++)
+                *to++ = y >= 0 && y < height && x >= 0 && x < width ? from[y * width + x] : *border;
+}
+
+
+/* Index bytes from the signs of a map, with `beside` pixels of -1 before each row and behind the last one. */
+APART void spread(uint32_t *to, const uint8_t *from, int32_t height, int32_t width, int32_t channels, int32_t beside)
+{
+    const uint32_t places = 0xc0804000u, nibbles = 0x0f0f0f0fu;
+    for (int32_t c = 0; c < channels; c += 16, from += height * width) {
+        const int32_t other = channels - c > 8 ? height * width : 0; /* or none */
+        for (int32_t y = 0; y < height; y++) {
+            for (int32_t i = 0; i < beside; i++) *to++ = places;
+            for (const uint8_t *end = from + width; from != end; from++) {
+                const uint32_t v = from[0] | (other ? (uint32_t)from[other] << 16 : 0);
+                *to++ = ((v | v << 4) & nibbles) << 2 | places;
+            }
         }
+        for (int32_t i = 0; i < beside; i++) *to++ = places;
+    }
 }
 
 
@@ -392,6 +699,24 @@ APART void pad_channels(int32_t *row, const int16_t *pixel, int32_t channels, in
     int32_t n)
 {
     for (int32_t i = 0, c = first - before; i < n; i++, c++) row[i] = c >= 0 && c < channels ? pixel[c] : fill;
+}
+
+
+/* Pixels from `down` and `right` apart, with filled channels around; also to where they came from, where they come closer
+ * together. */
+APART void shrink(int16_t *to, const int16_t *from, int32_t height, int32_t width, int32_t down, int32_t right,
+    int32_t used, int32_t channels, int32_t before, int32_t fill)
+{
+    for (int32_t y = 0; y < height; y++)
+        for (int32_t x = 0; x < width; x++, to += channels) {
+            const int16_t *pixel = from + y * down + x * right;
+            if (to + before > pixel)
+                for (int32_t c = used; c--;) to[before + c] = pixel[c];
+            else
+                for (int32_t c = 0; c < used; c++) to[before + c] = pixel[c];
+            for (int32_t c = 0; c < before; c++) to[c] = (int16_t)fill;
+            for (int32_t c = before + used; c < channels; c++) to[c] = (int16_t)fill;
+        }
 }
 
 
@@ -501,41 +826,13 @@ APART void store_sums(int32_t *to, const int32_t *row, int32_t n)
 }
 
 
-/* Index bytes first / 4 to end - 1 of a pixel, where values are above a threshold, which is where the difference, of
- * 17 bits, is below 0; channels that there are not are -1. */
-static inline void sign(uint8_t *to, const int32_t *row, const int16_t *threshold, const int8_t *direction, int32_t first,
-    int32_t end, int32_t n)
+/* A byte of n signs, which are where the difference to the threshold, of 17 bits, is below 0, or the opposite where
+ * `falls` has its bit; channels that there are not are -1. */
+APART void signs(uint8_t *to, const int32_t *row, const int16_t *threshold, uint32_t falls, int32_t n)
 {
-    for (int32_t q = first / 4; q < end; q++, n -= 4) {
-        uint32_t bits = 0;
-        if (n >= 4 && !direction) {
-            bits = ((uint32_t)(threshold[0] - row[0]) >> 31 << 28) | ((uint32_t)(threshold[1] - row[1]) >> 31 << 29) |
-                   ((uint32_t)(threshold[2] - row[2]) >> 31 << 30) | ((uint32_t)(threshold[3] - row[3]) >> 31 << 31);
-            row += 4, threshold += 4;
-        } else {
-            for (int32_t i = 0; i < 4; i++) {
-                bits >>= 1;
-                if (i >= n) continue;
-                const int32_t v = *row++;
-                bits |= (uint32_t)(*threshold++ - (direction ? v * *direction++ : v)) & 0x80000000u;
-            }
-        }
-        to[q] = (uint8_t)(bits >> 26 | ((uint32_t)q & 3) << 6);
-    }
-}
-
-
-APART void signs(uint8_t *to, const int32_t *row, const int16_t *threshold, int32_t first, int32_t end, int32_t n)
-{
-    sign(to, row, threshold, 0, first, end, n);
-}
-
-
-/* The same, where some channels are +1 below their threshold: direction -1. */
-APART void signs_either(uint8_t *to, const int32_t *row, const int16_t *threshold, const int8_t *direction,
-    int32_t first, int32_t end, int32_t n)
-{
-    sign(to, row, threshold, direction, first, end, n);
+    uint32_t bits = 0;
+    for (int32_t i = 0; i < n; i++) bits |= (uint32_t)(threshold[i] - row[i]) >> 31 << i;
+    *to = (uint8_t)(bits ^ falls);
 }
 
 
@@ -554,8 +851,9 @@ APART void hand_out_sums(int32_t *y, const int32_t *map, int32_t channels, int32
 }
 
 
-APART void hand_out_signs(int32_t *y, const uint8_t *map, int32_t channels, int32_t pixels, int32_t bytes)
+APART void hand_out_signs(int32_t *y, const uint8_t *map, int32_t channels, int32_t pixels)
 {
     for (int32_t c = 0; c < channels; c++)
-        for (int32_t i = 0; i < pixels; i++) *y++ = map[i * bytes + c / 4] >> (2 + c % 4) & 1 ? 1 : -1;
+        for (int32_t i = 0; i < pixels; i++)
+            *y++ = map[c / 8 * pixels + i] >> c % 8 & 1 ? 1 : -1;
 }

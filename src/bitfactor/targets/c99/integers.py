@@ -6,7 +6,7 @@ need lies there, too.
 """
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -18,100 +18,69 @@ from bitfactor.format import Node
 from bitfactor.format.integer import IntegerGraph, IntegerValue
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.format.operations.integer import LARGEST
-from bitfactor.format.operations.move import stays
 from bitfactor.runtime.program import Lifetime, place
+from bitfactor.targets.c99.binary import (
+    EIGHT,
+    Counting,
+    Ending,
+    bytes_of,
+    counting,
+    ending,
+    power_of,
+    rising,
+    words,
+)
 from bitfactor.targets.c99.constants import WIDTH, Constants
+from bitfactor.targets.c99.moves import places_of, with_chains
+from bitfactor.targets.c99.schedule import Layer, layers_of
 
-_STAGES = ("weigh", "prelu", "threshold")
-_BLOCK = 8  # channels that are made at a time
-_QUAD = 4  # signs of an index byte
-_ALIGNED = 4  # index bytes: an entry's place is its byte, of 4 bytes in turn
-_ENTRIES = 16
-_COUNTED = 60  # index bytes whose counts fit a byte
 _TOGETHER = 4  # outputs of a real-valued layer
 _PIXEL = 128
 
 
 @dataclass
-class Layer:
-    """What makes rows, a node or the loading of a value, and the stages behind it."""
+class Made:
+    """How a layer makes rows: statements once, for each 8 channels, for each row, and for each pixel."""
 
-    first: Node | None
-    value: str
-    stages: list[Node] = field(default_factory=list)
-
-    @property
-    def names(self) -> list[str]:
-        return [*([self.first.name] if self.first else []), *(stage.name for stage in self.stages)]
-
-
-def layers_of(graph: IntegerGraph) -> tuple[list[Layer], dict[str, str]]:
-    """Return the layers, and for each value that is another one in another shape, that one."""
-    layers: list[Layer] = []
-    roots: dict[str, str] = {}
-    running: dict[str, int] = {}  # values that are in the row at the end of a layer so far
-    made = {graph.input: -1}
-
-    def attached(node: Node) -> int | None:
-        """The layer whose row a stage can change: what else it reads is made before that."""
-        for name in node.inputs:
-            at = running.get(name)
-            others = [other for other in node.inputs if other != name]
-            alike = graph.values[name].shape == graph.values[node.name].shape
-            once = node.inputs.count(name) == 1
-            if at is not None and once and alike and all(made[roots.get(o, o)] < at for o in others):
-                return at
-        return None
-
-    for node in _late(graph.nodes):
-        inputs = [graph.values[name].shape for name in node.inputs]
-        if len(node.inputs) == 1 and stays(node, inputs[0], graph.values[node.name].shape):
-            roots[node.name] = roots.get(node.inputs[0], node.inputs[0])
-            continue
-        at = attached(node) if node.op in _STAGES else None
-        if at is None:
-            loads = node.op in _STAGES
-            primary = max(node.inputs, key=lambda name: prod(graph.values[name].shape))
-            layers.append(
-                Layer(None if loads else node, primary if loads else node.name, [node] if loads else [])
-            )
-            at = len(layers) - 1
-        else:
-            layers[at].stages.append(node)
-        made[node.name] = at
-        if node.op != "threshold":
-            running = {name: i for name, i in running.items() if i != at} | {node.name: at}
-    return layers, roots
-
-
-def _late(nodes: Sequence[Node]) -> Iterator[Node]:
-    """Yield binary layers where their sums are read: what is added to them is then made before."""
-    waiting: dict[str, Node] = {}
-    for node in nodes:
-        yield from (waiting.pop(name) for name in dict.fromkeys(node.inputs) if name in waiting)
-        if node.op == "binary_conv":
-            waiting[node.name] = node
-        else:
-            yield node
-    yield from waiting.values()
+    pixel: str = ""
+    setup: list[str] = field(default_factory=list)
+    block: list[str] = field(default_factory=list)
+    row: list[str] = field(default_factory=list)
 
 
 class IntegerLayers:
     """The C of an integer graph: `functions`, their `calls`, `constants`, and the bytes of the arena."""
 
     def __init__(self, graph: IntegerGraph) -> None:
-        self.graph = graph
-        self.layers, self.roots = layers_of(graph)
+        self.graph = with_chains(graph)
+        self.layers, self.roots = layers_of(self.graph)
         self.constants = Constants()
         self.functions: list[str] = []
         self.calls: list[str] = []
         self.stored = set(self._stored())
-        self.offsets, self.arena_bytes = place(self._places())
-        for i, layer in enumerate(self.layers):
-            self._write(i, layer)
+        self._lifetimes = self._places()
+        self.offsets, self.arena_bytes = place(self._lifetimes)
+        self.constant_bytes: dict[str, int] = {}
+        for layer in self.layers:
+            before = self.constants.bytes
+            self._write(layer)
+            self.constant_bytes[layer.names[0]] = self.constants.bytes - before
 
     def root(self, name: str) -> str:
         return self.roots.get(name, name)
+
+    @property
+    def fullest(self) -> tuple[str, str]:
+        """Return the value whose layer needs most memory, and what that is for."""
+        alive = [
+            {name: each for name, each in self._lifetimes.items() if each.first <= i <= each.last}
+            for i in range(len(self.layers))
+        ]
+        i = max(range(len(alive)), key=lambda i: sum(each.size for each in alive[i].values()))
+        largest = max(alive[i], key=lambda name: alive[i][name].size)
+        shape = self.graph.values[largest].shape if largest in self.graph.values else None
+        what = f"a map of {' x '.join(map(str, shape))}" if shape else f"its {largest.split()[-1]}"
+        return self.layers[i].value, f"{what} and {len(alive[i]) - 1} more"
 
     def _stored(self) -> Iterator[str]:
         """Yield the values that are read from memory."""
@@ -138,7 +107,9 @@ class IntegerLayers:
                 spans[home] = (spans.get(home, (i, i))[0], self._last_use(name))
             if layer.first is not None and layer.first.op == "binary_conv":
                 extra |= {
-                    name: Lifetime(size, i, i) for name, size in self._extra(layer.first).items() if size
+                    name: Lifetime(size, i, i)
+                    for name, size in self._extra(layer.first, layer).items()
+                    if size
                 }
         return {name: Lifetime(self._bytes(name), *span) for name, span in spans.items()} | extra
 
@@ -151,7 +122,7 @@ class IntegerLayers:
         far = set(map(self.root, first.inputs)) if first else set()
         near = set() if first else {self.root(layer.value)}
         if first is not None and first.name in self.stored:
-            yield first.name, None
+            yield first.name, self._shrunk(i, layer)
         current = layer.value
         for stage in layer.stages:
             near |= {self.root(name) for name in stage.inputs if name != current}
@@ -161,6 +132,16 @@ class IntegerLayers:
                 like = next((u for u in ends if self._is_like(u, stage.name)), None)
                 yield stage.name, like
                 near.discard(like or "")
+
+    def _shrunk(self, i: int, layer: Layer) -> str | None:
+        """Return the value in whose place the layer's moves can be made, pixel by pixel."""
+        node = layer.first
+        if node is None or node.op != "moved" or layer.stages:
+            return None
+        source = self.root(node.inputs[0])
+        of = places_of(self.graph, node)
+        possible = of.steps(*self._size(node.name)) and of.in_place() and source in self.homes
+        return source if possible and self._last_use(source) == i else None
 
     def _last_use(self, name: str) -> int:
         """Return the last layer that reads a value, or the number of layers for an output."""
@@ -177,18 +158,25 @@ class IntegerLayers:
         a, b = self.graph.values[one], self.graph.values[other]
         return (a.shape, a.type) == (b.shape, b.type)
 
-    def _extra(self, node: Node) -> dict[str, int]:
-        """Return the bytes of a binary layer's tables and of its map with a border."""
-        taps, quads = (
-            prod(node.tensors["weight"].shape[1:3]),
-            quads_of(self.graph.values[node.inputs[0]].shape[0]),
-        )
-        tables = 0 if node.attributes["groups"] > 1 else taps * quads * _ENTRIES * 4
+    def _extra(self, node: Node, layer: Layer) -> dict[str, int]:
+        """Return the bytes of what a binary layer needs, and of its map with a border."""
+        (height, width), channels = self._surrounded(node), self.graph.values[node.inputs[0]].shape[0]
+        around = height * width * -(-channels // EIGHT) if any(self._border(node)) else 0
+        of = self.counting(node)
+        sizes = of.memory(self._size(node.name)[1]) if of else {}
+        found = self._ending(layer)
+        sizes["terms"] = 2 * EIGHT * (found[0].all + 1) if found and found[1].listed else 0
+        return {f"{node.name} {what}": size for what, size in {"border": around, **sizes}.items()}
+
+    def _surrounded(self, node: Node) -> tuple[int, int]:
         (height, width), border = self._size(node.inputs[0]), self._border(node)
-        around = (
-            (height + border[0] + border[2]) * (width + border[1] + border[3]) * quads if any(border) else 0
-        )
-        return {f"{node.name} tables": tables, f"{node.name} border": around}
+        return height + border[0] + border[2], width + border[1] + border[3]
+
+    def counting(self, node: Node) -> Counting | None:
+        """Return how a binary layer counts its signs."""
+        channels, out = self.graph.values[node.inputs[0]].shape[0], self._size(node.name)
+        padding = tuple(a - b for a, b in zip(node.attributes["padding"], self._border(node), strict=True))
+        return counting(node, channels, self._surrounded(node), padding, out)
 
     def _border(self, node: Node) -> tuple[int, ...]:
         return tuple(node.attributes["padding"]) if node.attributes["pad_value"] else (0, 0, 0, 0)
@@ -197,7 +185,7 @@ class IntegerLayers:
         value = self.graph.values[name]
         pixels = prod(value.shape[1:])
         if value.type == "bit":
-            return pixels * quads_of(value.shape[0])
+            return pixels * -(-value.shape[0] // EIGHT)
         return pixels * value.shape[0] * (4 if value.type == "output" else 2)
 
     def _size(self, name: str) -> tuple[int, int]:
@@ -214,58 +202,76 @@ class IntegerLayers:
         )
 
     def _pointer(self, key: str, kind: str) -> str:
+        if key not in self.offsets:
+            return "0"
         return f"({kind} *)(arena + {self.offsets[key] // 4})"
 
-    def _write(self, i: int, layer: Layer) -> None:
+    def _write(self, layer: Layer) -> None:
         name = self.constants.unused(f"run_{layer.names[0]}")
-        made = self.graph.values[layer.value]
-        channels, (height, width) = made.shape[0], size_of(made)
-        n = str(min(_BLOCK, channels)) if channels % _BLOCK == 0 or channels < _BLOCK else "n"
-        setup, before, make = self._first(layer, n)
-        current, stages = layer.value, []
-        if current in self.stored and layer.first is not None:
-            stages.append(self._store(current, n))
-        for stage in layer.stages:
-            joined = self._join(stage, current, n)
-            stages += joined or self._stage(stage, current, n)
-            current = current if stage.op == "threshold" else stage.name
-            if not joined and stage.op != "threshold" and stage.name in self.stored:
-                stages.append(self._store(stage.name, n))
-        size = (
-            [f"const int32_t n = {channels} - o < {_BLOCK} ? {channels} - o : {_BLOCK};"] if n == "n" else []
-        )
-        title = ", ".join(f"{node.name} ({node.op})" for node in [layer.first, *layer.stages] if node)
-        loop = [
-            f"for (int32_t o = 0, pixel = 0; o < {channels}; o += {_BLOCK}, pixel = 0) {{",
-            *(f"    {line}" for line in (*size, *before)),
-            f"    for (int32_t y = 0; y < {height}; y++)",
-            f"        for (int32_t x = 0; x < {width}; x++, pixel++) {{",
-            f"            int32_t row[{_BLOCK}];",
-            *(f"            {line}" for line in (make, *stages)),
-            "        }",
+        value = self.graph.values[layer.value]
+        channels, (height, width) = value.shape[0], size_of(value)
+        n = str(min(EIGHT, channels)) if channels % EIGHT == 0 or channels < EIGHT else "n"
+        if shrunk := self._shrink(layer):
+            self.functions.append(f"static void {name}(void) {{ {shrunk} }}")
+            self.calls.append(f"{name}();")
+            return
+        made = self._first(layer, n)
+        ended = self._end(layer, made)
+        stages = [] if ended else self._stages(layer, n)
+        size = [f"const int32_t n = {channels} - o < {EIGHT} ? {channels} - o : {EIGHT};"] * (n == "n")
+        pixels = [
+            f"for (int32_t x = 0; x < {width}; x++, pixel++) {{",
+            f"    int32_t row[{EIGHT}];",
+            *(f"    {line}" for line in (made.pixel, *stages)),
             "}",
         ]
-        given = "const void *input" if any("input" in line for line in (make, *setup)) else "void"
+        rows = ended or [*made.row, *pixels]
+        loop = [
+            f"for (int32_t o = 0{'' if ended else ', pixel = 0'}; o < {channels}; o += {EIGHT}"
+            f"{'' if ended else ', pixel = 0'}) {{",
+            *(f"    {line}" for line in (*size, *made.block)),
+            f"    for (int32_t y = 0; y < {height}; y++) {{",
+            *(f"        {line}" for line in rows),
+            "    }",
+            "}",
+        ]
+        title = ", ".join(f"{node.name} ({node.op})" for node in [layer.first, *layer.stages] if node)
+        given = "const void *input" if any("input" in line for line in (made.pixel, *made.setup)) else "void"
         self.functions.append(
             "\n".join(
                 [
                     textwrap.fill(f"/* {title} */", WIDTH, subsequent_indent="   "),
                     f"static void {name}({given})",
                     "{",
-                    *(f"    {line}" for line in (*setup, *loop)),
+                    *(f"    {line}" for line in (*made.setup, *loop)),
                     "}",
                 ]
             )
         )
         self.calls.append(f"{name}({'input' if given != 'void' else ''});")
 
+    def _stages(self, layer: Layer, n: str) -> list[str]:
+        current, stages = layer.value, []
+        if current in self.stored and layer.first is not None:
+            stages.append(self._store(current, n))
+        for stage in layer.stages:
+            if layer.first and current == layer.first.name and self._only_cuts(layer.first, stage):
+                stages += [self._store(stage.name, n)] * (stage.name in self.stored)
+                current = stage.name
+                continue
+            joined = self._join(stage, current, n)
+            stages += joined or self._stage(stage, current, n)
+            current = current if stage.op == "threshold" else stage.name
+            if not joined and stage.op != "threshold" and stage.name in self.stored:
+                stages.append(self._store(stage.name, n))
+        return stages
+
     def hand_out(self, names: list[str]) -> Iterator[str]:
         """Yield the calls that write the outputs to what `names` point at."""
         for to, name in zip(names, self.graph.outputs, strict=True):
             value = self.graph.values[self.root(name)]
             kind = {"bit": "hand_out_signs", "output": "hand_out_sums"}.get(value.type, "hand_out")
-            quads = f", {quads_of(value.shape[0])}" if value.type == "bit" else ""
-            yield f"{kind}({to}, {self.at(name)}, {value.shape[0]}, {prod(value.shape[1:])}{quads});"
+            yield f"{kind}({to}, {self.at(name)}, {value.shape[0]}, {prod(value.shape[1:])});"
 
     def _element(self, name: str) -> str:
         """Return where the channels o and on of a pixel of a value lie."""
@@ -288,20 +294,19 @@ class IntegerLayers:
         parts += [node.attributes["stride"], padding, node.attributes.get("dilation", (1, 1))]
         return f"{{{', '.join(str(part) for pair in parts for part in pair)}}}"
 
-    def _first(self, layer: Layer, n: str) -> tuple[list[str], list[str], str]:
-        """Return declarations, what is done for each 8 channels, and the statement that makes a row."""
+    def _first(self, layer: Layer, n: str) -> Made:
         node = layer.first
         if node is None:
-            return [], [], f"load(row, {self._element(layer.value)}, {n});"
+            return Made(f"load(row, {self._element(layer.value)}, {n});")
         if node.op == "conv":
-            return self._conv(node, n)
+            return self._conv(node, n, layer.stages)
         if node.op == "binary_conv":
             return self._binary_conv(node, n)
         if node.op in ("max_pool2d", "avg_pool2d"):
             return self._pool(node, n)
-        return [], [], self._move(node, n)
+        return Made(self._move(node, n))
 
-    def _conv(self, node: Node, n: str) -> tuple[list[str], list[str], str]:
+    def _conv(self, node: Node, n: str, stages: list[Node]) -> Made:
         """A pixel is read as the byte that it was, 128 more: the bias makes up for it."""
         source = node.inputs[0]
         weight, bias = node.tensors["weight"], node.tensors["bias"].astype(np.int64)
@@ -328,46 +333,125 @@ class IntegerLayers:
         make = f"{kind}(row, {self.at(source)}, &l, {', '.join(names)}, y, x, o, {n});"
         if "multiplier" in node.tensors:
             multiplier = self.constants.define(f"{node.name}_multiplier", node.tensors["multiplier"])
-            make += f" scale_sums(row, {multiplier} + o, {node.attributes['shift']}, {n});"
-        return setup, [], make
+            bounds = (-LARGEST, LARGEST)
+            if stages and self._only_cuts(node, stages[0]):
+                bounds = (stages[0].attributes["lower"], stages[0].attributes["upper"])
+            given = f"{multiplier} + o, {node.attributes['shift']}, {bounds[0]}, {bounds[1]}"
+            make += f" scale_sums(row, {given}, {n});"
+        return Made(make, setup)
 
-    def _binary_conv(self, node: Node, n: str) -> tuple[list[str], list[str], str]:
+    def _only_cuts(self, node: Node, stage: Node) -> bool:
+        """Whether a stage bounds what a layer gives, and nothing else reads that: the layer can."""
+        plain = stage.op == "weigh" and stage.inputs == (node.name,) and "offset" not in stage.tensors
+        if not plain or node.op != "conv" or "multiplier" not in node.tensors or node.name in self.stored:
+            return False
+        readers = [each for each in self.graph.nodes if node.name in each.inputs]
+        power = power_of(stage.tensors["positive0"], stage.tensors["negative0"])
+        return readers == [stage] and power == stage.attributes["shifts"][0]
+
+    def _binary_conv(self, node: Node, n: str) -> Made:
         source, weight, groups = node.inputs[0], node.tensors["weight"], node.attributes["groups"]
-        outputs, depth = len(weight), weight.shape[-1]
-        channels, border = self.graph.values[source].shape[0], self._border(node)
-        quads, size = quads_of(channels), self._size(source)
+        channels, border, of = self.graph.values[source].shape[0], self._border(node), self.counting(node)
         window = self._window(node, weight.shape[1:3], source, border)
-        last = outputs // groups if groups > 1 else max(_COUNTED // (weight.shape[2] * quads), 1)
-        setup = [f"static const layer l = {{{window}, {quads}, {depth}, {last}}};"]
-        of_map = self.at(source)
+        made, of_map = Made(), self.at(source)
         if any(border):
-            filled = np.array([(i % _ALIGNED) << 6 for i in range(quads)], np.uint8)
-            lanes = np.arange(quads * _QUAD).reshape(quads, _QUAD) < channels
-            if node.attributes["pad_value"] > 0:
-                filled |= (lanes << np.arange(2, 6)).sum(1).astype(np.uint8)
+            filled = bytes_of(np.full(channels, node.attributes["pad_value"] > 0))
             name = self.constants.define(f"{node.name}_border", filled)
             of_map = self._pointer(f"{node.name} border", "uint8_t")
-            sides = ", ".join(map(str, (*size, quads, *border)))
-            setup.append(f"surround({of_map}, {self.at(source)}, {sides}, {name});")
-        if groups > 1:
-            bits = self.constants.define(
-                f"{node.name}_weight", np.packbits(weight.ravel() > 0, bitorder="little")
-            )
-            return setup, [], f"grouped_binary_conv(row, {of_map}, &l, {bits}, y, x, o, {n});"
-        kind = "binary_conv" if node.attributes["dilation"] == (1, 1) else "dilated_binary_conv"
-        words = _words(weight, quads)
-        name = self.constants.define(f"{node.name}_weight", words)
-        tables = self._pointer(f"{node.name} tables", "uint32_t")
-        build = f"build({tables}, {name} + o / {_BLOCK} * {words.shape[1]}, {words.shape[1]});"
-        return setup, [build], f"{kind}(row, {of_map}, &l, {tables}, y, x);"
+            sides = ", ".join(map(str, (*self._size(source), len(filled), *border)))
+            made.setup.append(f"surround({of_map}, {self.at(source)}, {sides}, {name});")
+        if of is None:
+            parts = f"{window}, {channels}, {weight.shape[-1]}, {len(weight) // groups}"
+            made.setup.append(f"static const layer l = {{{parts}}};")
+            packed = np.packbits(weight.ravel() > 0, bitorder="little")
+            name = self.constants.define(f"{node.name}_weight", packed)
+            made.pixel = f"grouped_binary_conv(row, {of_map}, &l, {name}, y, x, o, {n});"
+            return made
+        counted = (channels, of.rows, of.parts, of.next, of.all, of.pitch, of.plane_bytes)
+        made.setup.append(f"static const binary l = {{{window}, {', '.join(map(str, counted))}}};")
+        sizes = ", ".join(map(str, (*of.size, channels, of.beside)))
+        index, tables, edges = (
+            self._pointer(f"{node.name} {what}", "uint32_t") for what in ("index", "tables", "edges")
+        )
+        counts = self._pointer(f"{node.name} counts", "cell")
+        made.setup.append(f"spread({index}, {of_map}, {sizes});")
+        bits = words(weight)
+        name, size = self.constants.define(f"{node.name}_weight", bits), bits.shape[1]
+        words_of = f"{name} + o / {EIGHT} * {size}"
+        if of.kind != "count_row_directly":
+            made.block.append(f"build({tables}, {words_of}, {size});")
+        if of.edges:
+            made.block.append(f"count_edges({edges}, {tables}, &l);")
+        given = [counts, f"(uint8_t *)({index} + {of.beside})", "&l"]
+        given += [words_of if of.kind == "count_row_directly" else tables]
+        given += [edges] * (of.kind == "count_threes")
+        made.row.append(f"{of.kind}({', '.join(given)}, y);")
+        made.pixel = f"take(row, {counts} + x * {of.next}, &l);"
+        return made
 
-    def _pool(self, node: Node, n: str) -> tuple[list[str], list[str], str]:
+    def _ending(self, layer: Layer) -> tuple[Counting, Ending] | None:
+        """Return how a layer's sums go into the stream, and signs of that, if row by row."""
+        node, stages = layer.first, layer.stages
+        if node is None or node.op != "binary_conv" or not stages or node.name in self.stored:
+            return None
+        (channels, *size), weigh, of = self.graph.values[node.name].shape, stages[0], self.counting(node)
+        if weigh.op != "weigh" or len(weigh.inputs) != 2 or of is None or channels % EIGHT:
+            return None
+        i = weigh.inputs.index(node.name)
+        after = [stage for stage in stages[1:] if stage.op != "threshold" or stage.inputs != (weigh.name,)]
+        streamed = self.graph.values[weigh.inputs[1 - i]].type == "stream" and weigh.name in self.stored
+        if after or len(stages) > 2 or not streamed:
+            return None
+        end = ending(weigh, i, stages[1] if len(stages) > 1 else None, channels, of, prod(size))
+        return (of, end) if end else None
+
+    def _end(self, layer: Layer, made: Made) -> list[str]:
+        """Return the statements for a row that ends at once."""
+        found = self._ending(layer)
+        if found is None or layer.first is None:
+            return []
+        (of, end), node, weigh = found, layer.first, layer.stages[0]
+        signs = layer.stages[1] if len(layer.stages) > 1 else None
+        channels, (height, width) = self.graph.values[node.name].shape[0], self._size(node.name)
+        other = next(self.root(name) for name in weigh.inputs if name != node.name)
+        if self.homes[other] != self.homes[weigh.name]:
+            made.setup.append(f"copy({self.at(weigh.name)}, {self.at(other)}, {height * width * channels});")
+        parts = (width, of.next, channels, of.all, end.shift, end.down, end.lower, end.most)
+        made.setup.append(f"static const ending e = {{{', '.join(map(str, parts))}}};")
+        size = end.table.shape[1]
+        table = self.constants.define(f"{weigh.name}_end", end.table) + f" + o * {size}"
+        to = self._signs_at(signs.name, f"y * {width}") if signs else "0"
+        counts = self._pointer(f"{node.name} counts", "cell")
+        x = f"{self.at(weigh.name)} + y * {width * channels} + o"
+        given = [x, to, counts, table, "&e", self._falls(signs) if signs else "0"]
+        if end.listed:
+            terms = self._pointer(f"{node.name} terms", "int16_t")
+            made.block.append(f"list_{'bent_' * (size == 4)}terms({terms}, {table}, &e);")
+            given.append(terms)
+        else:
+            made.row.append(f"widen_row({counts}, {width}, {of.parts}, {of.next});")
+        function = end.function if signs else f"finish{'_bent' * (size == 4)}_last"
+        return [*made.row, f"{function}({', '.join(given)});"]
+
+    def _signs_at(self, name: str, pixel: str) -> str:
+        """Return where the signs of the channels o and on of a pixel lie."""
+        plane = prod(self.graph.values[name].shape[1:])
+        return f"{self.at(name)} + o / {EIGHT} * {plane} + {pixel}"
+
+    def _falls(self, threshold: Node) -> str:
+        """Define which channels are +1 below their thresholds."""
+        _, falls = rising(threshold)
+        if not falls.any():
+            return "0"
+        return f"{self.constants.define(f'{threshold.name}_falls', bytes_of(falls))}[o / {EIGHT}]"
+
+    def _pool(self, node: Node, n: str) -> Made:
         source = node.inputs[0]
         channels = self.graph.values[source].shape[0]
         setup = [f"static const window at = {self._window(node, node.attributes['kernel'], source)};"]
         counted = f", {node.attributes['count_include_pad']}" if node.op == "avg_pool2d" else ""
         kind = node.op.removesuffix("2d")
-        return setup, [], f"{kind}(row, {self.at(source)}, &at, {channels}{counted}, y, x, o, {n});"
+        return Made(f"{kind}(row, {self.at(source)}, &at, {channels}{counted}, y, x, o, {n});", setup)
 
     def _move(self, node: Node, n: str) -> str:
         source = node.inputs[0]
@@ -379,10 +463,29 @@ class IntegerLayers:
             scale = ", ".join(map(str, node.attributes["scale"]))
             parts = f"{self._size(source)[1]}, {scale}, {channels}"
             return f"upsample(row, {self.at(source)}, {parts}, y, x, o, {n});"
-        if node.op == "pad" and node.attributes["axis"] == 0:
-            parts = f"{channels}, {node.attributes['before']}, {int(node.attributes['value'])}"
-            return f"pad_channels(row, {self.at(source)} + pixel * {channels}, {parts}, o, {n});"
-        return self._gather(node, n)
+        if node.op != "moved":
+            return self._gather(node, n)
+        of = places_of(self.graph, node)
+        steps = of.steps(*self._size(node.name))
+        if of.strided and steps:
+            pixel = f"{self.at(source)} + {steps[0]} + y * {steps[1]} + x * {steps[2]}"
+            return f"pad_channels(row, {pixel}, {of.strided[0]}, {of.strided[1]}, {of.fill}, o, {n});"
+        name = self.constants.define(f"{node.name}_places", of.places)
+        given = f"{name} + pixel * {of.places.shape[1]} + o, {of.fill}"
+        return f"gather(row, {self.at(source)}, {given}, {n});"
+
+    def _shrink(self, layer: Layer) -> str:
+        """Return the call that moves whole pixels, also within the source's place, if they are strided."""
+        node = layer.first
+        if node is None or node.op != "moved" or layer.stages or node.name not in self.stored:
+            return ""
+        of, (height, width) = places_of(self.graph, node), self._size(node.name)
+        steps, used = of.steps(height, width), of.strided
+        if steps is None or used is None:
+            return ""
+        sizes = (height, width, *steps[1:], used[0], of.places.shape[1], used[1], of.fill)
+        source = f"{self.at(node.inputs[0])} + {steps[0]}"
+        return f"shrink({self.at(node.name)}, {source}, {', '.join(map(str, sizes))});"
 
     def _gather(self, node: Node, n: str) -> str:
         """Places are counted from the first source in memory."""
@@ -396,8 +499,7 @@ class IntegerLayers:
         rows = moved.reshape(len(moved), -1).T.astype(np.int32)
         first = node.inputs[int(np.argmin(starts))]
         name, scale = self.constants.define(f"{node.name}_places", rows), len(moved)
-        fill = int(node.attributes.get("value", 0))
-        return f"gather(row, {self.at(first)}, {name} + pixel * {scale} + o, {fill}, {n});"
+        return f"gather(row, {self.at(first)}, {name} + pixel * {scale} + o, 0, {n});"
 
     def _stage(self, node: Node, current: str, n: str) -> list[str]:
         if node.op == "threshold":
@@ -418,9 +520,9 @@ class IntegerLayers:
         if "offset" in node.tensors:
             return []
         i = node.inputs.index(current)
-        power = _power(node.tensors[f"positive{1 - i}"], node.tensors[f"negative{1 - i}"])
+        power = power_of(node.tensors[f"positive{1 - i}"], node.tensors[f"negative{1 - i}"])
         down = node.attributes["shifts"][1 - i] - power
-        if power < 0 or down < 0 or _power(node.tensors[f"positive{i}"], node.tensors[f"negative{i}"]) >= 0:
+        if power < 0 or down < 0 or power_of(node.tensors[f"positive{i}"], node.tensors[f"negative{i}"]) >= 0:
             return []
         positive, negative = node.tensors[f"positive{i}"], node.tensors[f"negative{i}"]
         names = [self._parameter(node, f"positive{i}", positive)]
@@ -445,7 +547,7 @@ class IntegerLayers:
                 for r, v in (("positive", positive), ("negative", negative))
             )
             return [f"{verb}bend({', '.join([*given, *names, str(k), n])});"]
-        power = _power(positive, negative)
+        power = power_of(positive, negative)
         if power >= 0:
             up, down = max(power - k, 0), max(k - power, 0)
             if up == down:
@@ -466,43 +568,13 @@ class IntegerLayers:
         return f"{name}{f' + pixel * {value.shape[0]}' if len(rows) > 1 else ''} + o"
 
     def _signs(self, node: Node, n: str) -> str:
-        channels = self.graph.values[node.name].shape[0]
-        quads = quads_of(channels)
-        threshold = self.constants.define(f"{node.name}_threshold", node.tensors["threshold"])
-        names, kind = [f"{threshold} + o"], "signs"
-        if (node.tensors["direction"] < 0).any():
-            kind = "signs_either"
-            names.append(f"{self.constants.define(f'{node.name}_direction', node.tensors['direction'])} + o")
-        whole = channels % (_QUAD * _ALIGNED) == 0
-        end = f"o / {_QUAD} + 2" if whole else f"o + {_BLOCK} < {channels} ? o / {_QUAD} + 2 : {quads}"
-        return f"{kind}({self.at(node.name)} + pixel * {quads}, row, {', '.join(names)}, o, {end}, {n});"
-
-
-def quads_of(channels: int) -> int:
-    """Return the index bytes of a pixel."""
-    return -(-channels // (_QUAD * _ALIGNED)) * _ALIGNED
+        limits, _ = rising(node)
+        threshold = self.constants.define(f"{node.name}_threshold", limits)
+        to = self._signs_at(node.name, "pixel")
+        return f"signs({to}, row, {threshold} + o, {self._falls(node)}, {n});"
 
 
 def size_of(value: IntegerValue) -> tuple[int, int]:
     """Return the height and width of a value, in rows of pixels."""
     pixels = value.shape[1:]
     return (pixels[0], pixels[1]) if len(pixels) == 2 else (1, prod(pixels))
-
-
-def _power(positive: NDArray[np.int16], negative: NDArray[np.int16]) -> int:
-    """Return m if both multipliers are 2^m for all channels, else -1."""
-    if positive.size > 1 or not np.array_equal(positive, negative) or positive.item() <= 0:
-        return -1
-    m = int(positive.item()).bit_length() - 1
-    return m if positive.item() == 1 << m else -1
-
-
-def _words(weight: NDArray[np.int8], quads: int) -> NDArray[np.uint32]:
-    """(O, kh, kw, C) -> (O / 8, taps * quads): bit 4 * output + input; an input that there is not has a 1."""
-    outputs, height, width, depth = weight.shape
-    ones = np.ones((-(-outputs // _BLOCK) * _BLOCK, height * width, quads * _QUAD), np.uint32)
-    ones[:outputs, :, :depth] = weight.reshape(outputs, -1, depth) > 0
-    bits = ones.reshape(-1, _BLOCK, height * width * quads, _QUAD).transpose(0, 2, 1, 3)
-    places = np.arange(_BLOCK * _QUAD, dtype=np.uint32)
-    words: NDArray[np.uint32] = (bits.reshape(*bits.shape[:2], -1) << places).sum(2, dtype=np.uint32)
-    return words

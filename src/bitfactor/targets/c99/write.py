@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from math import prod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ from bitfactor.runtime.prediction import gives_probabilities
 from bitfactor.runtime.program import program_of
 from bitfactor.runtime.session import magnitudes_on
 from bitfactor.targets.c99.constants import real
+from bitfactor.targets.c99.costs import CoreName, Cost, can_count, counted, estimated, expect_fits
 from bitfactor.targets.c99.instructions import CELL, Map
 from bitfactor.targets.c99.integers import IntegerLayers
 from bitfactor.targets.c99.layers import Layers
@@ -38,7 +40,8 @@ class CReport(Result):
     """What `export_c` wrote: two files, functions that begin with `prefix`, and the memory that it takes.
 
     `constant_bytes` are the weights and thresholds, in flash beside the code; `arena_bytes` the RAM, beside
-    the stack.
+    the stack. In integers, `flash`, `ram` and the instructions of layers on a `core` are `counted` in an
+    emulator, or else estimated.
     """
 
     source: str
@@ -46,12 +49,25 @@ class CReport(Result):
     prefix: str
     constant_bytes: int
     arena_bytes: int
+    core: str = ""
+    counted: bool = False
+    flash: int = 0
+    ram: int = 0
+    costs: tuple[Cost, ...] = ()
 
     def __str__(self) -> str:
-        return (
-            f"{self.source} and {self.header}: C99, {self.prefix}_run\n"
-            f"{self.constant_bytes:,} bytes of constants (flash), {self.arena_bytes:,} of arena (RAM)"
-        )
+        lines = [
+            f"{self.source} and {self.header}: C99, {self.prefix}_run",
+            f"{self.constant_bytes:,} bytes of constants (flash), {self.arena_bytes:,} of arena (RAM)",
+        ]
+        if self.costs:
+            how = "counted in the emulator" if self.counted else "estimated from the counts of kernels"
+            total = sum(cost.instructions for cost in self.costs)
+            lines.append(f"{self.core} at -O3, {how}:")
+            lines.append(f"{self.flash:,} bytes of flash with code, {self.ram:,} of RAM without the stack")
+            lines += [f"{cost.instructions:14,} {cost.layer}" for cost in self.costs]
+            lines.append(f"{total:14,} instructions in all")
+        return "\n".join(lines)
 
 
 @checked
@@ -61,6 +77,9 @@ def export_c(
     *,
     precision: CPrecision = "highest",
     samples: NDArray[np.float32] | None = None,
+    core: CoreName | None = None,
+    max_ram: int | None = None,
+    max_flash: int | None = None,
     overwrite: bool = False,
 ) -> CReport:
     """Write `model` as C99 to `path`, a name in .c, and beside it the header of the same name.
@@ -72,6 +91,7 @@ def export_c(
     With `precision` "integer" there is no float at all: pixels in, integers of 32 bits out, the same on every
     machine. `samples`, prepared inputs (N, ...), then give the ranges of values; without them the file's own
     calibration does, or else the weights.
+    With a `core` the report says what layers take on it; `max_ram` and `max_flash` are bytes that there are.
 
     Raises
     ------
@@ -90,7 +110,7 @@ def export_c(
     prefix = _prefix(path)
     model.expect_one_input(path)
     if precision == "integer":
-        return _export_integers(model, path, prefix, samples)
+        return _export_integers(model, path, prefix, samples, core, max_ram, max_flash)
     layers = Layers(program_of(model.graph, steps_apart(model.graph), sign_word=CELL))
     arena_cells = layers.row_cells + layers.taps_cells + layers.program.arena_bytes // CELL
     header = _header(model, prefix, arena_cells * CELL)
@@ -100,13 +120,30 @@ def export_c(
 
 
 def _export_integers(
-    model: ModelFile, path: Path, prefix: str, samples: NDArray[np.float32] | None
+    model: ModelFile,
+    path: Path,
+    prefix: str,
+    samples: NDArray[np.float32] | None,
+    core: CoreName | None,
+    max_ram: int | None,
+    max_flash: int | None,
 ) -> CReport:
     if samples is not None:
         model = replace(model, ranges=magnitudes_on(model.graph, samples))
     layers = IntegerLayers(integers_of(model))
-    _write(path, _integer_source(model, path, prefix, layers), _integer_header(model, prefix, layers))
-    return CReport(str(path), str(path.with_suffix(".h")), prefix, layers.constants.bytes, layers.arena_bytes)
+    texts = _integer_source(model, path, prefix, layers), _integer_header(model, prefix, layers)
+    on = core or "cortex-m0plus"
+    counts = core is not None and can_count(layers, on)
+    with TemporaryDirectory() as folder:
+        draft = Path(folder) / path.name
+        _write(draft, *texts)
+        costs, flash, ram = counted(layers, draft, prefix, on) if counts else estimated(layers, on)
+    expect_fits(layers, flash, max_ram, max_flash)
+    _write(path, *texts)
+    names, sizes = (str(path), str(path.with_suffix(".h"))), (layers.constants.bytes, layers.arena_bytes)
+    if core is None:
+        return CReport(*names, prefix, *sizes)
+    return CReport(*names, prefix, *sizes, core, counts, flash, ram, tuple(costs))
 
 
 def _integer_header(model: ModelFile, prefix: str, layers: IntegerLayers) -> str:

@@ -1,5 +1,6 @@
-"""Networks as C, compiled for a Cortex-M and run on the emulated board in `cortex_m`."""
+"""Networks as C, compiled for a core and run on an emulated board, whose sources lie here."""
 
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from bitfactor.targets.c99.constants import real
 
-BOARD = Path(__file__).parent / "cortex_m"
+BOARD = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,10 @@ class Core:
     compiler: str = "arm-none-eabi-"
     begin: tuple[int, int] = (0, 0x2000_0000)  # of code and of data
     tick: int = 40
+
+    @property
+    def installed(self) -> bool:
+        return all(shutil.which(program) for program in (f"{self.compiler}gcc", self.emulator[0]))
 
 
 _ARM = ("qemu-system-arm", "-M")
@@ -91,7 +96,8 @@ def run(
     words = [[int(word, 16) for word in line.split()] for line in (done.stdout + done.stderr).splitlines()]
     table = np.array(words, np.uint32)
     assert len(table) == len(inputs)
-    instructions = np.diff(table[:, :laps].astype(np.int64), axis=1, prepend=0) * of.tick
+    ticks = np.diff(table[:, :laps].astype(np.int64), axis=1, prepend=0)
+    instructions = (ticks * of.tick).astype(np.int64)
     return Ran(table[:, laps:].copy().view(output), instructions, *_sizes(of, program, inputs.nbytes))
 
 
