@@ -292,12 +292,11 @@ def test_outputs_that_overlap(tmp_path):
 
 
 def test_pixels_that_overlap_the_input(network):
-    memory, error = np.zeros(1000, np.uint8), Error()
-    for at, status in ((0, BAD_ARGUMENT), (255, BAD_ARGUMENT), (256, OK), (600, OK)):
-        pixels, x = memory[at:].ctypes.data, memory.ctypes.data
-        assert LIBRARY.bf_prepare_image(network, pixels, 8, 8, 1, x, error) == status
-    assert LIBRARY.bf_prepare_image(network, memory.ctypes.data, 8, 8, 1, memory[64:].ctypes.data, error) == OK
-    assert LIBRARY.bf_prepare_image(network, memory.ctypes.data, 8, 8, 1, memory[63:].ctypes.data, error) != OK
+    """64 pixels of a byte each, and 64 floats."""
+    memory = np.zeros(1000, np.uint8)
+    for pixels, x, status in ((0, 0, 1), (255, 0, 1), (256, 0, OK), (0, 63, 1), (0, 64, OK)):
+        places = (memory[at:].ctypes.data for at in (pixels, x))
+        assert LIBRARY.bf_prepare_image(network, next(places), 8, 8, 1, next(places), None) == status
 
 
 def test_a_file_that_is_none(tmp_path):

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bitfactor.common.arrays import expect_sizes
+from bitfactor.common.checks import checked
 from bitfactor.models.checkpoint import standardised, with_scale
 from bitfactor.nn import MaxPool2d
 
@@ -71,8 +73,10 @@ class HardtanhBlock(nn.Module):
 class HardtanhResNet(nn.Module):
     """ResNet-20: (N, 3, 32, 32) -> logits (N, num_classes)."""
 
+    @checked
     def __init__(self, num_classes: int, downsampling: Downsampling) -> None:
         super().__init__()
+        expect_sizes(num_classes=num_classes)
         self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
         for i, (before, width) in enumerate([(16, 16), (16, 32), (32, 64)]):
@@ -96,8 +100,10 @@ class HardtanhResNet(nn.Module):
 class VGGSmall(nn.Module):
     """Six convolutions, hardtanh and a linear head: (N, 3, 32, 32) -> logits (N, num_classes)."""
 
+    @checked
     def __init__(self, num_classes: int = 10) -> None:
         super().__init__()
+        expect_sizes(num_classes=num_classes)
         widths = (3, 128, 128, 256, 256, 512, 512)
         for i, (before, width) in enumerate(pairwise(widths)):
             self.add_module(f"conv{i}", nn.Conv2d(before, width, 3, padding=1, bias=False))

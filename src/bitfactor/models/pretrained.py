@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bitfactor.common.checks import expect
 from bitfactor.common.errors import InputError, near_matches
 
 
@@ -60,6 +61,8 @@ def load_weights(model: nn.Module, checkpoint: Mapping[str, Any], skip: Sequence
     >>> model = bitfactor.models.resnet18(num_classes=10)
     >>> print(load_weights(model, torch.load("resnet18.pth", weights_only=True), skip=["fc"]))
     """
+    expect("model", model, nn.Module)
+    expect("skip", skip, Sequence[str])
     given = _translated(model, _tensors(checkpoint))
     for module in skip:
         if not any(_within(name, module) for name in model.state_dict()):
@@ -124,7 +127,7 @@ def _tensors(checkpoint: object) -> dict[str, Tensor]:
     return {
         name.removeprefix("module.").removeprefix("_orig_mod."): value
         for name, value in found.items()
-        if isinstance(value, Tensor) and not name.endswith("num_batches_tracked")
+        if isinstance(name, str) and isinstance(value, Tensor) and not name.endswith("num_batches_tracked")
     }
 
 
