@@ -6,8 +6,10 @@ import os
 import pickle
 import random
 import shutil
+import time
 import warnings
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ from bitfactor.pose import read_skeleton
 from bitfactor.pose.images import decode_about, decode_image
 
 TRIES = int(os.environ.get("FUZZ_TRIES", "40"))
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "inf"))  # for each reader, at most
+SEED = os.environ.get("FUZZ_SEED", "")
 
 
 def mutated(content: bytes, draw: random.Random) -> bytes:
@@ -53,8 +57,8 @@ def mutated(content: bytes, draw: random.Random) -> bytes:
 
 def expect_answers_or_input_errors(content: bytes, read: Callable[[bytes], object], seed: str) -> None:
     """Whatever else comes out fails the test, and says for which bytes."""
-    draw = random.Random(seed)
-    for attempt in range(TRIES):
+    draw, end = random.Random(seed + SEED), time.monotonic() + SECONDS
+    for attempt in takewhile(lambda _: time.monotonic() < end, range(TRIES)):
         changed = mutated(content, draw)
         try:
             with warnings.catch_warnings(action="ignore"):

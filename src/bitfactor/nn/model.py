@@ -102,7 +102,7 @@ class Call:
                 _layer_of(model, error),
                 expected=f"a model that runs on the example of shape {shapes}",
                 found=f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}",
-                fix=f"see {line_of(error) or 'the error above'}, or pass another example (--input, --example)",
+                fix=f"pass another example (--input, --example), or see {line_of(error) or 'above'}",
             ) from error
 
     def values(self) -> Iterator[Any]:
