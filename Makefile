@@ -99,7 +99,8 @@ test-minute: .venv/installed ## a minute of fuzzing, 20 seconds of each kind; SE
 	cd build/fuzz && ../address,undefined/tests/native/fuzz 20 $(SEED) ../../tests/fuzz/corpus/core/*
 	$(ATHERIS) || echo "atheris cannot be installed"
 	$(FUZZ_LOADER) -seed=$(SEED) -max_total_time=20
-	FUZZ_SEED=$(SEED) FUZZ_SECONDS=0.5 FUZZ_TRIES=100000 $(BIN)/python -m pytest tests/data/test_mutated.py
+	FUZZ_SEED=$(SEED) FUZZ_SECONDS=0.5 FUZZ_TRIES=100000 $(BIN)/python -m pytest tests/data/test_mutated.py \
+	    tests/fuzz/test_written.py
 
 test-cortex-m: .venv/installed ## networks exported as C, on emulated microcontrollers
 	tests/native/install arm-none-eabi-gcc=gcc-arm-none-eabi qemu-system-arm=qemu-system-arm
@@ -155,11 +156,11 @@ test-fuzz: $(RECORDED) ## libFuzzer on the core, atheris on the loader, mutation
 	$(BIN)/python tests/native/seeds.py $(RECORDED) build/fuzz/seeds
 	cp tests/fuzz/corpus/core/* build/fuzz/seeds
 	mkdir -p build/fuzz/found build/fuzz/found_models
-	cd build/fuzz && tests/native/fuzz found seeds -max_len=65536 -timeout=60 -print_final_stats=1 \
+	cd build/fuzz && tests/native/fuzz found seeds -max_len=65536 -timeout=600 -print_final_stats=1 \
 	    -max_total_time=$(FUZZ_SECONDS)
 	$(ATHERIS)
 	$(FUZZ_LOADER) -max_total_time=$(FUZZ_SECONDS)
-	FUZZ_TRIES=$(FUZZ_TRIES) $(BIN)/python -m pytest tests/data/test_mutated.py
+	FUZZ_TRIES=$(FUZZ_TRIES) $(BIN)/python -m pytest tests/data/test_mutated.py tests/fuzz/test_written.py
 
 # With the oldest version of each dependency that pyproject.toml allows, torch aside.
 test-oldest: .venv/installed ## the tests, with the oldest versions that are allowed

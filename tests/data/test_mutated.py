@@ -8,7 +8,7 @@ import random
 import shutil
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -55,10 +55,15 @@ def mutated(content: bytes, draw: random.Random) -> bytes:
     return bytes(changed)
 
 
+def attempts() -> Iterator[int]:
+    end = time.monotonic() + SECONDS
+    return takewhile(lambda _: time.monotonic() < end, range(TRIES))
+
+
 def expect_answers_or_input_errors(content: bytes, read: Callable[[bytes], object], seed: str) -> None:
     """Whatever else comes out fails the test, and says for which bytes."""
-    draw, end = random.Random(seed + SEED), time.monotonic() + SECONDS
-    for attempt in takewhile(lambda _: time.monotonic() < end, range(TRIES)):
+    draw = random.Random(seed + SEED)
+    for attempt in attempts():
         changed = mutated(content, draw)
         try:
             with warnings.catch_warnings(action="ignore"):
