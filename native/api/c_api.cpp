@@ -173,12 +173,11 @@ struct Memory {
 
 // What is written would change what is still to be read.
 void expect_apart(const Memory& written, const Memory& other, const char* names) {
-    const bool meet = written.at < other.at ? other.at - written.at < written.bytes
-                                            : written.at - other.at < other.bytes;
+    const bool meet =
+        written.at < other.at ? other.at - written.at < written.bytes : written.at - other.at < other.bytes;
     if (meet && written.bytes && other.bytes)
-        fail(BF_BAD_ARGUMENT,
-             std::string("expected ") + names + " in memory of their own, found that they overlap; " +
-                 "give each its own");
+        fail(BF_BAD_ARGUMENT, std::string("expected ") + names +
+                                  " in memory of their own, found that they overlap; " + "give each its own");
 }
 
 void run(bf_network& network, size_t samples, const float* const* inputs, float* const* outputs) {
@@ -193,8 +192,7 @@ void run(bf_network& network, size_t samples, const float* const* inputs, float*
         expect(outputs[i], "an output");
         const Memory output = memory_of(outputs[i], ports[i]);
         expect_apart(output, memory_of(inputs[0], network.program->input()), "an input and an output");
-        for (size_t k = 0; k < i; ++k)
-            expect_apart(output, memory_of(outputs[k], ports[k]), "two outputs");
+        for (size_t k = 0; k < i; ++k) expect_apart(output, memory_of(outputs[k], ports[k]), "two outputs");
     }
     if (!network.program->run(inputs[0], samples, outputs))
         fail(BF_NOT_FINITE, "expected finite numbers as input, found NaN or infinity");

@@ -1,4 +1,4 @@
-"""A model file that somebody altered, and that still loads, is written in every form, or there is an error."""
+"""An altered model file that still loads is written in every form, or there is one InputError."""
 
 import random
 from itertools import islice

@@ -16,7 +16,9 @@
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
+// A finding aborts, so that its input is kept.
+extern "C" const char* __asan_default_options() { return "abort_on_error=1"; }
+extern "C" const char* __ubsan_default_options() { return "abort_on_error=1"; }
 
 namespace {
 
@@ -24,7 +26,7 @@ using Bytes = std::vector<uint8_t>;
 
 Bytes input;  // under way
 
-void keep(int = 0) {
+void keep(int) {
     std::ofstream("mutate.found", std::ios::binary)
         .write(reinterpret_cast<const char*>(input.data()), static_cast<std::streamsize>(input.size()));
     std::fprintf(stderr, "the input is in mutate.found\n");
@@ -65,8 +67,7 @@ int main(int count, char** words) {
         seeds.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
     }
     if (seeds.empty()) return 2;
-    std::signal(SIGABRT, [](int) { keep(); });
-    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback([] { keep(); });
+    std::signal(SIGABRT, keep);
     std::mt19937_64 draw(std::strtoull(words[2], nullptr, 10));
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(std::atoi(words[1]));
     size_t runs = 0;
