@@ -99,7 +99,7 @@ test-minute: .venv/installed ## a minute of fuzzing, 20 seconds of each kind; SE
 	cd build/fuzz && ../address,undefined/tests/native/fuzz 20 $(SEED) ../../tests/fuzz/corpus/core/*
 	$(ATHERIS) || echo "atheris cannot be installed"
 	$(FUZZ_LOADER) -seed=$(SEED) -max_total_time=20
-	FUZZ_SEED=$(SEED) FUZZ_SECONDS=0.5 FUZZ_TRIES=100000 $(BIN)/python -m pytest tests/data/test_mutated.py \
+	FUZZ_SEED=$(SEED) FUZZ_SECONDS=0.4 FUZZ_TRIES=100000 $(BIN)/python -m pytest tests/data/test_mutated.py \
 	    tests/fuzz/test_written.py
 
 test-cortex-m: .venv/installed ## networks exported as C, on emulated microcontrollers

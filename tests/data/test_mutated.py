@@ -165,6 +165,10 @@ def test_pickles():
         )
 
 
+def test_keys_of_pickles_that_are_no_text():
+    assert read_pickled(pickle.dumps({b"\xa1": 1}, protocol=2), "a file") == {"\ufffd": 1}
+
+
 def read_data(kind: Any, directory: Path) -> None:
     data = kind.load(directory, workers=0) if kind is Shards else kind.load(directory)
     next(iter(data.test_batches(4)))

@@ -56,7 +56,10 @@ def read_pickled(data: bytes, where: object) -> dict[str, Any]:
         ) from error
     if not isinstance(content, dict):
         raise _bad_pickle(where, f"a pickled {type(content).__name__}")
-    return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in content.items()}
+    return {
+        str(key, "utf8", "replace") if isinstance(key, bytes) else str(key): value
+        for key, value in content.items()
+    }
 
 
 def _bad_pickle(where: object, found: str) -> InputError:
