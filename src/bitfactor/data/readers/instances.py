@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from bitfactor.common.checks import check_fields, expect_that
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.image_spec import Skeleton
 from bitfactor.data.readers.files import is_inside
+from bitfactor.data.readers.matlab import expect_sound
 from bitfactor.pose import crop_matrix, transform, warp
 from bitfactor.pose.image_header import exif_orientation
 from bitfactor.pose.images import read_image
@@ -142,8 +144,11 @@ def read_mat(path: Path) -> dict[str, Any]:
     """Return the variables of a Matlab file; structs become objects with a field per name."""
     io = imported("scipy.io", path, "pose")
     try:
-        with path.open("rb") as file:
-            variables = io.loadmat(file, struct_as_record=False, squeeze_me=False)
+        content = path.read_bytes()
+        expect_sound(content, path)
+        variables = io.loadmat(BytesIO(content), struct_as_record=False, squeeze_me=False)
+    except InputError:
+        raise
     except NotImplementedError as error:  # what scipy says to Matlab 7.3, which is HDF5
         raise _unreadable(
             path, "a Matlab file of version 7.3", "save it with -v7, or give it the ending .h5"
