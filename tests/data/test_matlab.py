@@ -1,14 +1,15 @@
-"""Matlab files: scipy reads what Matlab and scipy write; what would end its process is refused before."""
+"""Matlab files and HDF5: what would end the process, or take all memory, is refused before it is read."""
 
 import io
 import struct
 
+import h5py
 import numpy as np
 import pytest
 import scipy.io
 
 from bitfactor.common.errors import InputError
-from bitfactor.data.readers.instances import read_mat
+from bitfactor.data.readers.instances import read_h5, read_mat
 from bitfactor.data.readers.matlab import expect_sound
 
 VALUES = {
@@ -71,3 +72,11 @@ def test_what_is_damaged(what, tmp_path):
     path.write_bytes(DAMAGED[what])
     with pytest.raises(InputError, match="expected a Matlab file of arrays, structs and cells"):
         read_mat(path)
+
+
+def test_an_array_of_hdf5_that_says_that_it_is_gigabytes(tmp_path):
+    """Its values were never written, so the file has some hundred bytes."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("preds", (1 << 20, 1 << 10), "f8")
+    with pytest.raises(InputError, match=r"a.h5: expected arrays of \d+ bytes"):
+        read_h5(tmp_path / "a.h5")

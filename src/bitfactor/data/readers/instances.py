@@ -118,6 +118,7 @@ class Instances:
 
 _QUARTER = 5  # and above: EXIF's orientations that turn by a quarter
 _HEADER = 1 << 17  # bytes, in which EXIF stands
+_MOST_BYTES = 1 << 30  # of an array of HDF5, whose file need not hold them
 
 
 def orientation(image: Path) -> int:
@@ -163,8 +164,13 @@ def read_h5(path: Path) -> dict[str, Any]:
     h5py = imported("h5py", path, "pose")
     try:
         with h5py.File(path, "r") as file:
-            return {name: np.asarray(item) for name, item in file.items() if isinstance(item, h5py.Dataset)}
-    except (OSError, RuntimeError, ValueError) as error:
+            arrays = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
+            most = max((item.nbytes for item in arrays.values()), default=0)
+            expect_that(most <= _MOST_BYTES, path, expected=f"arrays of {_MOST_BYTES} bytes", found=most)
+            return {name: np.asarray(item) for name, item in arrays.items()}
+    except InputError:
+        raise
+    except Exception as error:  # a damaged file raises nearly anything
         raise unreadable(path, error) from error
 
 

@@ -102,7 +102,7 @@ def _names(data: bytes, order: str, parts: Iterator[_Part]) -> int:
     length, names = (next(parts, (0, 0, 0)) for _ in range(2))
     if length[0] != _INT32 or length[2] - length[1] != 4 or names[0] not in _SIZES:
         raise _DamagedError("a struct without fields")
-    (each,) = struct.unpack_from(f"{order}i", data, length[1])
+    each: int = struct.unpack_from(f"{order}i", data, length[1])[0]
     if each < 1 or (names[2] - names[1]) % each:
         raise _DamagedError(f"fields of {each} letters")
     return (names[2] - names[1]) // each
