@@ -1,6 +1,6 @@
 """Estimators and a transform of weights of one's own, as papers have them.
 
-bitfactor --import examples/own_estimators.py train digits --weight-transform centred --out runs/centred
+bitfactor --import examples/own_estimators.py train digits --weight-transform halved --out runs/halved
 bitfactor --import examples/own_estimators.py train digits --activation-estimator reste --out runs/reste
 """
 
@@ -35,14 +35,13 @@ class Threshold(nn.Module):
         return (x - self.threshold).clamp(-1, 1)
 
 
-def centred(W: Tensor) -> Tensor:
-    """Each filter with mean 0 and deviation 1, so that its signs are balanced: IR-Net (Qin et al., 2020)."""
+def halved(W: Tensor) -> Tensor:
+    """Each filter minus its median, so that half of its signs are +1: SiMaN (Lin et al., 2022)."""
     flat = W.flatten(1)
-    deviation = flat.std(1, keepdim=True).clamp_min(1e-6)
-    return ((flat - flat.mean(1, keepdim=True)) / deviation).view_as(W)
+    return (flat - flat.median(1, keepdim=True).values).view_as(W)
 
 
 register_estimator("reste", slope=reste)
 register_estimator("staircase", slope=staircase)
 register_estimator("threshold", module=Threshold)
-register_weight_transform("centred", lambda W: centred)
+register_weight_transform("halved", lambda W: halved)

@@ -209,6 +209,51 @@ NB_MODULE(_native, m) {
                            pointer<float>(slope), pointer<void>(of_x), pointer<float>(of_slope));
             },
             "maps"_a, "x"_a, "gradient"_a, "slope"_a, "of_x"_a, "of_slope"_a)
+        .def(
+            "moments",
+            [](Trainer& self, const Maps& maps, size_t x, size_t mean, size_t squares) {
+                nb::gil_scoped_release released;
+                self.moments(maps.of(), maps.samples, pointer<void>(x), pointer<float>(mean),
+                             pointer<float>(squares));
+            },
+            "maps"_a, "x"_a, "mean"_a, "squares"_a)
+        .def(
+            "normalise",
+            [](Trainer& self, const Maps& maps, size_t x, size_t added, bool clip, size_t factor,
+               size_t offset, size_t y) {
+                nb::gil_scoped_release released;
+                self.normalise(maps.of(), maps.samples, pointer<void>(x), pointer<void>(added), clip,
+                               pointer<float>(factor), pointer<float>(offset), pointer<void>(y));
+            },
+            "maps"_a, "x"_a, "added"_a, "clip"_a, "factor"_a, "offset"_a, "y"_a)
+        .def(
+            "normalise_sums",
+            [](Trainer& self, const Maps& maps, size_t x, size_t y, size_t gradient, size_t mean, size_t kept,
+               size_t sums, size_t dots) {
+                nb::gil_scoped_release released;
+                self.normalise_sums(maps.of(), maps.samples, pointer<void>(x), pointer<void>(y),
+                                    pointer<void>(gradient), pointer<float>(mean), pointer<void>(kept),
+                                    pointer<float>(sums), pointer<float>(dots));
+            },
+            "maps"_a, "x"_a, "y"_a, "gradient"_a, "mean"_a, "kept"_a, "sums"_a, "dots"_a)
+        .def(
+            "normalise_gradient",
+            [](Trainer& self, const Maps& maps, size_t x, size_t gradient, size_t factor, size_t slope,
+               size_t offset, size_t of_x) {
+                nb::gil_scoped_release released;
+                self.normalise_gradient(maps.of(), maps.samples, pointer<void>(x), pointer<void>(gradient),
+                                        pointer<float>(factor), pointer<float>(slope), pointer<float>(offset),
+                                        pointer<void>(of_x));
+            },
+            "maps"_a, "x"_a, "gradient"_a, "factor"_a, "slope"_a, "offset"_a, "of_x"_a)
+        .def(
+            "tanh_slope",
+            [](Trainer& self, const Maps& maps, size_t x, float height, float steepness, size_t out) {
+                nb::gil_scoped_release released;
+                self.tanh_slope(maps.of(), maps.samples, pointer<void>(x), height, steepness,
+                                pointer<void>(out));
+            },
+            "maps"_a, "x"_a, "height"_a, "steepness"_a, "out"_a)
         .def("couples", &Trainer::couples)
         .def(
             "weights",

@@ -65,6 +65,10 @@ struct Simd {
         return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     }
     static Bits broadcast_bits(const uint32_t* from) { return _mm256_set1_epi32(static_cast<int>(*from)); }
+    static void store_bits(uint32_t* to, Bits x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x); }
+    static Bits add_pairs(Bits sum, Bits x, Bits weights) {
+        return _mm256_add_epi32(sum, _mm256_madd_epi16(x, weights));
+    }
     static constexpr bool counts_are_sums = false;
     static constexpr int count_steps = 31;
     static Count no_count() { return _mm256_setzero_si256(); }

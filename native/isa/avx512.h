@@ -58,6 +58,10 @@ struct Simd {
 
     static Bits load_bits(const uint32_t* from) { return _mm512_loadu_si512(from); }
     static Bits broadcast_bits(const uint32_t* from) { return _mm512_set1_epi32(static_cast<int>(*from)); }
+    static void store_bits(uint32_t* to, Bits x) { _mm512_storeu_si512(to, x); }
+    static Bits add_pairs(Bits sum, Bits x, Bits weights) {
+        return _mm512_add_epi32(sum, _mm512_madd_epi16(x, weights));
+    }
     static Count no_count() { return _mm512_setzero_si512(); }
 #if defined(__AVX512VPOPCNTDQ__)
     static constexpr bool counts_are_sums = true;

@@ -49,6 +49,12 @@ struct Simd : Maskless<Simd> {
 
     static Bits load_bits(const uint32_t* from) { return vld1q_u32(from); }
     static Bits broadcast_bits(const uint32_t* from) { return vld1q_dup_u32(from); }
+    static void store_bits(uint32_t* to, Bits x) { vst1q_u32(to, x); }
+    static Bits add_pairs(Bits sum, Bits x, Bits weights) {
+        const int16x8_t a = vreinterpretq_s16_u32(x), b = vreinterpretq_s16_u32(weights);
+        const int32x4_t low = vmull_s16(vget_low_s16(a), vget_low_s16(b)), high = vmull_high_s16(a, b);
+        return vaddq_u32(sum, vreinterpretq_u32_s32(vpaddq_s32(low, high)));
+    }
     static constexpr bool counts_are_sums = false;
     static constexpr int count_steps = 31;
     static Count no_count() { return vdupq_n_u8(0); }

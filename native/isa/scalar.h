@@ -51,6 +51,13 @@ struct Simd : Maskless<Simd> {
 
     static Bits load_bits(const uint32_t* from) { return *from; }
     static Bits broadcast_bits(const uint32_t* from) { return *from; }
+    static void store_bits(uint32_t* to, Bits x) { *to = x; }
+    static Bits add_pairs(Bits sum, Bits x, Bits weights) {
+        const auto product = [&](int half) {
+            return static_cast<int16_t>(x >> half) * static_cast<int16_t>(weights >> half);
+        };
+        return sum + static_cast<uint32_t>(product(0)) + static_cast<uint32_t>(product(16));
+    }
     static constexpr bool counts_are_sums = true;
     static Count no_count() { return 0; }
     static Count add_differing(Count count, Bits a, Bits b) { return count + __builtin_popcount(a ^ b); }

@@ -49,6 +49,10 @@ struct Simd : Maskless<Simd> {
 
     static Bits load_bits(const uint32_t* from) { return wasm_v128_load(from); }
     static Bits broadcast_bits(const uint32_t* from) { return wasm_v128_load32_splat(from); }
+    static void store_bits(uint32_t* to, Bits x) { wasm_v128_store(to, x); }
+    static Bits add_pairs(Bits sum, Bits x, Bits weights) {
+        return wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(x, weights));
+    }
     static constexpr bool counts_are_sums = false;
     static constexpr int count_steps = 31;
     static Count no_count() { return wasm_i32x4_const_splat(0); }

@@ -5,6 +5,7 @@
 #include "kernels/conv.h"
 #include "kernels/depthwise.h"
 #include "kernels/epilogue.h"
+#include "kernels/integer.h"
 #include "kernels/pool.h"
 #include "kernels/reduce.h"
 
@@ -35,7 +36,7 @@ void epilogue(const Stage* stages, size_t stage_count, const float* rows, int fi
 
 constexpr CommonKernels common_kernels = {
     conv,          depthwise, max_pool,   avg_pool,  global_avg_pool, softmax, layer_norm, reduce_channels,
-    reduce_pixels, resize,    all_finite, transpose, epilogue,
+    reduce_pixels, resize,    to_integers, integer_conv, integer_avg_pool, all_finite, transpose, epilogue,
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "kernels/functions.h"
-#include "kernels/kernels.h"
+#include "kernels/integer.h"
 
 namespace bitfactor {
 namespace {
@@ -148,6 +148,8 @@ template <bool whole>
             if (c + 32 >= channels && c % 64 == 0) half[1] = 0;
             return;
         }
+        case Stage::weigh:
+            return through_memory(block, [&](float* x) { weigh(*stage.weigher, x, buffer, c, count); });
     }
 }
 

@@ -84,6 +84,38 @@ struct Resize {
     const float *down, *along;
 };
 
+constexpr int weigh_block = 32, integer_tile = 4;
+
+// Of precision `integer`, see integer.h: x = cut(offset + rnd(x (x > 0 ? P : Q), k) + that of a second
+// value). Constants are of channels, filled up to blocks of weigh_block.
+struct Weigh {
+    const int32_t *positive[2], *negative[2], *offset;
+    int shift[2], lower, upper;
+    bool two;    // there is a second value, in the stage's buffer
+    bool bends;  // what is above 0 stays as it is
+};
+
+// A map of numbers as integers: rint(x factor + offset), cut.
+struct Quantise {
+    int period;                    // of the constants, whole pixels
+    const float *factor, *offset;  // (period)
+    double lower, upper;
+};
+
+// A convolution of 16-bit integers by 8-bit weights; sums fit 32 bits.
+struct IntegerConv {
+    Window window;
+    int groups, in_channels, out_channels;  // channels of one group
+    int pairs;                              // words of two values that a window of a group takes
+    int largest;                            // magnitude of what is read
+    const uint32_t* weight;                 // (groups, vectors, pairs, lanes): two weights a word
+    const uint32_t* bias;                   // (groups, vectors, lanes)
+    const float* factor;                    // likewise: M / 2^k, or what a sum stands for
+    const int16_t* outside;                 // (groups * in_channels): what a tap outside the map is
+    bool last;                              // sums are not rounded and cut, but given as real numbers
+    float half;                             // what is added before they are: 0 for k = 0
+};
+
 // One thing that `epilogue` does to a row; x is the row's value so far.
 struct Stage {
     enum Kind {
@@ -102,6 +134,7 @@ struct Stage {
         multiply,  // x = x * buffer[pixel], likewise
         store,     // buffer[pixel] = x
         signs,     // bits of buffer[pixel] = a * x > b; a is -1 or +1
+        weigh,     // see Weigh
     } kind;
     const float* a;    // (channels), or (pixels, channels) where a_step is not 0
     const float* b;    // likewise, with b_step
@@ -109,6 +142,7 @@ struct Stage {
     ptrdiff_t b_step;
     size_t buffer;  // byte offset in the arena
     bool spread;    // the buffer has one pixel, used for all
+    const Weigh* weigher = nullptr;
 };
 
 struct ByteMap;
@@ -245,6 +279,11 @@ struct CommonKernels {
     void (*reduce_pixels)(Reduction, const float* map, int pixels, int channels, float* row);
     // Pixels first ... first + count of a map between the pixels of another.
     void (*resize)(const Resize&, const float* map, int first, int count, float* rows);
+    // Of precision `integer`. `windows` is scratch for integer_tile windows of all groups.
+    void (*to_integers)(const Quantise&, const float* numbers, int count, float* integers);
+    void (*integer_conv)(const IntegerConv&, const float* map, int first, int count, uint32_t* windows,
+                         float* rows);
+    void (*integer_avg_pool)(const Pool&, const float* map, int first, int count, float* rows);
     bool (*all_finite)(const float* numbers, ptrdiff_t count);
     // (height, width) -> (width, height); the rows of map are `stride` floats apart.
     void (*transpose)(const float* map, int height, int width, ptrdiff_t stride, float* out);

@@ -158,5 +158,6 @@ Kinds pointwise_kinds();
 Kinds pool_kinds();
 Kinds quantised_conv_kinds();
 Kinds reduce_kinds();
+Kinds integer_kinds();
 
 }  // namespace bitfactor

@@ -24,7 +24,8 @@ const std::map<std::string, Kind>& kinds() {
     static const auto known = [] {
         std::map<std::string, Kind> table;
         for (const auto kinds_of : {end_kinds, description_kinds, binary_conv_kinds, conv_kinds, move_kinds,
-                                    pointwise_kinds, pool_kinds, quantised_conv_kinds, reduce_kinds}) {
+                                    pointwise_kinds, pool_kinds, quantised_conv_kinds, reduce_kinds,
+                                    integer_kinds}) {
             for (const Kind& kind : kinds_of()) table.emplace(kind.name, kind);
         }
         return table;
@@ -184,6 +185,18 @@ void Program::stage(Stage::Kind kind) {
 void Program::stage(Stage::Kind kind, const Buffer& buffer) {
     const bool spread = buffer.pixels == 1 && steps_.back().pixels > 1;
     steps_.back().stages.push_back({kind, nullptr, nullptr, 0, 0, buffer.offset, spread});
+}
+
+void Program::weigh(const AlignedVector<int32_t>& constants, Weigh weigh, const Buffer& second) {
+    const int32_t* own = integers_.emplace_back(constants).data();
+    const size_t part = constants.size() / 5;
+    for (int i = 0; i < 2; ++i, own += 2 * part) {
+        weigh.positive[i] = own;
+        weigh.negative[i] = own + part;
+    }
+    weigh.offset = own;
+    stage(Stage::weigh, second);
+    steps_.back().stages.back().weigher = &weighers_.emplace_back(weigh);
 }
 
 void Program::stage(Stage::Kind kind, size_t buffer, const float* a, size_t a_size, const float* b,

@@ -101,6 +101,8 @@ class Program {
     void stage(Stage::Kind kind);
     void stage(Stage::Kind kind, const Buffer& buffer);
     void stage(Stage::Kind kind, size_t buffer, const float* a, size_t a_size, const float* b, size_t b_size);
+    // Of whole blocks of channels, behind each other: P, Q, P and Q of a second value, offset.
+    void weigh(const AlignedVector<int32_t>& constants, Weigh weigh, const Buffer& second);
 
     Step& last() { return steps_.back(); }
     // The last step, for one that runs it.
@@ -164,6 +166,8 @@ class Program {
     std::vector<Step> steps_;
     size_t shortcut_ = 0;
     std::deque<AlignedVector<float>> parameters_;
+    std::deque<AlignedVector<int32_t>> integers_;
+    std::deque<Weigh> weighers_;
     Mutex mutex_;
     std::vector<std::unique_ptr<Team>> idle_;
     ThreadPool threads_;

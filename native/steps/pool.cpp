@@ -64,10 +64,17 @@ void add_max_pool(Program& program, const Instruction& i) {
     add_pool(program, i, "max_pool", pool, program.kernels().common->max_pool);
 }
 
+Pool avg_pool_of(const Instruction& i) {
+    return {i.window(), i.number("channels"), i.flag("count_include_pad"), i.number("far_padding", 0),
+            i.number("far_padding", 1)};
+}
+
 void add_avg_pool(Program& program, const Instruction& i) {
-    const Pool pool{i.window(), i.number("channels"), i.flag("count_include_pad"), i.number("far_padding", 0),
-                    i.number("far_padding", 1)};
-    add_pool(program, i, "avg_pool", pool, program.kernels().common->avg_pool);
+    add_pool(program, i, "avg_pool", avg_pool_of(i), program.kernels().common->avg_pool);
+}
+
+void add_integer_avg_pool(Program& program, const Instruction& i) {
+    add_pool(program, i, "integer_avg_pool", avg_pool_of(i), program.kernels().common->integer_avg_pool);
 }
 
 void add_resize_bilinear(Program& program, const Instruction& i) {
@@ -143,6 +150,13 @@ void check_avg_pool(Verifier& v) {
     v.begin(maps * pixels_of(w), channels, {source});
 }
 
+// Twice the sum of 16-bit integers fits 32 bits.
+void check_integer_avg_pool(Verifier& v) {
+    check_avg_pool(v);
+    const std::vector<int> window = v.numbers("window", 12, 0);
+    v.expect(int64_t{window[4]} * window[5] <= most_length, "means of at most 32768 values");
+}
+
 // Each pixel of the result lies between two rows and two columns.
 void check_resize_bilinear(Verifier& v) {
     const std::vector<int> size = v.numbers("in_size", 2, 1, most_length);
@@ -171,6 +185,7 @@ void check_resize_bilinear(Verifier& v) {
 Kinds pool_kinds() {
     return {{"max_pool", check_max_pool, add_max_pool},
             {"avg_pool", check_avg_pool, add_avg_pool},
+            {"integer_avg_pool", check_integer_avg_pool, add_integer_avg_pool},
             {"resize_bilinear", check_resize_bilinear, add_resize_bilinear}};
 }
 

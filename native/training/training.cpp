@@ -80,6 +80,49 @@ void Trainer::prelu(const SignMap& map, int samples, const void* x, const void* 
     });
 }
 
+void Trainer::moments(const SignMap& map, int samples, const void* x, float* mean, float* squares) {
+    threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
+        training_.normalise.moments(map, nth(x, i, map_bytes(map)), mean + i * map.channels,
+                                    squares + i * map.channels);
+    });
+}
+
+void Trainer::normalise(const SignMap& map, int samples, const void* x, const void* added, bool clip,
+                        const float* factor, const float* offset, void* y) {
+    const size_t bytes = map_bytes(map);
+    threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
+        training_.normalise.normalise(map, nth(x, i, bytes), added ? nth(added, i, bytes) : nullptr, clip,
+                                      factor, offset, nth(y, i, bytes));
+    });
+}
+
+void Trainer::normalise_sums(const SignMap& map, int samples, const void* x, const void* y,
+                             const void* gradient, const float* mean, void* kept, float* sums, float* dots) {
+    const size_t bytes = map_bytes(map);
+    threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
+        training_.normalise.sums(map, nth(x, i, bytes), nth(y, i, bytes), nth(gradient, i, bytes), mean,
+                                 kept ? nth(kept, i, bytes) : nullptr, sums + i * map.channels,
+                                 dots + i * map.channels);
+    });
+}
+
+void Trainer::normalise_gradient(const SignMap& map, int samples, const void* x, const void* gradient,
+                                 const float* factor, const float* slope, const float* offset, void* of_x) {
+    const size_t bytes = map_bytes(map);
+    threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
+        training_.normalise.gradient(map, nth(x, i, bytes), nth(gradient, i, bytes), factor, slope, offset,
+                                     nth(of_x, i, bytes));
+    });
+}
+
+void Trainer::tanh_slope(const SignMap& map, int samples, const void* x, float height, float steepness,
+                         void* out) {
+    const size_t bytes = map_bytes(map);
+    threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
+        training_.normalise.tanh_slope(map, nth(x, i, bytes), height, steepness, nth(out, i, bytes));
+    });
+}
+
 void Trainer::conv(const SignMap& out, int samples, const Window& window, int channels, const uint32_t* signs,
                    const uint32_t* weight, const float* scale, void* y) {
     const int taps = window.kernel_h * window.kernel_w, outputs = out.groups * out.channels;

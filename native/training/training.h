@@ -38,6 +38,16 @@ class Trainer {
     // of_slope is (samples, channels).
     void prelu(const SignMap& map, int samples, const void* x, const void* gradient, const float* slope,
                void* of_x, float* of_slope);
+    // Of a batch: mean and squares are (samples, channels).
+    void moments(const SignMap& map, int samples, const void* x, float* mean, float* squares);
+    void normalise(const SignMap& map, int samples, const void* x, const void* added, bool clip,
+                   const float* factor, const float* offset, void* y);
+    // sums and dots are (samples, channels).
+    void normalise_sums(const SignMap& map, int samples, const void* x, const void* y, const void* gradient,
+                        const float* mean, void* kept, float* sums, float* dots);
+    void normalise_gradient(const SignMap& map, int samples, const void* x, const void* gradient,
+                            const float* factor, const float* slope, const float* offset, void* of_x);
+    void tanh_slope(const SignMap& map, int samples, const void* x, float height, float steepness, void* out);
     // y = scale * (signs (*) weight), exact sums but for the scale; padding is 0. `out` is y's map, and
     // `channels` those of a group of the input.
     void conv(const SignMap& out, int samples, const Window& window, int channels, const uint32_t* signs,

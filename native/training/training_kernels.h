@@ -31,6 +31,25 @@ struct SignKernels {
                   float* of_slope);
 };
 
+// Batch normalisation of one sample's map, of one group, in the types of the map; numbers of a channel are
+// float.
+struct NormaliseKernels {
+    // The mean of each channel, and the sum of squares around it.
+    void (*moments)(const SignMap&, const void* x, float* mean, float* squares);
+    // y = factor x + offset, plus `added` unless it is nullptr, clipped to -1 ... 1 if `clip`.
+    void (*normalise)(const SignMap&, const void* x, const void* added, bool clip, const float* factor,
+                      const float* offset, void* y);
+    // Where `kept` is not nullptr it becomes the gradient, with 0 where y was clipped. The sums of it, or of
+    // the gradient, and of its products with x - mean.
+    void (*sums)(const SignMap&, const void* x, const void* y, const void* gradient, const float* mean,
+                 void* kept, float* sums, float* dots);
+    // of_x = factor gradient + slope x + offset.
+    void (*gradient)(const SignMap&, const void* x, const void* gradient, const float* factor,
+                     const float* slope, const float* offset, void* of_x);
+    // out = height / cosh(steepness x)^2: the slope of a hyperbolic tangent.
+    void (*tanh_slope)(const SignMap&, const void* x, float height, float steepness, void* out);
+};
+
 // How core slices become those of weights (see mixing.h): x_p = sum_g rows[p, g] tap_factor core_g, with
 // cores (cores, pairs, inner taps) and x (weights, taps, pairs). A pair is one of each channel mode.
 struct Mixing {
@@ -92,6 +111,7 @@ struct TrainingKernels {
     int lanes;
     bool (*supported)();
     SignKernels signs;
+    NormaliseKernels normalise;
     MixingKernels mixing;
     ProductKernels products;
 };

@@ -1,5 +1,7 @@
 """The ending of a file's name and `--format` agree, or the export is refused before anything is written."""
 
+import re
+
 import onnx
 import pytest
 
@@ -16,6 +18,7 @@ import pytest
         (["-o", "x.safetensors", "--format", "qonnx"], "expected a name in .onnx with --format qonnx"),
         (["-o", "x.c", "--format", "onnx"], "expected a name in .onnx with --format onnx"),
         (["-o", "x.onnx", "--format", "c"], "expected a name in .c with --format c"),
+        (["-o", "x.onnx", "--precision", "integer"], "expected a name in .c, or --format c"),
         (["-o", "x"], "expected a name in .safetensors, .onnx or .c, found no ending"),
         (["-o", "x.pt"], "expected a name in .safetensors, .onnx or .c, found .pt"),
     ],
@@ -43,3 +46,14 @@ def test_c_of_a_run_of_a_file_or_of_the_zoo(run, exported, source, tmp_path, mon
     assert main(["export", network, "--format", "c", "-o", "net.c"]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["net.c", "net.h"]
     assert "bytes of constants (flash)" in capsys.readouterr().out
+
+
+def test_c_in_integers(tmp_path, monkeypatch, capsys):
+    from bitfactor.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", "digits", "-o", "net.c", "--precision", "integer"]) == 0
+    assert "bytes of constants (flash)" in capsys.readouterr().out
+    written = (tmp_path / "net.c").read_text() + (tmp_path / "net.h").read_text()
+    code = re.sub(r"/\*.*?\*/", "", written, flags=re.DOTALL)
+    assert not {"float", "double", "malloc", "math"} & set(re.findall(r"\w+", code))

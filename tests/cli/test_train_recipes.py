@@ -13,6 +13,7 @@ from bitfactor.decompositions import JOINT, LAYERWISE
 from bitfactor.runtime import Session
 
 SMALL = ["--blocks", "1", "1", "--widths", "8", "16", "--batch-size", "16", "--epochs", "1"]
+SMALL += ["--warmup-epochs", "0"]
 
 
 def image(label, seed):
@@ -69,19 +70,12 @@ def test_the_stated_trial(call, cifar, tmp_path):
     [
         (
             "--epochs 2",
-            ["last for all 2 of the training: the learning rate rises to 0.001, and does not fall"],
-        ),
-        (
-            "--epochs 1",
-            ["last for all 1 of the training: the learning rate rises to 0.0005, and does not fall"],
+            ["last for all 2 of the training: the learning rate rises, and does not fall"],
         ),
         ("--epochs 3", []),
         (
-            "--epochs 3 --real-weight-epochs 1",
-            [
-                "last for all 1 of a stage: the learning rate rises to 0.0005, and does not fall",
-                "last for all 2 of a stage: the learning rate rises to 0.001, and does not fall",
-            ],
+            "--epochs 5 --real-weight-epochs 2",
+            ["last for all 2 of a stage: the learning rate rises, and does not fall"],
         ),
     ],
 )

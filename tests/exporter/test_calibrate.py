@@ -66,6 +66,31 @@ def test_every_instruction_set_gives_the_bits_of_the_reference(path, model, deci
     assert load(path).report["calibration"]["agreement"] == cost.agreement
 
 
+@pytest.mark.parametrize(("model", "decisions"), [(classifier, "classes"), (finder, "joints")])
+def test_ranges_of_all_values_make_integers(path, model, decisions):
+    report = export(trained(model()), path, SAMPLES[:2], calibration=SAMPLES, input_spec=SPEC)
+    session = Session(path, precision="integer")
+    session.verify()
+    exact, found = Session(path)(SAMPLES.numpy()), session(SAMPLES.numpy())
+    cost = report.integers
+    assert (cost.samples, cost.decisions, cost.precision) == (24, decisions, "integer")
+    assert cost.max_difference == pytest.approx(abs(found - exact).max() / abs(exact).max())
+    assert "precision integer, over 24 samples" in str(report)
+    assert load(path).report["integers"]["agreement"] == cost.agreement
+    assert load(path).ranges.keys() == {
+        name for name, value in session.model.graph.values.items() if value.dtype == "float32"
+    }
+
+
+def test_a_network_without_integers_is_calibrated_for_8_bits_alone(path):
+    gated = nn.Sequential(classifier(), nn.Sigmoid())
+    report = export(trained(gated), path, SAMPLES[:2], calibration=SAMPLES, input_spec=SPEC)
+    assert report.calibration is not None
+    assert report.integers is None
+    assert not load(path).ranges
+    Session(path, precision="low")(SAMPLES.numpy())
+
+
 def test_other_precisions_stay_as_they_are(tmp_path):
     files = [tmp_path / "plain.safetensors", tmp_path / "calibrated.safetensors"]
     for file, samples in zip(files, (None, [SAMPLES[:20], SAMPLES[20:]]), strict=True):

@@ -229,7 +229,8 @@ def expect_close(found, expected):
 
 
 def test_every_operation_has_a_case():
-    assert {node.op for nodes, _ in CASES.values() for node in nodes} == OPERATIONS.keys()
+    stored = {op for op in OPERATIONS if OPERATIONS[op].in_files}
+    assert {node.op for nodes, _ in CASES.values() for node in nodes} == stored
 
 
 @every_form

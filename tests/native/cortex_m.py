@@ -8,6 +8,7 @@ import pytest
 from tests.native import board
 
 from bitfactor.format import load
+from bitfactor.format.integer import integer_graph, run
 from bitfactor.pose.images import normalise
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
@@ -40,3 +41,16 @@ def test_every_operation(core, tmp_path):
     report = export_c(model, tmp_path / "net.c")
     ran = board.run(Path(report.source), report.prefix, model.golden_input, core)
     np.testing.assert_allclose(ran.outputs, model.golden_outputs[0], rtol=1e-5, atol=1e-6)
+
+
+@every_core
+@pytest.mark.parametrize("name", ["digits", "cifar10-resnet18"])
+def test_integers_are_the_references_bits(name, core, tmp_path):
+    model = load(file_of(name))
+    graph = integer_graph(model.graph, model.input_spec)
+    shape = (2, *model.input_spec.size, len(model.input_spec.mean))
+    pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    report = export_c(model, tmp_path / "net.c", precision="integer")
+    ran = board.run(Path(report.source), report.prefix, pixels, core, output=np.int32, optimise="-O3")
+    (expected,) = run(graph, pixels.transpose(0, 3, 1, 2).astype(np.int64) - 128)
+    np.testing.assert_array_equal(ran.outputs, expected)

@@ -88,11 +88,46 @@ def quantised() -> tuple[list[Instruction], int]:
     ], 320
 
 
+def in_integers() -> Program:
+    """Precision `integer`: all that a network of the zoo does not have."""
+    rng = np.random.default_rng(0)
+
+    def shorts(count: int, dtype: type = np.int16) -> np.ndarray:
+        return rng.integers(-100, 101, count).astype(dtype)
+
+    window = {"stride": (1, 1), "padding": (1, 1, 1, 1)}
+    layer = {
+        "weight": rng.integers(-9, 10, (4, 3, 3, 2)).astype(np.int8),
+        "bias": shorts(4, np.int32),
+        "outside": shorts(4),
+        "multiplier": shorts(4),
+    }
+    sliding = {**window, "dilation": (1, 1), "groups": 2, "largest": 128, "shift": 7}
+    bounds = {"lower": -99, "upper": 99}
+    one = {"positive0": shorts(4), "negative0": shorts(4)}
+    two = {"positive1": shorts(4), "negative1": shorts(4)}
+    pool = {"kernel": (2, 3), **window, "count_include_pad": 0}
+    nodes = (
+        Node("n", "integer_quantise", ("x",), {"lower": -128, "upper": 127},
+             {"factor": np.ones(4, "f"), "offset": np.ones(4, "f")}),
+        Node("conv", "integer_conv2d", ("n",), sliding, layer),
+        Node("bent", "integer_prelu", ("conv",), {"shift": 3}, {"slope": shorts(4)}),
+        Node("moved", "integer_weigh", ("bent",), {"shifts": (2,), **bounds},
+             {**one, "offset": shorts(4, np.int32)}),
+        Node("sum", "integer_add", ("moved", "conv"), {"shifts": (1, 2), **bounds}, {**one, **two}),
+        Node("mean", "integer_avg_pool2d", ("sum",), pool),
+        Node("last", "integer_linear", ("mean",), {"largest": 32767, "shift": 0},
+             {"weight": layer["weight"][:, 0, 0].repeat(2, 1), "bias": layer["bias"],
+              "outside": layer["outside"], "scale": np.ones(1, "f")}),
+    )  # fmt: skip
+    return program_of(Graph(Value("x", (4, 6, 6), "float32"), nodes, ("last",)))
+
+
 def all_programs() -> list[tuple[list[Instruction], int]]:
     """Programs that have an instruction of each kind."""
     files = [*map(file_of, names()), ROOT / "tests/format/golden/version2.safetensors"]
     programs = [program_of(packed(load(file).graph)) for file in files]
-    programs.append(program_with_every_operation())
+    programs += [program_with_every_operation(), in_integers()]
     found = [([i for layer in p.layers for i in layer.instructions], p.arena_bytes) for p in programs]
     digits = next(at for at, name in enumerate(names()) if name == "digits")
     found[digits][0].extend(description([]))
@@ -138,6 +173,7 @@ def test_no_argument_is_missing_or_unknown(kind):
     program, arena, at = example_of(kind)
     arguments = dict(program[at].arguments)
     optional = {"of_last", "apart", "count_include_pad", "keep_aspect", "maps", "transposed"}
+    optional |= {"offset"} if kind == "weigh" else set()
     for name in arguments.keys() - optional:
         message = expect_refused(program, arena, at, {k: v for k, v in arguments.items() if k != name})
         assert f"({kind})" in message
@@ -167,7 +203,7 @@ def test_no_integer_is_out_of_range(kind, wrong):
         for place in range(value.size):
             changed = value.copy()
             changed.reshape(-1)[place] = wrong
-            if kind == "binary_conv" and name == "pad_value" and wrong == -1:
+            if name in ("pad_value", "lower", "upper") and wrong == -1:
                 continue
             expect_refused(program, arena, at, {**arguments, name: changed})
 

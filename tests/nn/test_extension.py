@@ -73,8 +73,8 @@ OPTIONS = [
     {"activation_estimator": "threshold"},
     {"weight_estimator": "staircase"},
     {"weight_estimator": "threshold"},
-    {"weight_transform": "centred", "latent": "tucker"},
-    {"weight_transform": "centred", "scale": "rms_scale", "latent": "window"},
+    {"weight_transform": "halved", "latent": "tucker"},
+    {"weight_transform": "halved", "scale": "rms_scale", "latent": "window"},
     {"scale": "rms_scale", "activations": False},
 ]
 

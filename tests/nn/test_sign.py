@@ -1,14 +1,28 @@
 """Sign and each of its estimators: values, gradients, zeros and NaN."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import Dense
+from bitfactor.exporter import export
 from bitfactor.format import sign as format_sign
-from bitfactor.nn import BinaryLinear, SignActivation, SignWeight, anneal_, sign, straight_through
-from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS, clipped
+from bitfactor.nn import (
+    BinaryConv2d,
+    BinaryLinear,
+    SignActivation,
+    SignWeight,
+    anneal_,
+    sign,
+    straight_through,
+)
+from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS, clipped, polynomial
+from bitfactor.nn.transform import centred, standardised
+from bitfactor.runtime import Session, instruction_sets
 
 EDGES = [-2.0, -1.0, -0.5, -1e-45, -0.0, 0.0, 1e-45, 0.5, 1.0, 2.0, float("inf"), -float("inf")]
 
@@ -122,3 +136,62 @@ def test_nan_in_a_weight_reaches_the_loss() -> None:
     with torch.no_grad():
         layer.latent.core[0, 0] = float("nan")
     assert layer(torch.randn(4, 3)).sum().isnan()
+
+
+@pytest.mark.parametrize("shape", [(6, 4, 3, 3), (6, 5), (3, 1)])
+def test_standardised_filters_are_those_of_the_publication(shape) -> None:
+    W = torch.randn(shape, dtype=torch.float64) + 0.3
+    dims = tuple(range(1, len(shape)))
+    mean = W.mean(dims, keepdim=True)
+    assert torch.equal(centred(W), W - mean)
+    if W[0].numel() > 1:
+        torch.testing.assert_close(standardised(W), (W - mean) / W.std(dims, keepdim=True))
+    constant = torch.ones(shape, requires_grad=True)
+    standardised(constant).sum().backward()
+    assert constant.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("progress", [0.0, 0.4, 1.0])
+def test_clamped_filters_are_those_of_recu(progress) -> None:
+    """Against the formulas of the authors' code."""
+    layer = BinaryConv2d(4, 6, 3, latent="none", weight_transform="clamped", weight_estimator="identity")
+    anneal_(layer, progress)
+    W = layer.latent().detach()
+    w1 = (W - W.mean((1, 2, 3), keepdim=True)) / W.std((1, 2, 3), keepdim=True) * 2 * math.sqrt(2)
+    tau = 0.85 + 0.14 * (math.exp(progress) - 1) / (math.e - 1)
+    bound = float(-w1.abs().mean() * math.log(2 - 2 * tau))
+    torch.testing.assert_close(layer.real_filters(), w1.clamp(-bound, bound))
+    assert torch.equal(layer.binary_weight(), sign(w1))
+    assert layer.state_dict()["weight_transform.progress"] == pytest.approx(progress)
+
+
+def test_inputs_over_the_deviation_of_their_sample_keep_their_sign() -> None:
+    estimator, x = SignActivation("over_deviation"), 5 * torch.randn(2, 3, 4, 4)
+    assert torch.equal(estimator(x), sign(x))
+    y = x.clone().requires_grad_()
+    scaled = y / (y.var((1, 2, 3), keepdim=True) + 1e-5).sqrt()
+    (expected,) = torch.autograd.grad(straight_through(scaled, polynomial).sum(), y)
+    (found,) = torch.autograd.grad(estimator(y).sum(), y)
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_wide_gradient_passes_inside_three() -> None:
+    assert gradient_at(SignActivation("wide"), [-3, -2.9, 0, 1.5, 3]) == [0, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("transform", ["centred", "standardised", "clamped"])
+@pytest.mark.parametrize("latent", ["none", "window"])
+def test_a_transform_is_exported_as_its_signs(transform, latent, tmp_path) -> None:
+    torch.manual_seed(0)
+    layer = BinaryConv2d(
+        8, 6, 3, latent=latent, weight_transform=transform, weight_estimator="annealed", scale="analytic"
+    )
+    anneal_(layer, 0.3)
+    x = torch.randn(2, 8, 6, 6)
+    layer(x).sum().backward()
+    assert all(p.grad.abs().sum() > 0 for p in layer.latent.parameters())
+    export(layer.eval(), tmp_path / "net.safetensors", x)
+    expected = layer(x).detach().numpy()
+    for isa in instruction_sets():
+        found = Session(tmp_path / "net.safetensors", isa=isa)(x.numpy())
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

@@ -1,10 +1,15 @@
 """Learning rates follow the cosine, the paper's steps and the warm-up."""
 
+import copy
+
 import pytest
+import torch
+from torch import nn
 
 from bitfactor.common.errors import InputError
+from bitfactor.nn import BinaryLinear
 from bitfactor.training import Optimization
-from bitfactor.training.optimization import learning_rate
+from bitfactor.training.optimization import learning_rate, optimizer_of, orthogonal
 
 BASE = {"epochs": 90, "batch_size": 1, "learning_rate": 1e-3}
 
@@ -12,6 +17,12 @@ BASE = {"epochs": 90, "batch_size": 1, "learning_rate": 1e-3}
 def test_cosine():
     plan = Optimization(epochs=1, batch_size=1, learning_rate=0.4, min_lr=0.1)
     assert [learning_rate(plan, x, 1) for x in (0, 0.5, 1)] == pytest.approx([0.4, 0.25, 0.1])
+    assert learning_rate(plan, 0.5, 1, peak=0.2) == pytest.approx(0.15)
+
+
+def test_linear():
+    plan = Optimization(epochs=1, batch_size=1, learning_rate=0.4, min_lr=0.1, schedule="linear")
+    assert [learning_rate(plan, x, 1) for x in (0, 0.25, 1)] == pytest.approx([0.4, 0.325, 0.1])
 
 
 def test_the_steps_of_the_paper():
@@ -41,8 +52,43 @@ def test_warm_up_rises_along_a_line(schedule):
         ({"min_lr": 0.2}, "--min-lr"),
         ({"real_weight_epochs": 90}, "--real-weight-epochs"),
         ({"limit": 0}, "--limit"),
+        ({"momentum": 0.9}, "--momentum"),
+        ({"nesterov": True}, "--nesterov"),
+        ({"nesterov": True, "optimizer": "sgd", "momentum": 0.0}, "--nesterov"),
+        ({"real_weight_rate": 0.1}, "--real-weight-rate"),
+        ({"real_weight_decay": 0.1}, "--real-weight-decay"),
+        ({"teacher": "runs/a", "teacher_weight": 1.1}, "--teacher-weight"),
     ],
 )
 def test_what_cannot_be_is_named(wrong, option):
     with pytest.raises(InputError, match=f"^{option}: expected"):
         Optimization(**{**BASE, **wrong})
+
+
+@pytest.mark.parametrize("shape", [(4, 9), (9, 4), (5, 5)])
+def test_steps_of_muon_are_nearly_orthogonal(shape):
+    values = torch.linalg.svdvals(orthogonal(torch.randn(shape, generator=torch.Generator().manual_seed(0))))
+    assert values.min() > 0.5
+    assert values.max() < 1.3
+
+
+def test_muon_moves_latents_and_adamw_the_rest():
+    """Its state is loaded by another one, which goes on as the first does."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), BinaryLinear(6, 5, latent="none"), nn.Linear(5, 3))
+    plan = Optimization(**BASE, optimizer="muon", weight_decay=0.1)
+    before = [p.detach().clone() for p in model.parameters()]
+    first, x = optimizer_of(model, plan), torch.randn(7, 4)
+    model(x).square().sum().backward()
+    first.step()
+    moved = [(p - start).abs().max() for p, start in zip(model.parameters(), before, strict=True)]
+    assert min(moved) > 0
+    assert all(p.grad is not None for p in model.parameters())
+    other = copy.deepcopy(model)
+    second = optimizer_of(other, plan)
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    for one, optimizer in ((model, first), (other, second)):
+        optimizer.zero_grad()
+        one(x).square().sum().backward()
+        optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))

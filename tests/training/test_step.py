@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from bitfactor.binarization import Binarization
 from bitfactor.common.errors import InputError
 from bitfactor.nn import BinaryLayer, LearnedScale
-from bitfactor.training import Teachable, build
+from bitfactor.training import Teachable, Teacher, build
 from bitfactor.training.metrics import Movement
 from bitfactor.training.preparation import prepare
 from bitfactor.training.step import Stepper
@@ -130,6 +130,66 @@ def test_movement_sees_the_same_gradient_however_a_batch_is_shared_out(stepper_o
 def test_a_teacher_that_is_named_must_be_given(recipe_of_toy):
     with pytest.raises(InputError, match="expected the network of runs/float, found none"):
         Stepper(prepare(recipe_of_toy(teacher="runs/float"), None))
+
+
+class Smaller(torch.nn.Module):
+    def forward(self, x):
+        return x.new_zeros(len(x), 2)
+
+
+class Larger(torch.nn.Module):
+    def forward(self, x):
+        return x.view(len(x), 3, 16, 16).mean((2, 3))
+
+
+@pytest.mark.parametrize(
+    ("network", "labels", "said"),
+    [
+        (Smaller(), (), r"expected outputs \(1, 3\) for inputs \(1, 1, 8, 8\), found \(1, 2\)"),
+        (Larger(), (), "found RuntimeError"),
+        (Smaller(), ("a", "b"), "expected the 3 classes of the data, found 2 classes"),
+        (Smaller(), ("a", "b", "z"), "found 3 classes, z among them"),
+    ],
+)
+def test_a_teacher_of_other_classes_or_size_is_refused(network, labels, said, recipe_of_toy):
+    with pytest.raises(InputError, match=f"--teacher: .*{said}"):
+        Stepper(prepare(recipe_of_toy(teacher="runs/float"), None), Teacher(network, labels))
+
+
+def test_a_teacher_alone_sees_inputs_as_it_knows_them(recipe_of_toy, toy):
+    inputs, target = toy.images(0, 16)
+    network = build(recipe_of_toy(real=True, seed=3)).eval()
+    recipe = recipe_of_toy(batch_norm="frozen", teacher="runs/float", teacher_weight=1.0)
+    taught = Stepper(prepare(recipe, None), Teacher(network, mean=(0.5,), std=(2.0,)))
+    with torch.no_grad():
+        scores = taught.network.eval()(inputs)
+        expected = F.cross_entropy(scores, network((inputs - 0.5) / 2).softmax(1))
+    assert float(taught.loss_of(inputs, target, 0)) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_the_first_stage_has_a_rate_and_a_decay_of_its_own(stepper_of, toy):
+    stages = {"real_weight_epochs": 1, "real_weight_rate": 1e-2, "real_weight_decay": 0.1}
+    stepper = stepper_of(epochs=2, **stages)
+    found = []
+    for step in (0, stepper.steps):
+        stepper.loss_of(*toy.images(0, 16), step)
+        groups = {group["name"]: group for group in stepper.optimizer.param_groups}
+        found.append((groups["latents"]["lr"], groups["latents"]["weight_decay"]))
+        assert groups["rest"]["weight_decay"] == 0
+    assert found == [(1e-2, 0.1), (5e-3, 0.0)]
+
+
+def test_a_stage_shorter_than_its_warm_up_is_refused(stepper_of):
+    with pytest.raises(InputError, match="--warmup-epochs: expected at most the 2 epochs of the training"):
+        stepper_of(warmup_epochs=3)
+    with pytest.raises(InputError, match="--warmup-epochs: expected at most the 1 epochs of each stage"):
+        stepper_of(epochs=4, warmup_epochs=2, real_weight_epochs=1)
+
+
+def test_what_decays_can_be_chosen(stepper_of):
+    stepper = stepper_of(weight_decay=0.1, decayed=("alphas",))
+    decays = {group["name"]: group["weight_decay"] for group in stepper.optimizer.param_groups}
+    assert {name for name, decay in decays.items() if decay} == {"alphas"}
 
 
 def test_decay_leaves_scales_biases_and_normalisations_alone(stepper_of):

@@ -16,8 +16,8 @@ from bitfactor.format import ModelFile, load
 from bitfactor.format.low_precision import Real
 from bitfactor.runtime.session import MOST_THREADS
 from bitfactor.runtime.zoo import locate
-from bitfactor.targets.c99 import CReport, export_c
-from bitfactor.targets.frozen import flat_program
+from bitfactor.targets.c99 import CPrecision, CReport, export_c
+from bitfactor.targets.frozen import FlatPrecision, flat_program
 from bitfactor.targets.page import PACKAGE, Page, write_page
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def write_network(
     best: bool = False,
     real: Real = "float32",
     calibration: int = 0,
+    precision: CPrecision = "highest",
     overwrite: bool = False,
 ) -> "ExportReport | OnnxReport | CReport":
     """Write a run's network as one file of 1-bit weights, checked against torch before it appears.
@@ -56,7 +57,10 @@ def write_network(
     real
         How weights of real-valued layers are stored.
     calibration
-        Take ranges for precision `low` from so many training images.
+        Take ranges for the precisions `low` and `integer` from so many training images.
+    precision
+        Of C alone: `integer` computes with integers from the first pixel to the class, the same on every
+        machine, and needs no floating point.
     overwrite
         Replace a file that bitfactor did not write.
     """
@@ -64,11 +68,18 @@ def write_network(
     expect_output(output, _FORMATS, overwrite=overwrite, flag="--output")
     _expect_possible(run, output, format, changed=best or calibration != 0 or real != "float32")
     form = format or _FORMATS[output.suffix.lower()]
+    if precision != "highest" and form != "c":
+        raise InputError(
+            f"--precision {precision}",
+            expected="a name in .c, or --format c",
+            found=f"--format {form}",
+            fix="leave it out: a file is run in any precision, as Session(path, precision=...) says",
+        )
     export = partial(_export_run, run, best=best, real=real, calibration=calibration)
     if form == "bitfactor":
         return export(output, overwrite=overwrite)
     if form == "c":
-        return export_c(_model(run, export), output, overwrite=overwrite)
+        return export_c(_model(run, export), output, precision=precision, overwrite=overwrite)
     onnx = imported("bitfactor.targets.onnx", f"bitfactor export --format {form}", "onnx")
     report: OnnxReport = onnx.export_onnx(
         _model(run, export), output, "standard" if form == "onnx" else "qonnx", overwrite=overwrite
@@ -138,6 +149,7 @@ def freeze(
     *,
     size: tuple[int, int] | None = None,
     threads: int = 1,
+    precision: FlatPrecision = "highest",
     overwrite: bool = False,
 ) -> Frozen:
     """Write an exported network as one flat program, which the C library runs from memory as it is.
@@ -152,6 +164,8 @@ def freeze(
         Height and width of the input; the file's own if left out.
     threads
         Threads that run it, unless the program that loads it says otherwise.
+    precision
+        `integer` has no real number from the first pixel to the class; see `Session`.
     overwrite
         Replace a file that bitfactor did not write.
 
@@ -170,7 +184,7 @@ def freeze(
         raise InputError("threads", expected=f"1 to {MOST_THREADS}", found=str(threads), fix="pass threads=1")
     loaded = load(locate(model))
     loaded.expect_one_input(output)
-    program = flat_program(loaded, size, threads)
+    program = flat_program(loaded, size, threads, precision)
     with replacing(output) as temporary:
         temporary.write_bytes(program.content)
     return Frozen(
@@ -184,7 +198,13 @@ def freeze(
 
 
 @checked
-def page(model: str | os.PathLike[str], output: str | os.PathLike[str], *, overwrite: bool = False) -> Page:
+def page(
+    model: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    precision: FlatPrecision = "highest",
+    overwrite: bool = False,
+) -> Page:
     """Write a static web page that runs an exported network on photos and on the camera, in the browser.
 
     Parameters
@@ -193,7 +213,8 @@ def page(model: str | os.PathLike[str], output: str | os.PathLike[str], *, overw
         Exported file, or a network of `bitfactor zoo`.
     output
         Directory of the page, for any web server.
-
+    precision
+        `integer` gives the same bits in every browser; see `Session`.
     overwrite
         Replace files in it that bitfactor did not write.
 
@@ -214,4 +235,4 @@ def page(model: str | os.PathLike[str], output: str | os.PathLike[str], *, overw
         expect_output(Path(output) / name, overwrite=overwrite, flag="--output")
     loaded = load(path)
     loaded.expect_one_input(output)
-    return write_page(loaded, flat_program(loaded).content, path.stem, output)
+    return write_page(loaded, flat_program(loaded, precision=precision).content, path.stem, output)

@@ -64,7 +64,7 @@ class TrainedRun(Result):
         """Write the network as one file of 1-bit weights, see `bitfactor.export`.
 
         Options are `best`, `real`, `overwrite` and `calibration`: how many training images give the ranges
-        for precision `low`.
+        for the precisions `low` and `integer`.
         """
         return export_run(Run(self.path), Path(path), **options)
 

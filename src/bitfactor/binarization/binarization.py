@@ -71,15 +71,19 @@ class Binarization:
     paper leaves out."""
 
     activation_estimator: Named = "clipped"
-    """The gradient in place of the input sign's own: clipped, polynomial, annealed, identity, or one of
+    """The gradient in place of the input sign's own: clipped, wide (to abs(x) < 3), polynomial,
+    over_deviation (polynomial, over each sample's deviation: ReCU), annealed (IR-Net), identity, or one of
     `bitfactor.nn.register_estimator`."""
 
     weight_estimator: Named = "clipped"
-    """The gradient in place of the weight sign's own: clipped to abs(W) <= 1, rms (through a normalisation
-    of each filter), identity (passed on whole: factors then grow without bound), or a registered one."""
+    """The gradient in place of the weight sign's own: clipped to abs(W) <= 1, annealed (IR-Net), rms (through
+    a normalisation of each filter), identity (passed on whole: factors then grow without bound), or a
+    registered one."""
 
     weight_transform: Named = "none"
-    """What is done to a weight before its sign: none, or one of `nn.register_weight_transform`."""
+    """What is done to a weight before its sign: none, centred, standardised (minus each filter's mean, over
+    its deviation: IR-Net), clamped (that, at a quantile that rises: ReCU), or one of
+    `nn.register_weight_transform`."""
 
     activations: bool = True
     """Binarize inputs; turn off for a stage of training with real ones."""

@@ -11,7 +11,8 @@ from bitfactor.nn import Scale
 
 _NORMALISATIONS = (nn.PReLU, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 _KINDS = ("latents", "factors", "alphas", "weights", "rest")
-_DECAYED = ("latents", "factors", "weights")
+Kind = Literal["latents", "factors", "alphas", "weights", "rest"]
+DECAYED: tuple[Kind, ...] = ("latents", "factors", "weights")
 
 
 @checked
@@ -21,12 +22,14 @@ def parameter_groups(
     lr: float | None = None,
     weight_decay: float = 0.0,
     factor_rate: float | Literal["1/rank"] = 1.0,
+    decayed: tuple[Kind, ...] = DECAYED,
 ) -> list[dict[str, Any]]:
     """Return the parameters of a model as groups for a torch optimizer, each once and none left out.
 
     A group has a `name`: "latents" are the free weights and cores, "factors" what multiplies them, "alphas"
     the learned scales, "weights" those of full-precision layers, "rest" biases, slopes and normalisations.
-    Decay is for latents, factors and weights alone, as in the paper's set-up. Empty groups are left out.
+    Decay is for those that are `decayed`, latents, factors and weights, as in the paper's set-up. Empty
+    groups are left out.
 
     A group's `rate` is its fraction of the learning rate `lr`: 1, or `factor_rate` for factors; its "lr" is
     the product. An entry of W is a sum over the rank R of a factor, so a step of Adam, of one size for all
@@ -62,7 +65,7 @@ def parameter_groups(
             "name": kind,
             "params": parameters,
             "rate": rate,
-            "weight_decay": weight_decay * (kind in _DECAYED),
+            "weight_decay": weight_decay * (kind in decayed),
             **({} if lr is None else {"lr": lr * rate}),
         }
         for (kind, rate), parameters in sorted(groups.items(), key=lambda group: _KINDS.index(group[0][0]))

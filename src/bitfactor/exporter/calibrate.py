@@ -1,4 +1,5 @@
-"""Ranges of the inputs of real-valued layers, from samples, and what 8-bit integers then cost.
+"""Ranges from samples: of the inputs of real-valued layers, for 8-bit integers, and of all values, for
+precision `integer`; and what these then cost.
 
 A layer that reads the network's own input has the range of an 8-bit image, channel by channel, where the
 input specification says what that is and the samples are within: each level is then a value of the image.
@@ -13,10 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError
-from bitfactor.format import Graph, InputSpec, Node
+from bitfactor.format import Graph, InputSpec, ModelFile, Node
+from bitfactor.format.graph import run
+from bitfactor.format.integer import in_integers
 from bitfactor.format.low_precision import is_real_layer
 from bitfactor.format.operations.quantised import LEVELS
 from bitfactor.runtime import Precision, instruction_sets
+from bitfactor.runtime.integers import magnitudes_on
 from bitfactor.runtime.session import runner
 
 _BATCH = 16
@@ -25,7 +29,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Calibration:
-    """What precision `low` costs, over `samples`: beside float32, on the samples that gave the ranges.
+    """What a precision costs, over `samples`: beside float32, on the samples that gave the ranges.
 
     `max_difference` is the largest of the first output, as a fraction of that output's largest magnitude;
     `agreement` the fraction of `decisions` that stay the same: the class of a sample, or where in its map
@@ -36,11 +40,13 @@ class Calibration:
     max_difference: float
     agreement: float
     decisions: Literal["classes", "joints"]
+    precision: Precision = "low"
 
     def __str__(self) -> str:
+        same = "the same" if self.decisions == "classes" else "in the same place"
         return (
-            f"precision low, over {self.samples} samples: {self.agreement:.2%} of {self.decisions}"
-            f" {'the same' if self.decisions == 'classes' else 'in the same place'} as in float32,"
+            f"precision {self.precision}, over {self.samples} samples: {self.agreement:.2%} of"
+            f" {self.decisions} {same} as in float32,"
             f" largest difference {self.max_difference:.1e} of the largest output"
         )
 
@@ -68,15 +74,36 @@ def with_ranges(graph: Graph, samples: Floats, spec: InputSpec | None) -> Graph:
 
 def calibration_of(graph: Graph, samples: Floats) -> Calibration:
     """Compare the graph, with ranges, at low precision with itself in float32."""
+    return _compared(graph, _outputs(graph, samples, "low"), samples, "low")
+
+
+def with_integers(model: ModelFile, samples: Floats) -> tuple[ModelFile, Calibration | None]:
+    """Return the model with the ranges of precision `integer`, its golden outputs, and what they cost.
+
+    Where the network has an operation without integers, that is the model as it is.
+    """
+    ranged = replace(model, ranges=magnitudes_on(model.graph, samples))
+    try:
+        graph = in_integers(ranged).graph
+    except InputError:
+        return model, None
+    cost = _compared(model.graph, _outputs(graph, samples, "highest"), samples, "integer")
+    return replace(ranged, integer_outputs=run(graph, *model.golden_inputs)), cost
+
+
+def _compared(
+    graph: Graph, outputs: Iterator[tuple[NDArray[Any], ...]], samples: Floats, precision: Precision
+) -> Calibration:
     difference, largest, same, decisions = 0.0, float(np.finfo(np.float32).tiny), 0, 0
-    exact, low = _outputs(graph, samples, "highest"), _outputs(graph, samples, "low")
-    for (expected, *_), (found, *_) in zip(exact, low, strict=True):
+    exact = _outputs(graph, samples, "highest")
+    for (expected, *_), (found, *_) in zip(exact, outputs, strict=True):
         difference = max(difference, float(np.abs(found - expected).max()))
         largest = max(largest, float(np.abs(expected).max()))
         before, after = (_decisions(scores) for scores in (expected, found))
         same, decisions = same + int((before == after).sum()), decisions + before.size
     maps = len(graph.values[graph.outputs[0]].shape) == 3
-    return Calibration(len(samples), difference / largest, same / decisions, "joints" if maps else "classes")
+    where: Literal["classes", "joints"] = "joints" if maps else "classes"
+    return Calibration(len(samples), difference / largest, same / decisions, where, precision)
 
 
 def _decisions(scores: NDArray[Any]) -> NDArray[np.intp]:
@@ -87,8 +114,8 @@ def _decisions(scores: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def _outputs(graph: Graph, samples: Floats, precision: Precision) -> Iterator[tuple[NDArray[Any], ...]]:
-    run = runner(graph, instruction_sets()[0], precision=precision)
-    return (run(samples[i : i + _BATCH]) for i in range(0, len(samples), _BATCH))
+    compute = runner(graph, instruction_sets()[0], precision=precision)
+    return (compute(samples[i : i + _BATCH]) for i in range(0, len(samples), _BATCH))
 
 
 def _bounds(graph: Graph, names: tuple[str, ...], samples: Floats) -> dict[str, tuple[float, float]]:

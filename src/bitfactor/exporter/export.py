@@ -15,7 +15,7 @@ from bitfactor.common.arrays import relative_difference
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_name, expect_output, replacing
-from bitfactor.exporter.calibrate import calibration_of, with_ranges
+from bitfactor.exporter.calibrate import calibration_of, with_integers, with_ranges
 from bitfactor.exporter.expectations import (
     expect_binary,
     expect_calibration,
@@ -90,8 +90,8 @@ def export(
     calibration
         Real samples, (N, ...) or several batches of the first example's size, a hundred or more: the file
         then holds the range of each real-valued layer's input, with which `Session(precision="low")` computes
-        these layers in 8-bit integers. The report says what that costs on the samples. Other precisions stay
-        the same.
+        these layers in 8-bit integers; and of each value, for precision "integer". The report says what both
+        cost on the samples. Other precisions stay the same.
     on_unsupported
         What to do where the file cannot hold all of the model: raise an error that names all places, or write
         the parts that the runtime runs, and what torch runs between them, into one zip file, which
@@ -177,6 +177,10 @@ def export(
         integers,
         free,
     )
+    if drawn is not None:
+        file, cost = with_integers(file, _numpy(drawn))
+        report = replace(report, integers=cost)
+        file = replace(file, report=report.to_dict())
     with replacing(path) as temporary:
         save(temporary, file)
         Session(temporary).verify()

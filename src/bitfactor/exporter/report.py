@@ -111,7 +111,8 @@ class ExportReport:
     the first output) for `same_class` of `checked_inputs`, and differ by `max_difference` of the largest
     output. That they differ at all is rounding, which may turn a value next to zero: each operation by
     itself was checked, see `bitfactor.exporter.parity`. The file itself holds the report as well.
-    `calibration` says what precision `low` costs, where there were samples for it.
+    `calibration` says what precision `low` costs, where there were samples for it, and `integers` what
+    precision `integer` does, where the network can be computed so.
     """
 
     layers: tuple[LayerReport, ...]
@@ -124,6 +125,7 @@ class ExportReport:
     same_class: int
     max_difference: float
     calibration: Calibration | None = None
+    integers: Calibration | None = None
     path: str = ""
     file_bytes: int = 0
 
@@ -133,7 +135,7 @@ class ExportReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain types; path and size of the file only where it has been written."""
-        optional = ("calibration", "path", "file_bytes")
+        optional = ("calibration", "integers", "path", "file_bytes")
         return {name: value for name, value in asdict(self).items() if value or name not in optional}
 
     def __str__(self) -> str:
@@ -151,7 +153,7 @@ class ExportReport:
                 f"end to end: the same class for {self.same_class} of {self.checked_inputs} inputs, half of"
                 " them examples and half noise,"
                 f" largest difference {self.max_difference:.1e} of the largest output",
-                *([str(self.calibration)] if self.calibration else []),
+                *(str(cost) for cost in (self.calibration, self.integers) if cost),
                 *(f"warning: {warning}" for warning in self.warnings),
             ]
         )

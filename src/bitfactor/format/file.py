@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -21,13 +21,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as load_bytes
 from safetensors.numpy import save_file
 
-from bitfactor.common.checks import check_fields, checked, expect
+from bitfactor.common.checks import check_fields, checked, expect, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import replacing
 from bitfactor.common.image_spec import InputSpec, Skeleton
 from bitfactor.format.bits import are_signs, flat_bits, is_packed, of_flat_bits, stored_bytes
 from bitfactor.format.free import FreeSizes
 from bitfactor.format.graph import Graph, Value
+from bitfactor.format.operations import OPERATIONS
 from bitfactor.format.operations.operation import Node, Shape
 from bitfactor.format.signature import Signature, plain
 
@@ -51,7 +52,8 @@ class ModelFile:
     that the network also takes; `report` is what export said of its layers and checks. `signature` says how
     the network is called, where it is not with float32 and does not return one output or a tuple of them;
     `golden_integers` are the golden inputs of integers, by the number of the input, which no rule can make;
-    `free` says which sizes of the inputs may be others.
+    `free` says which sizes of the inputs may be others. `ranges` are the largest magnitudes of its values on
+    calibration samples, of which precision `integer` is made; `integer_outputs` are its golden outputs.
 
     Raises
     ------
@@ -70,9 +72,15 @@ class ModelFile:
     signature: Signature | None = None
     golden_integers: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
     free: FreeSizes | None = None
+    ranges: Mapping[str, float] = field(default_factory=dict)
+    integer_outputs: tuple[NDArray[np.float32], ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self, "model file: ")
+        for name, r in self.ranges.items():
+            where = f"model file: range of {name!r}"
+            expect(where, r, float)
+            expect_that(isfinite(r) and r >= 0, where, expected="a magnitude", found=r)
         for name, text in self.provenance.items():
             expect(f"model file: provenance {name!r}", text, str)
 
@@ -161,6 +169,7 @@ def save(path: str | os.PathLike[str], model: ModelFile) -> None:
             found=str(len(model.golden_outputs)),
             fix="compute them, as bitfactor.export does",
         )
+    _expect_of_files(model.graph)
     tensors = {
         f"{node.name}.{role}": flat_bits(array) if are_signs(role, array) else array
         for node in model.graph.nodes
@@ -168,6 +177,8 @@ def save(path: str | os.PathLike[str], model: ModelFile) -> None:
     }
     for i, output in enumerate(model.golden_outputs):
         tensors[f"golden/output/{i}"] = output
+    for i, output in enumerate(model.integer_outputs):
+        tensors[f"golden/integer/{i}"] = output
     for i, given in model.golden_integers.items():
         tensors[f"golden/input/{i}"] = given
     for name, arrays in (model.free.tensors if model.free else {}).items():
@@ -180,6 +191,13 @@ def save(path: str | os.PathLike[str], model: ModelFile) -> None:
             save_file(tensors, temporary, {"bitfactor": json.dumps(document, sort_keys=True)})
         except SafetensorError as error:
             raise OSError(str(error)) from error
+
+
+def _expect_of_files(graph: Graph) -> None:
+    for node in graph.nodes:
+        if not OPERATIONS[node.op].in_files:
+            where, expected = f"node {node.name!r}", "an operation that a file holds"
+            raise InputError(where, expected=expected, found=repr(node.op), fix="export the model again")
 
 
 @runtime_checkable
@@ -308,6 +326,7 @@ _LATER = {  # where the file has them
     "signature": _OBJECT | None,
     "golden_inputs": _SHAPE,
     "free": _OBJECT | None,
+    "ranges": _OBJECT,
 }
 
 
@@ -356,6 +375,7 @@ def _describe(model: ModelFile) -> dict[str, Any]:
         "bytes": model.tensor_bytes(),
         "provenance": dict(model.provenance),
         "report": dict(model.report),
+        **({"ranges": dict(model.ranges)} if model.ranges else {}),
     } | _described_call(model)
 
 
@@ -422,6 +442,7 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]], max_byt
     graph = Graph(
         Value(entry["name"], tuple(entry["shape"]), entry["kind"]), nodes, tuple(document["outputs"]), others
     )
+    _expect_of_files(graph)
     for entry in document["nodes"]:
         value = graph.values[entry["name"]]
         if (value.shape, value.dtype) != (tuple(entry["shape"]), entry["kind"]):
@@ -442,6 +463,8 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]], max_byt
         Signature.restored(signature) if signature else None,
         {i: tensors[f"golden/input/{i}"] for i in document.get("golden_inputs", ())},
         FreeSizes.restored(free, _free_tensors(free, tensors)) if free else None,
+        document.get("ranges", {}),
+        tuple(tensors[name] for i in range(len(graph.outputs)) if (name := f"golden/integer/{i}") in tensors),
     )
 
 

@@ -4,7 +4,14 @@ from bitfactor.models.bireal import BiRealNet, bireal18, bireal34
 from bitfactor.models.bnext import BNext, bnext_tiny
 from bitfactor.models.checkpoint import load_checkpoint
 from bitfactor.models.hourglass import Hourglass, hourglass
-from bitfactor.models.irnet import HardtanhResNet, VGGSmall, irnet_resnet20, recu_resnet20, vgg_small
+from bitfactor.models.irnet import (
+    HardtanhResNet,
+    VGGSmall,
+    irnet_resnet20,
+    recu_resnet18,
+    recu_resnet20,
+    vgg_small,
+)
 from bitfactor.models.pretrained import Loaded, load_weights
 from bitfactor.models.quicknet import QuickNet, quicknet, quicknet_large, quicknet_small
 from bitfactor.models.reactnet import ReActNetA, reactnet18, reactnet_a
@@ -32,6 +39,7 @@ __all__ = [
     "quicknet_small",
     "reactnet18",
     "reactnet_a",
+    "recu_resnet18",
     "recu_resnet20",
     "resnet18",
     "resnet34",

@@ -13,6 +13,7 @@ from bitfactor.common.arrays import expect_sizes
 from bitfactor.common.checks import checked, expect_that
 from bitfactor.models.checkpoint import flat_as_shaped
 from bitfactor.nn import MaxPool2d
+from bitfactor.nn.normalise import normalised
 
 WIDTHS = (64, 128, 256, 512)
 Block = Callable[[int, int, int], nn.Module]
@@ -28,7 +29,7 @@ class BiRealBlock(nn.Module):
         self.downsample = shortcut(in_channels, channels, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.bn1(self.binary_conv(x)) + self.downsample(x)  # type: ignore[no-any-return]
+        return normalised(self.bn1, self.binary_conv(x), self.downsample(x))
 
 
 def shortcut(in_channels: int, channels: int, stride: int) -> nn.Module:

@@ -110,9 +110,3 @@ def with_scale(weight: Tensor, alpha: Tensor | float) -> Tensor:
     filters = (-1, *(1,) * (weight.dim() - 1))
     mean = weight.abs().flatten(1).mean(1).view(filters)
     return weight / mean * (alpha.view(filters) if isinstance(alpha, Tensor) else alpha)
-
-
-def standardised(weight: Tensor) -> Tensor:
-    """Return the weight with mean 0 and deviation 1 in each filter."""
-    centred = weight - weight.flatten(1).mean(1).view(-1, 1, 1, 1)
-    return centred / centred.flatten(1).std(1).view(-1, 1, 1, 1)

@@ -1,4 +1,4 @@
-"""The CIFAR-10 networks of IR-Net and ReCU: ResNet-20 with a shortcut per convolution, and VGG-small.
+"""The CIFAR-10 networks of IR-Net and ReCU: ResNet-20, ResNet-18, and VGG-small.
 
 H. Qin et al., "Forward and backward information retention for accurate binary neural networks", CVPR 2020,
 arXiv 1909.10788, code `htqin/IR-Net`. Z. Xu et al., "ReCU: Reviving the dead weights in binary neural
@@ -14,10 +14,13 @@ from torch.nn import functional as F
 
 from bitfactor.common.arrays import expect_sizes
 from bitfactor.common.checks import checked
-from bitfactor.models.checkpoint import standardised, with_scale
+from bitfactor.models.checkpoint import with_scale
 from bitfactor.nn import MaxPool2d
+from bitfactor.nn.normalise import normalised
+from bitfactor.nn.transform import standardised
 
 Downsampling = Literal["stride", "pool"]
+Span = Literal["conv", "block"]
 
 
 def _from_published(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -44,23 +47,29 @@ def _power_of_two(weight: Tensor) -> Tensor:
 
 
 class HardtanhBlock(nn.Module):
-    """Twice conv 3x3, BN, + shortcut, hardtanh; where the map halves, channels are padded with zeros.
+    """Twice conv 3x3, BN, hardtanh, with a shortcut before the hardtanh; new channels of it are zeros.
 
     (N, in_channels, H, W) -> (N, channels, H / stride, W / stride). `downsampling` takes every second pixel
-    (IR-Net) or the mean of four (ReCU).
+    (IR-Net) or the mean of four (ReCU); a shortcut spans each convolution (ResNet-20) or both (ResNet-18).
     """
 
-    def __init__(self, in_channels: int, channels: int, stride: int, downsampling: Downsampling) -> None:
+    def __init__(
+        self, in_channels: int, channels: int, stride: int, downsampling: Downsampling, span: Span = "conv"
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(channels)
         self.stride, self.downsampling, self.added = stride, downsampling, channels - in_channels
+        self.span = span
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.hardtanh(self.bn1(self.conv1(x)) + self._shortcut(x))
-        return F.hardtanh(self.bn2(self.conv2(y)) + y)
+        if self.span == "block":
+            y = normalised(self.bn1, self.conv1(x), clip=True)
+            return normalised(self.bn2, self.conv2(y), self._shortcut(x), clip=True)
+        y = normalised(self.bn1, self.conv1(x), self._shortcut(x), clip=True)
+        return normalised(self.bn2, self.conv2(y), y, clip=True)
 
     def _shortcut(self, x: Tensor) -> Tensor:
         if self.stride == 1:
@@ -71,24 +80,26 @@ class HardtanhBlock(nn.Module):
 
 
 class HardtanhResNet(nn.Module):
-    """ResNet-20: (N, 3, 32, 32) -> logits (N, num_classes)."""
+    """ResNet-20, or ResNet-18 with a `span` of blocks: (N, 3, 32, 32) -> logits (N, num_classes)."""
 
     @checked
-    def __init__(self, num_classes: int, downsampling: Downsampling) -> None:
+    def __init__(self, num_classes: int, downsampling: Downsampling, span: Span = "conv") -> None:
         super().__init__()
         expect_sizes(num_classes=num_classes)
-        self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(16)
-        for i, (before, width) in enumerate([(16, 16), (16, 32), (32, 64)]):
-            first = HardtanhBlock(before, width, 2 if i else 1, downsampling)
-            stage = nn.Sequential(first, *(HardtanhBlock(width, width, 1, downsampling) for _ in range(2)))
-            self.add_module(f"layer{i + 1}", stage)
-        self.bn2 = nn.BatchNorm1d(64)
-        self.linear = nn.Linear(64, num_classes)
+        widths, depth = ((16, 32, 64), 3) if span == "conv" else ((64, 128, 256, 512), 2)
+        self.conv1 = nn.Conv2d(3, widths[0], 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(widths[0])
+        self.span, self.stages = span, len(widths)
+        for i, (before, width) in enumerate(pairwise((widths[0], *widths))):
+            blocks = [HardtanhBlock(before, width, 2 if i else 1, downsampling, span)]
+            blocks += [HardtanhBlock(width, width, 1, downsampling, span) for _ in range(depth - 1)]
+            self.add_module(f"layer{i + 1}", nn.Sequential(*blocks))
+        self.bn2 = nn.BatchNorm1d(widths[-1])
+        self.linear = nn.Linear(widths[-1], num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.hardtanh(self.bn1(self.conv1(x)))
-        for i in range(3):
+        x = normalised(self.bn1, self.conv1(x), clip=self.span == "conv")
+        for i in range(self.stages):
             x = self.get_submodule(f"layer{i + 1}")(x)
         return self.linear(self.bn2(x.mean((2, 3))))  # type: ignore[no-any-return]
 
@@ -115,7 +126,7 @@ class VGGSmall(nn.Module):
         for i in range(6):
             x = self.get_submodule(f"conv{i}")(x)
             x = self.pooling(x) if i % 2 else x
-            x = F.hardtanh(self.get_submodule(f"bn{i}")(x))
+            x = normalised(self.get_submodule(f"bn{i}"), x, clip=True)
         return self.fc(torch.flatten(x, 1))  # type: ignore[no-any-return]
 
     def from_published(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -137,6 +148,14 @@ def recu_resnet20(num_classes: int = 10) -> HardtanhResNet:
     `binarize_(model, latent="none", scale="learned")` trains its alpha, and runs the authors' weights.
     """
     return HardtanhResNet(num_classes, "pool")
+
+
+def recu_resnet18(num_classes: int = 10) -> HardtanhResNet:
+    """Build ReCU's ResNet-18 with a shortcut per block: 11.0 M parameters, 92.8 % on CIFAR-10.
+
+    It turns binary as `recu_resnet20` does.
+    """
+    return HardtanhResNet(num_classes, "pool", "block")
 
 
 def vgg_small(num_classes: int = 10) -> VGGSmall:

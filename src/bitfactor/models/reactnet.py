@@ -14,6 +14,7 @@ from bitfactor.common.checks import checked
 from bitfactor.models.bireal import BiRealNet, shortcut
 from bitfactor.models.checkpoint import flat_as_shaped
 from bitfactor.nn import PReLU, Shift
+from bitfactor.nn.normalise import normalised
 
 _WIDTHS = (32, 64, 128, 128, 256, 256, *(512,) * 6, 1024, 1024)
 
@@ -30,7 +31,7 @@ class ReActBlock(nn.Module):
         self.move1, self.prelu, self.move2 = Shift(channels), PReLU(channels), Shift(channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.bn1(self.binary_conv(self.move0(x))) + self.downsample(x)
+        y = normalised(self.bn1, self.binary_conv(self.move0(x)), self.downsample(x))
         return self.move2(self.prelu(self.move1(y)))  # type: ignore[no-any-return]
 
 
@@ -60,15 +61,15 @@ class MobileBlock(nn.Module):
         self.move22, self.prelu2, self.move23 = Shift(channels), PReLU(channels), Shift(channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.bn1(self.binary_3x3(self.move11(x))) + self.pooling(x)
+        x = normalised(self.bn1, self.binary_3x3(self.move11(x)), self.pooling(x))
         x = self.move13(self.prelu1(self.move12(x)))
         return self.move23(self.prelu2(self.move22(self._pointwise(x, self.move21(x)))))  # type: ignore[no-any-return]
 
     def _pointwise(self, x: Tensor, shifted: Tensor) -> Tensor:
         if not self.widens:
-            return self.bn2(self.binary_pw(shifted)) + x  # type: ignore[no-any-return]
-        first = self.bn2_1(self.binary_pw_down1(shifted)) + x
-        second = self.bn2_2(self.binary_pw_down2(shifted)) + x
+            return normalised(self.bn2, self.binary_pw(shifted), x)
+        first = normalised(self.bn2_1, self.binary_pw_down1(shifted), x)
+        second = normalised(self.bn2_2, self.binary_pw_down2(shifted), x)
         return torch.cat([first, second], 1)
 
 

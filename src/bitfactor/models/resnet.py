@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from bitfactor.common.arrays import expect_sizes
 from bitfactor.common.checks import checked, expect_that
 from bitfactor.nn import MaxPool2d, PReLU, ReLU
+from bitfactor.nn.normalise import normalised
 
 Stem = Literal["imagenet", "cifar", "halving"]
 Activation = Literal["relu", "prelu", "norm", "none"]
@@ -54,10 +55,10 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         shortcut = self.downsample(x)
-        y = self.act1(self.conv1(self.bn1(x)))
+        y = self.act1(self.conv1(normalised(self.bn1, x)))
         if self.each:
             y = shortcut = y + shortcut
-        y = self.act2(self.conv2(self.bn2(y)))
+        y = self.act2(self.conv2(normalised(self.bn2, y)))
         return y + shortcut  # type: ignore[no-any-return]
 
 
@@ -155,7 +156,7 @@ class ResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, in_channels, H, W) -> logits (N, num_classes)."""
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        x = self.maxpool(self.relu(normalised(self.bn1, self.conv1(x))))
         for i in range(1, self.stages + 1):
             x = self.get_submodule(f"layer{i}")(x)
         return self.fc(torch.flatten(nn.functional.adaptive_avg_pool2d(x, 1), 1))  # type: ignore[no-any-return]

@@ -81,7 +81,7 @@ def packs(x: Tensor) -> bool:
         and x.dim() == 4
         and x.dtype in (torch.float32, torch.bfloat16)
         and x.numel() > 0
-        and (x.is_contiguous() or _channels_last(x))
+        and (x.is_contiguous() or is_channels_last(x))
     )
 
 
@@ -94,26 +94,33 @@ def pack_positive(x: Tensor) -> Tensor:
     1024
     """
     bits = x.new_empty((1, x.shape[0], *_words(x.shape[1:], 1)), dtype=torch.int32)
-    _pack(compiled.trainer(), _maps(x, 1), x, bits)
+    _pack(compiled.trainer(), maps_of(x, 1), x, bits)
     return bits
 
 
 def prelu_gradients(x: Tensor, gradient: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of a map (N, C, H, W) and of the slopes (C,) that a PReLU applied to it."""
-    last = torch.channels_last if _channels_last(x) else torch.contiguous_format
+    last = torch.channels_last if is_channels_last(x) else torch.contiguous_format
     gradient = gradient.to(x.dtype).contiguous(memory_format=last)
     of_x, of_slope = torch.empty_like(x), x.new_empty(x.shape[:2], dtype=torch.float32)
     slope = slope.float().contiguous()
     addresses = (tensor.data_ptr() for tensor in (x, gradient, slope, of_x, of_slope))
-    compiled.trainer().prelu(_maps(x, 1), *addresses)
+    compiled.trainer().prelu(maps_of(x, 1), *addresses)
     return of_x, of_slope.sum(0)
+
+
+def tanh_slope(x: Tensor, height: float, steepness: float) -> Tensor:
+    """Return height / cosh(steepness x)^2 of a map that `packs` takes, the slope of a hyperbolic tangent."""
+    slope = torch.empty_like(x)
+    compiled.trainer().tanh_slope(maps_of(x, 1), x.data_ptr(), height, steepness, slope.data_ptr())
+    return slope
 
 
 def where_positive(gradient: Tensor, bits: Tensor) -> Tensor:
     """Return a gradient, shaped as the map whose bits these are, with 0 where the bit is 0."""
-    last = torch.channels_last if _channels_last(gradient) else torch.contiguous_format
+    last = torch.channels_last if is_channels_last(gradient) else torch.contiguous_format
     masked = gradient.clone(memory_format=last)
-    compiled.trainer().mask(_maps(masked, 1), bits.data_ptr(), masked.data_ptr())
+    compiled.trainer().mask(maps_of(masked, 1), bits.data_ptr(), masked.data_ptr())
     return masked
 
 
@@ -128,17 +135,17 @@ def _forward(
     groups: int,
     masks: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    x = x if _channels_last(x) else x.contiguous()
+    x = x if is_channels_last(x) else x.contiguous()
     y, x_bits, V_bits = _results(x, V, stride, padding, dilation, groups, masks)
     trainer = compiled.trainer()
-    none = _pack(trainer, _maps(x, groups), x, x_bits)
-    none |= _pack(trainer, _maps(V, 1, closed=True), V, V_bits)
+    none = _pack(trainer, maps_of(x, groups), x, x_bits)
+    none |= _pack(trainer, maps_of(V, 1, closed=True), V, V_bits)
     window = [*x.shape[2:], *y.shape[2:], *V.shape[2:], *stride, *padding, *dilation]
     addresses = (x_bits.data_ptr(), V_bits.data_ptr(), alpha.data_ptr(), y.data_ptr())
     if none:
         y.fill_(torch.nan)
     elif y.numel():
-        trainer.conv(_maps(y, groups), window, V.shape[1], *addresses)
+        trainer.conv(maps_of(y, groups), window, V.shape[1], *addresses)
     return y, x_bits, V_bits
 
 
@@ -193,9 +200,9 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     trainer = compiled.trainer()
     S = _empty(x_shape, gradient.dtype, gradient)
-    trainer.unpack(_maps(S, groups), x_bits.data_ptr(), S.data_ptr())
+    trainer.unpack(maps_of(S, groups), x_bits.data_ptr(), S.data_ptr())
     B = alpha.new_empty(V_shape)
-    V_maps = _maps(B, 1)
+    V_maps = maps_of(B, 1)
     trainer.unpack(V_maps, V_bits.data_ptr(), B.data_ptr())
     scaled = (B * alpha.view(-1, 1, 1, 1)).to(gradient.dtype)
     of_x, of_B, _ = torch.ops.aten.convolution_backward(
@@ -212,9 +219,9 @@ def _backward(
         [needed[0], needed[1], False],
     )
     if needed[0]:
-        of_x = of_x if _channels_last(of_x) else of_x.contiguous()
+        of_x = of_x if is_channels_last(of_x) else of_x.contiguous()
         if len(x_bits) > 1:
-            trainer.mask(_maps(of_x, groups), x_bits[1].data_ptr(), of_x.data_ptr())
+            trainer.mask(maps_of(of_x, groups), x_bits[1].data_ptr(), of_x.data_ptr())
         of_x = of_x.to(_type(x_bfloat16))
     else:
         of_x = gradient.new_empty(0)
@@ -277,20 +284,21 @@ def _type(bfloat16: bool) -> torch.dtype:
 
 def _empty(shape: Sequence[int], dtype: torch.dtype, like: Tensor) -> Tensor:
     """Return a map in the memory format of another."""
-    last = torch.channels_last if _channels_last(like) else torch.contiguous_format
+    last = torch.channels_last if is_channels_last(like) else torch.contiguous_format
     return torch.empty(shape, dtype=dtype, device=like.device, memory_format=last)
 
 
-def _channels_last(x: Tensor) -> bool:
+def is_channels_last(x: Tensor) -> bool:
+    """Return whether x lies with the channel last, and not also the other way."""
     return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
 
 
-def _maps(x: Tensor, groups: int, *, closed: bool = False) -> Any:
+def maps_of(x: Tensor, groups: int, wide: int = 1, *, closed: bool = False) -> Any:
+    """Return the maps of a batch as the core sees them, `wide` pixels of them as one."""
     samples, channels, height, width = x.shape
     bfloat16 = x.dtype == torch.bfloat16
-    return compiled.Maps(
-        samples, height * width, groups, channels // groups, _channels_last(x), bfloat16, closed
-    )
+    pixels, channels = height * width // wide, channels // groups * wide
+    return compiled.Maps(samples, pixels, groups, channels, is_channels_last(x), bfloat16, closed)
 
 
 def _pack(trainer: Any, maps: Any, x: Tensor, bits: Tensor) -> bool:

@@ -16,7 +16,7 @@ from bitfactor.common.checks import checked, expect, expect_that, shown
 from bitfactor.common.errors import InputError
 from bitfactor.common.registry import expect_new_name, expect_sound, name_of, remember
 from bitfactor.decompositions.compiled import is_followed, is_traced
-from bitfactor.nn.product import pack_positive, packs, prelu_gradients, where_positive
+from bitfactor.nn.product import pack_positive, packs, prelu_gradients, tanh_slope, where_positive
 
 
 def sign(x: Tensor) -> Tensor:
@@ -92,6 +92,11 @@ def clipped(x: Tensor) -> Tensor:
     return x.abs().lt_(1).to(torch.int8)
 
 
+def wide(x: Tensor) -> Tensor:
+    """Slope 1 where abs(x) < 3, else 0: the window of PokeBNN (Y. Zhang et al., arXiv 2112.00133)."""
+    return x.abs().lt_(3).to(torch.int8)
+
+
 def polynomial(x: Tensor) -> Tensor:
     """Slope 2 - 2 abs(x) where abs(x) < 1, else 0: ApproxSign of Bi-Real Net."""
     return (2 - 2 * x.abs()).clamp_min(0)
@@ -103,6 +108,9 @@ def annealed(x: Tensor, progress: Tensor) -> Tensor:
     As progress goes from 0 to 1 the surrogate k tanh(t x) goes from nearly the identity to nearly sign.
     """
     t = 10 ** (2 * progress - 1)
+    if packs(x):
+        steepness = float(t)
+        return tanh_slope(x, max(1.0, steepness), steepness)
     return torch.clamp_min(1 / t, 1) * t * (1 - torch.tanh(t * x).square())
 
 
@@ -122,6 +130,19 @@ def identity(x: Tensor) -> Tensor:
     return x.new_ones((), dtype=torch.int8)
 
 
+class OverDeviation(nn.Module):
+    """x over the deviation of its sample, with the gradient of ApproxSign: the inputs of ReCU.
+
+    In training alone, as in the authors' code (Z. Xu et al., arXiv 2103.12369): the sign is that of x.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or x[0].numel() < 2:
+            return sloped(x, polynomial)
+        variance = x.flatten(1).var(1).add(1e-5).view(-1, *(1,) * (x.dim() - 1))
+        return sloped(x / variance.sqrt(), polynomial)
+
+
 Slope = Callable[..., Tensor]
 EstimatorLike = str | Slope | nn.Module | type[nn.Module]
 
@@ -135,13 +156,16 @@ class Estimator(NamedTuple):
 
 ACTIVATION_ESTIMATORS: dict[str, Estimator] = {
     "clipped": Estimator(clipped),
+    "wide": Estimator(wide),
     "polynomial": Estimator(polynomial),
+    "over_deviation": Estimator(surrogate=OverDeviation),
     "annealed": Estimator(annealed),
     "identity": Estimator(identity),
 }
 
 WEIGHT_ESTIMATORS: dict[str, Estimator] = {
     "clipped": Estimator(closed_clip),
+    "annealed": Estimator(annealed),
     "rms": Estimator(surrogate=lambda: over_rms),
     "identity": Estimator(identity),
 }
@@ -195,20 +219,17 @@ class Sign(nn.Module):
 
     def _slope(self, x: Tensor) -> Slope:
         if self.slope is annealed:
-            return partial(annealed, progress=self.progress.to(x.dtype))
+            return partial(annealed, progress=self.progress)
         return self.slope
-
-    def progresses(self) -> list[Tensor]:
-        """Return the buffers that `anneal_` sets: those called `progress`, here and in the surrogate."""
-        return [buffer for name, buffer in self.named_buffers() if name.rpartition(".")[2] == "progress"]
 
     def _expect_annealed(self) -> None:
         if self.annealing is not None or not self.training or not torch.is_grad_enabled():
             return
         if torch.compiler.is_compiling():
             return
-        self.annealing = bool(any(progress.any() for progress in self.progresses()))
-        if self.progresses() and not self.annealing:
+        progresses = _progresses(self)
+        self.annealing = any(bool(progress.any()) for progress in progresses)
+        if progresses and not self.annealing:
             warnings.warn(
                 f"estimator {self.estimator!r} anneals, and nobody has set how far training is: call "
                 "bitfactor.nn.anneal_(model, epoch / epochs) before each epoch",
@@ -244,7 +265,7 @@ class SignWeight(Sign):
 
 @checked
 def anneal_(model: nn.Module, progress: float) -> None:
-    """Set how far training has come, 0 to 1, in every annealed estimator of a model.
+    """Set how far training has come, 0 to 1, in each annealed estimator and weight transform of a model.
 
     Example
     -------
@@ -253,8 +274,16 @@ def anneal_(model: nn.Module, progress: float) -> None:
     for module in model.modules():
         if isinstance(module, Sign):
             module.annealing = True
-            for buffer in module.progresses():
+        transform = getattr(module, "weight_transform", None)
+        for one in (module if isinstance(module, Sign) else None, transform):
+            for buffer in _progresses(one):
                 buffer.fill_(progress)
+
+
+def _progresses(module: object) -> list[Tensor]:
+    """Return the buffers of a module called `progress`; of what is no module there are none."""
+    named = module.named_buffers() if isinstance(module, nn.Module) else ()
+    return [buffer for name, buffer in named if name.rpartition(".")[2] == "progress"]
 
 
 def register_estimator(

@@ -1,5 +1,6 @@
 """What is done to a layer's filters before their sign is taken: centred, standardised, rotated."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,8 +13,59 @@ from bitfactor.common.registry import expect_new_name, expect_sound, name_of, re
 Transform = Callable[[Tensor], Tensor]
 TransformLike = str | type[nn.Module] | Callable[[Tensor], Transform]
 
+
+def centred(W: Tensor) -> Tensor:
+    """Return filters (O, ...), each minus its mean, so that half of its signs are likely to be +1."""
+    return W - _of_filters(W.flatten(1).mean(1), W)
+
+
+def standardised(W: Tensor) -> Tensor:
+    """Return filters (O, ...) with mean 0 and deviation 1: weights of IR-Net (arXiv 1909.10788)."""
+    V = centred(W)
+    variance = V.flatten(1).square().sum(1) / max(V[0].numel() - 1, 1)
+    return V / _of_filters(variance.add(torch.finfo(W.dtype).tiny).sqrt(), W)
+
+
+class Clamped(nn.Module):
+    """Standardised filters, clamped at a quantile of a Laplace distribution: ReCU (arXiv 2103.12369).
+
+    V = 2 sqrt(2) `standardised`(W) is clamped to abs(V) <= -b log(2 - 2 tau), b the mean abs(V) of the layer:
+    what lies farther out, and would hardly ever change its sign, gets no gradient but through the statistics.
+    tau rises from 0.85 to 0.99 with `progress`, a line in e^progress, which `anneal_` sets; as in the
+    authors' code, `z-hXu/ReCU`.
+
+    Example
+    -------
+    >>> Clamped()(torch.randn(4, 8, 3, 3)).abs().max() < 5
+    tensor(True)
+    """
+
+    progress: Tensor
+    first, last = 0.85, 0.99
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("progress", torch.zeros(()))
+
+    def forward(self, W: Tensor) -> Tensor:
+        V = 2 * math.sqrt(2) * standardised(W)
+        tau = self.first + (self.last - self.first) * torch.expm1(self.progress) / math.expm1(1)
+        bound = (-V.detach().abs().mean() * torch.log(2 - 2 * tau)).to(V.dtype)
+        return torch.clamp(V, -bound, bound)
+
+
+def _of_filters(values: Tensor, W: Tensor) -> Tensor:
+    """Return a value for each filter, (O,), shaped to broadcast over the filters."""
+    return values.view(-1, *(1,) * (W.dim() - 1))
+
+
 # From the filters (O, ...) of a layer's first weight to a function, or a module, from filters to filters.
-WEIGHT_TRANSFORMS: dict[str, Callable[[Tensor], Transform] | None] = {"none": None}
+WEIGHT_TRANSFORMS: dict[str, Callable[[Tensor], Transform] | None] = {
+    "none": None,
+    "centred": lambda W: centred,
+    "standardised": lambda W: standardised,
+    "clamped": lambda W: Clamped(),
+}
 
 
 def register_weight_transform(name: str, build: Callable[[Tensor], Transform]) -> None:
@@ -26,7 +78,8 @@ def register_weight_transform(name: str, build: Callable[[Tensor], Transform]) -
     ----------
     build
         From the filters of a layer's first weight, (O, ...), to a function or a module that takes filters to
-        filters of the same shape. Parameters of a module are trained.
+        filters of the same shape. Parameters of a module are trained, a buffer `progress` of it is what
+        `anneal_` sets.
 
     Raises
     ------
@@ -35,7 +88,7 @@ def register_weight_transform(name: str, build: Callable[[Tensor], Transform]) -
 
     Example
     -------
-    >>> register_weight_transform("centred", lambda W: lambda W: W - W.mean((1, 2, 3), keepdim=True))
+    >>> register_weight_transform("median", lambda W: lambda W: W - W.median())
     """
     expect_new_name("register_weight_transform", name, WEIGHT_TRANSFORMS)
     _add(name, build)

@@ -14,9 +14,14 @@ from bitfactor.recipes.hourglass import coco_hourglass, lsp_hourglass, lsp_hourg
 from bitfactor.recipes.own import with_own_model
 from bitfactor.recipes.resnet import (
     cifar10_resnet18,
+    cifar10_resnet18_recu,
+    cifar10_resnet20,
+    cifar10_vgg_small,
     cifar100_resnet18,
     digits,
     folder_resnet18,
+    imagenet_reactnet18,
+    imagenet_reactnet_a,
     imagenet_resnet18,
 )
 from bitfactor.training import Recipe, Run
@@ -24,8 +29,13 @@ from bitfactor.training import Recipe, Run
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "digits": digits,
     "cifar10-resnet18": cifar10_resnet18,
+    "cifar10-resnet18-recu": cifar10_resnet18_recu,
+    "cifar10-resnet20": cifar10_resnet20,
+    "cifar10-vgg-small": cifar10_vgg_small,
     "cifar100-resnet18": cifar100_resnet18,
     "imagenet-resnet18": imagenet_resnet18,
+    "imagenet-reactnet18": imagenet_reactnet18,
+    "imagenet-reactnet-a": imagenet_reactnet_a,
     "folder-resnet18": folder_resnet18,
     "mpii-hourglass": mpii_hourglass,
     "coco-hourglass": coco_hourglass,

@@ -1,12 +1,13 @@
 """A recipe becomes a run, and a run a model again, or a file."""
 
+import importlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from rich.console import Console
@@ -18,7 +19,10 @@ from bitfactor.common.version import __version__
 from bitfactor.data.readers.identity import published, remembered, without_place
 from bitfactor.format.low_precision import Real
 from bitfactor.recipes import provenance_of, recipe_of
-from bitfactor.training import Recipe, Run, Trial, restore
+from bitfactor.recipes.own import OwnModel, is_spec
+from bitfactor.runtime import Session
+from bitfactor.runtime.zoo import locate
+from bitfactor.training import Recipe, Run, Teacher, Trial, restore
 from bitfactor.training import dry_run as try_out
 from bitfactor.training import train as train_in
 from bitfactor.training.loggers import Tracker
@@ -45,7 +49,7 @@ def run_recipe(
 ) -> Trial | None:
     """Train a recipe, see `bitfactor.train`, or try it; raises TerminatedError as `training.train` does."""
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    teacher, start = (None if run is None else load(run) for run in (recipe.optimization.teacher, start_from))
+    teacher, start = teacher_of(recipe), None if start_from is None else load(start_from)
     if trial:
         return try_out(recipe, data=data, teacher=teacher, device=device, start_from=start)
     train_in(
@@ -82,6 +86,103 @@ def load(run: _Path, *, best: bool = False) -> nn.Module:
     return restore(recipe_of(directory), directory, best=best)
 
 
+def teacher_of(recipe: Recipe) -> Teacher | None:
+    """Return the network that a recipe's `teacher` names, if it names one: a run's, or as `_TEACHERS` has it.
+
+    Raises
+    ------
+    InputError
+        If there is none such, it is of images of another size, or its package is not installed.
+    """
+    name = recipe.optimization.teacher
+    if name is None:
+        return None
+    place, _, called = name.partition(":")
+    if is_spec(name):
+        return Teacher(OwnModel.at(name)())
+    if place in _TEACHERS:
+        return _TEACHERS[place](called, recipe.input_shape)
+    run = Run(Path(name))
+    own, interface = recipe_of(run), run.interface()
+    _expect_size(name, own.input_shape, recipe.input_shape)
+    spec = interface.input_spec
+    return Teacher(restore(own, run), interface.labels, spec.mean, spec.std)
+
+
+def _expect_size(name: str, theirs: tuple[int, ...], ours: tuple[int, ...]) -> None:
+    if theirs != ours:
+        raise InputError(
+            f"--teacher {name}",
+            expected=f"a network of images {ours}",
+            found=f"one of {theirs}",
+            fix="choose another, or train at its size",
+        )
+
+
+class _OfFile(nn.Module):
+    """An exported network, as the runtime computes it: (N, C, H, W) -> outputs, without a gradient."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+
+    def forward(self, x: Tensor) -> Tensor:
+        inputs = x.float().contiguous().numpy(force=True)
+        return torch.from_numpy(self.session(inputs)).to(x.device)
+
+
+def _of_zoo(name: str, shape: tuple[int, ...]) -> Teacher:
+    session = Session(locate(name))
+    _expect_size(f"zoo:{name}", session.input_shape, shape)
+    spec = session.model.input_spec
+    known = () if spec is None else (spec.mean, spec.std)
+    return Teacher(_OfFile(session), tuple(session.labels), *known)
+
+
+def _of_timm(name: str, shape: tuple[int, ...]) -> Teacher:
+    network = _made("timm", name, lambda timm: timm.create_model(name, pretrained=True))
+    return Teacher(network, (), tuple(network.pretrained_cfg["mean"]), tuple(network.pretrained_cfg["std"]))
+
+
+class _Logits(nn.Module):
+    """A classifier of transformers, of whose outputs the scores are taken."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x).logits  # type: ignore[no-any-return]
+
+
+def _of_transformers(name: str, shape: tuple[int, ...]) -> Teacher:
+    def make(package: Any) -> Any:
+        images = package.AutoImageProcessor.from_pretrained(name)
+        return package.AutoModelForImageClassification.from_pretrained(name), images
+
+    network, images = _made("transformers", name, make)
+    return Teacher(_Logits(network), (), tuple(images.image_mean), tuple(images.image_std))
+
+
+def _made(package: str, name: str, make: Callable[[Any], Any]) -> Any:
+    """Return what a package makes of the name of one of its networks."""
+    where = f"--teacher {package}:{name}"
+    try:
+        return make(importlib.import_module(package))
+    except ModuleNotFoundError as error:
+        raise InputError(
+            where, expected=f"the package {package}", found=str(error), fix=f"pip install {package}"
+        ) from error
+    except (OSError, RuntimeError, ValueError) as error:  # no such name, no network, no space
+        found = next(iter(str(error).strip().splitlines()), type(error).__name__)[:160]
+        raise InputError(
+            where, expected=f"a network of {package}, with its weights", found=found, fix="choose another"
+        ) from error
+
+
+_TEACHERS = {"zoo": _of_zoo, "timm": _of_timm, "transformers": _of_transformers}
+
+
 _EXAMPLES = 2
 
 
@@ -96,7 +197,7 @@ def export_run(
 ) -> "ExportReport":
     """Write the network of `run` to `path` with all that its run knows of it; see `bitfactor.export`.
 
-    `calibration` is how many training images give the ranges for precision `low`.
+    `calibration` is how many training images give the ranges for precisions `low` and `integer`.
     """
     from bitfactor.exporter import ExportReport, export  # here, for a quick import of what trains
 

@@ -198,7 +198,8 @@ class _Planner:
         others = [name for name in node.inputs if name != value]
         if node.op in PAIRED:
             same_shape = self.graph.values[value].shape == self.graph.values[node.name].shape
-            return len(others) == 1 and others[0] in self.stored and same_shape
+            first = node.inputs[0] == value or OPERATIONS[node.op].commutes
+            return len(others) == 1 and others[0] in self.stored and same_shape and first
         return node.op in POINTWISE
 
     def _thresholds(self, value: str) -> Iterator[Stage]:

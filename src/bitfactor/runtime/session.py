@@ -14,6 +14,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.machine import REFERENCE, chosen_isa, physical_cores
 from bitfactor.format.file import ModelFile, Source, content_of, expect_within, load
 from bitfactor.format.graph import Graph, run, total
+from bitfactor.format.integer import in_integers
 from bitfactor.format.low_precision import low_precision
 from bitfactor.runtime.inputs import (
     array_of,
@@ -42,7 +43,7 @@ MOST_THREADS = 1024
 _Outputs = tuple[NDArray[Any], ...]
 Runner = Callable[..., _Outputs]
 Shapes = tuple[tuple[int, ...], ...]
-Precision = Literal["highest", "high", "medium", "low"]
+Precision = Literal["highest", "high", "medium", "low", "integer"]
 
 
 class Session:
@@ -64,7 +65,9 @@ class Session:
     bfloat16, where that is faster (amx), and with "medium" a single one (amx, and avx512 on AMD's CPUs with
     AVX512_BF16). Sums then are within 2^-16, or 2^-7, of the sum of the products' magnitudes, and some of the
     signs behind them are others. "low" is 8-bit integers, for files that were exported with calibration
-    samples; results again are the same bits on every instruction set, "reference" included.
+    samples; results again are the same bits on every instruction set, "reference" included. "integer" has no
+    real number from the first pixel to the class, and gives the same bits on every machine, in C99 and in a
+    web page; outputs are what its integers stand for.
 
     A network of images takes them prepared, as (x / 255 - mean) / std of RGB: `predict` does it, a call does
     not. OpenCV's own arrays are BGR: `image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)` comes first. No check
@@ -84,7 +87,8 @@ class Session:
     ------
     InputError
         If the file is no model file, `isa` is not known or this machine lacks it, `threads` is below 1, or
-        `precision` is not known, or "low" for a file without ranges.
+        `precision` is not known, or "low" for a file without ranges, or "integer" for a network with an
+        operation that has no integers; the message names the layer.
 
     Example
     -------
@@ -114,7 +118,11 @@ class Session:
         self.precision: Precision = precision
         self.isa = chosen_isa(isa)
         self.model: ModelFile = load(given, max_bytes)
-        self._most_bytes = _left(max_bytes, self.model.graph, self.isa)
+        self._run_as = self.model
+        if precision == "integer":
+            expect_within(_converted_bytes(self.model.graph), max_bytes, "weights on their way to integers")
+            self._run_as = in_integers(self.model)
+        self._most_bytes = _left(max_bytes, self._run_as.graph, self.isa)
         self.threads = threads or default_threads(self.model.graph)
         inputs = self.model.graph.inputs
         self.input_names = tuple(value.name for value in inputs)
@@ -242,7 +250,7 @@ class Session:
 
     def _graph(self, shapes: Shapes) -> Graph:
         try:
-            return self.model.graph_for(*shapes)
+            return self._run_as.graph_for(*shapes)
         except InputError as error:
             raise _unfit(self.model.graph, shapes, str(error)) from error
 
@@ -278,7 +286,8 @@ class Session:
     def verify(self) -> None:
         """Run the golden input of the file; the outputs must equal the golden outputs, bit for bit.
 
-        That is at the highest precision, whatever the session's.
+        That is at precision "integer" for a session of it, if the file has golden outputs of integers; else
+        at the highest precision, whatever the session's.
 
         Raises
         ------
@@ -286,14 +295,14 @@ class Session:
             If one does not.
         """
         shapes = tuple(value.shape for value in self.model.graph.inputs)
-        exact = self.precision == "highest"
+        integers = self.model.integer_outputs if self.precision == "integer" else ()
         run = (
             self._runner(shapes)
-            if exact
+            if self.precision == "highest" or integers
             else runner(self.model.graph, self.isa, self.threads, most_bytes=self._most_bytes)
         )
-        outputs = run(*self.model.golden_inputs)
-        for i, (found, expected) in enumerate(zip(outputs, self.model.golden_outputs, strict=True)):
+        outputs, golden = run(*self.model.golden_inputs), integers or self.model.golden_outputs
+        for i, (found, expected) in enumerate(zip(outputs, golden, strict=True)):
             if not np.array_equal(found, expected):
                 raise InputError(
                     f"output {self.model.graph.outputs[i]!r}",
@@ -314,6 +323,12 @@ def _left(max_bytes: int | None, graph: Graph, isa: str) -> int | None:
     weights = 2 * sum(max(tensor.nbytes, 4 * tensor.size) for tensor in tensors)
     expect_within(weights, max_bytes, "weights")
     return max_bytes - weights
+
+
+def _converted_bytes(graph: Graph) -> int:
+    """Return what weights take while they become integers: a byte a sign, float64 in three copies."""
+    tensors = (tensor for node in graph.nodes for tensor in node.tensors.values())
+    return sum((64 if tensor.dtype == np.uint64 else 24) * tensor.size for tensor in tensors)
 
 
 _TINY = 1 << 20  # operands (see default_threads): some tens of microseconds, less than to wake a thread
@@ -365,7 +380,7 @@ class NativeRunner:
         self._layers = program.layers
         try:
             self._program, self._phases = program.compile(
-                isa, threads, bfloat16_parts=_PARTS[precision], most_bytes=most_bytes
+                isa, threads, bfloat16_parts=_PARTS.get(precision, 0), most_bytes=most_bytes
             )
         except MemoryError as error:
             raise self._too_large() from error
@@ -422,7 +437,7 @@ class NativeRunner:
         return [np.empty((samples, math.prod(value.shape)), np.float32) for value in self._values]
 
 
-_PARTS: dict[Precision, int] = {"highest": 0, "high": 2, "medium": 1, "low": 0}  # of a number, in bfloat16
+_PARTS: dict[Precision, int] = {"high": 2, "medium": 1}  # of a number, in bfloat16; else it is float32
 _WARM_UP = 3
 _LOOKS = 10  # the first input may be zeros that warm up
 _DTYPES = {"float32": np.float32, "int32": np.int32, "bit": np.int8}

@@ -7,8 +7,8 @@ when they are loaded. native/program/frozen.h states the layout.
 
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.machine import chosen_isa
 from bitfactor.format import Graph, ModelFile
 from bitfactor.format.file import golden_inputs
+from bitfactor.format.integer import in_integers
 from bitfactor.format.low_precision import lossless
 from bitfactor.format.program import Instruction
 from bitfactor.runtime.inputs import packed
@@ -114,8 +115,19 @@ class FlatProgram:
     arena_bytes: int
 
 
-def flat_program(model: ModelFile, size: tuple[int, int] | None = None, threads: int = 1) -> FlatProgram:
+FlatPrecision = Literal["highest", "integer"]
+
+
+def flat_program(
+    model: ModelFile,
+    size: tuple[int, int] | None = None,
+    threads: int = 1,
+    precision: FlatPrecision = "highest",
+) -> FlatProgram:
     """Return the program of a model file, at another height and width of the input if they are given."""
+    if precision == "integer":
+        made = in_integers(model)
+        model = replace(made, golden_outputs=runner(made.graph, chosen_isa())(*made.golden_inputs))
     graph = _graph(model, size)
     program = program_of(packed(graph))
     instructions = [i for layer in program.layers for i in layer.instructions]

@@ -7,7 +7,15 @@ from bitfactor.training.processes import TerminatedError, is_first
 from bitfactor.training.recipe import Recipe, without_effect
 from bitfactor.training.run import Run
 from bitfactor.training.step import build, restore
-from bitfactor.training.tasks import Classification, Interface, PoseEstimation, Task, Teachable, evaluate
+from bitfactor.training.tasks import (
+    Classification,
+    Interface,
+    PoseEstimation,
+    Task,
+    Teachable,
+    Teacher,
+    evaluate,
+)
 
 __all__ = [
     "OPTIMIZERS",
@@ -20,6 +28,7 @@ __all__ = [
     "Run",
     "Task",
     "Teachable",
+    "Teacher",
     "TerminatedError",
     "Trial",
     "build",

@@ -207,12 +207,11 @@ class _Loop:
         self.flips: FlipRatio | None = None
         first = self.stepper.first_stage
         for stage in (first, self.plan.epochs - first):
-            if 0 < stage <= self.plan.warmup_epochs:
-                reached = self.plan.learning_rate * stage / self.plan.warmup_epochs
+            if 0 < stage == self.plan.warmup_epochs:
                 console.print(
                     f"{run.path}: --warmup-epochs {self.plan.warmup_epochs:g} last for all {stage} of "
                     f"{'a stage' if first else 'the training'}: "
-                    f"the learning rate rises to {reached:g}, and does not fall",
+                    f"the learning rate rises, and does not fall",
                     soft_wrap=True,
                 )
         if run.checkpoint.exists():

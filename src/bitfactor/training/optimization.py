@@ -4,13 +4,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from bitfactor.binarization import parameter_groups
+from bitfactor.binarization.parameter_groups import DECAYED, Kind
 from bitfactor.common.checks import check_fields, expect_one_of, expect_that
 from bitfactor.nn.model import copied
 
@@ -18,6 +19,7 @@ _POSITIVE = (
     "epochs",
     "batch_size",
     "learning_rate",
+    "real_weight_rate",
     "checkpoint_steps",
     "keep_last",
     "eval_interval",
@@ -36,8 +38,9 @@ _NOT_NEGATIVE = (
     "diagnose",
     "merge_epoch",
     "momentum",
+    "real_weight_decay",
 )
-_FRACTIONS = ("ema", "label_smoothing", "teacher_weight")
+_FRACTIONS = ("ema", "label_smoothing")
 
 
 @dataclass(frozen=True)
@@ -66,19 +69,23 @@ class Optimization:
     """At most this many images an epoch, and to evaluate on: for a trial."""
 
     optimizer: str = "adam"
-    """One of `bitfactor.training.OPTIMIZERS`: adam, adamw, sgd, rmsprop, or one that was added there."""
+    """One of `bitfactor.training.OPTIMIZERS`: adam, adamw, sgd, rmsprop, muon, or one added there."""
     momentum: float | None = None
-    """Of sgd; 0.9 if left out."""
+    """Of sgd, 0.9 if left out, and of muon, 0.95."""
+    nesterov: bool = False
+    """Let sgd step along the momentum that it will have: Nesterov's."""
     factor_rate: float | Literal["1/rank"] = 1.0
     """Learning rate of the factors, as a fraction of the core's: a number, or one over each factor's rank."""
     merge_epoch: int = 0
     """Epochs after which decompositions become the free weights that they give, see `bitfactor.nn.merge_`;
     0 is never."""
     weight_decay: float = 0.0
-    """Decay of weights and latents, added to the gradient, of adamw apart from it; never of alpha, biases and
-    normalisations."""
-    schedule: Literal["cosine", "step"] = "cosine"
-    """How the learning rate falls: along half a cosine, or in `plateaus`."""
+    """Decay of what is `decayed`, added to the gradient; of adamw and muon apart from it."""
+    decayed: tuple[Kind, ...] = DECAYED
+    """Parameters with decay: free weights and cores (latents), factors, full-precision weights, learned
+    scales (alphas), biases, slopes and normalisations (rest)."""
+    schedule: Literal["cosine", "linear", "step"] = "cosine"
+    """How the learning rate falls: along half a cosine, along a line, or in `plateaus`."""
     plateaus: int = 3
     """Step schedule: number of equal plateaus; the rate falls geometrically from one to the next."""
     min_lr: float = 0.0
@@ -97,11 +104,16 @@ class Optimization:
     mixup: float = 0.0
     """Alpha of mixup: images and targets are blended by a fraction from Beta(alpha, alpha); 0 is off."""
     teacher: str | None = None
-    """Directory of a run of the real-valued network, whose outputs are learned too."""
+    """A network whose outputs are learned too: the directory of a run, zoo:NAME, FILE.py:NAME (a torch
+    module), timm:NAME or transformers:NAME."""
     teacher_weight: float = 0.5
-    """Fraction of the teacher in the loss."""
+    """Fraction of the teacher in the loss; 1 is the teacher alone."""
     real_weight_epochs: int = 0
     """Epochs of a first stage in which only activations are binary; each stage runs the whole schedule."""
+    real_weight_rate: float | None = None
+    """Learning rate of that stage; the other's if left out."""
+    real_weight_decay: float | None = None
+    """Decay of that stage; the other's if left out."""
 
     batch_norm: Literal["batch", "synchronised", "frozen"] = "batch"
     """Statistics of BatchNorm: of each process's part, of the joined batch (on GPUs), or left as they are."""
@@ -127,10 +139,18 @@ class Optimization:
             "factor_rate", self.factor_rate == "1/rank" or self.factor_rate >= 0, "0 or more, or 1/rank"
         )
         self._expect("seed", 0 <= self.seed < 2**64, "0 or more, and below 2**64")
-        self._expect("momentum", self.momentum is None or self.optimizer == "sgd", "the optimizer sgd")
+        moves = self.optimizer in _MOMENTA
+        self._expect("momentum", self.momentum is None or moves, "the optimizer sgd or muon")
+        if self.nesterov:
+            fits = self.optimizer == "sgd" and self.momentum != 0
+            self._expect("nesterov", fits, "the optimizer sgd, with momentum")
+        self._expect("teacher_weight", 0 <= self.teacher_weight <= 1, "0 to 1")
+        for name in ("real_weight_rate", "real_weight_decay"):
+            fits = getattr(self, name) is None or self.real_weight_epochs > 0
+            self._expect(name, fits, "a first stage, --real-weight-epochs")
         self._expect("real_weight_epochs", self.real_weight_epochs < self.epochs, f"fewer than {self.epochs}")
         self._expect("merge_epoch", self.merge_epoch < self.epochs, f"fewer than {self.epochs}")
-        rate = self.learning_rate
+        rate = min(self.learning_rate, self.real_weight_rate or self.learning_rate)
         self._expect("min_lr", self.min_lr <= rate, f"at most the learning rate {rate:g}")
         if self.schedule == "step":
             self._expect("plateaus", self.plateaus > 1, "2 or more")
@@ -148,8 +168,8 @@ class Optimization:
 _FIRST_SHARE = 0.01  # of the learning rate, at the start of a warm-up
 
 
-def learning_rate(plan: Optimization, epoch: float, epochs: float) -> float:
-    """Return the rate after `epoch` (a fraction, too) of `epochs`.
+def learning_rate(plan: Optimization, epoch: float, epochs: float, peak: float | None = None) -> float:
+    """Return the rate after `epoch` (a fraction, too) of `epochs`; it falls from `peak`, or else the plan's.
 
     Example
     -------
@@ -158,15 +178,72 @@ def learning_rate(plan: Optimization, epoch: float, epochs: float) -> float:
     >>> [f"{learning_rate(plan, epoch, 90):.1e}" for epoch in (0, 29.9, 30, 89.9)]
     ['1.0e-03', '1.0e-03', '3.2e-05', '1.0e-06']
     """
+    peak = plan.learning_rate if peak is None else peak
     if epoch < plan.warmup_epochs:
-        return plan.learning_rate * max(_FIRST_SHARE, epoch / plan.warmup_epochs)
+        return peak * max(_FIRST_SHARE, epoch / plan.warmup_epochs)
     if plan.schedule == "step":
         plateau = min(int(epoch / epochs * plan.plateaus), plan.plateaus - 1)
-        falls = plan.min_lr / plan.learning_rate
-        return plan.learning_rate * math.pow(falls, plateau / (plan.plateaus - 1))
-    fraction = (epoch - plan.warmup_epochs) / max(epochs - plan.warmup_epochs, 1e-9)
-    fallen = 0.5 * (1 + math.cos(math.pi * min(fraction, 1.0)))
-    return plan.min_lr + (plan.learning_rate - plan.min_lr) * fallen
+        falls = plan.min_lr / peak
+        return peak * math.pow(falls, plateau / (plan.plateaus - 1))
+    fraction = min((epoch - plan.warmup_epochs) / max(epochs - plan.warmup_epochs, 1e-9), 1.0)
+    left = 1 - fraction if plan.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * fraction))
+    return plan.min_lr + (peak - plan.min_lr) * left
+
+
+class Muon(AdamW):
+    """Momentum made orthogonal, for free weights and cores of binary layers; AdamW for all else.
+
+    K. Jordan et al. 2024 (`KellerJordan/Muon`): of the momentum of a weight (O, ...), a matrix U S V^T with a
+    row per filter, it steps along U V^T, as five rounds of a Newton-Schulz iteration give it nearly. The step
+    is as large as one of AdamW, 0.2 in the root mean square (J. Liu et al., arXiv 2502.16982).
+
+    Example
+    -------
+    >>> Muon(bitfactor.parameter_groups(model, lr=1e-3)).step()
+    """
+
+    def __init__(self, params: Any, momentum: float = 0.95, **options: Any) -> None:
+        super().__init__(params, **options)
+        self.momentum = momentum
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Change the parameters by their gradients."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        moved: list[tuple[nn.Parameter, Tensor]] = []
+        for group in self.param_groups:
+            for p in group["params"] if group.get("name") == "latents" else ():
+                if p.grad is not None and p.dim() > 1:
+                    self._move(p, p.grad, group["lr"], group["weight_decay"])
+                    moved.append((p, p.grad))
+                    p.grad = None  # AdamW leaves it out
+        super().step()
+        for p, gradient in moved:
+            p.grad = gradient
+        return loss
+
+    def _move(self, p: nn.Parameter, gradient: Tensor, rate: float, decay: float) -> None:
+        state = self.state[p]
+        if not state:
+            state |= {"step": torch.tensor(0.0), "momentum": torch.zeros_like(p)}
+        state["step"] += 1
+        average = state["momentum"].lerp_(gradient, 1 - self.momentum)
+        along = orthogonal(gradient.lerp(average, self.momentum).flatten(1))
+        p.mul_(1 - rate * decay)
+        p.add_(along.view_as(p), alpha=-0.2 * rate * math.sqrt(max(along.shape)))
+
+
+def orthogonal(matrix: Tensor) -> Tensor:
+    """Return nearly U V^T of a matrix U S V^T: its singular values become 0.7 to 1.2."""
+    X: Tensor = matrix if len(matrix) <= matrix.shape[1] else matrix.mT
+    X = X / X.norm().clamp_min(1e-7)
+    for _ in range(5):
+        A = X @ X.mT
+        X = 3.4445 * X + (-4.7750 * A + 2.0315 * A @ A) @ X
+    return X if len(matrix) <= matrix.shape[1] else X.mT
 
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
@@ -174,21 +251,30 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "adamw": partial(AdamW, fused=True),
     "sgd": SGD,
     "rmsprop": RMSprop,
+    "muon": Muon,
 }
 """Optimizers by name: each is called with the parameters in groups, which have `lr` and `weight_decay`.
 
 >>> OPTIMIZERS["lion"] = Lion  # in a file that `--import` names
 """
-_MOMENTUM = 0.9
+_MOMENTA = {"sgd": 0.9, "muon": 0.95}
 
 
 def optimizer_of(model: nn.Module, plan: Optimization) -> Optimizer:
     """Return the optimizer; a group's `rate` is its fraction of the learning rate, see `parameter_groups`."""
     groups = parameter_groups(
-        model, lr=plan.learning_rate, weight_decay=plan.weight_decay, factor_rate=plan.factor_rate
+        model,
+        lr=plan.learning_rate,
+        weight_decay=plan.weight_decay,
+        factor_rate=plan.factor_rate,
+        decayed=plan.decayed,
     )
-    momentum = _MOMENTUM if plan.momentum is None else plan.momentum
-    return OPTIMIZERS[plan.optimizer](groups, **({"momentum": momentum} if plan.optimizer == "sgd" else {}))
+    options: dict[str, Any] = {}
+    if plan.optimizer in _MOMENTA:
+        options["momentum"] = _MOMENTA[plan.optimizer] if plan.momentum is None else plan.momentum
+    if plan.nesterov:
+        options["nesterov"] = True
+    return OPTIMIZERS[plan.optimizer](groups, **options)
 
 
 class MovingAverage:

@@ -65,7 +65,7 @@ class Recipe:
             model=_with_options(self.model, settings["model"]),
             data=_with_options(self.data, settings["data"]),
             binarization=Binarization(**settings["binarization"]),
-            optimization=Optimization(**settings["optimization"]),
+            optimization=Optimization(**{k: _frozen(v) for k, v in settings["optimization"].items()}),
         )
 
     def idle(self) -> dict[str, str]:
@@ -91,7 +91,8 @@ def without_effect(
     """
     if real:
         names = [field.name for field in fields(Binarization)]
-        names += ["factor_rate", "merge_epoch", "diagnose", "real_weight_epochs"]
+        names += ["factor_rate", "merge_epoch", "diagnose"]
+        names += ["real_weight_epochs", "real_weight_rate", "real_weight_decay"]
         return dict.fromkeys(names, "a binary network")
     latents, scales = every("latent", latent), every("scale", scale)
     found = {} if "holistic" in latents else {"groups": "the latent holistic"}

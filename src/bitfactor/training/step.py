@@ -24,7 +24,7 @@ from bitfactor.training.optimization import MovingAverage, learning_rate, optimi
 from bitfactor.training.preparation import Experiment
 from bitfactor.training.recipe import Recipe
 from bitfactor.training.run import Run
-from bitfactor.training.tasks import Classification, Teachable
+from bitfactor.training.tasks import Classification, Teachable, Teacher
 
 
 def soften(
@@ -140,6 +140,8 @@ class Stepper:
         fabric = self.fabric
         self.teacher = None if teacher is None else teacher.to(fabric.device).eval().requires_grad_(False)
         self._check()
+        if isinstance(self.teacher, Teacher):
+            self.teacher.fit(experiment.interface)
         self.network = build(self.recipe, start_from, self.classes)
         self._expect_statistics()
         if self.plan.batch_norm == "synchronised":
@@ -147,6 +149,7 @@ class Stepper:
         if self.plan.channels_last:
             self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.network.to(fabric.device)
+        self._expect_like()
         self.average = MovingAverage(self.network, self.plan.ema) if self.plan.ema else None
         self.merged = False
         self._set_up()
@@ -203,7 +206,7 @@ class Stepper:
         """Return the rate of a step; each stage has its own schedule."""
         epoch, first = step / self.steps, self.first_stage
         if epoch < first:
-            return learning_rate(self.plan, epoch, first)
+            return learning_rate(self.plan, epoch, first, self.plan.real_weight_rate)
         return learning_rate(self.plan, epoch - first, self.total / self.steps - first)
 
     def loss_of(self, inputs: Tensor, target: Target, step: int) -> Tensor:
@@ -247,8 +250,12 @@ class Stepper:
                     module.eval()
         anneal_(self.network, step / self.total)
         self.set_stage(step)
+        staged = self.plan.real_weight_decay
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(step) * group["rate"]
+            if staged is not None and group["name"] in self.plan.decayed:
+                is_first = step < self.first_stage * self.steps
+                group["weight_decay"] = staged if is_first else self.plan.weight_decay
         self._optimizer.zero_grad()
 
     def set_stage(self, step: int) -> None:
@@ -292,6 +299,28 @@ class Stepper:
                 fix="raise it, lower --grad-accum-steps, or take --batch-norm frozen",
             )
 
+    @torch.no_grad()
+    def _expect_like(self) -> None:
+        """Refuse a teacher whose outputs are not shaped as the network's."""
+        if self.teacher is None:
+            return
+        x = torch.zeros(1, *self.recipe.input_shape, device=self.fabric.device)
+        expected = str(tuple(self.network.eval()(x).shape))
+        try:
+            taught: Any = self.teacher(x)
+            found = str(tuple(taught.shape)) if isinstance(taught, Tensor) else f"a {type(taught).__name__}"
+        except InputError:
+            raise
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            found = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        if found != expected:
+            raise InputError(
+                "--teacher",
+                expected=f"outputs {expected} for inputs {tuple(x.shape)}",
+                found=found,
+                fix="choose a network of the same classes and image size",
+            )
+
     def _check(self) -> None:
         task = self.recipe.task
         for name in ("mixup", "label_smoothing"):
@@ -301,6 +330,15 @@ class Stepper:
                     expected="a recipe that classifies",
                     found=self.recipe.name,
                     fix="leave it out",
+                )
+        first = self.first_stage
+        for stage in (first, self.total / self.steps - first):
+            if 0 < stage < self.plan.warmup_epochs:
+                raise InputError(
+                    "--warmup-epochs",
+                    expected=f"at most the {stage:g} epochs of {'each stage' if first else 'the training'}",
+                    found=f"{self.plan.warmup_epochs:g}",
+                    fix="lower it; 0 is none",
                 )
         if self.plan.diagnose and self.recipe.real:
             raise InputError(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bitfactor.common.errors import InputError
 from bitfactor.data import Batch, DataSet, Target
 from bitfactor.decompositions import once
 from bitfactor.format import InputSpec, Skeleton
@@ -63,6 +64,52 @@ class Teachable(Protocol):
     def taught(self, outputs: Tensor, target: Target) -> Target:
         """Return the target that a teacher's outputs stand for."""
         ...
+
+
+class Teacher(nn.Module):
+    """A network to learn from, with what is known of it.
+
+    Parameters
+    ----------
+    labels
+        Its classes; empty if not known.
+    mean, std
+        How its inputs were normalised; empty if as those that it gets here.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        labels: tuple[str, ...] = (),
+        mean: tuple[float, ...] = (),
+        std: tuple[float, ...] = (),
+    ) -> None:
+        super().__init__()
+        self.network, self.labels, self.mean, self.std = network, labels, mean, std
+        self.renormalised: tuple[Tensor, Tensor] | None = None
+
+    def fit(self, interface: Interface) -> None:
+        """Take inputs normalised as those of `interface`; InputError where its classes are others."""
+        if self.labels and interface.labels and self.labels != interface.labels:
+            theirs = [name for name in self.labels if name not in interface.labels] or self.labels
+            raise InputError(
+                "--teacher",
+                expected=f"the {len(interface.labels)} classes of the data",
+                found=f"{len(self.labels)} classes, {theirs[0]} among them",
+                fix="choose a network of the same classes",
+            )
+        spec = interface.input_spec
+        if self.mean and (self.mean, self.std) != (spec.mean, spec.std):
+            mean, std, other, deviation = (
+                torch.tensor(values).view(-1, 1, 1) for values in (spec.mean, spec.std, self.mean, self.std)
+            )
+            self.renormalised = std / deviation, (mean - other) / deviation
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.renormalised is not None:
+            scale, shift = self.renormalised
+            x = x * scale.to(x) + shift.to(x)
+        return self.network(x)  # type: ignore[no-any-return]
 
 
 EVALUATION_BATCH = 256

@@ -7,6 +7,18 @@ int main(void);
 void *memset(void *to, int value, unsigned long n);
 void *memcpy(void *to, const void *from, unsigned long n);
 
+#ifdef __riscv
+static int host(int operation, const void *argument)
+{
+    register int a0 __asm__("a0") = operation;
+    register const void *a1 __asm__("a1") = argument;
+    __asm__ volatile(".balign 16\n.option push\n.option norvc\nslli x0, x0, 0x1f\nebreak\nsrai x0, x0, 7\n.option pop"
+                     : "+r"(a0)
+                     : "r"(a1)
+                     : "memory");
+    return a0;
+}
+#else
 static int host(int operation, const void *argument)
 {
     register int r0 __asm__("r0") = operation;
@@ -14,6 +26,7 @@ static int host(int operation, const void *argument)
     __asm__ volatile("bkpt 0xab" : "+r"(r0) : "r"(r1) : "memory");
     return r0;
 }
+#endif
 
 void print(const char *text) { host(4, text); }
 
@@ -31,14 +44,39 @@ static void fault(void)
     end();
 }
 
-void reset(void)
+static void start(void)
 {
-    *(volatile uint32_t *)0xE000ED88 |= 0xF << 20; /* the floating-point unit, where there is one */
-    __asm__ volatile("dsb\n isb");
     for (uint32_t *to = data_begin, *from = data_image; to < data_end;) *to++ = *from++;
     for (uint32_t *to = bss_begin; to < bss_end;) *to++ = 0;
     main();
     end();
+}
+
+#ifdef __riscv
+__attribute__((section(".vectors"), naked, used)) void reset(void)
+{
+    __asm__ volatile(".option arch, +zicsr\nla sp, stack_end\nla t0, %0\ncsrw mtvec, t0\nj %1" : : "i"(fault), "i"(start));
+}
+
+/* Instructions, as the emulator counts them. */
+static uint32_t begun;
+
+static uint32_t count(void)
+{
+    uint32_t n;
+    __asm__ volatile(".option arch, +zicsr\ncsrr %0, minstret" : "=r"(n));
+    return n;
+}
+
+void start_clock(void) { begun = count(); }
+
+uint32_t ticks(void) { return count() - begun; }
+#else
+void reset(void)
+{
+    *(volatile uint32_t *)0xE000ED88 |= 0xF << 20; /* the floating-point unit, where there is one */
+    __asm__ volatile("dsb\n isb");
+    start();
 }
 
 __attribute__((section(".vectors"), used)) static void (*const vectors[])(void) = {
@@ -55,6 +93,7 @@ void start_clock(void)
 }
 
 uint32_t ticks(void) { return 0xFFFFFFFF - TIMER[1]; }
+#endif
 
 void *memset(void *to, int value, unsigned long n)
 {

@@ -2,5 +2,5 @@
 
 void print(const char *text);
 void start_clock(void);
-uint32_t ticks(void); /* since the start, of 40 instructions each */
+uint32_t ticks(void); /* since the start, as the clock steps */
 void lap(void);

@@ -17,13 +17,13 @@ static void print_word(uint32_t word)
 int main(void)
 {
     static union {
-        float f[OUTPUT_SIZE];
+        OUTPUT values[OUTPUT_SIZE];
         uint32_t u[OUTPUT_SIZE];
     } output;
     for (int i = 0; i < INPUTS; i++) {
         passed = 0;
         start_clock();
-        RUN(inputs[i], output.f);
+        RUN(inputs[i], output.values);
         lap();
         for (int k = 0; k < LAPS; k++) print_word(laps[k]);
         for (int k = 0; k < OUTPUT_SIZE; k++) print_word(output.u[k]);

@@ -1,6 +1,6 @@
 """The vocabulary of the model file: an entry says all there is to know of an operation."""
 
-from bitfactor.format.operations import convolution, move, pointwise, pool, quantised
+from bitfactor.format.operations import convolution, integer, move, pointwise, pool, quantised
 from bitfactor.format.operations.operation import Node, Operation
 
 OPERATIONS: dict[str, Operation] = {
@@ -45,6 +45,14 @@ OPERATIONS: dict[str, Operation] = {
     "pad": move.Pad(),
     "embedding": move.Embedding(),
     "constant": move.Constant(),
+    "integer_quantise": integer.Quantise(),
+    "integer_conv2d": integer.IntegerConv2d(),
+    "integer_linear": integer.IntegerLinear(),
+    "integer_weigh": integer.Weigh(),
+    "integer_add": integer.WeighTwo(),
+    "integer_prelu": integer.Bend(),
+    "integer_avg_pool2d": integer.IntegerAvgPool2d(),
+    "integer_global_avg_pool": integer.IntegerGlobalAvgPool(),
 }
 
 __all__ = ["OPERATIONS", "Node", "Operation"]

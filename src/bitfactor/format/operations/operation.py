@@ -145,6 +145,8 @@ class Operation(ABC):
     tensors: Mapping[str, DTypes] = {}
     attributes: tuple[str, ...] = ()
     variadic: bool = False
+    commutes: bool = True  # whether two inputs may change places
+    in_files: bool = True  # whether a file may hold it, and ONNX has it
     onnx_op: str
     onnx_attributes: Mapping[str, int] = {}
 

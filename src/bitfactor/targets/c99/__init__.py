@@ -1,5 +1,5 @@
 """From a model file to C99 for microcontrollers: one source and one header, without torch."""
 
-from bitfactor.targets.c99.write import CReport, export_c
+from bitfactor.targets.c99.write import CPrecision, CReport, export_c
 
-__all__ = ["CReport", "export_c"]
+__all__ = ["CPrecision", "CReport", "export_c"]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bitfactor.format.low_precision import lossless
 from bitfactor.format.program import Instruction
+from bitfactor.targets.c99.constants import real
 
 CELL = 4  # bytes of an entry of a map, or of 32 of its signs
 _SIGNS = 32
@@ -67,18 +68,6 @@ class Map:
     def pixel(self) -> str:
         """Where the pixel that is made lies."""
         return f"{self.start} + pixel * {-(-self.channels // _SIGNS) if self.signs else self.channels}"
-
-
-def real(value: float) -> str:
-    """Write a float32 so that C reads the same.
-
-    >>> real(1.0)
-    '1.0f'
-    """
-    if np.isinf(value):
-        return "-INFINITY" if value < 0 else "INFINITY"
-    text = f"{value:.9g}"
-    return f"{text}f" if set(text) & {".", "e"} else f"{text}.0f"
 
 
 def at(offset: int) -> str:

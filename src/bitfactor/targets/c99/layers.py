@@ -5,20 +5,17 @@ a cell. A layer makes a pixel in `row`, takes it through its stages there, and s
 makes integers; they turn real where a scale or a store follows, and not at all where the next sign does.
 """
 
-import re
 import textwrap
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError
 from bitfactor.runtime.program import Layer, Program
-from bitfactor.targets.c99.instructions import ON_SUMS, ROWS, STAGES, Arguments, real
+from bitfactor.targets.c99.constants import WIDTH, Constants
+from bitfactor.targets.c99.instructions import ON_SUMS, ROWS, STAGES, Arguments
 
-_WIDTH = 118
 _WITHOUT_NODE = ("pointwise", "store")
 
 
@@ -30,13 +27,11 @@ class Layers:
     """
 
     program: Program
-    constants: list[str] = field(default_factory=list)
+    constants: Constants = field(default_factory=Constants)
     functions: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
-    constant_bytes: int = 0
     row_cells: int = 1
     taps_cells: int = 0
-    _names: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for layer in self.program.layers[1:-1]:
@@ -54,11 +49,11 @@ class Layers:
             kind = ON_SUMS[stage.kind] if sums else stage.kind
             statements.append(STAGES[kind](self._arguments(nodes, layer, i), row.channels))
             sums = sums and kind != "scale_sums"
-        name = self._unused(f"run_{layer.names[0]}")
+        name = self.constants.unused(f"run_{layer.names[0]}")
         ran = [op for op in layer.operations if op != "store"]
         title = ", ".join(f"{node} ({op})" for node, op in zip(layer.names, ran, strict=True))
         lines = [
-            textwrap.fill(f"/* {title} */", _WIDTH, subsequent_indent="   "),
+            textwrap.fill(f"/* {title} */", WIDTH, subsequent_indent="   "),
             f"static void {name}(void)",
             "{",
             *(f"    {line}" for line in row.declarations),
@@ -73,34 +68,7 @@ class Layers:
     def _arguments(self, nodes: Any, layer: Layer, i: int) -> Arguments:
         instruction = layer.instructions[i]
         node = layer.names[0] if instruction.kind in _WITHOUT_NODE else next(nodes)
-        return Arguments(instruction, lambda role, array: self._constant(f"{node}_{role}", array))
-
-    def _constant(self, wanted: str, array: NDArray[Any]) -> str:
-        """Define a constant named like `wanted`, and return its name."""
-        name = self._unused(wanted)
-        kind, write = _TYPES[array.dtype.name]
-        values = ", ".join(write(value) for value in array.ravel().tolist())
-        text = textwrap.fill(values, _WIDTH, initial_indent="    ", subsequent_indent="    ")
-        self.constants.append(f"static const {kind} {name}[{array.size}] = {{\n{text}\n}};")
-        self.constant_bytes += array.nbytes
-        return name
-
-    def _unused(self, wanted: str) -> str:
-        """Return a name of C like the one wanted that was not given yet."""
-        name = base = re.sub(r"\W", "_", f"at_{wanted}" if wanted[0].isdigit() else wanted, flags=re.ASCII)
-        while name in self._names:
-            name = f"{base}_{len(self._names)}"
-        self._names.add(name)
-        return name
-
-
-_TYPES: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "float32": ("float", real),
-    "int8": ("int8_t", str),
-    "uint16": ("uint16_t", str),
-    "int32": ("int32_t", str),
-    "uint32": ("uint32_t", lambda word: f"0x{word:08x}"),
-}
+        return Arguments(instruction, lambda role, array: self.constants.define(f"{node}_{role}", array))
 
 
 def _expect_known(layer: Layer) -> None:

@@ -4,24 +4,32 @@ import os
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result
 from bitfactor.format import InputSpec, ModelFile
+from bitfactor.format.integer import integers_of
+from bitfactor.runtime.integers import magnitudes_on
 from bitfactor.runtime.plan import steps_apart
 from bitfactor.runtime.prediction import gives_probabilities
 from bitfactor.runtime.program import program_of
-from bitfactor.targets.c99.instructions import CELL, Map, real
+from bitfactor.targets.c99.constants import real
+from bitfactor.targets.c99.instructions import CELL, Map
+from bitfactor.targets.c99.integers import IntegerLayers
 from bitfactor.targets.c99.layers import Layers
 
 _WIDTH = 110
+CPrecision = Literal["highest", "integer"]
 _NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 
 
@@ -47,18 +55,29 @@ class CReport(Result):
 
 
 @checked
-def export_c(model: ModelFile, path: str | os.PathLike[str], *, overwrite: bool = False) -> CReport:
+def export_c(
+    model: ModelFile,
+    path: str | os.PathLike[str],
+    *,
+    precision: CPrecision = "highest",
+    samples: NDArray[np.float32] | None = None,
+    overwrite: bool = False,
+) -> CReport:
     """Write `model` as C99 to `path`, a name in .c, and beside it the header of the same name.
 
     The functions carry the name of the file. Signs and their sums are computed exactly, in integers; real
     numbers by single operations in float, where the runtime has fused ones: they differ in the last digits,
     and a sign behind one that is next to its threshold may be another.
 
+    With `precision` "integer" there is no float at all: pixels in, integers of 32 bits out, the same on every
+    machine. `samples`, prepared inputs (N, ...), then give the ranges of values; without them the file's own
+    calibration does, or else the weights.
+
     Raises
     ------
     InputError
-        If the name does not end in .c or is none that C can take, or the files cannot be written; or if
-        one is there that bitfactor did not write, without `overwrite`.
+        If the name does not end in .c or is none that C can take, or the files cannot be written; if one is
+        there that bitfactor did not write, without `overwrite`; or if integers do not define an operation.
 
     Example
     -------
@@ -70,14 +89,71 @@ def export_c(model: ModelFile, path: str | os.PathLike[str], *, overwrite: bool 
         expect_output(file, overwrite=overwrite)
     prefix = _prefix(path)
     model.expect_one_input(path)
+    if precision == "integer":
+        return _export_integers(model, path, prefix, samples)
     layers = Layers(program_of(model.graph, steps_apart(model.graph), sign_word=CELL))
     arena_cells = layers.row_cells + layers.taps_cells + layers.program.arena_bytes // CELL
     header = _header(model, prefix, arena_cells * CELL)
     source = _source(model, path, prefix, layers)
+    _write(path, source, header)
+    return CReport(str(path), str(path.with_suffix(".h")), prefix, layers.constants.bytes, arena_cells * CELL)
+
+
+def _export_integers(
+    model: ModelFile, path: Path, prefix: str, samples: NDArray[np.float32] | None
+) -> CReport:
+    if samples is not None:
+        model = replace(model, ranges=magnitudes_on(model.graph, samples))
+    layers = IntegerLayers(integers_of(model))
+    _write(path, _integer_source(model, path, prefix, layers), _integer_header(model, prefix, layers))
+    return CReport(str(path), str(path.with_suffix(".h")), prefix, layers.constants.bytes, layers.arena_bytes)
+
+
+def _integer_header(model: ModelFile, prefix: str, layers: IntegerLayers) -> str:
+    upper, graph = prefix.upper(), layers.graph
+    given, kind = graph.values[graph.input], "uint8_t" if graph.spec else "int16_t"
+    sizes = [("pixels" if graph.spec else "input", given)]
+    sizes += zip(_names(model), (graph.values[name] for name in graph.outputs), strict=True)
+    defined = [
+        f"#define {upper}_{name.upper()}_SIZE {prod(value.shape)} /* {_times(value.shape)} */"
+        for name, value in sizes
+    ]
+    spec = model.input_spec
+    said = _pixels(spec, of_person=model.skeleton is not None) if spec else _INTEGERS.format(given.scale)
+    scales = ", ".join(f"{graph.values[name].scale:.9g}" for name in graph.outputs)
+    entry = "run_image" if spec else "run"
+    labels = _LABELS.format(prefix=prefix, count=len(_labels(model))) if _labels(model) else ""
+    return _INTEGER_HEADER.format(
+        prefix=prefix,
+        upper=upper,
+        arena_bytes=layers.arena_bytes,
+        sizes="\n".join(defined),
+        said=said,
+        scales=scales,
+        run=f"void {prefix}_{entry}(const {kind} *input, {_outputs(model, 'int32_t')});",
+        labels=labels,
+    )
+
+
+def _integer_source(model: ModelFile, path: Path, prefix: str, layers: IntegerLayers) -> str:
+    graph, calls = layers.graph, list(layers.calls)
+    if not graph.spec:
+        calls.insert(0, f"copy({layers.at(graph.input)}, input, {prod(graph.values[graph.input].shape)});")
+    calls += layers.hand_out(_names(model))
+    kind, entry = ("uint8_t", "run_image") if graph.spec else ("int16_t", "run")
+    body = "\n".join(f"    {call}" for call in calls)
+    run = f"void {prefix}_{entry}(const {kind} *input, {_outputs(model, 'int32_t')})\n{{\n{body}\n}}"
+    functions = [*layers.functions, run, *_of_labels(model, prefix)]
+    includes = f'/* Layers and weights, written by bitfactor. */\n\n#include "{path.stem}.h"'
+    memory = f"static uint32_t arena[{prefix.upper()}_ARENA_BYTES / {CELL}];"
+    kernels = _kernels("\n".join(functions), "integers.c")
+    return "\n\n".join((includes, *kernels, memory, *layers.constants.lines, *functions)) + "\n"
+
+
+def _write(path: Path, source: str, header: str) -> None:
     with replacing(path.with_suffix(".h")) as one, replacing(path) as other:
         one.write_text(header)
         other.write_text(source)
-    return CReport(str(path), str(path.with_suffix(".h")), prefix, layers.constant_bytes, arena_cells * CELL)
 
 
 def _prefix(path: Path) -> str:
@@ -158,9 +234,9 @@ def _source(model: ModelFile, path: Path, prefix: str, layers: Layers) -> str:
     )
     functions = [*layers.functions, *_entries(model, prefix, layers)]
     includes = f'/* Layers and weights, written by bitfactor. */\n\n#include "{path.stem}.h"'
-    if any("INFINITY" in constant for constant in layers.constants):
+    if any("INFINITY" in constant for constant in layers.constants.lines):
         includes = f"#include <math.h>\n\n{includes}"
-    parts = (includes, *_kernels("\n".join(functions)), memory, *layers.constants, *functions)
+    parts = (includes, *_kernels("\n".join(functions)), memory, *layers.constants.lines, *functions)
     return "\n\n".join(parts) + "\n"
 
 
@@ -198,6 +274,10 @@ def _entries(model: ModelFile, prefix: str, layers: Layers) -> Iterator[str]:
         )
     if _classifies(model):
         yield from _of_classes(model, prefix)
+    yield from _of_labels(model, prefix)
+
+
+def _of_labels(model: ModelFile, prefix: str) -> Iterator[str]:
     if labels := _labels(model):
         quoted = textwrap.fill(", ".join(map(_quoted, labels)), 118, break_long_words=False)
         yield f"const char *const {prefix}_labels[{len(labels)}] = {{\n{textwrap.indent(quoted, '    ')}\n}};"
@@ -230,8 +310,8 @@ def _quoted(text: str) -> str:
     return f'"{"".join(octets)}"'
 
 
-def _outputs(model: ModelFile) -> str:
-    return ", ".join(f"float *{name}" for name in _names(model))
+def _outputs(model: ModelFile, kind: str = "float") -> str:
+    return ", ".join(f"{kind} *{name}" for name in _names(model))
 
 
 def _names(model: ModelFile) -> list[str]:
@@ -260,18 +340,48 @@ def _times(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
 
 
-def _kernels(text: str) -> list[str]:
-    """Return the definitions of `kernels.c` that a text needs, and those that they need, in their order."""
-    source = files("bitfactor.targets.c99").joinpath("kernels.c").read_text()
+def _kernels(text: str, source_file: str = "kernels.c") -> list[str]:
+    """Return the definitions of a file that a text needs, and those that they need, in their order."""
+    source = files("bitfactor.targets.c99").joinpath(source_file).read_text()
     blocks = source.removesuffix("\n").split("\n\n\n")
     needed: list[str] = []
     for block in reversed(blocks):  # which stand behind what they need
-        functions = re.findall(r"^static \w+ (\w+\()", block, re.MULTILINE)
+        functions = re.findall(r"^(?:static|APART) (?:inline )?\w+ (\w+\()", block, re.MULTILINE)
         if not functions or any(re.search(rf"\b{re.escape(name)}", text) for name in functions):
             needed.insert(0, block)
             text += block
     return needed
 
+
+_INTEGERS = """\
+/* The input: rows of pixels, the channels of each together; 1 stands for {:.9g}. */"""
+
+_INTEGER_HEADER = """\
+/* A binary neural network in integers as C99, written by bitfactor: no library, no malloc, no float. */
+#ifndef {upper}_H
+#define {upper}_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+/* The static arena: all RAM that the network takes, beside the stack. */
+#define {upper}_ARENA_BYTES {arena_bytes}
+{sizes}
+
+{said}
+/* Outputs are in torch's order (channels, height, width); 1 stands for {scales}.
+ * Calls share the arena: one at a time. */
+{run}
+{labels}
+#ifdef __cplusplus
+}}
+#endif
+
+#endif /* {upper}_H */
+"""
 
 _HEADER = """\
 /* A binary neural network as C99, written by bitfactor. It needs no library and no malloc. */

@@ -1,0 +1,10 @@
+"""A network in integers alone, from the first pixel to the class: precision `integer`.
+
+The converter makes integers of a graph once; they, and no float, say what every machine computes.
+"""
+
+from bitfactor.format.integer.convert import integer_graph
+from bitfactor.format.integer.graph import IntegerGraph, IntegerValue, run
+from bitfactor.format.integer.program import as_program, in_integers, integers_of
+
+__all__ = ["IntegerGraph", "IntegerValue", "as_program", "in_integers", "integer_graph", "integers_of", "run"]

@@ -1,0 +1,133 @@
+"""Batch normalisation in training, with what blocks add to it and a hard tanh, in one kernel each way.
+
+torch's own goes through a map five times and, in bfloat16 with channels last, a number at a time on a CPU:
+in a small network it takes more than all binary products.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from bitfactor.decompositions import compiled
+from bitfactor.nn.product import is_channels_last, maps_of, packs
+
+
+def normalised(norm: nn.BatchNorm2d, x: Tensor, added: Tensor | None = None, *, clip: bool = False) -> Tensor:
+    """Return norm(x), plus `added`, clipped to -1 ... 1 if `clip`: (N, C, H, W) to the same shape.
+
+    The values and gradients are those of torch's modules, which do it where the compiled core cannot, as on a
+    GPU, in evaluation and where torch compiles or exports.
+
+    Example
+    -------
+    >>> y = normalised(self.bn1, self.conv1(x), x, clip=True)
+    """
+    if _takes(norm, x) and (added is None or (added.shape == x.shape and compiled.takes(added))):
+        y, mean, variance = _Normalised.apply(x, added, norm.weight, norm.bias, norm.eps, clip)  # type: ignore[no-untyped-call]
+        _follow(norm, mean, variance, x.numel() // x.shape[1])
+        return y  # type: ignore[no-any-return]
+    y = norm(x)
+    y = y if added is None else y + added
+    return F.hardtanh(y) if clip else y
+
+
+def _takes(norm: nn.BatchNorm2d, x: Tensor) -> bool:
+    return (
+        type(norm) is nn.BatchNorm2d
+        and norm.training
+        and norm.momentum is not None
+        and norm.track_running_stats
+        and norm.affine
+        and torch.is_grad_enabled()
+        and packs(x)
+        and x.numel() > x.shape[1]
+        and norm.weight.dtype == torch.float32
+        and not (norm._forward_hooks or norm._forward_pre_hooks)
+    )
+
+
+@torch.no_grad()
+def _follow(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int) -> None:
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.num_batches_tracked is not None
+    assert norm.momentum is not None
+    norm.num_batches_tracked += 1
+    norm.running_mean.lerp_(mean, norm.momentum)
+    norm.running_var.lerp_(variance * (count / (count - 1)), norm.momentum)
+
+
+class _Normalised(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, added: Tensor | None, weight: Tensor, bias: Tensor, eps: float, clip: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        core, maps, repeats = compiled.trainer(), *_wide(x)
+        means, squares = x.new_empty((2, x.shape[0] * repeats, x.shape[1]), dtype=torch.float32)
+        core.moments(maps, x.data_ptr(), means.data_ptr(), squares.data_ptr())
+        mean = means.double().mean(0)
+        each = x.numel() // means.numel()
+        variance = squares.double().mean(0) / each + (means - mean).square().mean(0)
+        deviation = (variance + eps).rsqrt()
+        factor, offset = (weight * deviation).float(), (bias - mean * weight * deviation).float()
+        there = None if added is None else _as(x, added)
+        y = torch.empty_like(x)
+        numbers = [number.repeat(repeats) for number in (factor, offset)]
+        plus = 0 if there is None else there.data_ptr()
+        core.normalise(maps, x.data_ptr(), plus, clip, *(n.data_ptr() for n in numbers), y.data_ptr())
+        mean, variance = mean.float(), variance.float()
+        ctx.save_for_backward(x, y if clip else None, mean, deviation.float(), factor)
+        ctx.added = None if added is None else added.dtype
+        ctx.mark_non_differentiable(mean, variance)
+        return y, mean, variance
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        x, y, mean, deviation, factor = ctx.saved_tensors
+        core, maps, repeats = compiled.trainer(), *_wide(x)
+        gradient = _as(x, gradient)
+        kept = gradient if y is None else torch.empty_like(gradient)
+        clipped = (0, 0) if y is None else (y.data_ptr(), kept.data_ptr())
+        sums, dots = x.new_empty((2, x.shape[0] * repeats, x.shape[1]), dtype=torch.float32)
+        wide = mean.repeat(repeats)
+        core.normalise_sums(
+            maps,
+            x.data_ptr(),
+            clipped[0],
+            gradient.data_ptr(),
+            wide.data_ptr(),
+            clipped[1],
+            sums.data_ptr(),
+            dots.data_ptr(),
+        )
+        of_bias, of_weight = sums.sum(0), dots.sum(0) * deviation
+        count = x.numel() // x.shape[1]
+        slope = -factor * deviation * of_weight / count
+        offset = -factor * of_bias / count - slope * mean
+        of_x = torch.empty_like(x)
+        numbers = [number.repeat(repeats) for number in (factor, slope, offset)]
+        addresses = [tensor.data_ptr() for tensor in (x, kept, *numbers, of_x)]
+        core.normalise_gradient(maps, *addresses)
+        return of_x, None if ctx.added is None else kept.to(ctx.added), of_weight, of_bias, None, None
+
+
+_FEW = 64  # channels: rows that short are slow
+
+
+def _wide(x: Tensor) -> tuple[Any, int]:
+    """Return maps of which several pixels are one with as many times the channels, and how many."""
+    pixels, channels = x.shape[2] * x.shape[3], x.shape[1]
+    repeats = _FEW // channels if is_channels_last(x) and channels < _FEW else 1
+    while pixels % repeats:
+        repeats -= 1
+    return maps_of(x, 1, repeats), repeats
+
+
+def _as(x: Tensor, other: Tensor) -> Tensor:
+    """Return another map in the type and memory format of x."""
+    last = torch.channels_last if is_channels_last(x) else torch.contiguous_format
+    return other.to(x.dtype).contiguous(memory_format=last)
