@@ -126,7 +126,7 @@ class VGGSmall(nn.Module):
         for i in range(6):
             x = self.get_submodule(f"conv{i}")(x)
             x = self.pooling(x) if i % 2 else x
-            x = normalised(self.get_submodule(f"bn{i}"), x, clip=True)
+            x = normalised(self.get_submodule(f"bn{i}"), x, clip=True)  # type: ignore[arg-type]
         return self.fc(torch.flatten(x, 1))  # type: ignore[no-any-return]
 
     def from_published(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

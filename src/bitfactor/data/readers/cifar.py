@@ -51,7 +51,7 @@ def _text(word: bytes | str) -> str:
     return word.decode() if isinstance(word, bytes) else word
 
 
-class _ArrayUnpickler(pickle._Unpickler):  # type: ignore[name-defined,misc]
+class _ArrayUnpickler(pickle._Unpickler):
     """Knows plain types and numpy arrays, nothing else.
 
     It is Python's own in Python: that in C allocates what a pickle says of its number of objects.
