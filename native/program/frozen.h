@@ -17,7 +17,7 @@
 
 namespace bitfactor {
 
-constexpr uint32_t frozen_version = 2;  // 1 has no arrays of the types below
+constexpr uint32_t frozen_version = 2;  // 1 has no arrays of the types below, and no integers
 constexpr char frozen_magic[8] = {'\x89', 'B', 'F', 'P', '\r', '\n', '\x1a', '\n'};
 constexpr size_t frozen_alignment = 8;
 constexpr int most_threads = 1024;

@@ -11,14 +11,19 @@ the same bits on every target. Of the others signs and sums are, and real number
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
+from tests.targets.c99.test_integers import as_model
+from tests.targets.c99.test_integers import drawn as drawn_of_images
 
 import bitfactor
 from bitfactor.format import Graph, ModelFile, Node, Value, load, pack_signs, save
 from bitfactor.format.file import golden_input
 from bitfactor.format.graph import run
+from bitfactor.format.integer import in_integers
 from bitfactor.format.program import Instruction
 from bitfactor.runtime.inputs import packed
 from bitfactor.runtime.program import program_of
@@ -79,6 +84,15 @@ def networks() -> Iterator[tuple[str, ModelFile]]:
         yield name, load(file_of(name))
 
 
+def in_integers_too() -> Iterator[tuple[str, ModelFile]]:
+    """Yield the zoo's networks, and drawn ones, at precision `integer`."""
+    every = {name: load(file_of(name)) for name in names()}
+    every |= {f"drawn-{seed}": as_model(drawn_of_images(seed), image=True) for seed in DRAWN}
+    for name, real in every.items():
+        model = in_integers(real)
+        yield f"{name} in integers", replace(model, golden_outputs=run(model.graph, model.golden_input))
+
+
 def case(name: str, model: ModelFile) -> bytes:
     """Return the program as `replay` takes it: its name is its label, and the golden input stands in it."""
     program = program_of(packed(model.graph))
@@ -97,7 +111,8 @@ def write(folder: Path) -> None:
     for name, model in networks():
         save(folder / f"{name}.safetensors", model)
         bitfactor.freeze(folder / f"{name}.safetensors", folder / f"{name}.bfp")
-    (folder / "all.cases").write_bytes(b"".join(case(name, model) for name, model in networks()))
+    every = chain(networks(), in_integers_too())
+    (folder / "all.cases").write_bytes(b"".join(case(name, model) for name, model in every))
 
 
 if __name__ == "__main__":

@@ -179,7 +179,7 @@ def test_the_wide_gradient_passes_inside_three() -> None:
     assert gradient_at(SignActivation("wide"), [-3, -2.9, 0, 1.5, 3]) == [0, 1, 1, 1, 0]
 
 
-@pytest.mark.parametrize("transform", ["centred", "standardised", "clamped"])
+@pytest.mark.parametrize("transform", ["centred", "standardised", "clamped", "periodic"])
 @pytest.mark.parametrize("latent", ["none", "window"])
 def test_a_transform_is_exported_as_its_signs(transform, latent, tmp_path) -> None:
     torch.manual_seed(0)

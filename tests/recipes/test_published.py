@@ -93,6 +93,20 @@ def test_a_published_recipe_trains_and_runs_from_a_file(name, tmp_path, monkeypa
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
 
 
+def test_a_run_of_an_earlier_version_goes_on(tmp_path):
+    recipe = small("cifar10-resnet20")
+    train(recipe, tmp_path / "run", Console(quiet=True))
+    file = Run(tmp_path / "run").recipe
+    document = json.loads(file.read_text())
+    for name in ("nesterov", "cutmix"):
+        del document["settings"]["optimization"][name]
+    file.write_text(json.dumps(document))
+    assert train(recipe, tmp_path / "run", Console(quiet=True))["step"] == 2
+    other = replace(recipe, optimization=replace(recipe.optimization, nesterov=True))
+    with pytest.raises(InputError, match="nesterov = False instead of True"):
+        train(other, tmp_path / "run", Console(quiet=True))
+
+
 def test_a_run_of_an_earlier_version_is_read():
     """Its settings lack what there was not yet, and lists come back from JSON as tuples."""
     recipe = recipe_named("cifar10-resnet18")

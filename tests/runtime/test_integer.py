@@ -9,6 +9,7 @@ import pytest
 import bitfactor
 from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, Value, load, save
+from bitfactor.format.free import FreeSizes, Length
 from bitfactor.format.graph import run
 from bitfactor.format.integer import in_integers
 from bitfactor.runtime import Session
@@ -117,6 +118,13 @@ def test_an_operation_without_integers_is_named(op, tmp_path):
         bitfactor.freeze(tmp_path / "net.safetensors", tmp_path / "net.bfp", precision="integer")
 
 
+def test_a_scale_of_single_pixels_is_named(tmp_path):
+    alpha = np.ones((4, 6, 6), np.float32)
+    save(tmp_path / "net.safetensors", layers(stem(), Node("y", "scale", ("stem",), {}, {"alpha": alpha})))
+    with pytest.raises(InputError, match=r"node 'y' \(scale\): .* found scale of single pixels"):
+        Session(tmp_path / "net.safetensors", precision="integer")
+
+
 def test_a_factor_beyond_16_bits_is_named(tmp_path):
     steep = Node("y", "affine", ("stem",), {}, {"scale": np.full(4, 1e9, "f"), "shift": np.zeros(4, "f")})
     model = replace(layers(stem(), steep), ranges={"stem": 1.0, "y": 1.0})
@@ -137,6 +145,20 @@ def test_another_size(tmp_path):
     reference = Session(tmp_path / "net.safetensors", precision="integer", isa="reference")
     x = np.random.default_rng(0).standard_normal((2, 3, 9, 7), np.float32)
     np.testing.assert_array_equal(session(x), reference(x))
+
+
+def test_a_file_of_any_size(tmp_path):
+    """The output is a stream whose length follows from the input's."""
+    line = Node("y", "reshape", ("stem",), {"shape": (4, 36)})
+    lengths = {"y": {"shape": (None, Length((("x", 1), ("x", 2))))}}
+    model = replace(layers(stem(), line), free=FreeSizes(((0, 1, 1), (0, 2, 1)), lengths))
+    save(tmp_path / "net.safetensors", model)
+    x = np.random.default_rng(0).standard_normal((2, 3, 8, 7), np.float32)
+    found, expected = (
+        Session(tmp_path / "net.safetensors", precision="integer", isa=isa)(x) for isa in (None, "reference")
+    )
+    assert found.shape == (2, 4, 56)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_it_is_timed_like_others():

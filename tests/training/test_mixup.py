@@ -30,6 +30,21 @@ def test_image_and_target_are_blended_alike():
     assert ((soft > 0).sum(1) == 2).any()
 
 
+@given(seed=st.integers(0, 99))
+def test_cutmix_takes_as_much_of_a_target_as_of_its_image(seed):
+    images = F.one_hot(TARGET, 4).float().view(6, 4, 1, 1).expand(6, 4, 8, 6)
+    inputs, soft = soften(images, TARGET, 4, 0, 0, np.random.default_rng(seed), cutmix=1.0)
+    torch.testing.assert_close(inputs.mean((2, 3)), soft)
+    assert set(inputs.unique().tolist()) <= {0.0, 1.0}
+
+
+def test_a_batch_has_one_of_mixup_and_cutmix():
+    images = F.one_hot(TARGET, 4).float().view(6, 4, 1, 1).expand(6, 4, 8, 6)
+    made = [soften(images, TARGET, 4, 0, 1.0, np.random.default_rng(seed), 1.0)[0] for seed in range(20)]
+    cut = [set(inputs.unique().tolist()) <= {0.0, 1.0} for inputs in made]
+    assert 0 < sum(cut) < 20
+
+
 def test_smoothing_is_that_of_torch():
     scores = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
     inputs, soft = soften(INPUTS, TARGET, 4, 0.1, 0, np.random.default_rng(0))

@@ -1,15 +1,19 @@
 """What one step does with each option."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
+from rich.console import Console
+from tests.training.toy import Stopping, Toy, same
 from torch.nn import functional as F
 
 from bitfactor.binarization import Binarization
 from bitfactor.common.errors import InputError
-from bitfactor.nn import BinaryLayer, LearnedScale
-from bitfactor.training import Teachable, Teacher, build
+from bitfactor.nn import BinaryLayer, BinaryLinear, LearnedScale
+from bitfactor.training import Optimization, Run, Teachable, Teacher, TerminatedError, build, train
+from bitfactor.training.flips import Flips
 from bitfactor.training.metrics import Movement
 from bitfactor.training.preparation import prepare
 from bitfactor.training.step import Stepper
@@ -284,3 +288,64 @@ def test_unit_factors_at_rate_zero_train_as_a_free_weight(stepper_of, toy):
     )
     assert ours
     assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def _flips(**options):
+    """Return the flips of a layer of one filter, and their plan."""
+    layer = BinaryLinear(4, 1, latent="none", bias=False)
+    with torch.no_grad():
+        layer.latent.weight.copy_(torch.tensor([[0.5, -0.5, 0.5, -0.5]]))
+    return Flips.of(layer), Optimization(epochs=1, batch_size=1, learning_rate=1.0, **options)
+
+
+def test_a_small_gradient_is_scaled_up_to_a_fraction_of_its_filter():
+    flips, plan = _flips(gradient_floor=0.1)
+    for size, expected in ((0.001, 0.1), (3.0, 3.0)):
+        flips.weight.grad = torch.tensor([[size, 0.0, 0.0, 0.0]])
+        flips.before_step(plan)
+        torch.testing.assert_close(flips.weight.grad, torch.tensor([[expected, 0.0, 0.0, 0.0]]))
+
+
+def test_weights_that_do_not_flip_decay():
+    flips, plan = _flips(silent_decay=0.1)
+    flips.rate[0, 0] = 0.5
+    flips.weight.grad = torch.zeros(1, 4)
+    flips.before_step(plan)
+    torch.testing.assert_close(flips.weight.grad, torch.tensor([[0.0, -0.05, 0.05, -0.05]]))
+
+
+def test_a_weight_that_flips_all_the_time_keeps_its_usual_sign():
+    flips, plan = _flips(freeze_flips=0.002)
+    weight = flips.weight.detach()
+    for _ in range(6):
+        weight[0, 0] *= -1
+        flips.after_step(plan)
+    assert flips.frozen.tolist() == [[True, False, False, False]]
+    assert float(weight[0, 0]) == 0.5
+    weight *= -1
+    flips.after_step(plan)
+    assert weight.tolist() == [[0.5, 0.5, -0.5, 0.5]]
+
+
+def test_flips_are_part_of_a_checkpoint(recipe_of_toy, tmp_path):
+    options = {"gradient_floor": 0.02, "silent_decay": 1e-3, "freeze_flips": 1e-3, "optimizer": "sgd"}
+    recipe = recipe_of_toy(binarization=Binarization(latent="none"), **options)
+    whole, broken = Run(tmp_path / "whole"), Run(tmp_path / "broken")
+    train(recipe, whole.path, Console(quiet=True))
+    with pytest.raises(TerminatedError):
+        train(replace(recipe, data=lambda _: Stopping(Toy(), 2)), broken.path, Console(quiet=True))
+    train(recipe, broken.path, Console(quiet=True))
+    assert same(whole.load()["flips"], broken.load()["flips"])
+    assert same(whole.load()["model"], broken.load()["model"])
+
+
+@pytest.mark.parametrize(
+    ("binarization", "found"),
+    [
+        (Binarization(latent="tucker"), "latent tucker"),
+        (Binarization(latent="none", weight_transform="centred"), "weight_transform centred"),
+    ],
+)
+def test_flips_are_those_of_free_weights(binarization, found, stepper_of):
+    with pytest.raises(InputError, match=f"--silent-decay: expected a binary network.*found {found}"):
+        stepper_of(binarization=binarization, silent_decay=0.1)

@@ -82,8 +82,8 @@ class Binarization:
 
     weight_transform: Named = "none"
     """What is done to a weight before its sign: none, centred, standardised (minus each filter's mean, over
-    its deviation: IR-Net), clamped (that, at a quantile that rises: ReCU), or one of
-    `nn.register_weight_transform`."""
+    its deviation: IR-Net), clamped (that, at a quantile that rises: ReCU), periodic (its sine: BiPer), or
+    one of `nn.register_weight_transform`."""
 
     activations: bool = True
     """Binarize inputs; turn off for a stage of training with real ones."""

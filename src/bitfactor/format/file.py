@@ -451,6 +451,7 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]], max_byt
             )
     spec, skeleton = document["input_spec"], document.get("skeleton")
     signature, free = document.get("signature"), document.get("free")
+    has_integers = "golden/integer/0" in tensors
     return ModelFile(
         graph,
         tuple(tensors[f"golden/output/{i}"] for i in range(len(graph.outputs))),
@@ -464,7 +465,7 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]], max_byt
         {i: tensors[f"golden/input/{i}"] for i in document.get("golden_inputs", ())},
         FreeSizes.restored(free, _free_tensors(free, tensors)) if free else None,
         document.get("ranges", {}),
-        tuple(tensors[name] for i in range(len(graph.outputs)) if (name := f"golden/integer/{i}") in tensors),
+        tuple(tensors[f"golden/integer/{i}"] for i in range(len(graph.outputs) * has_integers)),
     )
 
 

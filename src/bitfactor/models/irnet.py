@@ -126,7 +126,9 @@ class VGGSmall(nn.Module):
         for i in range(6):
             x = self.get_submodule(f"conv{i}")(x)
             x = self.pooling(x) if i % 2 else x
-            x = normalised(self.get_submodule(f"bn{i}"), x, clip=True)  # type: ignore[arg-type]
+            norm = self.get_submodule(f"bn{i}")
+            assert isinstance(norm, nn.BatchNorm2d)
+            x = normalised(norm, x, clip=True)
         return self.fc(torch.flatten(x, 1))  # type: ignore[no-any-return]
 
     def from_published(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

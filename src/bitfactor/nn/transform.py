@@ -26,6 +26,11 @@ def standardised(W: Tensor) -> Tensor:
     return V / _of_filters(variance.add(torch.finfo(W.dtype).tiny).sqrt(), W)
 
 
+def periodic(W: Tensor) -> Tensor:
+    """Return sin(20 W), whose sign BiPer takes (E. Vargas et al., CVPR 2024, arXiv 2404.01278)."""
+    return torch.sin(20 * W)
+
+
 class Clamped(nn.Module):
     """Standardised filters, clamped at a quantile of a Laplace distribution: ReCU (arXiv 2103.12369).
 
@@ -65,6 +70,7 @@ WEIGHT_TRANSFORMS: dict[str, Callable[[Tensor], Transform] | None] = {
     "centred": lambda W: centred,
     "standardised": lambda W: standardised,
     "clamped": lambda W: Clamped(),
+    "periodic": lambda W: periodic,
 }
 
 

@@ -207,7 +207,8 @@ def _in_place(step: Step) -> list[tuple[str, str]]:
     if not step.stages or step.stages[-1].op != "store":
         return []
     own = (*step.sources, *step.writes)
-    addends = [stage.value for stage in step.stages if stage.op == "add" and stage.value not in own]
+    sums = (stage for stage in step.stages if stage.op in ("add", "integer_add"))
+    addends = [stage.value for stage in sums if stage.value not in own]
     return [(step.stages[-1].value, addends[-1])] if addends else []
 
 

@@ -24,7 +24,8 @@ from bitfactor.runtime.inputs import packed
 from bitfactor.runtime.program import program_of
 from bitfactor.runtime.session import runner
 
-VERSION = 2  # 1, which older libraries read, has no weights in fewer bits
+VERSION = 2  # 1, which older libraries read, has no weights in fewer bits, and none of these instructions
+_LATER = ("integers", "integer_conv", "integer_avg_pool", "weigh", "bend")
 MAGIC = b"\x89BFP\r\n\x1a\n"
 _HEADER = np.dtype(
     [
@@ -81,8 +82,8 @@ def frozen(instructions: Sequence[Instruction], arena_bytes: int, threads: int =
         data.extend(stored)
     data.extend(bytes(-len(data) % 8))
     header = np.zeros((), _HEADER)
-    low = any(type_ >= _HALVES for *_, type_, _ in arrays)
-    header["magic"], header["version"], header["byte_order"] = MAGIC, VERSION if low else 1, _BYTE_ORDER
+    later = any(type_ >= _HALVES for *_, type_, _ in arrays) or any(i.kind in _LATER for i in instructions)
+    header["magic"], header["version"], header["byte_order"] = MAGIC, VERSION if later else 1, _BYTE_ORDER
     header["records"], header["arrays"] = len(records), len(entries)
     header["arena_bytes"], header["threads"] = arena_bytes, threads
     header["bytes"] = end + len(data)

@@ -362,6 +362,8 @@ class _Loop:
         if saved.get("merged"):
             stepper.merge()
         self.run.put(saved, stepper.network, stepper.optimizer, stepper.average)
+        for flips, state in zip(stepper.flips, saved.get("flips", ()), strict=True):
+            flips.load(state)
         self.step, self.loss, self.rows = saved["step"], saved["loss"], saved["rows"]
         self.movement = saved.get("movement", [])
         self.within, self.recent = saved.get("within", []), saved.get("recent", 0.0)

@@ -34,13 +34,16 @@ _NOT_NEGATIVE = (
     "warmup_epochs",
     "max_grad_norm",
     "mixup",
+    "cutmix",
+    "gradient_floor",
+    "silent_decay",
     "real_weight_epochs",
     "diagnose",
     "merge_epoch",
     "momentum",
     "real_weight_decay",
 )
-_FRACTIONS = ("ema", "label_smoothing")
+_FRACTIONS = ("ema", "label_smoothing", "freeze_flips")
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,16 @@ class Optimization:
     """Fraction of the target that is spread over all classes."""
     mixup: float = 0.0
     """Alpha of mixup: images and targets are blended by a fraction from Beta(alpha, alpha); 0 is off."""
+    cutmix: float = 0.0
+    """Alpha of cutmix: a part of each image, and of its target, is another's, as large as Beta(alpha, alpha)
+    says; 0 is off. Beside mixup, each batch has one of the two."""
+    gradient_floor: float = 0.0
+    """Least norm of the gradient of a free weight's filter, as a fraction of the filter's own; 0 is off. OvSW
+    has 0.01 to 0.04."""
+    silent_decay: float = 0.0
+    """More decay, for free weights whose signs hardly ever flip (OvSW); 0 is off."""
+    freeze_flips: float = 0.0
+    """Fraction of the steps above which a free weight whose sign flips keeps it for good; 0 is off."""
     teacher: str | None = None
     """A network whose outputs are learned too: the directory of a run, zoo:NAME, FILE.py:NAME (a torch
     module), timm:NAME or transformers:NAME."""

@@ -91,7 +91,7 @@ def without_effect(
     """
     if real:
         names = [field.name for field in fields(Binarization)]
-        names += ["factor_rate", "merge_epoch", "diagnose"]
+        names += ["factor_rate", "merge_epoch", "diagnose", "gradient_floor", "silent_decay", "freeze_flips"]
         names += ["real_weight_epochs", "real_weight_rate", "real_weight_decay"]
         return dict.fromkeys(names, "a binary network")
     latents, scales = every("latent", latent), every("scale", scale)

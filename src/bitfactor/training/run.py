@@ -25,7 +25,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ from bitfactor.common.version import __version__
 from bitfactor.data.readers.identity import KEY, Identity, remembered
 from bitfactor.nn import merge_
 from bitfactor.training.metrics.latents import LayerRecord, describe_layers
-from bitfactor.training.optimization import MovingAverage
+from bitfactor.training.optimization import MovingAverage, Optimization
 from bitfactor.training.processes import is_of_a_reader
 from bitfactor.training.tasks import Interface
 
@@ -441,12 +441,20 @@ def _described(data: Identity) -> str:
 
 
 def _first_difference(old: dict[str, Any], new: dict[str, Any]) -> str:
-    old, new = flat(old), flat(new)
+    old, new = _NEWER | flat(old), flat(new)
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if not names:
         return ""
     short = names[0].rpartition(".")[2]
     return f"{short} = {old.get(names[0])!r} instead of {new.get(names[0])!r}"
+
+
+# Options that a run of an earlier version did not record, as it was without them.
+_NEWER = {
+    f"settings.optimization.{one.name}": json.loads(json.dumps(one.default))
+    for one in fields(Optimization)
+    if one.default is not MISSING
+}
 
 
 def flat(settings: dict[str, Any], above: str = "") -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 A moving average of a network.
 
-Softened targets of classification: label smoothing and mixup (Zhang et al. 2018).
+Softened targets of classification: label smoothing, mixup (Zhang et al. 2018), cutmix (Yun et al. 2019).
 """
 
 import warnings
@@ -20,6 +20,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.data import Target
 from bitfactor.decompositions import once, once_for_all, orthogonality_penalty
 from bitfactor.nn import BinaryLayer, anneal_, merge_
+from bitfactor.training.flips import flips_of
 from bitfactor.training.optimization import MovingAverage, learning_rate, optimizer_of
 from bitfactor.training.preparation import Experiment
 from bitfactor.training.recipe import Recipe
@@ -34,19 +35,38 @@ def soften(
     smoothing: float,
     mixup: float,
     generator: np.random.Generator,
+    cutmix: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Blend each image with another of the batch, and spread `smoothing` of the target over all classes.
 
     Inputs (N, C, H, W), target (N,) -> the same inputs or blends of them, target (N, classes) whose rows sum
-    to 1.
+    to 1. With `mixup` and `cutmix` a batch has one of them, each as often.
     """
     soft = F.one_hot(target, classes).to(inputs.dtype)
     soft = soft * (1 - smoothing) + smoothing / classes
-    if not mixup:
+    if not (mixup or cutmix):
         return inputs, soft
-    fraction = float(generator.beta(mixup, mixup))
+    cuts = cutmix > 0 and (not mixup or generator.random() < 0.5)
+    alpha = cutmix if cuts else mixup
+    fraction = float(generator.beta(alpha, alpha))
     partner = torch.from_numpy(generator.permutation(len(inputs))).to(inputs.device)
+    if cuts:
+        rows, columns = _box(inputs.shape[2:], 1 - fraction, generator)
+        inputs, others = inputs.clone(), inputs[partner]
+        inputs[:, :, rows, columns] = others[:, :, rows, columns]
+        taken = (rows.stop - rows.start) * (columns.stop - columns.start)
+        return inputs, _blend(soft, soft[partner], 1 - taken / inputs[0, 0].numel())
     return _blend(inputs, inputs[partner], fraction), _blend(soft, soft[partner], fraction)
+
+
+def _box(size: Sequence[int], part: float, generator: np.random.Generator) -> tuple[slice, slice]:
+    """Return the rows and columns of a box of `part` of an image, cut off at its edges."""
+    spans = []
+    for side in size:
+        length, centre = round(side * part**0.5), int(generator.integers(side))
+        start = centre - length // 2
+        spans.append(slice(max(start, 0), min(start + length, side)))
+    return spans[0], spans[1]
 
 
 def _blend(a: Tensor, b: Tensor, fraction: float) -> Tensor:
@@ -152,6 +172,7 @@ class Stepper:
         self._expect_like()
         self.average = MovingAverage(self.network, self.plan.ema) if self.plan.ema else None
         self.merged = False
+        self.flips = flips_of(self.network, self.recipe)
         self._set_up()
 
     def _set_up(self) -> None:
@@ -188,6 +209,7 @@ class Stepper:
             "average": self.average.network.state_dict() if self.average else None,
             "optimizer": self.optimizer.state_dict(),
             "merged": self.merged,
+            **({"flips": [flips.state() for flips in self.flips]} if self.flips else {}),
         }
 
     def share_statistics(self) -> None:
@@ -235,7 +257,11 @@ class Stepper:
             self.fabric.clip_gradients(
                 self._model, self._optimizer, max_norm=self.plan.max_grad_norm, error_if_nonfinite=False
             )
+        for flips in self.flips:
+            flips.before_step(self.plan)
         self._optimizer.step()
+        for flips in self.flips:
+            flips.after_step(self.plan)
         if self.average:
             self.average.update(self.network)
 
@@ -281,11 +307,12 @@ class Stepper:
         return loss
 
     def _softened(self, inputs: Tensor, target: Target, step: int) -> tuple[Tensor, Target]:
-        if not (self.plan.mixup or self.plan.label_smoothing):
+        if not (self.plan.mixup or self.plan.cutmix or self.plan.label_smoothing):
             return inputs, target
         assert isinstance(target, Tensor)
         draws = np.random.default_rng([self.plan.seed, step, self.fabric.global_rank])
-        return soften(inputs, target, self.classes, self.plan.label_smoothing, self.plan.mixup, draws)
+        plan = self.plan
+        return soften(inputs, target, self.classes, plan.label_smoothing, plan.mixup, draws, plan.cutmix)
 
     def _expect_statistics(self) -> None:
         """Refuse a batch of one image where BatchNorm takes its statistics from the batch."""
@@ -323,7 +350,7 @@ class Stepper:
 
     def _check(self) -> None:
         task = self.recipe.task
-        for name in ("mixup", "label_smoothing"):
+        for name in ("mixup", "cutmix", "label_smoothing"):
             if getattr(self.plan, name) and not isinstance(task, Classification):
                 raise InputError(
                     f"--{name.replace('_', '-')}",

@@ -445,6 +445,9 @@ def _expect_defined(graph: Graph) -> None:
             raise _undefined(node)
         if len(graph.values[node.name].shape) > 3:
             raise _undefined(node, "over several maps")
+        for role in ("alpha", "scale", "shift", "slope"):
+            if role in node.tensors and node.tensors[role].ndim > 1:
+                raise _undefined(node, "of single pixels")
 
 
 def _undefined(node: Node, how: str = "") -> InputError:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bitfactor.format.file import ModelFile
+from bitfactor.format.free import FreeSizes
 from bitfactor.format.graph import Graph
 from bitfactor.format.integer.convert import integer_graph
 from bitfactor.format.integer.graph import IntegerGraph
@@ -31,7 +32,20 @@ def in_integers(model: ModelFile) -> ModelFile:
     >>> {node.op for node in in_integers(load("net.safetensors")).graph.nodes}
     {'integer_quantise', 'integer_conv2d', 'threshold', 'binary_conv2d', 'integer_add', ...}
     """
-    return replace(model, graph=as_program(integers_of(model), model.graph))
+    graph = as_program(integers_of(model), model.graph)
+    return replace(model, graph=graph, free=model.free and _renamed(model.free, graph))
+
+
+def _renamed(free: FreeSizes, graph: Graph) -> FreeSizes:
+    """Return the free lengths by the names that nodes have in the graph of integers."""
+    lengths = {
+        inner if (inner := _INNER.format(name)) in graph.values else name: entries
+        for name, entries in free.lengths.items()
+    }
+    return replace(free, lengths=lengths)
+
+
+_INNER = "{}:integers"  # what an output, or the input, is called before it is a real number again, or after
 
 
 def integers_of(model: ModelFile) -> IntegerGraph:
@@ -49,7 +63,7 @@ class _Program:
         self.original = {node.name: node for node in graph.nodes}
         self.place = {node.name: i for i, node in enumerate(integers.nodes)}
         outputs = (name for name in integers.outputs if integers.values[name].type in ("pixel", "stream"))
-        self.names = {name: f"{name}:integers" for name in (integers.input, *outputs)}
+        self.names = {name: _INNER.format(name) for name in (integers.input, *outputs)}
 
     def made(self) -> Graph:
         nodes = [self._quantised()]
