@@ -242,6 +242,17 @@ def test_onnx(tmp_path):
     expect_answers_or_input_errors(content, through(tmp_path / "net.onnx", read), "onnx")
 
 
+def test_weights_of_onnx_of_a_type_that_is_none(tmp_path):
+    import onnx
+
+    model = onnx.load_from_string(onnx_file())
+    model.graph.initializer[0].data_type = 99
+    model.graph.node[0].domain = "qonnx.custom_op.general"  # which onnx's own check leaves out
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(InputError, match="99"):
+        bitfactor.convert(tmp_path / "net.onnx", tmp_path / "net.safetensors")
+
+
 @pytest.mark.parametrize("name", ["net.json", "net.textproto", "net.onnxtxt"])
 def test_an_ending_chooses_no_other_reader(name, tmp_path):
     (tmp_path / name).write_text("{")

@@ -52,7 +52,7 @@ def load_checkpoint(model: nn.Module, path: str | os.PathLike[str], skip: Sequen
     except pickle.UnpicklingError as error:
         held = re.search(r"GLOBAL (\S+)", str(error))
         raise _unreadable(path, f"an object of {held[1]}" if held else "none, or a damaged one") from error
-    except (EOFError, RuntimeError, KeyError, ValueError) as error:
+    except Exception as error:  # a damaged file raises nearly anything
         raise _unreadable(path, next(iter(str(error).strip().splitlines()), type(error).__name__)) from error
     try:
         return load_weights(model, checkpoint, skip)
