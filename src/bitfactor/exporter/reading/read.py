@@ -159,7 +159,7 @@ def _loaded(path: str | os.PathLike[str]) -> onnx.ModelProto:
             raise DecodeError("no operators")
         onnx.checker.check_model(model) if _is_standard(model) else None
         for one in model.graph.initializer:
-            onnx.helper.tensor_dtype_to_np_dtype(one.data_type)  # KeyError where it is none
+            numpy_helper.to_array(one)  # says of what is none a KeyError or a ValueError
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
     except (DecodeError, onnx.checker.ValidationError, KeyError, ValueError, TypeError) as error:
