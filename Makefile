@@ -9,12 +9,16 @@ RECORDED := build/$(notdir $(CASES:.py=)).cases
 # Two processes with one thread for torch; one that is done takes tests from the other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 SEED := $(or $(SEED),$(shell date +%s))
+ATHERIS := $(BIN)/python -m pip install --quiet --disable-pip-version-check atheris
+FUZZ_LOADER := $(BIN)/python -m tests.fuzz.loader build/fuzz/found_models tests/fuzz/corpus/models tests/format/golden \
+    -max_len=65536 -timeout=60 -print_final_stats=1 -artifact_prefix=build/fuzz/
+COMMA := ,
 NATIVE_TESTS := $(wildcard tests/native/*.h tests/native/*.cpp)
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: help demo test test-all test-random test-faults test-heap test-foreign test-isa test-amx test-neon \
+.PHONY: help demo test test-all test-random test-faults test-heap test-minute test-foreign test-isa test-amx test-neon \
     test-sanitize test-cortex-m web test-web test-c test-fuzz test-oldest dist dist-aarch64 dist-windows check lint \
     format clean
 
@@ -76,17 +80,29 @@ test-neon: $(RECORDED) ## the core compiled for ARM, on an emulator
 	qemu-aarch64 build/neon/tests/native/replay build/conformance/all.cases
 	qemu-aarch64 build/neon/tests/native/replay $(RECORDED)
 
+SANITIZED = tests/native/install cmake=cmake && \
+    cmake -S . -B build/$(1) -DNATIVE_TESTS=ON -DTILE_STAND_IN=ON -DCMAKE_BUILD_TYPE=Debug \
+        -DCMAKE_CXX_FLAGS="-O1 -fsanitize=$(1) -fno-sanitize-recover=all" && \
+    cmake --build build/$(1) --parallel
 test-sanitize: $(RECORDED) ## the core under AddressSanitizer, UndefinedBehaviorSanitizer, ThreadSanitizer
-	tests/native/install cmake=cmake
 	for kind in address,undefined thread; do \
-	    cmake -S . -B build/$$kind -DNATIVE_TESTS=ON -DTILE_STAND_IN=ON -DCMAKE_BUILD_TYPE=Debug \
-	        -DCMAKE_CXX_FLAGS="-O1 -fsanitize=$$kind -fno-sanitize-recover=all" && \
-	    cmake --build build/$$kind --parallel && \
+	    $(call SANITIZED,$$kind) && \
 	    build/$$kind/tests/native/thread_pool && \
 	    build/$$kind/tests/native/executor && \
 	    build/$$kind/tests/native/tile_stand_in && \
 	    build/$$kind/tests/native/replay $(RECORDED) || exit 1; \
 	done
+
+# Without Clang, and without atheris where it cannot be installed. What is found stays in build/fuzz.
+test-minute: .venv/installed ## a minute of fuzzing, 20 seconds of each kind; SEED=7 draws the same again
+	@echo "make test-minute SEED=$(SEED)"
+	$(call SANITIZED,address$(COMMA)undefined)
+	mkdir -p build/fuzz/found_models
+	cd build/fuzz && ../address,undefined/tests/native/fuzz 20 $(SEED) ../../tests/fuzz/corpus/core/*
+	$(ATHERIS) || echo "atheris cannot be installed"
+	$(FUZZ_LOADER) -seed=$(SEED) -max_total_time=20
+	FUZZ_SEED=$(SEED) FUZZ_SECONDS=0.4 FUZZ_TRIES=100000 $(BIN)/python -m pytest tests/data/test_mutated.py \
+	    tests/fuzz/test_written.py
 
 test-cortex-m: .venv/installed ## networks exported as C, on emulated microcontrollers
 	tests/native/install arm-none-eabi-gcc=gcc-arm-none-eabi qemu-system-arm=qemu-system-arm \
@@ -143,12 +159,11 @@ test-fuzz: $(RECORDED) ## libFuzzer on the core, atheris on the loader, mutation
 	$(BIN)/python tests/native/seeds.py $(RECORDED) build/fuzz/seeds
 	cp tests/fuzz/corpus/core/* build/fuzz/seeds
 	mkdir -p build/fuzz/found build/fuzz/found_models
-	cd build/fuzz && tests/native/fuzz found seeds -max_len=65536 -timeout=60 -print_final_stats=1 \
+	cd build/fuzz && tests/native/fuzz found seeds -max_len=65536 -timeout=600 -print_final_stats=1 \
 	    -max_total_time=$(FUZZ_SECONDS)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris
-	$(BIN)/python -m tests.fuzz.loader build/fuzz/found_models tests/fuzz/corpus/models tests/format/golden \
-	    -max_len=65536 -timeout=60 -print_final_stats=1 -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS)
-	FUZZ_TRIES=$(FUZZ_TRIES) $(BIN)/python -m pytest tests/data/test_mutated.py
+	$(ATHERIS)
+	$(FUZZ_LOADER) -max_total_time=$(FUZZ_SECONDS)
+	FUZZ_TRIES=$(FUZZ_TRIES) $(BIN)/python -m pytest tests/data/test_mutated.py tests/fuzz/test_written.py
 
 # With the oldest version of each dependency that pyproject.toml allows, torch aside.
 test-oldest: .venv/installed ## the tests, with the oldest versions that are allowed

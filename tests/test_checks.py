@@ -137,3 +137,11 @@ def test_one_of():
 def test_an_error_comes_back_from_a_worker(error):
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+def test_what_others_say_is_one_line_and_steers_no_terminal():
+    error = InputError(
+        "a\x1b[2J.bin", expected="a file", found="one that\n  cannot\r be read\u2028", fix="leave it"
+    )
+    assert str(error) == "a [2J.bin: expected a file, found one that cannot be read; leave it"
+    assert error.found == "one that cannot be read"

@@ -13,17 +13,27 @@ import pytest
 from torch import nn
 
 import bitfactor
+from bitfactor import data
 from bitfactor.cli import main
 from bitfactor.runtime.zoo import file_of
+from bitfactor.targets.c99 import export_c
+from bitfactor.targets.onnx import export_onnx
+from bitfactor.training.metrics import scores
 
-ROOMS = ("decompositions", "exporter", "format", "nn", "pose", "runtime")
+ROOMS = (
+    *("decompositions", "exporter", "format", "metrics", "models"),
+    *("nn", "pose", "recipes", "runtime", "zoo"),
+)
 # Tensors in the middle of a training step: torch's own errors, as of any function of torch. PReLU and ReLU
 # are torch's classes; BinaryConv and BinaryConvTranspose are what those with a number of dimensions share;
 # latent_name is for the layers.
 TORCHS_OWN = {"sign", "straight_through", "analytic_alpha", "PReLU", "ReLU", "MaxPool2d", "working"}
-ABSTRACT = {"BinaryConv", "BinaryConvTranspose", "Latent", "Scale", "latent_name"}
+ABSTRACT = {"BinaryConv", "BinaryConvTranspose", "Latent", "Scale", "latent_name", "KeypointMetric"}
+INTERNAL = {"identity_of"}  # of data
 # May be a function of one's own, which is remembered by its name, and whose errors are its own.
-OF_ONES_OWN = {"latent", "scale", "weight_estimator", "activation_estimator", "weight_transform", "build"}
+ESTIMATORS = {"weight_estimator", "activation_estimator"}
+OF_ONES_OWN = {"latent", "scale", "weight_transform", "build", "block", *ESTIMATORS}
+OTHERS = {"blocks": (1,) * 4, "widths": (8,) * 4, "model": nn.Sequential(nn.Linear(2, 2)), "checkpoint": {}}
 VALUES = (
     *(None, -1, 0, 1.5, float("nan"), float("inf"), 2**70, True, "x", "", b"x"),
     *((), [], {}, (0, 0), (-1, 2), (2, 2, 2), [1, "a"], {"a": 1}, object()),
@@ -32,12 +42,19 @@ VALUES = (
 
 
 def callables():
-    for room in ROOMS:
-        module = getattr(bitfactor, room)
-        for name in module.__all__:
+    for module in (bitfactor, scores, data, *(getattr(bitfactor, room) for room in ROOMS)):
+        for name in public_names(module):
             one = getattr(module, name)
-            if callable(one) and name not in TORCHS_OWN | ABSTRACT and not is_error(one):
-                yield pytest.param(one, id=f"{room}.{name}")
+            if callable(one) and name not in TORCHS_OWN | ABSTRACT | INTERNAL and not is_error(one):
+                yield pytest.param(one, id=f"{module.__name__}.{name}")
+    yield from (export_c, export_onnx)
+
+
+def public_names(module) -> list[str]:
+    """Those that it lists; else what it, or a module in it, defines."""
+    homes = {name: getattr(one, "__module__", "") for name, one in vars(module).items() if name[0] != "_"}
+    own = [name for name, home in homes.items() if home.startswith(module.__name__)]
+    return getattr(module, "__all__", own)
 
 
 def is_error(one) -> bool:
@@ -46,20 +63,20 @@ def is_error(one) -> bool:
 
 @pytest.mark.parametrize("function", callables())
 def test_any_argument_may_be_anything(function, tmp_path, monkeypatch):
-    """The others are 4, which many of them may be."""
+    """The others are those of OTHERS, or 4, which many of them may be."""
     monkeypatch.chdir(tmp_path)
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:  # of what is no function, but can be called
         return
     named = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
-    fours = {one.name: 4 for one in named if one.default is one.empty}
+    others = {one.name: OTHERS.get(one.name, 4) for one in named if one.default is one.empty}
     for one in named:
         for value in VALUES:
             if callable(value) and one.name in OF_ONES_OWN:
                 continue
             with contextlib.suppress(bitfactor.InputError), warnings.catch_warnings(action="ignore"):
-                function(**{**fours, one.name: value})
+                function(**{**others, one.name: value})
 
 
 DIGITS = file_of("digits").read_bytes()

@@ -163,11 +163,37 @@ const ImageRule& rule_of(const bf_network* network) {
     return network->description().image[0];
 }
 
+struct Memory {
+    uintptr_t at;
+    size_t bytes;
+
+    Memory(const void* start, size_t count, size_t size)
+        : at(reinterpret_cast<uintptr_t>(start)), bytes(count * size) {}
+};
+
+// What is written would change what is still to be read.
+void expect_apart(const Memory& written, const Memory& other, const char* names) {
+    const bool meet =
+        written.at < other.at ? other.at - written.at < written.bytes : written.at - other.at < other.bytes;
+    if (meet && written.bytes && other.bytes)
+        fail(BF_BAD_ARGUMENT, std::string("expected ") + names +
+                                  " in memory of their own, found that they overlap; " + "give each its own");
+}
+
 void run(bf_network& network, size_t samples, const float* const* inputs, float* const* outputs) {
     expect(inputs, "inputs");
     expect(outputs, "outputs");
     expect(inputs[0], "an input");
-    for (size_t i = 0; i < network.program->outputs().size(); ++i) expect(outputs[i], "an output");
+    const std::vector<Port>& ports = network.program->outputs();
+    const auto memory_of = [&](const float* start, const Port& port) {
+        return Memory(start, samples, port.size() * sizeof(float));
+    };
+    for (size_t i = 0; i < ports.size(); ++i) {
+        expect(outputs[i], "an output");
+        const Memory output = memory_of(outputs[i], ports[i]);
+        expect_apart(output, memory_of(inputs[0], network.program->input()), "an input and an output");
+        for (size_t k = 0; k < i; ++k) expect_apart(output, memory_of(outputs[k], ports[k]), "two outputs");
+    }
     if (!network.program->run(inputs[0], samples, outputs))
         fail(BF_NOT_FINITE, "expected finite numbers as input, found NaN or infinity");
 }
@@ -299,6 +325,9 @@ bf_status bf_prepare_image(const bf_network* network, const uint8_t* pixels, int
                                       std::to_string(width));
         if (channels != 1 && channels != 3 && channels != 4)
             fail(BF_BAD_ARGUMENT, "expected 1, 3 or 4 channels, found " + std::to_string(channels));
+        const size_t pixel_count = static_cast<size_t>(height) * width;
+        expect_apart(Memory(input, network->program->input().size(), sizeof(float)),
+                     Memory(pixels, pixel_count, channels), "pixels and the input");
         prepare_image(rule, {pixels, height, width, channels}, input);
     });
 }

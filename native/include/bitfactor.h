@@ -106,6 +106,7 @@ BF_API bf_status bf_image_of(const bf_network* network, bf_image* image, bf_erro
 BF_API bf_status bf_prepare_image(const bf_network* network, const uint8_t* pixels, int height, int width,
                                   int channels, float* input, bf_error* error);
 
+/* Inputs and outputs do not share memory: BF_BAD_ARGUMENT where they do. */
 BF_API bf_status bf_run(bf_network* network, size_t samples, const float* const* inputs,
                         float* const* outputs, bf_error* error);
 

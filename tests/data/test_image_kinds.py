@@ -206,3 +206,17 @@ def test_what_pillow_finds_late_is_an_error_too():
     opened = Image.open(io.BytesIO(KINDS["cmyk.jpg"][:-100]))
     with pytest.raises(InputError, match="Pillow"):
         pixels_of(opened, 3)
+
+
+@pytest.mark.parametrize("length", [1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1])
+def test_a_png_whose_chunk_says_that_it_is_gigabytes(length):
+    """OpenCV would allocate them for a file of some hundred bytes."""
+    data = encoded(Image.fromarray(WHOLE), "png")
+    begin = len(data) - data[::-1].index(b"TADI") - 8
+    with pytest.raises(InputError, match=r"expected a whole PNG, found \d+ bytes of more"):
+        decode_image(data[:begin] + struct.pack(">I", length) + data[begin + 4 :], 3, "a file")
+
+
+def test_a_png_with_something_behind_it():
+    data = encoded(Image.fromarray(WHOLE), "png")
+    np.testing.assert_array_equal(decode_image(data + b"more", 3, "a file"), WHOLE)

@@ -1,5 +1,6 @@
 """A network that the file cannot hold as a whole: in parts, which together do what it does."""
 
+import json
 import zipfile
 
 import numpy as np
@@ -101,6 +102,15 @@ def test_what_is_no_network_in_parts(tmp_path) -> None:
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("readme", "nothing")
     (tmp_path / "text.zip").write_text("text")
-    for name in ("other.zip", "text.zip", "missing.zip"):
+    part = {"file": "a.pt2", "inputs": ["x"], "outputs": ["y"]}
+    indices = (3, {}, {"parts": 3}, {"parts": [[]]}, {"parts": [{"name": "a"}]}, {"parts": [], "inputs": 4})
+    damaged = [{"parts": [{**part, "runs": runs}]} for runs in ("bitfactor", "torch")]
+    names = ["other.zip", "text.zip", "missing.zip"]
+    for index in (*indices, *damaged):
+        names.append(f"{len(names)}.zip")
+        with zipfile.ZipFile(tmp_path / names[-1], "w") as archive:
+            archive.writestr("parts.json", json.dumps(index))
+            archive.writestr("a.pt2", "half of it")
+    for name in names:
         with pytest.raises(InputError, match="expected a network in parts"):
             Split(tmp_path / name)

@@ -1,17 +1,23 @@
-"""The loader of model files under atheris; see `make test-fuzz`.
+"""The loader of model files under atheris; see `make test-fuzz`. Without atheris, no coverage guides it.
 
-python -m tests.fuzz.loader FOUND SEEDS -max_total_time=60
+python -m tests.fuzz.loader FOUND SEEDS -max_total_time=60 -seed=7
 """
 
 import random
 import sys
+import time
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from inspect import unwrap
+from pathlib import Path
 from types import FunctionType
 
-import atheris
+from tests.data.test_mutated import mutated as with_other_bytes
 from tests.fuzz.model_files import altered, expect_one_error_or_an_answer, made_right
+
+with suppress(ImportError):
+    import atheris
 
 WATCHED = ("bitfactor.common", "bitfactor.format", "bitfactor.runtime")
 
@@ -51,11 +57,33 @@ def mutated(data: bytes, most: int, seed: int) -> bytes:
         else:
             if len(data) <= most:
                 return data
+    if "atheris" not in globals():
+        return with_other_bytes(data[:most], draw)
     return atheris.Mutate(data[:most], most)
+
+
+def fuzz_without_atheris(words: list[str]) -> None:
+    options = dict(word[1:].split("=") for word in words if word[0] == "-")
+    folders = [Path(word) for word in words if word[0] != "-"]
+    seeds = [path.read_bytes() for folder in folders for path in sorted(folder.iterdir()) if path.is_file()]
+    draw = random.Random(options["seed"])
+    end, runs = time.monotonic() + int(options["max_total_time"]), 0
+    while time.monotonic() < end:
+        data = mutated(draw.choice(seeds), int(options["max_len"]), draw.getrandbits(32))
+        try:
+            one_input(data)
+        except BaseException:
+            Path(f"{options['artifact_prefix']}crash").write_bytes(data)
+            raise
+        runs += 1
+    print(f"{runs} inputs, without atheris")
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
+    if "atheris" not in globals():
+        fuzz_without_atheris(sys.argv[1:])
+        sys.exit()
     watch()
     atheris.Setup(sys.argv, one_input, custom_mutator=mutated)
     atheris.Fuzz()

@@ -12,7 +12,9 @@ import pytest
 import bitfactor
 from bitfactor.common import _native
 from bitfactor.common.errors import InputError
+from bitfactor.format import Graph, ModelFile, Node, Value, save
 from bitfactor.format.file import golden_input
+from bitfactor.format.graph import run as execute
 from bitfactor.pose import images
 from bitfactor.runtime import Session, instruction_sets
 from bitfactor.runtime.zoo import file_of, names
@@ -253,6 +255,48 @@ def test_what_is_missing_or_unknown(network):
     assert LIBRARY.bf_run(None, 1, None, None, error) == BAD_ARGUMENT
     assert LIBRARY.bf_input_count(None) == 0
     LIBRARY.bf_free(None)
+
+
+@pytest.mark.parametrize("isa", instruction_sets())
+def test_memory_that_overlaps(network, isa):
+    """An output may begin right where the input ends, or end where it begins, and no float nearer."""
+    assert LIBRARY.bf_set_instruction_set(network, isa.encode(), None) == OK
+    samples, size, classes = 3, 64, 10
+    memory, error = np.zeros(1000, np.float32), Error()
+    x = golden_input((samples, 1, 8, 8))[0]
+    expected = run(network, x)[1][0]
+    for at in range(400 - classes * samples - 1, 400 + size * samples + 2):
+        memory[400 : 400 + x.size] = x.ravel()
+        ins, outs = ((c_void_p * 1)(memory[i:].ctypes.data) for i in (400, at))
+        status = LIBRARY.bf_run(network, samples, ins, outs, error)
+        if at in (400 - classes * samples - 1, 400 - classes * samples) or at >= 400 + size * samples:
+            assert status == OK
+            np.testing.assert_array_equal(memory[at:][: expected.size], expected.ravel())
+        else:
+            assert status == BAD_ARGUMENT
+            assert error.text.startswith("expected an input and an output in memory of their own")
+            np.testing.assert_array_equal(memory[400:][: size * samples], x.ravel())
+
+
+def test_outputs_that_overlap(tmp_path):
+    nodes = (Node("a", "relu", ("x",)), Node("b", "flatten", ("a",)))
+    graph = Graph(Value("x", (2, 2, 2), "float32"), nodes, ("a", "b"))
+    save(tmp_path / "net.safetensors", ModelFile(graph, execute(graph, golden_input((2, 2, 2)))))
+    bitfactor.freeze(tmp_path / "net.safetensors", tmp_path / "net.bfp")
+    network = LIBRARY.bf_open(str(tmp_path / "net.bfp").encode(), None)
+    memory, x, error = np.zeros(100, np.float32), np.ones(8, np.float32), Error()
+    for at, status in ((41, OK), (42, OK), (43, BAD_ARGUMENT), (57, BAD_ARGUMENT), (58, OK), (66, OK)):
+        outs = (c_void_p * 2)(memory[at:].ctypes.data, memory[50:].ctypes.data)
+        assert LIBRARY.bf_run(network, 1, (c_void_p * 1)(x.ctypes.data), outs, error) == status
+    LIBRARY.bf_free(network)
+
+
+def test_pixels_that_overlap_the_input(network):
+    """64 pixels of a byte each, and 64 floats."""
+    memory = np.zeros(1000, np.uint8)
+    for pixels, x, status in ((0, 0, 1), (255, 0, 1), (256, 0, OK), (0, 63, 1), (0, 64, OK)):
+        places = (memory[at:].ctypes.data for at in (pixels, x))
+        assert LIBRARY.bf_prepare_image(network, next(places), 8, 8, 1, next(places), None) == status
 
 
 def test_a_file_that_is_none(tmp_path):

@@ -3,6 +3,7 @@
 The shapes that a model's modules give, seen in one forward pass.
 """
 
+import math
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from bitfactor.common.checks import expect_that
+from bitfactor.format.graph import MOST_ELEMENTS
 from bitfactor.nn import BinaryLayer, MultiheadAttention
 from bitfactor.nn.model import Call, copied
 
@@ -27,7 +30,9 @@ class Shapes(NamedTuple):
 
 def zeros(model: nn.Module, input_shape: Sequence[int]) -> Call:
     """Return the call of a model with a batch of zeros."""
-    reference = next(model.parameters())
+    fits = all(size >= 0 for size in input_shape) and math.prod(input_shape) < MOST_ELEMENTS
+    expect_that(fits, "input_shape", expected="the shape of a batch", found=tuple(input_shape))
+    reference = next(model.parameters(), torch.empty(0))
     return Call((torch.zeros(tuple(input_shape), dtype=reference.dtype, device=reference.device),))
 
 
@@ -40,7 +45,7 @@ def record_calls(model: nn.Module, call: Call) -> dict[str, list[Shapes]]:
     hooks = [module.register_forward_hook(partial(_record, calls[name])) for name, module in leaves(model)]
     try:
         with _evaluating(model), torch.no_grad():
-            call(model)
+            call.tried(model)
     finally:
         for hook in hooks:
             hook.remove()
@@ -164,7 +169,7 @@ def _run(
     # No hooks: a parent that sees hooks may leave its usual way.
     for name, layer in layers.items():
         vars(layer)["forward"] = noting(name, type(layer).forward.__get__(layer))
-    return entries, exits, call(model)
+    return entries, exits, call.tried(model)
 
 
 def _nodes(values: object) -> list[Any]:

@@ -98,19 +98,9 @@ def _recipe_summary() -> None:
 def _own_summary(network: OwnNetwork, binarization: Binarization) -> Summary:
     """Show a network's layers: binary or full precision, operations by bit width, bytes."""
     model, example = network.built(), network.batch()
-    try:
-        own = example if network.example else None
-        binarize_(model, binarization, network.keep_real, example=own)
-        return summary_of(model, (1, *network.input) if own is None else own)
-    except InputError:
-        raise
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        raise InputError(
-            network.model,
-            expected=f"a network that takes {network.example or f'one input of shape {network.input}'}",
-            found=f"{type(error).__name__}: {error}",
-            fix="name its shape with --input, or what it takes with --example FILE.py:NAME",
-        ) from error
+    own = example if network.example else None
+    binarize_(model, binarization, network.keep_real, example=own)
+    return summary_of(model, (1, *network.input) if own is None else own)
 
 
 def train(words: Sequence[str]) -> int:

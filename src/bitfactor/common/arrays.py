@@ -1,16 +1,18 @@
 """What public functions are given, checked: arrays by shape and dtype, sizes."""
 
+from collections.abc import Sequence
 from types import EllipsisType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.checks import shown
+from bitfactor.common.checks import expect_that, shown
 from bitfactor.common.errors import InputError
 
 Axes = tuple[int | str | EllipsisType, ...]
 
+MOST_SIZE = 1 << 20
 _KINDS = {"f": "floating-point values", "fiu": "values", "bfiu": "values", "u": "unsigned integers"}
 
 
@@ -92,6 +94,14 @@ def expect_above_0(where: str, value: float) -> None:
     """Raise InputError unless `value` is above 0."""
     if value <= 0:
         raise InputError(where, expected="a value above 0", found=str(value), fix="change it")
+
+
+def expect_sizes(**sizes: int | Sequence[int]) -> None:
+    """Raise InputError unless each number, or each of a sequence, can be a count of what a network has."""
+    for name, value in sizes.items():
+        numbers = value if isinstance(value, Sequence) else (value,)
+        fits = len(numbers) > 0 and all(1 <= number <= MOST_SIZE for number in numbers)
+        expect_that(fits, name, expected=f"1 to {MOST_SIZE}", found=value)
 
 
 def _fits(shape: tuple[int, ...], axes: Axes) -> bool:

@@ -1,8 +1,12 @@
 """The one exception for input that is not what it should be."""
 
 import importlib
+import re
 from collections.abc import Iterable
 from typing import Any
+
+# Others' messages and names in files have line breaks, and what steers a terminal.
+_NO_TEXT = re.compile(r"\s*[\x00-\x1f\x7f-\x9f\u2028\u2029]\s*")
 
 
 class InputError(ValueError):
@@ -18,6 +22,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, where: object, *, expected: str, found: str, fix: str) -> None:
+        where, expected, found = (_NO_TEXT.sub(" ", str(part)).strip() for part in (where, expected, found))
         super().__init__(f"{where}: expected {expected}, found {found}; {fix}")
         self.expected, self.found, self.fix = expected, found, fix
 

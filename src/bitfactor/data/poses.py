@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitfactor.common.checks import check_fields, checked, expect_that
+from bitfactor.common.checks import check_fields, checked, expect, expect_that
 from bitfactor.data.augment import generator
 from bitfactor.data.in_memory import Batch, DataSet, options_of
 from bitfactor.data.readers.annotations import MARGIN, lsp_parts, read_coco_parts, read_lsp, read_mpii
@@ -188,6 +188,7 @@ class PoseData(ABC):
         return instances
 
     def __post_init__(self) -> None:
+        expect("size of a crop", self.size, int)
         fits = self.size >= 4 * STRIDE and not self.size % STRIDE
         expected = f"a multiple of {STRIDE} from {4 * STRIDE} on"
         expect_that(fits, "size of a crop", expected=expected, found=self.size)

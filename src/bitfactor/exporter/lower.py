@@ -14,10 +14,10 @@ from bitfactor.exporter.builder import Builder, Unknown
 from bitfactor.exporter.follow import module_path
 from bitfactor.exporter.operators import FAMILIES, rule_of
 from bitfactor.exporter.report import Obstacle, UnsupportedError
-from bitfactor.exporter.trace import Trace, leaves, own_line, traced, type_of
+from bitfactor.exporter.trace import Trace, leaves, traced, type_of
 from bitfactor.exporter.view import View
 from bitfactor.format import Graph, Signature
-from bitfactor.nn.model import Call, Example
+from bitfactor.nn.model import Call, Example, own_line
 
 
 @dataclass(frozen=True)

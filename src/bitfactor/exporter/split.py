@@ -113,12 +113,13 @@ class Split:
                 index = json.loads((Path(folder) / _INDEX).read_text())
                 self.parts = [Part(**{**one, **_tuples(one)}) for one in index["parts"]]
                 self._runs = [_runner(Path(folder) / one.file, one, threads) for one in self.parts]
-        except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
+            self.input_names: tuple[str, ...] = tuple(index["inputs"])
+            self.outputs: list[str] = index["outputs"]
+            self.signature = Signature.restored(index["signature"])
+        except Exception as error:  # of zipfile, json, torch
             fix = "write one with bitfactor.export(..., on_unsupported='split')"
-            raise InputError(path, expected="a network in parts", found=str(error), fix=fix) from error
-        self.input_names: tuple[str, ...] = tuple(index["inputs"])
-        self.outputs: list[str] = index["outputs"]
-        self.signature = Signature.restored(index["signature"])
+            found = " ".join(str(error).split())[:200] or type(error).__name__
+            raise InputError(path, expected="a network in parts", found=found, fix=fix) from error
 
     def __call__(self, *args: NDArray[Any], **kwargs: NDArray[Any]) -> Any:
         """Return what the model returns for inputs (N, ...), in their order or by name."""

@@ -9,14 +9,12 @@ instead of the arithmetic that made its weight.
 import copy
 import itertools
 import logging
-import traceback
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, is_dataclass
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,7 +42,7 @@ from bitfactor.nn import (
 )
 from bitfactor.nn.conv_transpose import CONVOLUTIONS as TRANSPOSED
 from bitfactor.nn.conv_transpose import spread_magnitude
-from bitfactor.nn.model import Call, become, is_watched
+from bitfactor.nn.model import Call, become, is_watched, line_of
 from bitfactor.nn.scale import feature_magnitude, over_channels, window_magnitude
 
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -468,41 +466,16 @@ def _key(name: Any) -> str | float | None:
 def _untraceable(model: nn.Module, error: Exception) -> Obstacle:
     return Obstacle(
         type(model).__name__,
-        _line_of(error),
+        line_of(error),
         "a model that torch.export can trace",
         f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}",
         "remove control flow that depends on values, and see the torch.export documentation",
     )
 
 
-def _line_of(error: Exception) -> str:
-    """Return where an error was raised, in the model's own file if it is in none of torch's."""
-    return own_line([(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)])
-
-
-def _layer_of(model: nn.Module, error: Exception) -> str:
-    """Return the class of the model, and the name of the innermost layer that was running."""
-    names = {id(module): name for name, module in model.named_modules()}
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    running = (names.get(id(frame.f_locals.get("self"))) for frame in reversed(frames))
-    name = next(filter(None, running), "")
-    return f"{type(model).__name__}: layer {name!r}" if name else type(model).__name__
-
-
 def _expect_tensors(model: nn.Module, call: Call) -> None:
-    try:
-        with torch.no_grad():
-            outputs = call(model)
-    except InputError:
-        raise
-    except Exception as error:
-        shapes = ", ".join(str(tuple(x.shape)) for x in call.tensors)
-        raise InputError(
-            _layer_of(model, error),
-            expected=f"a model that runs on the example of shape {shapes}",
-            found=f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}",
-            fix=f"see {_line_of(error) or 'the error above'}",
-        ) from error
+    with torch.no_grad():
+        outputs = call.tried(model)
     found = [leaf for leaf in tree_leaves(outputs) if leaf is not None]
     if not found or not all(isinstance(output, Tensor) for output in found):
         raise InputError(
@@ -525,13 +498,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-def own_line(frames: Sequence[tuple[str, Any]]) -> str:
-    """Return the innermost of places in files that is neither torch's nor of a binary layer, as file:line."""
-    own = [(file, n) for file, n in frames if not any(Path(file).is_relative_to(room) for room in _OTHERS)]
-    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
-
-
-_HERE = Path(__file__).parent
-_OTHERS = (Path(torch.__file__).parent, _HERE, _HERE.parent / "nn")

@@ -124,6 +124,8 @@ class Graph:
         InputError
             If its operations cannot run on them.
         """
+        count = len(self.inputs)
+        expect_that(len(shapes) == count, "input shapes", expected=f"{count} of them", found=len(shapes))
         first, *others = (
             replace(value, shape=shape) for value, shape in zip(self.inputs, shapes, strict=True)
         )

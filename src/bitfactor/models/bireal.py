@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from bitfactor.common.arrays import expect_sizes
+from bitfactor.common.checks import checked, expect_that
 from bitfactor.models.pretrained import flat_as_shaped
 from bitfactor.nn import MaxPool2d
 from bitfactor.nn.normalise import normalised
@@ -49,8 +51,11 @@ class BiRealNet(nn.Module):
     torch.Size([1, 10])
     """
 
+    @checked
     def __init__(self, blocks: Sequence[int], num_classes: int = 1000, block: Block = BiRealBlock) -> None:
         super().__init__()
+        expect_sizes(blocks=blocks, num_classes=num_classes)
+        expect_that(len(blocks) == len(WIDTHS), "blocks", expected=f"{len(WIDTHS)}", found=blocks)
         self.conv1 = nn.Conv2d(3, WIDTHS[0], 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(WIDTHS[0])
         self.maxpool = MaxPool2d(3, 2, 1)

@@ -10,6 +10,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from bitfactor.common.arrays import expect_sizes
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.models.pretrained import with_scale
 from bitfactor.models.reactnet import Stem
@@ -80,8 +82,10 @@ class BNextBlock(nn.Module):
 class BNext(nn.Module):
     """A stem, blocks, a PReLU, global average pooling and a linear head; see `bnext_tiny`."""
 
+    @checked
     def __init__(self, num_classes: int = 1000) -> None:
         super().__init__()
+        expect_sizes(num_classes=num_classes)
         self.feature = nn.ModuleList([Stem(_WIDTHS[0])])
         for i, (before, width) in enumerate(pairwise(_WIDTHS), start=1):
             stride = 2 if before < width and i > 1 else 1

@@ -4,14 +4,15 @@ Built here it is real-valued; `bitfactor.binarize_` turns its 3x3 convolutions b
 hierarchical block has parallel scales in place of a bottleneck (Bulat & Tzimiropoulos 2017).
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bitfactor.common.checks import expect_that
+from bitfactor.common.arrays import expect_sizes
+from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.models.resnet import Activation, BasicBlock, Shortcuts, activation_of
 from bitfactor.nn import MaxPool2d, ReLU
@@ -166,6 +167,7 @@ class Hourglass(nn.Module):
     torch.Size([1, 14, 16, 16])
     """
 
+    @checked
     def __init__(
         self,
         keypoints: int = 16,
@@ -179,7 +181,7 @@ class Hourglass(nn.Module):
         blocks: int = 1,
     ) -> None:
         super().__init__()
-        _expect_positive({"keypoints": keypoints, "stacks": stacks, "depth": depth, "blocks": blocks})
+        expect_sizes(keypoints=keypoints, channels=channels, stacks=stacks, depth=depth, blocks=blocks)
         _expect_blocks(channels, block, shortcuts)
         _expect_known("stem", stem, get_args(Stem))
         self.depth, self.block = depth, block
@@ -280,11 +282,6 @@ def hourglass(
     torch.Size([1, 16, 16, 16])
     """
     return Hourglass(keypoints, channels, stacks, depth, block, activation, shortcuts, stem, blocks)
-
-
-def _expect_positive(numbers: Mapping[str, int]) -> None:
-    for name, number in numbers.items():
-        expect_that(number >= 1, name, expected="1 or more", found=number)
 
 
 def _expect_blocks(channels: int, block: str, shortcuts: str) -> None:

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bitfactor.common.arrays import expect_sizes
+from bitfactor.common.checks import checked
 from bitfactor.models.pretrained import with_scale
 from bitfactor.nn import MaxPool2d
 from bitfactor.nn.normalise import normalised
@@ -80,8 +82,10 @@ class HardtanhBlock(nn.Module):
 class HardtanhResNet(nn.Module):
     """ResNet-20, or ResNet-18 with a `span` of blocks: (N, 3, 32, 32) -> logits (N, num_classes)."""
 
+    @checked
     def __init__(self, num_classes: int, downsampling: Downsampling, span: Span = "conv") -> None:
         super().__init__()
+        expect_sizes(num_classes=num_classes)
         widths, depth = ((16, 32, 64), 3) if span == "conv" else ((64, 128, 256, 512), 2)
         self.conv1 = nn.Conv2d(3, widths[0], 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
@@ -107,8 +111,10 @@ class HardtanhResNet(nn.Module):
 class VGGSmall(nn.Module):
     """Six convolutions, hardtanh and a linear head: (N, 3, 32, 32) -> logits (N, num_classes)."""
 
+    @checked
     def __init__(self, num_classes: int = 10) -> None:
         super().__init__()
+        expect_sizes(num_classes=num_classes)
         widths = (3, 128, 128, 256, 256, 512, 512)
         for i, (before, width) in enumerate(pairwise(widths)):
             self.add_module(f"conv{i}", nn.Conv2d(before, width, 3, padding=1, bias=False))

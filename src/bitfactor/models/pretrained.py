@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import checked, expect
 from bitfactor.common.errors import InputError, imported, near_matches
 
 
@@ -67,6 +67,8 @@ def load_weights(model: nn.Module, checkpoint: Mapping[str, Any], skip: Sequence
     >>> model = bitfactor.models.resnet18(num_classes=10)
     >>> print(load_weights(model, torch.load("resnet18.pth", weights_only=True), skip=["fc"]))
     """
+    expect("model", model, nn.Module)
+    expect("skip", skip, Sequence[str])
     given = _translated(model, _tensors(checkpoint))
     for module in skip:
         if not any(_within(name, module) for name in model.state_dict()):
@@ -131,7 +133,7 @@ def _tensors(checkpoint: object) -> dict[str, Tensor]:
     return {
         name.removeprefix("module.").removeprefix("_orig_mod."): value
         for name, value in found.items()
-        if isinstance(value, Tensor) and not name.endswith("num_batches_tracked")
+        if isinstance(name, str) and isinstance(value, Tensor) and not name.endswith("num_batches_tracked")
     }
 
 
@@ -203,7 +205,7 @@ def load_checkpoint(model: nn.Module, path: str | os.PathLike[str], skip: Sequen
     except pickle.UnpicklingError as error:
         held = re.search(r"GLOBAL (\S+)", str(error))
         raise _unreadable(path, f"an object of {held[1]}" if held else "none, or a damaged one") from error
-    except (EOFError, RuntimeError, KeyError, ValueError) as error:
+    except Exception as error:  # a damaged file raises nearly anything
         raise _unreadable(path, next(iter(str(error).strip().splitlines()), type(error).__name__)) from error
     try:
         return load_weights(model, checkpoint, skip)

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from bitfactor.common.arrays import expect_sizes
+from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.models.pretrained import with_scale
 from bitfactor.nn import MaxPool2d, ReLU
@@ -59,8 +61,11 @@ def _stem(channels: int) -> nn.Sequential:
 class QuickNet(nn.Module):
     """(N, 3, H, W) -> logits (N, num_classes); H and W are multiples of 32."""
 
+    @checked
     def __init__(self, blocks: Sequence[int], widths: Sequence[int], num_classes: int = 1000) -> None:
         super().__init__()
+        expect_sizes(blocks=blocks, widths=widths, num_classes=num_classes)
+        expect_that(len(blocks) == len(widths), "widths", expected=f"{len(blocks)}, as blocks", found=widths)
         self.stem = _stem(widths[0])
         self.stages = nn.Sequential()
         for i, (depth, width) in enumerate(zip(blocks, widths, strict=True)):

@@ -9,6 +9,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from bitfactor.common.arrays import expect_sizes
+from bitfactor.common.checks import checked
 from bitfactor.models.bireal import BiRealNet, shortcut
 from bitfactor.models.pretrained import flat_as_shaped
 from bitfactor.nn import PReLU, Shift
@@ -86,8 +88,10 @@ class Stem(nn.Module):
 class ReActNetA(nn.Module):
     """MobileNet's widths in blocks of ReActNet; (N, 3, H, W) -> logits, H and W multiples of 32."""
 
+    @checked
     def __init__(self, num_classes: int = 1000) -> None:
         super().__init__()
+        expect_sizes(num_classes=num_classes)
         self.feature = nn.ModuleList([Stem(_WIDTHS[0])])
         for before, width in pairwise(_WIDTHS):
             self.feature.append(MobileBlock(before, width, 2 if before < width != _WIDTHS[1] else 1))

@@ -10,6 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from bitfactor.common.arrays import expect_sizes
+from bitfactor.common.checks import checked, expect_that
 from bitfactor.nn import MaxPool2d, PReLU, ReLU
 from bitfactor.nn.normalise import normalised
 
@@ -110,6 +112,7 @@ class ResNet(nn.Module):
     torch.Size([2, 10])
     """
 
+    @checked
     def __init__(
         self,
         blocks: Sequence[int],
@@ -123,6 +126,8 @@ class ResNet(nn.Module):
         binary_shortcuts: bool = False,
     ) -> None:
         super().__init__()
+        expect_sizes(blocks=blocks, widths=widths, num_classes=num_classes, in_channels=in_channels)
+        expect_that(len(blocks) == len(widths), "widths", expected=f"{len(blocks)}, as blocks", found=widths)
         large, (kernel, stride, padding) = stem == "imagenet", _STEMS[stem]
         self.binary_shortcuts = binary_shortcuts
         self.conv1 = nn.Conv2d(in_channels, widths[0], kernel, stride, padding, bias=False)

@@ -9,10 +9,12 @@ Parameters that a model no longer has, so that no optimizer goes on with them in
 
 import copy
 import inspect
+import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -88,6 +90,21 @@ class Call:
         """Return what the model gives."""
         return model(*self.args, **self.kwargs)
 
+    def tried(self, model: nn.Module) -> Any:
+        """Return what the model gives; what its code raises is an InputError with the layer and the line."""
+        try:
+            return self(model)
+        except InputError:
+            raise
+        except Exception as error:
+            shapes = ", ".join(str(tuple(x.shape)) for x in self.tensors)
+            raise InputError(
+                _layer_of(model, error),
+                expected=f"a model that runs on the example of shape {shapes}",
+                found=f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}",
+                fix=f"pass another example (--input, --example), or see {line_of(error) or 'above'}",
+            ) from error
+
     def values(self) -> Iterator[Any]:
         """Yield the arguments in their order."""
         yield from self.args
@@ -123,6 +140,30 @@ class Call:
                 several = value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
             names += [one for one, given in several.items() if isinstance(given, Tensor)]
         return names if len(self.kwargs) == 0 else _in_order(names, self)
+
+
+def _layer_of(model: nn.Module, error: Exception) -> str:
+    """Return the class of the model, and the name of the innermost layer that was running."""
+    names = {id(module): name for name, module in model.named_modules()}
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    running = (names.get(id(frame.f_locals.get("self"))) for frame in reversed(frames))
+    name = next(filter(None, running), "")
+    return f"{type(model).__name__}: layer {name!r}" if name else type(model).__name__
+
+
+def line_of(error: Exception) -> str:
+    """Return where an error was raised, in the model's own file if it is in none of torch's."""
+    return own_line([(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)])
+
+
+def own_line(frames: Sequence[tuple[str, Any]]) -> str:
+    """Return the innermost of places in files that is neither torch's nor of what runs it, as file:line."""
+    own = [(file, n) for file, n in frames if not any(Path(file).is_relative_to(room) for room in _OTHERS)]
+    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
+
+
+_ROOMS = Path(__file__).parents[1]
+_OTHERS = (Path(torch.__file__).parent, *(_ROOMS / name for name in ("binarization", "exporter", "nn")))
 
 
 def _in_order(names: list[str], call: Call) -> list[str]:

@@ -17,6 +17,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import InputSpec
 
 MOST_PIXELS = 1 << 28  # 800 MB as 8-bit RGB; the largest sensors of phones have 200 million
+_PNG = b"\x89PNG\r\n\x1a\n"
 _WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}
 _FRAMES = {0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF}
 _TIFF_ORDER = {b"II": "<", b"MM": ">"}
@@ -25,12 +26,28 @@ _WIDTH, _HEIGHT, _TURN = 0x0100, 0x0101, 0x0112  # tags of TIFF, of which EXIF h
 
 
 def expect_few_pixels(data: bytes, where: object) -> None:
-    """Raise InputError where the header of an image states more than `MOST_PIXELS`."""
+    """Raise InputError where the header of an image states more than `MOST_PIXELS`, or a PNG is cut off.
+
+    OpenCV allocates what a chunk of a PNG says of its length, up to 4 GB, before it reads it.
+    """
     height, width = stated_size(data)
     if height * width > MOST_PIXELS:
         raise InputError(
             where, expected=f"at most {MOST_PIXELS:,} pixels", found=f"{height} x {width}", fix="resize it"
         )
+    if data.startswith(_PNG) and not _is_whole(data):
+        found = f"{len(data)} bytes of more"
+        raise InputError(where, expected="a whole PNG", found=found, fix="download or write it again")
+
+
+def _is_whole(png: bytes) -> bool:
+    at = len(_PNG)
+    while at + 8 <= len(png):
+        length, kind = struct.unpack_from(">I4s", png, at)
+        at += 12 + length
+        if kind == b"IEND":
+            break
+    return at <= len(png)
 
 
 def stated_size(data: bytes) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bitfactor.common.checks import expect
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.common.files import run_again
 from bitfactor.format import ModelFile
@@ -44,6 +44,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 }
 
 
+@checked
 def register(name: str, build: Callable[[], Recipe]) -> None:
     """Let `name` stand for the recipe that `build` returns, with data of one's own too.
 
@@ -58,8 +59,6 @@ def register(name: str, build: Callable[[], Recipe]) -> None:
     -------
     >>> bitfactor.recipes.register("my-digits", lambda: replace(digits(), name="my-digits"))
     """
-    expect("register(name)", name, str)
-    expect("register(build)", build, Callable)
     if name.startswith("-") or not name or len(name.split()) != 1:
         raise InputError("recipe", expected="a name of one word", found=repr(name), fix="use dashes")
     if RECIPES.get(name, build) is not build:
@@ -69,6 +68,7 @@ def register(name: str, build: Callable[[], Recipe]) -> None:
     RECIPES[name] = build
 
 
+@checked
 def recipe_named(name: str) -> Recipe:
     """Return the recipe called `name`."""
     if name not in RECIPES:
@@ -78,12 +78,14 @@ def recipe_named(name: str) -> Recipe:
     return replace(RECIPES[name](), name=name)
 
 
+@checked
 def provenance_of(recipe: Recipe) -> dict[str, str]:
     """Return what an exported file says about its recipe, so that `recipe_of_file` finds it."""
     own: dict[str, str] = getattr(recipe.task, "provenance", {})
     return {"recipe": recipe.name, "settings": json.dumps(recipe.settings()), **own}
 
 
+@checked
 def recipe_of_file(model: ModelFile, path: Path) -> Recipe:
     """Return the recipe, with its settings, of the run that a model file was exported from."""
     if "recipe" not in model.provenance:
@@ -98,6 +100,7 @@ def recipe_of_file(model: ModelFile, path: Path) -> Recipe:
     return recipe_of_settings(json.loads(model.provenance["settings"]), path)
 
 
+@checked
 def recipe_of(run: Run) -> Recipe:
     """Return the recipe that `run` was started with, with its settings.
 
@@ -109,6 +112,7 @@ def recipe_of(run: Run) -> Recipe:
     return recipe_of_settings(settings, run.recipe)
 
 
+@checked
 def recipe_of_settings(settings: dict[str, Any], where: object) -> Recipe:
     """Return the recipe that gives these settings, see `Recipe.settings`; `where` stands in messages."""
     return _with_settings(recipe_named(str(settings.get("recipe"))), settings, where)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.binarization.binarization import BY_LAYER, as_plain
-from bitfactor.common.checks import expect
+from bitfactor.common.checks import checked, expect
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.common.files import digest, run_again, run_file
 from bitfactor.data import DataSet
@@ -139,6 +139,7 @@ def is_spec(text: str) -> bool:
     return ".py:" in text or text.endswith(".py")
 
 
+@checked
 def with_own_model(recipe: Recipe, options: dict[str, Any]) -> Recipe:
     """Return `recipe` with the network that a run's settings name, if they name one."""
     if "spec" not in options:

@@ -5,6 +5,7 @@ The scans of handwritten digits that come with scikit-learn (Alpaydin & Kaynak 1
 
 import io
 import pickle
+import re
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,25 +19,53 @@ from numpy.typing import NDArray
 from bitfactor.common.errors import InputError, imported
 
 _MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")  # before and since numpy 2
-_ARRAY_PARTS = {("numpy", "ndarray"): np.ndarray, ("numpy", "dtype"): np.dtype}
 
 
-class _ArrayUnpickler(pickle.Unpickler):
-    """Knows plain types and numpy arrays, nothing else."""
+class _Dtype:
+    """What a pickle says of numbers. numpy's own class believes all of it, and may end the process."""
+
+    def __init__(self, code: bytes | str, *_: Any) -> None:
+        self.code, self.order = _text(code), "|"
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.order = _text(state[1])
+
+
+class _Array:
+    """What a pickle says of an array, in place of numpy's own class."""
+
+    value: NDArray[Any]
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, dtype, by_columns, content = state
+        if not re.fullmatch("[biuf][1248]", dtype.code):
+            raise pickle.UnpicklingError(f"an array of {dtype.code}")
+        kind = np.dtype(dtype.order + dtype.code)
+        self.value = np.frombuffer(content, kind).reshape(shape, order="F" if by_columns else "C").copy()
+
+
+_ARRAY_PARTS = {("numpy", "ndarray"): _Array, ("numpy", "dtype"): _Dtype}
+
+
+def _text(word: bytes | str) -> str:
+    return word.decode() if isinstance(word, bytes) else word
+
+
+class _ArrayUnpickler(pickle._Unpickler):
+    """Knows plain types and numpy arrays, nothing else.
+
+    It is Python's own in Python: that in C allocates what a pickle says of its number of objects.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         """Return the function or class that a pickle asks for, if it can only build arrays."""
         if module in _MULTIARRAY and name == "_reconstruct":
-            return _empty_array
+            return lambda *_: _Array()
         if (module, name) == ("_codecs", "encode"):
             return _latin1
         if (module, name) in _ARRAY_PARTS:
             return _ARRAY_PARTS[module, name]
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-
-
-def _empty_array(kind: type, shape: tuple[int, ...], dtype: bytes) -> Any:
-    return np.ndarray.__new__(np.ndarray, shape, dtype.decode() if isinstance(dtype, bytes) else dtype)
 
 
 def _latin1(text: str, encoding: str) -> bytes:
@@ -50,13 +79,19 @@ def read_pickled(data: bytes, where: object) -> dict[str, Any]:
     """
     try:
         content = _ArrayUnpickler(io.BytesIO(data), encoding="bytes").load()
+        if isinstance(content, dict):
+            content = {_key(key): getattr(one, "value", one) for key, one in content.items()}
     except Exception as error:  # a damaged pickle can raise anything
         raise _bad_pickle(
             where, f"a file that cannot be read ({error})" if data else "an empty file"
         ) from error
     if not isinstance(content, dict):
         raise _bad_pickle(where, f"a pickled {type(content).__name__}")
-    return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in content.items()}
+    return content
+
+
+def _key(key: object) -> str:
+    return str(key, "utf8", "replace") if isinstance(key, bytes) else str(key)
 
 
 def _bad_pickle(where: object, found: str) -> InputError:

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from bitfactor.common.checks import check_fields, expect_that
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.image_spec import Skeleton
 from bitfactor.data.readers.files import is_inside
+from bitfactor.data.readers.matlab import expect_sound
 from bitfactor.pose import crop_matrix, transform, warp
 from bitfactor.pose.images import exif_orientation, read_image
 
@@ -115,6 +117,7 @@ class Instances:
 
 _QUARTER = 5  # and above: EXIF's orientations that turn by a quarter
 _HEADER = 1 << 17  # bytes, in which EXIF stands
+_MOST_BYTES = 1 << 30  # of an array of HDF5, whose file need not hold them
 
 
 def orientation(image: Path) -> int:
@@ -141,8 +144,11 @@ def read_mat(path: Path) -> dict[str, Any]:
     """Return the variables of a Matlab file; structs become objects with a field per name."""
     io = imported("scipy.io", path, "pose")
     try:
-        with path.open("rb") as file:
-            variables = io.loadmat(file, struct_as_record=False, squeeze_me=False)
+        content = path.read_bytes()
+        expect_sound(content, path)
+        variables = io.loadmat(BytesIO(content), struct_as_record=False, squeeze_me=False)
+    except InputError:
+        raise
     except NotImplementedError as error:  # what scipy says to Matlab 7.3, which is HDF5
         raise _unreadable(
             path, "a Matlab file of version 7.3", "save it with -v7, or give it the ending .h5"
@@ -157,8 +163,13 @@ def read_h5(path: Path) -> dict[str, Any]:
     h5py = imported("h5py", path, "pose")
     try:
         with h5py.File(path, "r") as file:
-            return {name: np.asarray(item) for name, item in file.items() if isinstance(item, h5py.Dataset)}
-    except (OSError, RuntimeError, ValueError) as error:
+            arrays = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
+            most = max((item.nbytes for item in arrays.values()), default=0)
+            expect_that(most <= _MOST_BYTES, path, expected=f"arrays of {_MOST_BYTES} bytes", found=most)
+            return {name: np.asarray(item) for name, item in arrays.items()}
+    except InputError:
+        raise
+    except Exception as error:  # a damaged file raises nearly anything
         raise unreadable(path, error) from error
 
 

@@ -160,9 +160,11 @@ def _loaded(path: str | os.PathLike[str]) -> onnx.ModelProto:
         if not model.graph.node:
             raise DecodeError("no operators")
         onnx.checker.check_model(model) if _is_standard(model) else None
+        for one in model.graph.initializer:
+            numpy_helper.to_array(one)  # says of what is none a KeyError or a ValueError
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
-    except (DecodeError, onnx.checker.ValidationError, ValueError, TypeError) as error:
+    except (DecodeError, onnx.checker.ValidationError, KeyError, ValueError, TypeError) as error:
         raise _unreadable(path, next(iter(str(error).strip().splitlines()), type(error).__name__)) from error
     for opset in model.opset_import:
         if opset.domain in ("", "ai.onnx") and not _OLDEST <= opset.version <= _LATEST:

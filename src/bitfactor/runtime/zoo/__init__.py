@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.common.result import Result
 
@@ -93,6 +94,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.safetensors"))
 
 
+@checked
 def file_of(name: str) -> Path:
     """Return the file of the network called `name`.
 

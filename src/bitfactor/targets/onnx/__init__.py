@@ -14,6 +14,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from bitfactor.common.arrays import relative_difference
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_name, expect_output, replacing
 from bitfactor.format import Graph, ModelFile, Node
@@ -68,6 +69,7 @@ Float = NDArray[np.float32]
 _FORMS = {"standard": "standard ONNX", "qonnx": "QONNX"}
 
 
+@checked
 def export_onnx(
     model: ModelFile, path: str | os.PathLike[str], form: Form = "standard", *, overwrite: bool = False
 ) -> OnnxReport:
