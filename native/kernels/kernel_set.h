@@ -10,7 +10,8 @@
 //                    b, times_power_of_two(x, n) = x * 2^n for integers n of -126 to 127,
 //                    greater(a, b) = one bit a lane, lane 0 lowest,
 //                    zip(a, b, low, high) = a0 b0 a1 b1 ... in two registers
-//   Bits             lanes words of 32 signs: load_bits, broadcast_bits, store_bits. Or of two 16-bit integers:
+//   Bits             lanes words of 32 signs: load_bits, broadcast_bits, store_bits. Or of two 16-bit
+//   integers:
 //                    add_pairs(sum, x, weights) adds both products to a sum of 32 bits
 //   Count            counts of differing bits: no_count, add_differing(count, a, b). Where counts_are_sums is
 //                    false they overflow after count_steps steps: flush(sum, count) moves them to a sum

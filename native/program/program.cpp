@@ -23,9 +23,9 @@ thread_local size_t* allowed = nullptr;
 const std::map<std::string, Kind>& kinds() {
     static const auto known = [] {
         std::map<std::string, Kind> table;
-        for (const auto kinds_of : {end_kinds, description_kinds, binary_conv_kinds, conv_kinds, move_kinds,
-                                    pointwise_kinds, pool_kinds, quantised_conv_kinds, reduce_kinds,
-                                    integer_kinds}) {
+        for (const auto kinds_of :
+             {end_kinds, description_kinds, binary_conv_kinds, conv_kinds, move_kinds, pointwise_kinds,
+              pool_kinds, quantised_conv_kinds, reduce_kinds, integer_kinds}) {
             for (const Kind& kind : kinds_of()) table.emplace(kind.name, kind);
         }
         return table;

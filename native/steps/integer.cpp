@@ -25,9 +25,9 @@ void add_integers(Program& program, const Instruction& i) {
         AlignedVector<float> factor, offset;
     };
     const Buffer source = i.buffer("source");
-    auto own = std::make_shared<const Constants>(
-        Constants{repeated(i.array<float>("factor"), source.channels),
-                  repeated(i.array<float>("offset"), source.channels)});
+    auto own =
+        std::make_shared<const Constants>(Constants{repeated(i.array<float>("factor"), source.channels),
+                                                    repeated(i.array<float>("offset"), source.channels)});
     const Quantise layer{static_cast<int>(own->factor.size()), own->factor.data(), own->offset.data(),
                          static_cast<double>(i.integer("lower")), static_cast<double>(i.integer("upper"))};
     program.add_step("integers", source.pixels, source.channels, 0, 2,
@@ -67,7 +67,8 @@ void add_conv(Program& program, const Instruction& i) {
         AlignedVector<int16_t> outside;
     };
     const Window window = i.window();
-    const int groups = i.number("groups"), outputs = i.length("weight", 0), in_channels = i.length("weight", 3);
+    const int groups = i.number("groups"), outputs = i.length("weight", 0),
+              in_channels = i.length("weight", 3);
     const int taps = taps_of(window) * in_channels, pairs = (taps + 1) / 2, out_channels = outputs / groups;
     const auto all = static_cast<size_t>(outputs), depth = static_cast<size_t>(pairs);
     const auto packed = [&](const auto* values, size_t count) {
@@ -76,8 +77,7 @@ void add_conv(Program& program, const Instruction& i) {
     const int32_t *bias = i.array<int32_t>("bias"), *outside = i.array<int32_t>("outside");
     auto own = std::make_shared<const Constants>(Constants{
         packed(pairs_of(i.array<uint8_t>("weight"), all, static_cast<size_t>(taps), depth).data(), depth),
-        packed(std::vector<uint32_t>(bias, bias + all).data(), 1),
-        packed(factors_of(i, all).data(), 1),
+        packed(std::vector<uint32_t>(bias, bias + all).data(), 1), packed(factors_of(i, all).data(), 1),
         AlignedVector<int16_t>(outside, outside + i.size("outside"))});
     const IntegerConv conv{window,
                            groups,
@@ -94,8 +94,8 @@ void add_conv(Program& program, const Instruction& i) {
     const size_t source = i.source();
     program.add_step("integer_conv", pixels_of(window), outputs, 0, pairs,
                      [=, own = own, &program](Workspace& w, int first, int count) {
-                         program.kernels().common->integer_conv(conv, at<float>(w.arena, source), first, count,
-                                                                w.signs.data(), w.rows.data());
+                         program.kernels().common->integer_conv(conv, at<float>(w.arena, source), first,
+                                                                count, w.signs.data(), w.rows.data());
                          return w.rows.data();
                      });
     program.need_signs(static_cast<uint64_t>(integer_tile) * groups * depth);
@@ -114,8 +114,14 @@ void add_weigh(Program& program, const Instruction& i) {
     AlignedVector<int32_t> constants;
     for (const char* name : {"positive0", "negative0", "positive1", "negative1", "offset"})
         append(constants, i, name, program.last().channels);
-    const Weigh weigh{{}, {}, nullptr, {i.number("shifts", 0), two ? i.number("shifts", 1) : 0},
-                      i.number("lower"), i.number("upper"), two, false};
+    const Weigh weigh{{},
+                      {},
+                      nullptr,
+                      {i.number("shifts", 0), two ? i.number("shifts", 1) : 0},
+                      i.number("lower"),
+                      i.number("upper"),
+                      two,
+                      false};
     program.weigh(constants, weigh, two ? i.buffer("buffer") : Buffer{});
 }
 

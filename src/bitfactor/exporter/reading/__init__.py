@@ -67,7 +67,12 @@ def read(path: str | os.PathLike[str]) -> Reading:
         node.
     """
     model = _loaded(path)
-    return _read_at_sizes(model) if open_axes(model) else _read(model)
+    try:
+        return _read_at_sizes(model) if open_axes(model) else _read(model)
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # types, attributes and shapes that onnx's checker lets through
+        raise _unreadable(path, f"{type(error).__name__}: {error}".strip().splitlines()[0]) from error
 
 
 def _read_at_sizes(model: onnx.ModelProto) -> Reading:
