@@ -64,7 +64,7 @@ print(time.process_time() - start)
 def test_import_takes_less_than_150_ms():
     """Most of that is numpy: where it takes longer than usual, all may in proportion."""
     found = import_time("bitfactor.runtime")
-    assert found < 0.15 or found < 2 * import_time("numpy")
+    assert found < 0.15 or found < 2.5 * import_time("numpy")
 
 
 @every_set
@@ -78,7 +78,7 @@ def test_resnet18_loads_in_less_than_100_ms(isa, resnet18):
 
 
 @every_set
-def test_resnet18_runs_in_less_than_26_mb_over_the_interpreter(isa, resnet18):
+def test_resnet18_runs_in_less_than_27_mb_over_the_interpreter(isa, resnet18):
     """The interpreter is Python with numpy. The most that was ever in use counts, that of loading too."""
     code = f"""
 import numpy as np
@@ -92,14 +92,14 @@ for _ in range(3):
     session(x)
 print(peak() - before)
 """
-    assert output_of(code) < 26e6
+    assert output_of(code) < 27e6
 
 
-def test_wheel_is_smaller_than_2000_kb():
+def test_wheel_is_smaller_than_2200_kb():
     """A wheel is a zip of the package, two modules for browsers among it, and the compiled core."""
     package = Path(bitfactor.__file__).parent
     files = [path for path in package.rglob("*") if path.suffix not in (".so", ".pyc") and path.is_file()]
     with zipfile.ZipFile(archive := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as wheel:
         for path in [*files, Path(_native.__file__)]:
             wheel.write(path)
-    assert len(archive.getvalue()) < 2e6
+    assert len(archive.getvalue()) < 2.2e6

@@ -15,7 +15,6 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.machine import REFERENCE, chosen_isa, physical_cores
 from bitfactor.format.file import ModelFile, Source, content_of, expect_within, load
 from bitfactor.format.graph import Graph, run, total
-from bitfactor.format.integer import in_integers
 from bitfactor.format.low_precision import low_precision
 from bitfactor.runtime.inputs import (
     array_of,
@@ -120,6 +119,8 @@ class Session:
         self.model: ModelFile = load(given, max_bytes)
         self._run_as = self.model
         if precision == "integer":
+            from bitfactor.format.integer import in_integers  # takes memory and time that others need not
+
             expect_within(_converted_bytes(self.model.graph), max_bytes, "weights on their way to integers")
             self._run_as = in_integers(self.model)
         self._most_bytes = _left(max_bytes, self._run_as.graph, self.isa)
