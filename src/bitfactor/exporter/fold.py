@@ -254,7 +254,7 @@ class Steps:
         return [_before(cut) for cut in self.cuts]
 
     def apart_at_zero(self) -> bool:
-        """Whether there are two values but for the single number 0, where a sign has its third."""
+        """Whether there are two values everywhere except at 0, where a sign has a third."""
         return len(self.values) == 3 and self.cuts[0] == 0 and _before(self.cuts[1]) == 0
 
 

@@ -1,4 +1,4 @@
-"""A graph as a program: what the core is told, one instruction after another; and where its time goes."""
+"""A graph as a program: the instructions of the compiled core in their order; and where its time goes."""
 
 import math
 from bisect import insort
