@@ -41,7 +41,7 @@ test-faults: .venv/installed ## 1,000 kills of trainings, and all else that can 
 
 # glibc looks at each block that is freed; then AddressSanitizer at what the core reads and writes.
 HEAP := OMP_NUM_THREADS=1 PYTHONMALLOC=malloc $(BIN)/python -m pytest
-KERNELS := $(addprefix tests/nn/test_,heap.py product.py prelu.py kept.py) tests/decompositions/test_mixing.py
+KERNELS := $(addprefix tests/nn/test_,heap.py product.py prelu.py kept.py normalise.py) tests/decompositions/test_mixing.py
 test-heap: .venv/installed ## the kernels of training, where what they do to memory is looked at
 	tests/native/install cmake=cmake
 	LD_PRELOAD=libc_malloc_debug.so.0 MALLOC_CHECK_=3 MALLOC_PERTURB_=165 $(HEAP) $(KERNELS)

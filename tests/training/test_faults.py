@@ -32,7 +32,7 @@ from bitfactor.training.processes import naming_the_lost
 QUIET = Console(file=io.StringIO())
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [20, pytest.param(1000, marks=pytest.mark.slow)])
 def test_killed_at_random_moments_it_leaves_the_same(tmp_path, kills):
     """Of digits and a small hourglass on people in the layout of LSP; checkpoints and log are the same."""
     command = [sys.executable, "-m", "tests.training.faults", str(tmp_path), "--kills", str(kills)]
