@@ -13,11 +13,12 @@ import pytest
 from torch import nn
 
 import bitfactor
-from bitfactor import data
+from bitfactor import binarization, data, study, training
 from bitfactor.cli import main
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.c99 import export_c
-from bitfactor.targets.onnx import export_onnx
+from bitfactor.targets.frozen import flat_program, frozen
+from bitfactor.targets.onnx import export_onnx, to_onnx
 from bitfactor.training.metrics import scores
 
 ROOMS = (
@@ -29,7 +30,8 @@ ROOMS = (
 # latent_name is for the layers.
 TORCHS_OWN = {"sign", "straight_through", "analytic_alpha", "PReLU", "ReLU", "MaxPool2d", "working"}
 ABSTRACT = {"BinaryConv", "BinaryConvTranspose", "Latent", "Scale", "latent_name", "KeypointMetric"}
-INTERNAL = {"identity_of"}  # of data
+# They are given what a training or a reader has made: a Fabric, a data set.
+INSIDE = (training.evaluate, data.identity_of)
 # May be a function of one's own, which is remembered by its name, and whose errors are its own.
 ESTIMATORS = {"weight_estimator", "activation_estimator"}
 OF_ONES_OWN = {"latent", "scale", "weight_transform", "build", "block", *ESTIMATORS}
@@ -42,12 +44,25 @@ VALUES = (
 
 
 def callables():
-    for module in (bitfactor, scores, data, *(getattr(bitfactor, room) for room in ROOMS)):
+    for module in (
+        bitfactor,
+        binarization,
+        data,
+        scores,
+        study,
+        training,
+        *(getattr(bitfactor, room) for room in ROOMS),
+    ):
         for name in public_names(module):
             one = getattr(module, name)
-            if callable(one) and name not in TORCHS_OWN | ABSTRACT | INTERNAL and not is_error(one):
+            if (
+                callable(one)
+                and one not in INSIDE
+                and name not in TORCHS_OWN | ABSTRACT
+                and not is_error(one)
+            ):
                 yield pytest.param(one, id=f"{module.__name__}.{name}")
-    yield from (export_c, export_onnx)
+    yield from (export_c, export_onnx, to_onnx, flat_program, frozen)
 
 
 def public_names(module) -> list[str]:

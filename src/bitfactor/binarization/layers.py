@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.nn import (
     BinaryConv1d,
@@ -202,6 +203,7 @@ class PlannedLayer:
 Grid = Sequence[Any]
 
 
+@checked
 def group_by_shape(
     model: nn.Module,
     include: Sequence[str] = ("*",),

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from bitfactor.common.checks import checked
 from bitfactor.study.directory import CellDirectory, StudyDirectory, finish
 from bitfactor.study.grid import REAL, Cell, Grid, Rates, Row, Study, Training, Value
 from bitfactor.study.jobs import Job, run_jobs
@@ -25,11 +26,13 @@ __all__ = [
 ]
 
 
+@checked
 def is_study(path: Path) -> bool:
     """Return whether a path is the directory of a study, or a study as one file."""
     return StudyDirectory(path).begun or path.suffix == ".parquet"
 
 
+@checked
 def read_study(path: Path) -> Study:
     """Read the directory of a study, finished or not, or a study as one file.
 

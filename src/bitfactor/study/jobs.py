@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from bitfactor.common.checks import expect_that
+from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.result import Result
 from bitfactor.study.directory import CellDirectory
@@ -131,6 +131,7 @@ def _end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+@checked
 def run_jobs(
     jobs: Sequence[Job],
     devices: Sequence[str],

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.machine import chosen_isa
 from bitfactor.format import Graph, ModelFile
@@ -52,6 +53,7 @@ _CHECKED = _HEADER.fields["records"][1]  # type: ignore[index]  # where what the
 _LINE = 64
 
 
+@checked
 def frozen(instructions: Sequence[Instruction], arena_bytes: int, threads: int = 1) -> bytes:
     """Return the bytes of a file with these instructions.
 
@@ -119,6 +121,7 @@ class FlatProgram:
 FlatPrecision = Literal["highest", "integer"]
 
 
+@checked
 def flat_program(
     model: ModelFile,
     size: tuple[int, int] | None = None,

@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
 from bitfactor.binarization import Plan, binarize_
+from bitfactor.common.checks import checked
 from bitfactor.common.result import Result
 from bitfactor.training.optimization import optimizer_of
 from bitfactor.training.recipe import Experiment, Recipe, prepare
@@ -205,6 +206,7 @@ class Trial(Result):
         )
 
 
+@checked
 def dry_run(
     recipe: Recipe,
     *,

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import not_writable
 from bitfactor.data import Target
@@ -51,6 +52,7 @@ class DivergedError(InputError):
     """The loss or a parameter of a training is no number."""
 
 
+@checked
 def train(
     recipe: Recipe,
     out: Path,

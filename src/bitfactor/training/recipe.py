@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from bitfactor.binarization import Binarization
 from bitfactor.binarization.binarization import Named, every
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.machine import keep_freed_memory
 from bitfactor.data import Batch, DataSet, identity_of
@@ -90,6 +91,7 @@ class Recipe:
         return self if self.adapt is None else self.adapt(self, data)
 
 
+@checked
 def without_effect(
     latent: Named, scale: Named, *, real: bool = False, activations: bool = True, weights: bool = True
 ) -> dict[str, str]:

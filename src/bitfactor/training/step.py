@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bitfactor.binarization import binarize_
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.data import Target
 from bitfactor.decompositions import once, once_for_all, orthogonality_penalty
@@ -72,6 +73,7 @@ def _blend(a: Tensor, b: Tensor, fraction: float) -> Tensor:
     return a * fraction + b * (1 - fraction)
 
 
+@checked
 def restore(recipe: Recipe, run: Run, *, best: bool = False) -> nn.Module:
     """Return the network of `run` as its last checkpoint left it, or its best one, in evaluation mode."""
     model = build(recipe)
@@ -82,6 +84,7 @@ def restore(recipe: Recipe, run: Run, *, best: bool = False) -> nn.Module:
 _LARGEST_SEED = 2**63
 
 
+@checked
 def build(recipe: Recipe, start_from: nn.Module | None = None, outputs: int = 0) -> nn.Module:
     """Return the recipe's network, initialised from its seed; binary, unless the recipe is real.
 

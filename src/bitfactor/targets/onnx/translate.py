@@ -11,6 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, ModelFile, Node
 from bitfactor.format.operations import OPERATIONS
@@ -158,6 +159,7 @@ _OPSETS: dict[Form, dict[str, int]] = {
 _IR_VERSION = 8  # that of opset 18: newer runtimes read it as well
 
 
+@checked
 def to_onnx(model: ModelFile, form: Form = "standard") -> onnx.ModelProto:
     """Translate `model` to ONNX, with a batch dimension of any size, and sizes left open that may differ.
 
