@@ -4,11 +4,11 @@
 #ifdef __GNUC__
 #define APART static __attribute__((noinline))
 #define STAYS(v) __asm__("" : "+r"(v)) /* gcc does not rearrange across it */
-#define AFTER(a, b) __asm__("" : "+r"(a), "+r"(b)) /* what is done with a comes after b */
+#define ROLLED _Pragma("GCC unroll 1")
 #else
 #define APART static
 #define STAYS(v) (void)0
-#define AFTER(a, b) (void)0
+#define ROLLED
 #endif
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "The network needs a little-endian processor."
@@ -229,7 +229,7 @@ typedef struct {
 
 #define ONES 0x11111111u
 #define BYTES 0x01010101u
-#define HIGH(v) ((v) >> 4 & 0x0f0f0f0fu)
+#define HIGH(v) ((v) >> 4 & nibbles)
 
 
 /* Signs lie in planes of 8 channels, a byte a pixel. For a layer they become index bytes in planes of 16 channels, four a
@@ -270,7 +270,8 @@ static inline uint32_t agree(uint32_t w, uint32_t i)
 static inline void count_pixel(cell *out, const uint8_t *p, const uint32_t *t, int32_t taps, int32_t rows,
     int32_t step, int32_t drop, int32_t t_drop, const int directly)
 {
-    uint32_t all = 0, high = 0;
+    uint32_t all = 0, high = 0, nibbles = 15 * BYTES;
+    STAYS(nibbles);
     for (; rows; rows--, p += drop - taps * step, t += t_drop)
         for (int32_t i = 0; i < taps; i++, p += step, t += directly ? 4 : 64) {
             const uint32_t a = directly ? agree(t[0], p[0]) + agree(t[1], p[1]) : entry(t, p[0]) + entry(t, p[1]);
@@ -335,6 +336,8 @@ static inline void add_three(const uint8_t *p, cell *out, const three *m, const 
 {
     const uint32_t *left = m->left, *middle = m->middle, *right = m->right;
     const cell *end = m->end;
+    uint32_t nibbles = 15 * BYTES; /* in a register, where a shift is free */
+    STAYS(nibbles);
     for (const int32_t next = m->next; out != end; p += step, out += next) {
         const uint32_t a = entry(left, p[0]) + entry(left, p[1]) + entry(left, p[2]);
         const uint32_t d = entry(left, p[3]) + entry(middle, p[7]) + entry(right, p[11]);
@@ -362,6 +365,7 @@ APART void add_threes_2(const uint8_t *p, cell *out, three *m) { add_threes(p, o
 /* What a border counts beyond half of its taps: for each row of a kernel, of its first tap and of its last one. */
 APART void count_edges(uint32_t *to, const uint32_t *t, const binary *l)
 {
+    const uint32_t nibbles = 15 * BYTES;
     for (int32_t c = 0; c < l->channels; c += 16) {
         const uint32_t half = BYTES * (uint32_t)(l->channels - c < 16 ? l->channels - c : 16) / 2;
         for (int32_t i = 2 * l->at.kernel_height; i; i--, to += 2, t += i & 1 ? 128 : 64) {
@@ -401,7 +405,7 @@ APART void count_threes(cell *counts, const uint8_t *map, const binary *l, const
 }
 
 
-/* A pixel's counts in halves of words: of channels 0 and 4, 1 and 5, 2 and 6, 3 and 7. */
+/* A pixel's counts in halves, in the order of the channels. */
 static inline void widen(cell *wide, const cell *n, int32_t parts)
 {
     const uint32_t halves = 0x00ff00ffu;
@@ -419,18 +423,42 @@ APART void take(int32_t *row, const cell *n, const binary *l)
 {
     cell wide[4];
     widen(wide, n, l->parts);
-    for (int32_t i = 0; i < 8; i++) row[i] = 2 * wide[i & 3].half[i >> 2] - l->all;
+    for (int32_t i = 0; i < 8; i++) row[i] = 2 * wide[i / 2].half[i & 1] - l->all;
 }
 
 
-/* How a row of outputs ends in the stream. `border` of a channel is its next threshold; it and
- * the offset are for values less `lower`. It lies behind the offset, and that behind a factor of counts or, where a term
- * is bent, behind two: of sums above 0, and of others. */
+/* How a row of outputs ends in the stream: bounds and offsets are for values less `lower`. */
 typedef struct {
-    int32_t pixels, next, channels, all, shift, down, lower, most;
+    int32_t pixels, next, channels, all, down, lower, most;
 } ending;
 
-static inline int32_t term_of(const int32_t *f, int32_t count, int32_t all, int32_t shift, const int bent)
+
+/* What a channel's values are below and above, and which of the signs are not those of their difference to a threshold:
+ * `marks` has a byte of the others, and one that is added to them. */
+static inline int32_t bounded(int32_t v, int32_t most) { return (uint32_t)v > (uint32_t)most ? most & ~(v >> 31) : v; }
+
+enum { NO_SIGNS, NARROW, WIDE };
+
+/* Two neighbours' signs. Where no two values of a channel are more than 2^15 apart, `limit` is added to a word of both, and
+ * leaves them in the top bits of the halves; else it is two thresholds. */
+static inline uint32_t signs_of_two(int32_t a, int32_t b, const int32_t *limit, uint32_t bits, const int signs)
+{
+    if (signs == NARROW) return bits >> 2 | (((uint32_t)a + ((uint32_t)b << 16) + (uint32_t)limit[0]) & 0x80008000u);
+    if (signs == WIDE) bits >>= 2, bits |= (uint32_t)(limit[0] - a) >> 31 << 30 | ((uint32_t)(limit[1] - b) >> 31 << 31);
+    return bits;
+}
+
+static inline uint8_t signs_of(uint32_t bits, uint32_t marks, const int signs)
+{
+    if (signs == NARROW) bits = (bits >> 9 & 0x55) | (bits >> 24 & 0xaa);
+    if (signs == WIDE) bits >>= 24;
+    return (uint8_t)((bits & marks) ^ marks >> 8);
+}
+
+
+/* The term of a count: a channel has one factor of counts or, where a term is bent, two, of sums above 0 and of others; and
+ * an offset. */
+static inline int32_t term_of(const int32_t *f, int32_t count, int32_t all, const int bent, const int shift)
 {
     const int32_t sum = 2 * count - all;
     if (!bent) return (count * f[0] + f[1]) >> shift;
@@ -438,135 +466,36 @@ static inline int32_t term_of(const int32_t *f, int32_t count, int32_t all, int3
 }
 
 
-/* Adds a term to a value of the stream; returns `bits` with its sign. The threshold is loaded late: registers are few. */
-static inline uint32_t end_one(int16_t *x, int32_t term, const int32_t **f, int32_t border, int32_t down, int32_t lower, int32_t most,
-    uint32_t bits)
+/* Adds a row's terms to the stream. The counts of a pixel are in bytes, or in halves if `parts` were counted apart. */
+static inline void finish_row(cell *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t marks,
+    const int shift, const int bent, const int same, const int bytes, const int signs)
 {
-    int32_t v = term + (down ? rounded(*x, down) : *x);
-    if ((uint32_t)v > (uint32_t)most) v = most & ~(v >> 31);
-    AFTER(*f, v);
-    bits += bits + ((uint32_t)((*f)[border] - v) >> 31);
-    STAYS(bits);
-    *x = (int16_t)(v + lower);
-    return bits;
-}
-
-
-/* The counts of a pixel are in halves; two functions, so that each has the registers for itself. */
-static inline void finish_row(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
-    const int bent, const int same, const int signs)
-{
-    const int32_t shift = e->shift, down = same ? 0 : e->down, lower = e->lower, most = e->most, next = e->next;
-    const int32_t all = e->all, channels = e->channels, size = bent ? 4 : 3;
-    for (const cell *end = n + e->pixels * next; n != end; n += next, x += channels) {
+    const int32_t down = same ? 0 : e->down, lower = e->lower, most = e->most, next = e->next, all = e->all;
+    const int32_t rest = e->channels / 2 - 4, size = bent ? 3 : 2, two = 2 * size + signs;
+    for (const cell *end = n + e->pixels * next; n != end; n += next, x += rest, f -= 4 * two) {
         uint32_t bits = 0;
-        for (int32_t i = 7; i >= 0; i--) {
-            bits = end_one(x + i, term_of(f + i * size, n[i & 3].half[i >> 2], all, shift, bent),
-                &f, i * size + size - 1, down, lower, most, bits);
+        if (bytes) n[0].word -= n[1].word << 4;
+        const uint8_t *byte = n->byte;
+        const uint16_t *half = n->half;
+        for (const cell *last = x + 4; x != last; x++, f += two) {
+            int32_t v[2];
+            for (int32_t k = 0; k < 2; k++) {
+                const int32_t of = bytes ? byte[4 * k] : half[k], old = (int16_t)x->half[k];
+                const int32_t term = term_of(f + k * size, of, all, bent, shift);
+                v[k] = bounded(term + (same ? old : rounded(old, down)), most) + lower;
+                x->half[k] = (uint16_t)v[k];
+            }
+            bits = signs_of_two(v[0], v[1], f + 2 * size, bits, signs);
+            byte++, half += 2;
         }
-        if (signs) *to++ = (uint8_t)(bits ^ falls);
+        if (signs) *to++ = signs_of(bits, marks, signs);
     }
 }
+
 
 APART void widen_row(cell *n, int32_t pixels, int32_t parts, int32_t next)
 {
     for (; pixels; pixels--, n += next) widen(n, n, parts);
-}
-
-
-APART void finish(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
-{
-    finish_row(x, to, n, f, e, falls, 0, 1, 1);
-}
-
-
-APART void finish_shifted(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
-{
-    finish_row(x, to, n, f, e, falls, 0, 0, 1);
-}
-
-
-APART void finish_bent(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
-{
-    finish_row(x, to, n, f, e, falls, 1, 1, 1);
-}
-
-
-APART void finish_bent_shifted(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
-{
-    finish_row(x, to, n, f, e, falls, 1, 0, 1);
-}
-
-
-/* Without signs. */
-APART void finish_last(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
-{
-    finish_row(x, to, n, f, e, falls, 0, 0, 0);
-}
-
-
-APART void finish_bent_last(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
-{
-    finish_row(x, to, n, f, e, falls, 1, 0, 0);
-}
-
-
-/* Where counts are bytes, the terms of 8 channels for each count. */
-APART void list_terms(int16_t *list, const int32_t *f, const ending *e)
-{
-    for (int32_t i = 0; i < 8; i++, f += 3)
-        for (int32_t count = 0; count <= e->all; count++) *list++ = (int16_t)term_of(f, count, e->all, e->shift, 0);
-}
-
-
-APART void list_bent_terms(int16_t *list, const int32_t *f, const ending *e)
-{
-    for (int32_t i = 0; i < 8; i++, f += 4)
-        for (int32_t count = 0; count <= e->all; count++) *list++ = (int16_t)term_of(f, count, e->all, e->shift, 1);
-}
-
-
-static inline void finish_listed_row(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
-    const int16_t *list, const int bent, const int same)
-{
-    const int32_t down = same ? 0 : e->down, lower = e->lower, most = e->most, size = e->all + 1, last = bent ? 4 : 3;
-    for (const cell *end = n + e->next * e->pixels; n != end; n += e->next, x += e->channels) {
-        const int16_t *t = list + 7 * size;
-        uint32_t bits = 0;
-        n[0].word -= n[1].word << 4;
-        for (int32_t i = 7; i >= 0; i--, t -= size) {
-            bits = end_one(x + i, t[n[i & 1].byte[i >> 1]], &f, i * last + last - 1, down, lower, most, bits);
-        }
-        *to++ = (uint8_t)(bits ^ falls);
-    }
-}
-
-
-APART void finish_listed(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
-    const int16_t *list)
-{
-    finish_listed_row(x, to, n, f, e, falls, list, 0, 1);
-}
-
-
-APART void finish_listed_shifted(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
-    const int16_t *list)
-{
-    finish_listed_row(x, to, n, f, e, falls, list, 0, 0);
-}
-
-
-APART void finish_listed_bent(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
-    const int16_t *list)
-{
-    finish_listed_row(x, to, n, f, e, falls, list, 1, 1);
-}
-
-
-APART void finish_listed_bent_shifted(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
-    const int16_t *list)
-{
-    finish_listed_row(x, to, n, f, e, falls, list, 1, 0);
 }
 
 

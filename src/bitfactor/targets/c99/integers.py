@@ -58,6 +58,8 @@ class IntegerLayers:
         self.functions: list[str] = []
         self.calls: list[str] = []
         self.stored = set(self._stored())
+        self.ends = self._ends()
+        self.variants: dict[str, str] = {}
         self._lifetimes = self._places()
         self.offsets, self.arena_bytes = place(self._lifetimes)
         self.constant_bytes: dict[str, int] = {}
@@ -65,6 +67,7 @@ class IntegerLayers:
             before = self.constants.bytes
             self._write(layer)
             self.constant_bytes[layer.names[0]] = self.constants.bytes - before
+        self.functions = [*self.variants.values(), *self.functions]
 
     def root(self, name: str) -> str:
         return self.roots.get(name, name)
@@ -108,7 +111,7 @@ class IntegerLayers:
             if layer.first is not None and layer.first.op == "binary_conv":
                 extra |= {
                     name: Lifetime(size, i, i)
-                    for name, size in self._extra(layer.first, layer).items()
+                    for name, size in self._extra(layer.first).items()
                     if size
                 }
         return {name: Lifetime(self._bytes(name), *span) for name, span in spans.items()} | extra
@@ -158,14 +161,12 @@ class IntegerLayers:
         a, b = self.graph.values[one], self.graph.values[other]
         return (a.shape, a.type) == (b.shape, b.type)
 
-    def _extra(self, node: Node, layer: Layer) -> dict[str, int]:
+    def _extra(self, node: Node) -> dict[str, int]:
         """Return the bytes of what a binary layer needs, and of its map with a border."""
         (height, width), channels = self._surrounded(node), self.graph.values[node.inputs[0]].shape[0]
         around = height * width * -(-channels // EIGHT) if any(self._border(node)) else 0
         of = self.counting(node)
         sizes = of.memory(self._size(node.name)[1]) if of else {}
-        found = self._ending(layer)
-        sizes["terms"] = 2 * EIGHT * (found[0].all + 1) if found and found[1].listed else 0
         return {f"{node.name} {what}": size for what, size in {"border": around, **sizes}.items()}
 
     def _surrounded(self, node: Node) -> tuple[int, int]:
@@ -375,7 +376,7 @@ class IntegerLayers:
         )
         counts = self._pointer(f"{node.name} counts", "cell")
         made.setup.append(f"spread({index}, {of_map}, {sizes});")
-        bits = words(weight)
+        bits = words(weight, in_bytes=node.name in self.ends and of.parts == 1)
         name, size = self.constants.define(f"{node.name}_weight", bits), bits.shape[1]
         words_of = f"{name} + o / {EIGHT} * {size}"
         if of.kind != "count_row_directly":
@@ -389,12 +390,17 @@ class IntegerLayers:
         made.pixel = f"take(row, {counts} + x * {of.next}, &l);"
         return made
 
+    def _ends(self) -> dict[str, tuple[Counting, Ending]]:
+        """Return how the sums of binary layers go into the stream, and signs of that, if row by row."""
+        found = {layer.value: each for layer in self.layers if (each := self._ending(layer))}
+        shift = max((end.shift for _, end in found.values()), default=0)
+        return {name: (of, end.shifted(shift)) for name, (of, end) in found.items()}
+
     def _ending(self, layer: Layer) -> tuple[Counting, Ending] | None:
-        """Return how a layer's sums go into the stream, and signs of that, if row by row."""
         node, stages = layer.first, layer.stages
         if node is None or node.op != "binary_conv" or not stages or node.name in self.stored:
             return None
-        (channels, *size), weigh, of = self.graph.values[node.name].shape, stages[0], self.counting(node)
+        channels, weigh, of = self.graph.values[node.name].shape[0], stages[0], self.counting(node)
         if weigh.op != "weigh" or len(weigh.inputs) != 2 or of is None or channels % EIGHT:
             return None
         i = weigh.inputs.index(node.name)
@@ -402,36 +408,42 @@ class IntegerLayers:
         streamed = self.graph.values[weigh.inputs[1 - i]].type == "stream" and weigh.name in self.stored
         if after or len(stages) > 2 or not streamed:
             return None
-        end = ending(weigh, i, stages[1] if len(stages) > 1 else None, channels, of, prod(size))
+        end = ending(weigh, i, stages[1] if len(stages) > 1 else None, channels, of)
         return (of, end) if end else None
 
     def _end(self, layer: Layer, made: Made) -> list[str]:
         """Return the statements for a row that ends at once."""
-        found = self._ending(layer)
-        if found is None or layer.first is None:
+        if layer.value not in self.ends or layer.first is None:
             return []
-        (of, end), node, weigh = found, layer.first, layer.stages[0]
+        (of, end), node, weigh = self.ends[layer.value], layer.first, layer.stages[0]
         signs = layer.stages[1] if len(layer.stages) > 1 else None
         channels, (height, width) = self.graph.values[node.name].shape[0], self._size(node.name)
         other = next(self.root(name) for name in weigh.inputs if name != node.name)
         if self.homes[other] != self.homes[weigh.name]:
             made.setup.append(f"copy({self.at(weigh.name)}, {self.at(other)}, {height * width * channels});")
-        parts = (width, of.next, channels, of.all, end.shift, end.down, end.lower, end.most)
+        parts = (width, of.next, channels, of.all, end.down, end.lower, end.most)
         made.setup.append(f"static const ending e = {{{', '.join(map(str, parts))}}};")
-        size = end.table.shape[1]
-        table = self.constants.define(f"{weigh.name}_end", end.table) + f" + o * {size}"
+        table = self.constants.define(f"{weigh.name}_end", end.table)
         to = self._signs_at(signs.name, f"y * {width}") if signs else "0"
-        counts = self._pointer(f"{node.name} counts", "cell")
-        x = f"{self.at(weigh.name)} + y * {width * channels} + o"
-        given = [x, to, counts, table, "&e", self._falls(signs) if signs else "0"]
-        if end.listed:
-            terms = self._pointer(f"{node.name} terms", "int16_t")
-            made.block.append(f"list_{'bent_' * (size == 4)}terms({terms}, {table}, &e);")
-            given.append(terms)
-        else:
+        counts, marks = self._pointer(f"{node.name} counts", "cell"), "0"
+        if signs:
+            plain = (end.marks == 0xFF).all()
+            marks = "255" if plain else self.constants.define(f"{signs.name}_marks", end.marks) + f"[o / {EIGHT}]"
+        x = self._pointer(self.homes[weigh.name], "cell") + f" + (y * {width * channels} + o) / 2"
+        if of.parts > 1:
             made.row.append(f"widen_row({counts}, {width}, {of.parts}, {of.next});")
-        function = end.function if signs else f"finish{'_bent' * (size == 4)}_last"
-        return [*made.row, f"{function}({', '.join(given)});"]
+        given = [x, to, counts, f"{table} + o / 2 * {end.table.shape[1]}", "&e", marks]
+        return [*made.row, f"{self._variant('finish', end.flags(of))}({', '.join(given)});"]
+
+    def _variant(self, kind: str, flags: dict[str, object]) -> str:
+        """Define a function of its own for flags, whose keys make its name, once; return that."""
+        name = "_".join([kind, *flags])
+        given = ", ".join(str(flag) for flag in flags.values())
+        self.variants[name] = (
+            f"APART void {name}(cell *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t marks)\n"
+            f"{{\n    {kind}_row(x, to, n, f, e, marks, {given});\n}}"
+        )
+        return name
 
     def _signs_at(self, name: str, pixel: str) -> str:
         """Return where the signs of the channels o and on of a pixel lie."""
