@@ -12,6 +12,7 @@ from bitfactor.format.operations.integer import LARGEST, SUM_LIMIT
 EIGHT = 8  # channels of a plane of signs, and outputs of a word of weights
 _PLANE = 16  # channels of a plane of index bytes
 _QUAD = 4  # signs of an index byte
+SIGNS = ("no_signs", "narrow", "wide")  # by how many numbers tell those of two channels
 _COUNTED = 15  # taps of a plane whose counts fit a byte
 _FEW = 4  # pixels for which entries are cheaper made than looked up
 
@@ -143,7 +144,7 @@ class Ending:
 
     def flags(self, of: Counting) -> dict[str, object]:
         """Return the flags of `finish_row`, by the names that they give it."""
-        bent, signs = self.factors.shape[1] == 3, ("no_signs", "narrow", "wide")[self.limits.shape[1]]
+        bent, signs = self.factors.shape[1] == 3, SIGNS[self.limits.shape[1]]
         return {
             f"{self.shift}": self.shift,
             "bent" if bent else "straight": int(bent),
@@ -172,10 +173,10 @@ def ending(node: Node, i: int, threshold: Node | None, channels: int, of: Counti
         return None
     columns = np.stack([np.broadcast_to(part, channels) for part in (*factors, offset)], 1).astype(np.int32)
     spare = (SUM_LIMIT - 1).bit_length() - most_reached.bit_length()
-    return Ending(columns, *_limits(threshold, lower, most, channels), k, spare, down, lower, most - lower)
+    return Ending(columns, *limits_of(threshold, lower, most, channels), k, spare, down, lower, most - lower)
 
 
-def _limits(
+def limits_of(
     threshold: Node | None, lower: int, upper: int, channels: int
 ) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
     """Return what tells the signs of two channels, and the marks of eight.

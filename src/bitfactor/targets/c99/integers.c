@@ -103,7 +103,7 @@ static inline void convolve(int32_t *row, const void *map, const layer *l, const
 }
 
 
-/* Four outputs at a time, whose weights lie side by side, each 128 more: a byte is loaded in one instruction. Without a
+/* Four outputs at a time of values of 16 bits, whose weights lie side by side, each 128 more: a byte is loaded in one instruction. Without a
  * sign, sums that pass 32 bits on their way come back. */
 typedef struct {
     uint32_t a, b, c, d;
@@ -125,31 +125,6 @@ static inline void hand_back(int32_t *sum, const four *found, uint32_t all)
 }
 
 
-static inline void products_of_pixels(int32_t *sum, const void *map, int32_t at, int32_t drop, const uint8_t *w,
-    int32_t n, int32_t rows)
-{
-    four found = {(uint32_t)sum[0], (uint32_t)sum[1], (uint32_t)sum[2], (uint32_t)sum[3]};
-    uint32_t all = 0;
-    for (const uint8_t *start = (const uint8_t *)map + at; rows; rows--, start += drop) {
-        const uint8_t *x = start, *const end = x + n;
-        for (; end - x >= 3; x += 3, w += 12) {
-            all += (uint32_t)x[0] + x[1] + x[2];
-            STAYS(all);
-            add_products(&found, x[0], w), add_products(&found, x[1], w + 4), add_products(&found, x[2], w + 8);
-        }
-        for (; x != end; x++, w += 4) all += *x, add_products(&found, *x, w);
-    }
-    hand_back(sum, &found, all);
-}
-
-APART void conv_pixels(int32_t *row, const void *map, const layer *l, const uint8_t *weight, const int32_t *bias,
-    const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
-{
-    convolve(row, map, l, weight, bias, outside, y, x, first, n, 4, products_of_pixels);
-}
-
-
-/* The same of values of 16 bits. */
 static inline void products(int32_t *sum, const void *map, int32_t at, int32_t drop, const uint8_t *w, int32_t n,
     int32_t rows)
 {
@@ -171,6 +146,63 @@ APART void conv(int32_t *row, const void *map, const layer *l, const uint8_t *we
     const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
 {
     convolve(row, map, l, weight, bias, outside, y, x, first, n, 4, products);
+}
+
+
+/* Layers of pixels: `pitch` words are a row under windows, in which columns that a window sees are neighbours, `columns` to
+ * each of its dilation's remainders. */
+typedef struct {
+    window at;
+    int32_t channels, columns, pitch;
+} paired;
+
+
+/* The rows under a row of windows. A word is x0 + 2^16 x1, of a value and the next one, and one of weights w1 + 2^16 w0: the
+ * upper half of their product is x0 w0 + x1 w1 if 2^15 is added, so that nothing is borrowed by the lower half, x0 w1. */
+APART void pair_up(uint32_t *rows, const uint8_t *map, const paired *l, const uint8_t *outside, int32_t y)
+{
+    const window *at = &l->at;
+    const int32_t apart = at->dilation_x, depth = l->channels;
+    for (int32_t i = 0, row_y = y * at->stride_y - at->top; i < at->kernel_height; i++, row_y += at->dilation_y) {
+        const int out = row_y < 0 || row_y >= at->in_height;
+        uint32_t next = 0, *to = rows += l->pitch;
+        for (int32_t r = apart; r--;)
+            for (int32_t x = (l->columns - 1) * apart + r - at->left; x >= -at->left; x -= apart) {
+                const int beside = x < 0 || x >= at->in_width;
+                const uint8_t *begin = out || beside ? outside : map + (row_y * at->in_width + x) * depth;
+                for (const uint8_t *from = begin + depth; from != begin;) {
+                    const uint32_t value = (uint32_t)*--from - 128;
+                    *--to = value + (next << 16);
+                    next = value;
+                }
+            }
+    }
+}
+
+
+/* Sums of 8 outputs for a row of windows, four at a time. */
+APART void conv_pixels(cell *sums, const uint32_t *rows, const paired *l, const uint32_t *weight, const int32_t *bias)
+{
+    const window *at = &l->at;
+    const int32_t pitch = l->pitch, depth = l->channels, words = (at->kernel_width * depth + 1) / 2;
+    uint32_t half = 1 << 15;
+    STAYS(half);
+    for (int32_t x = 0, r = 0, q = 0; x < at->out_width; x++, r += at->stride_x) {
+        for (; r >= at->dilation_x; q++) r -= at->dilation_x;
+        const uint32_t *w = weight;
+        for (int32_t j = 0; j < 8; j += 4, sums += 4) {
+            int32_t a = bias[j], b = bias[j + 1], c = bias[j + 2], d = bias[j + 3];
+            const uint32_t *row = rows + (r * l->columns + q) * depth;
+            for (int32_t i = at->kernel_height; i; i--, row += pitch) {
+                const uint32_t *v = row;
+                for (const uint32_t *end = w + 4 * words; w != end; w += 4, v += 2) {
+                    a += (int32_t)(*v * w[0] + half) >> 16, b += (int32_t)(*v * w[1] + half) >> 16;
+                    c += (int32_t)(*v * w[2] + half) >> 16, d += (int32_t)(*v * w[3] + half) >> 16;
+                }
+            }
+            sums[0].word = (uint32_t)a, sums[1].word = (uint32_t)b, sums[2].word = (uint32_t)c, sums[3].word = (uint32_t)d;
+        }
+    }
 }
 
 
@@ -205,17 +237,18 @@ APART void grouped_conv(int32_t *row, const void *map, const layer *l, const uin
 
 /* rnd(a M, k) within bounds, in 32 bits: a = 2^16 * high + low, and what is added to round is so split, too. For k < 16
  * what is far beyond 16 bits is so after it was cut, too. */
-static inline int32_t scaled(int32_t a, int32_t m, int32_t k)
+static inline int32_t scaled(int32_t a, int32_t m, int32_t k, const int near)
 {
     const int32_t high = (a >> 16) * m, half = k ? (int32_t)1 << (k - 1) : 0, far = (int32_t)3 << 14;
     if (k >= 16) return (high + (((a & 0xffff) * m + (half & 0xffff)) >> 16) + (half >> 16)) >> (k - 16);
-    if (k >= 2) return within(high, -far, far) * (1 << (16 - k)) + (((a & 0xffff) * m + half) >> k);
+    if (k >= 2) return (near ? high : within(high, -far, far)) * (1 << (16 - k)) + (((a & 0xffff) * m + half) >> k);
     return (within(a, -65536, 65536) * m + half) >> k;
 }
 
+
 APART void scale_sums(int32_t *row, const int16_t *multiplier, int32_t k, int32_t lower, int32_t upper, int32_t n)
 {
-    for (int32_t i = 0; i < n; i++) row[i] = within(scaled(row[i], multiplier[i], k), lower, upper);
+    for (int32_t i = 0; i < n; i++) row[i] = within(scaled(row[i], multiplier[i], k, 0), lower, upper);
 }
 
 
@@ -487,6 +520,27 @@ static inline void finish_row(cell *x, uint8_t *to, cell *n, const int32_t *f, c
             }
             bits = signs_of_two(v[0], v[1], f + 2 * size, bits, signs);
             byte++, half += 2;
+        }
+        if (signs) *to++ = signs_of(bits, marks, signs);
+    }
+}
+
+
+/* Scales a row's sums, stores them, and tells their signs: two multipliers and what tells the signs of two channels. Where
+ * products are `near`, they fit 32 bits once shifted. */
+static inline void scale_row(cell *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t marks,
+    const int shift, const int near, const int signs)
+{
+    const int32_t lower = e->lower, most = e->most, rest = e->channels / 2 - 4, two = 2 + signs;
+    for (const cell *end = n + e->pixels * 8; n != end; x += rest, f -= 4 * two) {
+        uint32_t bits = 0;
+        for (const cell *last = x + 4; x != last; x++, f += two, n += 2) {
+            int32_t v[2];
+            for (int32_t k = 0; k < 2; k++) {
+                v[k] = bounded(scaled((int32_t)n[k].word, f[k], shift, near) - lower, most) + lower;
+                x->half[k] = (uint16_t)v[k];
+            }
+            bits = signs_of_two(v[0], v[1], f + 2, bits, signs);
         }
         if (signs) *to++ = signs_of(bits, marks, signs);
     }

@@ -21,11 +21,13 @@ from bitfactor.format.operations.integer import LARGEST
 from bitfactor.runtime.program import Lifetime, place
 from bitfactor.targets.c99.binary import (
     EIGHT,
+    SIGNS,
     Counting,
     Ending,
     bytes_of,
     counting,
     ending,
+    limits_of,
     power_of,
     rising,
     words,
@@ -40,10 +42,14 @@ _PIXEL = 128
 
 @dataclass
 class Made:
-    """How a layer makes rows: statements once, for each 8 channels, for each row, and for each pixel."""
+    """How a layer makes rows: statements once, for each 8 channels, for each row, and for each pixel.
+
+    With statements for `all_rows`, rows are made one behind the other with all channels.
+    """
 
     pixel: str = ""
     setup: list[str] = field(default_factory=list)
+    all_rows: list[str] = field(default_factory=list)
     block: list[str] = field(default_factory=list)
     row: list[str] = field(default_factory=list)
 
@@ -108,12 +114,7 @@ class IntegerLayers:
             for name, before in self._made(i, layer):
                 home = self.homes[name] = self.homes[before] if before else name
                 spans[home] = (spans.get(home, (i, i))[0], self._last_use(name))
-            if layer.first is not None and layer.first.op == "binary_conv":
-                extra |= {
-                    name: Lifetime(size, i, i)
-                    for name, size in self._extra(layer.first).items()
-                    if size
-                }
+            extra |= {name: Lifetime(size, i, i) for name, size in self._extra(layer.first).items() if size}
         return {name: Lifetime(self._bytes(name), *span) for name, span in spans.items()} | extra
 
     def _made(self, i: int, layer: Layer) -> Iterator[tuple[str, str | None]]:
@@ -161,13 +162,29 @@ class IntegerLayers:
         a, b = self.graph.values[one], self.graph.values[other]
         return (a.shape, a.type) == (b.shape, b.type)
 
-    def _extra(self, node: Node) -> dict[str, int]:
-        """Return the bytes of what a binary layer needs, and of its map with a border."""
+    def _extra(self, node: Node | None) -> dict[str, int]:
+        """Return the bytes of what a layer needs: of binary ones, with the map with a border."""
+        if node is not None and self._sees_pixels(node):
+            rows = 4 * node.tensors["weight"].shape[1] * self._columns(node)[1]
+            return {f"{node.name} rows": rows, f"{node.name} sums": 4 * EIGHT * self._size(node.name)[1]}
+        if node is None or node.op != "binary_conv":
+            return {}
         (height, width), channels = self._surrounded(node), self.graph.values[node.inputs[0]].shape[0]
         around = height * width * -(-channels // EIGHT) if any(self._border(node)) else 0
         of = self.counting(node)
         sizes = of.memory(self._size(node.name)[1]) if of else {}
         return {f"{node.name} {what}": size for what, size in {"border": around, **sizes}.items()}
+
+    def _sees_pixels(self, node: Node) -> bool:
+        given = node.op == "conv" and self.graph.values[self.root(node.inputs[0])].type == "pixel"
+        return given and node.attributes["groups"] == 1
+
+    def _columns(self, node: Node) -> tuple[int, int]:
+        """Return how many columns windows see for a remainder of the dilation, and the words of such a row."""
+        (_, kernel, depth), apart = node.tensors["weight"].shape[1:], node.attributes["dilation"][1]
+        seen = (self._size(node.name)[1] - 1) * node.attributes["stride"][1] + (kernel - 1) * apart + 1
+        columns = -(-seen // apart)
+        return columns, columns * apart * depth
 
     def _surrounded(self, node: Node) -> tuple[int, int]:
         (height, width), border = self._size(node.inputs[0]), self._border(node)
@@ -221,30 +238,26 @@ class IntegerLayers:
         stages = [] if ended else self._stages(layer, n)
         size = [f"const int32_t n = {channels} - o < {EIGHT} ? {channels} - o : {EIGHT};"] * (n == "n")
         pixels = [
-            f"for (int32_t x = 0; x < {width}; x++, pixel++) {{",
-            f"    int32_t row[{EIGHT}];",
-            *(f"    {line}" for line in (made.pixel, *stages)),
+            f"for (int32_t x = 0, pixel = y * {width}; x < {width}; x++, pixel++) {{",
+            f"int32_t row[{EIGHT}];",
+            *(made.pixel, *stages),
             "}",
         ]
         rows = ended or [*made.row, *pixels]
-        loop = [
-            f"for (int32_t o = 0{'' if ended else ', pixel = 0'}; o < {channels}; o += {EIGHT}"
-            f"{'' if ended else ', pixel = 0'}) {{",
-            *(f"    {line}" for line in (*size, *made.block)),
-            f"    for (int32_t y = 0; y < {height}; y++) {{",
-            *(f"        {line}" for line in rows),
-            "    }",
-            "}",
-        ]
+        of_rows, of_channels = f"for (int32_t y = 0; y < {height}; y++) {{", f"for (int32_t o = 0; o < {channels}; o += {EIGHT}) {{"
+        if made.all_rows:
+            loop = [of_rows, *made.all_rows, of_channels, *size, *made.block, *rows, "}", "}"]
+        else:
+            loop = [of_channels, *size, *made.block, of_rows, *rows, "}", "}"]
         title = ", ".join(f"{node.name} ({node.op})" for node in [layer.first, *layer.stages] if node)
-        given = "const void *input" if any("input" in line for line in (made.pixel, *made.setup)) else "void"
+        given = "const void *input" if any("input" in line for line in (made.pixel, *made.setup, *made.all_rows)) else "void"
         self.functions.append(
             "\n".join(
                 [
                     textwrap.fill(f"/* {title} */", WIDTH, subsequent_indent="   "),
                     f"static void {name}({given})",
                     "{",
-                    *(f"    {line}" for line in (*made.setup, *loop)),
+                    *indented([*made.setup, *loop]),
                     "}",
                 ]
             )
@@ -252,7 +265,12 @@ class IntegerLayers:
         self.calls.append(f"{name}({'input' if given != 'void' else ''});")
 
     def _stages(self, layer: Layer, n: str) -> list[str]:
-        current, stages = layer.value, []
+        current, stages, node = layer.value, [], layer.first
+        if node and node.op == "conv" and "multiplier" in node.tensors:
+            multiplier = self.constants.define(f"{node.name}_multiplier", node.tensors["multiplier"])
+            lower, upper = self._bounds(node, layer.stages)
+            given = f"{multiplier} + o, {node.attributes['shift']}, {lower}, {upper}"
+            stages.append(f"scale_sums(row, {given}, {n});")
         if current in self.stored and layer.first is not None:
             stages.append(self._store(current, n))
         for stage in layer.stages:
@@ -300,46 +318,68 @@ class IntegerLayers:
         if node is None:
             return Made(f"load(row, {self._element(layer.value)}, {n});")
         if node.op == "conv":
-            return self._conv(node, n, layer.stages)
+            return self._of_pixels(node) if self._sees_pixels(node) else self._of_stream(node, n)
         if node.op == "binary_conv":
             return self._binary_conv(node, n)
         if node.op in ("max_pool2d", "avg_pool2d"):
             return self._pool(node, n)
         return Made(self._move(node, n))
 
-    def _conv(self, node: Node, n: str, stages: list[Node]) -> Made:
-        """A pixel is read as the byte that it was, 128 more: the bias makes up for it."""
-        source = node.inputs[0]
-        weight, bias = node.tensors["weight"], node.tensors["bias"].astype(np.int64)
+    def _of_stream(self, node: Node, n: str) -> Made:
+        """Weights are 128 more, a pixel is read as the byte that it was: the bias makes up for it."""
+        source, weight = node.inputs[0], node.tensors["weight"]
+        bias, outside = (node.tensors[role].astype(np.int64) for role in ("bias", "outside"))
         outputs, depth, groups = len(weight), weight.shape[-1], node.attributes["groups"]
         pixels = self.graph.values[self.root(source)].type == "pixel"
-        outside = node.tensors["outside"].astype(np.int64)
         if pixels:
             bias, outside = bias - _PIXEL * weight.astype(np.int64).sum((1, 2, 3)), outside + _PIXEL
         together = _TOGETHER if groups == 1 else 1
-        rows = np.zeros((-(-outputs // together) * together, prod(weight.shape[1:])), np.int8)
-        rows[:outputs] = weight.reshape(outputs, -1)
+        rows = padded_to(together, weight.reshape(outputs, -1))
         blocks = rows.reshape(-1, together, rows.shape[1]).transpose(0, 2, 1)
-        padded = np.zeros(len(rows), np.int32)
-        padded[:outputs] = bias
         names = [
             self.constants.define(f"{node.name}_weight", (blocks.astype(np.int16) + _PIXEL).astype(np.uint8)),
-            self.constants.define(f"{node.name}_bias", padded),
+            self.constants.define(f"{node.name}_bias", padded_to(together, bias).astype(np.int32)),
             self.constants.define(f"{node.name}_outside", outside.astype(np.uint8)) if outside.any() else "0",
         ]
         kind = ("grouped_" if groups > 1 else "") + ("conv_pixels" if pixels else "conv")
         channels = self.graph.values[source].shape[0]
         window = self._window(node, weight.shape[1:3], source)
         setup = [f"static const layer l = {{{window}, {channels}, {depth}, {outputs // groups}}};"]
-        make = f"{kind}(row, {self.at(source)}, &l, {', '.join(names)}, y, x, o, {n});"
-        if "multiplier" in node.tensors:
-            multiplier = self.constants.define(f"{node.name}_multiplier", node.tensors["multiplier"])
-            bounds = (-LARGEST, LARGEST)
-            if stages and self._only_cuts(node, stages[0]):
-                bounds = (stages[0].attributes["lower"], stages[0].attributes["upper"])
-            given = f"{multiplier} + o, {node.attributes['shift']}, {bounds[0]}, {bounds[1]}"
-            make += f" scale_sums(row, {given}, {n});"
-        return Made(make, setup)
+        return Made(f"{kind}(row, {self.at(source)}, &l, {', '.join(names)}, y, x, o, {n});", setup)
+
+    def _of_pixels(self, node: Node) -> Made:
+        """Two values are multiplied at once, in rows that end with a pair: see `pair_up`."""
+        weight, source = padded_to(EIGHT, node.tensors["weight"]).astype(np.int64), node.inputs[0]
+        outputs, height, width, depth = weight.shape
+        taps = np.zeros((outputs, height, -(-width * depth // 2) * 2), np.int64)
+        taps[:, :, : width * depth] = weight.reshape(outputs, height, -1)
+        pairs = (taps[..., 1::2] + (taps[..., ::2] << 16)) & 0xFFFFFFFF
+        fours = pairs.reshape(-1, _TOGETHER, height * pairs.shape[-1]).transpose(0, 2, 1).astype(np.uint32)
+        size = fours[0].size * EIGHT // _TOGETHER
+        outside = (node.tensors["outside"].astype(np.int64) + _PIXEL).astype(np.uint8)
+        names = [
+            self.constants.define(f"{node.name}_{role}", array)
+            for role, array in (
+                ("outside", np.broadcast_to(outside, depth)),
+                ("weight", fours),
+                ("bias", padded_to(EIGHT, node.tensors["bias"]).astype(np.int32)),
+            )
+        ]
+        columns, pitch = self._columns(node)
+        window = self._window(node, weight.shape[1:3], source)
+        rows = self._pointer(f"{node.name} rows", "uint32_t")
+        sums = self._pointer(f"{node.name} sums", "cell")
+        return Made(
+            f"store_sums(row, (const int32_t *)({sums} + x * {EIGHT}), {EIGHT});",
+            [f"static const paired l = {{{window}, {depth}, {columns}, {pitch}}};"],
+            [f"pair_up({rows}, {self.at(source)}, &l, {names[0]}, y);"],
+            row=[f"conv_pixels({sums}, {rows}, &l, {names[1]} + o / {EIGHT} * {size}, {names[2]} + o);"],
+        )
+
+    def _bounds(self, node: Node, stages: list[Node]) -> tuple[int, int]:
+        if stages and self._only_cuts(node, stages[0]):
+            return stages[0].attributes["lower"], stages[0].attributes["upper"]
+        return -LARGEST, LARGEST
 
     def _only_cuts(self, node: Node, stage: Node) -> bool:
         """Whether a stage bounds what a layer gives, and nothing else reads that: the layer can."""
@@ -413,27 +453,67 @@ class IntegerLayers:
 
     def _end(self, layer: Layer, made: Made) -> list[str]:
         """Return the statements for a row that ends at once."""
-        if layer.value not in self.ends or layer.first is None:
+        if layer.value in self.ends:
+            return self._end_sums(layer, made)
+        node, stages = layer.first, list(layer.stages)
+        if node is None or not self._sees_pixels(node) or "multiplier" not in node.tensors:
             return []
+        lower, upper = self._bounds(node, stages)
+        name = stages.pop(0).name if (lower, upper) != (-LARGEST, LARGEST) else node.name
+        plain = not stages or (len(stages) == 1 and stages[0].op == "threshold" and stages[0].inputs == (name,))
+        channels, multiplier = len(node.tensors["weight"]), node.tensors["multiplier"].astype(np.int64)
+        if not plain or channels % EIGHT or name not in self.stored:
+            return []
+        signs = stages[0] if stages else None
+        limits, marks = limits_of(signs, lower, upper, channels)
+        weight, shift = node.tensors["weight"].astype(np.int64), node.attributes["shift"]
+        reach = np.abs(weight).sum((1, 2, 3)) * _PIXEL + np.abs(node.tensors["bias"].astype(np.int64))
+        near = bool(((reach * np.abs(multiplier)) >> shift < 1 << 29).all())
+        flags = {f"{shift}": shift, "near" if near else "far": int(near)}
+        flags |= {SIGNS[limits.shape[1]]: SIGNS[limits.shape[1]].upper()}
+        pairs = np.broadcast_to(multiplier, channels).reshape(-1, 2)
+        table = np.concatenate([pairs, limits], 1).astype(np.int32)
+        sums, parts = self._pointer(f"{node.name} sums", "cell"), (0, 0, lower, upper - lower)
+        return [*made.row, self._ended(made, ("scale", flags), name, signs, sums, table, marks, parts)]
+
+    def _end_sums(self, layer: Layer, made: Made) -> list[str]:
         (of, end), node, weigh = self.ends[layer.value], layer.first, layer.stages[0]
+        assert node is not None
         signs = layer.stages[1] if len(layer.stages) > 1 else None
-        channels, (height, width) = self.graph.values[node.name].shape[0], self._size(node.name)
+        shape = self.graph.values[weigh.name].shape
         other = next(self.root(name) for name in weigh.inputs if name != node.name)
         if self.homes[other] != self.homes[weigh.name]:
-            made.setup.append(f"copy({self.at(weigh.name)}, {self.at(other)}, {height * width * channels});")
-        parts = (width, of.next, channels, of.all, end.down, end.lower, end.most)
-        made.setup.append(f"static const ending e = {{{', '.join(map(str, parts))}}};")
-        table = self.constants.define(f"{weigh.name}_end", end.table)
-        to = self._signs_at(signs.name, f"y * {width}") if signs else "0"
-        counts, marks = self._pointer(f"{node.name} counts", "cell"), "0"
-        if signs:
-            plain = (end.marks == 0xFF).all()
-            marks = "255" if plain else self.constants.define(f"{signs.name}_marks", end.marks) + f"[o / {EIGHT}]"
-        x = self._pointer(self.homes[weigh.name], "cell") + f" + (y * {width * channels} + o) / 2"
+            made.setup.append(f"copy({self.at(weigh.name)}, {self.at(other)}, {prod(shape)});")
+        counts, parts = self._pointer(f"{node.name} counts", "cell"), (of.all, end.down, end.lower, end.most)
         if of.parts > 1:
-            made.row.append(f"widen_row({counts}, {width}, {of.parts}, {of.next});")
-        given = [x, to, counts, f"{table} + o / 2 * {end.table.shape[1]}", "&e", marks]
-        return [*made.row, f"{self._variant('finish', end.flags(of))}({', '.join(given)});"]
+            made.row.append(f"widen_row({counts}, {shape[-1]}, {of.parts}, {of.next});")
+        kind = ("finish", end.flags(of))
+        return [*made.row, self._ended(made, kind, weigh.name, signs, counts, end.table, end.marks, parts, of.next)]
+
+    def _ended(
+        self,
+        made: Made,
+        kind: tuple[str, dict[str, object]],
+        name: str,
+        signs: Node | None,
+        sums: str,
+        table: NDArray[np.int32],
+        marks: NDArray[np.uint16],
+        parts: tuple[int, ...],
+        next_pixel: int = EIGHT,
+    ) -> str:
+        """Return the call that takes a row of sums into the stream."""
+        channels, width = self.graph.values[name].shape[0], self._size(name)[1]
+        given = ", ".join(map(str, (width, next_pixel, channels, *parts)))
+        made.setup.append(f"static const ending e = {{{given}}};")
+        ends = f"{self.constants.define(f'{name}_end', table)} + o / 2 * {table.shape[1]}"
+        to, mark = "0", "255" if signs else "0"
+        if signs:
+            to = self._signs_at(signs.name, f"y * {width}")
+            if (marks != 0xFF).any():
+                mark = self.constants.define(f"{signs.name}_marks", marks) + f"[o / {EIGHT}]"
+        x = self._pointer(self.homes[name], "cell") + f" + (y * {width * channels} + o) / 2"
+        return f"{self._variant(*kind)}({x}, {to}, {sums}, {ends}, &e, {mark});"
 
     def _variant(self, kind: str, flags: dict[str, object]) -> str:
         """Define a function of its own for flags, whose keys make its name, once; return that."""
@@ -584,6 +664,19 @@ class IntegerLayers:
         threshold = self.constants.define(f"{node.name}_threshold", limits)
         to = self._signs_at(node.name, "pixel")
         return f"signs({to}, row, {threshold} + o, {self._falls(node)}, {n});"
+
+
+def padded_to(multiple: int, rows: NDArray[Any]) -> NDArray[Any]:
+    """Return more rows, of zeros, if it takes them for a multiple."""
+    return np.concatenate([rows, np.zeros((-len(rows) % multiple, *rows.shape[1:]), rows.dtype)])
+
+
+def indented(lines: list[str]) -> Iterator[str]:
+    depth = 1
+    for line in lines:
+        depth -= line == "}"
+        yield f"{'    ' * depth}{line}"
+        depth += line.endswith("{")
 
 
 def size_of(value: IntegerValue) -> tuple[int, int]:
