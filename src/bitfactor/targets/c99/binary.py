@@ -69,7 +69,7 @@ class Counting:
             "index": self.planes * self.plane_bytes,
             "tables": 0 if self.kind == "count_row_directly" else self.taps * self.planes * _PLANE * _PLANE,
             "counts": width * self.next * 4,
-            "edges": self.planes * 16 * self.rows if self.edges else 0,
+            "edges": self.planes * 16 * (self.rows + 1) if self.edges else 0,
         }
 
 

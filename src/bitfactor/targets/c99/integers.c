@@ -4,11 +4,9 @@
 #ifdef __GNUC__
 #define APART static __attribute__((noinline))
 #define STAYS(v) __asm__("" : "+r"(v)) /* gcc does not rearrange across it */
-#define ROLLED _Pragma("GCC unroll 1")
 #else
 #define APART static
 #define STAYS(v) (void)0
-#define ROLLED
 #endif
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "The network needs a little-endian processor."
@@ -395,15 +393,17 @@ APART void add_threes_1(const uint8_t *p, cell *out, three *m) { add_threes(p, o
 APART void add_threes_2(const uint8_t *p, cell *out, three *m) { add_threes(p, out, m, 8); }
 
 
-/* What a border counts beyond half of its taps: for each row of a kernel, of its first tap and of its last one. */
+/* What a border counts beyond half of its taps, of first taps and of last ones: for the kernel's rows before each. */
 APART void count_edges(uint32_t *to, const uint32_t *t, const binary *l)
 {
     const uint32_t nibbles = 15 * BYTES;
     for (int32_t c = 0; c < l->channels; c += 16) {
         const uint32_t half = BYTES * (uint32_t)(l->channels - c < 16 ? l->channels - c : 16) / 2;
+        to[0] = to[1] = to[2] = to[3] = 0;
+        to += 4;
         for (int32_t i = 2 * l->at.kernel_height; i; i--, to += 2, t += i & 1 ? 128 : 64) {
             const uint32_t v = t[0] + t[16] + t[32];
-            to[0] = v + t[48] - 17 * half, to[1] = HIGH(v) + HIGH(t[48]) - half;
+            to[0] = to[-4] + v + t[48] - 17 * half, to[1] = to[-3] + HIGH(v) + HIGH(t[48]) - half;
         }
     }
 }
@@ -419,16 +419,14 @@ APART void count_threes(cell *counts, const uint8_t *map, const binary *l, const
     int32_t up, down;
     inside(top, 1, height, at->in_height, &up, &down);
     map += 4 * ((top + up) * l->pitch - at->left);
-    for (int32_t c = 0; c < l->channels; c += 16, map += l->plane, t += 192 * height, edges += 4 * height, counts += 2) {
+    for (int32_t c = 0; c < l->channels; c += 16, map += l->plane, t += 192 * height, edges += 4 * height + 4, counts += 2) {
         const uint32_t *u = t + 192 * up;
         three m = {u, u + 64, u + 128, counts + last + next, next, 4 * l->pitch, down - up};
         if (at->stride_x == 1) add_threes_1(map, counts, &m);
         else add_threes_2(map, counts, &m);
-        for (int32_t i = up; i < down; i++) {
-            const uint32_t *e = edges + 4 * i;
-            if (at->left) counts[0].word -= e[0], counts[1].word -= e[1];
-            if (right) counts[last].word -= e[2], counts[last + 1].word -= e[3];
-        }
+        const uint32_t *const e = edges + 4 * up, *const f = edges + 4 * down;
+        if (at->left) counts[0].word -= f[0] - e[0], counts[1].word -= f[1] - e[1];
+        if (right) counts[last].word -= f[2] - e[2], counts[last + 1].word -= f[3] - e[3];
         if (down - up < height) {
             const int32_t half = (l->channels - c < 16 ? l->channels - c : 16) / 2;
             const uint32_t outside = (uint32_t)((height - down + up) * 3 * half) * BYTES;
@@ -466,10 +464,19 @@ typedef struct {
 } ending;
 
 
-/* What a channel's values are below and above, and which of the signs are not those of their difference to a threshold:
- * `marks` has a byte of the others, and one that is added to them. */
-static inline int32_t bounded(int32_t v, int32_t most) { return (uint32_t)v > (uint32_t)most ? most & ~(v >> 31) : v; }
+/* `v` within 0 and `most`. */
+static inline int32_t bounded(int32_t v, int32_t most)
+{
+#if defined(__GNUC__) && defined(__thumb2__)
+    __asm__("cmp %0, %1\n\tit hi\n\tbichi %0, %1, %0, asr #31" : "+r"(v) : "r"(most) : "cc");
+    return v;
+#else
+    return (uint32_t)v > (uint32_t)most ? most & ~(v >> 31) : v;
+#endif
+}
 
+
+/* `marks` has a byte of the signs that count, and one that changes them. */
 enum { NO_SIGNS, NARROW, WIDE };
 
 /* Two neighbours' signs. Where no two values of a channel are more than 2^15 apart, `limit` is added to a word of both, and
@@ -840,3 +847,9 @@ APART void hand_out_signs(int32_t *y, const uint8_t *map, int32_t channels, int3
         for (int32_t i = 0; i < pixels; i++)
             *y++ = map[c / 8 * pixels + i] >> c % 8 & 1 ? 1 : -1;
 }
+
+
+/* Ends of rows follow. Where registers are few, gcc's other way moves values more often. */
+#if defined(__ARM_ARCH_6M__) && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("ira-algorithm=priority")
+#endif
