@@ -4,8 +4,11 @@
 #ifdef __GNUC__
 #define APART static __attribute__((noinline))
 #define STAYS(v) __asm__("" : "+r"(v)) /* gcc does not rearrange across it */
+#define UNROLLED(n) _Pragma(TEXT(GCC unroll n))
+#define TEXT(t) #t
 #else
 #define APART static
+#define UNROLLED(n)
 #define STAYS(v) (void)0
 #endif
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -178,22 +181,23 @@ APART void pair_up(uint32_t *rows, const uint8_t *map, const paired *l, const ui
 }
 
 
-/* Sums of 8 outputs for a row of windows, four at a time. */
-APART void conv_pixels(cell *sums, const uint32_t *rows, const paired *l, const uint32_t *weight, const int32_t *bias)
+/* Sums of 8 outputs for a row of windows, four at a time; `words` are a row of one. */
+static inline void conv_pixels(cell *sums, const uint32_t *rows, const paired *l, const uint32_t *weight,
+    const int32_t *bias, const int32_t words)
 {
     const window *at = &l->at;
-    const int32_t pitch = l->pitch, depth = l->channels, words = (at->kernel_width * depth + 1) / 2;
+    const int32_t pitch = l->pitch, depth = l->channels;
     uint32_t half = 1 << 15;
     STAYS(half);
     for (int32_t x = 0, r = 0, q = 0; x < at->out_width; x++, r += at->stride_x) {
         for (; r >= at->dilation_x; q++) r -= at->dilation_x;
         const uint32_t *w = weight;
-        for (int32_t j = 0; j < 8; j += 4, sums += 4) {
+        UNROLLED(1) for (int32_t j = 0; j < 8; j += 4, sums += 4) {
             int32_t a = bias[j], b = bias[j + 1], c = bias[j + 2], d = bias[j + 3];
             const uint32_t *row = rows + (r * l->columns + q) * depth;
             for (int32_t i = at->kernel_height; i; i--, row += pitch) {
                 const uint32_t *v = row;
-                for (const uint32_t *end = w + 4 * words; w != end; w += 4, v += 2) {
+                UNROLLED(8) for (int32_t k = 0; k < words; k++, w += 4, v += 2) {
                     a += (int32_t)(*v * w[0] + half) >> 16, b += (int32_t)(*v * w[1] + half) >> 16;
                     c += (int32_t)(*v * w[2] + half) >> 16, d += (int32_t)(*v * w[3] + half) >> 16;
                 }

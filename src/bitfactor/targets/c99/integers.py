@@ -5,6 +5,7 @@ read. Values lie in one arena: 16 bits an element, or an index byte for four sig
 need lies there, too.
 """
 
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ from bitfactor.targets.c99.schedule import Layer, layers_of
 
 _TOGETHER = 4  # outputs of a real-valued layer
 _PIXEL = 128
+_CONV = "cell *sums, const uint32_t *rows, const paired *l, const uint32_t *weight, const int32_t *bias"
+_END = "cell *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t marks"
 
 
 @dataclass
@@ -369,11 +372,12 @@ class IntegerLayers:
         window = self._window(node, weight.shape[1:3], source)
         rows = self._pointer(f"{node.name} rows", "uint32_t")
         sums = self._pointer(f"{node.name} sums", "cell")
+        name = self._variant("conv_pixels", _CONV, {f"{pairs.shape[-1]}": pairs.shape[-1]})
         return Made(
             f"store_sums(row, (const int32_t *)({sums} + x * {EIGHT}), {EIGHT});",
             [f"static const paired l = {{{window}, {depth}, {columns}, {pitch}}};"],
             [f"pair_up({rows}, {self.at(source)}, &l, {names[0]}, y);"],
-            row=[f"conv_pixels({sums}, {rows}, &l, {names[1]} + o / {EIGHT} * {size}, {names[2]} + o);"],
+            row=[f"{name}({sums}, {rows}, &l, {names[1]} + o / {EIGHT} * {size}, {names[2]} + o);"],
         )
 
     def _bounds(self, node: Node, stages: list[Node]) -> tuple[int, int]:
@@ -474,7 +478,7 @@ class IntegerLayers:
         pairs = np.broadcast_to(multiplier, channels).reshape(-1, 2)
         table = np.concatenate([pairs, limits], 1).astype(np.int32)
         sums, parts = self._pointer(f"{node.name} sums", "cell"), (0, 0, lower, upper - lower)
-        return [*made.row, self._ended(made, ("scale", flags), name, signs, sums, table, marks, parts)]
+        return [*made.row, self._ended(made, "scale_row", flags, name, signs, sums, table, marks, parts)]
 
     def _end_sums(self, layer: Layer, made: Made) -> list[str]:
         (of, end), node, weigh = self.ends[layer.value], layer.first, layer.stages[0]
@@ -487,13 +491,14 @@ class IntegerLayers:
         counts, parts = self._pointer(f"{node.name} counts", "cell"), (of.all, end.down, end.lower, end.most)
         if of.parts > 1:
             made.row.append(f"widen_row({counts}, {shape[-1]}, {of.parts}, {of.next});")
-        kind = ("finish", end.flags(of))
-        return [*made.row, self._ended(made, kind, weigh.name, signs, counts, end.table, end.marks, parts, of.next)]
+        flags = end.flags(of)
+        return [*made.row, self._ended(made, "finish_row", flags, weigh.name, signs, counts, end.table, end.marks, parts, of.next)]
 
     def _ended(
         self,
         made: Made,
-        kind: tuple[str, dict[str, object]],
+        kind: str,
+        flags: dict[str, object],
         name: str,
         signs: Node | None,
         sums: str,
@@ -513,16 +518,13 @@ class IntegerLayers:
             if (marks != 0xFF).any():
                 mark = self.constants.define(f"{signs.name}_marks", marks) + f"[o / {EIGHT}]"
         x = self._pointer(self.homes[name], "cell") + f" + (y * {width * channels} + o) / 2"
-        return f"{self._variant(*kind)}({x}, {to}, {sums}, {ends}, &e, {mark});"
+        return f"{self._variant(kind, _END, flags)}({x}, {to}, {sums}, {ends}, &e, {mark});"
 
-    def _variant(self, kind: str, flags: dict[str, object]) -> str:
+    def _variant(self, kind: str, given: str, flags: dict[str, object]) -> str:
         """Define a function of its own for flags, whose keys make its name, once; return that."""
-        name = "_".join([kind, *flags])
-        given = ", ".join(str(flag) for flag in flags.values())
-        self.variants[name] = (
-            f"APART void {name}(cell *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t marks)\n"
-            f"{{\n    {kind}_row(x, to, n, f, e, marks, {given});\n}}"
-        )
+        name, names = "_".join([kind.removesuffix("_row"), *flags]), re.findall(r"(\w+)(?:,|$)", given)
+        passed = ", ".join([*names, *map(str, flags.values())])
+        self.variants[name] = f"APART void {name}({given})\n{{\n    {kind}({passed});\n}}"
         return name
 
     def _signs_at(self, name: str, pixel: str) -> str:
