@@ -163,10 +163,14 @@ typedef struct {
 APART void pair_up(uint32_t *rows, const uint8_t *map, const paired *l, const uint8_t *outside, int32_t y)
 {
     const window *at = &l->at;
-    const int32_t apart = at->dilation_x, depth = l->channels;
-    for (int32_t i = 0, row_y = y * at->stride_y - at->top; i < at->kernel_height; i++, row_y += at->dilation_y) {
+    const int32_t apart = at->dilation_x, depth = l->channels, pitch = l->pitch, kept = pitch * (at->kernel_height - 1);
+    const int moves = y > 0 && at->stride_y == 1 && at->dilation_y == 1;
+    for (int32_t i = 0; moves && i < kept; i++) rows[i] = rows[i + pitch];
+    if (moves) rows += kept;
+    for (int32_t i = moves ? at->kernel_height - 1 : 0; i < at->kernel_height; i++) {
+        const int32_t row_y = y * at->stride_y - at->top + i * at->dilation_y;
         const int out = row_y < 0 || row_y >= at->in_height;
-        uint32_t next = 0, *to = rows += l->pitch;
+        uint32_t next = 0, *to = rows += pitch;
         for (int32_t r = apart; r--;)
             for (int32_t x = (l->columns - 1) * apart + r - at->left; x >= -at->left; x -= apart) {
                 const int beside = x < 0 || x >= at->in_width;

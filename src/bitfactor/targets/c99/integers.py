@@ -247,13 +247,20 @@ class IntegerLayers:
             "}",
         ]
         rows = ended or [*made.row, *pixels]
-        of_rows, of_channels = f"for (int32_t y = 0; y < {height}; y++) {{", f"for (int32_t o = 0; o < {channels}; o += {EIGHT}) {{"
+        of_rows, of_channels = (
+            f"for (int32_t y = 0; y < {height}; y++) {{",
+            f"for (int32_t o = 0; o < {channels}; o += {EIGHT}) {{",
+        )
         if made.all_rows:
             loop = [of_rows, *made.all_rows, of_channels, *size, *made.block, *rows, "}", "}"]
         else:
             loop = [of_channels, *size, *made.block, of_rows, *rows, "}", "}"]
         title = ", ".join(f"{node.name} ({node.op})" for node in [layer.first, *layer.stages] if node)
-        given = "const void *input" if any("input" in line for line in (made.pixel, *made.setup, *made.all_rows)) else "void"
+        given = (
+            "const void *input"
+            if any("input" in line for line in (made.pixel, *made.setup, *made.all_rows))
+            else "void"
+        )
         self.functions.append(
             "\n".join(
                 [
@@ -464,7 +471,9 @@ class IntegerLayers:
             return []
         lower, upper = self._bounds(node, stages)
         name = stages.pop(0).name if (lower, upper) != (-LARGEST, LARGEST) else node.name
-        plain = not stages or (len(stages) == 1 and stages[0].op == "threshold" and stages[0].inputs == (name,))
+        plain = not stages or (
+            len(stages) == 1 and stages[0].op == "threshold" and stages[0].inputs == (name,)
+        )
         channels, multiplier = len(node.tensors["weight"]), node.tensors["multiplier"].astype(np.int64)
         if not plain or channels % EIGHT or name not in self.stored:
             return []
@@ -492,7 +501,12 @@ class IntegerLayers:
         if of.parts > 1:
             made.row.append(f"widen_row({counts}, {shape[-1]}, {of.parts}, {of.next});")
         flags = end.flags(of)
-        return [*made.row, self._ended(made, "finish_row", flags, weigh.name, signs, counts, end.table, end.marks, parts, of.next)]
+        return [
+            *made.row,
+            self._ended(
+                made, "finish_row", flags, weigh.name, signs, counts, end.table, end.marks, parts, of.next
+            ),
+        ]
 
     def _ended(
         self,
