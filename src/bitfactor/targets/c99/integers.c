@@ -4,10 +4,12 @@
 #ifdef __GNUC__
 #define APART static __attribute__((noinline))
 #define STAYS(v) __asm__("" : "+r"(v)) /* gcc does not rearrange across it */
+#define TOGETHER(a, b) __asm__("" : "+r"(a), "+r"(b))
 #define UNROLLED(n) _Pragma(TEXT(GCC unroll n))
 #define TEXT(t) #t
 #else
 #define APART static
+#define TOGETHER(a, b) (void)0
 #define UNROLLED(n)
 #define STAYS(v) (void)0
 #endif
@@ -382,9 +384,12 @@ static inline void add_three(const uint8_t *p, cell *out, const three *m, const 
         const uint32_t d = entry(left, p[3]) + entry(middle, p[7]) + entry(right, p[11]);
         const uint32_t c = entry(right, p[8]) + entry(right, p[9]) + entry(right, p[10]);
         const uint32_t b = entry(middle, p[4]) + entry(middle, p[5]) + entry(middle, p[6]);
-        const uint32_t all = a + b + c + d, high = HIGH(a) + HIGH(b) + HIGH(c) + HIGH(d);
-        if (begin) out[0].word = all, out[1].word = high;
-        else out[0].word += all, out[1].word += high;
+        uint32_t all = a + b + c + d, high = HIGH(a) + HIGH(b) + HIGH(c) + HIGH(d);
+        TOGETHER(all, high); /* then both can be loaded, and stored, in one instruction */
+        const uint32_t before = begin ? 0 : out[0].word, high_before = begin ? 0 : out[1].word;
+        all += before, high += high_before;
+        TOGETHER(all, high);
+        out[0].word = all, out[1].word = high;
     }
 }
 
