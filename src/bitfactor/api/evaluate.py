@@ -1,6 +1,7 @@
 """`bitfactor.evaluate`: how good a network is, on images that it was not trained with.
 
-What every evaluation says; and of a network that classifies, on which images, and how well. Needs no torch.
+What every evaluation says; and of a network that classifies, on which images, and how well. Also how good
+published predictions of keypoints are. Needs no torch.
 """
 
 import os
@@ -21,6 +22,8 @@ from bitfactor.data.readers.check import OF_RECIPES, images_in
 from bitfactor.data.readers.evaluation_set import EvaluationSet, Wanted, of_data_set
 from bitfactor.data.readers.files import expect_some
 from bitfactor.data.readers.identity import identity_of
+from bitfactor.data.readers.mpii import read_predictions, read_truth
+from bitfactor.pose.pck import Score, pckh, score, score_document, score_table
 from bitfactor.runtime import Precision
 
 if TYPE_CHECKING:
@@ -353,3 +356,39 @@ def _write(ax: Any, counts: NDArray[np.int64], fractions: NDArray[np.float64]) -
     for row, column in np.argwhere(counts):
         colour = "white" if fractions[row, column] > 0.5 else "#374151"
         ax.text(column, row, str(counts[row, column]), ha="center", va="center", fontsize=7, color=colour)
+
+
+@dataclass(frozen=True)
+class PublishedScore(Result):
+    """PCKh of a file of predictions, of so many instances."""
+
+    predictions: Path
+    truth: Path
+    instances: int
+    score: Score
+
+    def to_dict(self) -> dict[str, Any]:
+        described = {"predictions": str(self.predictions), "truth": str(self.truth)}
+        return {**described, "instances": self.instances, **score_document(self.score)}
+
+    def __str__(self) -> str:
+        return (
+            f"{score_table(self.score)}\n"
+            f"{self.instances:,} instances; a joint counts as found within 0.5 (0.1) of the head's size"
+        )
+
+
+def score_files(predictions: Path, *, truth: Path) -> PublishedScore:
+    """Score predicted joints of MPII's validation set: PCKh at 0.5 and 0.1, in three means.
+
+    Parameters
+    ----------
+    predictions
+        Predictions as published: a .mat, .h5 or .json file with joints (N, 16, 2) or (2, 16, N), in pixels
+        that count from 1 as MPII's do.
+    truth
+        detections_our_format.mat, as published with the split of Tompson et al. (HRNet: gt_valid.mat).
+    """
+    true, predicted = read_truth(truth), read_predictions(predictions)
+    found = score(predicted, true.keypoints, true.labelled, true.norm, pckh(), predictions)
+    return PublishedScore(predictions, truth, len(predicted), found)

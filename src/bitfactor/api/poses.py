@@ -15,13 +15,12 @@ from torch import Tensor
 
 from bitfactor.api.evaluate import Evaluation, other_images
 from bitfactor.api.network import Network
-from bitfactor.api.pckh import mean_name, score_document, score_table
 from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import unpaired
 from bitfactor.data.poses import STRIDE, PoseData
 from bitfactor.data.readers.identity import identity_of
 from bitfactor.pose import decode, flip_maps
-from bitfactor.pose.pck import Score
+from bitfactor.pose.pck import Score, mean_name, score_document, score_table
 from bitfactor.study.documents import Chapter, Document, Person, Prose, facts, instances, write_html
 from bitfactor.training import PoseEstimation
 

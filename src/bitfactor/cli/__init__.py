@@ -59,7 +59,7 @@ COMMANDS = {
     "zoo": Command("list the trained networks that come with the package", "cli.commands:zoo"),
     "pckh": Command(
         "score predicted keypoints of MPII by PCKh, in all three means in print",
-        "api.pckh:score_files",
+        "api.evaluate:score_files",
         "pose",
     ),
     "bench": Command("time an exported file, layer by layer, and against other engines", "api.bench:bench"),
