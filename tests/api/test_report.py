@@ -8,6 +8,8 @@ import pytest
 import bitfactor
 from bitfactor.common.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.mark.parametrize("part", ["test", "validation"])
 def test_the_page_says_what_was_evaluated_on(run, tmp_path, part):
