@@ -373,7 +373,7 @@ def _of_known(program: ExportedProgram, *, pure: bool = False) -> ExportedProgra
 @cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     """Return torch's own decompositions of all operators that the file has no rule for."""
-    table = torch.export.default_decompositions().items()
+    table = torch.export.default_decompositions().items()  # type: ignore[no-untyped-call]
     return {operator: parts for operator, parts in table if rule_of(operator) is None}
 
 
