@@ -126,6 +126,12 @@ def test_used_tail_bits_are_refused(graph):
         Graph(graph.input, (sign, replace(layer, tensors={"weight": weight}), scale), ("y",))
 
 
+@pytest.mark.parametrize("shape", [(), (0,), (4, -1)])
+def test_a_shape_without_elements_is_refused(shape):
+    with pytest.raises(InputError, match="one or more lengths, each 1 or more"):
+        Value("x", shape, "float32")
+
+
 def test_nan_thresholds_and_other_directions_are_refused(graph):
     sign = graph.nodes[0]
     for role, value, message in (("threshold", np.nan, "NaN"), ("direction", 0, "direction of -1 and")):
