@@ -101,6 +101,7 @@ class Graph:
             if node.name in values:
                 raise bad(node, "a name that is used once", f"a second value named {node.name!r}")
             values[node.name] = infer(node, values)
+        expect_that(self.outputs != (), "graph outputs", expected="one name or more", found="none")
         for name in self.outputs:
             if name not in values:
                 raise InputError(
