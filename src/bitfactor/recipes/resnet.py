@@ -11,7 +11,7 @@ ImageNet, as in the paper.
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from torch import nn
@@ -23,7 +23,7 @@ from bitfactor.common.checks import check_fields
 from bitfactor.common.errors import InputError
 from bitfactor.data import DataSet
 from bitfactor.data.in_memory import CifarOptions, DigitsOptions
-from bitfactor.data.stored import FolderOptions
+from bitfactor.data.stored import FolderOptions, StoredImages
 from bitfactor.models import ResNet
 from bitfactor.models.resnet import Activation, Shortcuts, Stem
 from bitfactor.training import Classification, Optimization, Recipe
@@ -154,7 +154,41 @@ def folder_resnet18() -> Recipe:
             epochs=60, batch_size=64, learning_rate=1e-3, factor_rate="1/rank", warmup_epochs=1
         ),
         adapt=with_classes_of,
+        sizes=sizes_for,
+        minutes=30,
     )
+
+
+_SIZES = (  # side of an image, channels
+    (64, (32, 64, 128)),
+    (64, (32, 64, 128, 256)),
+    (96, (32, 64, 128, 256)),
+    (128, (32, 64, 128, 256)),
+    (128, (48, 96, 192, 384)),
+    (160, (64, 128, 256, 512)),
+    (224, (64, 128, 256, 512)),
+)
+_LOOKED_AT = 64  # images
+
+
+def sizes_for(data: DataSet) -> list[dict[str, Any]]:
+    """Return networks and image sides from small to large, none larger than the data's own images.
+
+    Of images that are all smaller than the smallest side, it is that one.
+    """
+    assert isinstance(data, StoredImages)
+    most = max(data.usual_side(_LOOKED_AT), _SIZES[0][0])
+    return [
+        {
+            "size": side,
+            "widths": widths,
+            "blocks": (2,) * len(widths),
+            "stem": "halving" if side < 224 else "imagenet",
+            "channels_last": True,
+        }
+        for side, widths in _SIZES
+        if side <= most
+    ]
 
 
 def with_classes_of(recipe: Recipe, data: DataSet) -> Recipe:
