@@ -219,6 +219,7 @@ def export_run(
             **published(run.path),
             **progress,
         },
+        binary=not recipe.real,
         overwrite=overwrite,
     )
     assert isinstance(report, ExportReport)
