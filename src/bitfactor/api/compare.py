@@ -20,7 +20,7 @@ from rich.console import Console
 from scipy.stats import binomtest
 
 from bitfactor.api.bench import interleaved
-from bitfactor.api.evaluate import ClassEvaluation, classify, images_of
+from bitfactor.api.evaluate import classify, images_of
 from bitfactor.api.network import network_at
 from bitfactor.api.train import train
 from bitfactor.common.arrays import expect_above_0
@@ -30,6 +30,7 @@ from bitfactor.common.files import expect_output, replacing, write_json
 from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import Result, text_table
 from bitfactor.data.readers.identity import remembered
+from bitfactor.data.stored import FolderOptions, StoredImages
 from bitfactor.engines import Network, with_onnxruntime, with_openvino
 from bitfactor.format import load
 from bitfactor.recipes import recipe_of
@@ -105,7 +106,7 @@ class Comparison(Result):
 
     @property
     def recommended(self) -> Compared:
-        """The fastest of those that are not clearly less accurate than the best; the smallest of equal times."""
+        """The fastest of those not clearly less accurate than the best; the smallest of equal times."""
         best = max(self.rows, key=lambda row: row.accuracy)
         level = [row for row in self.rows if np.less_equal(*best.lead_over(row))]
         fastest = min(row.minimum_ms for row in level)
@@ -194,6 +195,7 @@ def compare(
     page = folder / "compare.html"
     if page.exists():
         expect_output(page, [".html"], overwrite=overwrite, flag="--out")
+    _expect_enough(images)
     console = Console(stderr=True, highlight=False, quiet=not progress)
     for number, name in enumerate(NETWORKS, 1):
         console.print(f"{name}: network {number} of {len(NETWORKS)}")
@@ -290,10 +292,8 @@ def _calibration(run: Path) -> int:
 
 def _fastest(made: Sequence[_Made], runs: int) -> list[_Made]:
     """Time all in turns, and return the faster engine of each network with the same weights."""
-    calls = {
-        str(number): partial(one.call, np.zeros((1, *one.shape), np.float32))
-        for number, one in enumerate(made)
-    }
+    inputs = [np.zeros((1, *one.shape), np.float32) for one in made]
+    calls = {str(i): partial(one.call, x) for i, (one, x) in enumerate(zip(made, inputs, strict=True))}
     timed = [
         replace(one, minimum_ms=row["minimum_ms"])
         for one, row in zip(made, interleaved(calls, runs), strict=True)
@@ -310,7 +310,6 @@ def _measured(timed: Sequence[_Made], data: Path, threads: int) -> tuple[tuple[C
     for one in timed:
         network = network_at(one.source)
         found = classify(replace(network, outputs=partial(_one_by_one, one.call)), images_of(network, data))
-        _expect_enough(found)
         described, right = found.images, found.expected == found.found
         rows.append(
             Compared(
@@ -334,13 +333,14 @@ def _one_by_one(call: Network, inputs: NDArray[np.float32]) -> NDArray[np.float3
     return np.concatenate([call(inputs[i : i + 1]) for i in range(len(inputs))])
 
 
-def _expect_enough(found: ClassEvaluation) -> None:
-    count = len(found.expected)
-    if count < _FEWEST:
+def _expect_enough(data: Path) -> None:
+    images = FolderOptions()(data)
+    assert isinstance(images, StoredImages)
+    if len(images.test) < _FEWEST:
         raise InputError(
-            found.images,
+            images.test_name,
             expected=f"{_FEWEST} images or more, for an interval",
-            found=str(count),
+            found=str(len(images.test)),
             fix="add images to val/, or to all classes",
         )
 
@@ -351,18 +351,19 @@ def _interval(right: NDArray[np.bool_]) -> tuple[float, float]:
 
 
 _PROCESS = """
-import resource, sys
+import sys
 import numpy as np
 file, threads, precision, shape = sys.argv[1], int(sys.argv[2]), sys.argv[3], eval(sys.argv[4])
 x = np.zeros(shape, np.float32)
 {}
-used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(used if sys.platform == "darwin" else 1024 * used)
+print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 _LOADED = {
     "bitfactor": "import bitfactor; bitfactor.Session(file, threads=threads, precision=precision)(x)",
-    "OpenVINO": "import openvino as o; o.Core().compile_model(file, 'CPU').create_infer_request().infer({0: x})",
-    "ONNX Runtime": "import onnxruntime as o; o.InferenceSession(file).run(None, {'x': x})",
+    "OpenVINO": "import openvino as o; o.Core().compile_model(file, 'CPU').infer_new_request({0: x})",
+    "ONNX Runtime": "import onnxruntime as o\n"
+    "session = o.InferenceSession(file)\n"
+    "session.run(None, {session.get_inputs()[0].name: x})",
 }
 
 
@@ -372,7 +373,7 @@ def _memory(one: _Made, threads: int) -> int:
     code = _PROCESS.format(_LOADED[one.engine.partition(",")[0]])
     words = [str(one.file), str(threads), one.precision, str(shape)]
     done = subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True, text=True)
-    return int(done.stdout.split()[-1])
+    return 1024 * int(done.stdout)
 
 
 _HEAD = ("network", "weights", "engine", "side", "accuracy", "95 % interval", "ms", "kB", "MB of memory")
