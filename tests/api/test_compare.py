@@ -52,7 +52,7 @@ def test_what_is_named_follows_from_the_figures(rows, taken):
 def test_the_sentence_says_what_the_other_kind_would_give():
     found = compared(row("1 bit", 0.80, 2.0, 500), row("int8", 0.90, 1.0, 1000))
     assert found.sentence == (
-        "Take compact, int8: 90.0% in 1.00 ms. Beside binary, 1 bit, that is 10.0 points more (+-1.9), "
+        "Take compact, int8: 90.0% in 1.00 ms. Beside binary, 1 bit, that is 10.0 points more (±1.9), "
         "at 0.50 times its latency and 2.00 times its bytes."
     )
 

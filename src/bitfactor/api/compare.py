@@ -41,6 +41,7 @@ from bitfactor.study.documents import Chapter, Document, Figure, Table, write_ht
 from bitfactor.study.figures import front
 from bitfactor.targets.onnx import to_onnx
 from bitfactor.training import Run
+from bitfactor.training.estimate import duration
 
 _SHARE = 0.95  # of the time is for training, the rest for what is measured afterwards
 _CALIBRATION = 256  # training images, for the ranges of int8
@@ -122,11 +123,12 @@ class Comparison(Result):
         others = [row for row in self.rows if row.weights == kind]
         other = max(others, key=lambda row: row.accuracy)
         lead, half = taken.lead_over(other)
-        points = f"{100 * abs(lead):.1f} points {'more' if lead >= 0 else 'less'} (+-{100 * half:.1f})"
+        points = f"{100 * abs(lead):.1f} points {'more' if lead > 0 else 'less'} (±{100 * half:.1f})"
+        accuracy = points if lead else "as accurate"
         times = f"{taken.minimum_ms / other.minimum_ms:.2f} times its latency"
         sizes = f"{taken.bytes / other.bytes:.2f} times its bytes"
         said = f"Take {taken.name}: {taken.accuracy:.1%} in {taken.minimum_ms:.2f} ms."
-        return f"{said} Beside {other.name}, that is {points}, at {times} and {sizes}."
+        return f"{said} Beside {other.name}, that is {accuracy}, at {times} and {sizes}."
 
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "recommended": self.recommended.name, "sentence": self.sentence}
@@ -187,7 +189,7 @@ def compare(
     Example
     -------
     >>> print(bitfactor.compare("photos", out="runs/compared", minutes=60).sentence)
-    Take compact, int8: 76.1% in 0.38 ms. Beside binary, 1 bit, that is 0.4 points more (+-1.2), at ...
+    Take compact, int8: 76.1% in 0.38 ms. Beside binary, 1 bit, that is 0.4 points more (±1.2), at ...
     """
     expect_above_0("minutes", minutes)
     expect_that(runs > 0 and threads > 0, "runs and threads", expected="1 or more", found=(runs, threads))
@@ -407,7 +409,7 @@ def _document(found: Comparison, data: Path) -> Document:
     return Document(
         f"One bit or eight: {data.name}",
         [found.sentence, *_ABOUT],
-        [("images", found.images), ("machine", found.machine), ("training", f"{found.minutes:g} minutes")],
+        [("images", found.images), ("machine", found.machine), ("training", duration(found.minutes / 60))],
         [
             Chapter("Accuracy, latency and bytes", (), [table], [drawn]),
             Chapter("Again", (), commands=[("the same comparison", again)]),

@@ -195,18 +195,20 @@ def front(rows: Mapping[str, tuple[str, float, float, tuple[float, float]]]) -> 
         ax = figure.subplots()
         for name, (weights, time, accuracy, (low, high)) in rows.items():
             errors = [[100 * (accuracy - low)], [100 * (high - accuracy)]]
-            mark, colour = _WEIGHTS[weights]
-            ax.errorbar(time, 100 * accuracy, errors, fmt=mark, color=colour, capsize=2, markersize=7)
-            ax.annotate(name, (time, 100 * accuracy), xytext=(7, 4), textcoords="offset points", fontsize=8)
+            mark = _MARKS[list(rows).index(name) % len(_MARKS)]
+            colour = _WEIGHTS[weights]
+            ax.errorbar(time, 100 * accuracy, errors, fmt=mark, color=colour, capsize=2, label=name)
         ax.set_xscale("log")
-        ax.margins(x=0.3)
+        _label_decades(ax.xaxis, (1, 2, 5))
+        figure.legend(loc="outside right center", frameon=False)
         ax.set_xlabel("latency of one image, ms")
         ax.set_ylabel("accuracy, %")
         ax.grid(alpha=0.25)
         return svg(figure)
 
 
-_WEIGHTS = {"1 bit": ("o", "#0072b2"), "int8": ("s", "#d55e00"), "float32": ("x", "#6b7280")}
+_WEIGHTS = {"1 bit": "#0072b2", "int8": "#d55e00", "float32": "#6b7280"}
+_MARKS = "osD^vx"
 
 
 def bands(
