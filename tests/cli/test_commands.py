@@ -163,7 +163,7 @@ def test_a_plain_install_is_numpy_and_safetensors_and_training_has_the_commands(
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert {line.split(">=")[0] for line in project["dependencies"]} == {"numpy", "safetensors"}
     extras = project["optional-dependencies"]
-    assert {"matplotlib", "opencv-python-headless", "rich", "tyro"} == {
+    assert {"matplotlib", "opencv-python-headless", "rich", "shtab", "tyro"} == {
         x.split(">=")[0] for x in extras["cli"]
     }
     assert all(any("bitfactor[cli" in one for one in extras[name]) for name in ("train", "pose", "bench"))
