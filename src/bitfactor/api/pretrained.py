@@ -92,7 +92,7 @@ def save_pretrained(
         if example is not None:
             export(model, target / FILE, example, overwrite=True)
     else:
-        run = Run(Path(subject.path if isinstance(subject, RunDirectory) else subject))
+        run = Run(Path(_path_of(subject)))
         model, about, card = load(run.path, best=best), *_of_run(run, best)
         export_run(run, target / FILE, best=best, overwrite=True)
     with replacing(target / WEIGHTS) as temporary:
@@ -106,6 +106,10 @@ def save_pretrained(
         with replacing(target / CARD) as temporary:
             temporary.write_text(_card(target.resolve().name, model, card, license, exported=FILE in names))
     return Pretrained(target, (CONFIG, *names, CARD))
+
+
+def _path_of(run: _Path | RunDirectory) -> _Path:
+    return run if isinstance(run, str | os.PathLike) else run.path
 
 
 def _of_model(model: nn.Module) -> dict[str, Any]:
@@ -142,9 +146,10 @@ def _card(name: str, model: nn.Module, run: dict[str, Any], license: str | None,
     text = resources.files("bitfactor.study.documents").joinpath("templates/card.md.j2").read_text()
     layers = [layer for layer in model.modules() if isinstance(layer, BinaryLayer)]
     about = {"name": name, "run": run, "license": license, "exported": exported, "version": __version__}
-    return Template(text, trim_blocks=True, lstrip_blocks=True).render(
+    card: str = Template(text, trim_blocks=True, lstrip_blocks=True).render(
         **about, layers=len(layers), weights=sum(layer.latent().numel() for layer in layers)
     )
+    return card
 
 
 @checked

@@ -6,7 +6,8 @@ The page of one training.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import mean
@@ -221,13 +222,31 @@ def _with_images(run: Run, recipe: Recipe, data: Path | None) -> list[Chapter]:
     network = network_at(run.path)
     if isinstance(recipe.task, PoseEstimation):
         instances = instances_of(network, data)
-        return pose_chapters(instances, find_keypoints(instances), _PEOPLE)
+        found, *people = pose_chapters(instances, find_keypoints(instances), _PEOPLE)
+        rows = list(_baselines(run, recipe))
+        return [replace(found, tables=[*found.tables, facts(rows)] if rows else found.tables), *people]
     if not isinstance(recipe.task, Classification):
         return []
     images = images_of(network, data)
     outcome = classify(network, images)
     files = [_exported(path, images, outcome) for path in sorted(run.path.glob("*.safetensors"))]
-    return [_outcome(outcome), _mistakes(network, images, outcome), *files]
+    beside = list(_baselines(run, recipe))
+    return [_outcome(outcome, beside), _mistakes(network, images, outcome), *files]
+
+
+def _baselines(run: Run, recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """Yield the runs in full precision beside this one, of its recipe and images, and how good they are."""
+    own, headline = run.record().get("data_identity") or {}, recipe.task.headline
+    for file in sorted(run.path.resolve().parent.glob("*/recipe.json")):
+        with suppress(OSError, ValueError, LookupError, InputError):  # a run that is damaged is none
+            other = Run(file.parent)
+            record = other.record()
+            settings = record["settings"]
+            if recipe.real or not settings["real"] or settings["recipe"] != recipe.name:
+                continue
+            if all(record["data_identity"][name] == own[name] for name in ("fingerprint", "evaluated")):
+                value = [row[headline] for row in other.history() if headline in row][-1]
+                yield f"full-precision baseline, {file.parent.name}", f"{value:.2%}"
 
 
 def _training(run: Run, recipe: Recipe) -> Chapter:
@@ -247,10 +266,11 @@ def _training(run: Run, recipe: Recipe) -> Chapter:
     return Chapter("Training", [text] if text else [], figures=[Figure("training", drawn.encode())])
 
 
-def _outcome(outcome: ClassEvaluation) -> Chapter:
+def _outcome(outcome: ClassEvaluation, beside: Sequence[tuple[str, str]]) -> Chapter:
     rows = [("accuracy", f"{outcome.accuracy:.2%} of {outcome.images} ({outcome.correct} right)")]
     if outcome.top5 is not None:
         rows.append(("right class among the best five", f"{outcome.top5:.2%}"))
+    rows += beside
     drawn = svg(confusion_drawing(outcome.confusion, outcome.labels))
     confusion = Figure("confusion", drawn.encode(), say("confusion"))
     return Chapter("Outcome", [" ".join(outcome.noted())], [facts(rows)], [confusion])

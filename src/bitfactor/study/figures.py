@@ -225,8 +225,8 @@ def curves(panels: Mapping[str, Mapping[str, Series]], x_label: str) -> str:
     with _drawing(4.2 * len(panels), 2.8) as figure:
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
         for ax, (y_label, lines) in zip(axes, panels.items(), strict=True):
-            for colour, (name, points) in zip((BLUE, ORANGE), lines.items(), strict=False):
-                x, y = zip(*points, strict=True)
+            for name, points in lines.items():
+                colour, (x, y) = BLUE if name == "training" else ORANGE, zip(*points, strict=True)
                 ax.plot(x, y, color=colour, label=name, linewidth=1.5, marker="o" if len(x) == 1 else None)
             ax.set_xlabel(x_label)
             ax.set_ylabel(y_label)
