@@ -71,6 +71,13 @@ def test_a_card_of_ones_own_is_kept(run, shared):
     assert (shared / "README.md").read_text() == "mine"
 
 
+def test_a_model_of_another_library_is_kept(run, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(InputError, match="found another library"):
+        bitfactor.save_pretrained(run, tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == ["config.json"]
+
+
 def test_what_was_altered_or_is_none_is_refused(shared, tmp_path):
     weights = shared / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
@@ -98,8 +105,17 @@ def test_a_config_cannot_run_a_file_of_this_machine(shared, tmp_path):
 def test_only_what_can_be_no_path_is_a_repository(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "a").mkdir(parents=True)
-    places = ("owner/name", "owner/name@4f2a", "runs/a", "runs/net.safetensors", "digits", "/a/b", "a/b/c")
-    assert [is_repository(place) for place in places] == [True, True, False, False, False, False, False]
+    places = (
+        "owner/name",
+        "owner/name@4f2a",
+        "runs/a",
+        "runs/b",
+        "nets/net.safetensors",
+        "digits",
+        "/a/b",
+        "a/b/c",
+    )
+    assert [is_repository(place) for place in places] == [True, True] + [False] * 6
 
 
 @pytest.fixture
@@ -146,6 +162,7 @@ def test_a_network_goes_to_the_hub_and_comes_back_and_offline_is_kept(run, onlin
     assert (status, printed) == (0, "(1, 10)\n"), said
     status, printed, said = online(USE.format(place="owner/other"), HF_HUB_OFFLINE="1")
     assert status == 1
+    assert "no copy in the cache, and the Hub cannot be reached" in said
     assert "InputError: owner/other: expected a file or directory" in said.splitlines()[-1]
 
 
@@ -155,3 +172,9 @@ def test_a_repository_that_is_none_is_one_clear_error(online):
     assert status == 2
     (line,) = said.splitlines()
     assert "owner/none: expected a file or directory here, or a repository of the Hub" in line
+
+
+def test_without_huggingface_hub_a_path_that_is_wrong_is_still_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(InputError, match="neither, without huggingface_hub; check the path"):
+        bitfactor.Session("owner/typo")

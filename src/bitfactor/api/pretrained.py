@@ -23,7 +23,7 @@ from bitfactor.binarization import Binarization, binarize_
 from bitfactor.binarization.binarize import calls_of
 from bitfactor.common import __version__
 from bitfactor.common.checks import checked
-from bitfactor.common.errors import InputError, imported
+from bitfactor.common.errors import InputError
 from bitfactor.common.files import digest, made_directory, replacing, write_json
 from bitfactor.common.result import Result
 from bitfactor.exporter import export
@@ -31,7 +31,7 @@ from bitfactor.nn import BinaryLayer, merge_
 from bitfactor.nn.model import Example
 from bitfactor.recipes import recipe_of, recipe_of_settings
 from bitfactor.recipes.runs import export_run, load, progress_of
-from bitfactor.runtime.hub import FILE, fetched, is_repository, refused
+from bitfactor.runtime.hub import FILE, fetched, is_repository, library, refused
 from bitfactor.training import Run, build
 
 _Path = str | os.PathLike[str]
@@ -61,7 +61,7 @@ def save_pretrained(
 ) -> Pretrained:
     """Write a network so that others can use it and train it on, as the Hugging Face Hub has it.
 
-    A README.md that is there already is kept.
+    What bitfactor wrote there before is replaced, but a README.md is kept.
 
     Parameters
     ----------
@@ -79,22 +79,23 @@ def save_pretrained(
     Raises
     ------
     InputError
-        If the subject is neither, or the directory cannot be written.
+        If the subject is neither, or the directory cannot be written or holds another library's model.
 
     Example
     -------
     >>> print(bitfactor.save_pretrained("runs/a", "shared", license="apache-2.0"))
     """
     target = made_directory(directory)
+    _expect_no_other(target / CONFIG)
     if isinstance(subject, nn.Module):
         model, about = subject, _of_model(subject)
         card: dict[str, Any] = {}
         if example is not None:
-            export(model, target / FILE, example, overwrite=True)
+            export(model, target / FILE, example)
     else:
         run = Run(Path(_path_of(subject)))
         model, about, card = load(run.path, best=best), *_of_run(run, best)
-        export_run(run, target / FILE, best=best, overwrite=True)
+        export_run(run, target / FILE, best=best)
     with replacing(target / WEIGHTS) as temporary:
         save_model(model, str(temporary))
     names = [name for name in (WEIGHTS, FILE) if (target / name).is_file()]
@@ -106,6 +107,12 @@ def save_pretrained(
         with replacing(target / CARD) as temporary:
             temporary.write_text(_card(target.resolve().name, model, card, license, exported=FILE in names))
     return Pretrained(target, (CONFIG, *names, CARD))
+
+
+def _expect_no_other(config: Path) -> None:
+    if config.exists() and '"library_name": "bitfactor"' not in config.read_text(errors="replace"):
+        expected, found = "a new directory, or one that bitfactor wrote", "another library's config.json"
+        raise InputError(config.parent, expected=expected, found=found, fix="choose another directory")
 
 
 def _path_of(run: _Path | RunDirectory) -> _Path:
@@ -246,7 +253,8 @@ def push_to_hub(
     -------
     >>> print(bitfactor.push_to_hub("runs/a", "owner/name").url)
     """
-    hub = imported("huggingface_hub", repository, "hub")
+    expected = "a repository of the Hub that takes it"
+    hub = library(repository, expected)
     with TemporaryDirectory() as parent:
         folder = Path(parent) / repository.rpartition("/")[2]
         written = save_pretrained(subject, folder, example=example, best=best, license=license)
@@ -257,5 +265,5 @@ def push_to_hub(
                 repo_id=repository, folder_path=folder, commit_message="Upload by bitfactor"
             )
         except (OSError, ValueError, hub.errors.HTTPError) as error:
-            raise refused(repository, "a repository of the Hub that takes it", error) from error
+            raise refused(repository, expected, error) from error
     return Pretrained(Path(repository), written.files, str(commit.commit_url))
