@@ -70,7 +70,8 @@ def save_pretrained(
     directory
         Where config.json, model.safetensors, net.safetensors and README.md go.
     example
-        A batch of a model, with which it is exported; left out, net.safetensors is not written.
+        A batch of a model, with which it is exported; left out, a net.safetensors is taken that is there
+        already, such as `bitfactor.export` writes with labels and an input specification.
     best
         Of a run, take the checkpoint of its best epoch.
     license
