@@ -52,6 +52,12 @@ COMMANDS = {
         "ablate digits --latent none tucker --seeds 3 --out runs/t",
         "train",
     ),
+    "compare": Command(
+        "train one-bit and int8 networks on images of your own, and say which to take",
+        "api.compare:compare",
+        "compare photos --minutes 60 --out runs/compared",
+        "bench",
+    ),
     "evaluate": Command(
         "tell the accuracy of a run or of an exported file", "api.evaluate:evaluate", "evaluate runs/a"
     ),
