@@ -145,7 +145,7 @@ def test_report_is_one_page_with_nothing_outside(call, run, tmp_path):
 
     page = Page()
     page.feed(text)
-    assert page.figures == 6
+    assert page.figures == 7
     assert [v for v in page.outside if not v.startswith("data:")] == []
     assert "of 360 test images (scikit-learn" in text
 
