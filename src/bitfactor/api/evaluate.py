@@ -51,7 +51,7 @@ _LISTED = 20  # classes; of more, those with most mistakes
 
 @dataclass(frozen=True)
 class ClassEvaluation(Evaluation):
-    """The classes `expected` and `found` of each image, (N,).
+    """The classes `expected` and `found` of each image, (N,), and the `confidence` in that one: its softmax.
 
     `top5` is the fraction of images whose class is among the best five; None of no more than five classes.
     """
@@ -59,6 +59,7 @@ class ClassEvaluation(Evaluation):
     labels: tuple[str, ...]
     expected: NDArray[np.int64]
     found: NDArray[np.int64]
+    confidence: NDArray[np.float64]
     top5: float | None
 
     @property
@@ -118,11 +119,12 @@ class ClassEvaluation(Evaluation):
 
 def classify(network: Network, images: EvaluationSet) -> ClassEvaluation:
     """Classify images of known classes."""
-    expected, found, among = [], [], []
+    expected, found, confidence, among = [], [], [], []
     for inputs, classes in images.batches():
         scores = _scores(network, inputs)
         expected.append(classes)
         found.append(scores.argmax(1))
+        confidence.append(1 / np.exp(scores - scores.max(1, keepdims=True), dtype=float).sum(1))
         among.append((np.argsort(-scores, 1, kind="stable")[:, :_TOP] == classes[:, None]).any(1))
     if not expected:
         raise InputError(images.name, expected="images that can be read", found="none", fix="name others")
@@ -137,6 +139,7 @@ def classify(network: Network, images: EvaluationSet) -> ClassEvaluation:
         images.labels,
         np.concatenate(expected),
         np.concatenate(found),
+        np.concatenate(confidence),
         float(np.concatenate(among).mean()) if len(images.labels) > _TOP else None,
     )
 
@@ -318,14 +321,21 @@ _WRITTEN = 20  # classes whose counts can be read
 
 
 def draw_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path) -> None:
-    """Draw counts (C, C) of images by (class expected, class found), a row's colours as fractions of it.
+    """Draw a confusion matrix to `path`, in .png or .svg."""
+    kind = path.suffix.lower().lstrip(".")
+    with replacing(path) as temporary:
+        drawn = confusion_drawing(counts, labels)
+        drawn.savefig(temporary, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
-    `path` ends in .png or .svg.
+
+def confusion_drawing(counts: NDArray[np.int64], labels: Sequence[str]) -> Any:
+    """Return counts (C, C) of images by (class expected, class found) as a figure of matplotlib.
+
+    A row's colours are fractions of it.
     """
     import matplotlib
     from matplotlib.figure import Figure
 
-    kind = path.suffix.lower().lstrip(".")
     fractions = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     side = 2.0 + 0.42 * min(len(labels), _WRITTEN)
     with matplotlib.rc_context({"font.family": "sans-serif", "font.size": 9, "svg.hashsalt": "bitfactor"}):
@@ -339,8 +349,7 @@ def draw_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path)
         _name(ax, labels)
         if len(labels) <= _WRITTEN:
             _write(ax, counts, fractions)
-        with replacing(path) as temporary:
-            figure.savefig(temporary, format=kind, metadata={"Date": None} if kind == "svg" else None)
+        return figure
 
 
 def _name(ax: Any, labels: Sequence[str]) -> None:
