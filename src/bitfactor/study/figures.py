@@ -59,7 +59,7 @@ def svg(figure: Figure) -> str:
 
 Array = NDArray[Any]
 
-BLUE, RED, GREY = "#0b62a4", "#b3261e", "#6b7280"
+BLUE, ORANGE, RED, GREY = "#0b62a4", "#d9730d", "#b3261e", "#6b7280"
 
 
 def by_depth(
