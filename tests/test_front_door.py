@@ -61,6 +61,7 @@ GOOD = {
     "InputSpec": SPEC,
     "Optimization": {"epochs": 1, "batch_size": 1, "learning_rate": 0.1},
     "ablate": {"recipe": "digits", "out": "out"},
+    "compare": {"data": "photos", "out": "out"},
     "adopt_": {"model": nn.Linear(2, 2), "example": torch.zeros(2, 2)},
     "binarize_": {"model": nn.Linear(2, 2)},
     "check": {"model": nn.Linear(2, 2), "example": torch.zeros(2, 2)},
@@ -308,7 +309,7 @@ def test_version_and_help(capsys):
     assert main(["help"]) == 0
     assert all(name in capsys.readouterr().out for name in ["train"])
     with pytest.raises(SystemExit) as stop:
-        main(["help", "train", "digits"])
+        main(["train", "digits", "--help-all"])
     assert stop.value.code == 0
     text = capsys.readouterr().out
     assert "--[no-]real-ends" in text

@@ -27,12 +27,16 @@ if TYPE_CHECKING:
     from bitfactor.api.adopt import adopt_ as adopt_
     from bitfactor.api.bench import bench as bench
     from bitfactor.api.check import check as check
+    from bitfactor.api.compare import compare as compare
     from bitfactor.api.convert import convert as convert
     from bitfactor.api.evaluate import evaluate as evaluate
     from bitfactor.api.export import freeze as freeze
     from bitfactor.api.export import page as page
     from bitfactor.api.inspect import inspect as inspect
     from bitfactor.api.predict import predict as predict
+    from bitfactor.api.pretrained import from_pretrained as from_pretrained
+    from bitfactor.api.pretrained import push_to_hub as push_to_hub
+    from bitfactor.api.pretrained import save_pretrained as save_pretrained
     from bitfactor.api.report import report as report
     from bitfactor.api.reproduce import reproduce as reproduce
     from bitfactor.api.train import train as train
@@ -77,17 +81,21 @@ _WITH_TORCH = {
     "adopt_": "api.adopt",
     "binarize_": "binarization",
     "check": "api.check",
+    "compare": "api.compare",
     "decompositions": ".",
     "export": "exporter",
     "exporter": ".",
+    "from_pretrained": "api.pretrained",
     "load": "recipes.runs",
     "metrics": "training.",
     "models": ".",
     "nn": ".",
     "parameter_groups": "binarization",
+    "push_to_hub": "api.pretrained",
     "recipes": ".",
     "report": "api.report",
     "reproduce": "api.reproduce",
+    "save_pretrained": "api.pretrained",
     "summary": "binarization",
     "train": "api.train",
 }

@@ -126,6 +126,17 @@ def test_used_tail_bits_are_refused(graph):
         Graph(graph.input, (sign, replace(layer, tensors={"weight": weight}), scale), ("y",))
 
 
+def test_a_graph_without_outputs_is_refused(graph):
+    with pytest.raises(InputError, match="graph outputs: expected one name or more, found none"):
+        Graph(graph.input, graph.nodes, ())
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (4, -1)])
+def test_a_shape_without_elements_is_refused(shape):
+    with pytest.raises(InputError, match="one or more lengths, each 1 or more"):
+        Value("x", shape, "float32")
+
+
 def test_nan_thresholds_and_other_directions_are_refused(graph):
     sign = graph.nodes[0]
     for role, value, message in (("threshold", np.nan, "NaN"), ("direction", 0, "direction of -1 and")):

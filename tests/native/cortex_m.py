@@ -14,7 +14,7 @@ from bitfactor.exporter import export
 from bitfactor.format import load
 from bitfactor.format.integer import integer_graph, run
 from bitfactor.models import irnet_resnet20
-from bitfactor.pose.images import normalise
+from bitfactor.pose.images import normalise, resized
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.c99 import board, export_c
@@ -59,6 +59,38 @@ def test_integers_are_the_references_bits(name, core, tmp_path):
     report = export_c(model, tmp_path / "net.c", precision="integer")
     ran = board.run(Path(report.source), report.prefix, pixels, core, output=np.int32, optimise="-O3")
     (expected,) = run(graph, pixels.transpose(0, 3, 1, 2).astype(np.int64) - 128)
+    np.testing.assert_array_equal(ran.outputs, expected)
+
+
+FRAME = """
+#define FRAME_OUTPUT_SIZE NET_OUTPUT_SIZE
+static inline void frame_run_image(const uint8_t *frame, int32_t *output)
+{
+    static uint8_t pixels[NET_PIXELS_SIZE];
+    net_prepare(frame, 31, 40, NET_RGB565, pixels);
+    net_run_image(pixels, output);
+}
+#endif
+"""
+
+
+@every_core
+def test_a_frame_of_a_camera(core, tmp_path):
+    """From RGB565 to the scores: what Python gives for the same colours."""
+    model = load(file_of("cifar10-resnet18"))
+    report = export_c(model, tmp_path / "net.c", precision="integer")
+    header = Path(report.header)
+    text, _, end = header.read_text().rpartition("#endif")
+    assert "NET_H" in end
+    header.write_text(text + FRAME)
+    words = np.random.default_rng(0).integers(0, 1 << 16, (31, 40), np.uint16)
+    red, green, blue = words >> 11, words >> 5 & 63, words & 31
+    colours = np.dstack([red << 3 | red >> 2, green << 2 | green >> 4, blue << 3 | blue >> 2])
+    pixels = resized(colours.astype(np.uint8), model.input_spec)
+    frame = words.astype("<u2").view(np.uint8).reshape(1, -1)
+    ran = board.run(Path(report.source), "frame", frame, core, output=np.int32, optimise="-O3")
+    graph = integer_graph(model.graph, model.input_spec)
+    (expected,) = run(graph, pixels.transpose(2, 0, 1)[None].astype(np.int64) - 128)
     np.testing.assert_array_equal(ran.outputs, expected)
 
 

@@ -1,7 +1,7 @@
 """`bitfactor.train` and `bitfactor.load`: a run from Python."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +11,14 @@ from rich.console import Console
 from torch import nn
 
 from bitfactor.api.evaluate import Evaluation, evaluate
+from bitfactor.common.arrays import expect_above_0
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.result import Result
 from bitfactor.data.readers.identity import remembered
 from bitfactor.exporter import ExportReport
 from bitfactor.recipes import recipe_named, recipe_of
+from bitfactor.recipes.fitting import fitted
 from bitfactor.recipes.own import OwnModel, with_options, with_own_model
 from bitfactor.recipes.runs import export_run, load, run_recipe
 from bitfactor.training import Recipe, Run, Trial
@@ -100,6 +102,7 @@ def train(
     data: _Path | None = None,
     model: str | None = None,
     start_from: _Path | None = None,
+    minutes: float | None = None,
     device: str = "auto",
     other_data: bool = False,
     dry_run: bool = False,
@@ -123,6 +126,9 @@ def train(
         A network of your own in place of the recipe's, FILE.py:NAME.
     start_from
         A run whose weights are taken over: of the same network, of any latent or in full precision.
+    minutes
+        How long it may take on this machine, measured before it begins: it chooses the epochs and, for a
+        folder of images, the network and the image side. Options that are named stay.
     device
         auto, cpu, cuda or cuda:N.
     other_data
@@ -161,6 +167,17 @@ def train(
         chosen = with_own_model(chosen, vars(OwnModel.at(model)))
     changed = with_options(chosen, options)
     expect_effect(changed, chosen)
+    console = Console(stderr=True, highlight=False, quiet=not progress)
+    if time := _minutes(chosen, minutes, options):
+        changed = fitted(
+            changed,
+            time,
+            options if start_from is None else {*options, *vars(chosen.model)},
+            out=Path(out),
+            data=None if data is None else Path(data),
+            device=device,
+            console=console,
+        )
     trial = run_recipe(
         changed,
         Path(out),
@@ -171,9 +188,22 @@ def train(
         trial=dry_run,
         callbacks=[*callbacks, *([SimpleNamespace(on_log=on_log)] if on_log else [])],
         track=track,
-        console=Console(stderr=True, highlight=False, quiet=not progress),
+        console=console,
     )
     return trial or TrainedRun(Path(out))
+
+
+def _minutes(recipe: Recipe, minutes: float | None, options: Collection[str]) -> float:
+    """Return how long a training may take; 0 where epochs or steps say it."""
+    named = sorted({"epochs", "steps"} & {*options})
+    if minutes is None:
+        return 0 if named else recipe.minutes
+    if named:
+        raise InputError(
+            "minutes", expected=f"minutes or {named[0]}", found="both", fix="leave one of them out"
+        )
+    expect_above_0("minutes", minutes)
+    return minutes
 
 
 def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:

@@ -48,7 +48,7 @@ from bitfactor.data.readers.shard import (
 )
 from bitfactor.data.readers.workers import in_order, usable_workers
 from bitfactor.format import InputSpec
-from bitfactor.pose.images import decode_about
+from bitfactor.pose.images import decode_about, stated_size
 
 _TRIES = 20  # images in a row that may be corrupt
 
@@ -166,6 +166,11 @@ class StoredImages(ABC):
     def input_spec(self) -> InputSpec:
         """How an image becomes an input."""
         return input_spec(self.options.size, self.options.preset)
+
+    def usual_side(self, images: int) -> int:
+        """Return the median shorter side of some images to train on; 0 where no header states it."""
+        few = np.unique(np.linspace(0, len(self.train) - 1, min(images, len(self.train))).astype(int))
+        return int(np.median([min(stated_size(self.train.read(int(one))[0])) for one in few]))
 
     def to(self, device: torch.device | str) -> Self:
         """Return the same data set with batches on `device`."""

@@ -38,7 +38,7 @@ class Value:
     Raises
     ------
     InputError
-        If one of them is not that, or a length is below 1.
+        If one of them is not that, there is no length, or one is below 1.
     """
 
     name: str
@@ -50,9 +50,9 @@ class Value:
         expect("Value(shape)", self.shape, Shape)
         expect_one_of("Value(dtype)", self.dtype, get_args(DType))
         expect_that(
-            all(length >= 1 for length in self.shape),
+            self.shape != () and min(self.shape) >= 1,
             f"shape of value {self.name!r}",
-            expected="lengths of 1 or more, without the batch dimension",
+            expected="one or more lengths, each 1 or more, without the batch dimension",
             found=self.shape,
         )
         if prod(self.shape) > MOST_ELEMENTS:
@@ -101,6 +101,7 @@ class Graph:
             if node.name in values:
                 raise bad(node, "a name that is used once", f"a second value named {node.name!r}")
             values[node.name] = infer(node, values)
+        expect_that(self.outputs != (), "graph outputs", expected="one name or more", found="none")
         for name in self.outputs:
             if name not in values:
                 raise InputError(

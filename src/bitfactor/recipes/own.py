@@ -50,6 +50,14 @@ def with_options(recipe: Recipe, options: Mapping[str, Any]) -> Recipe:
     return replace(recipe, **changed, **chosen.get("recipe", {}))
 
 
+def option_values(recipe: Recipe) -> dict[str, Any]:
+    """Return the options of a recipe by name, see `with_options`."""
+    return {
+        name: getattr(recipe if part == "recipe" else getattr(recipe, part), name)
+        for name, (part, _) in _owners(recipe).items()
+    }
+
+
 def value_of(word: Any) -> Any:
     """Return the value that a word stands for, or several words; what is none is left as it is.
 
@@ -144,7 +152,7 @@ def with_own_model(recipe: Recipe, options: dict[str, Any]) -> Recipe:
     """Return `recipe` with the network that a run's settings name, if they name one."""
     if "spec" not in options:
         return recipe
-    return replace(recipe, model=OwnModel(**options), adapt=_expect_fit)
+    return replace(recipe, model=OwnModel(**options), adapt=_expect_fit, sizes=None)
 
 
 def _expect_fit(recipe: Recipe, data: DataSet) -> Recipe:

@@ -214,8 +214,11 @@ def dry_run(
     teacher: nn.Module | None = None,
     device: str = "auto",
     start_from: nn.Module | None = None,
+    seconds: float = _SECONDS,
 ) -> Trial:
     """Do what the first steps of a run do, and part of an evaluation, and time them after a warm-up.
+
+    Steps take about so many `seconds`, and the evaluation half as many.
 
     Raises
     ------
@@ -233,7 +236,7 @@ def dry_run(
     )
     loss, times = 0.0, list[float]()
     began = time.perf_counter()
-    while len(times) < _STEPS and (len(times) < _WARM_UP + 2 or time.perf_counter() - began < _SECONDS):
+    while len(times) < _STEPS and (len(times) < _WARM_UP + 2 or time.perf_counter() - began < seconds):
         started = time.perf_counter()
         inputs, target = fabric.to_device(next(batches))
         found = float(stepper.loss_of(inputs, target, 0))
@@ -248,14 +251,14 @@ def dry_run(
         epochs=plan.epochs,
         loss=loss,
         seconds=mean(times[_WARM_UP:]),
-        evaluation=_seconds_of_evaluation(experiment, stepper),
+        evaluation=_seconds_of_evaluation(experiment, stepper, seconds / 2),
         evaluations=-(-plan.epochs // plan.eval_interval),
         memory=_memory(fabric.device),
         spread=(min(times[_WARM_UP:]), max(times[_WARM_UP:])),
     )
 
 
-def _seconds_of_evaluation(experiment: Experiment, stepper: Stepper) -> float:
+def _seconds_of_evaluation(experiment: Experiment, stepper: Stepper, most: float) -> float:
     """Return how long the test set takes, from its first batches."""
     fabric = experiment.fabric
     model = stepper.evaluated.eval()
@@ -268,7 +271,7 @@ def _seconds_of_evaluation(experiment: Experiment, stepper: Stepper) -> float:
             inputs, _ = fabric.to_device(batch)
             model(inputs)
             done += len(inputs)
-            if time.perf_counter() - started > _SECONDS / 2:
+            if time.perf_counter() - started > most:
                 break
     return (time.perf_counter() - started) / max(done, 1) * max(images, done) / fabric.world_size
 

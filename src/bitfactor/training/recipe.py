@@ -5,7 +5,7 @@ where numbers first stop being numbers.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -42,6 +42,10 @@ class Recipe:
 
     `real` leaves the network as `model` builds it: the full-precision baseline. `adapt`, if set, makes the
     recipe fit its data, as to the number of classes.
+
+    `sizes`, if set, gives the options of networks and images from small to large, for images such as the
+    data's: of these a training in so many `minutes` takes one. With `minutes` of its own, a recipe does so
+    unless its epochs or steps are named.
     """
 
     name: str
@@ -54,6 +58,8 @@ class Recipe:
     optimization: Optimization
     real: bool = False
     adapt: "Callable[[Recipe, DataSet], Recipe] | None" = None
+    sizes: Callable[[DataSet], Sequence[Mapping[str, Any]]] | None = None
+    minutes: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "input_shape", getattr(self.data, "input_shape", self.input_shape))

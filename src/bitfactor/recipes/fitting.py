@@ -1,0 +1,151 @@
+"""A recipe that takes so many minutes: network, image side and epochs from steps that are measured here."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from torch.distributed import is_torchelastic_launched
+
+from bitfactor.common.errors import InputError
+from bitfactor.recipes import recipe_of
+from bitfactor.recipes.own import option_values, with_options
+from bitfactor.recipes.runs import teacher_of
+from bitfactor.training import Recipe, Run, Trial, dry_run
+from bitfactor.training.estimate import duration
+
+ENOUGH = 15
+"""Epochs that a network needs before a larger one, or larger images, would gain more (our choice)."""
+_LEAST, _MOST = 3, 200  # epochs
+_EVALUATIONS = 10
+_USED = 0.93  # of the time: the rest is for starting, checkpoints and steps slower than those measured
+_MEASURED = 4.0  # seconds of steps for each size
+_TYPES = ("float32", "bfloat16")
+
+Measure = Callable[[Recipe], Trial]
+
+
+class TooShortError(InputError):
+    """A time that is too short: `needed` are the minutes for a few epochs of the smallest size."""
+
+    def __init__(self, smallest: "_Fit", minutes: float) -> None:
+        self.needed = smallest.minutes(_LEAST)
+        super().__init__(
+            "minutes",
+            expected=f"{self.needed:.1f} or more, for {_LEAST} epochs of {smallest}",
+            found=str(minutes),
+            fix="give it more time, or fewer images with --limit",
+        )
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A size with its options, and the seconds of an epoch and of an evaluation."""
+
+    options: Mapping[str, Any]
+    epoch: float
+    evaluation: float
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], trial: Trial) -> "_Fit":
+        return cls(options, trial.seconds * trial.steps, trial.evaluation)
+
+    def epochs(self, minutes: float) -> int:
+        left = 60 * minutes * _USED - _EVALUATIONS * self.evaluation
+        return min(_MOST, int(left / self.epoch))
+
+    def minutes(self, epochs: int) -> float:
+        return (epochs * self.epoch + min(epochs, _EVALUATIONS) * self.evaluation) / _USED / 60
+
+    def __str__(self) -> str:
+        shown = (f"{name} {' '.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in self._shown)
+        return ", ".join(shown) or "the recipe's network"
+
+    @property
+    def _shown(self) -> list[tuple[str, Any]]:
+        return [(name, self.options[name]) for name in ("size", "widths") if name in self.options]
+
+
+def fitted(
+    recipe: Recipe,
+    minutes: float,
+    named: Collection[str],
+    *,
+    out: Path,
+    data: Path | None,
+    device: str,
+    console: Console,
+) -> Recipe:
+    """Return the recipe of the largest of its sizes that so many minutes give enough epochs, and say which.
+
+    Options that are `named` stay as they are. A run that was begun goes on with what it chose then.
+
+    Raises
+    ------
+    InputError
+        If the time is too short for a few epochs of the smallest size, or there are several processes.
+    """
+    if is_torchelastic_launched():
+        fix = "name --epochs instead"
+        raise InputError(
+            "minutes", expected="one process, which measures", found="those of torchrun", fix=fix
+        )
+    if Run(out).recipe.exists():
+        return _as_begun(recipe, recipe_of(Run(out)), named)
+
+    def measure(one: Recipe) -> Trial:
+        return dry_run(one, data=data, teacher=teacher_of(one), device=device, seconds=_MEASURED)
+
+    console.print(f"{recipe.name}: looking what fits into {duration(minutes / 60)}", soft_wrap=True)
+    chosen, larger = _largest(recipe, minutes, named, data, measure)
+    epochs = chosen.epochs(minutes)
+    if epochs < _LEAST:
+        raise TooShortError(chosen, minutes)
+    interval = {} if "eval_interval" in named else {"eval_interval": max(1, epochs // _EVALUATIONS)}
+    more = "" if larger is None else f"; {larger} from {duration(larger.minutes(ENOUGH) / 60)} on"
+    console.print(
+        f"{recipe.name}: {chosen}, {epochs} epochs of {duration(chosen.epoch / 3600)}{more}", soft_wrap=True
+    )
+    return with_options(recipe, {**chosen.options, "epochs": epochs, **interval})
+
+
+def _as_begun(recipe: Recipe, begun: Recipe, named: Collection[str]) -> Recipe:
+    """Return `recipe` with all that was not named as in a run that was begun before."""
+    if begun.name != recipe.name:
+        return recipe
+    before = option_values(begun)
+    return with_options(recipe, {name: before[name] for name in option_values(recipe) if name not in named})
+
+
+def _largest(
+    recipe: Recipe, minutes: float, named: Collection[str], data: Path | None, measure: Measure
+) -> tuple[_Fit, _Fit | None]:
+    """Return the largest size with enough epochs, and the next one, if there is one that was measured."""
+    sizes = _distinct(recipe, () if recipe.sizes is None else recipe.sizes(recipe.data(data)), named)
+    fits = [_Fit({}, 0, 0) for _ in sizes]
+    precision = {} if recipe.sizes is None or "precision" in named else _faster(recipe, sizes[0], measure)
+    low, high = 0, len(sizes)
+    while low < high:  # all below low have enough epochs, none from high on has
+        middle = (low + high) // 2
+        options = {**sizes[middle], **precision}
+        fits[middle] = _Fit.of(options, measure(with_options(recipe, options)))
+        if fits[middle].epochs(minutes) >= ENOUGH:
+            low = middle + 1
+        else:
+            high = middle
+    return fits[max(low - 1, 0)], fits[low] if 0 < low < len(sizes) else None
+
+
+def _distinct(
+    recipe: Recipe, sizes: Collection[Mapping[str, Any]], named: Collection[str]
+) -> list[dict[str, Any]]:
+    """Return the sizes without the options that are named, each once; without sizes, one of no options."""
+    free = ({name: value for name, value in size.items() if name not in named} for size in sizes)
+    return [*{repr(size): size for size in free}.values()] or [{}]
+
+
+def _faster(recipe: Recipe, size: Mapping[str, Any], measure: Measure) -> dict[str, Any]:
+    """Return the number type whose steps take less here."""
+    seconds = {one: measure(with_options(recipe, {**size, "precision": one})).seconds for one in _TYPES}
+    return {"precision": min(seconds, key=seconds.__getitem__)}

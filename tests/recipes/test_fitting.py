@@ -1,0 +1,147 @@
+"""A training in so many minutes takes the largest size that leaves enough epochs."""
+
+import re
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+
+import bitfactor
+from bitfactor.recipes import recipe_named
+from bitfactor.recipes.resnet import sizes_for
+
+TINY = {
+    "latent": "none",
+    "blocks": (1,),
+    "widths": (8,),
+    "stem": "cifar",
+    "batch_size": 4,
+    "warmup_epochs": 0.0,
+}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    directory, random = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+    for label in ("left", "right"):
+        (directory / label).mkdir()
+        for i in range(8):
+            cv2.imwrite(str(directory / label / f"{i}.png"), random.integers(0, 256, (140, 170, 3), np.uint8))
+    return directory
+
+
+@pytest.fixture
+def seconds_of(monkeypatch):
+    """Steps take as long as a function of the recipe says, ten of them an epoch; gives what was asked."""
+
+    def use(seconds):
+        asked = []
+
+        def measured(recipe, **_):
+            asked.append((recipe.input_shape[-1], recipe.optimization.precision))
+            return SimpleNamespace(seconds=seconds(recipe), steps=10, evaluation=1.0)
+
+        monkeypatch.setattr("bitfactor.recipes.fitting.dry_run", measured)
+        monkeypatch.setattr("bitfactor.api.train.run_recipe", lambda recipe, *_, **__: taken.append(recipe))
+        return asked
+
+    taken = []
+    use.taken = taken
+    return use
+
+
+def chosen_in(minutes, photos, tmp_path, seconds_of, capsys, **options):
+    bitfactor.train("folder-resnet18", out=tmp_path / "run", data=photos, minutes=minutes, **options)
+    return seconds_of.taken[-1], " ".join(capsys.readouterr().err.split())
+
+
+def by_pixels(recipe):
+    return recipe.data.size**2 / 4096 * (0.5 if recipe.optimization.precision == "bfloat16" else 1)
+
+
+@pytest.mark.parametrize(("minutes", "size"), [(1, 64), (3.5, 96), (6, 128), (600, 128)])
+def test_the_largest_size_that_leaves_enough_epochs(minutes, size, photos, tmp_path, seconds_of, capsys):
+    seconds_of(by_pixels)
+    recipe, said = chosen_in(minutes, photos, tmp_path, seconds_of, capsys)
+    plan, epoch = recipe.optimization, 10 * by_pixels(recipe)
+    assert recipe.data.size == size
+    assert (plan.precision, plan.channels_last) == ("bfloat16", True)
+    assert plan.epochs == min(200, int((minutes * 60 * 0.93 - 10) / epoch))
+    assert f"size {size}, widths " in said
+    assert f"{plan.epochs} epochs" in said
+
+
+def test_what_more_time_would_bring_is_said(photos, tmp_path, seconds_of, capsys):
+    seconds_of(by_pixels)
+    _, said = chosen_in(3.5, photos, tmp_path, seconds_of, capsys)
+    later = re.search(r"; size 128, widths 32 64 128 256 from (\d+) minutes on", said)
+    recipe, _ = chosen_in(int(later[1]) + 1, photos, tmp_path, seconds_of, capsys)
+    assert recipe.data.size == 128
+
+
+def test_what_is_named_stays(photos, tmp_path, seconds_of, capsys):
+    asked = seconds_of(by_pixels)
+    options = {"size": 72, "precision": "float32", "eval_interval": 3}
+    recipe, _ = chosen_in(30, photos, tmp_path, seconds_of, capsys, **options)
+    assert recipe.data.size == 72
+    assert recipe.optimization.eval_interval == 3
+    assert {*asked} == {(72, "float32")}
+
+
+def test_images_are_not_made_larger_than_they_are(photos):
+    sizes = sizes_for(recipe_named("folder-resnet18").data(photos))
+    assert [one["size"] for one in sizes] == [64, 64, 96, 128, 128]
+
+
+def test_another_recipe_keeps_its_network(tmp_path, seconds_of, capsys):
+    asked = seconds_of(lambda recipe: 0.1)
+    bitfactor.train("digits", out=tmp_path / "run", minutes=1)
+    assert seconds_of.taken[-1].model == recipe_named("digits").model
+    assert seconds_of.taken[-1].optimization.epochs == 45
+    assert len(asked) == 1
+
+
+def test_too_little_time_says_how_much_is_needed(photos, tmp_path, seconds_of, capsys):
+    seconds_of(by_pixels)
+    with pytest.raises(
+        bitfactor.InputError, match=r"minutes: expected 0\.\d or more, for 3 epochs of size 64"
+    ):
+        chosen_in(0.1, photos, tmp_path, seconds_of, capsys)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"minutes": 0}, "minutes: expected a value above 0"),
+        ({"minutes": 5, "epochs": 3}, "minutes: expected minutes or epochs"),
+        ({"minutes": 5, "steps": 3}, "minutes: expected minutes or steps"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(options, message, photos, tmp_path):
+    with pytest.raises(bitfactor.InputError, match=message):
+        bitfactor.train("folder-resnet18", out=tmp_path / "run", data=photos, **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_of_several_processes_none_measures(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr("bitfactor.recipes.fitting.is_torchelastic_launched", lambda: True)
+    with pytest.raises(bitfactor.InputError, match="expected one process"):
+        bitfactor.train("folder-resnet18", out=tmp_path / "run", data=photos)
+
+
+def test_a_folder_takes_its_default_and_resumes_with_what_it_chose(photos, tmp_path, monkeypatch, capsys):
+    """Steps are measured here, and what is chosen differs from machine to machine."""
+    monkeypatch.setattr("bitfactor.recipes.fitting._MEASURED", 0.01)
+    monkeypatch.setattr("bitfactor.recipes.fitting._MOST", 3)
+    out = tmp_path / "run"
+
+    def train():
+        return bitfactor.train("folder-resnet18", out=out, data=photos, size=16, progress=False, **TINY)
+
+    first = train()
+    recipe = first.recipe
+    assert recipe.optimization.epochs == 3
+    assert first.history[-1]["epoch"] == 3
+    monkeypatch.setattr("bitfactor.recipes.fitting._MOST", 4)
+    assert train().history == first.history
