@@ -19,7 +19,7 @@ help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 .PHONY: help demo test test-all test-random test-faults test-heap test-minute test-foreign test-isa test-amx test-neon \
-    test-sanitize test-cortex-m web test-web test-c test-fuzz test-oldest dist dist-aarch64 dist-windows check lint \
+    test-sanitize test-cortex-m web test-web test-c test-fuzz test-oldest dist dist-aarch64 dist-windows docs docs-serve check lint \
     format clean
 
 demo: .venv/installed ## train on handwritten digits, export, run at 1 bit, write a page
@@ -146,6 +146,12 @@ dist-windows: .venv/installed ## the C library for Windows, compiled by zig, tri
 	$(BIN)/bitfactor freeze digits -o build/windows/digits.bfp
 	$(BIN)/bitfactor freeze cifar10-resnet18 -o build/windows/cifar10-resnet18.bfp
 	tests/native/c/windows build/windows/digits.bfp build/windows/cifar10-resnet18.bfp
+
+docs: .venv/installed ## the site, into build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+docs-serve: .venv/installed ## the site at localhost:8000, which follows changes of a page
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 # What libFuzzer finds stays in build/fuzz/found, with what made it fail beside it.
 FUZZ_SECONDS ?= 60
