@@ -70,6 +70,8 @@ def docstrings(path: Path) -> Iterator[tuple[int, str]]:
 def findings(words: str) -> Iterator[str]:
     """What is wrong with a paragraph."""
     words = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "`x`", words))
+    if words.strip().startswith("Logs:"):  # a list of links, no sentence
+        return
     for sentence in _ENDS.split(words.strip()):
         count = sum(bool(re.search(r"\w", word)) for word in sentence.split())
         if count > MOST:
