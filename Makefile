@@ -188,11 +188,12 @@ check: ## format, then lint
 	$(MAKE) format
 	$(MAKE) lint
 
-lint: .venv/installed ## ruff, mypy, import-linter, clang-format: what CI checks
+lint: .venv/installed ## ruff, mypy, import-linter, plain English, clang-format: what CI checks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python docs/english.py
 	$(BIN)/clang-format --dry-run --Werror $(filter native/%,$(NATIVE)) $(NATIVE_TESTS)
 
 format: .venv/installed ## repair what ruff and clang-format can repair

@@ -63,8 +63,12 @@ def docstrings(path: Path) -> Iterator[tuple[int, str]]:
         text = ast.get_docstring(node)
         if text and not getattr(node, "name", "").startswith("_"):
             text = re.sub(r"^Example\n-{7}.*?(?=^\w+\n---|\Z)", "", text, flags=re.DOTALL | re.MULTILINE)
+            # In place of a parameter's name, which stands before an indented line, is a blank line.
+            text = re.sub(r"^\S.*(?=\n {4}\S)", "", text, flags=re.MULTILINE)
             line = node.body[0].lineno
-            yield from ((line + number - 1, words) for number, words in paragraphs(text.replace("\n    ", "\n")))
+            yield from (
+                (line + number - 1, words) for number, words in paragraphs(text.replace("\n    ", "\n"))
+            )
 
 
 def findings(words: str) -> Iterator[str]:
