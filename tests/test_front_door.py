@@ -61,6 +61,7 @@ GOOD = {
     "InputSpec": SPEC,
     "Optimization": {"epochs": 1, "batch_size": 1, "learning_rate": 0.1},
     "ablate": {"recipe": "digits", "out": "out"},
+    "compare": {"data": "photos", "out": "out"},
     "adopt_": {"model": nn.Linear(2, 2), "example": torch.zeros(2, 2)},
     "binarize_": {"model": nn.Linear(2, 2)},
     "check": {"model": nn.Linear(2, 2), "example": torch.zeros(2, 2)},

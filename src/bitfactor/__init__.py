@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bitfactor.api.adopt import adopt_ as adopt_
     from bitfactor.api.bench import bench as bench
     from bitfactor.api.check import check as check
+    from bitfactor.api.compare import compare as compare
     from bitfactor.api.convert import convert as convert
     from bitfactor.api.evaluate import evaluate as evaluate
     from bitfactor.api.export import freeze as freeze
@@ -77,6 +78,7 @@ _WITH_TORCH = {
     "adopt_": "api.adopt",
     "binarize_": "binarization",
     "check": "api.check",
+    "compare": "api.compare",
     "decompositions": ".",
     "export": "exporter",
     "exporter": ".",

@@ -41,6 +41,11 @@ COMMANDS = {
         "cli.recipe:ablate",
         "train",
     ),
+    "compare": Command(
+        "train one-bit and int8 networks on images of your own, and say which to take",
+        "api.compare:compare",
+        "bench",
+    ),
     "evaluate": Command("tell the accuracy of a run or of an exported file", "api.evaluate:evaluate"),
     "export": Command("write a run's network as one file of 1-bit weights", "api.export:write_network"),
     "convert": Command(

@@ -20,6 +20,7 @@ from bitfactor.format import Graph, Node, unpack_signs
 
 Engine = Literal["torch", "onnxruntime", "openvino"]
 Run = Callable[[], object]
+Network = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 ENGINES: dict[Engine, str] = {
     "torch": "with_torch",

@@ -3,7 +3,8 @@
 The full-precision baseline as ONNX, in float32 and quantised to 8 bits.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,23 +15,35 @@ from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from bitfactor.engines import Run, full_precision
+from bitfactor.engines import Network, Run, full_precision
 from bitfactor.format import Graph, ModelFile
 from bitfactor.targets.onnx import to_onnx
 
-_CALIBRATION = 4  # noise: the ranges are not those of real images, the time is the same
+_CALIBRATION = 4
 
 
 def onnx_baseline(graph: Graph, samples: int = 1) -> onnx.ModelProto:
     """Return the full-precision baseline of `graph` for so many samples at once."""
-    proto = to_onnx(ModelFile(full_precision(graph), ()))
+    return with_batch(to_onnx(ModelFile(full_precision(graph), ())), samples)
+
+
+def with_batch(proto: onnx.ModelProto, samples: int) -> onnx.ModelProto:
+    """Return `proto`, changed to take so many samples at once, which engines need to know beforehand."""
     for value in (*proto.graph.input, *proto.graph.value_info, *proto.graph.output):
         value.type.tensor_type.shape.dim[0].dim_value = samples
     return proto
 
 
-def quantised(proto: onnx.ModelProto, x: NDArray[np.float32]) -> onnx.ModelProto:
-    """Return `proto` with QuantizeLinear and DequantizeLinear around its operators (static, per channel)."""
+def noise(shape: tuple[int, ...]) -> list[NDArray[np.float32]]:
+    """Return inputs of noise: the ranges are not those of real images, the time is the same."""
+    return [np.random.default_rng(i).standard_normal(shape, np.float32) for i in range(_CALIBRATION)]
+
+
+def quantised(proto: onnx.ModelProto, inputs: Iterable[NDArray[np.float32]]) -> onnx.ModelProto:
+    """Return `proto` with QuantizeLinear and DequantizeLinear around its operators (static, per channel).
+
+    The ranges are those of `inputs`, each as the network takes it.
+    """
     with TemporaryDirectory() as folder:
         plain, prepared, path = (str(Path(folder) / name) for name in ("plain", "prepared", "quantised"))
         onnx.save(proto, plain)
@@ -38,7 +51,7 @@ def quantised(proto: onnx.ModelProto, x: NDArray[np.float32]) -> onnx.ModelProto
         quantize_static(
             prepared,
             path,
-            _Noise(proto.graph.input[0].name, x.shape),
+            _Inputs(proto.graph.input[0].name, inputs),
             quant_format=QuantFormat.QDQ,
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
@@ -47,11 +60,9 @@ def quantised(proto: onnx.ModelProto, x: NDArray[np.float32]) -> onnx.ModelProto
         return onnx.load(path)
 
 
-class _Noise(CalibrationDataReader):  # type: ignore[misc]
-    def __init__(self, name: str, shape: tuple[int, ...]) -> None:
-        self.samples: Iterator[dict[str, NDArray[np.float32]]] = iter(
-            [{name: np.random.default_rng(i).standard_normal(shape, np.float32)} for i in range(_CALIBRATION)]
-        )
+class _Inputs(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self, name: str, inputs: Iterable[NDArray[np.float32]]) -> None:
+        self.samples: Iterator[dict[str, NDArray[np.float32]]] = ({name: x} for x in inputs)
 
     def get_next(self) -> dict[str, NDArray[np.float32]] | None:
         return next(self.samples, None)
@@ -60,17 +71,20 @@ class _Noise(CalibrationDataReader):  # type: ignore[misc]
 def engines(graph: Graph, x: NDArray[np.float32], threads: int) -> Mapping[str, Run]:
     """Return the baseline in each dtype."""
     proto = onnx_baseline(graph, len(x))
-    models = {"float32": proto, "int8": quantised(proto, x)}
-    version = onnxruntime.__version__
-    return {f"ONNX Runtime {version} {kind}": _run(model, x, threads) for kind, model in models.items()}
+    models = {"float32": proto, "int8": quantised(proto, noise(x.shape))}
+    return {
+        f"ONNX Runtime {onnxruntime.__version__} {kind}": partial(network(model, threads), x)
+        for kind, model in models.items()
+    }
 
 
-def _run(proto: onnx.ModelProto, x: NDArray[np.float32], threads: int) -> Run:
+def network(proto: onnx.ModelProto, threads: int) -> Network:
+    """Return a call that runs a network on its one input."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(
         proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    inputs = {proto.graph.input[0].name: x}
-    return lambda: session.run(None, inputs)
+    name = proto.graph.input[0].name
+    return lambda x: np.asarray(session.run(None, {name: x})[0])

@@ -17,8 +17,8 @@ import openvino as ov
 import openvino.opset1 as ops
 from numpy.typing import NDArray
 
-from bitfactor.engines import Run
-from bitfactor.engines.with_onnxruntime import onnx_baseline, quantised
+from bitfactor.engines import Network, Run
+from bitfactor.engines.with_onnxruntime import noise, onnx_baseline, quantised
 from bitfactor.format import Graph, Node, unpack_signs
 
 
@@ -28,7 +28,7 @@ def engines(graph: Graph, x: NDArray[np.float32], threads: int) -> Mapping[str, 
     models = {
         "float32": (_read(proto), "f32"),
         "bfloat16": (_read(proto), "bf16"),
-        "int8": (_read(quantised(proto, x[:1])), "f32"),
+        "int8": (_read(quantised(proto, noise(x[:1].shape))), "f32"),
     }
     version = ov.__version__.split("-")[0]
     runs = {
@@ -59,6 +59,13 @@ def _core() -> ov.Core:
 
 def _read(proto: onnx.ModelProto) -> ov.Model:
     return _core().read_model(proto.SerializeToString(), b"")
+
+
+def network(proto: onnx.ModelProto, threads: int) -> Network:
+    """Return a call that runs a network on its one input, one sample at a time."""
+    options = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    request = _core().compile_model(_read(proto), "CPU", options).create_infer_request()
+    return lambda x: np.array(request.infer({0: x})[0])
 
 
 def _run(model: ov.Model, precision: str, x: NDArray[np.float32], threads: int) -> Run:

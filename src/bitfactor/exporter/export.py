@@ -201,6 +201,7 @@ def export(
     labels: Sequence[str] = (),
     skeleton: Skeleton | None = None,
     provenance: Mapping[str, str] | None = None,
+    binary: bool = True,
     overwrite: bool = False,
 ) -> ExportReport | SplitReport:
     """Write `model` to `path` as signs: 1 bit per binary weight, no decomposition, checked against torch.
@@ -240,6 +241,8 @@ def export(
     input_spec, labels, skeleton, provenance
         Stored with the model: how an image becomes an input, names of the classes or the keypoints that it
         finds, where it comes from.
+    binary
+        Refuse a model without a binary layer. If not, a network in full precision is written, too.
     overwrite
         Replace a file that bitfactor did not write, such as a checkpoint of the same name.
 
@@ -284,7 +287,8 @@ def export(
         for call, planned in far_sizes(model, short[0], axes, first.graph, free):
             _expect_same_outputs(model, call, planned, real)
     graph = first.graph
-    expect_binary(first.lowered, model)
+    if binary:
+        expect_binary(first.lowered, model)
     expect_description(graph, input_spec, labels, skeleton, provenance or {})
     if input_spec is None and len(graph.input.shape) == 3 and graph.input.shape[0] in (1, 3):
         warnings.warn(

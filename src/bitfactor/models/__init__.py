@@ -2,6 +2,7 @@
 
 from bitfactor.models.bireal import BiRealNet, bireal18, bireal34
 from bitfactor.models.bnext import BNext, bnext_tiny
+from bitfactor.models.compact import CompactNet
 from bitfactor.models.hourglass import Hourglass, hourglass
 from bitfactor.models.irnet import (
     HardtanhResNet,
@@ -19,6 +20,7 @@ from bitfactor.models.resnet import ResNet, resnet18, resnet34
 __all__ = [
     "BNext",
     "BiRealNet",
+    "CompactNet",
     "HardtanhResNet",
     "Hourglass",
     "Loaded",

@@ -26,6 +26,19 @@ _TYPES = ("float32", "bfloat16")
 Measure = Callable[[Recipe], Trial]
 
 
+class TooShortError(InputError):
+    """A time that is too short: `needed` are the minutes for a few epochs of the smallest size."""
+
+    def __init__(self, smallest: "_Fit", minutes: float) -> None:
+        self.needed = smallest.minutes(_LEAST)
+        super().__init__(
+            "minutes",
+            expected=f"{self.needed:.1f} or more, for {_LEAST} epochs of {smallest}",
+            found=str(minutes),
+            fix="give it more time, or fewer images with --limit",
+        )
+
+
 @dataclass(frozen=True)
 class _Fit:
     """A size with its options, and the seconds of an epoch and of an evaluation."""
@@ -88,12 +101,7 @@ def fitted(
     chosen, larger = _largest(recipe, minutes, named, data, measure)
     epochs = chosen.epochs(minutes)
     if epochs < _LEAST:
-        raise InputError(
-            "minutes",
-            expected=f"{chosen.minutes(_LEAST):.1f} or more, for {_LEAST} epochs of {chosen}",
-            found=str(minutes),
-            fix="give it more time, or fewer images with --limit",
-        )
+        raise TooShortError(chosen, minutes)
     interval = {} if "eval_interval" in named else {"eval_interval": max(1, epochs // _EVALUATIONS)}
     more = "" if larger is None else f"; {larger} from {duration(larger.minutes(ENOUGH) / 60)} on"
     console.print(

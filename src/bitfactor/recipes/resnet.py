@@ -9,6 +9,7 @@ Any images in directories that are named after their classes.
 ImageNet, as in the paper.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -24,7 +25,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.data import DataSet
 from bitfactor.data.in_memory import CifarOptions, DigitsOptions
 from bitfactor.data.stored import FolderOptions, StoredImages
-from bitfactor.models import ResNet
+from bitfactor.models import CompactNet, ResNet
 from bitfactor.models.resnet import Activation, Shortcuts, Stem
 from bitfactor.training import Classification, Optimization, Recipe
 
@@ -68,6 +69,25 @@ class ResNetOptions:
     def __call__(self) -> nn.Module:
         """Build the network, real-valued."""
         return ResNet(**vars(self))
+
+
+@dataclass(frozen=True)
+class CompactOptions:
+    """A compact network's shape."""
+
+    num_classes: Annotated[int, tyro.conf.Suppress]
+    blocks: tuple[int, ...] = (2, 3, 3)
+    """Inverted residuals per stage."""
+    widths: tuple[int, ...] = (24, 48, 96)
+    """Channels per stage."""
+    in_channels: Annotated[int, tyro.conf.Suppress] = 3
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def __call__(self) -> nn.Module:
+        """Build the network."""
+        return CompactNet(**vars(self))
 
 
 @dataclass(frozen=True)
@@ -159,7 +179,27 @@ def folder_resnet18() -> Recipe:
     )
 
 
-_SIZES = (  # side of an image, channels
+def folder_compact() -> Recipe:
+    """Return a compact network in full precision on a folder of images, to quantise to int8.
+
+    It stands for no row of the paper's tables: it is what a user would pick instead of a binary network, and
+    trains as `folder_resnet18` does.
+    """
+    binary = folder_resnet18()
+    return replace(
+        binary,
+        name="folder-compact",
+        description="compact network of inverted residuals, in full precision, on a folder",
+        model=CompactOptions(num_classes=2),
+        real=True,
+        binarization=Binarization(),
+        optimization=replace(binary.optimization, factor_rate=1.0),
+        sizes=compact_sizes_for,
+    )
+
+
+_Size = tuple[int, tuple[int, ...]]
+_SIZES: Sequence[_Size] = (  # side of an image, channels
     (64, (32, 64, 128)),
     (64, (32, 64, 128, 256)),
     (96, (32, 64, 128, 256)),
@@ -171,13 +211,28 @@ _SIZES = (  # side of an image, channels
 _LOOKED_AT = 64  # images
 
 
+_COMPACT_SIZES = (
+    (64, (16, 32, 64)),
+    (64, (24, 48, 96)),
+    (96, (24, 48, 96)),
+    (128, (24, 48, 96)),
+    (128, (32, 64, 128)),
+    (160, (32, 64, 128)),
+    (224, (32, 64, 128)),
+)
+
+
+def compact_sizes_for(data: DataSet) -> list[dict[str, Any]]:
+    """Return compact networks and image sides, as `sizes_for` does."""
+    sizes = _fitting(data, _COMPACT_SIZES)
+    return [{"size": side, "widths": widths, "channels_last": True} for side, widths in sizes]
+
+
 def sizes_for(data: DataSet) -> list[dict[str, Any]]:
     """Return networks and image sides from small to large, none larger than the data's own images.
 
     Of images that are all smaller than the smallest side, it is that one.
     """
-    assert isinstance(data, StoredImages)
-    most = max(data.usual_side(_LOOKED_AT), _SIZES[0][0])
     return [
         {
             "size": side,
@@ -186,14 +241,19 @@ def sizes_for(data: DataSet) -> list[dict[str, Any]]:
             "stem": "halving" if side < 224 else "imagenet",
             "channels_last": True,
         }
-        for side, widths in _SIZES
-        if side <= most
+        for side, widths in _fitting(data, _SIZES)
     ]
+
+
+def _fitting(data: DataSet, sizes: Sequence[_Size]) -> list[_Size]:
+    assert isinstance(data, StoredImages)
+    most = max(data.usual_side(_LOOKED_AT), sizes[0][0])
+    return [(side, widths) for side, widths in sizes if side <= most]
 
 
 def with_classes_of(recipe: Recipe, data: DataSet) -> Recipe:
     """Return a recipe of a classifier with as many outputs as its data have classes."""
-    assert isinstance(recipe.model, ResNetOptions | Published)
+    assert isinstance(recipe.model, ResNetOptions | CompactOptions | Published)
     return replace(recipe, model=replace(recipe.model, num_classes=len(data.labels)))
 
 

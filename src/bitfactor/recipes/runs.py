@@ -209,7 +209,7 @@ def export_run(
         path,
         examples,
         real=real,
-        calibration=_training_images(recipe, run, calibration) if calibration else None,
+        calibration=training_images(recipe, run, calibration) if calibration else None,
         input_spec=interface.input_spec,
         labels=interface.labels,
         skeleton=interface.skeleton,
@@ -219,6 +219,7 @@ def export_run(
             **published(run.path),
             **progress,
         },
+        binary=not recipe.real,
         overwrite=overwrite,
     )
     assert isinstance(report, ExportReport)
@@ -228,7 +229,7 @@ def export_run(
     return report
 
 
-def _training_images(recipe: Recipe, run: Run, count: int) -> Tensor:
+def training_images(recipe: Recipe, run: Run, count: int) -> Tensor:
     """Return training images as the network saw them, augmented."""
     directory = (remembered(run.path) or {}).get("path")
     data = recipe.data(directory and Path(directory))

@@ -189,6 +189,28 @@ def against(rows: Mapping[str, tuple[str, Series]], x_label: str, y_label: str) 
         return svg(figure)
 
 
+def front(rows: Mapping[str, tuple[str, float, float, tuple[float, float]]]) -> str:
+    """Draw {name: (weights, milliseconds, accuracy, its interval)}: accuracy, in percent, against latency."""
+    with _drawing(7.2, 3.6) as figure:
+        ax = figure.subplots()
+        for name, (weights, time, accuracy, (low, high)) in rows.items():
+            errors = [[100 * (accuracy - low)], [100 * (high - accuracy)]]
+            mark = _MARKS[list(rows).index(name) % len(_MARKS)]
+            colour = _WEIGHTS[weights]
+            ax.errorbar(time, 100 * accuracy, errors, fmt=mark, color=colour, capsize=2, label=name)
+        ax.set_xscale("log")
+        _label_decades(ax.xaxis, (1, 2, 5))
+        figure.legend(loc="outside right center", frameon=False)
+        ax.set_xlabel("latency of one image, ms")
+        ax.set_ylabel("accuracy, %")
+        ax.grid(alpha=0.25)
+        return svg(figure)
+
+
+_WEIGHTS = {"1 bit": "#0072b2", "int8": "#d55e00", "float32": "#6b7280"}
+_MARKS = "osD^vx"
+
+
 def bands(
     rows: Mapping[str, Mapping[str, Mapping[str, Sequence[Series]]]],
     x_label: str,

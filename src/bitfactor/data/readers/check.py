@@ -475,6 +475,7 @@ OF_RECIPES: dict[str | None, Callable[[Path | None, Wanted], EvaluationSet]] = {
     "digits": of_digits,
     "cifar10-resnet18": images_in,
     "cifar100-resnet18": images_in,
+    "folder-compact": images_in,
     "folder-resnet18": images_in,
     "imagenet-resnet18": images_in,
 }

@@ -1,0 +1,423 @@
+"""`bitfactor compare`: one bit or eight on images of one's own, from networks trained in equal time.
+
+A binary network, the same network in full precision and a compact one are trained on the same images. The
+two in full precision are quantised to int8. All are measured on this machine, and the figures name one.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from rich.console import Console
+from scipy.stats import binomtest
+
+from bitfactor.api.bench import interleaved
+from bitfactor.api.evaluate import classify, images_of
+from bitfactor.api.network import network_at
+from bitfactor.api.train import train
+from bitfactor.common.arrays import expect_above_0
+from bitfactor.common.checks import checked, expect_that
+from bitfactor.common.errors import InputError
+from bitfactor.common.files import expect_output, replacing, write_json
+from bitfactor.common.machine import cpu_name
+from bitfactor.common.result import Result, text_table
+from bitfactor.data.readers.identity import remembered
+from bitfactor.data.stored import FolderOptions, StoredImages
+from bitfactor.engines import Network, with_onnxruntime, with_openvino
+from bitfactor.format import load
+from bitfactor.recipes import recipe_of
+from bitfactor.recipes.fitting import TooShortError
+from bitfactor.recipes.runs import export_run, training_images
+from bitfactor.runtime import Precision, Session
+from bitfactor.study.documents import Chapter, Document, Figure, Table, write_html
+from bitfactor.study.figures import front
+from bitfactor.targets.onnx import to_onnx
+from bitfactor.training import Run
+from bitfactor.training.estimate import duration
+
+_SHARE = 0.95  # of the time is for training, the rest for what is measured afterwards
+_CALIBRATION = 256  # training images, for the ranges of int8
+_FEWEST = 30  # images, below which an interval says nothing
+_SURE = 1.96  # standard errors: 95 %
+_SAME_TIME = 1.05  # times as long is no difference
+
+NETWORKS = {
+    "binary": ("folder-resnet18", False),
+    "float": ("folder-resnet18", True),
+    "compact": ("folder-compact", True),
+}
+"""What is trained: name -> recipe, and whether in full precision. The second is the first without signs."""
+
+
+@dataclass(frozen=True)
+class Compared(Result):
+    """One network in one engine.
+
+    `weights` are 1 bit, int8 or float32; `side` is that of its images in pixels; `interval` are the ends of
+    the 95 % interval of `accuracy` (Wilson); `right` (N,) says which images are classified right. `memory` is
+    the most of a process that loads the file and runs one image, in bytes.
+    """
+
+    network: str
+    weights: str
+    engine: str
+    file: str
+    side: int
+    accuracy: float
+    interval: tuple[float, float]
+    minimum_ms: float
+    bytes: int
+    memory: int
+    right: NDArray[np.bool_] = field(repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The network with its weights."""
+        return f"{self.network}, {self.weights}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in super().to_dict().items() if name != "right"}
+
+    def lead_over(self, other: "Compared") -> tuple[float, float]:
+        """Return by how much it is more accurate on the same images, and half of the 95 % interval."""
+        mine, theirs = int((self.right & ~other.right).sum()), int((other.right & ~self.right).sum())
+        count, difference = len(self.right), mine - theirs
+        error = np.sqrt(max(mine + theirs - difference**2 / count, 0.0)) / count
+        return difference / count, _SURE * float(error)
+
+
+@dataclass(frozen=True)
+class Comparison(Result):
+    """What was compared on which images, and the network to take."""
+
+    out: Path
+    images: str
+    machine: str
+    minutes: float
+    threads: int
+    rows: tuple[Compared, ...]
+
+    @property
+    def recommended(self) -> Compared:
+        """The fastest of those not clearly less accurate than the best; the smallest of equal times."""
+        best = max(self.rows, key=lambda row: row.accuracy)
+        level = [row for row in self.rows if np.less_equal(*best.lead_over(row))]
+        fastest = min(row.minimum_ms for row in level)
+        return min(
+            (row for row in level if row.minimum_ms <= _SAME_TIME * fastest), key=lambda row: row.bytes
+        )
+
+    @property
+    def sentence(self) -> str:
+        """Which to take, and what the most accurate of the other kind is: of int8 for one bit, or one bit."""
+        taken = self.recommended
+        kind = "int8" if taken.weights == "1 bit" else "1 bit"
+        others = [row for row in self.rows if row.weights == kind]
+        other = max(others, key=lambda row: row.accuracy)
+        lead, half = taken.lead_over(other)
+        points = f"{100 * abs(lead):.1f} points {'more' if lead > 0 else 'less'} (±{100 * half:.1f})"
+        accuracy = points if lead else "as accurate"
+        times = f"{taken.minimum_ms / other.minimum_ms:.2f} times its latency"
+        sizes = f"{taken.bytes / other.bytes:.2f} times its bytes"
+        said = f"Take {taken.name}: {taken.accuracy:.1%} in {taken.minimum_ms:.2f} ms."
+        return f"{said} Beside {other.name}, that is {accuracy}, at {times} and {sizes}."
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "recommended": self.recommended.name, "sentence": self.sentence}
+
+    def __str__(self) -> str:
+        table = text_table(_HEAD, _cells(self.rows), right=frozenset(range(3, 9)))
+        return f"{table}\n{self.images}; {self.caption}\n\n{self.sentence}\n{self.out / 'compare.html'}"
+
+    @property
+    def caption(self) -> str:
+        """What the figures were taken on."""
+        threads = "one thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{self.machine}, {threads}, batch 1; each network was trained for the same time"
+
+
+@checked
+def compare(
+    data: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str],
+    minutes: float = 60.0,
+    threads: int = 1,
+    runs: int = 200,
+    device: str = "auto",
+    overwrite: bool = False,
+    progress: bool = True,
+) -> Comparison:
+    """Train a binary, a full-precision and a compact network on images of your own, and say which to take.
+
+    Each gets a third of the time. The two in full precision are also quantised to int8. All are measured on
+    the same images and on this machine. The same call resumes where an interrupted one stopped.
+
+    Parameters
+    ----------
+    data
+        Directory of class directories, or with train/ and val/ (or valid, validation, test) of them.
+    out
+        Directory of the comparison: a run of each network, their files (.safetensors, .onnx), a page.
+    minutes
+        How long the trainings may take together.
+    threads
+        Threads of each engine when it is timed.
+    runs
+        Timed runs of each.
+    device
+        Where torch trains: auto, cpu, cuda or cuda:N.
+    overwrite
+        Replace files in `out` that bitfactor did not write.
+    progress
+        Show progress on stderr.
+
+    Raises
+    ------
+    InputError
+        If the images cannot be read or are too few, the time is too short for one of the networks, or an
+        engine is not installed.
+
+    Example
+    -------
+    >>> print(bitfactor.compare("photos", out="runs/compared", minutes=60).sentence)
+    Take compact, int8: 76.1% in 0.38 ms. Beside binary, 1 bit, that is 0.4 points more (±1.2), at ...
+    """
+    expect_above_0("minutes", minutes)
+    expect_that(runs > 0 and threads > 0, "runs and threads", expected="1 or more", found=(runs, threads))
+    folder, images = Path(out), Path(data)
+    page = folder / "compare.html"
+    if page.exists():
+        expect_output(page, [".html"], overwrite=overwrite, flag="--out")
+    _expect_enough(images)
+    console = Console(stderr=True, highlight=False, quiet=not progress)
+    for number, name in enumerate(NETWORKS, 1):
+        console.print(f"{name}: network {number} of {len(NETWORKS)}")
+        _train(name, folder, images, minutes, device, progress)
+    console.print("all are trained; now latency, accuracy and memory")
+    timed = _fastest([one for name in NETWORKS for one in _written(folder / name, threads)], runs)
+    rows, described = _measured(timed, images, threads)
+    found = Comparison(folder, described, cpu_name(), minutes, threads, rows)
+    write_json(folder / "compare.json", found.to_dict())
+    write_html(_document(found, images), page)
+    return found
+
+
+def _train(name: str, folder: Path, data: Path, minutes: float, device: str, progress: bool) -> None:
+    recipe, real = NETWORKS[name]
+    share, out = minutes * _SHARE / len(NETWORKS), folder / name
+    try:
+        train(recipe, out=out, data=data, minutes=share, real=real, device=device, progress=progress)
+    except TooShortError as error:
+        needed = error.needed * len(NETWORKS) / _SHARE
+        raise InputError(
+            "minutes",
+            expected=f"{needed:.1f} or more, a third for each network",
+            found=f"{minutes}, which is too little for {name}",
+            fix="give it more time",
+        ) from error
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A network in an engine: the file it runs from, and a call for one image, (1, C, H, W)."""
+
+    network: str
+    weights: str
+    engine: str
+    file: Path
+    source: Path
+    precision: str
+    call: Network
+    minimum_ms: float = 0.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of its input, (C, H, W)."""
+        return load(self.source).graph.input.shape
+
+
+def _written(run: Path, threads: int) -> list[_Made]:
+    """Write the files of a run, and return each with each engine that runs it."""
+    source = run.with_suffix(".safetensors")
+    recipe = recipe_of(Run(run))
+    export_run(Run(run), source, calibration=0 if recipe.real else _calibration(run), overwrite=True)
+    if not recipe.real:
+        precisions: Sequence[Precision] = ("highest", "low")
+        return [
+            _Made(
+                run.name,
+                "1 bit",
+                "bitfactor" if one == "highest" else f"bitfactor, {one}",
+                source,
+                source,
+                one,
+                Session(source, threads=threads, precision=one),
+            )
+            for one in precisions
+        ]
+    return [
+        _Made(run.name, weights, engine, file, source, "", network(onnx.load(file), threads))
+        for weights, file in _as_onnx(source, run).items()
+        for engine, network in _ENGINES.items()
+    ]
+
+
+_ENGINES = {"OpenVINO": with_openvino.network, "ONNX Runtime": with_onnxruntime.network}
+
+
+def _as_onnx(source: Path, run: Path) -> dict[str, Path]:
+    """Write a network in full precision as ONNX for one image at a time: in float32, and in int8."""
+    proto = with_onnxruntime.with_batch(to_onnx(load(source)), 1)
+    samples = training_images(recipe_of(Run(run)), Run(run), _calibration(run)).numpy()
+    files = {
+        "float32": (run.with_suffix(".onnx"), proto),
+        "int8": (run.with_name(f"{run.name}-int8.onnx"), with_onnxruntime.quantised(proto, samples[:, None])),
+    }
+    for path, one in files.values():
+        with replacing(path) as temporary:
+            onnx.save(one, temporary)
+    return {weights: path for weights, (path, _) in files.items()}
+
+
+def _calibration(run: Path) -> int:
+    return min(_CALIBRATION, int((remembered(run) or {})["train"] or 1))
+
+
+def _fastest(made: Sequence[_Made], runs: int) -> list[_Made]:
+    """Time all in turns, and return the faster engine of each network with the same weights."""
+    inputs = [np.zeros((1, *one.shape), np.float32) for one in made]
+    calls = {str(i): partial(one.call, x) for i, (one, x) in enumerate(zip(made, inputs, strict=True))}
+    timed = [
+        replace(one, minimum_ms=row["minimum_ms"])
+        for one, row in zip(made, interleaved(calls, runs), strict=True)
+    ]
+    best: dict[tuple[str, str, str], _Made] = {}
+    for one in sorted(timed, key=lambda one: one.minimum_ms):
+        best.setdefault((one.network, one.weights, one.precision), one)
+    return [one for one in timed if one in best.values()]
+
+
+def _measured(timed: Sequence[_Made], data: Path, threads: int) -> tuple[tuple[Compared, ...], str]:
+    """Return a row for each, and which images they were evaluated on."""
+    rows, described = [], ""
+    for one in timed:
+        network = network_at(one.source)
+        found = classify(replace(network, outputs=partial(_one_by_one, one.call)), images_of(network, data))
+        described, right = found.images, found.expected == found.found
+        rows.append(
+            Compared(
+                network=one.network,
+                weights=one.weights,
+                engine=one.engine,
+                file=one.file.name,
+                side=one.shape[-1],
+                accuracy=found.accuracy,
+                interval=_interval(right),
+                minimum_ms=one.minimum_ms,
+                bytes=one.file.stat().st_size,
+                memory=_memory(one, threads),
+                right=right,
+            )
+        )
+    return tuple(rows), described
+
+
+def _one_by_one(call: Network, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.concatenate([call(inputs[i : i + 1]) for i in range(len(inputs))])
+
+
+def _expect_enough(data: Path) -> None:
+    images = FolderOptions()(data)
+    assert isinstance(images, StoredImages)
+    if len(images.test) < _FEWEST:
+        raise InputError(
+            images.test_name,
+            expected=f"{_FEWEST} images or more, for an interval",
+            found=str(len(images.test)),
+            fix="add images to val/, or to all classes",
+        )
+
+
+def _interval(right: NDArray[np.bool_]) -> tuple[float, float]:
+    ends = binomtest(int(right.sum()), len(right)).proportion_ci(method="wilson")
+    return float(ends.low), float(ends.high)
+
+
+_PROCESS = """
+import sys
+import numpy as np
+file, threads, precision, shape = sys.argv[1], int(sys.argv[2]), sys.argv[3], eval(sys.argv[4])
+x = np.zeros(shape, np.float32)
+{}
+print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+_LOADED = {
+    "bitfactor": "import bitfactor; bitfactor.Session(file, threads=threads, precision=precision)(x)",
+    "OpenVINO": "import openvino as o; o.Core().compile_model(file, 'CPU').infer_new_request({0: x})",
+    "ONNX Runtime": "import onnxruntime as o\n"
+    "session = o.InferenceSession(file)\n"
+    "session.run(None, {session.get_inputs()[0].name: x})",
+}
+
+
+def _memory(one: _Made, threads: int) -> int:
+    """Return the most memory of a process that loads a file and runs one image."""
+    shape = (1, *one.shape)
+    code = _PROCESS.format(_LOADED[one.engine.partition(",")[0]])
+    words = [str(one.file), str(threads), one.precision, str(shape)]
+    done = subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True, text=True)
+    return 1024 * int(done.stdout)
+
+
+_HEAD = ("network", "weights", "engine", "side", "accuracy", "95 % interval", "ms", "kB", "MB of memory")
+
+
+def _cells(rows: Sequence[Compared]) -> list[list[str]]:
+    return [
+        [
+            row.network,
+            row.weights,
+            row.engine,
+            str(row.side),
+            f"{row.accuracy:.2%}",
+            " to ".join(f"{100 * end:.1f}" for end in row.interval),
+            f"{row.minimum_ms:.3f}",
+            f"{row.bytes / 1000:,.0f}",
+            f"{row.memory / 1e6:,.0f}",
+        ]
+        for row in rows
+    ]
+
+
+def _document(found: Comparison, data: Path) -> Document:
+    points = {
+        f"{row.name}, {row.engine}": (row.weights, row.minimum_ms, row.accuracy, row.interval)
+        for row in found.rows
+    }
+    table = Table(_HEAD, _cells(found.rows), found.caption, words=(0, 1, 2))
+    drawn = Figure("front", front(points).encode(), "Up and to the left is better. Bars are 95 % intervals.")
+    again = f"bitfactor compare {data} --minutes {found.minutes:g} --out {found.out}"
+    return Document(
+        f"One bit or eight: {data.name}",
+        [found.sentence, *_ABOUT],
+        [("images", found.images), ("machine", found.machine), ("training", duration(found.minutes / 60))],
+        [
+            Chapter("Accuracy, latency and bytes", (), [table], [drawn]),
+            Chapter("Again", (), commands=[("the same comparison", again)]),
+        ],
+    )
+
+
+_ABOUT = (
+    "The fastest network is named of those that are not clearly less accurate than the best one.",
+    "Another time of training, another machine or other images can give another answer.",
+)

@@ -1,0 +1,143 @@
+"""A comparison says int8 where int8 is better, one bit where that is, and writes files that others run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+
+import bitfactor
+from bitfactor.api.compare import NETWORKS, Compared, Comparison
+from bitfactor.cli import main
+
+LABELS = ("bright", "dark")
+
+
+def row(weights, accuracy, ms, size=1000, count=1000, network=None):
+    """A network that is right for the first images, so that others' mistakes are among its own."""
+    right = np.arange(count) < accuracy * count
+    name = network or ("binary" if weights == "1 bit" else "compact")
+    return Compared(name, weights, "engine", "file", 64, accuracy, (0, 1), ms, size, 1, right)
+
+
+def compared(*rows):
+    return Comparison(Path("out"), "images", "machine", 60, 1, rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "taken"),
+    [
+        ([row("1 bit", 0.80, 1.0), row("int8", 0.90, 1.0)], "compact, int8"),
+        ([row("1 bit", 0.90, 1.0), row("int8", 0.80, 0.5)], "binary, 1 bit"),
+        ([row("1 bit", 0.900, 1.0), row("int8", 0.901, 0.5)], "compact, int8"),
+        ([row("1 bit", 0.900, 0.5), row("int8", 0.901, 1.0)], "binary, 1 bit"),
+        ([row("1 bit", 0.9, 1.0, 500), row("int8", 0.9, 0.99, 900)], "binary, 1 bit"),
+        ([row("1 bit", 0.9, 1.0, 900), row("int8", 0.9, 1.02, 500)], "compact, int8"),
+        (
+            [row("1 bit", 0.8, 1.0), row("int8", 0.9, 2.0), row("float32", 0.9, 1.0, network="float")],
+            "float, float32",
+        ),
+    ],
+)
+def test_what_is_named_follows_from_the_figures(rows, taken):
+    found = compared(*rows)
+    assert found.recommended.name == taken
+    assert found.sentence.startswith(f"Take {taken}: ")
+
+
+def test_the_sentence_says_what_the_other_kind_would_give():
+    found = compared(row("1 bit", 0.80, 2.0, 500), row("int8", 0.90, 1.0, 1000))
+    assert found.sentence == (
+        "Take compact, int8: 90.0% in 1.00 ms. Beside binary, 1 bit, that is 10.0 points more (±1.9), "
+        "at 0.50 times its latency and 2.00 times its bytes."
+    )
+
+
+def test_a_lead_is_of_the_same_images():
+    one, other = row("1 bit", 0.9, 1), row("int8", 0.8, 1)
+    lead, half = one.lead_over(other)
+    assert lead == pytest.approx(0.1)
+    assert half == pytest.approx(1.96 * np.sqrt(0.1 - 0.01) / np.sqrt(1000))
+    assert one.lead_over(one) == (0, 0)
+
+
+def photos(directory, train=24, val=16):
+    random = np.random.default_rng(0)
+    for part, count in (("train", train), ("val", val)):
+        for label, grey in zip(LABELS, (190, 60), strict=True):
+            (directory / part / label).mkdir(parents=True)
+            for i in range(count):
+                image = np.clip(random.normal(grey, 40, (80, 90, 3)), 0, 255).astype(np.uint8)
+                cv2.imwrite(str(directory / part / label / f"{i}.png"), image)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """A comparison whose networks are trained already, small ones for an epoch each."""
+    place = tmp_path_factory.mktemp("compared")
+    data = photos(place / "photos")
+    small = {
+        "size": 32,
+        "epochs": 4,
+        "batch_size": 8,
+        "widths": (8, 16),
+        "blocks": (1, 1),
+        "warmup_epochs": 0.0,
+    }
+    for name, (recipe, real) in NETWORKS.items():
+        stem = {} if name == "compact" else {"stem": "halving"}
+        bitfactor.train(recipe, out=place / name, data=data, real=real, progress=False, **small, **stem)
+    return place
+
+
+def test_it_measures_writes_and_names_one(out, capsys):
+    status = main(["compare", str(out / "photos"), "--out", str(out), "--minutes", "1", "--runs", "3"])
+    assert status == 0
+    found = json.loads((out / "compare.json").read_text())
+    rows = {(one["network"], one["weights"]): one for one in found["rows"]}
+    assert {*rows} == {
+        ("binary", "1 bit"),
+        *((name, weights) for name in ("float", "compact") for weights in ("float32", "int8")),
+    }
+    for one in found["rows"]:
+        assert one["interval"][0] <= one["accuracy"] <= one["interval"][1]
+        assert one["bytes"] == (out / one["file"]).stat().st_size
+        assert one["memory"] > 10e6
+    assert rows["float", "float32"]["accuracy"] > 0.9
+    assert abs(rows["float", "float32"]["accuracy"] - rows["float", "int8"]["accuracy"]) < 0.1
+    printed = capsys.readouterr().out
+    assert found["sentence"] in printed
+    assert "32 test images in " in printed
+    page = (out / "compare.html").read_text()
+    assert found["sentence"] in page
+    assert "<svg" in page
+
+
+def test_what_it_writes_runs_without_bitfactor(out):
+    """float.onnx and float-int8.onnx, and a process without torch for the binary file."""
+    code = "import sys, onnxruntime as o\n"
+    code += "print([o.InferenceSession(file).get_outputs()[0].shape for file in sys.argv[1:]])"
+    files = [
+        str(out / name) for name in ("float.onnx", "float-int8.onnx", "compact.onnx", "compact-int8.onnx")
+    ]
+    if not Path(files[0]).exists():
+        bitfactor.compare(out / "photos", out=out, minutes=1, runs=1, progress=False)
+    done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{[[1, 2]] * 4}\n"
+    assert bitfactor.Session(out / "binary.safetensors").labels == LABELS
+
+
+def test_too_few_images_and_too_little_time_are_refused(tmp_path, monkeypatch):
+    slow = SimpleNamespace(seconds=60.0, steps=2, evaluation=1.0)
+    monkeypatch.setattr("bitfactor.recipes.fitting.dry_run", lambda *_, **__: slow)
+    with pytest.raises(bitfactor.InputError, match="30 images or more"):
+        bitfactor.compare(photos(tmp_path / "few", 8, 4), out=tmp_path / "out", progress=False)
+    enough = photos(tmp_path / "enough", 8, 16)
+    with pytest.raises(bitfactor.InputError, match=r"minutes: expected 20\.\d or more, a third for each"):
+        bitfactor.compare(enough, out=tmp_path / "out", minutes=5, progress=False)
+    assert not (tmp_path / "out").exists()
