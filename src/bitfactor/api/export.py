@@ -71,7 +71,7 @@ def write_network(
         of ESP-IDF, a project for the Pico SDK or a Zephyr module, with an example from a camera's frame to a
         class.
     core
-        Of C in integers: the processor whose instructions are counted, where its compiler and emulator are
+        Of C in integers: the CPU whose instructions are counted, where its compiler and emulator are
         installed, or else estimated; cortex-m0plus if left out.
     max_ram
         Of C in integers: bytes of RAM that there are for values.
@@ -276,7 +276,7 @@ def page(
     ------
     InputError
         If the file cannot be read, does not say how an image becomes its input, or gives neither classes nor
-        keypoints; or `output` cannot be written.
+        keypoints. If `output` cannot be written.
 
     Example
     -------
