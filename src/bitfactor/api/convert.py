@@ -83,8 +83,8 @@ def convert(
     ------
     InputError
         If the ONNX file is damaged or of an opset that is not known. If a node of it cannot be held in a
-        file: weights of three or four values, an operator that is not read. If no layer is binary, or `output`
-        cannot be written.
+        file: weights of three or four values, an operator that is not read. If no layer is binary, or
+        `output` cannot be written.
 
     Example
     -------
