@@ -393,8 +393,8 @@ def score_files(predictions: Path, *, truth: Path) -> PublishedScore:
     Parameters
     ----------
     predictions
-        Predictions as published: a .mat, .h5 or .json file with joints (N, 16, 2) or (2, 16, N), in pixels
-        that count from 1 as MPII's do.
+        Predictions as published: a .mat, .h5 or .json file with joints (N, 16, 2) or (2, 16, N). They are
+        pixels that count from 1, as MPII's do.
     truth
         detections_our_format.mat, as published with the split of Tompson et al. (HRNet: gt_valid.mat).
     """
