@@ -1,9 +1,8 @@
 """Networks to share: a directory in the conventions of the Hugging Face Hub, and the way back.
 
-config.json         how the network is made: a recipe's settings, or the calls of binarize_.
-model.safetensors   its parameters, factors included, to train on.
-net.safetensors     the exported file, for `Session`.
-README.md           the model card.
+config.json says how the network is made: by a recipe's settings, or the calls of binarize_.
+The file model.safetensors holds its parameters, factors included, to train on. The exported file, for
+`Session`, is net.safetensors. README.md is the model card.
 """
 
 import json
