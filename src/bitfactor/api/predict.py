@@ -77,8 +77,8 @@ def _is_shown(path: Path, folder: Path) -> bool:
 def targets_of(sources: Sequence[Any], output: Path) -> list[Path]:
     """Return the file that is made of each source.
 
-    `output` is a file if its name ends as that of one and there is one source, else the folder in which each
-    keeps its name; with another ending where that kind of file is not written.
+    `output` is a file if its name ends as that of one and there is one source. Else it is the folder in which
+    each keeps its name, with another ending where that kind of file is not written.
     """
     meant = mimetypes.guess_type(output.name)[0] or ""
     if meant.startswith(("image/", "video/")) and not output.is_dir():

@@ -1,9 +1,8 @@
 """Networks to share: a directory in the conventions of the Hugging Face Hub, and the way back.
 
-config.json         how the network is made: a recipe's settings, or the calls of binarize_
-model.safetensors   its parameters, factors included, to train on
-net.safetensors     the exported file, for `Session`
-README.md           the model card
+config.json says how the network is made: by a recipe's settings, or the calls of binarize_.
+The file model.safetensors holds its parameters, factors included, to train on. The exported file, for
+`Session`, is net.safetensors. README.md is the model card.
 """
 
 import json
@@ -70,8 +69,8 @@ def save_pretrained(
     directory
         Where config.json, model.safetensors, net.safetensors and README.md go.
     example
-        A batch of a model, with which it is exported; left out, a net.safetensors is taken that is there
-        already, such as `bitfactor.export` writes with labels and an input specification.
+        A batch of a model, with which it is exported. Left out, a net.safetensors that is there already is
+        taken: `bitfactor.export` writes one with labels and an input specification.
     best
         Of a run, take the checkpoint of its best epoch.
     license

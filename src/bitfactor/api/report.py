@@ -423,9 +423,9 @@ def report(
     output
         File to write; report.html (or .md, .tex, .csv, .parquet) in the directory if left out.
     format
-        One page; Markdown with a folder of figures beside it; latex, its tables with booktabs; csv, a line
-        for each epoch of a run or each training of a study, with a second file of means; parquet, all of a
-        study but its networks in one file.
+        One page; Markdown with a folder of figures beside it; latex, its tables with booktabs. Csv has a line
+        for each epoch of a run or each training of a study, and a second file of means. Parquet has all of a
+        study in one file, except its networks.
     data
         Directory of the data: for runs of recipes that need one, and for studies of poses to show examples.
     overwrite

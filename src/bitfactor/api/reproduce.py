@@ -105,8 +105,8 @@ def reproduce(
 ) -> Reproduction | Budget:
     """Train the rows of a table or figure of the paper, exactly those, and show them beside the paper's.
 
-    What is finished is not repeated: the same call resumes, and tables and figures of the same experiment may
-    share a directory and with it their rows.
+    What is finished is not repeated: the same call resumes. Tables and figures of the same experiment may
+    share a directory, and with it their rows.
 
     Parameters
     ----------

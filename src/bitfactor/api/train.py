@@ -127,7 +127,7 @@ def train(
     start_from
         A run whose weights are taken over: of the same network, of any latent or in full precision.
     minutes
-        How long it may take on this machine, measured before it begins: it chooses the epochs and, for a
+        How long it may take on this machine, measured before it begins. It chooses the epochs and, for a
         folder of images, the network and the image side. Options that are named stay.
     device
         auto, cpu, cuda or cuda:N.
@@ -150,7 +150,7 @@ def train(
     Raises
     ------
     InputError
-        If an option is not one of the recipe's, the data cannot be read, `out` holds a run with other
+        If an option is not one of the recipe's, or the data cannot be read. If `out` holds a run with other
         settings or of other images, or the loss is no number.
 
     Example

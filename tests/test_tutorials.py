@@ -1,0 +1,138 @@
+"""The blocks of the tutorials are run as they stand, in order: Python, commands, C.
+
+Only what takes minutes is smaller: SMALLER names the words that change.
+"""
+
+import os
+import pickle
+import re
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import uvicorn
+from sklearn.datasets import load_digits
+
+from bitfactor.cli import main
+from bitfactor.data import Cifar10
+
+PAGES = Path(__file__).parents[1] / "docs" / "tutorials"
+TINY = "--blocks 1 1 --widths 8 16 --limit 32 --batch-size 8"
+SMALLER = {
+    "--minutes 30": f"--epochs 1 --size 32 {TINY}",
+    "--channels 32 --epochs 20": "--channels 8 --depth 2 --epochs 1",
+    "digits --epochs 2": f"digits --epochs 1 {TINY}",
+}
+
+
+def run_blocks(page, names):
+    """Run the fenced blocks of a page in the working directory; C is written where the page says."""
+    text = (PAGES / page).read_text()
+    for language, block in re.findall(r"^```(python|sh|c|json)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        if language == "python":
+            exec(block, names)
+        elif language == "sh":
+            for line in block.replace("\\\n", " ").splitlines():
+                run_line(line)
+        else:
+            Path("main.c" if language == "c" else "skeleton.json").write_text(block)
+
+
+def run_line(line):
+    for whole, small in SMALLER.items():
+        line = line.replace(whole, small)
+    words = shlex.split(line)
+    if words[0] == "bitfactor":
+        assert main(words[1:]) == 0, line
+    else:
+        beside = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        subprocess.run(words, check=True, env=os.environ | {"PATH": beside, "OMP_NUM_THREADS": "1"})
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_binarize(capsys):
+    run_blocks("binarize.md", {})
+    accuracy = float(re.search(r"([\d.]+)% of the test images", capsys.readouterr().out)[1])
+    assert accuracy > 85
+
+
+def test_photos(capsys):
+    scans = load_digits()
+    for label, name in ((0, "cat"), (1, "dog")):
+        folder = Path("photos") / name
+        folder.mkdir(parents=True)
+        for i, scan in enumerate(scans.images[scans.target == label][:24]):
+            large = cv2.resize((scan * 15).astype(np.uint8), (48, 48), interpolation=cv2.INTER_CUBIC)
+            cv2.imwrite(str(folder / f"{'one' if i == 0 else i}.jpg"), large)
+    run_blocks("photos.md", {})
+    for made in ("confusion.png", "report.html", "photos.safetensors", "page/index.html"):
+        assert Path(made).stat().st_size > 0
+
+
+def test_paper_row(monkeypatch):
+    layout, rng = Cifar10.layout, np.random.default_rng(0)
+    folder = Path("data") / layout.folder
+    folder.mkdir(parents=True)
+    (folder / layout.names).write_bytes(pickle.dumps({layout.name_key.encode(): [b"one"] * 10}, protocol=2))
+    for file in (*layout.train, layout.test):
+        content = {
+            b"data": rng.integers(0, 256, (64, 3072), np.uint8),
+            layout.label_key.encode(): [*range(8)] * 8,
+        }
+        (folder / file).write_bytes(pickle.dumps(content, protocol=2))
+    monkeypatch.setitem(SMALLER, "--small --row", "--small --seeds 1 --row")
+    run_blocks("paper_row.md", {})
+    assert "Tucker" in Path("runs/paper/table2.md").read_text()
+
+
+def test_pose():
+    run_blocks("pose.md", {})
+    assert cv2.imread("found.png").shape == (96, 96, 3)
+
+
+def test_c(capfd):
+    run_blocks("c.md", {})
+    assert "it is a 1" in capfd.readouterr().out
+    assert Path("digits.bfp").exists()
+
+
+def test_page():
+    run_blocks("page.md", {})
+    assert Path("site/net.bfp").exists()
+
+
+@pytest.mark.slow
+def test_machines(capsys):
+    run_blocks("machines.md", {})
+    assert "accuracy" in capsys.readouterr().out
+
+
+def test_serve(capsys):
+    """The server is a uvicorn of its own, on a free port; an unusable image is the client's error."""
+    names = {}
+    blocks = re.findall(r"^```python\n(.*?)^```$", (PAGES / "serve.md").read_text(), re.DOTALL | re.MULTILINE)
+    exec(blocks[0], names)
+    server = uvicorn.Server(uvicorn.Config(names["app"], port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    names["url"] = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    exec(blocks[1], names)
+    refused = names["httpx"].post(names["url"] + "/classify", files={"image": b"no image"})
+    server.should_exit = True
+    thread.join(10)
+    assert refused.status_code == 400
+    found = [int(answer["label"]) for answer in names["answers"]]
+    assert np.mean(found == load_digits().target[1437:1477]) > 0.9
+    assert "requests per second" in capsys.readouterr().out
