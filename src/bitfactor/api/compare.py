@@ -61,8 +61,8 @@ NETWORKS = {
 class Compared(Result):
     """One network in one engine.
 
-    `weights` are 1 bit, int8 or float32; `side` is that of its images in pixels; `interval` are the ends of
-    the 95 % interval of `accuracy` (Wilson); `right` (N,) says which images are classified right. `memory` is
+    `weights` are 1 bit, int8 or float32. `side` is that of its images in pixels. `interval` are the ends of
+    the 95 % interval of `accuracy` (Wilson). `right` (N,) says which images are classified right. `memory` is
     the most of a process that loads the file and runs one image, in bytes.
     """
 
@@ -183,7 +183,7 @@ def compare(
     Raises
     ------
     InputError
-        If the images cannot be read or are too few, the time is too short for one of the networks, or an
+        If the images cannot be read or are too few. If the time is too short for one of the networks, or an
         engine is not installed.
 
     Example

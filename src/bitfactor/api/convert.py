@@ -64,8 +64,8 @@ def convert(
 ) -> Converted:
     """Write a binary network that comes as ONNX as a file of 1-bit weights, checked before it appears.
 
-    A layer is binary if its weight has two values -a and +a in each filter, and its input is a sign. A sign is
-    a comparison, `Sign`, `BipolarQuant` or a `MultiThreshold` of one threshold. Where the weight alone is
+    A layer is binary if its weight has two values -a and +a in each filter, and its input is a sign. A sign
+    is a comparison, `Sign`, `BipolarQuant` or a `MultiThreshold` of one threshold. Where the weight alone is
     binary, it takes 1 bit in the file, and the layer computes with real numbers. QONNX, Brevitas, FINN and
     larq (by tf2onnx) write them. An input of channels last that is only transposed becomes one of channels
     first. Sizes that the ONNX file leaves open stay open, in steps that are found by reading it at several.
@@ -82,9 +82,9 @@ def convert(
     Raises
     ------
     InputError
-        If the ONNX file is damaged or of an opset that is not known. If a node of it cannot be held in a file:
-        weights of three or four values, an operator that is not read. If no layer is binary, or `output`
-        cannot be written.
+        If the ONNX file is damaged or of an opset that is not known. If a node of it cannot be held in a
+        file: weights of three or four values, an operator that is not read. If no layer is binary, or
+        `output` cannot be written.
 
     Example
     -------
