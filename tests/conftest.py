@@ -115,6 +115,12 @@ def trainings(request):
 
 
 @pytest.fixture
+def undrawn(monkeypatch):
+    """Figures are empty drawings, for tests that read what stands beside them."""
+    monkeypatch.setattr("bitfactor.study.figures.svg", lambda figure: "<svg></svg>")
+
+
+@pytest.fixture
 def call(capsys):
     """Run a command that succeeds and return what it prints."""
 

@@ -82,3 +82,22 @@ def test_every_log_of_the_study_is_linked_and_there():
     texts = "".join(page.read_text() for page in (DOCS / "results").glob("*.md"))
     linked = set(re.findall(r"\(evidence/([\w-]+)\.parquet\)", texts))
     assert linked == {path.stem for path in (DOCS / "results/evidence").iterdir()}
+
+
+def headings(page):
+    """Return the anchors of a page's headings."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+@pytest.mark.parametrize("page", [*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md")], ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        place, _, heading = link.partition("#")
+        if "://" in place or place.startswith("mailto:"):
+            continue
+        target = (page.parent / place).resolve() if place else page
+        assert target.exists(), link
+        first = re.sub(r"-\d+$", "", heading)  # of headings with the same words
+        assert not heading or {heading, first} & headings(target), link

@@ -34,7 +34,7 @@ def test_a_decomposition_of_ones_own_is_remembered_by_its_run(tmp_path):
     """One process registers it; another hears of it from the run and the study."""
     own, out, file = EXAMPLES / "own_decomposition.py", tmp_path / "run", tmp_path / "net.safetensors"
     imports = [word for name in ("scale", "estimators") for word in ("--import", EXAMPLES / f"own_{name}.py")]
-    parts = ["--latent", "gated", "--scale", "rms_scale", "--vary", "weight-estimator", "reste", "staircase"]
+    parts = ["--latent", "gated", "--scale", "rms_scale", "--vary", "weight-estimator", "staircase"]
     study = ["--seeds", "1", "--jobs", "1", "--out", tmp_path / "study"]
     all_of(
         ["--import", own, "train", "digits", "--latent", "gated", "--out", out, *SMALL],

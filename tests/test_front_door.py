@@ -309,7 +309,7 @@ def test_version_and_help(capsys):
     assert main(["help"]) == 0
     assert all(name in capsys.readouterr().out for name in ["train"])
     with pytest.raises(SystemExit) as stop:
-        main(["help", "train", "digits"])
+        main(["train", "digits", "--help-all"])
     assert stop.value.code == 0
     text = capsys.readouterr().out
     assert "--[no-]real-ends" in text

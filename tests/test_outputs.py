@@ -141,6 +141,7 @@ def test_a_report_keeps_a_strangers_page(run, place):
     assert main(["report", str(run), "--format", "csv", "-o", "train.csv", "--overwrite"]) == 0
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_figures_of_a_report_in_markdown_replace_no_strangers(run, place, capfd):
     (place / "notes").mkdir()
     (place / "notes" / "training.png").write_text(STRANGER)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
 
 
-@pytest.mark.parametrize(("page", "count"), [(README, 2), (GUIDE, 4)])
+@pytest.mark.parametrize(("page", "count"), [(README, 2), (GUIDE, 5)])
 def test_python_of_a_page_runs(page, count, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     narrow = partial(ResNet, (2, 2, 2, 2), (16, 32, 48, 64))

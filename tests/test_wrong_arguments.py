@@ -18,6 +18,7 @@ from bitfactor.cli import main
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.c99 import export_c
 from bitfactor.targets.frozen import flat_program, frozen
+from bitfactor.targets.kits import write_kit
 from bitfactor.targets.onnx import export_onnx, to_onnx
 from bitfactor.training.metrics import scores
 
@@ -62,7 +63,7 @@ def callables():
                 and not is_error(one)
             ):
                 yield pytest.param(one, id=f"{module.__name__}.{name}")
-    yield from (export_c, export_onnx, to_onnx, flat_program, frozen)
+    yield from (export_c, write_kit, export_onnx, to_onnx, flat_program, frozen)
 
 
 def public_names(module) -> list[str]:

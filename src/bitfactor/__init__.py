@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from bitfactor.api.export import page as page
     from bitfactor.api.inspect import inspect as inspect
     from bitfactor.api.predict import predict as predict
+    from bitfactor.api.pretrained import from_pretrained as from_pretrained
+    from bitfactor.api.pretrained import push_to_hub as push_to_hub
+    from bitfactor.api.pretrained import save_pretrained as save_pretrained
     from bitfactor.api.report import report as report
     from bitfactor.api.reproduce import reproduce as reproduce
     from bitfactor.api.train import train as train
@@ -82,14 +85,17 @@ _WITH_TORCH = {
     "decompositions": ".",
     "export": "exporter",
     "exporter": ".",
+    "from_pretrained": "api.pretrained",
     "load": "recipes.runs",
     "metrics": "training.",
     "models": ".",
     "nn": ".",
     "parameter_groups": "binarization",
+    "push_to_hub": "api.pretrained",
     "recipes": ".",
     "report": "api.report",
     "reproduce": "api.reproduce",
+    "save_pretrained": "api.pretrained",
     "summary": "binarization",
     "train": "api.train",
 }

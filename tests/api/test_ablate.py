@@ -15,6 +15,7 @@ from bitfactor.study.run import StudyTrial
 TINY = {"blocks": [1], "widths": [8], "batch_size": 8, "limit": 16, "epochs": 1}
 
 
+@pytest.mark.usefixtures("toy_cells")
 def test_a_study_from_python_is_the_commands(tmp_path, capsys):
     out = tmp_path / "study"
     result = bitfactor.ablate(

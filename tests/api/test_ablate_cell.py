@@ -53,7 +53,7 @@ def test_one_that_is_stopped_ends_with_143_and_is_resumed(cell, monkeypatch, cap
 def test_one_that_diverges_is_given_up(cell, capfd):
     assert train(cell, learning_rate=1e30) == 2
     assert (cell.given_up, cell.diverged, cell.finished) == (True, True, False)
-    assert capfd.readouterr().err.startswith("bitfactor: ")
+    assert capfd.readouterr().err.strip().startswith("bitfactor: ")
 
 
 @pytest.mark.parametrize(("joined", "status"), [(0, 0), (2, 2), (None, 143)])

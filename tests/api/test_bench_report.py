@@ -26,6 +26,7 @@ def test_a_median_of_twice_the_minimum_is_warned_of(medians, slowed):
     assert ("warning: the median is twice the minimum" in str(report)) == bool(slowed)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_of_a_run_tells_the_minimum(run, exported, tmp_path, monkeypatch):
     import shutil
 

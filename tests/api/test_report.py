@@ -3,10 +3,15 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 import bitfactor
+from bitfactor.api.report import run_document
 from bitfactor.common.errors import InputError
+from bitfactor.data import Digits
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 @pytest.mark.parametrize("part", ["test", "validation"])
@@ -51,3 +56,32 @@ def test_figures_say_where_they_come_from(run, tmp_path, form):
         assert said in text
     names = ("learning_rate", "factor_rate", "weight_estimator", "limit", "hash_of_code")
     assert all(name in text or name.replace("_", " ") in text for name in names)
+
+
+def test_a_run_begins_with_what_it_is_for_and_ends_with_what_is_for_researchers(tmp_path):
+    small = {"epochs": 2, "eval_interval": 2, "limit": 256, "widths": (8, 16), "blocks": (1, 1)}
+    run = bitfactor.train("digits", out=tmp_path / "a", **small)
+    bitfactor.train("digits", out=tmp_path / "b", real=True, **small)
+    made = run_document(run.path, None)
+    titles = [chapter.title for chapter in made.chapters]
+    assert titles[:4] == ["Outcome", "Most confident mistakes", "Training", "Size"]
+    assert titles.index("For researchers: inside the network") == 4 < titles.index("Scaling factors")
+    assert [figure.name for chapter in made.chapters for figure in chapter.figures][:3] == [
+        "confusion",
+        "mistakes",
+        "training",
+    ]
+    ((_, accuracy), _, (name, baseline)) = made.chapters[0].tables[0].rows
+    assert name == "full-precision baseline, b"
+    assert baseline.endswith("%")
+    assert accuracy.endswith("right)")
+    assert ["test_loss" in row for row in run.history] == [False, True]
+    assert all("loss" in row for row in run.history)
+
+
+def test_mistakes_are_shown_the_most_confident_first(tmp_path):
+    run = bitfactor.train("digits", out=tmp_path / "a", epochs=1, limit=64, widths=(8,), blocks=(1,))
+    outcome = run.evaluate()
+    network = run.model()
+    scores = network(Digits.load().test[0]).detach().double().softmax(1).numpy()
+    assert np.allclose(outcome.confidence, scores.max(1), atol=1e-5)

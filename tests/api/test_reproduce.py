@@ -114,6 +114,7 @@ def test_what_it_would_take_needs_no_data(digits, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("toy_cells")
 def test_one_row_and_what_is_finished_when_it_is_interrupted(digits, tmp_path, monkeypatch, capsys):
     with pytest.raises(InputError, match="did you mean XNOR-Net"):
         bitfactor.reproduce("table4", out=tmp_path, small=True, row="XNORNet")

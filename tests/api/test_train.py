@@ -51,6 +51,7 @@ def test_it_prints_how_far_it_came_and_on_which_images(trained):
     assert trained.recipe.binarization.latent == "tucker"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_it_evaluates_exports_reports_and_loads(trained, tmp_path):
     accuracy = trained.evaluate().accuracy
     trained.export(tmp_path / "net.safetensors")
@@ -235,7 +236,7 @@ def _estimators_as_before():
         table.update(entries)
 
 
-@pytest.mark.usefixtures("_estimators_as_before")
+@pytest.mark.usefixtures("_estimators_as_before", "undrawn")
 def test_objects_and_choices_by_layer_are_kept_as_words(tmp_path, capsys):
     chosen = {"latent": {"layer1": "svd", "*": Tucker}, "rank": {"layer1": 0.5}}
     options = chosen | {"activation_estimator": half_slope, "epochs": 1, "limit": 64}

@@ -145,7 +145,7 @@ def test_report_is_one_page_with_nothing_outside(call, run, tmp_path):
 
     page = Page()
     page.feed(text)
-    assert page.figures == 6
+    assert page.figures == 7
     assert [v for v in page.outside if not v.startswith("data:")] == []
     assert "of 360 test images (scikit-learn" in text
 
@@ -163,7 +163,7 @@ def test_a_plain_install_is_numpy_and_safetensors_and_training_has_the_commands(
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert {line.split(">=")[0] for line in project["dependencies"]} == {"numpy", "safetensors"}
     extras = project["optional-dependencies"]
-    assert {"matplotlib", "opencv-python-headless", "rich", "tyro"} == {
+    assert {"matplotlib", "opencv-python-headless", "rich", "shtab", "tyro"} == {
         x.split(">=")[0] for x in extras["cli"]
     }
     assert all(any("bitfactor[cli" in one for one in extras[name]) for name in ("train", "pose", "bench"))

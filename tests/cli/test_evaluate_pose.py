@@ -11,6 +11,7 @@ import scipy.io
 
 from bitfactor.api.network import network_at
 from bitfactor.api.poses import find_keypoints, instances_of
+from bitfactor.api.report import run_document
 from bitfactor.cli import main
 from bitfactor.common.errors import InputError
 from bitfactor.data import Lsp, identity_of
@@ -140,3 +141,11 @@ def test_it_says_who_was_evaluated_and_notices_others(pose_run, instances, capsy
     assert evaluated(capsys, run)["notes"] == ["other images than it was trained with"]
     assert main(["evaluate", str(run), "--limit", "0"]) == 2
     assert "--limit: expected 1 or more" in capsys.readouterr().err
+
+
+def test_the_report_of_a_run_shows_keypoints_and_people(pose_run, tmp_path):
+    made = run_document(pose_run, None)
+    titles = [chapter.title for chapter in made.chapters]
+    assert titles[0].startswith("Keypoints found: PCK@0.2")
+    assert titles[1:5] == ["Best", "In the middle", "Worst", "Training"]
+    assert all(len(chapter.figures) == 4 for chapter in made.chapters[1:4])

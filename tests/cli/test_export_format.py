@@ -19,6 +19,11 @@ import pytest
         (["-o", "x.c", "--format", "onnx"], "expected a name in .onnx with --format onnx"),
         (["-o", "x.onnx", "--format", "c"], "expected a name in .c with --format c"),
         (["-o", "x.onnx", "--precision", "integer"], "expected a name in .c, or --format c"),
+        (["-o", "x", "--board", "pico"], "expected --precision integer, found --precision highest"),
+        (
+            ["-o", "x", "--board", "pico", "--precision", "integer", "--format", "onnx"],
+            "expected a name in .c, or --format c",
+        ),
         (["-o", "x"], "expected a name in .safetensors, .onnx or .c, found no ending"),
         (["-o", "x.pt"], "expected a name in .safetensors, .onnx or .c, found .pt"),
     ],
@@ -57,3 +62,16 @@ def test_c_in_integers(tmp_path, monkeypatch, capsys):
     written = (tmp_path / "net.c").read_text() + (tmp_path / "net.h").read_text()
     code = re.sub(r"/\*.*?\*/", "", written, flags=re.DOTALL)
     assert not {"float", "double", "malloc", "math"} & set(re.findall(r"\w+", code))
+
+
+def test_a_directory_for_a_board(tmp_path, monkeypatch, capsys):
+    from bitfactor.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").touch()
+    assert main(["export", "digits", "-o", "my-net", "--precision", "integer", "--board", "arduino"]) == 0
+    assert "my-net: 6 files for arduino" in capsys.readouterr().out
+    assert (tmp_path / "my-net/src/my-net.h").is_file()
+    command = ["export", "digits", "-o", "mine", "--precision", "integer", "--board", "arduino"]
+    assert main(command) == 2
+    assert "mine: expected a directory, found a file" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import pickle
 import cv2
 import numpy as np
 import pytest
+from tests.cases import slow_beside
 
 from bitfactor.cli import main
 from bitfactor.data import Cifar10, Cifar100
@@ -45,7 +46,7 @@ def folder(colours, tmp_path_factory):
     return colours(tmp_path_factory.mktemp("folder"), 12)
 
 
-@pytest.mark.parametrize("latent", [*LAYERWISE, *JOINT])
+@pytest.mark.parametrize("latent", slow_beside(("none", "holistic"), (*LAYERWISE, *JOINT)))
 def test_every_latent_on_the_official_batches(latent, call, cifar, tmp_path):
     out, file = tmp_path / "run", tmp_path / "net.safetensors"
     call("train", "cifar10-resnet18", "--data", cifar, "--out", out, "--latent", latent, *SMALL)

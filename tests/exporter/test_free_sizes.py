@@ -5,6 +5,8 @@ import re
 import numpy as np
 import pytest
 import torch
+from tests.cases import slow_beside
+from tests.runtime.sets import FULL
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -84,7 +86,7 @@ def unet(made):
     return model, path
 
 
-@pytest.mark.parametrize("isa", [*instruction_sets(), "reference"])
+@pytest.mark.parametrize("isa", slow_beside((*FULL, "reference"), (*instruction_sets(), "reference")))
 def test_any_height_and_width(unet, isa) -> None:
     model, path = unet
     session = Session(path, isa=isa)

@@ -1,11 +1,11 @@
 """Our own networks: every option of a block, both stems, every recipe."""
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from tests.cases import slow_beside
 from torch import nn
 
 import bitfactor
@@ -18,9 +18,8 @@ from bitfactor.recipes import RECIPES, recipe_named
 from bitfactor.runtime import Session, instruction_sets
 from bitfactor.training import build
 
-SLOW = partial(pytest.param, marks=pytest.mark.slow)
-# The others train the same networks on other data, or larger ones of the same kind.
-QUICK = ("digits", "imagenet-resnet18", "lsp-hourglass-small")
+# The networks of the others are larger ones of those that the tests above export.
+QUICK = ("digits",)
 
 
 def expect_same_outputs(model, path, x):
@@ -32,7 +31,7 @@ def expect_same_outputs(model, path, x):
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("depth", [18, SLOW(34)])
+@pytest.mark.parametrize("stages", slow_beside(["2 1"], ["2 1", "2 2 2 2", "3 4 6 3"]))
 @pytest.mark.parametrize("stem", ["imagenet", "cifar"])
 @pytest.mark.parametrize(
     "options",
@@ -43,10 +42,11 @@ def expect_same_outputs(model, path, x):
         {"activation": "prelu", "binary_shortcuts": True},
     ],
 )
-def test_resnets(depth, stem, options, tmp_path):
+def test_resnets(stages, stem, options, tmp_path):
     torch.manual_seed(0)
-    blocks = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}[depth]
-    model = ResNet(blocks, (8, 16, 24, 32), num_classes=5, stem=stem, **options)
+    blocks = tuple(map(int, stages.split()))
+    widths = (8, 16, 24, 32)[: len(blocks)]
+    model = ResNet(blocks, widths, num_classes=5, stem=stem, **options)
     binarize_(model, Binarization("holistic", scale="learned"))
     x = torch.randn(4, 3, 64, 64) if stem == "imagenet" else torch.randn(4, 3, 32, 32)
     model.train()(x)
@@ -55,10 +55,10 @@ def test_resnets(depth, stem, options, tmp_path):
     expect_same_outputs(model, tmp_path / "net.safetensors", x)
 
 
-@pytest.mark.parametrize("stacks", [1, 2, SLOW(4)])
-def test_hourglasses(stacks, tmp_path):
+@pytest.mark.parametrize(("stacks", "depth"), slow_beside([(1, 2), (2, 1)], [(1, 2), (2, 1), (2, 2), (4, 2)]))
+def test_hourglasses(stacks, depth, tmp_path):
     torch.manual_seed(0)
-    model = Hourglass(keypoints=5, stacks=stacks, channels=16, depth=2)
+    model = Hourglass(keypoints=5, stacks=stacks, channels=16, depth=depth)
     binarize_(model, Binarization("holistic", scale="learned"))
     x = torch.randn(4, 3, 64, 32)
     model.train()(x)
@@ -67,7 +67,7 @@ def test_hourglasses(stacks, tmp_path):
     assert Session(tmp_path / "net.safetensors")(x.numpy()).shape == (4, 5, 16, 8)
 
 
-@pytest.mark.parametrize("name", [name if name in QUICK else SLOW(name) for name in RECIPES])
+@pytest.mark.parametrize("name", slow_beside(QUICK, RECIPES))
 def test_every_recipe(name, tmp_path):
     """Its own network, on images of at most 64 pixels."""
     recipe = recipe_named(name)

@@ -13,8 +13,8 @@ from bitfactor.data.readers.cifar import read_scans
 from bitfactor.format import Graph, InputSpec, Node, Value, load, pack_signs
 from bitfactor.format.graph import run as run_reals
 from bitfactor.format.integer import integer_graph, integers_of, run
-from bitfactor.format.integer.arithmetic import multipliers, scale_for, thresholds
 from bitfactor.format.integer.bounds import magnitudes
+from bitfactor.format.integer.convert import multipliers, scale_for, thresholds
 from bitfactor.format.operations.integer import LARGEST, rounded
 from bitfactor.runtime.session import magnitudes_on
 from bitfactor.runtime.zoo import file_of

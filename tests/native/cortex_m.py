@@ -5,15 +5,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+from bitfactor.binarization import Binarization, binarize_
+from bitfactor.common.image_spec import InputSpec
+from bitfactor.exporter import export
 from bitfactor.format import load
 from bitfactor.format.integer import integer_graph, run
-from bitfactor.pose.images import normalise
+from bitfactor.models import irnet_resnet20
+from bitfactor.pose.images import normalise, resized
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.c99 import board, export_c
 
 GOLDEN = Path(__file__).parents[1] / "format" / "golden" / "version1.safetensors"
+MILLIONS = {"cortex-m0plus": 14.04, "cortex-m3": 9.95, "cortex-m4": 9.97, "rv32imc": 12.84}
 every_core = pytest.mark.parametrize("core", board.CORES)
 
 
@@ -53,3 +60,67 @@ def test_integers_are_the_references_bits(name, core, tmp_path):
     ran = board.run(Path(report.source), report.prefix, pixels, core, output=np.int32, optimise="-O3")
     (expected,) = run(graph, pixels.transpose(0, 3, 1, 2).astype(np.int64) - 128)
     np.testing.assert_array_equal(ran.outputs, expected)
+
+
+FRAME = """
+#define FRAME_OUTPUT_SIZE NET_OUTPUT_SIZE
+static inline void frame_run_image(const uint8_t *frame, int32_t *output)
+{
+    static uint8_t pixels[NET_PIXELS_SIZE];
+    net_prepare(frame, 31, 40, NET_RGB565, pixels);
+    net_run_image(pixels, output);
+}
+#endif
+"""
+
+
+@every_core
+def test_a_frame_of_a_camera(core, tmp_path):
+    """From RGB565 to the scores: what Python gives for the same colours."""
+    model = load(file_of("cifar10-resnet18"))
+    report = export_c(model, tmp_path / "net.c", precision="integer")
+    header = Path(report.header)
+    text, _, end = header.read_text().rpartition("#endif")
+    assert "NET_H" in end
+    header.write_text(text + FRAME)
+    words = np.random.default_rng(0).integers(0, 1 << 16, (31, 40), np.uint16)
+    red, green, blue = words >> 11, words >> 5 & 63, words & 31
+    colours = np.dstack([red << 3 | red >> 2, green << 2 | green >> 4, blue << 3 | blue >> 2])
+    pixels = resized(colours.astype(np.uint8), model.input_spec)
+    frame = words.astype("<u2").view(np.uint8).reshape(1, -1)
+    ran = board.run(Path(report.source), "frame", frame, core, output=np.int32, optimise="-O3")
+    graph = integer_graph(model.graph, model.input_spec)
+    (expected,) = run(graph, pixels.transpose(2, 0, 1)[None].astype(np.int64) - 128)
+    np.testing.assert_array_equal(ran.outputs, expected)
+
+
+@pytest.fixture(scope="module")
+def resnet20(tmp_path_factory):
+    """IR-Net's ResNet-20 with drawn weights and statistics."""
+    torch.manual_seed(0)
+    model = irnet_resnet20()
+    binarize_(model, Binarization(latent="none", scale="analytic"))
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d | nn.BatchNorm1d):
+            module.weight.data.uniform_(0.5, 1.5)
+            module.bias.data.normal_(std=0.2)
+            module.running_mean.normal_(std=0.2)
+            module.running_var.uniform_(0.5, 2)
+    path = tmp_path_factory.mktemp("resnet20") / "net.safetensors"
+    spec = InputSpec((32, 32), (32, 32), (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616))
+    export(model.eval(), path, torch.zeros(1, 3, 32, 32), input_spec=spec)
+    return load(path)
+
+
+@pytest.mark.parametrize(("core", "millions"), MILLIONS.items())
+def test_what_a_resnet20_takes(resnet20, core, millions, tmp_path):
+    """At most 2 % more than was measured, with bits of the reference."""
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
+    report = export_c(resnet20, tmp_path / "net.c", precision="integer")
+    ran = board.run(Path(report.source), report.prefix, pixels, core, output=np.int32, optimise="-O3")
+    graph = integer_graph(resnet20.graph, resnet20.input_spec)
+    (integers,) = run(graph, pixels.transpose(0, 3, 1, 2).astype(np.int64) - 128)
+    np.testing.assert_array_equal(ran.outputs, integers)
+    assert ran.instructions.sum(1).max() < 1.02e6 * millions
+    assert ran.flash <= 65_536
+    assert ran.ram <= 45_000

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.cases import slow_beside
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -114,7 +115,7 @@ def test_gradient_checkpointing(latent) -> None:
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("latent", LATENTS)
+@pytest.mark.parametrize("latent", slow_beside(("none", "tucker", *JOINT), LATENTS))
 def test_compile_in_one_graph(latent) -> None:
     model, x = binary_model(latent, small=True).double(), batch().double()
     other = copy.deepcopy(model)
@@ -144,7 +145,7 @@ def test_export(latent, strict) -> None:
     torch.testing.assert_close(exported.module()(x), model(x))
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", slow_beside(("analytic", "learned_channel_x_axes"), SCALES))
 def test_compile_and_export_of_scales(scale) -> None:
     model, x = binary_model("tucker", scale, small=True), batch()
     torch.compiler.reset()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from tests.cases import slow_beside
 
 from bitfactor.common.errors import InputError
 from bitfactor.format import InputSpec
@@ -27,6 +28,8 @@ CASES = {
     "imagenet-reactnet18": 32,
     "imagenet-reactnet-a": 32,
 }
+# The networks of the others are large; tests/models/test_published.py has small ones of their kind.
+QUICK = ("cifar10-resnet20", "cifar10-vgg-small", "imagenet-reactnet18")
 BATCH, CLASSES = 4, 10
 
 
@@ -74,7 +77,7 @@ def small(name):
     )
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_beside(QUICK, CASES))
 def test_a_published_recipe_trains_and_runs_from_a_file(name, tmp_path, monkeypatch):
     recipe = small(name)
     monkeypatch.setitem(RECIPES, name, lambda: recipe)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import SearchStrategy
+from tests.cases import slow_beside
 
 from bitfactor.runtime import instruction_sets
 
@@ -15,6 +16,8 @@ FEW = 10
 # `make test-isa` forces one after the other and draws all examples of each.
 FULL = instruction_sets() if os.environ.get("BITFACTOR_ISA") else (instruction_sets()[0], "scalar")
 every_set = pytest.mark.parametrize("isa", instruction_sets())
+# The others are slow cases, where large work is the same for each.
+full_sets = pytest.mark.parametrize("isa", slow_beside(FULL, instruction_sets()))
 
 
 def drawn(examples: int, /, **strategies: SearchStrategy[Any]) -> Callable[[Any], Any]:

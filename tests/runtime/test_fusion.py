@@ -6,7 +6,8 @@ from functools import cache
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from tests.runtime.sets import drawn, every_set
+from tests.cases import slow_beside
+from tests.runtime.sets import FULL, drawn, every_set
 
 from bitfactor.format import Graph, Node, Value, pack_signs
 from bitfactor.format.graph import run
@@ -202,15 +203,19 @@ def test_a_pool_takes_the_map_of_8_bit_integers_in_bands(isa, threads):
     expect_equal(runner(graph, isa, threads)(x), run(graph, x))
 
 
-@every_set
+LARGE = [  # height, width, kernel, stride, padding
+    (112, 112, (3, 3), (2, 2), (1, 1, 1, 1)),  # the stem of a ResNet
+    (6, 4200, (5, 1), (1, 2), (2, 0, 2, 0)),  # one line is more than a band
+]
+ODD = [(61, 190, (2, 3), (3, 1), (1, 0, 0, 2)), (70, 1, (3, 1), (2, 1), (1, 0, 0, 0))]
+
+
 @pytest.mark.parametrize(
-    ("height", "width", "kernel", "stride", "padding"),
-    [
-        (112, 112, (3, 3), (2, 2), (1, 1, 1, 1)),  # the stem of a ResNet
-        (61, 190, (2, 3), (3, 1), (1, 0, 0, 2)),
-        (6, 4200, (5, 1), (1, 2), (2, 0, 2, 0)),  # one line is more than a band
-        (70, 1, (3, 1), (2, 1), (1, 0, 0, 0)),
-    ],
+    ("isa", "height", "width", "kernel", "stride", "padding"),
+    slow_beside(
+        [(isa, *size) for isa in instruction_sets() for size in (LARGE + ODD if isa in FULL else ODD)],
+        [(isa, *size) for isa in instruction_sets() for size in LARGE + ODD],
+    ),
 )
 def test_a_pool_takes_the_map_of_a_convolution_in_bands(isa, height, width, kernel, stride, padding):
     """Bit for bit as where the map is an output as well, and so stands in memory."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.runtime.sets import every_set
+from tests.runtime.sets import every_set, full_sets
 
 import bitfactor
 from bitfactor.binarization import Binarization, binarize_
@@ -67,7 +67,7 @@ def test_import_takes_less_than_150_ms():
     assert found < 0.15 or found < 2.5 * import_time("numpy")
 
 
-@every_set
+@full_sets
 def test_resnet18_loads_in_less_than_100_ms(isa, resnet18):
     def measure() -> float:
         start = time.process_time()

@@ -150,6 +150,7 @@ def test_photos_stand_in_the_page_and_beside_the_markdown(tmp_path):
     assert (tmp_path / "x" / "best.jpg").read_bytes() == b"\xff\xd8 bytes"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_command_measures_exported_networks_once(make_study, exported, tmp_path, capsys):
     study = make_study(tmp_path / "s", seeds=(0,), latents=("none",), scales=("learned",), real=False)
     shutil.copy(exported, study / "cells" / "none-learned-seed0" / "net.safetensors")
@@ -192,6 +193,7 @@ def test_csv_has_a_second_file_of_means_and_spares_a_strangers(study, tmp_path, 
     assert ("real", "") in found
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_latex_holds_the_same_tables(made, study, tmp_path):
     assert main(["report", str(study), "-o", str(tmp_path / "s.tex"), "--format", "latex"]) == 0
     text = (tmp_path / "s.tex").read_text()
@@ -269,6 +271,7 @@ def test_damaged_study_is_one_line(study, tmp_path, capsys):
     assert not (tmp_path / "x.html").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_over_budgets_each_row_stands_at_its_best_rate(make_study, accuracy, tmp_path):
     study = make_study(tmp_path / "s", seeds=(0, 1), rates=(0.001, 0.01), budgets=("3", "18"), real=False)
     made = document(read_study(study))

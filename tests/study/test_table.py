@@ -51,6 +51,7 @@ def test_a_study_that_has_not_begun_comes_back(make_study, tmp_path):
     assert round_trip(study, tmp_path / "s.parquet") == study
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_its_page_is_that_of_the_directory(make_study, tmp_path):
     study = make_study(tmp_path / "s", latents=("none", "svd"), scales=("learned",))
     file = tmp_path / "s.parquet"

@@ -1,7 +1,10 @@
 """Each latent and scale trains and exports, and a recipe is its settings."""
 
+from itertools import product
+
 import pytest
 from rich.console import Console
+from tests.cases import slow_beside
 
 from bitfactor.format import InputSpec, Skeleton
 from bitfactor.recipes import RECIPES, recipe_named, recipe_of
@@ -12,10 +15,11 @@ INTERFACE = Interface(
     InputSpec((8, 8), (8, 8), (0.5,), (0.25,)), ("a", "b"), Skeleton(("l_eye", "r_eye"), ((0, 1),))
 )
 SCALES = ("none", "analytic", "learned")
+# Each latent and each scale once or twice.
+TOGETHER = (("none", "none"), ("svd", "analytic"), ("tucker", "learned"), ("holistic", "learned"))
 
 
-@pytest.mark.parametrize("latent", LATENTS)
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(("latent", "scale"), slow_beside(TOGETHER, product(LATENTS, SCALES)))
 def test_every_latent_and_scale_trains_and_exports(latent, scale, tmp_path):
     """A few steps of each lower the loss; the file then says what torch says, or export is an error."""
     from bitfactor.cli import main

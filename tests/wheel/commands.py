@@ -30,6 +30,8 @@ def main() -> None:
         image = folder / "white.pgm"
         image.write_bytes(b"P5 8 8 255\n" + b"\xff" * 64)
         assert "digits" in bitfactor("zoo")
+        assert "bitfactor train needs" in bitfactor("doctor")
+        assert "_shtab_bitfactor" in bitfactor("completion", "bash")
         assert "binary_conv" in bitfactor("inspect", "digits")
         assert "conv" in bitfactor("inspect", "digits", "--program")
         assert "white.pgm" in bitfactor("predict", "digits", str(image))

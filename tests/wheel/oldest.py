@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
-EXTRAS = ("cli", "pose", "search", "shards", "onnx", "train")
+EXTRAS = ("cli", "pose", "search", "shards", "onnx", "train", "hub")
 NEWEST = ("torch",)  # whose own oldest version wants other ones of the rest
 
 

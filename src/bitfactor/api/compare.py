@@ -61,9 +61,9 @@ NETWORKS = {
 class Compared(Result):
     """One network in one engine.
 
-    `weights` are 1 bit, int8 or float32. `side` is that of its images in pixels. `interval` are the ends of
-    the 95 % interval of `accuracy` (Wilson). `right` (N,) says which images are classified right. `memory` is
-    the most of a process that loads the file and runs one image, in bytes.
+    `weights` are 1 bit, int8 or float32. `side` is that of its images, in pixels. `interval` are the ends of
+    the 95 % interval of `accuracy` (Wilson). `right` (N,) says which images are classified right. `memory`
+    is the most that a process takes which loads the file and runs one image, in bytes.
     """
 
     network: str

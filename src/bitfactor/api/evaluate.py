@@ -1,6 +1,7 @@
 """`bitfactor.evaluate`: how good a network is, on images that it was not trained with.
 
-What every evaluation says; and of a network that classifies, on which images, and how well. Needs no torch.
+What every evaluation says; and of a network that classifies, on which images, and how well. Also how good
+published predictions of keypoints are. Needs no torch.
 """
 
 import os
@@ -21,6 +22,8 @@ from bitfactor.data.readers.check import OF_RECIPES, images_in
 from bitfactor.data.readers.evaluation_set import EvaluationSet, Wanted, of_data_set
 from bitfactor.data.readers.files import expect_some
 from bitfactor.data.readers.identity import identity_of
+from bitfactor.data.readers.mpii import read_predictions, read_truth
+from bitfactor.pose.pck import Score, pckh, score, score_document, score_table
 from bitfactor.runtime import Precision
 
 if TYPE_CHECKING:
@@ -48,7 +51,7 @@ _LISTED = 20  # classes; of more, those with most mistakes
 
 @dataclass(frozen=True)
 class ClassEvaluation(Evaluation):
-    """The classes `expected` and `found` of each image, (N,).
+    """The classes `expected` and `found` of each image, (N,), and the `confidence` in that one: its softmax.
 
     `top5` is the fraction of images whose class is among the best five; None of no more than five classes.
     """
@@ -56,6 +59,7 @@ class ClassEvaluation(Evaluation):
     labels: tuple[str, ...]
     expected: NDArray[np.int64]
     found: NDArray[np.int64]
+    confidence: NDArray[np.float64]
     top5: float | None
 
     @property
@@ -115,11 +119,12 @@ class ClassEvaluation(Evaluation):
 
 def classify(network: Network, images: EvaluationSet) -> ClassEvaluation:
     """Classify images of known classes."""
-    expected, found, among = [], [], []
+    expected, found, confidence, among = [], [], [], []
     for inputs, classes in images.batches():
         scores = _scores(network, inputs)
         expected.append(classes)
         found.append(scores.argmax(1))
+        confidence.append(1 / np.exp(scores - scores.max(1, keepdims=True), dtype=float).sum(1))
         among.append((np.argsort(-scores, 1, kind="stable")[:, :_TOP] == classes[:, None]).any(1))
     if not expected:
         raise InputError(images.name, expected="images that can be read", found="none", fix="name others")
@@ -134,6 +139,7 @@ def classify(network: Network, images: EvaluationSet) -> ClassEvaluation:
         images.labels,
         np.concatenate(expected),
         np.concatenate(found),
+        np.concatenate(confidence),
         float(np.concatenate(among).mean()) if len(images.labels) > _TOP else None,
     )
 
@@ -315,14 +321,21 @@ _WRITTEN = 20  # classes whose counts can be read
 
 
 def draw_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path) -> None:
-    """Draw counts (C, C) of images by (class expected, class found), a row's colours as fractions of it.
+    """Draw a confusion matrix to `path`, in .png or .svg."""
+    kind = path.suffix.lower().lstrip(".")
+    with replacing(path) as temporary:
+        drawn = confusion_drawing(counts, labels)
+        drawn.savefig(temporary, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
-    `path` ends in .png or .svg.
+
+def confusion_drawing(counts: NDArray[np.int64], labels: Sequence[str]) -> Any:
+    """Return counts (C, C) of images by (class expected, class found) as a figure of matplotlib.
+
+    A row's colours are fractions of it.
     """
     import matplotlib
     from matplotlib.figure import Figure
 
-    kind = path.suffix.lower().lstrip(".")
     fractions = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     side = 2.0 + 0.42 * min(len(labels), _WRITTEN)
     with matplotlib.rc_context({"font.family": "sans-serif", "font.size": 9, "svg.hashsalt": "bitfactor"}):
@@ -336,8 +349,7 @@ def draw_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path)
         _name(ax, labels)
         if len(labels) <= _WRITTEN:
             _write(ax, counts, fractions)
-        with replacing(path) as temporary:
-            figure.savefig(temporary, format=kind, metadata={"Date": None} if kind == "svg" else None)
+        return figure
 
 
 def _name(ax: Any, labels: Sequence[str]) -> None:
@@ -353,3 +365,39 @@ def _write(ax: Any, counts: NDArray[np.int64], fractions: NDArray[np.float64]) -
     for row, column in np.argwhere(counts):
         colour = "white" if fractions[row, column] > 0.5 else "#374151"
         ax.text(column, row, str(counts[row, column]), ha="center", va="center", fontsize=7, color=colour)
+
+
+@dataclass(frozen=True)
+class PublishedScore(Result):
+    """PCKh of a file of predictions, of so many instances."""
+
+    predictions: Path
+    truth: Path
+    instances: int
+    score: Score
+
+    def to_dict(self) -> dict[str, Any]:
+        described = {"predictions": str(self.predictions), "truth": str(self.truth)}
+        return {**described, "instances": self.instances, **score_document(self.score)}
+
+    def __str__(self) -> str:
+        return (
+            f"{score_table(self.score)}\n"
+            f"{self.instances:,} instances; a joint counts as found within 0.5 (0.1) of the head's size"
+        )
+
+
+def score_files(predictions: Path, *, truth: Path) -> PublishedScore:
+    """Score predicted joints of MPII's validation set: PCKh at 0.5 and 0.1, in three means.
+
+    Parameters
+    ----------
+    predictions
+        Predictions as published: a .mat, .h5 or .json file with joints (N, 16, 2) or (2, 16, N). They are
+        pixels that count from 1, as MPII's do.
+    truth
+        detections_our_format.mat, as published with the split of Tompson et al. (HRNet: gt_valid.mat).
+    """
+    true, predicted = read_truth(truth), read_predictions(predictions)
+    found = score(predicted, true.keypoints, true.labelled, true.norm, pckh(), predictions)
+    return PublishedScore(predictions, truth, len(predicted), found)

@@ -18,6 +18,7 @@ from bitfactor.runtime.session import MOST_THREADS
 from bitfactor.runtime.zoo import locate
 from bitfactor.targets.c99 import CoreName, CPrecision, CReport, export_c
 from bitfactor.targets.frozen import FlatPrecision, flat_program
+from bitfactor.targets.kits import Board, Kit, write_kit
 from bitfactor.targets.page import PACKAGE, Page, write_page
 
 if TYPE_CHECKING:
@@ -39,11 +40,12 @@ def write_network(
     real: Real = "float32",
     calibration: int = 0,
     precision: CPrecision = "highest",
+    board: Board | None = None,
     core: CoreName | None = None,
     max_ram: int | None = None,
     max_flash: int | None = None,
     overwrite: bool = False,
-) -> "ExportReport | OnnxReport | CReport":
+) -> "ExportReport | OnnxReport | CReport | Kit":
     """Write a run's network as one file of 1-bit weights, checked against torch before it appears.
 
     Parameters
@@ -51,7 +53,7 @@ def write_network(
     run
         Directory of a run; for ONNX and C, an exported file, or a network of `bitfactor zoo`, as well.
     output
-        File to write.
+        File to write; with `board`, a directory.
     format
         A model file of bitfactor; standard ONNX; ONNX whose signs are QONNX's BipolarQuant; C99 for
         microcontrollers, with a header beside it. Left out, what the name's ending says.
@@ -64,6 +66,10 @@ def write_network(
     precision
         Of C alone: `integer` computes with integers from the first pixel to the class, the same on every
         machine, and needs no floating point.
+    board
+        Of C in integers: write a directory that the board's own tools build. It is an Arduino library, a
+        component of ESP-IDF, a project for the Pico SDK or a Zephyr module. An example goes from a camera's
+        frame to a class.
     core
         Of C in integers: the CPU whose instructions are counted, where its compiler and emulator are
         installed, or else estimated; cortex-m0plus if left out.
@@ -75,26 +81,28 @@ def write_network(
         Replace a file that bitfactor did not write.
     """
     run = locate(run)
-    expect_output(output, _FORMATS, overwrite=overwrite, flag="--output")
-    _expect_possible(run, output, format, changed=best or calibration != 0 or real != "float32")
-    form = format or _FORMATS[output.suffix.lower()]
-    if precision != "highest" and form != "c":
-        raise InputError(
-            f"--precision {precision}",
-            expected="a name in .c, or --format c",
-            found=f"--format {form}",
-            fix="leave it out: a file is run in any precision, as Session(path, precision=...) says",
-        )
-    if (core or max_ram is not None or max_flash is not None) and precision != "integer":
-        raise InputError(
-            "--core, --max-ram, --max-flash",
-            expected="--precision integer",
-            found=f"--precision {precision}",
-            fix="add it, or leave them out",
-        )
+    form = format or ("c" if board else _FORMATS.get(output.suffix.lower(), "c"))
+    changed = best or calibration != 0 or real != "float32"
+    if board:
+        _expect_unchanged(run, changed=changed)
+    else:
+        expect_output(output, _FORMATS, overwrite=overwrite, flag="--output")
+        _expect_possible(run, output, format, changed=changed)
+    limits = max_ram is not None or max_flash is not None
+    _expect_c(form, precision, of_integers=limits or bool(board or core))
     export = partial(_export_run, run, best=best, real=real, calibration=calibration)
     if form == "bitfactor":
         return export(output, overwrite=overwrite)
+    if board:
+        return write_kit(
+            _model(run, export),
+            output,
+            board,
+            core=core,
+            max_ram=max_ram,
+            max_flash=max_flash,
+            overwrite=overwrite,
+        )
     if form == "c":
         return export_c(
             _model(run, export),
@@ -127,6 +135,23 @@ def _model(source: Path, export: Callable[[Path], object]) -> ModelFile:
         return load(path)
 
 
+def _expect_c(form: Format, precision: CPrecision, *, of_integers: bool) -> None:
+    if precision != "highest" and form != "c":
+        raise InputError(
+            f"--precision {precision}",
+            expected="a name in .c, or --format c",
+            found=f"--format {form}",
+            fix="leave it out: a file is run in any precision, as Session(path, precision=...) says",
+        )
+    if of_integers and precision != "integer":
+        raise InputError(
+            "--board, --core, --max-ram, --max-flash",
+            expected="--precision integer",
+            found=f"--precision {precision}",
+            fix="add it, or leave them out",
+        )
+
+
 def _expect_possible(source: Path, output: Path, format: Format | None, *, changed: bool) -> None:
     suffix = output.suffix.lower()
     if format and suffix != _ENDINGS[format]:
@@ -136,6 +161,10 @@ def _expect_possible(source: Path, output: Path, format: Format | None, *, chang
             found=suffix,
             fix="rename it, or leave out --format",
         )
+    _expect_unchanged(source, changed=changed)
+
+
+def _expect_unchanged(source: Path, *, changed: bool) -> None:
     if source.is_file() and changed:
         raise InputError(
             source,

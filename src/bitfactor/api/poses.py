@@ -15,13 +15,12 @@ from torch import Tensor
 
 from bitfactor.api.evaluate import Evaluation, other_images
 from bitfactor.api.network import Network
-from bitfactor.api.pckh import mean_name, score_document, score_table
 from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import unpaired
 from bitfactor.data.poses import STRIDE, PoseData
 from bitfactor.data.readers.identity import identity_of
 from bitfactor.pose import decode, flip_maps
-from bitfactor.pose.pck import Score
+from bitfactor.pose.pck import Score, mean_name, score_document, score_table
 from bitfactor.study.documents import Chapter, Document, Person, Prose, facts, instances, write_html
 from bitfactor.training import PoseEstimation
 
@@ -149,21 +148,25 @@ _SHOWN = 9  # instances in each part of the page
 
 
 def write_page(path: Path, shown: PoseSet, outcome: PoseEvaluation) -> None:
-    """Show whom the network does best, in the middle and worst with."""
+    """Write the page of `pose_chapters`."""
+    lead, chapters = Prose("run.j2")("poses", images=outcome.images), pose_chapters(shown, outcome, _SHOWN)
+    write_html(Document(f"bitfactor: poses of {outcome.path}", [lead], [], chapters), path)
+
+
+def pose_chapters(shown: PoseSet, outcome: PoseEvaluation, number: int) -> list[Chapter]:
+    """Return how many keypoints were found, and whom the network does best, in the middle and worst with."""
     convention = outcome.score.convention
     name, values = f"{convention.name}@{convention.thresholds[0]}", outcome.score.means().items()
     groups = [(group, f"{100 * rates[0]:.2f} %") for group, rates in outcome.score.groups().items()]
     means = [(mean_name(outcome.score, mean), f"{100 * rates[0]:.2f} %") for mean, rates in values]
     say = Prose("run.j2")
-    chapters = [
+    return [
         Chapter(f"Keypoints found: {name}", tables=[facts([*groups, *means])]),
         *(
             Chapter(title, [say("sides")], figures=instances(title.lower().replace(" ", "-"), found))
-            for title, found in examples(shown, outcome, _SHOWN).items()
+            for title, found in examples(shown, outcome, number).items()
         ),
     ]
-    lead = say("poses", images=outcome.images)
-    write_html(Document(f"bitfactor: poses of {outcome.path}", [lead], [], chapters), path)
 
 
 def examples(shown: PoseSet, outcome: PoseEvaluation, number: int) -> dict[str, list[Person]]:

@@ -6,7 +6,8 @@ The page of one training.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import mean
@@ -18,9 +19,9 @@ from rich.console import Console
 from torch import nn
 
 from bitfactor.api.bench import BenchReport, bench
-from bitfactor.api.evaluate import ClassEvaluation, classify, images_of
+from bitfactor.api.evaluate import ClassEvaluation, classify, confusion_drawing, images_of
 from bitfactor.api.network import Network, network_at
-from bitfactor.api.poses import examples, find_keypoints, instances_of
+from bitfactor.api.poses import examples, find_keypoints, instances_of, pose_chapters
 from bitfactor.binarization import summary
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
@@ -42,12 +43,12 @@ from bitfactor.study.documents import (
     write_latex,
     write_markdown,
 )
-from bitfactor.study.figures import by_depth, gallery
+from bitfactor.study.figures import by_depth, curves, gallery, svg
 from bitfactor.study.grid import Design, Outcome, Training
 from bitfactor.study.page import document, inside, origins
 from bitfactor.study.statistics import claims, row_name, setting_name, views, without_rate
-from bitfactor.study.tables import caution, finding, means, trainings, with_options
-from bitfactor.training import Classification, Recipe, Run, restore
+from bitfactor.study.tables import caution, finding, means, metric_name, trainings, with_options
+from bitfactor.training import Classification, PoseEstimation, Recipe, Run, restore
 from bitfactor.training.metrics.latents import LayerRecord, describe_layers
 
 _RUNS = 50
@@ -157,7 +158,7 @@ def _examples(study: Study, data: Path | None) -> list[Figure]:
     ]
 
 
-_SHOWN = 48
+_SHOWN = 24
 
 say = Prose("run.j2")
 """What is said of a run, by name."""
@@ -183,9 +184,15 @@ def run_document(path: Path, data: Path | None) -> Document:
     model = restore(recipe, run)
     study = _study_of(run, recipe, run.layer_records() or describe_layers(model))
     shown = inside(views(study)[0], study)
-    chapters = [_size_chapter(model, recipe), *shown, *_steps(run), _settings(recipe)]
-    if isinstance(recipe.task, Classification):
-        chapters = _with_predictions(chapters, run, data)
+    first = _with_images(run, recipe, data)
+    chapters = [
+        *first,
+        _training(run, recipe),
+        _size_chapter(model, recipe),
+        *shown,
+        *_steps(run),
+        _settings(recipe),
+    ]
     lead = say("lead", binarization=recipe.binarization, recipe=recipe.name)
     return Document(f"bitfactor: {run.path}", [lead], [*origins(study.trainings).items()], chapters)
 
@@ -210,20 +217,63 @@ def _finished(run: Run) -> list[dict[str, Any]]:
     return rows
 
 
-def _with_predictions(chapters: list[Chapter], run: Run, data: Path | None) -> list[Chapter]:
-    """Put around the chapters what an evaluation gives."""
+def _with_images(run: Run, recipe: Recipe, data: Path | None) -> list[Chapter]:
+    """Return what an evaluation gives: how good the network is, and on which images it errs."""
     network = network_at(run.path)
+    if isinstance(recipe.task, PoseEstimation):
+        instances = instances_of(network, data)
+        found, *people = pose_chapters(instances, find_keypoints(instances), _PEOPLE)
+        rows = list(_baselines(run, recipe))
+        return [replace(found, tables=[*found.tables, facts(rows)] if rows else found.tables), *people]
+    if not isinstance(recipe.task, Classification):
+        return []
     images = images_of(network, data)
     outcome = classify(network, images)
     files = [_exported(path, images, outcome) for path in sorted(run.path.glob("*.safetensors"))]
-    return [_outcome(outcome), *files, *chapters, _predictions(network, images, outcome)]
+    beside = list(_baselines(run, recipe))
+    return [_outcome(outcome, beside), _mistakes(network, images, outcome), *files]
 
 
-def _outcome(outcome: ClassEvaluation) -> Chapter:
+def _baselines(run: Run, recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """Yield the runs in full precision beside this one, of its recipe and images, and how good they are."""
+    own, headline = run.record().get("data_identity") or {}, recipe.task.headline
+    for file in sorted(run.path.resolve().parent.glob("*/recipe.json")):
+        with suppress(OSError, ValueError, LookupError, InputError):  # a run that is damaged is none
+            other = Run(file.parent)
+            record = other.record()
+            settings = record["settings"]
+            if recipe.real or not settings["real"] or settings["recipe"] != recipe.name:
+                continue
+            if all(record["data_identity"][name] == own[name] for name in ("fingerprint", "evaluated")):
+                value = [row[headline] for row in other.history() if headline in row][-1]
+                yield f"full-precision baseline, {file.parent.name}", f"{value:.2%}"
+
+
+def _training(run: Run, recipe: Recipe) -> Chapter:
+    """Return the curves of training and evaluation."""
+    rows, headline = run.history(), recipe.task.headline
+
+    def points(name: str, factor: float = 1) -> list[tuple[float, float]]:
+        return [(row["epoch"], factor * row[name]) for row in rows if name in row]
+
+    panels = {
+        "loss": {"training": points("loss"), "evaluation": points("test_loss")},
+        f"{metric_name(headline)}, %": {"evaluation": points(headline, 100)},
+    }
+    some = {label: {name: line for name, line in lines.items() if line} for label, lines in panels.items()}
+    drawn = curves({label: lines for label, lines in some.items() if lines}, "epoch")
+    text = say("training", evaluated="evaluation" in some["loss"])
+    return Chapter("Training", [text] if text else [], figures=[Figure("training", drawn.encode())])
+
+
+def _outcome(outcome: ClassEvaluation, beside: Sequence[tuple[str, str]]) -> Chapter:
     rows = [("accuracy", f"{outcome.accuracy:.2%} of {outcome.images} ({outcome.correct} right)")]
     if outcome.top5 is not None:
         rows.append(("right class among the best five", f"{outcome.top5:.2%}"))
-    return Chapter("Outcome", [" ".join(outcome.noted())], [facts(rows)])
+    rows += beside
+    drawn = svg(confusion_drawing(outcome.confusion, outcome.labels))
+    confusion = Figure("confusion", drawn.encode(), say("confusion"))
+    return Chapter("Outcome", [" ".join(outcome.noted())], [facts(rows)], [confusion])
 
 
 def _size_chapter(model: nn.Module, recipe: Recipe) -> Chapter:
@@ -288,13 +338,18 @@ def _steps(run: Run) -> list[Chapter]:
     ]
 
 
-def _predictions(network: Network, images: EvaluationSet, outcome: ClassEvaluation) -> Chapter:
-    chosen = np.argsort(outcome.found == outcome.expected, kind="stable")[:_SHOWN]
-    names = np.array(outcome.labels)
-    shown = _shown(network, images, chosen)
-    drawn = gallery(shown, names[outcome.found[chosen]].tolist(), names[outcome.expected[chosen]].tolist())
-    text = say("predictions", images=outcome.images)
-    return Chapter("Predictions", [text], figures=[Figure("predictions", drawn.encode())])
+def _mistakes(network: Network, images: EvaluationSet, outcome: ClassEvaluation) -> Chapter:
+    """Return the mistakes that the network is most sure of, as images."""
+    wrong = np.flatnonzero(outcome.found != outcome.expected)
+    chosen = wrong[np.argsort(-outcome.confidence[wrong], kind="stable")][:_SHOWN]
+    text = say("mistakes", wrong=len(wrong), shown=len(chosen), images=outcome.images)
+    if not len(chosen):
+        return Chapter("Most confident mistakes", [text])
+    sure = zip(outcome.found[chosen], outcome.confidence[chosen], strict=True)
+    found = [f"{outcome.labels[label]} {confidence:.0%}" for label, confidence in sure]
+    truth = [outcome.labels[label] for label in outcome.expected[chosen]]
+    drawn = gallery(_shown(network, images, chosen), found, truth)
+    return Chapter("Most confident mistakes", [text], figures=[Figure("mistakes", drawn.encode())])
 
 
 def _shown(network: Network, images: EvaluationSet, chosen: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -13,6 +13,7 @@ from bitfactor.binarization.layers import Grid
 from bitfactor.binarization.plan import Plan, joint, make_plan, rank_of
 from bitfactor.common.checks import checked, options_from
 from bitfactor.common.errors import InputError
+from bitfactor.common.result import plain
 from bitfactor.decompositions import class_of
 from bitfactor.nn import BinaryConv, BinaryLayer, SignActivation, open_attention_
 from bitfactor.nn.model import Call, Example, become, copied, watch_optimizers
@@ -129,7 +130,24 @@ def binarize_(
     for parameter in model.parameters():
         before.pop(id(parameter), None)
     watch_optimizers(before.values())
+    real = [one.name for one in plan.layers if not one.binary]
+    sizes_of = None if input_shape is None else list(input_shape)
+    made = {
+        "binarization": plain(binarization),
+        "keep_real": real,
+        "groups": plain(groups),
+        "input_shape": sizes_of,
+    }
+    model.__dict__["_binarized"] = [*calls_of(model), made]
     return plan
+
+
+def calls_of(model: nn.Module) -> list[dict[str, Any]]:
+    """Return the calls of `binarize_` that made a model binary, as plain types: replayed, they make it again.
+
+    Layers that stayed in full precision are named, so that no example is needed.
+    """
+    return list(model.__dict__.get("_binarized", ()))
 
 
 def _has_hooks(layer: nn.Module) -> bool:

@@ -15,66 +15,114 @@ from bitfactor.common.files import run_file
 
 
 class Command(NamedTuple):
-    """What a command is for, ROOM.MODULE:FUNCTION, whose arguments are its flags, and the extra it needs."""
+    """What a command is for, ROOM.MODULE:FUNCTION, whose arguments are its flags, an example, its extra."""
 
     purpose: str
     function: str
+    example: str
     extra: str = "cli"
 
 
 COMMANDS = {
-    "check-data": Command("find out what is wrong with a directory of images", "cli.commands:check_data"),
-    "recipes": Command("list what can be trained", "cli.commands:recipes", "train"),
+    "check-data": Command(
+        "find out what is wrong with a directory of images", "cli.commands:check_data", "check-data photos"
+    ),
+    "recipes": Command("list what can be trained", "cli.commands:recipes", "recipes", "train"),
     "check": Command(
         "say whether a network becomes binary and runs from a file, before training",
         "cli.recipe:check",
+        "check model.py:Net --input 3 224 224",
         "train",
     ),
     "summary": Command(
         "show the layers of a recipe or network: binary or real, operations, bytes",
         "cli.recipe:summary",
+        "summary digits --latent tucker",
         "train",
     ),
-    "train": Command("train a recipe, or resume an interrupted run", "cli.recipe:train", "train"),
+    "train": Command(
+        "train a recipe, or resume an interrupted run",
+        "cli.recipe:train",
+        "train digits --latent tucker --out runs/a",
+        "train",
+    ),
     "ablate": Command(
         "train a recipe for every combination of latent, scale and seed; resumable",
         "cli.recipe:ablate",
+        "ablate digits --latent none tucker --seeds 3 --out runs/t",
         "train",
     ),
     "compare": Command(
         "train one-bit and int8 networks on images of your own, and say which to take",
         "api.compare:compare",
+        "compare photos --minutes 60 --out runs/compared",
         "bench",
     ),
-    "evaluate": Command("tell the accuracy of a run or of an exported file", "api.evaluate:evaluate"),
-    "export": Command("write a run's network as one file of 1-bit weights", "api.export:write_network"),
+    "evaluate": Command(
+        "tell the accuracy of a run or of an exported file", "api.evaluate:evaluate", "evaluate runs/a"
+    ),
+    "export": Command(
+        "write a run's network as one file of 1-bit weights",
+        "api.export:write_network",
+        "export runs/a -o net.safetensors",
+    ),
     "convert": Command(
         "write a binary network that comes as ONNX as one file of 1-bit weights",
         "api.convert:convert",
+        "convert net.onnx -o net.safetensors",
         "onnx",
     ),
-    "freeze": Command("write an exported file as one flat program, for the C library", "api.export:freeze"),
+    "freeze": Command(
+        "write an exported file as one flat program, for the C library",
+        "api.export:freeze",
+        "freeze digits -o digits.bfp",
+    ),
     "page": Command(
-        "write a web page that runs an exported file, on photos and on the camera", "api.export:page"
+        "write a web page that runs an exported file, on photos and on the camera",
+        "api.export:page",
+        "page digits -o site",
     ),
-    "inspect": Command("show what an exported file holds, and draw its network", "api.inspect:inspect"),
+    "inspect": Command(
+        "show what an exported file holds, and draw its network", "api.inspect:inspect", "inspect digits"
+    ),
     "predict": Command(
-        "classify images with an exported file, or find and draw poses", "api.predict:predict"
+        "classify images with an exported file, or find and draw poses",
+        "api.predict:predict",
+        "predict cifar10-resnet18 photo.jpg",
     ),
-    "zoo": Command("list the trained networks that come with the package", "cli.commands:zoo"),
+    "zoo": Command("list the trained networks that come with the package", "cli.commands:zoo", "zoo digits"),
     "pckh": Command(
         "score predicted keypoints of MPII by PCKh, in all three means in print",
-        "api.pckh:score_files",
+        "api.evaluate:score_files",
+        "pckh predictions.mat --truth detections_our_format.mat",
         "pose",
     ),
-    "bench": Command("time an exported file, layer by layer, and against other engines", "api.bench:bench"),
+    "bench": Command(
+        "time an exported file, layer by layer, and against other engines",
+        "api.bench:bench",
+        "bench digits --against torch",
+    ),
     "reproduce": Command(
         "train a table or figure of the paper, and show it beside the paper's",
         "api.reproduce:reproduce",
+        "reproduce table1 --small --out runs/table1",
         "train",
     ),
     "report": Command(
-        "write a page with a run's curves, weights and predictions", "api.report:report", "train"
+        "write a page with a run's curves, weights and predictions",
+        "api.report:report",
+        "report runs/a -o report.html",
+        "train",
+    ),
+    "doctor": Command(
+        "show versions, instruction sets, devices, and which command lacks which package",
+        "cli.doctor:doctor",
+        "doctor",
+    ),
+    "completion": Command(
+        "print a script with which a shell completes commands and flags",
+        "cli.completion:completion",
+        "completion bash > ~/.local/share/bash-completion/completions/bitfactor",
     ),
 }
 
@@ -110,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help") or list(arguments) == ["help"]:
-        print(_USAGE.format("\n".join(f"  {name:10} {one.purpose}" for name, one in COMMANDS.items())))
+        print(_USAGE.format("\n".join(f"  {name:11}{one.purpose}" for name, one in COMMANDS.items())))
         return 0 if arguments else 2
     name, rest = arguments[0], arguments[1:]
     if name in ("-V", "--version", "version"):

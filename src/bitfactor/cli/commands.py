@@ -13,6 +13,8 @@ from bitfactor.data.readers import check
 from bitfactor.data.readers.check import Findings
 from bitfactor.runtime.zoo import Card, names
 
+_WORDS = ("recipe", "network", "metric", "latent", "scale", "what it is")  # columns to the left
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -28,8 +30,8 @@ class Listing:
 
     def __str__(self) -> str:
         table = Table(box=None, pad_edge=False)
-        for i, column in enumerate(self.columns):
-            table.add_column(column, justify="right" if i else "left", overflow="fold")
+        for column in self.columns:
+            table.add_column(column, justify="left" if column in _WORDS else "right", overflow="fold")
         for row in self.rows:
             table.add_row(*row)
         console = Console(highlight=False)
@@ -87,8 +89,8 @@ def zoo(name: str | None = None) -> Listing | Card:
         return Card.of(name)
     cards = [Card.of(one) for one in names()]
     rows = [
-        (c.name, c.score, f"{c.bytes:,}", f"{c.speed.ratio:.1f} x {c.speed.against}", c.description)
+        (c.name, c.measure, f"{c.accuracy:.2%}", f"{c.bytes:,}", f"{c.speed.ratio:.1f}x", c.description)
         for c in cards
     ]
-    head = ("network", "test set", "bytes", "speed", "what it is")
+    head = ("network", "metric", "test set", "bytes", "against float32", "what it is")
     return Listing(head, rows, [card.to_dict() for card in cards])

@@ -22,6 +22,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
+from bitfactor.cli import COMMANDS
 from bitfactor.common.checks import choices_in, described
 from bitfactor.common.errors import InputError
 
@@ -101,6 +102,13 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "vary": {"metavar": "FLAG VALUE..."},
 }
 _NO_FLAG = ("progress", "on_log", "callbacks")
+_HELP = ("-h", "--help", "--help-all")
+# What --help shows of a command that has more flags than MANY; --help-all shows the rest.
+MANY = 15
+_USUAL = (
+    *("out", "data", "from", "device", "dry-run", "json", "model", "example", "input", "keep-real", "real"),
+    *("latent", "scale", "seed", "seeds", "jobs", "vary", "epochs", "batch-size", "learning-rate"),
+)
 
 
 def run(function: Callable[..., Any], command: str, words: Sequence[str]) -> int:
@@ -144,7 +152,7 @@ def options_of(function: Callable[..., Any], leave_out: Collection[str] = ()) ->
             if is_dataclass(kind)
             else Annotated[kind, settings, *[tyro.conf.Positional] * by_place]
         )
-        default = () if one.default is None and _is_tuple(kind) else one.default
+        default = () if one.default is None and is_tuple(kind) else one.default
         made.append((name, kind) if default is one.empty else (name, kind, field(default=default)))
     made.append(("json", Annotated[bool, tyro.conf.arg(help="Print JSON.")], field(default=False)))
     return make_dataclass(function.__name__, made, frozen=True, kw_only=True, namespace={"__doc__": text})
@@ -179,7 +187,8 @@ def _flag_type(annotation: Any) -> Any:
     return annotation
 
 
-def _is_tuple(kind: Any) -> bool:
+def is_tuple(kind: Any) -> bool:
+    """Return whether several words may follow a flag of this type."""
     plain = _unwrapped(kind)[0]
     return get_origin(plain) is tuple and get_args(plain)[-1] is Ellipsis
 
@@ -206,15 +215,16 @@ def parse(kind: type[T], command: str, words: Sequence[str]) -> T:
 
 def parse_known(kind: type[T], command: str, words: Sequence[str]) -> tuple[T, list[str]]:
     """Read as `parse` does, and return the words of flags that `kind` does not have, too."""
-    helps = any(word in ("-h", "--help") for word in words)
+    helps = any(word in _HELP for word in words)
+    hidden = 0 if not helps or "--help-all" in words else _beyond_usual(kind)
     read: Any = tyro.cli
     printed = _Printed()
     try:
         with redirect_stdout(printed), redirect_stderr(printed):
             parsed: tuple[T, list[str]] = read(
-                kind,
+                _usual(kind) if hidden else kind,
                 prog=f"bitfactor {command}",
-                args=list(words),
+                args=["--help"] if helps else list(words),
                 config=(tyro.conf.FlagCreatePairsOff,) if helps else (),
                 return_unknown_args=True,
             )
@@ -222,11 +232,43 @@ def parse_known(kind: type[T], command: str, words: Sequence[str]) -> tuple[T, l
     except SystemExit as stop:
         if not stop.code:
             print(forward(printed.getvalue()), end="")
+            if hidden:
+                print(f"{hidden} more flags: bitfactor {command} --help-all")
+            print(f"example: bitfactor {COMMANDS[command.split()[0]].example}")
             raise
         error = stop.__context__
         while error is not None and not isinstance(error, InputError):
             error = error.__context__
         raise (error or complaint(command, words, list(flags_of(kind)), printed.getvalue())) from None
+
+
+def _beyond_usual(kind: Any) -> int:
+    """Return how many flags help leaves out at first: none of a command that has few."""
+    flags = [flag for flag in flags_of(kind) if not flag.positional]
+    return 0 if len(flags) <= MANY else sum(flag.name[2:] not in _USUAL for flag in flags)
+
+
+def _usual(kind: Any, default: Any = MISSING) -> Any:
+    """Return the dataclass with all flags hidden but the usual ones; of `default`, an instance."""
+    hints = get_type_hints(kind, include_extras=True)
+    made = []
+    for one in fields(kind):
+        annotation, marks = _unwrapped(hints[one.name])
+        value = one.default if default is MISSING else getattr(default, one.name)
+        if is_dataclass(annotation):
+            value = _usual(annotation, value)
+            annotation, marks = (
+                value if isinstance(value, type) else type(value),
+                (tyro.conf.OmitArgPrefixes,),
+            )
+        elif not ((flag := _flag(one.name, annotation, marks, False)).positional or flag.name[2:] in _USUAL):
+            marks = (*marks, tyro.conf.Suppress)
+        given = {} if value is MISSING or isinstance(value, type) else {"default": value}
+        made.append((one.name, Annotated[(annotation, *marks)] if marks else annotation, field(**given)))
+    text = {"__doc__": (kind.__doc__ or "").partition("\n\n")[0]}
+    usual = make_dataclass(kind.__name__, made, bases=(kind,), frozen=True, kw_only=True, namespace=text)
+    values = {one.name: getattr(default, one.name) for one in fields(kind)} if default is not MISSING else {}
+    return usual if default is MISSING else usual(**values)
 
 
 def forward(text: str) -> str:
@@ -322,7 +364,7 @@ def _off(name: str) -> str:
 
 def expect_known(command: str, arguments: Sequence[str], flags: Sequence[Flag]) -> None:
     """Raise InputError where a word of the command line is a flag that the command does not have."""
-    names = {flag.name for flag in flags} | {"--help", "-h"}
+    names = {flag.name for flag in flags} | {*_HELP}
     for name in given(arguments, flags):
         if name not in names:
             raise InputError(

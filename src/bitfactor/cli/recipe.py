@@ -4,10 +4,10 @@ The recipe's name comes before the flags, because it decides which there are and
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 import tyro
@@ -19,7 +19,9 @@ from bitfactor.api import check as check_api
 from bitfactor.api import train as train_api
 from bitfactor.binarization import Binarization, Summary, binarize_
 from bitfactor.binarization import summary as summary_of
+from bitfactor.cli import COMMANDS
 from bitfactor.cli.flags import (
+    Flag,
     chosen,
     expect_known,
     flags_of,
@@ -138,7 +140,7 @@ def ablate(words: Sequence[str]) -> int:
     """Train what is not trained yet, showing a table, and print the outcomes; 1 if a training failed."""
     recipe, rest = split_recipe("ablate", words)
     command = f"ablate {recipe.name}"
-    kind = _joined(options_of(study_api.ablate, _OF_RECIPES), {"launch": Launch()})
+    kind = _study_flags()
     options, others = parse_known(kind, command, rest)
     expect_known(command, rest, [*flags_of(kind), *flags_of(flags_for(recipe, train_api.train))])
     if not any(word.partition("=")[0] == "--launcher" for word in words):
@@ -162,6 +164,10 @@ def ablate(words: Sequence[str]) -> int:
     if getattr(result, "interrupted", False):
         return _TERMINATED
     return int(bool(getattr(result, "failed", ())))
+
+
+def _study_flags() -> Any:
+    return _joined(options_of(study_api.ablate, _OF_RECIPES), {"launch": Launch()})
 
 
 def _planned(recipe: Recipe, command: str, options: Any, words: Sequence[str]) -> StudyPlan:
@@ -260,7 +266,7 @@ def flags_for(recipe: Recipe, function: Callable[..., Any]) -> Any:
         for name, part in parts.items()
         if is_dataclass(part) and not isinstance(part, OwnModel)
     }
-    return _joined(options_of(function, _OF_RECIPES), {**open_parts, "of_recipe": OfRecipe(recipe.real)})
+    return _joined(options_of(function, _OF_RECIPES), {**open_parts, "network": OfRecipe(recipe.real)})
 
 
 @dataclass(frozen=True)
@@ -272,6 +278,16 @@ class OfRecipe:
     own_model: Annotated[str | None, tyro.conf.arg(name="model", metavar="FILE.py:NAME")] = None
     """Train a network of your own in place of the recipe's: a class or function without required arguments,
     or a module. The other flags stay, but for those of the recipe's network."""
+
+
+def flags_of_all(command: str) -> Iterator[Flag]:
+    """Yield a recipe's name, and the flags that the command has for any of the recipes."""
+    yield Flag("recipe", Literal[(*RECIPES,)], required=True, positional=True)
+    if command == "ablate":
+        yield from flags_of(_study_flags())
+    function = _recipe_summary if command == "summary" else train_api.train
+    for name in RECIPES:
+        yield from flags_of(flags_for(recipe_named(name), function))
 
 
 def _joined(kind: Any, parts: Mapping[str, Any]) -> Any:
@@ -312,9 +328,12 @@ def _nothing() -> None:
 
 def split_recipe(command: str, arguments: Sequence[str]) -> tuple[Recipe, Sequence[str]]:
     """Return the recipe that the first argument names, and the other arguments."""
-    if arguments and arguments[0] in ("-h", "--help"):
-        print(f"usage: bitfactor {command} RECIPE [OPTIONS]\n\nRecipes: {', '.join(RECIPES)}\n")
+    if arguments and arguments[0] in ("-h", "--help", "--help-all"):
+        purpose, _, example, _ = COMMANDS[command]
+        print(f"usage: bitfactor {command} RECIPE [OPTIONS]\n\n{purpose[0].upper()}{purpose[1:]}.\n")
+        print(f"Recipes: {', '.join(RECIPES)}\n")
         print(f"`bitfactor {command} RECIPE --help` lists the options, with the recipe's own defaults.")
+        print(f"example: bitfactor {example}")
         sys.exit(0)
     if not arguments or arguments[0].startswith("-"):
         raise InputError(

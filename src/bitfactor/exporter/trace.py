@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, is_dataclass
+from functools import cache
 from io import StringIO
 from typing import Any
 
@@ -359,14 +360,21 @@ def _of_known(program: ExportedProgram, *, pure: bool = False) -> ExportedProgra
     """
     for _ in range(_ROUNDS):
         unknown = {node.target for node in _computed(program) if rule_of(node.target) is None}
-        table = torch.export.default_decompositions() if unknown else {}
-        known = {operator: table[operator] for operator in unknown if operator in table}
+        table = _decompositions() if unknown else {}
         changes = any(map(_changes, program.graph.nodes)) if pure else _changes_what_others_see(program.graph)
+        known = not unknown.isdisjoint(table)
         if not known and not any(map(_is_composite, unknown)) and not changes:
             break
         with warnings.catch_warnings(action="ignore"):
-            program = program.run_decompositions(known)
+            program = program.run_decompositions(table if known else {})
     return program
+
+
+@cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """Return torch's own decompositions of all operators that the file has no rule for."""
+    table = torch.export.default_decompositions().items()  # type: ignore[no-untyped-call]
+    return {operator: parts for operator, parts in table if rule_of(operator) is None}
 
 
 def _is_composite(operator: object) -> bool:

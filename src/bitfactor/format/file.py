@@ -461,11 +461,18 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]], max_byt
         _as_tuple(document.get("other_shapes", ())),
         document.get("report", {}),
         Signature.restored(signature) if signature else None,
-        {i: tensors[f"golden/input/{i}"] for i in document.get("golden_inputs", ())},
+        {i: _golden_integers(i, graph, tensors) for i in document.get("golden_inputs", ())},
         FreeSizes.restored(free, _free_tensors(free, tensors)) if free else None,
         document.get("ranges", {}),
         tuple(tensors[f"golden/integer/{i}"] for i in range(len(graph.outputs) * has_integers)),
     )
+
+
+def _golden_integers(number: int, graph: Graph, tensors: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    given, shape = tensors[f"golden/input/{number}"], (1, *graph.inputs[number].shape)
+    if given.dtype != np.float32 or given.shape != shape:
+        raise ValueError(f"golden input {number} of {given.dtype} {given.shape}, not of float32 {shape}")
+    return given
 
 
 def _free_tensors(

@@ -13,8 +13,10 @@ Three means over the joints are in print, and differ by more than one point for 
   thorax.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,7 @@ from bitfactor.common.arrays import expect_array
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import Skeleton, sided
+from bitfactor.common.result import text_table
 from bitfactor.pose.skeletons import LSP, MPII
 
 MEANS = ("plain", "weighted", "pooled")
@@ -154,6 +157,37 @@ def score(
     return Score(convention, np.stack(correct), counted.sum(0))
 
 
+def score_table(found: Score) -> str:
+    """Return a table: a row per group of joints and per mean, a column per threshold, in per cent."""
+    convention = found.convention
+    means = {mean_name(found, mean): values for mean, values in found.means().items()}
+    rows = [[name, *map(_percent, values)] for name, values in {**found.groups(), **means}.items()]
+    head = [convention.name, *(f"@{threshold}" for threshold in convention.thresholds)]
+    return text_table(head, rows, right=frozenset(range(1, len(head))))
+
+
+def mean_name(found: Score, mean: str) -> str:
+    """Return the name of one of the means, with the number of joints in it."""
+    count = len(found.labelled) if mean == "pooled" else len(found.convention.averaged)
+    return {"plain": f"plain mean of {count}", "weighted": f"weighted mean of {count}"}.get(
+        mean, f"pooled over {count}"
+    )
+
+
+def score_document(found: Score) -> dict[str, Any]:
+    """Return all of a score as JSON can hold it: fractions from 0 to 1, null where nothing was labelled."""
+    groups, means = found.groups(), found.means()
+    thresholds = {
+        str(threshold): {
+            "groups": {name: _number(values[i]) for name, values in groups.items()},
+            "joints": [_number(rate) for rate in found.rates()[i]],
+            "means": {name: _number(means[name][i]) for name in MEANS},
+        }
+        for i, threshold in enumerate(found.convention.thresholds)
+    }
+    return {"labelled": found.labelled.tolist(), found.convention.name.lower(): thresholds}
+
+
 def _mean(rates: NDArray[np.float64]) -> list[float]:
     """Rates (T, n) -> T means over those that are numbers."""
     known = rates[:, ~np.isnan(rates[0])]
@@ -163,3 +197,11 @@ def _mean(rates: NDArray[np.float64]) -> list[float]:
 def _fraction(correct: NDArray[np.int64], labelled: NDArray[np.int64]) -> list[float]:
     total = int(labelled.sum())
     return [float(c) / total if total else float("nan") for c in correct.sum(1)]
+
+
+def _percent(value: float) -> str:
+    return "-" if math.isnan(value) else f"{100 * value:.2f}"
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)

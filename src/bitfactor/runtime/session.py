@@ -16,6 +16,7 @@ from bitfactor.common.machine import REFERENCE, chosen_isa, physical_cores
 from bitfactor.format.file import ModelFile, Source, content_of, expect_within, load
 from bitfactor.format.graph import Graph, run, total
 from bitfactor.format.low_precision import low_precision
+from bitfactor.runtime.hub import located
 from bitfactor.runtime.inputs import (
     array_of,
     by_name,
@@ -48,10 +49,13 @@ Precision = Literal["highest", "high", "medium", "low", "integer"]
 class Session:
     """The network in the model file at `path`, ready to run on this machine's CPU.
 
-    `path` may also be the bytes of a model file, or a file that is open for reading them. `max_bytes` is for
-    files from strangers: InputError, before it is allocated, where the network would take more. That is the
-    file, its weights as numpy and the kernels hold them, and the memory of the samples under way; the arrays
-    that a call takes and returns are not counted. Each size of input, and each precision, may take as much.
+    `path` may also be the bytes of a model file, a file that is open for reading them, a directory of
+    `bitfactor.save_pretrained`, or a repository of the Hugging Face Hub: owner/name, or owner/name@revision.
+
+    `max_bytes` is for files from strangers: InputError, before it is allocated, where the network would take
+    more. That is the file, its weights as numpy and the kernels hold them, and the memory of the samples
+    under way; the arrays that a call takes and returns are not counted. Each size of input, and each
+    precision, may take as much.
 
     `threads` share out the samples of a batch, and the work within a single one; the result does not depend
     on their number. By default they are the physical cores that the process may use, and 1 for a tiny
@@ -111,7 +115,7 @@ class Session:
         if threads is not None and not 1 <= threads <= MOST_THREADS:
             expected = f"1 to {MOST_THREADS}"
             raise InputError("threads", expected=expected, found=str(threads), fix="pass threads=1")
-        given = content_of(path, max_bytes)
+        given = content_of(located(path), max_bytes)
         source = given if isinstance(given, bytes) else os.path.abspath(given)
         self._made_with = (source, threads, isa, precision, max_bytes)
         self.precision: Precision = precision

@@ -307,7 +307,9 @@ def finish(cell: CellDirectory, *, resumed: bool) -> None:
 
 
 def _export(cell: CellDirectory) -> str | None:
-    """Export, and return why that cannot be, if so: a full-precision baseline has no binary weights."""
+    """Export, and return why that is not done: a study compares the files of binary networks."""
+    if cell.settings()["real"]:
+        return "a full-precision baseline has no binary weights"
     try:
         export_run(cell, cell.network)
     except InputError as error:

@@ -90,7 +90,7 @@ def by_depth(
 
 
 def gallery(images: Array, found: Sequence[str], expected: Sequence[str]) -> str:
-    """Draw images (N, H, W) or (N, H, W, 3) with the class found; wrong ones in red, with the right."""
+    """Draw images (N, H, W) or (N, H, W, 3) with the class found, in red, and the right one."""
     columns = min(12, len(images))
     rows = math.ceil(len(images) / columns)
     with matplotlib.rc_context(STYLE):
@@ -99,13 +99,7 @@ def gallery(images: Array, found: Sequence[str], expected: Sequence[str]) -> str
         _hide(axes)
         for ax, image, answer, truth in zip(axes, images, found, expected, strict=False):
             ax.imshow(image, cmap="gray")
-            right = answer == truth
-            ax.set_title(
-                answer if right else f"{answer}\n(is {truth})",
-                color="black" if right else RED,
-                fontsize=7,
-                pad=2,
-            )
+            ax.set_title(f"{answer}\n(is {truth})", color=RED, fontsize=7, pad=2)
         return svg(figure)
 
 
@@ -248,6 +242,22 @@ def bands(
         return svg(figure)
 
 
+def curves(panels: Mapping[str, Mapping[str, Series]], x_label: str) -> str:
+    """Draw panels side by side, {label of y: {name of the line: points}}."""
+    with _drawing(4.2 * len(panels), 2.8) as figure:
+        axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        for ax, (y_label, lines) in zip(axes, panels.items(), strict=True):
+            for name, points in lines.items():
+                colour, (x, y) = BLUE if name == "training" else ORANGE, zip(*points, strict=True)
+                ax.plot(x, y, color=colour, label=name, linewidth=1.5, marker="o" if len(x) == 1 else None)
+            ax.set_xlabel(x_label)
+            ax.set_ylabel(y_label)
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+            ax.grid(alpha=0.25)
+            ax.legend(frameon=False)
+        return svg(figure)
+
+
 def distributions(
     rows: Mapping[str, tuple[str, Mapping[str, Histogram]]], x_label: str, marks: Sequence[float]
 ) -> str:
@@ -268,6 +278,7 @@ def distributions(
         for ax, layer in zip(axes[0], next(iter(rows.values()))[1], strict=True):
             ax.set_title(_end_of(layer), loc="left", fontsize=8)
         figure.supxlabel(x_label, fontsize=9)
+        figure.supylabel("count", fontsize=9)
         return svg(figure)
 
 

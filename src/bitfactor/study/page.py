@@ -41,9 +41,10 @@ Layers = Mapping[str, LayerRecord]
 
 
 def inside(view: StudyView, study: Study) -> list[Chapter]:
-    """Return the chapters for which there is something to show."""
-    chapters = (training, flips, scaling_factors, latent_weights, factor_spectra)
-    return [found for chapter in chapters if (found := chapter(view, study)) is not None]
+    """Return the chapters for researchers for which there is something to show."""
+    chapters = (flips, scaling_factors, latent_weights, factor_spectra)
+    found = [made for chapter in chapters if (made := chapter(view, study)) is not None]
+    return [Chapter("For researchers: inside the network", [say("inside")]), *found] if found else []
 
 
 def training(view: StudyView, study: Study) -> Chapter | None:
@@ -206,9 +207,10 @@ def document(study: Study, examples: Sequence[Figure] = ()) -> Document:
         _unfinished(study),
         *(chapter for view in all_views for chapter in _compared(view, study)),
         *_along_axes(first, study),
-        *inside(first, study),
+        training(first, study),
         Chapter("Poses", (say("poses"),), figures=examples) if examples else None,
         _networks(study),
+        *inside(first, study),
         _taken(first, study) if study.finished else None,
         _commands(study),
         Chapter("Hyperparameters", (), tables) if (tables := hyperparameters(first, study)) else None,

@@ -51,6 +51,7 @@ class Optimization:
     """How the parameters are trained. By default: Adam, learning rate falling to zero along half a cosine."""
 
     epochs: int
+    """Passes over the training images."""
     batch_size: int
     """Images per step, of all processes together."""
     learning_rate: float

@@ -117,17 +117,21 @@ EVALUATION_BATCH = 256
 
 @torch.no_grad()
 def evaluate(fabric: "Fabric", model: nn.Module, task: Task, batches: Iterable[Batch]) -> dict[str, float]:
-    """Return the task's metrics of `model`, in evaluation mode and float32, over `batches`.
+    """Return the task's metrics and loss of `model`, in evaluation mode and float32, over `batches`.
 
     Each process gives its part of the batches and gets the metrics of all.
     """
     model.eval()
-    metrics = task.metrics().to(fabric.device)
+    from torchmetrics import MeanMetric  # here, for a quick import of the rest
+
+    metrics, loss = task.metrics().to(fabric.device), MeanMetric().to(fabric.device)
     with once(model):
         for batch in batches:
             inputs, target = fabric.to_device(batch)
-            metrics.update(model(inputs), target)
-    return {name: float(value) for name, value in metrics.compute().items()}
+            outputs = model(inputs)
+            metrics.update(outputs, target)
+            loss.update(task.loss(outputs, target), len(inputs))
+    return {name: float(value) for name, value in {**metrics.compute(), "test_loss": loss.compute()}.items()}
 
 
 @dataclass(frozen=True)

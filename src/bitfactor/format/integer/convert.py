@@ -5,6 +5,8 @@ rounding, and an offset. A sum of values takes its terms as they are; whatever e
 value of the stream. Values between which nothing is rescaled, such as those of a concatenation, have one
 scale. A clip that alone reads a weighted sum is its bounds; a layer that it alone reads has its scale, for
 what is beyond is cut.
+
+A real x is S * X. Every real factor is a multiplier M of 16 bits behind a shift, M / 2^k; one k a node.
 """
 
 import math
@@ -20,7 +22,6 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import InputSpec
 from bitfactor.format.bits import unpack_signs
 from bitfactor.format.graph import Graph
-from bitfactor.format.integer.arithmetic import Reals, multipliers, scale_for, thresholds
 from bitfactor.format.integer.bounds import magnitudes, sums_of
 from bitfactor.format.integer.graph import MOVES, IntegerGraph, IntegerValue, Type
 from bitfactor.format.operations import Node
@@ -29,6 +30,7 @@ from bitfactor.format.operations.integer import (
     LARGEST,
     MOST_OFFSET,
     MOST_POOLED,
+    MOST_SHIFT,
     PIXEL,
     SUM_LIMIT,
     counted_taps,
@@ -36,6 +38,9 @@ from bitfactor.format.operations.integer import (
 from bitfactor.format.operations.move import stays
 from bitfactor.format.operations.operation import Shape, spread
 
+Reals = NDArray[np.float64]
+
+_LEAST_EXPONENT = -126  # of a normal float32, as which every scale is stored
 _KEEP_SCALE = ("relu", "prelu", "max_pool2d", "avg_pool2d", "global_avg_pool", *MOVES)
 
 
@@ -462,3 +467,39 @@ def _undefined(node: Node, how: str = "") -> InputError:
 
 def _bad(node: Node, expected: str, found: str, fix: str) -> InputError:
     return InputError(f"node {node.name!r} ({node.op})", expected=expected, found=found, fix=fix)
+
+
+def multipliers(factors: Reals) -> tuple[NDArray[np.int16], int] | None:
+    """Return M and the largest k of 0 to 30 with M = rint(factors 2^k) in 16 bits; None if there is none.
+
+    >>> multipliers(np.array([0.5, -0.25]))
+    (array([ 16384,  -8192], dtype=int16), 15)
+    """
+    largest = float(np.abs(factors).max(initial=0.0))
+    for k in range(MOST_SHIFT, -1, -1):
+        if np.rint(np.ldexp(largest, k)) <= LARGEST:
+            return np.rint(np.ldexp(factors, k)).astype(np.int16), k
+    return None
+
+
+def scale_for(largest: float) -> float:
+    """Return the least power of two S with largest <= 32767 S; 1 for a value that is 0 alone.
+
+    >>> scale_for(1.0)
+    3.0517578125e-05
+    """
+    if largest == 0:
+        return 1.0
+    exponent = max(math.frexp(largest)[1] - 16, _LEAST_EXPONENT)
+    while largest > math.ldexp(LARGEST, exponent):
+        exponent += 1
+    return math.ldexp(1.0, exponent)
+
+
+def thresholds(threshold: NDArray[Any], direction: NDArray[np.int8], scale: float) -> NDArray[np.int16]:
+    """Return T with direction * X > T exactly where direction * S X > direction * threshold.
+
+    That holds for every integer X within 16 bits, since S is a power of two. 32767 is never, -32768 always.
+    """
+    quotient = np.floor(direction.astype(np.float64) * threshold.astype(np.float64) / scale)
+    return np.clip(quotient, -LARGEST - 1, LARGEST).astype(np.int16)

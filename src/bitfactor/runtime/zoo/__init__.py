@@ -64,9 +64,10 @@ class Card(Result):
         return cls(**{**values, "name": name, "speed": Speed(**values["speed"])})
 
     @property
-    def score(self) -> str:
-        """Its metric and value."""
-        return f"{self.metric.replace('/', ' ')} {self.accuracy:.2%}"
+    def measure(self) -> str:
+        """Its metric, as the field writes it: accuracy, PCK@0.2."""
+        name, *threshold = self.metric.split("/")[:2]
+        return f"{name.upper()}@{threshold[0]}" if threshold else name
 
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "file": str(file_of(self.name))}
@@ -77,8 +78,8 @@ class Card(Result):
             "network": f"{self.name}: {self.description}",
             "file": f"{file_of(self.name)}, {self.bytes:,} bytes",
             "sha256": self.sha256,
-            "accuracy": f"{self.score} on {self.test_set}",
-            "speed": f"{speed.ratio:.1f} times {speed.against}, one thread, on {speed.machine}",
+            "accuracy": f"{self.measure} {self.accuracy:.2%} on {self.test_set}",
+            "speed": f"{speed.ratio:.1f}x {speed.against}, one thread, on {speed.machine}",
             "data": self.data,
             "licence": self.licence,
             "command": self.command,

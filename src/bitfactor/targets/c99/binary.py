@@ -1,17 +1,18 @@
 """What binary layers in integers are made of: weights for look-ups, index bytes of signs, ends of rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.format import Node
-from bitfactor.format.operations.integer import SUM_LIMIT
+from bitfactor.format.operations.integer import LARGEST, SUM_LIMIT
 
 EIGHT = 8  # channels of a plane of signs, and outputs of a word of weights
 _PLANE = 16  # channels of a plane of index bytes
 _QUAD = 4  # signs of an index byte
+SIGNS = ("no_signs", "narrow", "wide")  # by how many numbers tell those of two channels
 _COUNTED = 15  # taps of a plane whose counts fit a byte
 _FEW = 4  # pixels for which entries are cheaper made than looked up
 
@@ -68,7 +69,7 @@ class Counting:
             "index": self.planes * self.plane_bytes,
             "tables": 0 if self.kind == "count_row_directly" else self.taps * self.planes * _PLANE * _PLANE,
             "counts": width * self.next * 4,
-            "edges": self.planes * 16 * self.rows if self.edges else 0,
+            "edges": self.planes * 16 * (self.rows + 1) if self.edges else 0,
         }
 
 
@@ -95,12 +96,17 @@ def counting(
     return Counting(kind, rows, parts, height * width * depth, size, planes, height * width, edges)
 
 
-def words(weight: NDArray[np.int8]) -> NDArray[np.uint32]:
-    """(O, kh, kw, C) -> (O / 8, planes * taps * 4): bit 4 * output + input; 1 for inputs that are not."""
+def words(weight: NDArray[np.int8], *, in_bytes: bool) -> NDArray[np.uint32]:
+    """(O, kh, kw, C) -> (O / 8, planes * taps * 4): bit 4 * output + input; 1 for inputs that are not.
+
+    Counts that stay in bytes are those of even outputs, then those of odd ones; others become halves.
+    """
     outputs, height, width, depth = weight.shape
     taps, planes, blocks = height * width, -(-depth // _PLANE), -(-outputs // EIGHT)
     ones = np.ones((blocks * EIGHT, taps, planes * _PLANE), np.uint32)
     ones[:outputs, :, :depth] = weight.reshape(outputs, taps, depth) > 0
+    if not in_bytes:
+        ones = ones.reshape(blocks, EIGHT, taps, -1)[:, (0, 2, 4, 6, 1, 3, 5, 7)]
     bits = ones.reshape(blocks, EIGHT, taps, planes, _PLANE // _QUAD, _QUAD).transpose(0, 3, 2, 4, 1, 5)
     made: NDArray[np.uint32] = (
         bits.reshape(blocks, -1, EIGHT * _QUAD) << np.arange(EIGHT * _QUAD, dtype=np.uint32)
@@ -112,27 +118,43 @@ def words(weight: NDArray[np.int8]) -> NDArray[np.uint32]:
 class Ending:
     """A term of a layer's sums plus a value of the stream, its bounds, and the signs of that.
 
-    `table` has for each channel one factor, or one for sums above 0 and one for others, an offset, and a
-    threshold. The terms are `listed` for each count where they fit 16 bits.
+    `factors` has for each channel one factor, or one for sums above 0 and one for others, and an offset.
+    Sums of products are below 2^31 / 2^`spare`. `limits` has for two channels their thresholds or, where
+    values are `narrow`, a word for both; `marks` has a byte of signs that count, and one that changes them.
     """
 
-    table: NDArray[np.int32]
+    factors: NDArray[np.int32]
+    limits: NDArray[np.int32]
+    marks: NDArray[np.uint16]
     shift: int
+    spare: int
     down: int
     lower: int
     most: int
-    listed: bool
+
+    def shifted(self, shift: int) -> "Ending":
+        """Return the same with another shift, if 32 bits hold that: what layers share is compiled once."""
+        up = shift - self.shift
+        return replace(self, factors=self.factors << up, shift=shift) if up <= self.spare else self
 
     @property
-    def function(self) -> str:
-        """Return what ends a row with signs."""
-        bent = self.table.shape[1] == 4
-        return f"finish{'_listed' * self.listed}{'_bent' * bent}{'_shifted' * (self.down > 0)}"
+    def table(self) -> NDArray[np.int32]:
+        """Return a row for two channels."""
+        return np.concatenate([self.factors.reshape(len(self.limits), -1), self.limits], 1)
+
+    def flags(self, of: Counting) -> dict[str, object]:
+        """Return the flags of `finish_row`, by the names that they give it."""
+        bent, signs = self.factors.shape[1] == 3, SIGNS[self.limits.shape[1]]
+        return {
+            f"{self.shift}": self.shift,
+            "bent" if bent else "straight": int(bent),
+            "shifted" if self.down else "same": int(not self.down),
+            "bytes" if of.parts == 1 else "halves": int(of.parts == 1),
+            signs: signs.upper(),
+        }
 
 
-def ending(
-    node: Node, i: int, threshold: Node | None, channels: int, of: Counting, pixels: int
-) -> Ending | None:
+def ending(node: Node, i: int, threshold: Node | None, channels: int, of: Counting) -> Ending | None:
     """Return the end for a `weigh` node whose input i is the sums; None where 32 bits do not hold it."""
     k, lower, most = node.attributes["shifts"][i], node.attributes["lower"], node.attributes["upper"]
     power = power_of(node.tensors[f"positive{1 - i}"], node.tensors[f"negative{1 - i}"])
@@ -143,22 +165,38 @@ def ending(
         return None
     p, q, add = (part.ravel() for part in tensors)
     offset = ((add - lower) << k) + (1 << k >> 1)
-    all, factors = of.all, [p, q]
-    reach = np.maximum(np.abs(p), np.abs(q)) * all
+    factors, reach = [p, q], np.maximum(np.abs(p), np.abs(q)) * of.all
     if np.array_equal(p, q):
-        factors, offset, reach = [2 * p], offset - p * all, 2 * reach
-    if (reach + np.abs(offset) >= SUM_LIMIT).any():
+        factors, offset, reach = [2 * p], offset - p * of.all, 2 * reach
+    most_reached = int((reach + np.abs(offset)).max())
+    if most_reached >= SUM_LIMIT:
         return None
-    border = np.zeros(1, np.int64)
-    if threshold is not None:
-        border = np.clip(rising(threshold)[0].astype(np.int64) - lower, -1, most - lower)
-    table = np.stack([np.broadcast_to(part, channels) for part in (*factors, offset, border)], 1)
-    listed = of.parts == 1 and threshold is not None and pixels > all
-    if listed:
-        sums = np.arange(-all, all + 1, 2).reshape(-1, 1)
-        terms = (sums * np.where(sums > 0, p, q) + ((add - lower) << k) + (1 << k >> 1)) >> k
-        listed = bool((np.abs(terms) < 1 << 15).all())
-    return Ending(table.astype(np.int32), k, down, lower, most - lower, listed)
+    columns = np.stack([np.broadcast_to(part, channels) for part in (*factors, offset)], 1).astype(np.int32)
+    spare = (SUM_LIMIT - 1).bit_length() - most_reached.bit_length()
+    return Ending(columns, *limits_of(threshold, lower, most, channels), k, spare, down, lower, most - lower)
+
+
+def limits_of(
+    threshold: Node | None, lower: int, upper: int, channels: int
+) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
+    """Return what tells the signs of two channels, and the marks of eight.
+
+    Of values X within 2^15 the sum X + 32767 - T fits 16 bits, and its top bit says whether X > T.
+    """
+    if threshold is None:
+        return np.zeros((channels // 2, 0), np.int32), np.zeros(0, np.uint16)
+    limits, falls = rising(threshold)
+    limits = np.broadcast_to(limits, channels).astype(np.int64)
+    always, never = limits < lower, limits >= upper
+    if upper - lower > 1 << 15:
+        pairs, counts = limits.reshape(-1, 2), np.ones(channels, bool)
+        changed = np.broadcast_to(falls, channels)
+    else:
+        words = LARGEST - np.where(always | never, lower, limits).reshape(-1, 2)
+        pairs, counts = (words[:, :1] + (words[:, 1:] << 16)) & 0xFFFFFFFF, ~(always | never)
+        changed = falls ^ always
+    marks = bytes_of(counts) + (bytes_of(changed).astype(np.uint16) << 8)
+    return pairs.astype(np.uint32).view(np.int32), marks.astype(np.uint16)
 
 
 def power_of(positive: NDArray[Any], negative: NDArray[Any]) -> int:

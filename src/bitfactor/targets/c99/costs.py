@@ -28,7 +28,7 @@ _WORD = 60  # made to 16 entries
 _THREE = 70  # look-ups of a row of a window 3 wide, in one part
 _TAP = 25  # other look-ups of a tap
 _DIRECT = 60  # a tap whose entries are made
-_END = 230  # of 8 outputs
+_END = 180  # of 8 outputs
 _PRODUCT = 5
 _ELEMENT = 20  # of what only moves, adds or compares
 

@@ -4,11 +4,14 @@
 #ifdef __GNUC__
 #define APART static __attribute__((noinline))
 #define STAYS(v) __asm__("" : "+r"(v)) /* gcc does not rearrange across it */
-#define AFTER(a, b) __asm__("" : "+r"(a), "+r"(b)) /* what is done with a comes after b */
+#define TOGETHER(a, b) __asm__("" : "+r"(a), "+r"(b))
+#define UNROLLED(n) _Pragma(TEXT(GCC unroll n))
+#define TEXT(t) #t
 #else
 #define APART static
+#define TOGETHER(a, b) (void)0
+#define UNROLLED(n)
 #define STAYS(v) (void)0
-#define AFTER(a, b) (void)0
 #endif
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "The network needs a little-endian processor."
@@ -103,7 +106,7 @@ static inline void convolve(int32_t *row, const void *map, const layer *l, const
 }
 
 
-/* Four outputs at a time, whose weights lie side by side, each 128 more: a byte is loaded in one instruction. Without a
+/* Four outputs at a time of values of 16 bits, whose weights lie side by side, each 128 more: a byte is loaded in one instruction. Without a
  * sign, sums that pass 32 bits on their way come back. */
 typedef struct {
     uint32_t a, b, c, d;
@@ -125,31 +128,6 @@ static inline void hand_back(int32_t *sum, const four *found, uint32_t all)
 }
 
 
-static inline void products_of_pixels(int32_t *sum, const void *map, int32_t at, int32_t drop, const uint8_t *w,
-    int32_t n, int32_t rows)
-{
-    four found = {(uint32_t)sum[0], (uint32_t)sum[1], (uint32_t)sum[2], (uint32_t)sum[3]};
-    uint32_t all = 0;
-    for (const uint8_t *start = (const uint8_t *)map + at; rows; rows--, start += drop) {
-        const uint8_t *x = start, *const end = x + n;
-        for (; end - x >= 3; x += 3, w += 12) {
-            all += (uint32_t)x[0] + x[1] + x[2];
-            STAYS(all);
-            add_products(&found, x[0], w), add_products(&found, x[1], w + 4), add_products(&found, x[2], w + 8);
-        }
-        for (; x != end; x++, w += 4) all += *x, add_products(&found, *x, w);
-    }
-    hand_back(sum, &found, all);
-}
-
-APART void conv_pixels(int32_t *row, const void *map, const layer *l, const uint8_t *weight, const int32_t *bias,
-    const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
-{
-    convolve(row, map, l, weight, bias, outside, y, x, first, n, 4, products_of_pixels);
-}
-
-
-/* The same of values of 16 bits. */
 static inline void products(int32_t *sum, const void *map, int32_t at, int32_t drop, const uint8_t *w, int32_t n,
     int32_t rows)
 {
@@ -171,6 +149,68 @@ APART void conv(int32_t *row, const void *map, const layer *l, const uint8_t *we
     const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
 {
     convolve(row, map, l, weight, bias, outside, y, x, first, n, 4, products);
+}
+
+
+/* Layers of pixels: `pitch` words are a row under windows, in which columns that a window sees are neighbours, `columns` to
+ * each of its dilation's remainders. */
+typedef struct {
+    window at;
+    int32_t channels, columns, pitch;
+} paired;
+
+
+/* The rows under a row of windows. A word is x0 + 2^16 x1, of a value and the next one, and one of weights w1 + 2^16 w0: the
+ * upper half of their product is x0 w0 + x1 w1 if 2^15 is added, so that nothing is borrowed by the lower half, x0 w1. */
+APART void pair_up(uint32_t *rows, const uint8_t *map, const paired *l, const uint8_t *outside, int32_t y)
+{
+    const window *at = &l->at;
+    const int32_t apart = at->dilation_x, depth = l->channels, pitch = l->pitch, kept = pitch * (at->kernel_height - 1);
+    const int moves = y > 0 && at->stride_y == 1 && at->dilation_y == 1;
+    for (int32_t i = 0; moves && i < kept; i++) rows[i] = rows[i + pitch];
+    if (moves) rows += kept;
+    for (int32_t i = moves ? at->kernel_height - 1 : 0; i < at->kernel_height; i++) {
+        const int32_t row_y = y * at->stride_y - at->top + i * at->dilation_y;
+        const int out = row_y < 0 || row_y >= at->in_height;
+        uint32_t next = 0, *to = rows += pitch;
+        for (int32_t r = apart; r--;)
+            for (int32_t x = (l->columns - 1) * apart + r - at->left; x >= -at->left; x -= apart) {
+                const int beside = x < 0 || x >= at->in_width;
+                const uint8_t *begin = out || beside ? outside : map + (row_y * at->in_width + x) * depth;
+                for (const uint8_t *from = begin + depth; from != begin;) {
+                    const uint32_t value = (uint32_t)*--from - 128;
+                    *--to = value + (next << 16);
+                    next = value;
+                }
+            }
+    }
+}
+
+
+/* Sums of 8 outputs for a row of windows, four at a time; `words` are a row of one. */
+static inline void conv_pixels(cell *sums, const uint32_t *rows, const paired *l, const uint32_t *weight,
+    const int32_t *bias, const int32_t words)
+{
+    const window *at = &l->at;
+    const int32_t pitch = l->pitch, depth = l->channels;
+    uint32_t half = 1 << 15;
+    STAYS(half);
+    for (int32_t x = 0, r = 0, q = 0; x < at->out_width; x++, r += at->stride_x) {
+        for (; r >= at->dilation_x; q++) r -= at->dilation_x;
+        const uint32_t *w = weight;
+        UNROLLED(1) for (int32_t j = 0; j < 8; j += 4, sums += 4) {
+            int32_t a = bias[j], b = bias[j + 1], c = bias[j + 2], d = bias[j + 3];
+            const uint32_t *row = rows + (r * l->columns + q) * depth;
+            for (int32_t i = at->kernel_height; i; i--, row += pitch) {
+                const uint32_t *v = row;
+                UNROLLED(8) for (int32_t k = 0; k < words; k++, w += 4, v += 2) {
+                    a += (int32_t)(*v * w[0] + half) >> 16, b += (int32_t)(*v * w[1] + half) >> 16;
+                    c += (int32_t)(*v * w[2] + half) >> 16, d += (int32_t)(*v * w[3] + half) >> 16;
+                }
+            }
+            sums[0].word = (uint32_t)a, sums[1].word = (uint32_t)b, sums[2].word = (uint32_t)c, sums[3].word = (uint32_t)d;
+        }
+    }
 }
 
 
@@ -205,17 +245,18 @@ APART void grouped_conv(int32_t *row, const void *map, const layer *l, const uin
 
 /* rnd(a M, k) within bounds, in 32 bits: a = 2^16 * high + low, and what is added to round is so split, too. For k < 16
  * what is far beyond 16 bits is so after it was cut, too. */
-static inline int32_t scaled(int32_t a, int32_t m, int32_t k)
+static inline int32_t scaled(int32_t a, int32_t m, int32_t k, const int near)
 {
     const int32_t high = (a >> 16) * m, half = k ? (int32_t)1 << (k - 1) : 0, far = (int32_t)3 << 14;
     if (k >= 16) return (high + (((a & 0xffff) * m + (half & 0xffff)) >> 16) + (half >> 16)) >> (k - 16);
-    if (k >= 2) return within(high, -far, far) * (1 << (16 - k)) + (((a & 0xffff) * m + half) >> k);
+    if (k >= 2) return (near ? high : within(high, -far, far)) * (1 << (16 - k)) + (((a & 0xffff) * m + half) >> k);
     return (within(a, -65536, 65536) * m + half) >> k;
 }
 
+
 APART void scale_sums(int32_t *row, const int16_t *multiplier, int32_t k, int32_t lower, int32_t upper, int32_t n)
 {
-    for (int32_t i = 0; i < n; i++) row[i] = within(scaled(row[i], multiplier[i], k), lower, upper);
+    for (int32_t i = 0; i < n; i++) row[i] = within(scaled(row[i], multiplier[i], k, 0), lower, upper);
 }
 
 
@@ -229,7 +270,7 @@ typedef struct {
 
 #define ONES 0x11111111u
 #define BYTES 0x01010101u
-#define HIGH(v) ((v) >> 4 & 0x0f0f0f0fu)
+#define HIGH(v) ((v) >> 4 & nibbles)
 
 
 /* Signs lie in planes of 8 channels, a byte a pixel. For a layer they become index bytes in planes of 16 channels, four a
@@ -270,7 +311,8 @@ static inline uint32_t agree(uint32_t w, uint32_t i)
 static inline void count_pixel(cell *out, const uint8_t *p, const uint32_t *t, int32_t taps, int32_t rows,
     int32_t step, int32_t drop, int32_t t_drop, const int directly)
 {
-    uint32_t all = 0, high = 0;
+    uint32_t all = 0, high = 0, nibbles = 15 * BYTES;
+    STAYS(nibbles);
     for (; rows; rows--, p += drop - taps * step, t += t_drop)
         for (int32_t i = 0; i < taps; i++, p += step, t += directly ? 4 : 64) {
             const uint32_t a = directly ? agree(t[0], p[0]) + agree(t[1], p[1]) : entry(t, p[0]) + entry(t, p[1]);
@@ -335,14 +377,19 @@ static inline void add_three(const uint8_t *p, cell *out, const three *m, const 
 {
     const uint32_t *left = m->left, *middle = m->middle, *right = m->right;
     const cell *end = m->end;
+    uint32_t nibbles = 15 * BYTES; /* in a register, where a shift is free */
+    STAYS(nibbles);
     for (const int32_t next = m->next; out != end; p += step, out += next) {
         const uint32_t a = entry(left, p[0]) + entry(left, p[1]) + entry(left, p[2]);
         const uint32_t d = entry(left, p[3]) + entry(middle, p[7]) + entry(right, p[11]);
         const uint32_t c = entry(right, p[8]) + entry(right, p[9]) + entry(right, p[10]);
         const uint32_t b = entry(middle, p[4]) + entry(middle, p[5]) + entry(middle, p[6]);
-        const uint32_t all = a + b + c + d, high = HIGH(a) + HIGH(b) + HIGH(c) + HIGH(d);
-        if (begin) out[0].word = all, out[1].word = high;
-        else out[0].word += all, out[1].word += high;
+        uint32_t all = a + b + c + d, high = HIGH(a) + HIGH(b) + HIGH(c) + HIGH(d);
+        TOGETHER(all, high); /* then both can be loaded, and stored, in one instruction */
+        const uint32_t before = begin ? 0 : out[0].word, high_before = begin ? 0 : out[1].word;
+        all += before, high += high_before;
+        TOGETHER(all, high);
+        out[0].word = all, out[1].word = high;
     }
 }
 
@@ -359,14 +406,17 @@ APART void add_threes_1(const uint8_t *p, cell *out, three *m) { add_threes(p, o
 APART void add_threes_2(const uint8_t *p, cell *out, three *m) { add_threes(p, out, m, 8); }
 
 
-/* What a border counts beyond half of its taps: for each row of a kernel, of its first tap and of its last one. */
+/* What a border counts beyond half of its taps, of first taps and of last ones: for the kernel's rows before each. */
 APART void count_edges(uint32_t *to, const uint32_t *t, const binary *l)
 {
+    const uint32_t nibbles = 15 * BYTES;
     for (int32_t c = 0; c < l->channels; c += 16) {
         const uint32_t half = BYTES * (uint32_t)(l->channels - c < 16 ? l->channels - c : 16) / 2;
+        to[0] = to[1] = to[2] = to[3] = 0;
+        to += 4;
         for (int32_t i = 2 * l->at.kernel_height; i; i--, to += 2, t += i & 1 ? 128 : 64) {
             const uint32_t v = t[0] + t[16] + t[32];
-            to[0] = v + t[48] - 17 * half, to[1] = HIGH(v) + HIGH(t[48]) - half;
+            to[0] = to[-4] + v + t[48] - 17 * half, to[1] = to[-3] + HIGH(v) + HIGH(t[48]) - half;
         }
     }
 }
@@ -382,16 +432,14 @@ APART void count_threes(cell *counts, const uint8_t *map, const binary *l, const
     int32_t up, down;
     inside(top, 1, height, at->in_height, &up, &down);
     map += 4 * ((top + up) * l->pitch - at->left);
-    for (int32_t c = 0; c < l->channels; c += 16, map += l->plane, t += 192 * height, edges += 4 * height, counts += 2) {
+    for (int32_t c = 0; c < l->channels; c += 16, map += l->plane, t += 192 * height, edges += 4 * height + 4, counts += 2) {
         const uint32_t *u = t + 192 * up;
         three m = {u, u + 64, u + 128, counts + last + next, next, 4 * l->pitch, down - up};
         if (at->stride_x == 1) add_threes_1(map, counts, &m);
         else add_threes_2(map, counts, &m);
-        for (int32_t i = up; i < down; i++) {
-            const uint32_t *e = edges + 4 * i;
-            if (at->left) counts[0].word -= e[0], counts[1].word -= e[1];
-            if (right) counts[last].word -= e[2], counts[last + 1].word -= e[3];
-        }
+        const uint32_t *const e = edges + 4 * up, *const f = edges + 4 * down;
+        if (at->left) counts[0].word -= f[0] - e[0], counts[1].word -= f[1] - e[1];
+        if (right) counts[last].word -= f[2] - e[2], counts[last + 1].word -= f[3] - e[3];
         if (down - up < height) {
             const int32_t half = (l->channels - c < 16 ? l->channels - c : 16) / 2;
             const uint32_t outside = (uint32_t)((height - down + up) * 3 * half) * BYTES;
@@ -401,7 +449,7 @@ APART void count_threes(cell *counts, const uint8_t *map, const binary *l, const
 }
 
 
-/* A pixel's counts in halves of words: of channels 0 and 4, 1 and 5, 2 and 6, 3 and 7. */
+/* A pixel's counts in halves, in the order of the channels. */
 static inline void widen(cell *wide, const cell *n, int32_t parts)
 {
     const uint32_t halves = 0x00ff00ffu;
@@ -419,18 +467,51 @@ APART void take(int32_t *row, const cell *n, const binary *l)
 {
     cell wide[4];
     widen(wide, n, l->parts);
-    for (int32_t i = 0; i < 8; i++) row[i] = 2 * wide[i & 3].half[i >> 2] - l->all;
+    for (int32_t i = 0; i < 8; i++) row[i] = 2 * wide[i / 2].half[i & 1] - l->all;
 }
 
 
-/* How a row of outputs ends in the stream. `border` of a channel is its next threshold; it and
- * the offset are for values less `lower`. It lies behind the offset, and that behind a factor of counts or, where a term
- * is bent, behind two: of sums above 0, and of others. */
+/* How a row of outputs ends in the stream: bounds and offsets are for values less `lower`. */
 typedef struct {
-    int32_t pixels, next, channels, all, shift, down, lower, most;
+    int32_t pixels, next, channels, all, down, lower, most;
 } ending;
 
-static inline int32_t term_of(const int32_t *f, int32_t count, int32_t all, int32_t shift, const int bent)
+
+/* `v` within 0 and `most`. */
+static inline int32_t bounded(int32_t v, int32_t most)
+{
+#if defined(__GNUC__) && defined(__thumb2__)
+    __asm__("cmp %0, %1\n\tit hi\n\tbichi %0, %1, %0, asr #31" : "+r"(v) : "r"(most) : "cc");
+    return v;
+#else
+    return (uint32_t)v > (uint32_t)most ? most & ~(v >> 31) : v;
+#endif
+}
+
+
+/* `marks` has a byte of the signs that count, and one that changes them. */
+enum { NO_SIGNS, NARROW, WIDE };
+
+/* Two neighbours' signs. Where no two values of a channel are more than 2^15 apart, `limit` is added to a word of both, and
+ * leaves them in the top bits of the halves; else it is two thresholds. */
+static inline uint32_t signs_of_two(int32_t a, int32_t b, const int32_t *limit, uint32_t bits, const int signs)
+{
+    if (signs == NARROW) return bits >> 2 | (((uint32_t)a + ((uint32_t)b << 16) + (uint32_t)limit[0]) & 0x80008000u);
+    if (signs == WIDE) bits >>= 2, bits |= (uint32_t)(limit[0] - a) >> 31 << 30 | ((uint32_t)(limit[1] - b) >> 31 << 31);
+    return bits;
+}
+
+static inline uint8_t signs_of(uint32_t bits, uint32_t marks, const int signs)
+{
+    if (signs == NARROW) bits = (bits >> 9 & 0x55) | (bits >> 24 & 0xaa);
+    if (signs == WIDE) bits >>= 24;
+    return (uint8_t)((bits & marks) ^ marks >> 8);
+}
+
+
+/* The term of a count: a channel has one factor of counts or, where a term is bent, two, of sums above 0 and of others; and
+ * an offset. */
+static inline int32_t term_of(const int32_t *f, int32_t count, int32_t all, const int bent, const int shift)
 {
     const int32_t sum = 2 * count - all;
     if (!bent) return (count * f[0] + f[1]) >> shift;
@@ -438,135 +519,57 @@ static inline int32_t term_of(const int32_t *f, int32_t count, int32_t all, int3
 }
 
 
-/* Adds a term to a value of the stream; returns `bits` with its sign. The threshold is loaded late: registers are few. */
-static inline uint32_t end_one(int16_t *x, int32_t term, const int32_t **f, int32_t border, int32_t down, int32_t lower, int32_t most,
-    uint32_t bits)
+/* Adds a row's terms to the stream. The counts of a pixel are in bytes, or in halves if `parts` were counted apart. */
+static inline void finish_row(cell *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t marks,
+    const int shift, const int bent, const int same, const int bytes, const int signs)
 {
-    int32_t v = term + (down ? rounded(*x, down) : *x);
-    if ((uint32_t)v > (uint32_t)most) v = most & ~(v >> 31);
-    AFTER(*f, v);
-    bits += bits + ((uint32_t)((*f)[border] - v) >> 31);
-    STAYS(bits);
-    *x = (int16_t)(v + lower);
-    return bits;
-}
-
-
-/* The counts of a pixel are in halves; two functions, so that each has the registers for itself. */
-static inline void finish_row(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
-    const int bent, const int same, const int signs)
-{
-    const int32_t shift = e->shift, down = same ? 0 : e->down, lower = e->lower, most = e->most, next = e->next;
-    const int32_t all = e->all, channels = e->channels, size = bent ? 4 : 3;
-    for (const cell *end = n + e->pixels * next; n != end; n += next, x += channels) {
+    const int32_t down = same ? 0 : e->down, lower = e->lower, most = e->most, next = e->next, all = e->all;
+    const int32_t rest = e->channels / 2 - 4, size = bent ? 3 : 2, two = 2 * size + signs;
+    for (const cell *end = n + e->pixels * next; n != end; n += next, x += rest, f -= 4 * two) {
         uint32_t bits = 0;
-        for (int32_t i = 7; i >= 0; i--) {
-            bits = end_one(x + i, term_of(f + i * size, n[i & 3].half[i >> 2], all, shift, bent),
-                &f, i * size + size - 1, down, lower, most, bits);
+        if (bytes) n[0].word -= n[1].word << 4;
+        const uint8_t *byte = n->byte;
+        const uint16_t *half = n->half;
+        for (const cell *last = x + 4; x != last; x++, f += two) {
+            int32_t v[2];
+            for (int32_t k = 0; k < 2; k++) {
+                const int32_t of = bytes ? byte[4 * k] : half[k], old = (int16_t)x->half[k];
+                const int32_t term = term_of(f + k * size, of, all, bent, shift);
+                v[k] = bounded(term + (same ? old : rounded(old, down)), most) + lower;
+                x->half[k] = (uint16_t)v[k];
+            }
+            bits = signs_of_two(v[0], v[1], f + 2 * size, bits, signs);
+            byte++, half += 2;
         }
-        if (signs) *to++ = (uint8_t)(bits ^ falls);
+        if (signs) *to++ = signs_of(bits, marks, signs);
     }
 }
+
+
+/* Scales a row's sums, stores them, and tells their signs: two multipliers and what tells the signs of two channels. Where
+ * products are `near`, they fit 32 bits once shifted. */
+static inline void scale_row(cell *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t marks,
+    const int shift, const int near, const int signs)
+{
+    const int32_t lower = e->lower, most = e->most, rest = e->channels / 2 - 4, two = 2 + signs;
+    for (const cell *end = n + e->pixels * 8; n != end; x += rest, f -= 4 * two) {
+        uint32_t bits = 0;
+        for (const cell *last = x + 4; x != last; x++, f += two, n += 2) {
+            int32_t v[2];
+            for (int32_t k = 0; k < 2; k++) {
+                v[k] = bounded(scaled((int32_t)n[k].word, f[k], shift, near) - lower, most) + lower;
+                x->half[k] = (uint16_t)v[k];
+            }
+            bits = signs_of_two(v[0], v[1], f + 2, bits, signs);
+        }
+        if (signs) *to++ = signs_of(bits, marks, signs);
+    }
+}
+
 
 APART void widen_row(cell *n, int32_t pixels, int32_t parts, int32_t next)
 {
     for (; pixels; pixels--, n += next) widen(n, n, parts);
-}
-
-
-APART void finish(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
-{
-    finish_row(x, to, n, f, e, falls, 0, 1, 1);
-}
-
-
-APART void finish_shifted(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
-{
-    finish_row(x, to, n, f, e, falls, 0, 0, 1);
-}
-
-
-APART void finish_bent(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
-{
-    finish_row(x, to, n, f, e, falls, 1, 1, 1);
-}
-
-
-APART void finish_bent_shifted(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
-{
-    finish_row(x, to, n, f, e, falls, 1, 0, 1);
-}
-
-
-/* Without signs. */
-APART void finish_last(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
-{
-    finish_row(x, to, n, f, e, falls, 0, 0, 0);
-}
-
-
-APART void finish_bent_last(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls)
-{
-    finish_row(x, to, n, f, e, falls, 1, 0, 0);
-}
-
-
-/* Where counts are bytes, the terms of 8 channels for each count. */
-APART void list_terms(int16_t *list, const int32_t *f, const ending *e)
-{
-    for (int32_t i = 0; i < 8; i++, f += 3)
-        for (int32_t count = 0; count <= e->all; count++) *list++ = (int16_t)term_of(f, count, e->all, e->shift, 0);
-}
-
-
-APART void list_bent_terms(int16_t *list, const int32_t *f, const ending *e)
-{
-    for (int32_t i = 0; i < 8; i++, f += 4)
-        for (int32_t count = 0; count <= e->all; count++) *list++ = (int16_t)term_of(f, count, e->all, e->shift, 1);
-}
-
-
-static inline void finish_listed_row(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
-    const int16_t *list, const int bent, const int same)
-{
-    const int32_t down = same ? 0 : e->down, lower = e->lower, most = e->most, size = e->all + 1, last = bent ? 4 : 3;
-    for (const cell *end = n + e->next * e->pixels; n != end; n += e->next, x += e->channels) {
-        const int16_t *t = list + 7 * size;
-        uint32_t bits = 0;
-        n[0].word -= n[1].word << 4;
-        for (int32_t i = 7; i >= 0; i--, t -= size) {
-            bits = end_one(x + i, t[n[i & 1].byte[i >> 1]], &f, i * last + last - 1, down, lower, most, bits);
-        }
-        *to++ = (uint8_t)(bits ^ falls);
-    }
-}
-
-
-APART void finish_listed(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
-    const int16_t *list)
-{
-    finish_listed_row(x, to, n, f, e, falls, list, 0, 1);
-}
-
-
-APART void finish_listed_shifted(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
-    const int16_t *list)
-{
-    finish_listed_row(x, to, n, f, e, falls, list, 0, 0);
-}
-
-
-APART void finish_listed_bent(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
-    const int16_t *list)
-{
-    finish_listed_row(x, to, n, f, e, falls, list, 1, 1);
-}
-
-
-APART void finish_listed_bent_shifted(int16_t *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t falls,
-    const int16_t *list)
-{
-    finish_listed_row(x, to, n, f, e, falls, list, 1, 0);
 }
 
 
@@ -857,3 +860,9 @@ APART void hand_out_signs(int32_t *y, const uint8_t *map, int32_t channels, int3
         for (int32_t i = 0; i < pixels; i++)
             *y++ = map[c / 8 * pixels + i] >> c % 8 & 1 ? 1 : -1;
 }
+
+
+/* Ends of rows follow. Where registers are few, gcc's other way moves values more often. */
+#if defined(__ARM_ARCH_6M__) && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("ira-algorithm=priority")
+#endif

@@ -5,6 +5,7 @@ read. Values lie in one arena: 16 bits an element, or an index byte for four sig
 need lies there, too.
 """
 
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,196 +16,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.format import Node
-from bitfactor.format.integer import IntegerGraph, IntegerValue
+from bitfactor.format.integer import IntegerGraph
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.format.operations.integer import LARGEST
-from bitfactor.runtime.program import Lifetime, place
 from bitfactor.targets.c99.binary import (
     EIGHT,
-    Counting,
-    Ending,
+    SIGNS,
     bytes_of,
-    counting,
-    ending,
+    limits_of,
     power_of,
     rising,
     words,
 )
 from bitfactor.targets.c99.constants import WIDTH, Constants
-from bitfactor.targets.c99.moves import places_of, with_chains
-from bitfactor.targets.c99.schedule import Layer, layers_of
+from bitfactor.targets.c99.memory import Memory, size_of
+from bitfactor.targets.c99.schedule import Layer, places_of
 
 _TOGETHER = 4  # outputs of a real-valued layer
 _PIXEL = 128
+_CONV = "cell *sums, const uint32_t *rows, const paired *l, const uint32_t *weight, const int32_t *bias"
+_END = "cell *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t marks"
 
 
 @dataclass
 class Made:
-    """How a layer makes rows: statements once, for each 8 channels, for each row, and for each pixel."""
+    """How a layer makes rows: statements once, for each 8 channels, for each row, and for each pixel.
+
+    With statements for `all_rows`, rows are made one behind the other with all channels.
+    """
 
     pixel: str = ""
     setup: list[str] = field(default_factory=list)
+    all_rows: list[str] = field(default_factory=list)
     block: list[str] = field(default_factory=list)
     row: list[str] = field(default_factory=list)
 
 
-class IntegerLayers:
+class IntegerLayers(Memory):
     """The C of an integer graph: `functions`, their `calls`, `constants`, and the bytes of the arena."""
 
     def __init__(self, graph: IntegerGraph) -> None:
-        self.graph = with_chains(graph)
-        self.layers, self.roots = layers_of(self.graph)
+        super().__init__(graph)
         self.constants = Constants()
         self.functions: list[str] = []
         self.calls: list[str] = []
-        self.stored = set(self._stored())
-        self._lifetimes = self._places()
-        self.offsets, self.arena_bytes = place(self._lifetimes)
+        self.variants: dict[str, str] = {}
         self.constant_bytes: dict[str, int] = {}
         for layer in self.layers:
             before = self.constants.bytes
             self._write(layer)
             self.constant_bytes[layer.names[0]] = self.constants.bytes - before
-
-    def root(self, name: str) -> str:
-        return self.roots.get(name, name)
-
-    @property
-    def fullest(self) -> tuple[str, str]:
-        """Return the value whose layer needs most memory, and what that is for."""
-        alive = [
-            {name: each for name, each in self._lifetimes.items() if each.first <= i <= each.last}
-            for i in range(len(self.layers))
-        ]
-        i = max(range(len(alive)), key=lambda i: sum(each.size for each in alive[i].values()))
-        largest = max(alive[i], key=lambda name: alive[i][name].size)
-        shape = self.graph.values[largest].shape if largest in self.graph.values else None
-        what = f"a map of {' x '.join(map(str, shape))}" if shape else f"its {largest.split()[-1]}"
-        return self.layers[i].value, f"{what} and {len(alive[i]) - 1} more"
-
-    def _stored(self) -> Iterator[str]:
-        """Yield the values that are read from memory."""
-        yield from map(self.root, self.graph.outputs)
-        for layer in self.layers:
-            if layer.first is None:
-                yield self.root(layer.value)
-            else:
-                yield from map(self.root, layer.first.inputs)
-            current = layer.value
-            for stage in layer.stages:
-                yield from (self.root(name) for name in stage.inputs if name != current)
-                current = current if stage.op == "threshold" else stage.name
-
-    def _places(self) -> dict[str, Lifetime]:
-        """Return what lies in the arena; `homes` says in whose place a value is."""
-        given = self.graph.input
-        self.homes = {} if self.graph.values[given].type == "pixel" else {given: given}
-        spans = dict.fromkeys(self.homes, (0, self._last_use(given)))
-        extra: dict[str, Lifetime] = {}
-        for i, layer in enumerate(self.layers):
-            for name, before in self._made(i, layer):
-                home = self.homes[name] = self.homes[before] if before else name
-                spans[home] = (spans.get(home, (i, i))[0], self._last_use(name))
-            if layer.first is not None and layer.first.op == "binary_conv":
-                extra |= {
-                    name: Lifetime(size, i, i)
-                    for name, size in self._extra(layer.first, layer).items()
-                    if size
-                }
-        return {name: Lifetime(self._bytes(name), *span) for name, span in spans.items()} | extra
-
-    def _made(self, i: int, layer: Layer) -> Iterator[tuple[str, str | None]]:
-        """Yield the values that a layer stores, each with one like it that was read before and ends there.
-
-        A pixel is read before it is stored, so that the one may take the place of the other.
-        """
-        first = layer.first
-        far = set(map(self.root, first.inputs)) if first else set()
-        near = set() if first else {self.root(layer.value)}
-        if first is not None and first.name in self.stored:
-            yield first.name, self._shrunk(i, layer)
-        current = layer.value
-        for stage in layer.stages:
-            near |= {self.root(name) for name in stage.inputs if name != current}
-            current = current if stage.op == "threshold" else stage.name
-            if stage.name in self.stored:
-                ends = (u for u in sorted(near - far) if u in self.homes and self._last_use(u) == i)
-                like = next((u for u in ends if self._is_like(u, stage.name)), None)
-                yield stage.name, like
-                near.discard(like or "")
-
-    def _shrunk(self, i: int, layer: Layer) -> str | None:
-        """Return the value in whose place the layer's moves can be made, pixel by pixel."""
-        node = layer.first
-        if node is None or node.op != "moved" or layer.stages:
-            return None
-        source = self.root(node.inputs[0])
-        of = places_of(self.graph, node)
-        possible = of.steps(*self._size(node.name)) and of.in_place() and source in self.homes
-        return source if possible and self._last_use(source) == i else None
-
-    def _last_use(self, name: str) -> int:
-        """Return the last layer that reads a value, or the number of layers for an output."""
-        if name in map(self.root, self.graph.outputs):
-            return len(self.layers)
-        uses = [0]
-        for i, layer in enumerate(self.layers):
-            read = [layer.value] if layer.first is None else list(layer.first.inputs)
-            read += [each for stage in layer.stages for each in stage.inputs]
-            uses += [i] * (name in map(self.root, read))
-        return max(uses)
-
-    def _is_like(self, one: str, other: str) -> bool:
-        a, b = self.graph.values[one], self.graph.values[other]
-        return (a.shape, a.type) == (b.shape, b.type)
-
-    def _extra(self, node: Node, layer: Layer) -> dict[str, int]:
-        """Return the bytes of what a binary layer needs, and of its map with a border."""
-        (height, width), channels = self._surrounded(node), self.graph.values[node.inputs[0]].shape[0]
-        around = height * width * -(-channels // EIGHT) if any(self._border(node)) else 0
-        of = self.counting(node)
-        sizes = of.memory(self._size(node.name)[1]) if of else {}
-        found = self._ending(layer)
-        sizes["terms"] = 2 * EIGHT * (found[0].all + 1) if found and found[1].listed else 0
-        return {f"{node.name} {what}": size for what, size in {"border": around, **sizes}.items()}
-
-    def _surrounded(self, node: Node) -> tuple[int, int]:
-        (height, width), border = self._size(node.inputs[0]), self._border(node)
-        return height + border[0] + border[2], width + border[1] + border[3]
-
-    def counting(self, node: Node) -> Counting | None:
-        """Return how a binary layer counts its signs."""
-        channels, out = self.graph.values[node.inputs[0]].shape[0], self._size(node.name)
-        padding = tuple(a - b for a, b in zip(node.attributes["padding"], self._border(node), strict=True))
-        return counting(node, channels, self._surrounded(node), padding, out)
-
-    def _border(self, node: Node) -> tuple[int, ...]:
-        return tuple(node.attributes["padding"]) if node.attributes["pad_value"] else (0, 0, 0, 0)
-
-    def _bytes(self, name: str) -> int:
-        value = self.graph.values[name]
-        pixels = prod(value.shape[1:])
-        if value.type == "bit":
-            return pixels * -(-value.shape[0] // EIGHT)
-        return pixels * value.shape[0] * (4 if value.type == "output" else 2)
-
-    def _size(self, name: str) -> tuple[int, int]:
-        return size_of(self.graph.values[name])
-
-    def at(self, name: str) -> str:
-        """Return where a value lies, as a pointer of its type."""
-        root = self.root(name)
-        value = self.graph.values[root]
-        if value.type == "pixel":
-            return "input"
-        return self._pointer(
-            self.homes[root], {"bit": "uint8_t", "output": "int32_t"}.get(value.type, "int16_t")
-        )
-
-    def _pointer(self, key: str, kind: str) -> str:
-        if key not in self.offsets:
-            return "0"
-        return f"({kind} *)(arena + {self.offsets[key] // 4})"
+        self.functions = [*self.variants.values(), *self.functions]
 
     def _write(self, layer: Layer) -> None:
         name = self.constants.unused(f"run_{layer.names[0]}")
@@ -220,30 +82,33 @@ class IntegerLayers:
         stages = [] if ended else self._stages(layer, n)
         size = [f"const int32_t n = {channels} - o < {EIGHT} ? {channels} - o : {EIGHT};"] * (n == "n")
         pixels = [
-            f"for (int32_t x = 0; x < {width}; x++, pixel++) {{",
-            f"    int32_t row[{EIGHT}];",
-            *(f"    {line}" for line in (made.pixel, *stages)),
+            f"for (int32_t x = 0, pixel = y * {width}; x < {width}; x++, pixel++) {{",
+            f"int32_t row[{EIGHT}];",
+            *(made.pixel, *stages),
             "}",
         ]
         rows = ended or [*made.row, *pixels]
-        loop = [
-            f"for (int32_t o = 0{'' if ended else ', pixel = 0'}; o < {channels}; o += {EIGHT}"
-            f"{'' if ended else ', pixel = 0'}) {{",
-            *(f"    {line}" for line in (*size, *made.block)),
-            f"    for (int32_t y = 0; y < {height}; y++) {{",
-            *(f"        {line}" for line in rows),
-            "    }",
-            "}",
-        ]
+        of_rows, of_channels = (
+            f"for (int32_t y = 0; y < {height}; y++) {{",
+            f"for (int32_t o = 0; o < {channels}; o += {EIGHT}) {{",
+        )
+        if made.all_rows:
+            loop = [of_rows, *made.all_rows, of_channels, *size, *made.block, *rows, "}", "}"]
+        else:
+            loop = [of_channels, *size, *made.block, of_rows, *rows, "}", "}"]
         title = ", ".join(f"{node.name} ({node.op})" for node in [layer.first, *layer.stages] if node)
-        given = "const void *input" if any("input" in line for line in (made.pixel, *made.setup)) else "void"
+        given = (
+            "const void *input"
+            if any("input" in line for line in (made.pixel, *made.setup, *made.all_rows))
+            else "void"
+        )
         self.functions.append(
             "\n".join(
                 [
                     textwrap.fill(f"/* {title} */", WIDTH, subsequent_indent="   "),
                     f"static void {name}({given})",
                     "{",
-                    *(f"    {line}" for line in (*made.setup, *loop)),
+                    *indented([*made.setup, *loop]),
                     "}",
                 ]
             )
@@ -251,7 +116,12 @@ class IntegerLayers:
         self.calls.append(f"{name}({'input' if given != 'void' else ''});")
 
     def _stages(self, layer: Layer, n: str) -> list[str]:
-        current, stages = layer.value, []
+        current, stages, node = layer.value, [], layer.first
+        if node and node.op == "conv" and "multiplier" in node.tensors:
+            multiplier = self.constants.define(f"{node.name}_multiplier", node.tensors["multiplier"])
+            lower, upper = self._bounds(node, layer.stages)
+            given = f"{multiplier} + o, {node.attributes['shift']}, {lower}, {upper}"
+            stages.append(f"scale_sums(row, {given}, {n});")
         if current in self.stored and layer.first is not None:
             stages.append(self._store(current, n))
         for stage in layer.stages:
@@ -299,46 +169,69 @@ class IntegerLayers:
         if node is None:
             return Made(f"load(row, {self._element(layer.value)}, {n});")
         if node.op == "conv":
-            return self._conv(node, n, layer.stages)
+            return self._of_pixels(node) if self._sees_pixels(node) else self._of_stream(node, n)
         if node.op == "binary_conv":
             return self._binary_conv(node, n)
         if node.op in ("max_pool2d", "avg_pool2d"):
             return self._pool(node, n)
         return Made(self._move(node, n))
 
-    def _conv(self, node: Node, n: str, stages: list[Node]) -> Made:
-        """A pixel is read as the byte that it was, 128 more: the bias makes up for it."""
-        source = node.inputs[0]
-        weight, bias = node.tensors["weight"], node.tensors["bias"].astype(np.int64)
+    def _of_stream(self, node: Node, n: str) -> Made:
+        """Weights are 128 more, a pixel is read as the byte that it was: the bias makes up for it."""
+        source, weight = node.inputs[0], node.tensors["weight"]
+        bias, outside = (node.tensors[role].astype(np.int64) for role in ("bias", "outside"))
         outputs, depth, groups = len(weight), weight.shape[-1], node.attributes["groups"]
         pixels = self.graph.values[self.root(source)].type == "pixel"
-        outside = node.tensors["outside"].astype(np.int64)
         if pixels:
             bias, outside = bias - _PIXEL * weight.astype(np.int64).sum((1, 2, 3)), outside + _PIXEL
         together = _TOGETHER if groups == 1 else 1
-        rows = np.zeros((-(-outputs // together) * together, prod(weight.shape[1:])), np.int8)
-        rows[:outputs] = weight.reshape(outputs, -1)
+        rows = padded_to(together, weight.reshape(outputs, -1))
         blocks = rows.reshape(-1, together, rows.shape[1]).transpose(0, 2, 1)
-        padded = np.zeros(len(rows), np.int32)
-        padded[:outputs] = bias
         names = [
             self.constants.define(f"{node.name}_weight", (blocks.astype(np.int16) + _PIXEL).astype(np.uint8)),
-            self.constants.define(f"{node.name}_bias", padded),
+            self.constants.define(f"{node.name}_bias", padded_to(together, bias).astype(np.int32)),
             self.constants.define(f"{node.name}_outside", outside.astype(np.uint8)) if outside.any() else "0",
         ]
         kind = ("grouped_" if groups > 1 else "") + ("conv_pixels" if pixels else "conv")
         channels = self.graph.values[source].shape[0]
         window = self._window(node, weight.shape[1:3], source)
         setup = [f"static const layer l = {{{window}, {channels}, {depth}, {outputs // groups}}};"]
-        make = f"{kind}(row, {self.at(source)}, &l, {', '.join(names)}, y, x, o, {n});"
-        if "multiplier" in node.tensors:
-            multiplier = self.constants.define(f"{node.name}_multiplier", node.tensors["multiplier"])
-            bounds = (-LARGEST, LARGEST)
-            if stages and self._only_cuts(node, stages[0]):
-                bounds = (stages[0].attributes["lower"], stages[0].attributes["upper"])
-            given = f"{multiplier} + o, {node.attributes['shift']}, {bounds[0]}, {bounds[1]}"
-            make += f" scale_sums(row, {given}, {n});"
-        return Made(make, setup)
+        return Made(f"{kind}(row, {self.at(source)}, &l, {', '.join(names)}, y, x, o, {n});", setup)
+
+    def _of_pixels(self, node: Node) -> Made:
+        """Two values are multiplied at once, in rows that end with a pair: see `pair_up`."""
+        weight, source = padded_to(EIGHT, node.tensors["weight"]).astype(np.int64), node.inputs[0]
+        outputs, height, width, depth = weight.shape
+        taps = np.zeros((outputs, height, -(-width * depth // 2) * 2), np.int64)
+        taps[:, :, : width * depth] = weight.reshape(outputs, height, -1)
+        pairs = (taps[..., 1::2] + (taps[..., ::2] << 16)) & 0xFFFFFFFF
+        fours = pairs.reshape(-1, _TOGETHER, height * pairs.shape[-1]).transpose(0, 2, 1).astype(np.uint32)
+        size = fours[0].size * EIGHT // _TOGETHER
+        outside = (node.tensors["outside"].astype(np.int64) + _PIXEL).astype(np.uint8)
+        names = [
+            self.constants.define(f"{node.name}_{role}", array)
+            for role, array in (
+                ("outside", np.broadcast_to(outside, depth)),
+                ("weight", fours),
+                ("bias", padded_to(EIGHT, node.tensors["bias"]).astype(np.int32)),
+            )
+        ]
+        columns, pitch = self._columns(node)
+        window = self._window(node, weight.shape[1:3], source)
+        rows = self._pointer(f"{node.name} rows", "uint32_t")
+        sums = self._pointer(f"{node.name} sums", "cell")
+        name = self._variant("conv_pixels", _CONV, {f"{pairs.shape[-1]}": pairs.shape[-1]})
+        return Made(
+            f"store_sums(row, (const int32_t *)({sums} + x * {EIGHT}), {EIGHT});",
+            [f"static const paired l = {{{window}, {depth}, {columns}, {pitch}}};"],
+            [f"pair_up({rows}, {self.at(source)}, &l, {names[0]}, y);"],
+            row=[f"{name}({sums}, {rows}, &l, {names[1]} + o / {EIGHT} * {size}, {names[2]} + o);"],
+        )
+
+    def _bounds(self, node: Node, stages: list[Node]) -> tuple[int, int]:
+        if stages and self._only_cuts(node, stages[0]):
+            return stages[0].attributes["lower"], stages[0].attributes["upper"]
+        return -LARGEST, LARGEST
 
     def _only_cuts(self, node: Node, stage: Node) -> bool:
         """Whether a stage bounds what a layer gives, and nothing else reads that: the layer can."""
@@ -375,7 +268,7 @@ class IntegerLayers:
         )
         counts = self._pointer(f"{node.name} counts", "cell")
         made.setup.append(f"spread({index}, {of_map}, {sizes});")
-        bits = words(weight)
+        bits = words(weight, in_bytes=node.name in self.ends and of.parts == 1)
         name, size = self.constants.define(f"{node.name}_weight", bits), bits.shape[1]
         words_of = f"{name} + o / {EIGHT} * {size}"
         if of.kind != "count_row_directly":
@@ -389,49 +282,84 @@ class IntegerLayers:
         made.pixel = f"take(row, {counts} + x * {of.next}, &l);"
         return made
 
-    def _ending(self, layer: Layer) -> tuple[Counting, Ending] | None:
-        """Return how a layer's sums go into the stream, and signs of that, if row by row."""
-        node, stages = layer.first, layer.stages
-        if node is None or node.op != "binary_conv" or not stages or node.name in self.stored:
-            return None
-        (channels, *size), weigh, of = self.graph.values[node.name].shape, stages[0], self.counting(node)
-        if weigh.op != "weigh" or len(weigh.inputs) != 2 or of is None or channels % EIGHT:
-            return None
-        i = weigh.inputs.index(node.name)
-        after = [stage for stage in stages[1:] if stage.op != "threshold" or stage.inputs != (weigh.name,)]
-        streamed = self.graph.values[weigh.inputs[1 - i]].type == "stream" and weigh.name in self.stored
-        if after or len(stages) > 2 or not streamed:
-            return None
-        end = ending(weigh, i, stages[1] if len(stages) > 1 else None, channels, of, prod(size))
-        return (of, end) if end else None
-
     def _end(self, layer: Layer, made: Made) -> list[str]:
         """Return the statements for a row that ends at once."""
-        found = self._ending(layer)
-        if found is None or layer.first is None:
+        if layer.value in self.ends:
+            return self._end_sums(layer, made)
+        node, stages = layer.first, list(layer.stages)
+        if node is None or not self._sees_pixels(node) or "multiplier" not in node.tensors:
             return []
-        (of, end), node, weigh = found, layer.first, layer.stages[0]
+        lower, upper = self._bounds(node, stages)
+        name = stages.pop(0).name if (lower, upper) != (-LARGEST, LARGEST) else node.name
+        plain = not stages or (
+            len(stages) == 1 and stages[0].op == "threshold" and stages[0].inputs == (name,)
+        )
+        channels, multiplier = len(node.tensors["weight"]), node.tensors["multiplier"].astype(np.int64)
+        if not plain or channels % EIGHT or name not in self.stored:
+            return []
+        signs = stages[0] if stages else None
+        limits, marks = limits_of(signs, lower, upper, channels)
+        weight, shift = node.tensors["weight"].astype(np.int64), node.attributes["shift"]
+        reach = np.abs(weight).sum((1, 2, 3)) * _PIXEL + np.abs(node.tensors["bias"].astype(np.int64))
+        near = bool(((reach * np.abs(multiplier)) >> shift < 1 << 29).all())
+        flags = {f"{shift}": shift, "near" if near else "far": int(near)}
+        flags |= {SIGNS[limits.shape[1]]: SIGNS[limits.shape[1]].upper()}
+        pairs = np.broadcast_to(multiplier, channels).reshape(-1, 2)
+        table = np.concatenate([pairs, limits], 1).astype(np.int32)
+        sums, parts = self._pointer(f"{node.name} sums", "cell"), (0, 0, lower, upper - lower)
+        return [*made.row, self._ended(made, "scale_row", flags, name, signs, sums, table, marks, parts)]
+
+    def _end_sums(self, layer: Layer, made: Made) -> list[str]:
+        (of, end), node, weigh = self.ends[layer.value], layer.first, layer.stages[0]
+        assert node is not None
         signs = layer.stages[1] if len(layer.stages) > 1 else None
-        channels, (height, width) = self.graph.values[node.name].shape[0], self._size(node.name)
+        shape = self.graph.values[weigh.name].shape
         other = next(self.root(name) for name in weigh.inputs if name != node.name)
         if self.homes[other] != self.homes[weigh.name]:
-            made.setup.append(f"copy({self.at(weigh.name)}, {self.at(other)}, {height * width * channels});")
-        parts = (width, of.next, channels, of.all, end.shift, end.down, end.lower, end.most)
-        made.setup.append(f"static const ending e = {{{', '.join(map(str, parts))}}};")
-        size = end.table.shape[1]
-        table = self.constants.define(f"{weigh.name}_end", end.table) + f" + o * {size}"
-        to = self._signs_at(signs.name, f"y * {width}") if signs else "0"
-        counts = self._pointer(f"{node.name} counts", "cell")
-        x = f"{self.at(weigh.name)} + y * {width * channels} + o"
-        given = [x, to, counts, table, "&e", self._falls(signs) if signs else "0"]
-        if end.listed:
-            terms = self._pointer(f"{node.name} terms", "int16_t")
-            made.block.append(f"list_{'bent_' * (size == 4)}terms({terms}, {table}, &e);")
-            given.append(terms)
-        else:
-            made.row.append(f"widen_row({counts}, {width}, {of.parts}, {of.next});")
-        function = end.function if signs else f"finish{'_bent' * (size == 4)}_last"
-        return [*made.row, f"{function}({', '.join(given)});"]
+            made.setup.append(f"copy({self.at(weigh.name)}, {self.at(other)}, {prod(shape)});")
+        counts, parts = self._pointer(f"{node.name} counts", "cell"), (of.all, end.down, end.lower, end.most)
+        if of.parts > 1:
+            made.row.append(f"widen_row({counts}, {shape[-1]}, {of.parts}, {of.next});")
+        flags = end.flags(of)
+        return [
+            *made.row,
+            self._ended(
+                made, "finish_row", flags, weigh.name, signs, counts, end.table, end.marks, parts, of.next
+            ),
+        ]
+
+    def _ended(
+        self,
+        made: Made,
+        kind: str,
+        flags: dict[str, object],
+        name: str,
+        signs: Node | None,
+        sums: str,
+        table: NDArray[np.int32],
+        marks: NDArray[np.uint16],
+        parts: tuple[int, ...],
+        next_pixel: int = EIGHT,
+    ) -> str:
+        """Return the call that takes a row of sums into the stream."""
+        channels, width = self.graph.values[name].shape[0], self._size(name)[1]
+        given = ", ".join(map(str, (width, next_pixel, channels, *parts)))
+        made.setup.append(f"static const ending e = {{{given}}};")
+        ends = f"{self.constants.define(f'{name}_end', table)} + o / 2 * {table.shape[1]}"
+        to, mark = "0", "255" if signs else "0"
+        if signs:
+            to = self._signs_at(signs.name, f"y * {width}")
+            if (marks != 0xFF).any():
+                mark = self.constants.define(f"{signs.name}_marks", marks) + f"[o / {EIGHT}]"
+        x = self._pointer(self.homes[name], "cell") + f" + (y * {width * channels} + o) / 2"
+        return f"{self._variant(kind, _END, flags)}({x}, {to}, {sums}, {ends}, &e, {mark});"
+
+    def _variant(self, kind: str, given: str, flags: dict[str, object]) -> str:
+        """Define a function of its own for flags, whose keys make its name, once; return that."""
+        name, names = "_".join([kind.removesuffix("_row"), *flags]), re.findall(r"(\w+)(?:,|$)", given)
+        passed = ", ".join([*names, *map(str, flags.values())])
+        self.variants[name] = f"APART void {name}({given})\n{{\n    {kind}({passed});\n}}"
+        return name
 
     def _signs_at(self, name: str, pixel: str) -> str:
         """Return where the signs of the channels o and on of a pixel lie."""
@@ -574,7 +502,14 @@ class IntegerLayers:
         return f"signs({to}, row, {threshold} + o, {self._falls(node)}, {n});"
 
 
-def size_of(value: IntegerValue) -> tuple[int, int]:
-    """Return the height and width of a value, in rows of pixels."""
-    pixels = value.shape[1:]
-    return (pixels[0], pixels[1]) if len(pixels) == 2 else (1, prod(pixels))
+def padded_to(multiple: int, rows: NDArray[Any]) -> NDArray[Any]:
+    """Return more rows, of zeros, if it takes them for a multiple."""
+    return np.concatenate([rows, np.zeros((-len(rows) % multiple, *rows.shape[1:]), rows.dtype)])
+
+
+def indented(lines: list[str]) -> Iterator[str]:
+    depth = 1
+    for line in lines:
+        depth -= line == "}"
+        yield f"{'    ' * depth}{line}"
+        depth += line.endswith("{")

@@ -159,7 +159,9 @@ def _integer_header(model: ModelFile, prefix: str, layers: IntegerLayers) -> str
     said = _pixels(spec, of_person=model.skeleton is not None) if spec else _INTEGERS.format(given.scale)
     scales = ", ".join(f"{graph.values[name].scale:.9g}" for name in graph.outputs)
     entry = "run_image" if spec else "run"
-    labels = _LABELS.format(prefix=prefix, count=len(_labels(model))) if _labels(model) else ""
+    parts = [_PREPARE.format(prefix=prefix, upper=upper)] if spec and spec.of_images else []
+    if names := _labels(model):
+        parts.append(_LABELS.format(prefix=prefix, count=len(names)))
     return _INTEGER_HEADER.format(
         prefix=prefix,
         upper=upper,
@@ -168,7 +170,7 @@ def _integer_header(model: ModelFile, prefix: str, layers: IntegerLayers) -> str
         said=said,
         scales=scales,
         run=f"void {prefix}_{entry}(const {kind} *input, {_outputs(model, 'int32_t')});",
-        labels=labels,
+        parts="".join(parts),
     )
 
 
@@ -181,9 +183,12 @@ def _integer_source(model: ModelFile, path: Path, prefix: str, layers: IntegerLa
     body = "\n".join(f"    {call}" for call in calls)
     run = f"void {prefix}_{entry}(const {kind} *input, {_outputs(model, 'int32_t')})\n{{\n{body}\n}}"
     functions = [*layers.functions, run, *_of_labels(model, prefix)]
-    includes = f'/* Layers and weights, written by bitfactor. */\n\n#include "{path.stem}.h"'
+    if (spec := model.input_spec) and spec.of_images:
+        functions.append(_prepare(prefix, spec))
+    includes = f'/* Layers and weights, written by bitfactor. */\n\n{_FOR_SPEED}#include "{path.stem}.h"'
     memory = f"static uint32_t arena[{prefix.upper()}_ARENA_BYTES / {CELL}];"
-    kernels = _kernels("\n".join(functions), "integers.c")
+    text = "\n".join(functions)
+    kernels = (*_kernels(text, "integers.c"), *_kernels(text, "prepare.c"))
     return "\n\n".join((includes, *kernels, memory, *layers.constants.lines, *functions)) + "\n"
 
 
@@ -222,6 +227,7 @@ def _header(model: ModelFile, prefix: str, arena_bytes: int) -> str:
         parts.append(
             _IMAGE.format(prefix=prefix, upper=upper, outputs=_outputs(model), pixels=said, bytes=bytes_)
         )
+        parts.append(_PREPARE.format(prefix=prefix, upper=upper))
     if _classifies(model):
         given = "probabilities" if gives_probabilities(model) else "scores"
         parts.append(_TOP.format(prefix=prefix, given=given))
@@ -273,7 +279,9 @@ def _source(model: ModelFile, path: Path, prefix: str, layers: Layers) -> str:
     includes = f'/* Layers and weights, written by bitfactor. */\n\n#include "{path.stem}.h"'
     if any("INFINITY" in constant for constant in layers.constants.lines):
         includes = f"#include <math.h>\n\n{includes}"
-    parts = (includes, *_kernels("\n".join(functions)), memory, *layers.constants.lines, *functions)
+    text = "\n".join(functions)
+    kernels = (*_kernels(text), *_kernels(text, "prepare.c"))
+    parts = (includes, *kernels, memory, *layers.constants.lines, *functions)
     return "\n\n".join(parts) + "\n"
 
 
@@ -302,16 +310,20 @@ def _entries(model: ModelFile, prefix: str, layers: Layers) -> Iterator[str]:
             f"    lay_out_image({x.start}, pixels, mean, deviation, {size});\n"
             f"    run({', '.join(names)});\n}}"
         )
-        rule = (*spec.size, *spec.resize, int(spec.keep_aspect), len(spec.mean))
-        yield (
-            f"int {prefix}_prepare(const uint8_t *image, int32_t height, int32_t width, "
-            f"{prefix}_format format, uint8_t *pixels)\n{{\n"
-            f"    static const image_rule rule = {{{', '.join(map(str, rule))}}};\n"
-            f"    return prepare(pixels, &rule, image, height, width, (int32_t)format);\n}}"
-        )
+        yield _prepare(prefix, spec)
     if _classifies(model):
         yield from _of_classes(model, prefix)
     yield from _of_labels(model, prefix)
+
+
+def _prepare(prefix: str, spec: InputSpec) -> str:
+    rule = (*spec.size, *spec.resize, int(spec.keep_aspect), len(spec.mean))
+    return (
+        f"int {prefix}_prepare(const uint8_t *image, int32_t height, int32_t width, "
+        f"{prefix}_format format, uint8_t *pixels)\n{{\n"
+        f"    static const image_rule rule = {{{', '.join(map(str, rule))}}};\n"
+        f"    return prepare(pixels, &rule, image, height, width, (int32_t)format);\n}}"
+    )
 
 
 def _of_labels(model: ModelFile, prefix: str) -> Iterator[str]:
@@ -390,6 +402,12 @@ def _kernels(text: str, source_file: str = "kernels.c") -> list[str]:
     return needed
 
 
+_FOR_SPEED = """\
+#if defined(ARDUINO) && defined(__GNUC__)
+#pragma GCC optimize("O3") /* where Arduino compiles for size */
+#endif
+"""
+
 _INTEGERS = """\
 /* The input: rows of pixels, the channels of each together; 1 stands for {:.9g}. */"""
 
@@ -412,7 +430,7 @@ extern "C" {{
 /* Outputs are in torch's order (channels, height, width); 1 stands for {scales}.
  * Calls share the arena: one at a time. */
 {run}
-{labels}
+{parts}
 #ifdef __cplusplus
 }}
 #endif
@@ -451,7 +469,9 @@ _IMAGE = """
 
 /* Runs such pixels. */
 void {prefix}_run_image(const uint8_t *pixels, {outputs});
+"""
 
+_PREPARE = """
 /* How the pixels of an image lie: bytes in this order, grey, or 16 bits a pixel, the low byte first. */
 typedef enum {{ {upper}_RGB, {upper}_BGR, {upper}_GREY, {upper}_RGB565 }} {prefix}_format;
 

@@ -85,6 +85,7 @@ def run(
     program = folder / f"{source.stem}.elf"
     command = [f"{of.compiler}gcc", *of.flags, "-std=c99", "-Wall", "-Werror", optimise]
     command += ["-ffreestanding", "-nostdlib", "-T", str(BOARD / "link.ld"), f"-I{folder}", f"-I{BOARD}"]
+    command += ["-ffunction-sections", "-Wl,--gc-sections"]  # what is not called takes no flash
     command += [
         f"-Wl,--defsym={name}={at}" for name, at in zip(("code_begin", "data_at"), of.begin, strict=True)
     ]

@@ -1,0 +1,201 @@
+"""Where an integer graph's values lie in the arena, and what layers need there beside them."""
+
+from collections.abc import Iterator
+from math import prod
+
+from bitfactor.format import Node
+from bitfactor.format.integer import IntegerGraph, IntegerValue
+from bitfactor.runtime.program import Lifetime, place
+from bitfactor.targets.c99.binary import EIGHT, Counting, Ending, counting, ending
+from bitfactor.targets.c99.schedule import Layer, layers_of, places_of, with_chains
+
+
+class Memory:
+    """The layers of a graph, what is `stored` of their values, and its places in the arena.
+
+    A value may lie in the place of another one: `homes` says in whose. `ends` are those of rows of sums.
+    """
+
+    def __init__(self, graph: IntegerGraph) -> None:
+        self.graph = with_chains(graph)
+        self.layers, self.roots = layers_of(self.graph)
+        self.stored = set(self._stored())
+        self.ends = self._ends()
+        self._lifetimes = self._places()
+        self.offsets, self.arena_bytes = place(self._lifetimes)
+
+    def root(self, name: str) -> str:
+        return self.roots.get(name, name)
+
+    @property
+    def fullest(self) -> tuple[str, str]:
+        """Return the value whose layer needs most memory, and what that is for."""
+        alive = [
+            {name: each for name, each in self._lifetimes.items() if each.first <= i <= each.last}
+            for i in range(len(self.layers))
+        ]
+        i = max(range(len(alive)), key=lambda i: sum(each.size for each in alive[i].values()))
+        largest = max(alive[i], key=lambda name: alive[i][name].size)
+        shape = self.graph.values[largest].shape if largest in self.graph.values else None
+        what = f"a map of {' x '.join(map(str, shape))}" if shape else f"its {largest.split()[-1]}"
+        return self.layers[i].value, f"{what} and {len(alive[i]) - 1} more"
+
+    def _stored(self) -> Iterator[str]:
+        """Yield the values that are read from memory."""
+        yield from map(self.root, self.graph.outputs)
+        for layer in self.layers:
+            if layer.first is None:
+                yield self.root(layer.value)
+            else:
+                yield from map(self.root, layer.first.inputs)
+            current = layer.value
+            for stage in layer.stages:
+                yield from (self.root(name) for name in stage.inputs if name != current)
+                current = current if stage.op == "threshold" else stage.name
+
+    def _places(self) -> dict[str, Lifetime]:
+        """Return what lies in the arena; `homes` says in whose place a value is."""
+        given = self.graph.input
+        self.homes = {} if self.graph.values[given].type == "pixel" else {given: given}
+        spans = dict.fromkeys(self.homes, (0, self._last_use(given)))
+        extra: dict[str, Lifetime] = {}
+        for i, layer in enumerate(self.layers):
+            for name, before in self._made(i, layer):
+                home = self.homes[name] = self.homes[before] if before else name
+                spans[home] = (spans.get(home, (i, i))[0], self._last_use(name))
+            extra |= {name: Lifetime(size, i, i) for name, size in self._extra(layer.first).items() if size}
+        return {name: Lifetime(self._bytes(name), *span) for name, span in spans.items()} | extra
+
+    def _made(self, i: int, layer: Layer) -> Iterator[tuple[str, str | None]]:
+        """Yield the values that a layer stores, each with one like it that was read before and ends there.
+
+        A pixel is read before it is stored, so that the one may take the place of the other.
+        """
+        first = layer.first
+        far = set(map(self.root, first.inputs)) if first else set()
+        near = set() if first else {self.root(layer.value)}
+        if first is not None and first.name in self.stored:
+            yield first.name, self._shrunk(i, layer)
+        current = layer.value
+        for stage in layer.stages:
+            near |= {self.root(name) for name in stage.inputs if name != current}
+            current = current if stage.op == "threshold" else stage.name
+            if stage.name in self.stored:
+                ends = (u for u in sorted(near - far) if u in self.homes and self._last_use(u) == i)
+                like = next((u for u in ends if self._is_like(u, stage.name)), None)
+                yield stage.name, like
+                near.discard(like or "")
+
+    def _shrunk(self, i: int, layer: Layer) -> str | None:
+        """Return the value in whose place the layer's moves can be made, pixel by pixel."""
+        node = layer.first
+        if node is None or node.op != "moved" or layer.stages:
+            return None
+        source = self.root(node.inputs[0])
+        of = places_of(self.graph, node)
+        possible = of.steps(*self._size(node.name)) and of.in_place() and source in self.homes
+        return source if possible and self._last_use(source) == i else None
+
+    def _last_use(self, name: str) -> int:
+        """Return the last layer that reads a value, or the number of layers for an output."""
+        if name in map(self.root, self.graph.outputs):
+            return len(self.layers)
+        uses = [0]
+        for i, layer in enumerate(self.layers):
+            read = [layer.value] if layer.first is None else list(layer.first.inputs)
+            read += [each for stage in layer.stages for each in stage.inputs]
+            uses += [i] * (name in map(self.root, read))
+        return max(uses)
+
+    def _is_like(self, one: str, other: str) -> bool:
+        a, b = self.graph.values[one], self.graph.values[other]
+        return (a.shape, a.type) == (b.shape, b.type)
+
+    def _extra(self, node: Node | None) -> dict[str, int]:
+        """Return the bytes of what a layer needs: of binary ones, with the map with a border."""
+        if node is not None and self._sees_pixels(node):
+            rows = 4 * node.tensors["weight"].shape[1] * self._columns(node)[1]
+            return {f"{node.name} rows": rows, f"{node.name} sums": 4 * EIGHT * self._size(node.name)[1]}
+        if node is None or node.op != "binary_conv":
+            return {}
+        (height, width), channels = self._surrounded(node), self.graph.values[node.inputs[0]].shape[0]
+        around = height * width * -(-channels // EIGHT) if any(self._border(node)) else 0
+        of = self.counting(node)
+        sizes = of.memory(self._size(node.name)[1]) if of else {}
+        return {f"{node.name} {what}": size for what, size in {"border": around, **sizes}.items()}
+
+    def _sees_pixels(self, node: Node) -> bool:
+        given = node.op == "conv" and self.graph.values[self.root(node.inputs[0])].type == "pixel"
+        return given and node.attributes["groups"] == 1
+
+    def _columns(self, node: Node) -> tuple[int, int]:
+        """Return the columns that windows see, by remainders of the dilation, and a row's words."""
+        (_, kernel, depth), apart = node.tensors["weight"].shape[1:], node.attributes["dilation"][1]
+        seen = (self._size(node.name)[1] - 1) * node.attributes["stride"][1] + (kernel - 1) * apart + 1
+        columns = -(-seen // apart)
+        return columns, columns * apart * depth
+
+    def _surrounded(self, node: Node) -> tuple[int, int]:
+        (height, width), border = self._size(node.inputs[0]), self._border(node)
+        return height + border[0] + border[2], width + border[1] + border[3]
+
+    def counting(self, node: Node) -> Counting | None:
+        """Return how a binary layer counts its signs."""
+        channels, out = self.graph.values[node.inputs[0]].shape[0], self._size(node.name)
+        padding = tuple(a - b for a, b in zip(node.attributes["padding"], self._border(node), strict=True))
+        return counting(node, channels, self._surrounded(node), padding, out)
+
+    def _border(self, node: Node) -> tuple[int, ...]:
+        return tuple(node.attributes["padding"]) if node.attributes["pad_value"] else (0, 0, 0, 0)
+
+    def _bytes(self, name: str) -> int:
+        value = self.graph.values[name]
+        pixels = prod(value.shape[1:])
+        if value.type == "bit":
+            return pixels * -(-value.shape[0] // EIGHT)
+        return pixels * value.shape[0] * (4 if value.type == "output" else 2)
+
+    def _size(self, name: str) -> tuple[int, int]:
+        return size_of(self.graph.values[name])
+
+    def at(self, name: str) -> str:
+        """Return where a value lies, as a pointer of its type."""
+        root = self.root(name)
+        value = self.graph.values[root]
+        if value.type == "pixel":
+            return "input"
+        return self._pointer(
+            self.homes[root], {"bit": "uint8_t", "output": "int32_t"}.get(value.type, "int16_t")
+        )
+
+    def _pointer(self, key: str, kind: str) -> str:
+        if key not in self.offsets:
+            return "0"
+        return f"({kind} *)(arena + {self.offsets[key] // 4})"
+
+    def _ends(self) -> dict[str, tuple[Counting, Ending]]:
+        """Return how the sums of binary layers go into the stream, and signs of that, if row by row."""
+        found = {layer.value: each for layer in self.layers if (each := self._ending(layer))}
+        shift = max((end.shift for _, end in found.values()), default=0)
+        return {name: (of, end.shifted(shift)) for name, (of, end) in found.items()}
+
+    def _ending(self, layer: Layer) -> tuple[Counting, Ending] | None:
+        node, stages = layer.first, layer.stages
+        if node is None or node.op != "binary_conv" or not stages or node.name in self.stored:
+            return None
+        channels, weigh, of = self.graph.values[node.name].shape[0], stages[0], self.counting(node)
+        if weigh.op != "weigh" or len(weigh.inputs) != 2 or of is None or channels % EIGHT:
+            return None
+        i = weigh.inputs.index(node.name)
+        after = [stage for stage in stages[1:] if stage.op != "threshold" or stage.inputs != (weigh.name,)]
+        streamed = self.graph.values[weigh.inputs[1 - i]].type == "stream" and weigh.name in self.stored
+        if after or len(stages) > 2 or not streamed:
+            return None
+        end = ending(weigh, i, stages[1] if len(stages) > 1 else None, channels, of)
+        return (of, end) if end else None
+
+
+def size_of(value: IntegerValue) -> tuple[int, int]:
+    """Return the height and width of a value, in rows of pixels."""
+    pixels = value.shape[1:]
+    return (pixels[0], pixels[1]) if len(pixels) == 2 else (1, prod(pixels))

@@ -1,0 +1,2 @@
+#include <stdint.h>
+#define pdMS_TO_TICKS(ms) (ms)

@@ -1,0 +1,1 @@
+void vTaskDelay(uint32_t ticks);

@@ -1,0 +1,1 @@
+int printf(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -1,0 +1,1 @@
+void printk(const char *format, ...) __attribute__((format(printf, 1, 2)));
