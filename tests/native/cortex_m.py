@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.targets.c99.test_integers import drawn_case
 from torch import nn
 
 from bitfactor.binarization import Binarization, binarize_
@@ -18,7 +19,6 @@ from bitfactor.pose.images import normalise, resized
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.c99 import board, export_c
-from tests.targets.c99.test_integers import drawn_case
 
 GOLDEN = Path(__file__).parents[1] / "format" / "golden" / "version1.safetensors"
 MILLIONS = {"cortex-m0plus": 14.04, "cortex-m3": 9.95, "cortex-m4": 9.97, "rv32imc": 12.84}

@@ -28,6 +28,7 @@ from bitfactor.runtime.inputs import (
     packed,
     rows_of,
 )
+from bitfactor.runtime.plan import bytes_to_plan
 from bitfactor.runtime.prediction import (
     Classification,
     Image,
@@ -380,6 +381,8 @@ class NativeRunner:
         most_bytes: int | None = None,
     ) -> None:
         self.graph, self.isa, self.threads, self._most_bytes = graph, isa, threads, most_bytes
+        if most_bytes is not None and bytes_to_plan(graph) > most_bytes:
+            raise self._too_large()
         self._packed = packed(graph)
         program = program_of(self._packed)
         self._layers = program.layers
