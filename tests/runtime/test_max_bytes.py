@@ -3,11 +3,12 @@
 import copy
 import io
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.cases import bytes_taken
-from tests.fuzz.model_files import put_together, taken_apart
+from tests.fuzz.model_files import made_right, put_together, taken_apart
 
 from bitfactor.common import _native
 from bitfactor.common.errors import InputError
@@ -19,6 +20,7 @@ from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
 
 DIGITS = file_of("digits")
+MODELS = Path(__file__).parents[1] / "fuzz" / "corpus" / "models"
 X = golden_input((1, 8, 8))
 
 
@@ -113,6 +115,7 @@ BOMBS = {
     "a large map, every second row": large(
         3, 2000, (Node("y", "slice", ("x",), {"range": (1, 0, 2000, 2)}),)
     ),
+    "several large inputs": made_right((MODELS / "13.safetensors").read_bytes()),
     "weights that kernels fill up": large(
         4096,
         2,

@@ -381,9 +381,9 @@ class NativeRunner:
         most_bytes: int | None = None,
     ) -> None:
         self.graph, self.isa, self.threads, self._most_bytes = graph, isa, threads, most_bytes
-        if most_bytes is not None and bytes_to_plan(graph) > most_bytes:
-            raise self._too_large()
         self._packed = packed(graph)
+        if most_bytes is not None and bytes_to_plan(self._packed) > most_bytes:
+            raise self._too_large()
         program = program_of(self._packed)
         self._layers = program.layers
         try:
