@@ -1,4 +1,4 @@
-"""Draw the rooms of the package and who imports whom into docs/architecture.md, from the code.
+"""Write the rooms of the package and who imports whom into docs/architecture.md, from the code.
 
 python docs/architecture.py
 """
@@ -12,7 +12,7 @@ import grimp
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
-_BLOCK = re.compile(r"(?<=```mermaid\n).*?(?=```)", re.DOTALL)
+_TABLE = re.compile(r"^\| room .*?\n(?=\n)", re.DOTALL | re.MULTILINE)
 
 
 def rooms() -> dict[str, str]:
@@ -64,26 +64,27 @@ def _reached(below: dict[str, set[str]], start: str) -> set[str]:
     return found
 
 
-def drawing() -> str:
-    """Return the graph in Mermaid's language."""
+def table() -> str:
+    """Return the table of the rooms."""
     purposes = rooms()
-    lines = ["flowchart TD"]
+    below = imports(set(purposes))
+    lines = ["| room | what it is | what it builds on |", "|---|---|---|"]
     for name, purpose in purposes.items():
-        short = name.removeprefix("bitfactor.")
-        lines.append(f'    {short}["<b>{short}</b><br/>{purpose}"]')
-    lines += sorted(
-        f"    {above.removeprefix('bitfactor.')} --> {imported.removeprefix('bitfactor.')}"
-        for above, imported in imports(set(purposes))
-    )
+        used = ", ".join(_short(imported) for above, imported in sorted(below) if above == name)
+        lines.append(f"| `{_short(name)}` | {purpose} | {used} |")
     return "\n".join(lines) + "\n"
 
 
-def drawn() -> str:
-    """Return the drawing that stands in the page."""
-    found = _BLOCK.search(PAGE.read_text())
-    assert found is not None, f"no drawing in {PAGE}"
+def _short(room: str) -> str:
+    return room.removeprefix("bitfactor.")
+
+
+def written() -> str:
+    """Return the table that stands in the page."""
+    found = _TABLE.search(PAGE.read_text())
+    assert found is not None, f"no table in {PAGE}"
     return found.group()
 
 
 if __name__ == "__main__":
-    PAGE.write_text(_BLOCK.sub(lambda _: drawing(), PAGE.read_text(), count=1))
+    PAGE.write_text(_TABLE.sub(lambda _: table(), PAGE.read_text(), count=1))

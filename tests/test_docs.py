@@ -1,4 +1,4 @@
-"""The drawing of the rooms is what the code does; the study's tables and links are those of its logs."""
+"""The table of the rooms is what the code does; the study's tables and links are those of its logs."""
 
 import importlib.util
 import re
@@ -18,9 +18,9 @@ def script(name):
     return module
 
 
-def test_the_drawing_is_that_of_the_code():
+def test_the_table_of_rooms_is_that_of_the_code():
     architecture = script("architecture.py")
-    assert architecture.drawn() == architecture.drawing(), "run python docs/architecture.py"
+    assert architecture.written() == architecture.table(), "run python docs/architecture.py"
 
 
 def test_the_drawings_of_concepts_are_those_of_their_script(monkeypatch):
@@ -45,13 +45,15 @@ def test_sentences_are_plain():
 
 
 @pytest.mark.slow
-def test_the_site_is_built_without_a_warning_and_formulas_are_drawn(tmp_path):
+def test_the_site_is_built_without_a_warning_draws_formulas_and_works_offline(tmp_path):
     mkdocs = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     subprocess.run(mkdocs, cwd=DOCS.parent, check=True)
     page = (tmp_path / "concepts/decompositions.html").read_text()
     assert page.count("<math") >= 6
     assert "arithmatex" not in page
-    assert (tmp_path / "repository/examples/own_scale.py.html").exists()
+    assert (tmp_path / "repository/examples/own_operation.py.html").exists()
+    for made in tmp_path.rglob("*.html"):
+        assert not re.search(r'(<script[^>]* src|<link[^>]* href|url\()="?https?:', made.read_text()), made
 
 
 def test_the_tables_of_the_study_are_those_of_its_logs():
