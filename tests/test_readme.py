@@ -48,3 +48,10 @@ def test_the_drawing_is_that_of_its_script():
     drawn = runpy.run_path(str(ROOT / "docs" / "images" / "chain.py"))["drawn"]
     for theme in ("light", "dark"):
         assert drawn(theme) == (ROOT / "docs" / "images" / f"chain-{theme}.svg").read_text()
+
+
+def test_one_version_stands_everywhere():
+    read = {name: (ROOT / name).read_text() for name in ("pyproject.toml", "CITATION.cff", "CHANGELOG.md")}
+    assert f'\nversion = "{bitfactor.__version__}"\n' in read["pyproject.toml"]
+    assert f"\nversion: {bitfactor.__version__}\n" in read["CITATION.cff"]
+    assert f"\n## {bitfactor.__version__}\n" in read["CHANGELOG.md"]

@@ -5,7 +5,7 @@ import sys
 
 from bitfactor.common.errors import InputError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def expect_one_interpreter() -> None:
