@@ -1,4 +1,4 @@
-"""A data set and a recipe of one's own, of images of five channels: arrays, no files.
+"""A data set, a loss and a recipe of one's own: images of five channels, arrays and no files.
 
 bitfactor --import examples/own_data.py train spectra --epochs 2 --out runs/spectra
 """
@@ -9,14 +9,16 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from bitfactor.binarization import Binarization
+from bitfactor.data import Target
 from bitfactor.format import InputSpec
 from bitfactor.models import ResNet
 from bitfactor.recipes import register
 from bitfactor.training import Classification, Optimization, Recipe
 
-CHANNELS, CLASSES, SIDE = 5, 3, 16
+CHANNELS, CLASSES, SIDE, GAMMA = 5, 3, 16, 2.0
 SPEC = InputSpec((SIDE, SIDE), (SIDE, SIDE), mean=(0.5,) * CHANNELS, std=(0.25,) * CHANNELS)
 
 
@@ -71,6 +73,15 @@ class SpectraOptions:
         return Spectra(spectra(self.images, seed=0), spectra(96, seed=1))
 
 
+class Focal(Classification):
+    """(1 - p)^gamma times the cross entropy, p the probability of the right class (Lin et al., 2017)."""
+
+    def loss(self, outputs: Tensor, target: Target) -> Tensor:
+        assert isinstance(target, Tensor)
+        entropy = F.cross_entropy(outputs, target, reduction="none")
+        return ((1 - (-entropy).exp()) ** GAMMA * entropy).mean()
+
+
 def recipe() -> Recipe:
     """Return a small binary ResNet on the spectra."""
     return Recipe(
@@ -79,7 +90,7 @@ def recipe() -> Recipe:
         model=lambda: ResNet((1, 1), (16, 32), CLASSES, in_channels=CHANNELS, stem="cifar"),
         input_shape=(CHANNELS, SIDE, SIDE),
         data=SpectraOptions(),
-        task=Classification(),
+        task=Focal(),
         binarization=Binarization(latent="window"),
         optimization=Optimization(epochs=4, batch_size=32, learning_rate=4e-3),
     )

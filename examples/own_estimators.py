@@ -1,13 +1,14 @@
-"""Estimators and a transform of weights of one's own, as papers have them.
+"""Estimators, a transform of weights and a scale of one's own.
 
 bitfactor --import examples/own_estimators.py train digits --weight-transform halved --out runs/halved
 bitfactor --import examples/own_estimators.py train digits --activation-estimator reste --out runs/reste
+bitfactor --import examples/own_estimators.py train digits --scale rms_scale --out runs/rms
 """
 
 import torch
 from torch import Tensor, nn
 
-from bitfactor.nn import register_estimator, register_weight_transform
+from bitfactor.nn import Scale, register_estimator, register_scale, register_weight_transform
 
 _POWER, _NEAR = 3.0, 0.1
 
@@ -41,7 +42,19 @@ def halved(W: Tensor) -> Tensor:
     return (flat - flat.median(1, keepdim=True).values).view_as(W)
 
 
+class RmsScale(Scale):
+    """alpha = g rms(W): the root of the mean square of each filter, times a factor g that learns."""
+
+    def __init__(self, W: Tensor) -> None:
+        super().__init__()
+        self.g = nn.Parameter(torch.ones(len(W)).to(W))
+
+    def alpha_of(self, W: Tensor) -> Tensor:
+        return self.g * W.flatten(1).square().mean(1).sqrt()
+
+
 register_estimator("reste", slope=reste)
 register_estimator("staircase", slope=staircase)
 register_estimator("threshold", module=Threshold)
 register_weight_transform("halved", lambda W: halved)
+register_scale("rms_scale", RmsScale)

@@ -33,7 +33,7 @@ def all_of(*commands):
 def test_a_decomposition_of_ones_own_is_remembered_by_its_run(tmp_path):
     """One process registers it; another hears of it from the run and the study."""
     own, out, file = EXAMPLES / "own_decomposition.py", tmp_path / "run", tmp_path / "net.safetensors"
-    imports = [word for name in ("scale", "estimators") for word in ("--import", EXAMPLES / f"own_{name}.py")]
+    imports = ["--import", EXAMPLES / "own_estimators.py"]
     parts = ["--latent", "gated", "--scale", "rms_scale", "--vary", "weight-estimator", "staircase"]
     study = ["--seeds", "1", "--jobs", "1", "--out", tmp_path / "study"]
     all_of(
@@ -65,7 +65,6 @@ def test_digits(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("loop", "options"),
     [
-        ("plain", {}),
         ("with_accelerate", {}),
         ("with_lightning", {"enable_progress_bar": False}),
         ("with_transformers", {}),
@@ -79,22 +78,29 @@ def test_the_loss_falls_in_a_loop_of_ones_own(loop, options, tmp_path, monkeypat
     assert sum(losses[-3:]) < 0.6 * sum(losses[:3])
 
 
-@pytest.mark.parametrize(
-    ("file", "recipe", "flags"),
-    [("own_data.py", "spectra", ["--epochs", "1"]), ("own_loss.py", "digits-focal", SMALL)],
-)
-def test_a_recipe_of_ones_own_is_trained_and_exported(file, recipe, flags, call, tmp_path, monkeypatch):
+def test_a_recipe_of_ones_own_is_trained_and_exported(call, tmp_path, monkeypatch):
     monkeypatch.setattr("bitfactor.recipes.RECIPES", dict(RECIPES))
     monkeypatch.setattr("bitfactor.common.files._LOADED", {})
-    own, out, net = ["--import", EXAMPLES / file], tmp_path / "run", tmp_path / "net.safetensors"
-    call(*own, "train", recipe, "--out", out, *flags)
+    own, out, net = ["--import", EXAMPLES / "own_data.py"], tmp_path / "run", tmp_path / "net.safetensors"
+    call(*own, "train", "spectra", "--out", out, "--epochs", "1")
     call("export", out, "-o", net)
     of_run, of_file = (json.loads(call("evaluate", path, "--json"))["accuracy"] for path in (out, net))
     assert of_run == of_file
-    if recipe == "spectra":
-        call("report", out)
-        call("export", out, "-o", tmp_path / "net.c")
-        image = np.full((40, 20, 5), 128, np.uint8)
-        assert predict(net, image).images[0].classes
-        with pytest.raises(InputError, match=r"uint8 values of 0 to 255 shaped \(H, W, 5\)"):
-            predict(net, image[..., :3])
+    call("report", out)
+    call("export", out, "-o", tmp_path / "net.c")
+    image = np.full((40, 20, 5), 128, np.uint8)
+    assert predict(net, image).images[0].classes
+    with pytest.raises(InputError, match=r"uint8 values of 0 to 255 shaped \(H, W, 5\)"):
+        predict(net, image[..., :3])
+
+
+@pytest.mark.parametrize("notebook", sorted((EXAMPLES / "notebooks").glob("*.py")), ids=lambda path: path.stem)
+def test_a_notebook_runs(notebook, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    cells = re.split(r"^# %%( \[markdown\])?\n", notebook.read_text(), flags=re.MULTILINE)[1:]
+    assert len(cells) >= 12
+    for kind, text in zip(cells[::2], cells[1::2], strict=True):
+        assert not kind or all(line.startswith("#") for line in text.splitlines() if line)
+    names = runpy.run_path(str(notebook))
+    assert names["accuracy"] > 0.8

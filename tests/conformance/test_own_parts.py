@@ -17,7 +17,7 @@ from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS
 from bitfactor.nn.transform import WEIGHT_TRANSFORMS
 from bitfactor.targets.onnx import export_onnx
 
-EXAMPLES = ("own_decomposition", "own_estimators", "own_scale")
+EXAMPLES = ("own_decomposition", "own_estimators")
 _TABLES = (ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS, PER_CHANNEL, WEIGHT_TRANSFORMS, LAYERWISE)
 OWN = {"latent": "gated", "scale": "rms_scale", "weight_estimator": "reste"}
 

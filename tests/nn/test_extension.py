@@ -81,8 +81,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_examples_train_and_run_from_a_file(options, tmp_path) -> None:
-    for name in ("own_estimators", "own_scale"):
-        example(name)
+    example("own_estimators")
     model, x = net(), torch.randn(4, 3, 6, 6)
     plan = binarize_(model, **{"latent": "none", **options})
     named = {name: value for name, value in options.items() if name != "activations"}
@@ -128,7 +127,7 @@ def test_the_decomposition_of_the_examples_keeps_the_contract() -> None:
 
 
 def test_the_scale_of_the_examples_keeps_the_contract() -> None:
-    assert check_scale(example("own_scale").RmsScale) == []
+    assert check_scale(example("own_estimators").RmsScale) == []
 
 
 def steep(x):
