@@ -1,7 +1,7 @@
 """Sentences that are too long, and phrases that have a better word: python docs/english.py [FILE ...]
 
-Without files: README, the pages that are written by hand, and the docstrings from which `--help` and the API
-pages are made. A finding is a line, path:line: what, and the sentence; any finding is an exit status of 1.
+Without files: README, the pages that are written by hand, and the docstrings of the package. A finding is a
+line, path:line: what, and the sentence; any finding is an exit status of 1.
 """
 
 import ast
@@ -28,7 +28,7 @@ INSTEAD = {  # phrase: what to say
 _MADE = ("results/paper/", "results/decompositions/final.md")  # by scripts, from logs
 _BLOCK = re.compile(r"```.*?```|\$\$.*?\$\$|<!--.*?-->|<picture>.*?</picture>", re.DOTALL)
 _ENDS = re.compile(r"(?<=[.!?])[)\"*]*\s+(?=[\[(*\"A-Z0-9`])")
-_NO_PROSE = re.compile(r"\||#|<|\[[^\]]+\]: |\$ |>>> |-{3,}$")
+_NO_PROSE = re.compile(r"\||#|<|\[[^\]]+\]: |\$ |>>> |[-=]{3,}|\S+ +:|.*\S {3,}\S")  # tables, lists of names
 
 
 def pages() -> list[Path]:
@@ -86,7 +86,7 @@ def findings(words: str) -> Iterator[str]:
 
 
 def main(names: list[str]) -> int:
-    sources = [ROOT / "src/bitfactor/__init__.py", *sorted((ROOT / "src/bitfactor/api").glob("*.py"))]
+    sources = sorted((ROOT / "src/bitfactor").rglob("*.py"))
     files = [Path(name).resolve() for name in names] or [*pages(), *sources]
     found = [
         f"{path.relative_to(ROOT)}:{line}: {what}"

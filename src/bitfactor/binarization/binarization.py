@@ -20,8 +20,8 @@ Named = str | tuple[str, ...]  # a name, or pattern=name for layers
 class Binarization:
     """How a model's convolutions and linear layers turn binary.
 
-    In Python the defaults are the paper's best row: latent holistic, and Tucker for a layer that is alone, in
-    no group or made by hand. A recipe has defaults of its own.
+    In Python the defaults are the paper's best row: latent holistic. A layer that is alone, in no group or
+    made by hand takes Tucker. A recipe has defaults of its own.
 
     `latent`, `rank`, `scale`, the estimators and `weight_transform` may differ by layer: a dict from names,
     globs or regular expressions, kept as words, ("layer4.*=window", "*=tucker"). The first pattern that fits

@@ -37,10 +37,10 @@ def binarize_(
 ) -> Plan:
     """Turn convolutions and linear layers of any model binary, in place, and return what was done.
 
-    Layers that read the input or give the output stay real, so do those that `model.keep_real()` names, if it
-    has that method, depthwise ones, and those whose weight other code reads. A second call changes only what
-    differs: latents, scales and their parameters that the new choices keep are the same objects as before,
-    and BatchNorm is never touched. Of a `torch.nn.MultiheadAttention` the projections become layers, see
+    Layers that read the input or give the output stay real, and so do depthwise ones. So do those that
+    `model.keep_real()` names, and those whose weight other code reads. A second call changes only what
+    differs. Latents, scales and parameters that the new choices keep are the same objects as before.
+    BatchNorm is never touched. Of a `torch.nn.MultiheadAttention` the projections become layers, see
     `bitfactor.nn.MultiheadAttention`, which turn binary as others do.
 
     Make the optimizer afterwards: one that was made before holds parameters that are gone, and raises
@@ -54,15 +54,14 @@ def binarize_(
         Layers to keep real: a name, a module's name (all its layers), a glob, a regular expression or the
         module itself; or several of these.
     groups
-        For holistic: bank name -> names of layers, nested one list deep per mode of the grid; instead of
-        the model's `holistic_groups()` or the grouping by shape. Or one of these two, as in `Binarization`.
+        For holistic: bank name -> names of layers, nested one list deep per mode of the grid. It replaces the
+        model's `holistic_groups()` and the grouping by shape. Or one of these two, as in `Binarization`.
     input_shape
         The shape of a batch; only a scale per position needs it, where no example is given.
     example
         A batch, or the model's several inputs in their order, or by name. With it the plan says which layers
-        read the input and give the output, which are bypassed and which would see one sign alone; without it
-        a batch is guessed.
-        `bitfactor.check` also says what cannot be exported.
+        read the input and give the output, which are bypassed and which would see one sign alone. Without it
+        a batch is guessed. `bitfactor.check` also says what cannot be exported.
     dry_run
         Return the plan and change nothing.
 

@@ -177,9 +177,9 @@ def expect_matches(argument: str, patterns: Sequence[str], names: Iterable[str])
 class PlannedLayer:
     """One layer's fate.
 
-    `bank` and `place` say where in which bank its weight stands, `rank` the rank of each mode. Bytes: of the
-    weight in float32; of what it is made of in training, for a bank at the first of its layers; of its signs
-    in the file.
+    `bank` and `place` say where in which bank its weight stands, `rank` the rank of each mode. Bytes of the
+    weight in float32, of its latent in training, and of its signs in the file. A bank counts at its first
+    layer.
     """
 
     name: str

@@ -26,15 +26,15 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Return the parameters of a model as groups for a torch optimizer, each once and none left out.
 
-    A group has a `name`: "latents" are the free weights and cores, "factors" what multiplies them, "alphas"
-    the learned scales, "weights" those of full-precision layers, "rest" biases, slopes and normalisations.
-    Decay is for those that are `decayed`, latents, factors and weights, as in the paper's set-up. Empty
-    groups are left out.
+    A group has a `name`. "latents" are the free weights and cores, "factors" what multiplies them. "alphas"
+    are the learned scales, "weights" those of full-precision layers. "rest" is biases, slopes and
+    normalisations. Decay is for those that are `decayed`, latents, factors and weights, as in the paper's
+    set-up. Empty groups are left out.
 
     A group's `rate` is its fraction of the learning rate `lr`: 1, or `factor_rate` for factors; its "lr" is
-    the product. An entry of W is a sum over the rank R of a factor, so a step of Adam, of one size for all
-    parameters, moves W up to R times as far by a factor as by the core. "1/rank" takes that back: 1 / R for
-    each factor, as its latent's `factor_ranks` has it.
+    the product. An entry of W is a sum over the rank R of a factor. So a step of Adam moves W up to R times
+    as far by a factor as by the core. "1/rank" takes that back: 1 / R for each factor, as its latent's
+    `factor_ranks` has it.
 
     Raises
     ------

@@ -25,8 +25,8 @@ _OF_ONE_WEIGHT = (BinaryLayer, nn.modules.conv._ConvNd, nn.Linear)
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One module. Counts are for the given input, bytes for the module as a float network has it, as it is
-    trained (a bank counts in the layer that owns it) and as it is exported.
+    """One module. Counts are for the given input. Bytes are for the module as a float network, as it is
+    trained, and as it is exported. A bank counts in the layer that owns it.
     """
 
     name: str
@@ -118,8 +118,8 @@ def summary(model: nn.Module, input_shape: Sequence[int] | Example) -> Summary:
 
     In place of a shape, an example may be given: a batch, a tuple of several inputs, or a dict by name.
 
-    Exported bytes: a binary weight takes one bit, its channels padded to 64-bit words; scales, biases and
-    real weights 4 bytes a number; a BatchNorm is two numbers per channel. Where a layer's inputs are still
+    Exported bytes: a binary weight takes one bit, its channels padded to 64-bit words. Scales, biases and
+    real weights take 4 bytes a number, a BatchNorm two numbers per channel. Where a layer's inputs are still
     real, its weight takes one bit without a gap, and its multiply-accumulates are real. Others' own layers
     count as torch runs them, in float; `bitfactor.check` tells what a file holds of them.
 

@@ -1,7 +1,7 @@
 """A function's arguments as flags, a command line as its call, and what is wrong with the words of one.
 
-`bitfactor freeze` calls `bitfactor.freeze`: arguments that Python takes by place are words at their place
-(`output` is -o), the others flags, and the docstring is the help.
+`bitfactor freeze` calls `bitfactor.freeze`. Arguments that Python takes by place are words at their place
+(`output` is -o), the others are flags. The docstring is the help.
 """
 
 import difflib

@@ -1,7 +1,8 @@
 """Options and arguments, checked against their annotations: one mechanism for every public name.
 
-An annotation says what is allowed: a `Literal` its values, `int` integers but no bool, `float` finite
-numbers, a `tuple` or `Sequence` its elements, a class its instances. What cannot be checked is let through.
+An annotation says what is allowed. A `Literal` allows its values, `int` integers but no bool, and `float`
+finite numbers. A `tuple` or `Sequence` allows its elements, a class its instances. What cannot be checked is
+let through.
 """
 
 import collections.abc
@@ -108,7 +109,7 @@ def options_from(kind: type[T], values: Mapping[str, Any], where: str) -> T:
 
 
 def record(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Return the dataclass of which `result.plain` gave `values`, also after they went through JSON.
+    """Return the dataclass from which `result.plain` made `values`, also after they went through JSON.
 
     A field that did not exist yet when they were stored has its default.
 

@@ -25,8 +25,8 @@ def cpu_name() -> str:
 def keep_freed_memory() -> None:
     """Let this process keep the memory that it frees, for what it allocates next; glibc alone has this.
 
-    Else it gives back large pieces, and gets pages that have to be cleared and mapped again: a tenth of the
-    time of decoding an image, and of a step of training.
+    Else it gives back large pieces, and gets pages that have to be cleared and mapped again. That is a tenth
+    of the time of decoding an image, and of a step of training.
     """
     with suppress(AttributeError, TypeError):  # no mallopt; on Windows, no library of the process itself
         libc = ctypes.CDLL(None)

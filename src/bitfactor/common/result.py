@@ -12,7 +12,7 @@ import numpy as np
 class Result:
     """Base of the dataclasses that public functions return.
 
-    `print` shows what a person wants to read (a subclass defines `__str__`), a notebook shows the same, and
+    `print` shows what a person wants to read (a subclass defines `__str__`), and so does a notebook.
     `to_dict` gives plain types: what the command of the same name prints with `--json`.
 
     Example

@@ -90,8 +90,8 @@ class PoseData(ABC):
     """Instances with keypoints, to train on and to test on.
 
     An input is a square crop of `size` pixels, (N, 3, size, size); black where the image ends. In training
-    the person is moved: turned by up to 30 degrees and scaled by 0.7 to 1.3, as in the paper, if not said
-    otherwise. A target has
+    the person is moved. The default is that of the paper: turned by up to 30 degrees and scaled by 0.7 to
+    1.3. A target has
 
     - `heatmaps` (N, J, size / 4, size / 4): what to learn, see `bitfactor.pose.encode`;
     - `weight` (N, J): 1 where a heatmap shows a keypoint;
@@ -303,10 +303,10 @@ class LspOptions(PoseOptions):
 class Lsp(PoseData):
     """LSP (2,000 images) or LSP extended (10,000), whichever the directory holds.
 
-    The last 1,000 images are the test set: of LSP the official one; the extension has no official
-    split. A person's crop is a square around the labelled keypoints, `margin` times as wide as they extend.
-    Errors are measured by the torso, from the right shoulder to the left hip; instances for whom one of these
-    is not labelled are not evaluated. Instances with fewer than two labelled keypoints are left out.
+    The last 1,000 images are the test set: of LSP the official one; the extension has no official split. A
+    person's crop is a square around the labelled keypoints, `margin` times as wide as they extend. Errors are
+    measured by the torso, from the right shoulder to the left hip. Instances that lack a label of one of
+    these are not evaluated. Instances with fewer than two labelled keypoints are left out.
 
     The third row of `joints.mat` says of the extension which keypoints are labelled; elsewhere its
     coordinates mean nothing. LSP's own third row marks with 1 the keypoints that are hidden: they are
@@ -350,9 +350,9 @@ class Mpii(PoseData):
     - `train.h5` and `valid.h5` of pose-hg-train;
     - the official `mpii_human_pose_v1_u12_1.mat` together with `detections_our_format.mat`.
 
-    Where `detections_our_format.mat` is there (HRNet: `gt_valid.mat`, mmpose: `mpii_gt_val.mat`), keypoints
-    and head sizes of the test instances are those of that file, by which published figures are computed; the
-    other files differ for some. The official file does not tell the split: that one does.
+    `detections_our_format.mat` (HRNet: `gt_valid.mat`, mmpose: `mpii_gt_val.mat`) gives keypoints and head
+    sizes of the test instances, where it is there. Published figures are computed by it. The other files
+    differ for some. The official file does not tell the split: that one does.
 
     A person's crop is that of all published networks: 1.25 * 200 * scale wide, 15 * scale below the centre.
     Errors are measured by the head, 0.6 times the diagonal of its box.

@@ -87,8 +87,8 @@ class FolderOptions:
 class StoredImages(ABC):
     """Images of any size in a store, to train on and to test on.
 
-    A training image that cannot be read is replaced by the next in the epoch's order, a test image is
-    left out; `corrupt` warns about each, counts them and raises an error if they are too many.
+    A training image that cannot be read is replaced by the next in the epoch's order. A test image is left
+    out. `corrupt` warns about each, counts them and raises an error if they are too many.
 
     `workers` processes read and decode; batches are normalised on `device`. `test_name` says which images
     the test images are.
@@ -343,16 +343,16 @@ class Shards(StoredImages):
          "labels": ["tench", "goldfish"],
          "samples": {"val-00.tar": 7143, "val-01.tar": 7143}}
 
-    `train` and `val` are paths, relative to that file, or URLs (https, s3 and what else the library
-    webdataset knows), with braces for many; without `val` the last tenth of the training shards is tested on.
-    `labels` names the classes that the numbers in the shards stand for. `samples` tells how many samples a
-    shard has, by file name: URLs need it, since an epoch's length must be known before it is read, and a
-    shard that holds another number is an error; local shards are counted when it is left out.
+    `train` and `val` are paths, relative to that file, or URLs that the library webdataset knows (https, s3),
+    with braces for many. Without `val` the last tenth of the training shards is tested on. `labels` names the
+    classes that the numbers in the shards stand for. `samples` tells how many samples a shard has, by file
+    name. URLs need it, because an epoch's length must be known first. A shard that holds another number is an
+    error. Local shards are counted when it is left out.
 
-    Each process reads the samples that its part of a batch wants, so that each comes once in an epoch however
-    many processes and workers there are, and an epoch can be entered anywhere. What lies at a URL is
-    copied whole into `cache` when its first sample is wanted, by one process for all of the machine. Where
-    the options hold "validation" out, the last tenth of the training shards takes the place of those.
+    Each process reads the samples that its part of a batch wants. So each comes once in an epoch, whatever
+    the number of processes and workers. An epoch can be entered anywhere. What lies at a URL is copied whole
+    into `cache` when its first sample is wanted, by one process for all of the machine. Where the options
+    hold "validation" out, the last tenth of the training shards takes the place of those.
     """
 
     @classmethod

@@ -17,7 +17,7 @@ class Bank(Shared):
     """W' = G' x_0 U0 x_1 U1 ... (equation 8): the weights of a grid of layers in one decomposition.
 
     The first modes are the grid's (the layer's index; for an hourglass depth, pathway and convolution), the
-    others the weight's. core is (R_grid..., R0, R1, ...), factors[n] is (D_n, R_n).
+    others the weight's. The shapes are core (R_grid..., R0, R1, ...) and factors[n] (D_n, R_n).
 
     A layer's weight is a slice of W'. The grid factors' rows for its place select and mix slices of the core
     first; what follows costs as much as a layer-wise Tucker decomposition.

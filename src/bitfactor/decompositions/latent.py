@@ -158,8 +158,8 @@ def once(model: nn.Module) -> Iterator[None]:
     """Let each latent of a model make its weight once, and hold it until the end of the block.
 
     That is around one forward pass, or around an evaluation; no parameter may change within. In training the
-    weights of a bank are made together, in one product for each mode; where gradients are off each is made by
-    itself, the same bits as an exported one.
+    weights of a bank are made together, in one product for each mode. Where gradients are off each is made by
+    itself, with the bits of an exported one.
 
     Example
     -------
@@ -181,8 +181,8 @@ def once(model: nn.Module) -> Iterator[None]:
 def once_for_all(model: nn.Module) -> Iterator[None]:
     """As `once`, around several forward and backward passes whose gradients add up to those of one step.
 
-    They stop at the weights; what has come together there passes on to the parameters once, at the end of the
-    block, unless that ends in an error.
+    They stop at the weights. At the end of the block their sum passes on to the parameters once, unless the
+    block ends in an error.
 
     Example
     -------
@@ -225,8 +225,8 @@ def orthogonality_penalty(model: nn.Module) -> Tensor:
 def resolve_rank(rank: Rank, full: Sequence[int]) -> tuple[int, ...]:
     """Return the rank of each mode.
 
-    None is the full rank, an int a rank (the full one in modes that are smaller), a float in (0, 1) a
-    fraction of the full one; a sequence gives these per mode.
+    None is the full rank. An int is a rank (the full one in modes that are smaller), a float in (0, 1) a
+    fraction of the full one. A sequence gives these per mode.
 
     Example
     -------

@@ -3,11 +3,11 @@
     W[p] = output x[p] channel^T for each tap,    x[p] = sum_g rows[p, g] taps core[g],
 
 rows and taps the Kronecker products of the grid's and of the taps' factors. These are small matrices: making
-x is bound by memory. The compiled core takes all of it a few slices at a time, which stay in its caches;
-torch takes one product for x, and one for each channel mode.
+x is bound by memory. The compiled core takes all of it a few slices at a time, which stay in its caches. The
+way of torch is one product for x, and one for each channel mode.
 
-For backward one tensor of each weight's size is kept, which would cost a product of channels to make again;
-it needs twice as many of these as forward, at least, whatever the order. Rough gradients are of bfloat16.
+For backward one tensor of each weight's size is kept, which would cost a product of channels to make again.
+Backward needs at least twice as many products as forward, in any order. Rough gradients are of bfloat16.
 
 Last comes the algebra that the decompositions share: mode products, HOSVD, and the split of a matrix in two.
 """

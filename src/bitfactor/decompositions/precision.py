@@ -1,7 +1,7 @@
 """Arithmetic of at least float32: a sign must not depend on autocast, TF32 or a half-precision parameter.
 
-Reconstructed in bfloat16, about one weight in a thousand changes its sign, and the network that is trained
-would no longer be the one that is exported.
+Reconstructed in bfloat16, about one weight in a thousand changes its sign. The trained network would then no
+longer be the exported one.
 """
 
 from collections.abc import Iterator

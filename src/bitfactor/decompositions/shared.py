@@ -26,10 +26,10 @@ from bitfactor.decompositions.precision import working
 class Shared(Unlaid):
     """A submodule of several latents at once.
 
-    As of any module that is used twice, its parameters stand once in `parameters()`; in a `state_dict()`
-    they stand once too, under the first layer that has them. They belong to all of these layers alike: who
-    freezes, moves or casts one layer does so with every layer that shares its parameters, and the state of a
-    part of a model holds what its layers share with others.
+    Its parameters stand once in `parameters()`, as of any module that is used twice. In a `state_dict()` they
+    stand under the first layer that has them. They belong to all of these layers alike. Who freezes, moves or
+    casts one layer does so with all of them. The state of a part of a model holds what its layers share with
+    others.
     """
 
     def __init__(self) -> None:
@@ -99,9 +99,9 @@ class ChannelFactor(Shared):
 class SharedTucker(Latent):
     """W = G x_0 U_O x_1 U_C x_2 U2 x_3 U3 with U_O, U_C common to all layers that are O or C channels wide.
 
-    Not in the paper: the holistic decomposition joins layers of one shape, this one every layer of a network,
-    strided and 1x1 ones too. core and the spatial factors are the layer's own; a channel factor belongs to
-    all layers that use it (see `Shared`).
+    Not in the paper. The holistic decomposition joins layers of one shape, this one every layer of a network,
+    strided and 1x1 ones too. Core and spatial factors are the layer's own. A channel factor belongs to all
+    layers that use it (see `Shared`).
     """
 
     takes = (*WITH_FACTORS, "orthogonality")

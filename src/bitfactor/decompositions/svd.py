@@ -33,7 +33,7 @@ class _OfMatrix(Latent):
 class SVD(_OfMatrix):
     """W = U diag(s) Vt, W taken as the matrix (O, C kh kw) (equation 5).
 
-    u is (O, K), s (K,), vt (K, C kh kw), all learned, s of any sign; K = min(O, C kh kw) unless a rank is
+    u is (O, K), s (K,), vt (K, C kh kw), all learned, s of any sign. K = min(O, C kh kw) unless a rank is
     given. The three are free after the start: nothing keeps them orthonormal.
 
     Example

@@ -16,7 +16,7 @@ class Tucker(Latent):
     """W = G x_0 U0 x_1 U1 x_2 U2 x_3 U3 (equation 7), one factor per mode of the weight.
 
     core is (R0, R1, ...), factors[n] is (D_n, R_n). At full rank the core has W's own shape and the factors
-    are square, so every W can be reached: the decomposition changes the path of training, not the model.
+    are square, so every W can be reached. The decomposition changes the path of training, not the model.
 
     Example
     -------

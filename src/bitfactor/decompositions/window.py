@@ -23,7 +23,7 @@ from bitfactor.decompositions.precision import matmul, working
 class Cosine(Latent):
     """W = A x_2 C_kh x_3 C_kw: of each window the coefficients A hold the mean, slopes and finer patterns.
 
-    C_k (k, k) is the orthonormal DCT-II, C[i, j] = c_j cos(pi (i + 1/2) j / k), and never learns: A and W
+    C_k (k, k) is the orthonormal DCT-II, C[i, j] = c_j cos(pi (i + 1/2) j / k), and never learns. A and W
     have one shape, and every W can be reached. SGD takes the same steps as with latent "none"; Adam, which
     gives each element a step of its own, takes those of another basis. Weights without a window, 1x1 or of
     linear layers, are as with latent "none". It is in no table of the paper (docs/results/evidence.md).
@@ -82,13 +82,14 @@ def _cosines(size: int) -> Tensor:
 class Window(Latent):
     """W = A B^T, W taken as the matrix (O C, kh kw): a Tucker decomposition of the window, one mode, alone.
 
-    coefficients, A, is (O C, R) and starts with columns of length one; basis, B, is (kh kw, R) and starts as
-    cosines, which have been given those lengths. R = kh kw unless a rank is given. A length is the root of
-    O C times the spread of its column, so that one learning rate moves W by more of its spread the more
-    channels it has: wide layers want a lower one. Weights without a window, 1x1 or of linear layers, are
-    free, but for a factor of one number. It is in no table of the paper, and most of what it does is probably
-    Adam's in another basis, see `Cosine` (docs/results/evidence.md). B is made for `--factor-rate 1/rank`,
-    and stays cosines at 0. With the initialisation `identity`, B starts as taps.
+    The coefficients, A, are (O C, R) and start with columns of length one. The basis, B, is (kh kw, R) and
+    starts as cosines of those lengths. R = kh kw unless a rank is given. A length is the root of O C times
+    the spread of its column. So one learning rate moves W by more of its spread the more channels it has, and
+    wide layers want a lower one. Weights without a window, 1x1 or of linear layers, are free, except for a
+    factor of one number. It is in no table of the paper, and most of what it does is probably Adam's in
+    another basis, see `Cosine` (docs/results/evidence.md). B is made for `--factor-rate 1/rank`, and stays
+    cosines at
+    0. With the initialisation `identity`, B starts as taps.
 
     Example
     -------

@@ -1,8 +1,8 @@
 """The full-precision baseline in OpenVINO: float32, bfloat16, 8 bits; the network itself in binary kernels.
 
-Nothing converts a network to its operation BinaryConvolution. Here it takes the place of each convolution of
-the baseline that stands for a binary one, with a FakeQuantize to two levels, OpenVINO's sign, in front.
-It has no grouped form, and no padding that contributes 0: it pads with -1, which is the same work.
+Nothing converts a network to its operation BinaryConvolution. Here it takes the place of each binary
+convolution in the baseline. A FakeQuantize to two levels, OpenVINO's sign, stands in front. It has no grouped
+form, and no padding that contributes 0: it pads with -1, which is the same work.
 
 One sample is run for its latency; several are requests of one sample each, as many at once as OpenVINO's hint
 for throughput says.

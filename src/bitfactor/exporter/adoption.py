@@ -164,8 +164,8 @@ class Signs(Levels):
 class Adoption:
     """A trace whose binary layers are operators on signs, and the trace as it was.
 
-    `findings` are those of layers, by the name of their node; `layers` maps nodes that give a layer's output
-    to those of the original, `signs` tells of nodes what their signs stand for.
+    `findings` are those of layers, by the name of their node. `layers` maps nodes that give a layer's output
+    to those of the original. `signs` says what the signs of a node stand for.
     """
 
     original: fx.GraphModule

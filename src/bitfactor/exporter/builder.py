@@ -26,10 +26,10 @@ class Unknown:
 class Builder:
     """Collects nodes while the operators of the model are visited in order.
 
-    `module` is the path of the module being visited, `where` that and the line of the user's code, `result`
-    the shape that torch gives there, with the batch, `given` what torch has for the operands; `modules` tells
-    of each node in which module it stands.
-    What an operator takes and gives are views of values, see `bitfactor.exporter.view`.
+    `module` is the path of the module being visited, and `where` that and the line of the user's code.
+    `result` is the shape that torch gives there, with the batch, and `given` what torch has for the operands.
+    `modules` names the module in which each node stands. What an operator takes and gives are views of
+    values, see `bitfactor.exporter.view`.
     """
 
     def __init__(self, inputs: Sequence[Value], batch: int) -> None:

@@ -140,8 +140,8 @@ def far_sizes(
 ) -> Iterator[tuple[Call, Graph]]:
     """Yield a sample far from the example in size, with what the file has as its graph.
 
-    That is at the smallest size that the model takes, at one half-way from there, and at one several times
-    the example's, as large as values of 2^25 elements in all allow.
+    Those are the smallest size that the model takes, one half-way from there, and one several times the
+    example's, up to 2^25 elements in all.
     """
     one = call.mapped(lambda x: x[:1])
     least = [_least(model, one, each) for each in free]
@@ -206,8 +206,8 @@ def export(
 ) -> ExportReport | SplitReport:
     """Write `model` to `path` as signs: 1 bit per binary weight, no decomposition, checked against torch.
 
-    The file appears only after each of its operations has given what torch gives, on the examples and on
-    random inputs (see `bitfactor.exporter.parity`), and after the runtime has replayed the golden vector.
+    The file appears only after each operation has given what torch gives, and the runtime has replayed the
+    golden vector. Operations are compared on the examples and on random inputs (`bitfactor.exporter.parity`).
 
     Parameters
     ----------
@@ -217,27 +217,27 @@ def export(
     example_input
         (N, ...), one batch as the model takes it, to trace and check the model with; the first two samples
         are enough. N does not bind the file: it runs batches of any size. Of a model with several inputs, a
-        tuple of its arguments, or a dict of them by name: tensors are inputs of the file, all else is fixed.
+        tuple of its arguments, or a dict of them by name. Tensors are inputs of the file, all else is fixed.
         A list of several batches, of images of different sizes, makes a file that takes each of these sizes.
     real
         How the weights of real-valued layers are stored: float32, float16 or int8 (a step per output
         channel). The report says what that costs.
     calibration
-        Real samples, (N, ...) or several batches of the first example's size, a hundred or more: the file
-        then holds the range of each real-valued layer's input, with which `Session(precision="low")` computes
-        these layers in 8-bit integers; and of each value, for precision "integer". The report says what both
-        cost on the samples. Other precisions stay the same.
+        Real samples, (N, ...) or several batches of the first example's size, a hundred or more. The file
+        then holds the ranges with which `Session(precision="low")` computes real-valued layers in 8-bit
+        integers. It also holds those of each value, for precision "integer". The report says what both cost
+        on the samples. Other precisions stay the same.
     on_unsupported
-        What to do where the file cannot hold all of the model: raise an error that names all places, or write
-        the parts that the runtime runs, and what torch runs between them, into one zip file, which
-        `bitfactor.exporter.Split` runs; the report, a `SplitReport`, lists them.
+        What to do where the file cannot hold all of the model. "error" names all places.
+        "split" writes one zip file of the parts that the runtime runs, and what torch runs between them.
+        `bitfactor.exporter.Split` runs it, and a `SplitReport` lists the parts.
     dynamic_size
         Make a file that takes other sizes than the example's: any height and width where the model is
         convolutional throughout, any length of a sequence. Which lengths may differ, and by how much, is
-        found by running the model; the operations must be the same at all sizes, and are checked at four, at
-        the smallest that the model takes, and at one several times as large.
-        What a model has for each position, such as an embedding, reaches as far as the largest example: then
-        pass a list of two, the last as long as it gets.
+        found by running the model. The operations must be the same at all sizes. They are checked at four,
+        the smallest and one several times as large among them. What a model has for each position, such as an
+        embedding, reaches as far as the largest example. Then pass a list of two, the last as long as it
+        gets.
     input_spec, labels, skeleton, provenance
         Stored with the model: how an image becomes an input, names of the classes or the keypoints that it
         finds, where it comes from.
@@ -249,10 +249,10 @@ def export(
     Raises
     ------
     InputError
-        If the model is in training mode, has no binary layer or a number that is not finite, cannot be
-        lowered (an operator that is not supported is named, and where it stands), does other operations for
-        another size or number of samples, the runtime disagrees with torch, or `path` is another's file or
-        cannot be written.
+        If the model is in training mode, has no binary layer or a number that is not finite, or cannot be
+        lowered. The message then names operator and place. Also if it does other operations for another size
+        or number of samples, or the runtime disagrees with torch. Also if `path` is another's file or cannot
+        be written.
 
     Example
     -------

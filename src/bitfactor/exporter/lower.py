@@ -24,9 +24,9 @@ from bitfactor.nn.model import Call, Example, own_line
 class Lowered:
     """A graph and the trace that it comes from.
 
-    `origins` maps values of the graph to nodes of the trace and how these lie in them, `modules` nodes of the
-    graph to modules of the model. `signature` says how the model is called and what it returns. `adoption`
-    tells which layers of others' code are binary.
+    `origins` maps values of the graph to nodes of the trace and how these lie in them. `modules` maps nodes
+    of the graph to modules of the model. `signature` says how the model is called and what it returns.
+    `adoption` tells which layers of others' code are binary.
     """
 
     graph: Graph

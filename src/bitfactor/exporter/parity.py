@@ -1,10 +1,10 @@
 """Does the graph do what torch does? Each operation by itself, on the values that torch has there.
 
-Comparing outputs alone would not do: a real-valued convolution is rounded differently in torch, a value next
-to zero may then change its sign, and after many layers nobody can tell that from a mistake. So the model and
-its trace, both in torch, must give the same outputs; then each operation of the graph takes torch's own
-values of the trace and must give torch's next value: signs and sums exactly, real numbers within `TOLERANCE`
-of the largest. What `export` asks of what it is given, before it begins, stands here too.
+Comparing outputs alone would not do. A real-valued convolution is rounded differently in torch, and a value
+next to zero may then change its sign. After many layers nobody can tell that from a mistake. So the model and
+its trace, both in torch, must give the same outputs. Then each operation of the graph takes torch's own
+values of the trace and must give torch's next value. Signs and sums must be exact, real numbers within
+`TOLERANCE` of the largest. What `export` asks of what it is given, before it begins, stands here too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -140,7 +140,7 @@ def torch_values(lowered: Lowered, call: Call) -> Values:
 def check(graph: Graph, values: Values, stands_for: Mapping[str, str], real: Real = "float32") -> float:
     """Compare each operation of a folded graph with `values`, those of the lowered one.
 
-    `stands_for` maps names of the folded graph to the lowered name with the same value, where they differ;
+    `stands_for` maps names of the folded graph to the lowered name with the same value, where they differ.
     `real` is how weights of real-valued layers are stored.
 
     Returns

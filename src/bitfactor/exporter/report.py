@@ -2,9 +2,9 @@
 
 What of a model the file cannot hold: all places at once, each with the way out. Ranges from samples: of the
 inputs of real-valued layers, for 8-bit integers, and of all values, for precision `integer`; and what these
-then cost. A layer that reads the network's own input has the range of an 8-bit image, channel by channel,
-where the input specification says what that is and the samples are within. Any other range is that of all
-values seen, widened to 0, which becomes a level.
+then cost. A layer that reads the network's own input has the range of an 8-bit image, channel by channel.
+That needs an input specification, and samples within it. Any other range is that of all values seen, widened
+to 0, which becomes a level.
 """
 
 from collections import Counter
@@ -39,8 +39,8 @@ Floats = NDArray[np.float32]
 class Calibration:
     """What a precision costs, over `samples`: beside float32, on the samples that gave the ranges.
 
-    `max_difference` is the largest of the first output, as a fraction of that output's largest magnitude;
-    `agreement` the fraction of `decisions` that stay the same: the class of a sample, or where in its map
+    `max_difference` is the largest of the first output, as a fraction of that output's largest magnitude.
+    `agreement` is the fraction of `decisions` that stay the same: the class of a sample, or where in its map
     each joint is.
     """
 
@@ -195,7 +195,7 @@ class Obstacle:
 
 
 class UnsupportedError(InputError):
-    """A model that the file cannot hold; `obstacles` are all places because of which it cannot."""
+    """A model that the file cannot hold; `obstacles` are all places that prevent it."""
 
     def __init__(self, model: str, obstacles: Sequence[Obstacle]) -> None:
         self.obstacles = tuple(obstacles)
@@ -251,13 +251,13 @@ class ExportReport:
 
     `float_bytes` are the parameters of the model as a float network; `file_bytes` the size of the file.
     `folded` counts, by operation, those that the model has and the file does without. `real_error` is the
-    largest difference that a real-valued layer makes, as a fraction of its largest output: rounding in
-    float32, more where weights are stored in less.
+    largest difference that a real-valued layer makes, as a fraction of its largest output. It is rounding in
+    float32, and more where weights are stored in less.
 
-    From the first input to the last output, torch and the runtime give the same class (the largest entry of
-    the first output) for `same_class` of `checked_inputs`, and differ by `max_difference` of the largest
-    output. That they differ at all is rounding, which may turn a value next to zero: each operation by
-    itself was checked, see `bitfactor.exporter.parity`. The file itself holds the report as well.
+    From the first input to the last output, torch and the runtime differ by `max_difference` of the largest
+    output. They give the same class (the largest entry of the first output) for `same_class` of
+    `checked_inputs`. That they differ at all is rounding, which may turn a value next to zero: each operation
+    by itself was checked, see `bitfactor.exporter.parity`. The file itself holds the report as well.
     `calibration` says what precision `low` costs, where there were samples for it, and `integers` what
     precision `integer` does, where the network can be computed so.
     """

@@ -60,7 +60,7 @@ class Part:
 
 @dataclass(frozen=True)
 class SplitReport(Result):
-    """What was written: the parts in their order, and because of which places torch runs the rest.
+    """What was written: the parts in their order, and the places that torch has to run.
 
     `max_difference` is that of the whole from the model, as a fraction of its largest output.
     """

@@ -2,8 +2,8 @@
 
 A value of the graph is (C, ...), in memory (..., C): its channels side by side, pixel by pixel. A view says
 of each dimension of a torch tensor which axes of that memory it consists of, outermost first. So a transposed
-tensor is the same value seen in another way, and a sequence (N, L, F) can be the map (F, L) of which a linear
-layer takes each pixel.
+tensor is the same value seen in another way. A sequence (N, L, F) can be the map (F, L) to a linear layer,
+which takes each pixel.
 """
 
 import math

@@ -3,10 +3,10 @@
 - **sign** (equation 1 of the paper): -1 for x <= 0, +1 for x > 0, by comparison; so 0.0, -0.0 and negative
   denormals give -1. NaN has no sign and is an error.
 - **polarity**: bit 1 is +1, bit 0 is -1.
-- **order**: channel c is bit `c % 64` (least significant first) of 64-bit word `c // 64`; the channel axis is
-  last, so the words of a weight stand in (O, kh, kw, C/64) order and those of an activation in (H, W, C/64).
+- **order**: channel c is bit `c % 64` (least significant first) of 64-bit word `c // 64`. The channel axis is
+  last: words of a weight stand in (O, kh, kw, C/64) order, those of an activation in (H, W, C/64).
 - **tail**: where C is not a multiple of 64, the unused high bits of the last word are 0 in weights and
-  activations alike, so they add nothing to popcount(a xor b).
+  activations. So they add nothing to popcount(a xor b).
 
 With these, the dot product of two sign vectors of length C is `C - 2 * popcount(a xor b)`.
 """

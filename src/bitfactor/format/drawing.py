@@ -2,10 +2,10 @@
 
 Where the operations of a graph stand in its drawing, and how the values run between them.
 
-Operations that follow one another, each the only reader of the one before, make one panel; top to bottom, a
-panel stands below all that it reads. The longest path is the first lane; every branch takes the nearest lane
-right of where it begins that is free for as long as it lasts, short ones first, so that branches nest.
-A value that would run through the panels of a lane takes a track at the lane's side.
+Operations that follow one another, each the only reader of the one before, make one panel. A panel stands
+below all that it reads. The longest path is the first lane. Every branch takes the nearest lane to the right
+that is free for as long as it lasts. Short ones come first, so that branches nest. A value that would run
+through the panels of a lane takes a track at the lane's side.
 """
 
 import re

@@ -1,10 +1,10 @@
 """One file per network: a safetensors file whose metadata holds the graph.
 
 Tensors stand under `<node>.<role>`; binary weights as 64-bit words (see `bitfactor.format.bits`), one layout
-on every machine. Metadata, one JSON document under the key `bitfactor`: format version, graph with shapes,
-input specification, labels, sign and padding rules, byte accounting, provenance, and a SHA-256 of all that
-and of the tensors. The outputs for a golden input, which is made and not stored, are tensors too, for
-`Session.verify`. The same model gives the same bytes.
+on every machine. Metadata is one JSON document under the key `bitfactor`. It has format version, graph with
+shapes, input specification, labels, sign and padding rules, byte accounting and provenance. A SHA-256 is of
+all that and of the tensors. The outputs for a golden input, which is made and not stored, are tensors too,
+for `Session.verify`. The same model gives the same bytes.
 """
 
 import json
@@ -49,10 +49,10 @@ class ModelFile:
     `golden_outputs`, one (1, ...) per graph output, were computed at export from `golden_input`. A classifier
     has `labels`, a pose network a `skeleton`. `other_shapes` are shapes of the input, beside the graph's own,
     that the network also takes; `report` is what export said of its layers and checks. `signature` says how
-    the network is called, where it is not with float32 and does not return one output or a tuple of them;
-    `golden_integers` are the golden inputs of integers, by the number of the input, which no rule can make;
+    the network is called, where it is not with float32 and does not return one output or a tuple of them.
+    `golden_integers` are the golden inputs of integers, by the number of the input: no rule can make them.
     `free` says which sizes of the inputs may be others. `ranges` are the largest magnitudes of its values on
-    calibration samples, of which precision `integer` is made; `integer_outputs` are its golden outputs.
+    calibration samples, for precision `integer`. `integer_outputs` are its golden outputs.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What the compiled core is told: instructions, each a kind with arguments by name, all of them arrays."""
+"""What the compiled core takes: instructions, each a kind with arguments by name, all of them arrays."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass

@@ -1,8 +1,8 @@
 """How a network is called: the types of its inputs, in what its outputs come, and which sizes are free.
 
 A network that is convolutional throughout, or works on a sequence of any length, is the same list of
-operations at every size. What differs are integers of some of them, such as the shape that a map is flattened
-to: each is a function of the lengths of a value before it.
+operations at every size. Integers of some of them differ, such as the shape that a map is flattened to. Each
+is a function of the lengths of a value before it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ class Signature:
     """What of a call a graph does not say, whose values are float32 all.
 
     `types` are those of the inputs as torch has them: float32, int64 (any integers) or bool. `outputs` is
-    what the model returns, with the number of an output of the graph in the place of each; `returned` are
+    what the model returns, with the number of an output of the graph in the place of each. `returned` are
     their types, where not all are float32. Inputs and outputs in `scalar_inputs` and `scalar_outputs`, by
     their number, are one value a sample, (N,), which a graph has as (N, 1).
 

@@ -62,7 +62,7 @@ class Processor(nn.Module):
 
 
 class BNextBlock(nn.Module):
-    """A 3x3 processor, then one of 1x1, or two side by side where the channels double."""
+    """A 3x3 unit, then one of 1x1, or two side by side where the channels double."""
 
     def __init__(self, in_channels: int, channels: int, stride: int, *, multiplies: bool) -> None:
         super().__init__()

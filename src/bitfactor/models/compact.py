@@ -34,7 +34,7 @@ class InvertedResidual(nn.Module):
 class CompactNet(nn.Module):
     """A MobileNetV2 for images of 64 to 224 pixels: (N, in_channels, H, W) -> logits (N, num_classes).
 
-    A 3x3 convolution of stride 2, stages of inverted residuals of which the first has stride 2, a 1x1
+    A 3x3 convolution of stride 2 and stages of inverted residuals, the first of each of stride 2. Then a 1x1
     convolution to four times the channels, the mean, and a linear layer.
 
     Raises

@@ -139,8 +139,8 @@ def _quartering(channels: int, block: Callable[[int, int], nn.Module]) -> nn.Seq
 class Hourglass(nn.Module):
     """A stem, then hourglasses one after the other on maps of a quarter of the image's side.
 
-    (N, 3, H, W) -> heatmaps (N, keypoints, H / 4, W / 4): those of the last hourglass in eval mode, a tuple
-    with those of every one in training. H and W are multiples of 4 * 2^depth.
+    (N, 3, H, W) -> heatmaps (N, keypoints, H / 4, W / 4). In eval mode they are those of the last hourglass,
+    in training a tuple of all. H and W are multiples of 4 * 2^depth.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class Hourglass(nn.Module):
     stem
         `halving`: conv 7x7/2 to half of `channels`, at 64 at most, BN, ReLU, a block that doubles them,
         max-pool 2x2, two blocks. `quartering`: conv 4x4/2 to a quarter of them, BN, ReLU, conv 4x4/2, BN,
-        ReLU, a block; none on maps of half the side, in which a small network spends most of its time.
+        ReLU, a block. None is on maps of half the side, where a small network spends most of its time.
     blocks
         Blocks one after the other on each pathway of maps smaller than the heatmaps, where they cost little.
 
@@ -272,9 +272,9 @@ def hourglass(
     """Build an hourglass, real-valued; by default the paper's: 16 keypoints, 128 channels, one stack of depth
     4.
 
-    The paper's has 4.99 M parameters here; the paper states 6.0 M and no count of its blocks, and no usual
+    The paper's has 4.99 M parameters here. The paper states 6.0 M and no count of its blocks, and no usual
     arrangement of them gives 6.0 M. The network that the paper compares with, 256 channels of hierarchical
-    blocks, has 6.24 M, 6.22 M of them in convolutions; the paper states 6.2 M.
+    blocks, has 6.24 M, 6.22 M of them in convolutions. The paper states 6.2 M.
 
     Example
     -------

@@ -176,8 +176,8 @@ def _shaped(name: str, target: Tensor, tensor: Tensor) -> Tensor:
 def load_checkpoint(model: nn.Module, path: str | os.PathLike[str], skip: Sequence[str] = ()) -> Loaded:
     """Give a network of this package the weights of a file that its authors published.
 
-    The file is one of `torch.save`, of which tensors and plain values alone are read, or, for QuickNet, the
-    HDF5 file of Keras. Names may stand behind `module.`, and under `state_dict` or `model`. Load before
+    The file is one of `torch.save`, read for tensors and plain values alone, or, for QuickNet, the HDF5 file
+    of Keras. Names may stand behind `module.`, and under `state_dict` or `model`. Load before
     `bitfactor.binarize_`, which then gives the authors' signs and scales with latent "none" and scale
     "analytic". A weight of exactly 0, which most of them leave 0, becomes -1.
 

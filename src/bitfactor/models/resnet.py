@@ -1,7 +1,7 @@
 """Pre-activation ResNet in the form that binary networks use: BN, (sign,) conv, (alpha,) ReLU.
 
 A model built here is real-valued. Made binary by `bitfactor.binarize_`, each 3x3 convolution signs its input
-and weight, which gives the block of figure 1 of the paper; untouched, it is the full-precision baseline.
+and weight. That is the block of figure 1 of the paper. Untouched, it is the full-precision baseline.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ class BasicBlock(nn.Module):
     """BN, conv 3x3, activation, twice, then + shortcut (He et al. 2016, with the order of XNOR-Net).
 
     (N, in_channels, H, W) -> (N, channels, H / stride, W / stride). Where the shape changes, the shortcut is
-    an average pooling, a 1x1 convolution and a BN; one that is to turn binary has the BN before the
+    an average pooling, a 1x1 convolution and a BN. One that is to turn binary has the BN before the
     convolution, which needs inputs of both signs.
 
     With `shortcuts="conv"` a shortcut spans each convolution (Bi-Real Net, Liu et al. 2018).

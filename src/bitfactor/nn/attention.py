@@ -16,8 +16,8 @@ _PACKED = ("in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "
 class MultiheadAttention(nn.MultiheadAttention):
     """`torch.nn.MultiheadAttention` with `q_proj`, `k_proj`, `v_proj` and `out_proj` as layers that it calls.
 
-    Arguments, call and results are torch's, but for `add_bias_kv` and `add_zero_attn`. It never takes
-    a fused path that reads weights and bypasses layers, nor does a torch.nn.TransformerEncoderLayer with it.
+    Arguments, call and results are torch's, except `add_bias_kv` and `add_zero_attn`. It never takes a fused
+    path that reads weights and bypasses layers, nor does a torch.nn.TransformerEncoderLayer with it.
 
     Example
     -------

@@ -38,8 +38,8 @@ class Convolution(BinaryLayer):
 class BinaryConv(Convolution):
     """A binary convolution of any dimension, the interface of the three; its geometry is a float layer's.
 
-    Padding comes after the sign, so a padded tap is `padding_value`: with 0 a third value beside -1 and +1,
-    which adds nothing to the sum.
+    Padding comes after the sign, so a padded tap is `padding_value`. With 0 it is a third value beside -1 and
+    +1, which adds nothing to the sum.
 
     The first arguments are those of `torch.nn.Conv2d`. The weight begins as a He-normal draw.
 

@@ -186,9 +186,9 @@ _NEARLY_ALL = 0.9  # of a layer's channels
 def dead_layers(model: nn.Module, layers: Iterable[str], call: Call, *, training: bool) -> list[str]:
     """Return a sentence for each layer whose input signs, or whose outputs, do not vary over a batch.
 
-    What follows a sigmoid or a square is positive throughout: a binary layer sees +1 alone, gives the same
-    output for every input, and learns nothing. The batch goes through a copy of the model; in training mode
-    where BatchNorm has no statistics yet.
+    What follows a sigmoid or a square is positive throughout. A binary layer then sees +1 alone, gives the
+    same output for every input, and learns nothing. The batch goes through a copy of the model; in training
+    mode where BatchNorm has no statistics yet.
     """
     model = copied(model).train(training)
     signs: dict[str, list[Tensor]] = {}

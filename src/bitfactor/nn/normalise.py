@@ -1,7 +1,7 @@
 """Batch normalisation in training, with what blocks add to it and a hard tanh, in one kernel each way.
 
-torch's own goes through a map five times and, in bfloat16 with channels last, a number at a time on a CPU:
-in a small network it takes more than all binary products.
+torch's own goes through a map five times. On a CPU, in bfloat16 with channels last, it takes a number at a
+time. In a small network that is more than all binary products.
 """
 
 from typing import Any
@@ -18,8 +18,8 @@ from bitfactor.nn.product import is_channels_last, maps_of, packs
 def normalised(norm: nn.BatchNorm2d, x: Tensor, added: Tensor | None = None, *, clip: bool = False) -> Tensor:
     """Return norm(x), plus `added`, clipped to -1 ... 1 if `clip`: (N, C, H, W) to the same shape.
 
-    The values and gradients are those of torch's modules, which do it where the compiled core cannot, as on a
-    GPU, in evaluation and where torch compiles or exports.
+    The values and gradients are those of torch's modules. Those do it where the compiled core cannot: on a
+    GPU, in evaluation, and where torch compiles or exports.
 
     Example
     -------

@@ -107,9 +107,8 @@ class LearnedScale(Scale):
 class LearnedMapScale(Scale):
     """Gamma, a learned scale per channel and position, as an outer product (XNOR-Net++).
 
-    `maps` are tensors that broadcast to (O, H, W): one (O, H, W); alpha (O, 1, 1) and beta (1, H, W); or
-    alpha (O, 1, 1), beta (1, H, 1) and gamma (1, 1, W). Sizes are those of the output: another resolution
-    is an error.
+    `maps` are tensors that broadcast to (O, H, W). They are one (O, H, W), two (O, 1, 1) and (1, H, W), or
+    three (O, 1, 1), (1, H, 1) and (1, 1, W). Sizes are those of the output: another resolution is an error.
     """
 
     @checked
@@ -191,8 +190,8 @@ def register_scale(name: str, build: Callable[[Tensor], Scale]) -> None:
     Raises
     ------
     InputError
-        If the name is taken, or what `build` makes is no scale: one factor for each output channel, which is
-        all that a file can hold.
+        If the name is taken, or what `build` makes is no scale. A scale is one factor for each output
+        channel, which is all that a file can hold.
 
     Example
     -------

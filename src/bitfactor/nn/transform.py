@@ -33,10 +33,10 @@ def periodic(W: Tensor) -> Tensor:
 class Clamped(nn.Module):
     """Standardised filters, clamped at a quantile of a Laplace distribution: ReCU (arXiv 2103.12369).
 
-    V = 2 sqrt(2) `standardised`(W) is clamped to abs(V) <= -b log(2 - 2 tau), b the mean abs(V) of the layer:
-    what lies farther out, and would hardly ever change its sign, gets no gradient but through the statistics.
-    tau rises from 0.85 to 0.99 with `progress`, a line in e^progress, which `anneal_` sets; as in the
-    authors' code, `z-hXu/ReCU`.
+    V = 2 sqrt(2) `standardised`(W) is clamped to abs(V) <= -b log(2 - 2 tau), b the mean abs(V) of the layer.
+    What lies farther out would hardly ever change its sign, and gets a gradient through the statistics alone.
+    With `progress` tau rises from 0.85 to 0.99, a line in e^progress that `anneal_` sets, as in the authors'
+    code, `z-hXu/ReCU`.
 
     Example
     -------

@@ -1,7 +1,7 @@
 """Heatmaps: where a keypoint may be, one map per keypoint.
 
-A map has one cell per `stride` x `stride` block of crop pixels, and cell c lies at the middle of its block:
-crop position u is cell position (u + 0.5) / stride - 0.5. With that rule the cells of a mirrored crop are
+A map has one cell per `stride` x `stride` block of crop pixels, and cell c lies at the middle of its block.
+So crop position u is cell position (u + 0.5) / stride - 0.5. With that rule the cells of a mirrored crop are
 those of the crop in reverse order, for every stride.
 """
 
@@ -26,8 +26,8 @@ _PEAK = 1 / (2 * math.pi)  # of a Gaussian with sigma 1 and sum 1
 def on_target_scale(maps: NDArray[np.floating], scale: MapScale) -> NDArray[np.float32]:
     """Bring heatmaps (..., h, w) to the scale of the target, where 0 is nothing and 1 the peak of a Gaussian.
 
-    `linear` maps are on it already, `logits` are the argument of a sigmoid, and of `softmax` maps the softmax
-    over all cells is the Gaussian of sum 1 and sigma 1; of a narrower one the values lie above 1.
+    `linear` maps are on it already, `logits` are the argument of a sigmoid. Of `softmax` maps the softmax
+    over all cells is the Gaussian of sum 1 and sigma 1. With a narrower one the values lie above 1.
 
     Example
     -------
@@ -116,8 +116,9 @@ def decode(
 
     Returns
     -------
-    Keypoints (..., J, 2), x and y in crop pixels, and confidences (..., J) from 0 to 1: the height of the
-    highest cell, 1 in a target, or the fraction of those 5x5 cells. Where a map holds NaN, both are NaN.
+    Keypoints (..., J, 2), x and y in crop pixels, and confidences (..., J) from 0 to 1. A confidence is the
+    height of the highest cell, 1 in a target, or the fraction of those 5x5 cells. Where a map holds NaN, both
+    are NaN.
 
     Raises
     ------

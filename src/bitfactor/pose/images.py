@@ -190,8 +190,8 @@ def prepare(image: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.float32]:
 def resized(image: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.uint8]:
     """Resize and crop in the centre: (H, W) or (H, W, C) -> (*spec.size) or (*spec.size, C).
 
-    Every target does it with the same integers and gives the same bytes: the mean of the area that a pixel
-    covers where both sides shrink, else linear interpolation, rounded once, halves up.
+    Every target does it with the same integers and gives the same bytes. It is the mean of the area that a
+    pixel covers where both sides shrink. Else it is linear interpolation, rounded once, halves up.
     """
     whole = _resized_size(image, spec)
     if max(whole) > _LONGEST:

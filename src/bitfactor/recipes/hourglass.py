@@ -55,10 +55,10 @@ class HourglassOptions:
 def lsp_hourglass() -> Recipe:
     """Return the binary hourglass on Leeds Sports Pose extended: 128x128 pixels, 128 channels.
 
-    It stands for no row of the paper's tables, which have no LSP; network and augmentation are those of
+    It stands for no row of the paper's tables, which have no LSP. Network and augmentation are those of
     `mpii_hourglass`, whose flags choose the rows of table 1. The images are small, so 128 pixels show all
-    that they hold. Adam with a cosine, cells of a heatmap that compete, the latent "window" and factors at
-    1/rank of the core's rate, which learn faster in a small one (docs/results/evidence.md).
+    that they hold. Adam with a cosine, cells of a heatmap that compete, and the latent "window". Factors are
+    at 1/rank of the core's rate, and learn faster in a small one (docs/results/evidence.md).
     """
     return _hourglass(
         "lsp-hourglass",
@@ -73,10 +73,10 @@ def lsp_hourglass() -> Recipe:
 def lsp_hourglass_small() -> Recipe:
     """Return a small hourglass on Leeds Sports Pose extended, to be trained on a CPU within an hour.
 
-    96x96 pixels, 64 channels, depth 3; where the paper's network would learn too slowly we chose otherwise: a
-    stem of two real convolutions and one block, three blocks on each pathway of the smaller maps, a
-    shortcut around each convolution, PReLU, free weights whose gradient passes whole, a narrower crop,
-    instances who are resized less, narrower Gaussians, and bfloat16.
+    96x96 pixels, 64 channels, depth 3. We chose otherwise where the paper's network would learn too slowly.
+    It has a stem of two real convolutions and one block, and three blocks on each pathway of the smaller
+    maps. It has a shortcut around each convolution, PReLU, and free weights whose gradient passes whole.
+    Crops and Gaussians are narrower, instances are resized less, and numbers are bfloat16.
     """
     return _hourglass(
         "lsp-hourglass-small",
@@ -145,11 +145,11 @@ def mpii_hourglass() -> Recipe:
     Of table 3, `--real` is the real-valued network (85.8), and `--block hierarchical --channels 256 --latent
     none --scale analytic` the one that the paper compares with (HBC, 78.1).
 
-    From the paper: RMSprop from 2.5e-4 to 5e-6 in several drops, 120 epochs, no decay; rotation by up to 30
-    degrees, scale 0.7 to 1.3, mirrored. The paper does not state the batch, the drops, the loss or which mean
-    over keypoints its PCKh is. We chose 16 instances, five equal plateaus, cross-entropy per cell, and the
-    plain mean over 14 keypoints, the other two means logged beside it; for the weight's sign the estimator
-    that did best elsewhere (docs/results/estimators.md).
+    From the paper: RMSprop from 2.5e-4 to 5e-6 in several drops, 120 epochs, no decay. Rotation is by up to
+    30 degrees, scale 0.7 to 1.3, mirrored. The paper does not state the batch, the drops, the loss or which
+    mean over keypoints its PCKh is. We chose 16 instances, five equal plateaus, and cross-entropy per cell.
+    The metric is the plain mean over 14 keypoints, the other two means logged beside it. The weight's sign
+    has the estimator that did best elsewhere (docs/results/estimators.md).
     """
     return Recipe(
         name="mpii-hourglass",

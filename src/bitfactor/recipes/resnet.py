@@ -125,12 +125,11 @@ def digits() -> Recipe:
 def cifar10_resnet18() -> Recipe:
     """Return binary ResNet-18 on CIFAR-10.
 
-    It stands for no row of the paper's tables, which have no CIFAR; the flags that give the rows of its
-    tables 2 and 4 are those of `imagenet_resnet18`. Where the paper's preset would cost accuracy at this
-    size, we chose otherwise: a 3x3 stem without pooling, a shortcut around each convolution, PReLU, a
-    schedule along a cosine, the latent "window", and factors that learn at 1/rank of the core's rate
-    (docs/results/evidence.md). `--widths 32 64 128 --blocks 2 2 2 --stem halving` makes it small enough for a
-    CPU.
+    It stands for no row of the paper's tables, which have no CIFAR. `imagenet_resnet18` has the flags that
+    give the rows of its tables 2 and 4. We chose otherwise where the paper's preset would cost accuracy at
+    this size. The stem is 3x3 without pooling, with a shortcut around each convolution, PReLU and a cosine.
+    The latent is "window", and factors learn at 1/rank of the core's rate (docs/results/evidence.md).
+    `--widths 32 64 128 --blocks 2 2 2 --stem halving` makes it small enough for a CPU.
     """
     return _resnet18("cifar10-resnet18", 10)
 
@@ -158,9 +157,9 @@ def _resnet18(name: str, classes: Literal[10, 100]) -> Recipe:
 def folder_resnet18() -> Recipe:
     """Return binary ResNet-18 on a folder of the user's own images, of as many classes as it has.
 
-    It stands for no row of the paper's tables. A shortcut around each convolution and PReLU, because they
-    cost little and gain much; a cosine; the latent "window" with factors that learn at 1/rank of the core's
-    rate, as the study of CIFAR-10 has it (docs/results/evidence.md).
+    It stands for no row of the paper's tables. A shortcut around each convolution and PReLU cost little and
+    gain much. The schedule is a cosine. The latent is "window" with factors at 1/rank of the core's rate, as
+    in the study of CIFAR-10 (docs/results/evidence.md).
     """
     return Recipe(
         name="folder-resnet18",
@@ -182,7 +181,7 @@ def folder_resnet18() -> Recipe:
 def folder_compact() -> Recipe:
     """Return a compact network in full precision on a folder of images, to quantise to int8.
 
-    It stands for no row of the paper's tables: it is what a user would pick instead of a binary network, and
+    It stands for no row of the paper's tables. It is what a user would pick instead of a binary network, and
     trains as `folder_resnet18` does.
     """
     binary = folder_resnet18()
@@ -278,11 +277,11 @@ def imagenet_resnet18() -> Recipe:
     The paper cites the rows of table 4 from elsewhere; here they are the same network and training.
     `bitfactor reproduce table2` and `table4` train exactly these.
 
-    From the paper: images resized to 256x256, random 224x224 crops; Adam, 90 epochs, learning rate from
-    1e-3 to 1e-6, dropped every 30 epochs; weight decay 1e-7; stem, head and 1x1 shortcuts real; holistic in
-    three groups, the equal 3x3 convolutions of stages 2, 3 and 4. Where it is silent we chose batches of
-    256, a rate that falls by the same factor twice, ReLU after each convolution, no mirroring, and for the
-    weight's sign the estimator that did best elsewhere (docs/results/estimators.md).
+    From the paper: images resized to 256x256, random 224x224 crops. Adam for 90 epochs, learning rate from
+    1e-3 to 1e-6, dropped every 30 epochs, weight decay 1e-7. Stem, head and 1x1 shortcuts are real. Holistic
+    has three groups, the equal 3x3 convolutions of stages 2, 3 and 4. Where it is silent we chose batches of
+    256, a rate that falls by the same factor twice, ReLU after each convolution and no mirroring. The
+    weight's sign has the estimator that did best elsewhere (docs/results/estimators.md).
     """
     return Recipe(
         name="imagenet-resnet18",
@@ -312,11 +311,11 @@ _ALL: tuple[Kind, ...] = ("latents", "factors", "alphas", "weights", "rest")  # 
 def cifar10_resnet20() -> Recipe:
     """Return IR-Net's ResNet-20 on CIFAR-10: 86.5 % as published, the best epoch on the test images.
 
-    H. Qin et al., arXiv 1909.10788, code `htqin/IR-Net`: SGD with momentum 0.9 at 0.1, a cosine over 400
-    epochs of batches of 128, decay 1e-4 of all parameters; weights standardised, the annealed estimator for
-    weights and inputs, a shortcut around each convolution. The authors' scale, a power of two near the mean
-    magnitude of standardised weights, is nearly the same for all filters, and a BatchNorm follows; ours is
-    that mean itself, without a gradient. First convolution and head are real.
+    H. Qin et al., arXiv 1909.10788, code `htqin/IR-Net`. SGD with momentum 0.9 at 0.1, a cosine over 400
+    epochs of batches of 128, decay 1e-4 of all parameters. Weights are standardised, with the annealed
+    estimator for weights and inputs and a shortcut around each convolution. The authors' scale is a power of
+    two near the mean magnitude of standardised weights. It is nearly the same for all filters, and a
+    BatchNorm follows. Ours is that mean itself, without a gradient. First convolution and head are real.
     """
     return _published(
         "cifar10-resnet20",
@@ -337,9 +336,9 @@ def cifar10_resnet20() -> Recipe:
 def cifar10_resnet18_recu() -> Recipe:
     """Return ReCU's ResNet-18 on CIFAR-10: 92.8 % as published, the best epoch on the test images.
 
-    Z. Xu et al., arXiv 2103.12369, code `z-hXu/ReCU`: SGD with momentum 0.9 at 0.1 after a warm-up of 4
-    epochs, a cosine over 600 epochs of batches of 256, decay 5e-4 of all parameters; standardised weights
-    clamped at a quantile that rises, a learned scale, inputs over the deviation of their sample.
+    Z. Xu et al., arXiv 2103.12369, code `z-hXu/ReCU`. SGD with momentum 0.9 at 0.1 after a warm-up of 4
+    epochs. A cosine over 600 epochs of batches of 256, decay 5e-4 of all parameters. Standardised weights are
+    clamped at a quantile that rises. The scale is learned, and inputs are over the deviation of their sample.
     """
     return _recu("cifar10-resnet18-recu", "ResNet-18 of ReCU on CIFAR-10", "recu_resnet18")
 
@@ -380,10 +379,10 @@ def _published(name: str, description: str, network: str, chosen: Binarization, 
 def imagenet_reactnet18() -> Recipe:
     """Return ReActNet on Bi-Real-18 on ImageNet: 65.9 % as published.
 
-    Z. Liu et al., arXiv 2003.03488, code `liuzechun/ReActNet`: Adam at 2.5e-3, falling along a line, in two
-    stages of 128 epochs of batches of 512: binary inputs with decay 1e-5, then binary weights without. The
-    loss is a real ResNet-34's distribution alone, which `--teacher timm:resnet34 --teacher-weight 1` gives;
-    without a teacher it is that of the labels. We leave out the authors' change of colours.
+    Z. Liu et al., arXiv 2003.03488, code `liuzechun/ReActNet`. Adam at 2.5e-3, falling along a line, in two
+    stages of 128 epochs of batches of 512. First binary inputs with decay 1e-5, then binary weights without.
+    The loss is a real ResNet-34's distribution alone, which `--teacher timm:resnet34 --teacher-weight 1`
+    gives; without a teacher it is that of the labels. We leave out the authors' change of colours.
     """
     return _reactnet("imagenet-reactnet18", "ReActNet-18 on ImageNet", "reactnet18")
 

@@ -2,9 +2,8 @@
 
 A step gives the rows of a feature map and takes them through stages before anything is written. It begins
 with an operation that looks at more than one number at a time (a convolution, a pool), or reads a value from
-memory; operations that look at one number (those with a stage) and follow become its stages. A value that
-is needed again, by a shortcut say, is stored on the way, in the same pass that gives the signs for the next
-layer.
+memory. Operations that follow and look at one number (those with a stage) become its stages. A value that is
+needed again, by a shortcut say, is stored on the way. The same pass gives the signs for the next layer.
 
 Each stage is the operation of the graph, in the graph's order: results are the same bits as without fusion.
 """
@@ -41,9 +40,9 @@ class Step:
     """`node` gives the rows, from the values `sources`; where it is None, the only source has them.
 
     `passed` are the values that the step before makes, with a shortcut made within it, if they are read here
-    alone: they are taken in bands, and never stand in memory as a whole. `within_next` is whether all that
-    this step makes is read by the next one alone, which adds it: a shortcut, made a strip at a time just
-    before. Where `stays` is true nothing runs: the node's value is its source's memory in another shape.
+    alone. They are taken in bands, and never stand in memory as a whole. `within_next` is whether all that
+    this step makes is read by the next one alone, which adds it. That is a shortcut, made a strip at a time
+    just before. Where `stays` is true nothing runs: the node's value is its source's memory in another shape.
     """
 
     node: Node | None

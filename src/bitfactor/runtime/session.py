@@ -50,12 +50,13 @@ Precision = Literal["highest", "high", "medium", "low", "integer"]
 class Session:
     """The network in the model file at `path`, ready to run on this machine's CPU.
 
-    `path` may also be the bytes of a model file, a file that is open for reading them, a directory of
-    `bitfactor.save_pretrained`, or a repository of the Hugging Face Hub: owner/name, or owner/name@revision.
+    `path` may also be the bytes of a model file, or a file that is open for reading them. It may be a
+    directory of `bitfactor.save_pretrained`, or a repository of the Hugging Face Hub: owner/name, or
+    owner/name@revision.
 
     `max_bytes` is for files from strangers: InputError, before it is allocated, where the network would take
     more. That is the file, its weights as numpy and the kernels hold them, and the memory of the samples
-    under way; the arrays that a call takes and returns are not counted. Each size of input, and each
+    under way. The arrays that a call takes and returns are not counted. Each size of input, and each
     precision, may take as much.
 
     `threads` share out the samples of a batch, and the work within a single one; the result does not depend
@@ -65,13 +66,13 @@ class Session:
     same bits whichever it is. A session may be called from several Python threads at once.
 
     `precision` is that of real-valued convolutions and linear layers, as of
-    torch.set_float32_matmul_precision: "highest" is float32; with "high" a number may be the sum of two
-    bfloat16, where that is faster (amx), and with "medium" a single one (amx, and avx512 on AMD's CPUs with
+    torch.set_float32_matmul_precision. "highest" is float32. With "high" a number may be the sum of two
+    bfloat16, where that is faster (amx). With "medium" it is a single one (amx, and avx512 on AMD's CPUs with
     AVX512_BF16). Sums then are within 2^-16, or 2^-7, of the sum of the products' magnitudes, and some of the
     signs behind them are others. "low" is 8-bit integers, for files that were exported with calibration
     samples; results again are the same bits on every instruction set, "reference" included. "integer" has no
-    real number from the first pixel to the class, and gives the same bits on every machine, in C99 and in a
-    web page; outputs are what its integers stand for.
+    real number from the first pixel to the class. It gives the same bits on every machine, in C99 and in a
+    web page. Outputs are what its integers stand for.
 
     A network of images takes them prepared, as (x / 255 - mean) / std of RGB: `predict` does it, a call does
     not. OpenCV's own arrays are BGR: `image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)` comes first. No check
@@ -91,8 +92,8 @@ class Session:
     ------
     InputError
         If the file is no model file, `isa` is not known or this machine lacks it, `threads` is below 1, or
-        `precision` is not known, or "low" for a file without ranges, or "integer" for a network with an
-        operation that has no integers; the message names the layer.
+        `precision` is not known. Also if the file has no ranges for "low", or the network an operation
+        without integers for "integer". The message names the layer.
 
     Example
     -------

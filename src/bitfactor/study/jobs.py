@@ -143,7 +143,7 @@ def run_jobs(
     A device that stands there twice takes two. A cell that another call on the same folder has claimed is
     waited for: until it is finished there, or free again.
 
-    `notice` is told of each that has started or ended; `look` is called all the time, and stops the rest
+    `notice` is called with each that has started or ended. `look` is called all the time, and stops the rest
     when it returns False. However this ends, no process is left running.
     """
     waiting = [job for job in jobs if job.state == "waiting"]
@@ -196,7 +196,7 @@ _COLOURS = {
 
 
 class Progress:
-    """Shows the state of `jobs`, of which `at_once` are trained at a time, on `console`."""
+    """Shows the state of `jobs` on `console`; `at_once` are trained at a time."""
 
     def __init__(self, jobs: Sequence[Job], headline: str, at_once: int, console: Console) -> None:
         self._jobs, self._headline, self._at_once, self._console = jobs, headline, at_once, console
@@ -279,9 +279,9 @@ _PARTS = 3
 class Halving:
     """Successive halving: of the trainings of a row, the best third goes on after 1/9 and 1/3 of the epochs.
 
-    A training is compared with those of its row and seed that have come as far before it, here or in another
-    process on the same folder: each row keeps its best. The rule is that of Li et al., A system for massively
-    parallel hyperparameter tuning (2020), as Optuna's SuccessiveHalvingPruner has it.
+    A training is compared with those of its row and seed that have come as far before it, in any process on
+    the same folder. Each row keeps its best. The rule is that of Li et al., A system for massively parallel
+    hyperparameter tuning (2020), as Optuna's SuccessiveHalvingPruner has it.
 
     Example
     -------
@@ -365,9 +365,10 @@ def launch(
 ) -> Launched:
     """Submit the command `words` of bitfactor, `tasks` times, through submitit.
 
-    On "slurm" each is a task of one array, with the `options` of sbatch by submitit's names (partition, time
-    in minutes, gpus_per_node, cpus_per_task, mem, account, ...), and begins again when its time is over; on
-    "local", processes of this machine that outlive this one. A job has a day if `options` do not say.
+    On "slurm" each is a task of one array, and begins again when its time is over. `options` are those of
+    sbatch by submitit's names (partition, time in minutes, gpus_per_node, cpus_per_task, mem, account, ...).
+    On "local" each is a process of this machine that outlives this one. A job has a day if `options` do not
+    say.
 
     Example
     -------

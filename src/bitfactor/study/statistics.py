@@ -140,7 +140,7 @@ class StudyView:
 
 @dataclass(frozen=True)
 class Claim:
-    """Two rows of which the paper says that `ours` is better by `points`, or worse if negative."""
+    """Two rows for which the paper says that `ours` is better by `points`, or worse if negative."""
 
     ours: Row
     theirs: Row

@@ -1,6 +1,6 @@
 """A program as one flat file, .bfp: what the C library, a web page and the tests of the core load.
 
-A header, a table of instructions, a table of their arrays, and the arrays' data, in place: whoever has the
+A header, a table of instructions, a table of their arrays, and the arrays' data, in place. Whoever has the
 bytes in memory reads them there. Weights that int8 or float16 hold without loss are stored so, and expanded
 when they are loaded. native/program/frozen.h states the layout.
 """

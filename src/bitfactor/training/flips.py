@@ -20,9 +20,9 @@ _SILENT = 1e-4  # flips a step, below which a weight is silent: both as in OvSW'
 class Flips:
     """How often the sign of each element of a free weight flips, an average over the last thousand steps.
 
-    OvSW (J. Xiang et al., arXiv 2407.05257, code `JingyangXiang/OvSW`): the gradient of a filter is scaled up
+    OvSW (J. Xiang et al., arXiv 2407.05257, code `JingyangXiang/OvSW`). The gradient of a filter is scaled up
     to a norm of `gradient_floor` times the filter's, and weights that hardly flip decay by `silent_decay`
-    more. Frozen oscillations (M. Nagel et al., arXiv 2203.11086): a weight that flips in more than
+    more. Frozen oscillations (M. Nagel et al., arXiv 2203.11086). A weight that flips in more than
     `freeze_flips` of the steps keeps the sign that it had more often, for good.
     """
 

@@ -1,7 +1,7 @@
 """The training loop.
 
-It can be killed at any time and started again with the same command: what happens in a step depends on the
-parameters and on (seed, epoch, step) alone, so it ends with the same weights, bit for bit, as if it had never
+It can be killed at any time and started again with the same command. What happens in a step depends on the
+parameters and on (seed, epoch, step) alone. So it ends with the same weights, bit for bit, as if it had never
 stopped.
 """
 
@@ -93,15 +93,15 @@ def train(
 
     Returns
     -------
-    The last line of the log: epoch, step, loss, learning_rate, flipped (the fraction of binary weights whose
-    sign is not that of the epoch's start), the task's metrics on the test set, seconds.
+    The last line of the log: epoch, step, loss, learning_rate, flipped, the task's metrics on the test set,
+    seconds. `flipped` is the fraction of binary weights whose sign is not that of the epoch's start.
 
     Raises
     ------
     InputError
-        If `out` holds a run with other settings or of other images, one `beside` it is of others, another
-        process trains in `out`, the batch is larger than the data, the loss is no number, or a process that
-        it needs has died. A run that is refused leaves nothing behind.
+        If `out` holds a run with other settings or of other images, `beside` one of others, or another
+        process trains in `out`. Also if the batch is larger than the data, the loss is no number, or a
+        process that it needs has died. A run that is refused leaves nothing behind.
     TerminatedError
         If SIGTERM came, or SIGINT; the state is saved.
     """

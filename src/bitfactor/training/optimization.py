@@ -207,8 +207,8 @@ def learning_rate(plan: Optimization, epoch: float, epochs: float, peak: float |
 class Muon(AdamW):
     """Momentum made orthogonal, for free weights and cores of binary layers; AdamW for all else.
 
-    K. Jordan et al. 2024 (`KellerJordan/Muon`): of the momentum of a weight (O, ...), a matrix U S V^T with a
-    row per filter, it steps along U V^T, as five rounds of a Newton-Schulz iteration give it nearly. The step
+    K. Jordan et al. 2024 (`KellerJordan/Muon`). The momentum of a weight (O, ...) is a matrix U S V^T with a
+    row per filter. It steps along U V^T, as five rounds of a Newton-Schulz iteration give it nearly. The step
     is as large as one of AdamW, 0.2 in the root mean square (J. Liu et al., arXiv 2502.16982).
 
     Example

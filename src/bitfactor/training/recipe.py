@@ -1,6 +1,6 @@
 """A recipe: everything that defines an experiment, complete and frozen.
 
-And what a run needs before its first step: processes, data, and the recipe as it fits them; and what says
+And what a run needs before its first step: processes, data, and the recipe as it fits them. Also what says
 where numbers first stop being numbers.
 """
 
@@ -34,17 +34,17 @@ class Recipe:
     """One experiment: a network, data, what to make binary and how to train.
 
     `model` builds the float network and `data` loads the data set, from the directory that the user names if
-    it needs one; both are functions, so that a recipe costs nothing until it is used. `input_shape` is that
+    it needs one. Both are functions, so that a recipe costs nothing until it is used. `input_shape` is that
     of one image, (C, H, W).
 
-    Where `model` or `data` is a frozen dataclass that can be called, its fields are options: flags of the
-    command line, and part of a run's settings. If `data` has `input_shape`, that is the recipe's.
+    Where `model` or `data` is a frozen dataclass that can be called, its fields are options. They are flags
+    of the command line, and part of a run's settings. If `data` has `input_shape`, that is the recipe's.
 
     `real` leaves the network as `model` builds it: the full-precision baseline. `adapt`, if set, makes the
     recipe fit its data, as to the number of classes.
 
     `sizes`, if set, gives the options of networks and images from small to large, for images such as the
-    data's: of these a training in so many `minutes` takes one. With `minutes` of its own, a recipe does so
+    data's. A training in so many `minutes` takes one of these. With `minutes` of its own, a recipe does so
     unless its epochs or steps are named.
     """
 

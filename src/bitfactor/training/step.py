@@ -88,8 +88,8 @@ _LARGEST_SEED = 2**63
 def build(recipe: Recipe, start_from: nn.Module | None = None, outputs: int = 0) -> nn.Module:
     """Return the recipe's network, initialised from its seed; binary, unless the recipe is real.
 
-    With `start_from`, another network of the same shape: weights, biases and BatchNorm are taken over from
-    it, and where a weight of it is a latent's, its W. What its factors and scales are does not matter. Of a
+    With `start_from`, another network of the same shape, weights, biases and BatchNorm are taken over from
+    it. Where a weight of it is a latent's, its W is. What its factors and scales are does not matter. Of a
     network with another number of `outputs` all but its head is taken over.
     """
     torch.manual_seed(recipe.optimization.seed)
@@ -146,8 +146,8 @@ def _other_outputs(ours: Sequence[int], theirs: Sequence[int], outputs: int) -> 
 class Stepper:
     """A network in training.
 
-    `network` is the bare network and `average` its moving average, if the plan has one; `optimizer` is that
-    of torch: a checkpoint is loaded into the three before the first step.
+    `network` is the bare network and `average` its moving average, if the plan has one. `optimizer` is that
+    of torch. A checkpoint is loaded into the three before the first step.
     """
 
     def __init__(

@@ -167,8 +167,9 @@ _SCALES: dict[Criterion, MapScale] = {"mse": "linear", "bce": "logits", "softmax
 class PoseEstimation:
     """Keypoints found through heatmaps, learned from Gaussians.
 
-    The loss of a keypoint's map is summed over its cells, averaged over the keypoints whose target shows one,
-    and summed over the hourglasses (intermediate supervision). With z a map and t its target, in (0, 1):
+    The loss of a keypoint's map is summed over its cells, and averaged over the keypoints whose target shows
+    one. It is then summed over the hourglasses (intermediate supervision). With z a map and t its target, in
+    (0, 1):
 
     - `mse`: sum (z - t)^2. A map of zeros costs no more than pi, and is a trap.
     - `bce`: sum -t log sigmoid(z) - (1 - t) log(1 - sigmoid(z)); in the same trap, less deep.

@@ -30,9 +30,8 @@ def read_coco(path: Path, images: Path, skeleton: Skeleton) -> Instances:
 
     So are objects without keypoints and those of categories without; a warning tells how many.
 
-    A person's crop is a square around the middle of `bbox`, 1.25 times as wide as its longer side, which is
-    also the length by which errors are measured. Keypoints that are hidden but labelled (visibility 1) count
-    as labelled.
+    A person's crop is a square around the middle of `bbox`, 1.25 times as wide as its longer side. Errors are
+    measured by that side. Keypoints that are hidden but labelled (visibility 1) count as labelled.
 
     Parameters
     ----------

@@ -180,7 +180,7 @@ def inspect(
     advance: Advance,
     looked: Callable[[Seen], None] = lambda seen: None,
 ) -> None:
-    """Decode every image of every part and add what was found; `looked` is told of each that is sound."""
+    """Decode every image of every part and add what was found; `looked` is called with each that is sound."""
     total, sizes, modes = sum(map(len, parts.values())), list[tuple[int, int]](), Counter[str]()
     first: dict[int, tuple[str, Seen]] = {}  # by digest
     done = 0
@@ -457,9 +457,10 @@ def check_data(directory: str | os.PathLike[str], advance: Advance | None = None
 def images_in(directory: Path | None, wanted: Wanted) -> EvaluationSet:
     """Return the images of a directory that are for evaluation.
 
-    Of CIFAR's files and of shards the test part; of a directory with `val/` or `test/`, in any usual
-    spelling, the images there; of class directories alone all images, unless they are those that the network
-    was trained with: then the tenth that was not. With `holdout="validation"` a tenth of the training images.
+    Of CIFAR's files and of shards that is the test part. Of a directory with `val/` or `test/`, in any usual
+    spelling, it is the images there. Of class directories alone it is all images. Where the network was
+    trained with them, it is the tenth that was not trained on. With `holdout="validation"` a tenth of the
+    training images.
     """
     if directory is not None and directory.name in (CIFAR10.archive, CIFAR100.archive):
         directory = directory.parent

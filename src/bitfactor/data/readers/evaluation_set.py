@@ -97,9 +97,9 @@ _CORRUPT = 0.01  # of the images may be
 class EvaluationSet:
     """Images of known classes: `batches()` yields them, prepared.
 
-    `name` says which images they are, for use after their number; `notes` what else is to be known of them;
-    `total`, how many there are, of which a `limit` may leave some; `digest` tells them from others ("" where
-    it is not known).
+    `name` says which images they are, for use after their number, and `notes` what else is to be known.
+    `total` is how many there are before a `limit`. `digest` tells them from others ("" where it is not
+    known).
     """
 
     batches: Callable[[], Iterator[Batch]]
@@ -218,8 +218,8 @@ def _cut(limit: int | None, total: int, name: str) -> str:
 class Wanted:
     """What images are to be: for a network with these `labels`, prepared by `spec`.
 
-    `network` names it in messages, `trained_with` is the identity of the data that it was trained with, if
-    that is known, and `holdout` says whether it was to be evaluated on test or validation images.
+    `network` names it in messages. `trained_with` is the identity of the data that it was trained with, if
+    that is known. `holdout` says whether to evaluate on test or validation images.
     """
 
     network: str

@@ -180,9 +180,9 @@ def composed(name: str) -> str:
 class Tree:
     """What lies below a directory of class directories.
 
-    `classes` maps the name of each, in Unicode's NFC, to the images below it, relative to `directory`;
-    `loops` are links that lead back up, and `outside` links that lead out of the data, none of which are
-    followed; `others` are files that are no images by their names.
+    `classes` maps the name of each, in Unicode's NFC, to the images below it, relative to `directory`.
+    `loops` are links that lead back up, and `outside` links that lead out of the data. None are followed.
+    `others` are files that are no images by their names.
     """
 
     directory: Path

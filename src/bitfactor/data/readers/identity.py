@@ -31,7 +31,7 @@ def identity_of(data: "DataSet", directory: Path | None) -> Identity:
     """Return what tells a data set, whole and not limited, from others, in much less than a second.
 
     A data set's own method `identity()` comes first; it may leave out the path. Else the fingerprint is of
-    names, sizes and a sample of contents, and of a data set whose parts are not known to this package of its
+    names, sizes and a sample of contents. Of a data set whose parts this package does not know, it is of the
     first batches. The same images in another directory have the same fingerprint.
 
     Example

@@ -1,9 +1,9 @@
 """MPII's annotations in the three forms in which they are passed around.
 
 All of them count pixels from 1, as Matlab does; here pixel centres stand at whole numbers from 0. They differ
-in what they hold: the official file and the JSON files the person's centre and scale as annotated, the HDF5
-files of pose-hg-train the centre and scale of the crop (see `bitfactor.pose.mpii_box`), and positions of neck
-and head cut to whole numbers.
+in what they hold. The official file and the JSON files have the person's centre and scale as annotated. The
+HDF5 files of pose-hg-train have centre and scale of the crop (see `bitfactor.pose.mpii_box`), and positions
+of neck and head cut to whole numbers.
 
 Predicted joints of MPII's validation instances, as others publish them.
 """
@@ -55,9 +55,9 @@ class _Person:
 def read_mpii_json(path: Path, images: Path) -> Instances:
     """Read instances from HRNet's or mmpose's JSON: centre and scale as annotated, no head boxes.
 
-    MPII places upper neck and head top on the middle line of the head's box so that their distance is 0.8 of
-    its diagonal: 0.75 times that distance is the size of the head. Instances of scale -1, which means
-    unknown, are left out.
+    MPII places upper neck and head top on the middle line of the head's box, 0.8 of its diagonal apart. So
+    0.75 times their distance is the size of the head. Instances of scale -1, which means unknown, are left
+    out.
     """
     rows = read_json(path)
     if not isinstance(rows, list):
@@ -265,8 +265,8 @@ _NAMES = ("preds", "pred", "predictions", "pos_pred_src", "keypoints", "joints")
 def read_predictions(path: str | os.PathLike[str], joints: int = 16) -> NDArray[np.float64]:
     """Return the joints (N, J, 2), x and y, that a .mat, .h5 or .json file holds.
 
-    They stand under `preds` or a name like it, or are all that a JSON file holds; as (N, J, 2), or with a
-    third column of confidences, or as (2, J, N) or (J, 2, N), the older ways of Matlab.
+    They stand under `preds` or a name like it, or are all that a JSON file holds. Shapes are (N, J, 2), also
+    with a third column of confidences, and Matlab's older (2, J, N) and (J, 2, N).
     """
     path = Path(path)
     content = read(path)

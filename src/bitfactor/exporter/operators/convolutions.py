@@ -4,10 +4,10 @@ Convolutions over three dimensions, made of those over two.
 
 Transposed convolutions, made of others.
 
-Along a side of stride s and dilation d, place q s + r of the result, the padding included, is the sum of
-x[i] weight[k] with i s + k d = q s + r. So each of the s phases r is a convolution by some of the taps, the
-last first, whose results are put side by side: one convolution of more channels where the phases read the
-same places.
+A side has stride s and dilation d. Place q s + r of the result, padding included, is the sum of x[i]
+weight[k] with i s + k d = q s + r. So each of the s phases r is a convolution by some of the taps, the last
+first. Their results are put side by side, in one convolution of more channels where the phases read the same
+places.
 """
 
 import math

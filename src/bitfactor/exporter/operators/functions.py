@@ -177,7 +177,7 @@ def negated(b: Builder, condition: View) -> View:
 
 
 def no_number(b: Builder, x: View) -> View:
-    """1 where it is NaN, of which clip makes its lower bound, and relu 0."""
+    """1 where it is NaN: clip makes its lower bound of it, and relu 0."""
     return sub(b, clip(b, sub(b, relu(b, x), relu(b, mul(b, x, -1.0))), -1, 1), clip(b, x, -1, 1))
 
 

@@ -19,7 +19,7 @@ def same(b: Builder, x: View, *_: Any, **__: Any) -> View:
 
 
 def cast(b: Builder, x: View, *args: Any, **kwargs: Any) -> View:
-    """Values stay as they are, but for what becomes an integer, or a condition."""
+    """Values stay as they are, except what becomes an integer, or a condition."""
     kind = next((a for a in (*args, *kwargs.values()) if isinstance(a, torch.dtype)), None)
     if kind is None and args and isinstance(args[0], Tensor | View):
         kind = b.given[-1].dtype

@@ -210,8 +210,8 @@ def _unreadable(path: object, found: str) -> InputError:
 class Reader:
     """Goes over the nodes of an ONNX graph.
 
-    `products` and `differences` are values that are one of these of another value and a constant,
-    `not_negative` those that are 0 or more, `zeros` the signs that ONNX has as 0 at 0.
+    `products` and `differences` are values that are one of these of another value and a constant.
+    `not_negative` are those that are 0 or more, `zeros` the signs that ONNX has as 0 at 0.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:

@@ -3,8 +3,8 @@
 A scale, PReLU or affine map of a binary layer's sums is a *term*: one multiplication of the sums, one
 rounding, and an offset. A sum of values takes its terms as they are; whatever else reads one takes it as a
 value of the stream. Values between which nothing is rescaled, such as those of a concatenation, have one
-scale. A clip that alone reads a weighted sum is its bounds; a layer that it alone reads has its scale, for
-what is beyond is cut.
+scale. A clip that alone reads a weighted sum is its bounds. A layer that it alone reads has its scale,
+because what is beyond is cut.
 
 A real x is S * X. Every real factor is a multiplier M of 16 bits behind a shift, M / 2^k; one k a node.
 """

@@ -1,6 +1,6 @@
 """A network in integers as a graph of operations, which a file stores and the compiled core runs.
 
-It takes and gives real numbers, as the graph that it was made of does: its first operation makes integers of
+It takes and gives real numbers, as the graph that it was made of does. Its first operation makes integers of
 its input, and an output is what its integers stand for. Binary layers are those of the original graph.
 """
 

@@ -8,8 +8,8 @@ The arithmetic of float32 that all instruction sets share, stated to the last bi
 Results are the same on every machine:
 
 - `fma(a, b, c)` is a * b + c with a single rounding; any other operation rounds once by itself;
-- a convolution's sum starts at the bias and takes one fma a tap, in the order (kh, kw, c); a linear layer's
-  in the order of the features. A tap outside the map counts as x = 0;
+- a convolution's sum starts at the bias and takes one fma a tap, in the order (kh, kw, c). A linear layer's
+  takes them in the order of the features. A tap outside the map counts as x = 0;
 - `exponential` is a polynomial in fma, see there;
 - a mean is the sum in the order (kh, kw), or of the pixels in row-major order, divided by their count.
 """
@@ -132,7 +132,7 @@ class Onnx(Protocol):
 
 
 class Operation(ABC):
-    """All that there is to know of an operation, but for its kernels and how torch's become it.
+    """All that there is to know of an operation, except its kernels and how torch's become it.
 
     `inputs` is a tuple of the dtypes that each input may have; with `variadic`, the last may come any number
     of times. `tensors` (with the types that each may have) and `attributes` name what a node must carry.
@@ -297,8 +297,8 @@ def fma(a: Array, b: Array, c: Array) -> Float:
     """Return a * b + c rounded once to float32, for float32 a, b and c.
 
     The product is exact in float64, and so is the error of the sum. Rounding twice, to float64 and then to
-    float32, can differ from rounding once where the float64 sum looks half-way between two float32, or lies
-    below the normal ones; there the sum is first rounded to odd.
+    float32, can differ from rounding once. It does where the float64 sum looks half-way between two float32,
+    or lies below the normal ones. There the sum is first rounded to odd.
     """
     product = np.asarray(a, np.float64) * np.asarray(b, np.float64)
     total = np.asarray(product + c)

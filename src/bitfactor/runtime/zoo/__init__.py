@@ -26,8 +26,8 @@ class Speed:
 class Card(Result):
     """What is known of the network called `name`; prints as lines.
 
-    `accuracy` is its `metric`, a fraction, on `test_set`, measured with the file itself; `command` trains it;
-    `log` has a row for each epoch; `comparison` tells how other latents do.
+    `accuracy` is its `metric`, a fraction, on `test_set`, measured with the file itself. `command` trains it,
+    and `log` has a row for each epoch. `comparison` tells how other latents do.
 
     Example
     -------

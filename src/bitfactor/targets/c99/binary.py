@@ -33,7 +33,7 @@ class Counting:
     """How the signs of a layer's windows are counted.
 
     `rows` of the kernel are counted together, `parts` are counted apart, `all` signs are in a window. `kind`
-    is the function; the map of index bytes is (height, width) with `beside` pixels of -1 between two rows;
+    is the function. The map of index bytes is (height, width) with `beside` pixels of -1 between two rows.
     `edges` says whether windows reach them.
     """
 
@@ -118,9 +118,9 @@ def words(weight: NDArray[np.int8], *, in_bytes: bool) -> NDArray[np.uint32]:
 class Ending:
     """A term of a layer's sums plus a value of the stream, its bounds, and the signs of that.
 
-    `factors` has for each channel one factor, or one for sums above 0 and one for others, and an offset.
-    Sums of products are below 2^31 / 2^`spare`. `limits` has for two channels their thresholds or, where
-    values are `narrow`, a word for both; `marks` has a byte of signs that count, and one that changes them.
+    `factors` has for each channel one factor, or one for sums above 0 and one for others, and an offset. Sums
+    of products are below 2^31 / 2^`spare`. `limits` has for two channels their thresholds or, where values
+    are `narrow`, a word for both. `marks` has a byte of signs that count, and one that changes them.
     """
 
     factors: NDArray[np.int32]

@@ -1,8 +1,9 @@
 """The layers of a program as C: constants, and for each layer a function that makes it pixel by pixel.
 
-A map lies in the arena as cells of 4 bytes: the channels of a pixel one behind the other, or its signs, 32 to
-a cell. A layer makes a pixel in `row`, takes it through its stages there, and stores it. A binary convolution
-makes integers; they turn real where a scale or a store follows, and not at all where the next sign does.
+A map lies in the arena as cells of 4 bytes. They are the channels of a pixel one behind the other, or its
+signs, 32 to a cell. A layer makes a pixel in `row`, takes it through its stages there, and stores it. A
+binary convolution makes integers; they turn real where a scale or a store follows, and not at all where the
+next sign does.
 """
 
 import textwrap

@@ -84,9 +84,9 @@ def export_c(
 ) -> CReport:
     """Write `model` as C99 to `path`, a name in .c, and beside it the header of the same name.
 
-    The functions carry the name of the file. Signs and their sums are computed exactly, in integers; real
-    numbers by single operations in float, where the runtime has fused ones: they differ in the last digits,
-    and a sign behind one that is next to its threshold may be another.
+    The functions carry the name of the file. Signs and their sums are computed exactly, in integers. Real
+    numbers are by single operations in float, where the runtime has fused ones. They differ in the last
+    digits, and a sign behind one next to its threshold may be another.
 
     With `precision` "integer" there is no float at all: pixels in, integers of 32 bits out, the same on every
     machine. `samples`, prepared inputs (N, ...), then give the ranges of values; without them the file's own
@@ -96,8 +96,8 @@ def export_c(
     Raises
     ------
     InputError
-        If the name does not end in .c or is none that C can take, or the files cannot be written; if one is
-        there that bitfactor did not write, without `overwrite`; or if integers do not define an operation.
+        If the name does not end in .c or is none that C can take, or the files cannot be written. Also if one
+        is there that bitfactor did not write, without `overwrite`, or if integers do not define an operation.
 
     Example
     -------

@@ -61,7 +61,7 @@ def write_kit(
     ------
     InputError
         If the network does not classify images or does not fit, the directory's name is none for a network,
-        or files cannot be written; if one is there that bitfactor did not write, without `overwrite`.
+        or files cannot be written. Also if one is there that bitfactor did not write, without `overwrite`.
 
     Example
     -------

@@ -34,11 +34,11 @@ _Arrays = Sequence[NDArray[Any]]
 class OnnxReport:
     """The outcome of `export_onnx`.
 
-    From the input to the last output, ONNX Runtime and ours give the same class (the largest entry of the
-    first output) for `same_class` of `checked_inputs`, and differ by `max_difference` of the largest output.
-    That they differ at all is rounding: each operation by itself was checked, see
-    `bitfactor.targets.onnx`. `one_size` says why other sizes that the model file takes are not those
-    of the ONNX file, where that is so.
+    From the input to the last output, ONNX Runtime and ours differ by `max_difference` of the largest output.
+    They give the same class (the largest entry of the first output) for `same_class` of `checked_inputs`.
+    That they differ at all is rounding: each operation by itself was checked, see `bitfactor.targets.onnx`.
+    `one_size` says why other sizes that the model file takes are not those of the ONNX file, where that is
+    so.
     """
 
     path: str
@@ -80,8 +80,8 @@ def export_onnx(
     Raises
     ------
     InputError
-        If an operation differs, the first is named; or if `path` ends in .safetensors or cannot be
-        written, or is a file that bitfactor did not write, without `overwrite`.
+        If an operation differs; the first is named. Also if `path` ends in .safetensors or cannot be written,
+        or is a file that bitfactor did not write, without `overwrite`.
 
     Example
     -------

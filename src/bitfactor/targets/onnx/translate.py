@@ -168,7 +168,7 @@ def to_onnx(model: ModelFile, form: Form = "standard") -> onnx.ModelProto:
     Parameters
     ----------
     form
-        - `standard`: operators of ONNX alone (opset 18). A sign is a comparison; a binary weight is stored as
+        - `standard`: operators of ONNX alone (opset 18). A sign is a comparison. A binary weight is stored as
           one bit and becomes the -1 and +1 of an ordinary convolution when a runtime folds constants.
         - `qonnx`: signs of activations and weights are `BipolarQuant` nodes, as compilers for FPGAs read
           them, and binary weights stand in float32. The file defines that operator, so that any runtime
@@ -176,9 +176,8 @@ def to_onnx(model: ModelFile, form: Form = "standard") -> onnx.ModelProto:
 
     Returns
     -------
-    A model whose metadata holds what the model file knows: labels, input specification, skeleton,
-    provenance and, where sizes are open, those of the file, each as JSON. All its values are float32: sums
-    and signs as well.
+    A model whose metadata holds what the model file knows, each as JSON: labels, input specification,
+    skeleton, provenance and open sizes. All its values are float32: sums and signs as well.
 
     Example
     -------

@@ -1,7 +1,7 @@
 """What latent weights, factors and scales look like, how many signs flip, and a guard against divergence.
 
-Also what one step of the optimizer does to the weight of each layer, whatever its latent, and what is kept of
-the binary layers of a trained network.
+Also what one step of the optimizer does to each layer's weight, whatever its latent, and what a training step
+keeps of the binary layers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -94,8 +94,8 @@ def latent_statistics(model: nn.Module) -> dict[str, LatentStatistics]:
 
 @dataclass(frozen=True)
 class FactorStatistics:
-    """Of one factor: effective rank, exp of the entropy of its normalised singular values, between 1 and the
-    full rank; condition number, largest over smallest singular value.
+    """Of one factor. Effective rank is exp of the entropy of its normalised singular values, between 1 and
+    the full rank. Condition number is largest over smallest singular value.
     """
 
     effective_rank: float
@@ -309,10 +309,10 @@ class Histogram:
 class LayerRecord:
     """A binary layer after training, as figures 2 and 3 of the paper show it.
 
-    `alpha` and `weight` are histograms, of the scale and of the weight before its sign: that goes as far as
+    `alpha` and `weight` are histograms, of the scale and of the weight before its sign. That goes as far as
     the weights do, at most from -3 to 3. `outside` is the fraction of weights with |W| > 1, `std` their
     standard deviation. `spectra` holds the singular values of each factor, largest first, evenly thinned out
-    where there are many; those of a factor that several layers share stand with the first.
+    where there are many. Those of a factor that several layers share stand with the first.
     """
 
     alpha: Histogram
