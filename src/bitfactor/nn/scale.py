@@ -107,8 +107,8 @@ class LearnedScale(Scale):
 class LearnedMapScale(Scale):
     """Gamma, a learned scale per channel and position, as an outer product (XNOR-Net++).
 
-    `maps` are tensors that broadcast to (O, H, W). They are one (O, H, W), two (O, 1, 1) and (1, H, W), or
-    three (O, 1, 1), (1, H, 1) and (1, 1, W). Sizes are those of the output: another resolution is an error.
+    `maps` are tensors that broadcast to (O, H, W). They are (O, H, W); or (O, 1, 1), (1, H, W); or
+    (O, 1, 1), (1, H, 1), (1, 1, W). Sizes are those of the output: another resolution is an error.
     """
 
     @checked
