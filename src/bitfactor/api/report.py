@@ -193,7 +193,9 @@ def run_document(path: Path, data: Path | None) -> Document:
         *_steps(run),
         _settings(recipe),
     ]
-    lead = say("lead", binarization=recipe.binarization, recipe=recipe.name)
+    outcome = study.trainings[0].outcome
+    metrics = [(metric_name(name), value) for name, value in outcome.metrics.items()] if outcome else []
+    lead = say("lead", binarization=recipe.binarization, recipe=recipe.name, metrics=metrics)
     return Document(f"bitfactor: {run.path}", [lead], [*origins(study.trainings).items()], chapters)
 
 
