@@ -171,7 +171,8 @@ void normalise_gradient(const SignMap& map, const void* x, const void* gradient,
 }
 
 // exp(-x) for x >= 0, within 3e-7 of it: a power of 2, and the polynomial of what is left of the exponent.
-// The least of two numbers that are not negative is that of their bits: without a branch, a loop is vectorised.
+// The least of two numbers that are not negative is that of their bits: without a branch, a loop is
+// vectorised.
 inline float exp_minus(float x) {
     constexpr int32_t most = 0x42fa0000;  // 125.0f
     float power = x * 1.44269504f;        // log2(e)
