@@ -28,6 +28,7 @@ SMALLER = {
     "--minutes 30": f"--epochs 1 --size 32 {TINY}",
     "--channels 32 --epochs 20": "--channels 8 --depth 2 --epochs 1",
     "digits --epochs 2": f"digits --epochs 1 {TINY}",
+    "--blocks 2 2 2 --widths 16 32 64 --epochs 4": "--blocks 1 1 --widths 8 16 --epochs 1 --batch-size 16",
 }
 
 
@@ -66,14 +67,18 @@ def test_binarize(capsys):
     assert accuracy > 85
 
 
-def test_photos(capsys):
+def write_photos(classes, part=slice(0, 24)):
+    """Write scans of 0 and 1 as photos of two classes."""
     scans = load_digits()
-    for label, name in ((0, "cat"), (1, "dog")):
-        folder = Path("photos") / name
+    for label, folder in enumerate(map(Path, classes)):
         folder.mkdir(parents=True)
-        for i, scan in enumerate(scans.images[scans.target == label][:24]):
+        for i, scan in enumerate(scans.images[scans.target == label][part]):
             large = cv2.resize((scan * 15).astype(np.uint8), (48, 48), interpolation=cv2.INTER_CUBIC)
             cv2.imwrite(str(folder / f"{'one' if i == 0 else i}.jpg"), large)
+
+
+def test_photos(capsys):
+    write_photos(["photos/cat", "photos/dog"])
     run_blocks("photos.md", {})
     for made in ("confusion.png", "report.html", "photos.safetensors", "page/index.html"):
         assert Path(made).stat().st_size > 0
@@ -109,6 +114,19 @@ def test_c(capfd):
 def test_page():
     run_blocks("page.md", {})
     assert Path("site/net.bfp").exists()
+
+
+def test_microcontroller():
+    """The commands of its steps; estimated where the emulators are not installed."""
+    write_photos(["photos/train/cat", "photos/train/airplane"], slice(0, 110))
+    write_photos(["photos/val/cat", "photos/val/airplane"], slice(110, 130))
+    text = (PAGES.parent / "microcontroller.md").read_text()
+    lines = re.findall(r"^ {7}(bitfactor (?:.*\\\n)*.*)", text, re.MULTILINE)
+    for line in lines:
+        run_line(line.replace("\\\n", " "))
+    assert len(lines) == 4
+    assert Path("airplane_or_cat.h").exists()
+    assert Path("airplane_or_cat/examples/Camera/Camera.ino").exists()
 
 
 @pytest.mark.slow
