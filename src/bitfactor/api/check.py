@@ -73,8 +73,10 @@ def check(
     ----------
     example
         A batch as the model takes it, (N, ...), of two samples or more; a tuple of several inputs, or a dict.
-    keep_real, options
+    keep_real
         As of `binarize_`.
+    options
+        As of `binarize_`, such as the latent.
 
     Raises
     ------
