@@ -55,9 +55,9 @@ def paragraphs(text: str) -> Iterator[tuple[int, str]]:
 
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
-    """The paragraphs of the docstrings of a file's public names."""
+    """The paragraphs of the docstrings of a file's public names, methods too."""
     tree = ast.parse(path.read_text())
-    for node in [tree, *tree.body]:
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
             continue
         text = ast.get_docstring(node)

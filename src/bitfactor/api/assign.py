@@ -57,7 +57,7 @@ class Assignment(Result):
 
     @property
     def front(self) -> tuple[Mix, ...]:
-        """The networks of which no other one has less loss in less time."""
+        """The networks that no other one beats in loss and in time."""
         return tuple(
             one
             for one in self.mixes

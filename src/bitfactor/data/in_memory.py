@@ -67,8 +67,8 @@ class DataSet(Protocol):
         """Yield the batches of an epoch, shuffled and augmented, from number `start` on.
 
         Of `world` processes, number `rank` gets its equal part of each batch: `batch_size / world` images.
-        What a batch holds depends on (seed, epoch, its number) alone, so that an interrupted epoch can go on
-        and the joined batch does not depend on the number of processes.
+        What a batch holds depends on (seed, epoch, its number) alone. So an interrupted epoch can go on, and
+        the joined batch does not depend on the number of processes.
         """
         ...
 

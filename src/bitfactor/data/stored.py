@@ -126,8 +126,8 @@ class StoredImages(ABC):
         options
             What else there is to choose; options can be named one by one as well.
         limit
-            At most so many images to train on and as many in the test set: classes equally often in class
-            directories, the first ones in shards.
+            At most so many images to train on and as many in the test set. Of class directories they are
+            classes equally often, of shards the first ones.
         workers
             Processes that read and decode: 0 for none, by default one for each core.
         max_corrupt

@@ -81,7 +81,7 @@ class Latent(Unlaid, ABC):
     def from_weight(
         cls, weight: Tensor, rank: Rank = None, initialisation: Initialisation = "factorised"
     ) -> Self:
-        """Factorise a weight, exact but for rounding at full rank.
+        """Factorise a weight, at full rank exactly within rounding.
 
         Raises
         ------
@@ -105,7 +105,7 @@ class Latent(Unlaid, ABC):
         return {}
 
     def matrices(self) -> dict[str, Tensor]:
-        """Return the factors, by name, as matrices of which rank and condition can be measured."""
+        """Return the factors, by name, as matrices whose rank and condition can be measured."""
         return self.orthonormal()
 
     def factor_ranks(self) -> dict[str, int]:

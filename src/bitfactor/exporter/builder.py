@@ -135,7 +135,7 @@ class Builder:
         return name, View(name, order, x.dims)
 
     def layered(self, x: View, dim: int, name: str) -> View:
-        """Return `x` of which a dimension became all the channels of the value `name`, pixels as they are."""
+        """Return `x` with the channels of the value `name` in place of a dimension, pixels as they are."""
         channels = (Axis(self.shape(name)[0]),) if self.shape(name)[0] > 1 else ()
         memory = (*(axis for axis in x.memory if axis not in x.dim(dim)), *channels)
         return View(name, memory, x.with_dim(dim, channels).dims)
@@ -261,8 +261,8 @@ class Builder:
     def stored(self, tensor: Tensor, kept: int | None = None) -> View:
         """Return a constant as a value of the graph.
 
-        Dimensions along which it does not change, but for the last two or the one that is `kept`, have a
-        length of 1, and broadcast; the batch is one of them.
+        Dimensions along which it does not change, the batch too, have a length of 1 and broadcast. The last
+        two keep their lengths, or only that of `kept`.
         """
         free = range(tensor.ndim - 2) if kept is None else set(range(tensor.ndim)) - {kept}
         for dim in free:

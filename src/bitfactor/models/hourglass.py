@@ -225,10 +225,10 @@ class Hourglass(nn.Module):
     def holistic_groups(self) -> dict[str, Any]:
         """Return the preset of the paper: one grid (depth, pathway, convolution), one more mode for stacks.
 
-        For one hourglass of depth 4 and 128 channels: a tensor (4, 3, 2, 128, 128, 3, 3) of 24 convolutions;
-        for two, (2, 4, 3, 2, 128, 128, 3, 3). The convolutions of a hierarchical block differ in shape, so
-        that each of the three has a tensor of its own, without that mode. Of a pathway of several blocks the
-        first is in the tensor.
+        For one hourglass of depth 4 and 128 channels that is a tensor (4, 3, 2, 128, 128, 3, 3) of 24
+        convolutions. For two it is (2, 4, 3, 2, 128, 128, 3, 3). The convolutions of a hierarchical block
+        differ in shape, so that each of the three has a tensor of its own, without that mode. Of a pathway of
+        several blocks the first is in the tensor.
         """
         names = _CONVOLUTIONS[self.block]
         if self.block == "basic":

@@ -175,9 +175,9 @@ class Session:
         Parameters
         ----------
         images
-            A path, the bytes of an image file, an image of Pillow, uint8 values of 0 to 255 shaped (H, W, 3),
-            RGB, or (H, W); or a list of these. An array that OpenCV read is BGR:
-            `image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)` makes it RGB.
+            A path, the bytes of an image file, or an image of Pillow. Also RGB as uint8 values of 0 to 255
+            shaped (H, W, 3), or grey (H, W). Or a list of these. An array that OpenCV read is BGR:
+            `cv2.cvtColor(image, cv2.COLOR_BGR2RGB)` makes it RGB.
         top
             How many classes to tell.
         box
@@ -186,8 +186,8 @@ class Session:
         Raises
         ------
         InputError
-            If an image cannot be read or is none, `top` is below 1, there is a box for a network that
-            classifies, or the file does not say how images are prepared.
+            If an image cannot be read or is none, `top` is below 1, or there is a box for a network that
+            classifies. Also if the file does not say how images are prepared.
 
         Example
         -------
@@ -293,8 +293,8 @@ class Session:
     def verify(self) -> None:
         """Run the golden input of the file; the outputs must equal the golden outputs, bit for bit.
 
-        That is at precision "integer" for a session of it, if the file has golden outputs of integers; else
-        at the highest precision, whatever the session's.
+        A session of precision "integer" uses it, if the file has golden outputs of integers. Any other uses
+        the highest precision.
 
         Raises
         ------

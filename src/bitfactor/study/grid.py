@@ -347,7 +347,7 @@ class Design:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "Design":
-        """Return the design of which `stored` has the values."""
+        """Return the design that has the values of `stored`."""
         axes = {name: [value_of(value) for value in values] for name, values in stored["axes"].items()}
         return record(cls, {**stored, "arguments": _values(stored["arguments"]), "axes": axes})
 

@@ -84,7 +84,7 @@ class Job:
             self.claim = None
 
     def start(self, device: str) -> None:
-        """Start the process. It is told to stop when this one ends."""
+        """Start the process. It stops when this one ends."""
         self.device = device
         self.directory.describe(self.cell, self.command)
         context = multiprocessing.get_context("forkserver")
