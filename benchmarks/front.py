@@ -13,7 +13,8 @@ lacks is left out, and said. A target that the results have already is not measu
     python benchmarks/front.py [--targets native avx512 avx2 threads batch web] [--core 1] [--runs 30]
     python docs/results/front.py             # the page and its charts, from the results
 
-Needs the packages of bitfactor[train,bench] and timm; `web` also node 20 and npm.
+Needs the packages of bitfactor[train,bench] and timm; `web` also node 20 and npm, and, for LiteRT.js,
+litert-torch.
 """
 
 import argparse
@@ -85,6 +86,8 @@ TIMM = {
     "ResNet-50": "resnet50",
 }
 PAUSE = {1: 0.0, 2: 0.03}  # seconds for each number of threads, until those of the last engine sleep
+FEWER = 6  # times as few runs of a batch, which are long
+PROBES = 3
 NEAR = 1.15  # times as long as the fastest engine, which a network's slower ones need to stay
 VERSIONS = ("numpy", "torch", "onnxruntime", "openvino", "timm")
 
@@ -131,7 +134,6 @@ def _write_float(network: str, path: Path) -> None:
 
     from bitfactor.engines.with_onnxruntime import with_batch
 
-    torch.manual_seed(0)
     model = _of_timm(TIMM[network])
     example, shapes = (torch.randn(2, 3, SIDE, SIDE),), ({0: "n"},)
     proto = torch.onnx.export(model, example, dynamo=True, dynamic_shapes=shapes, verbose=False).model_proto
@@ -183,9 +185,15 @@ def _of_timm(name: str):  # type: ignore[no-untyped-def]
     if find_spec("torchvision") is None:
         sys.meta_path.insert(0, _NoTorchvision())
     import timm
+    import torch
     from timm.utils.model import reparameterize_model
 
-    return reparameterize_model(timm.create_model(name, exportable=True).eval())
+    torch.manual_seed(0)
+    model = timm.create_model(name, exportable=True).eval()
+    for norm in model.modules():
+        if isinstance(norm, torch.nn.BatchNorm2d):  # some start at 0, and converters drop what is 0
+            torch.nn.init.uniform_(norm.weight, 0.5, 1.5)
+    return reparameterize_model(model)
 
 
 Engines = dict[tuple[str, str, str], Callable[[], object]]
@@ -243,7 +251,11 @@ def measured(name: str, networks: Sequence[tuple[str, str]], folder: Path, runs:
         found = ours(path, target) if weights == "1 bit" else others(path, weights, target)
         engines |= {(network, weights, engine): call for engine, call in found}
     kept = near(engines)
-    times = interleaved(dict(zip(map(str, kept), kept.values(), strict=True)), runs, PAUSE[target.threads])
+    calls = dict(zip(map(str, kept), kept.values(), strict=True))
+    if target.batch > 1:
+        times = interleaved(calls, max(runs // FEWER, 1), warm_up=1)
+    else:
+        times = interleaved(calls, runs, PAUSE[target.threads])
     return fastest(
         {
             "network": network,
@@ -259,10 +271,10 @@ def measured(name: str, networks: Sequence[tuple[str, str]], folder: Path, runs:
 
 def near(engines: Engines) -> Engines:
     """Return ours, and those of others' engines that come near the fastest for the same network."""
-    times = {key: min(timeit.repeat(call, number=1, repeat=4)) for key, call in engines.items()}
+    times = {key: min(timeit.repeat(call, number=1, repeat=PROBES)) for key, call in engines.items()}
     best: dict[tuple[str, str], float] = {}
-    for (network, weights, _), time in times.items():
-        best[network, weights] = min(time, best.get((network, weights), time))
+    for (network, weights, _), seconds in times.items():
+        best[network, weights] = min(seconds, best.get((network, weights), seconds))
     return {
         key: call
         for key, call in engines.items()
@@ -283,33 +295,72 @@ def measured_web(networks: Sequence[tuple[str, str]], folder: Path, runs: int) -
     """Time all networks in node's WebAssembly, in turns; the fastest engine of each."""
     import web
 
-    import bitfactor
-
-    files: dict[str, tuple[str, str, Path]] = {}
-    for network, weights in networks:
-        path = program = file_of(network, weights, folder)
-        if weights == "1 bit":
-            program = path.with_suffix(".bfp")
-            if not program.exists():
-                bitfactor.freeze(path, program)
-        files[str(program)] = network, weights, path
-        if weights == "float":
-            steps = path.with_suffix(".json")
-            if not steps.exists() and (found := web.steps_of(onnx.load(path))) is not None:
-                steps.write_text(json.dumps(found))
-            if steps.exists():
-                files[str(steps)] = network, weights, path
+    files = {str(path): one for one in networks for path in web_files(*one, folder)}
     (rows,) = web.measured([list(files)], folder, runs, 1)
     return fastest(
         {
-            **dict(zip(("network", "weights"), files[row["file"]], strict=False)),
+            "network": files[row["file"]][0],
+            "weights": files[row["file"]][1],
             "engine": row["name"],
             "minimum_ms": row["minimum_ms"],
             "median_ms": row["median_ms"],
-            "bytes": files[row["file"]][2].stat().st_size,
+            "bytes": file_of(*files[row["file"]], folder).stat().st_size,
         }
         for row in rows
     )
+
+
+def web_files(network: str, weights: str, folder: Path) -> list[Path]:
+    """Return a network's files for each engine in WebAssembly, written if they are not there."""
+    path = file_of(network, weights, folder)
+    endings = {"1 bit": [".bfp"], "int8": [".tflite"], "float": [".tflite", ".json"]}[weights]
+    made = [path.with_suffix(ending) for ending in endings]
+    for one in made:
+        if not one.exists():
+            WEB_WRITERS[one.suffix](network, path, one)
+    return [*([] if weights == "1 bit" else [path]), *(one for one in made if one.exists())]
+
+
+def _write_program(network: str, source: Path, path: Path) -> None:
+    import bitfactor
+
+    bitfactor.freeze(source, path)
+
+
+def _write_steps(network: str, source: Path, path: Path) -> None:
+    import web
+
+    if (steps := web.steps_of(onnx.load(source))) is not None:
+        path.write_text(json.dumps(steps))
+
+
+def _write_lite(network: str, source: Path, path: Path) -> None:
+    """Write what LiteRT runs, where litert-torch is installed; int8 has activations in int8, too."""
+    if find_spec("litert_torch") is None:
+        return
+    plain = path.with_name(path.name.replace("-int8", ""))
+    if not plain.exists():
+        import torch
+
+        model = _of_timm(TIMM[network])
+        import litert_torch
+
+        litert_torch.convert(model, (torch.randn(1, 3, SIDE, SIDE),)).export(str(plain))
+    if path == plain:
+        return
+    from ai_edge_quantizer import qtyping, quantizer, recipe
+
+    from bitfactor.engines.with_onnxruntime import noise
+
+    int8 = quantizer.Quantizer(str(plain))
+    int8.load_quantization_recipe(recipe.static_wi8_ai8())
+    for end in (qtyping.TFLOperationName.INPUT, qtyping.TFLOperationName.OUTPUT):  # LiteRT.js has no bytes
+        int8.update_quantization_recipe(regex=".*", operation_name=end, algorithm_key="no_quantize")
+    ranges = int8.calibrate({"serving_default": [{"args_0": x} for x in noise((1, 3, SIDE, SIDE))]})
+    int8.quantize(ranges).export_model(str(path))
+
+
+WEB_WRITERS = {".bfp": _write_program, ".json": _write_steps, ".tflite": _write_lite}
 
 
 def lacking(name: str) -> str:
@@ -395,6 +446,8 @@ def main() -> None:
         return
     for network, weights in chosen(options.networks):
         file_of(network, weights, options.folder)
+        if "web" in options.targets:
+            web_files(network, weights, options.folder)
     if options.prepare:
         return
     results = json.loads(options.out.read_text()) if options.out.exists() else {}

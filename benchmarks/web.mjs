@@ -1,13 +1,16 @@
 // Times networks in WebAssembly: web.mjs PACKAGE MODULES RUNS THREADS GROUP ... writes JSON.
-// GROUP is names of files with commas between, which take turns: .bfp of ours, .onnx, .json of TensorFlow.js.
+// GROUP is names of files with commas between, which take turns: .bfp of ours, .onnx, .tflite,
+// and .json of TensorFlow.js.
+import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
+import { runInThisContext } from "node:vm";
 
 const [packageFolder, modules, runs, count, ...groups] = process.argv.slice(2);
 const threads = Number(count);
-const readers = { bfp: ofBitfactor, onnx: ofOnnxRuntime, json: ofTensorFlow };
+const readers = { bfp: ofBitfactor, onnx: ofOnnxRuntime, json: ofTensorFlow, tflite: ofLiteRt };
 const wave = (size) => new Float32Array(size).map((_, i) => Math.sin(i));
 
 async function ofBitfactor(file) {
@@ -60,6 +63,35 @@ async function tensorFlow() {
   wasm.setWasmPaths(`${resolve(modules)}/@tensorflow/tfjs-backend-wasm/dist/`);
   await tf.setBackend("wasm");
   return tf;
+}
+
+// Its loader knows browsers alone: a worker's importScripts stands for reading the file.
+async function liteRt() {
+  if (globalThis.importScripts === undefined) {
+    const folder = resolve(modules, "@litertjs/core/wasm");
+    const beside = { self: globalThis, require: createRequire(import.meta.url), __dirname: folder };
+    Object.assign(globalThis, beside, { __filename: `${folder}/index.js`, console: { ...console, info() {} } });
+    globalThis.importScripts = (url) => runInThisContext(readFileSync(url, "utf8"), { filename: url });
+    const lite = await import(pathToFileURL(resolve(modules, "@litertjs/core/dist/index.js")));
+    await lite.loadLiteRt(`${folder}/litert_wasm_internal.js`);
+    liteRt.module = lite;
+  }
+  return liteRt.module;
+}
+
+async function ofLiteRt(file) {
+  const lite = await liteRt();
+  const model = await lite.loadAndCompile(new Uint8Array(await readFile(file)), { accelerator: "wasm" });
+  const shape = [...model.getInputDetails()[0].shape];
+  const x = new lite.Tensor(wave(shape.reduce((a, b) => a * b)), shape);
+  const dtype = file.endsWith("-int8.tflite") ? "int8" : "float32";
+  return {
+    [`LiteRT.js ${dtype}`]: async () => {
+      const [y] = await model.run(x);
+      await y.data();
+      y.delete();
+    },
+  };
 }
 
 const CALLS = {

@@ -25,7 +25,12 @@ from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.page import PACKAGE
 
 ZOO = "lsp-hourglass"
-TENSORFLOW = ("@tensorflow/tfjs-core", "@tensorflow/tfjs-backend-wasm")
+PACKAGES = {
+    ".bfp": [],
+    ".onnx": ["onnxruntime-web"],
+    ".json": ["@tensorflow/tfjs-core", "@tensorflow/tfjs-backend-wasm"],
+    ".tflite": ["@litertjs/core"],
+}
 
 
 def files_of(network: str, folder: Path) -> tuple[str, str]:
@@ -40,8 +45,8 @@ def files_of(network: str, folder: Path) -> tuple[str, str]:
 
 def measured(groups: list[list[str]], folder: Path, runs: int, threads: int) -> list[list[dict]]:
     """Time the files of each group in turns, those that end in .json in TensorFlow.js; see `web.mjs`."""
-    modules, files = folder / "node_modules", [name for group in groups for name in group]
-    needed = ["onnxruntime-web", *(TENSORFLOW if any(name.endswith(".json") for name in files) else ())]
+    modules, endings = folder / "node_modules", {Path(name).suffix for group in groups for name in group}
+    needed = [package for ending in sorted(endings) for package in PACKAGES[ending]]
     if not all((modules / package).exists() for package in needed):
         subprocess.run(["npm", "install", "--silent", "--prefix", str(folder), *needed], check=True)
     node = ["node", "--no-warnings", "--experimental-wasm-relaxed-simd", Path(__file__).with_suffix(".mjs")]
@@ -76,8 +81,15 @@ def steps_of(proto: onnx.ModelProto) -> dict | None:
 
 _FUSED = {"Clip": "relu6", "Relu": "relu"}
 _OPERATIONS = {
-    **{"Add": "add", "Mul": "multiply", "Relu": "relu", "Clip": "relu6", "ReduceMean": "mean"},
-    **{"MaxPool": "max_pool", "Reshape": "same", "HardSwish": "hard_swish", "HardSigmoid": "hard_sigmoid"},
+    "Add": "add",
+    "Mul": "multiply",
+    "Relu": "relu",
+    "Clip": "relu6",
+    "ReduceMean": "mean",
+    "MaxPool": "max_pool",
+    "Reshape": "same",
+    "HardSwish": "hard_swish",
+    "HardSigmoid": "hard_sigmoid",
 }
 
 

@@ -20,11 +20,9 @@ from bitfactor.engines import ENGINES, Engine, Run, engines_of
 from bitfactor.runtime import Precision, Profile, Session
 from bitfactor.runtime.zoo import locate
 
-_WARM_UP = 10
-
 
 def interleaved(
-    engines: Mapping[str, Callable[[], object]], runs: int, pause: float = 0.0
+    engines: Mapping[str, Callable[[], object]], runs: int, pause: float = 0.0, warm_up: int = 10
 ) -> list[dict[str, Any]]:
     """Return name, minimum_ms and median_ms of each engine over `runs` runs, taken one of each in turn.
 
@@ -33,7 +31,7 @@ def interleaved(
     Those of the one before go on waiting for work, and would keep cores from the next.
     """
     for run in engines.values():
-        for _ in range(_WARM_UP):
+        for _ in range(warm_up):
             run()
     times: dict[str, list[float]] = {name: [] for name in engines}
     order = np.random.default_rng(0)
