@@ -79,8 +79,8 @@ class Price(Result):
     def __str__(self) -> str:
         return (
             f"1 bit: {self.binary_ms:.2f} ms and {self.binary_bytes / 1e6:.2f} MB here; float32 in torch: "
-            f"{self.float_ms:.2f} ms and {self.float_bytes / 1e6:.2f} MB; `bitfactor compare` measures what it "
-            "costs in accuracy, and what int8 would give"
+            f"{self.float_ms:.2f} ms and {self.float_bytes / 1e6:.2f} MB; `bitfactor compare` measures what "
+            "it costs in accuracy, and what int8 would give"
         )
 
 
