@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.api.network import first_of, network_at
 from bitfactor.common import __version__
 from bitfactor.common.checks import checked, expect_one_of
 from bitfactor.common.errors import InputError, imported
@@ -229,7 +228,8 @@ class _File:
         }
 
     def _accuracy(self, first: Path, data: str | os.PathLike[str]) -> float:
-        from bitfactor.api.evaluate import classify, images_of
+        from bitfactor.api.evaluate import classify, images_of  # here, as a latency needs no OpenCV
+        from bitfactor.api.network import network_at
 
         network = network_at(self.path if self.path and self.engine == "bitfactor" else first)
         taken = network.input_spec and (len(network.input_spec.mean), *network.input_spec.size)
@@ -246,6 +246,8 @@ class _File:
 
 def one_by_one(call: Callable[..., Any], inputs: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return what a call for one sample returns for several."""
+    from bitfactor.api.network import first_of
+
     return np.concatenate([first_of(call(inputs[i : i + 1])) for i in range(len(inputs))])
 
 
