@@ -54,8 +54,8 @@ def interleaved(
 class BenchReport(Result):
     """Latencies at batch 1: `name`, `minimum_ms` and `median_ms` of each engine, ours first; our layers'.
 
-    Of an engine that runs a file also its `bytes`, the peak `memory` of a process that loads it and runs one
-    sample, and, with `data`, its `accuracy`; else None.
+    Of an engine that runs a file also its `bytes` and the peak `memory` of a process that loads it and runs
+    one sample. With `data`, its `accuracy` too.
     """
 
     machine: str
