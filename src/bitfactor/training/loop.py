@@ -132,6 +132,8 @@ def train(
                 other_data=other_data,
             )
         fabric.barrier()
+        if note := getattr(experiment.data, "note", ""):
+            console.print(f"{name}: {note}", soft_wrap=True)
         loop = _Loop(experiment, run, console, teacher, request, start_from)
         if fabric.is_global_zero:
             settings = experiment.recipe.settings()
