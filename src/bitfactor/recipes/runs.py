@@ -9,7 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor, nn
 
@@ -17,8 +19,10 @@ from bitfactor.common import __version__
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, imported
 from bitfactor.data.readers.identity import published, remembered, without_place
+from bitfactor.format.bits import unpack_signs
+from bitfactor.format.file import load as load_file
 from bitfactor.format.low_precision import Real
-from bitfactor.recipes import provenance_of, recipe_of
+from bitfactor.recipes import provenance_of, recipe_of, recipe_of_file
 from bitfactor.recipes.own import OwnModel, is_spec
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import locate
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from bitfactor.exporter import ExportReport
 
 _Path = str | os.PathLike[str]
+_ZOO = "zoo:"
 
 
 def run_recipe(
@@ -49,7 +54,7 @@ def run_recipe(
 ) -> Trial | None:
     """Train a recipe, see `bitfactor.train`, or try it; raises TerminatedError as `training.train` does."""
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    teacher, start = teacher_of(recipe), None if start_from is None else load(start_from)
+    teacher, start = teacher_of(recipe), None if start_from is None else source_of(start_from)
     if trial:
         return try_out(recipe, data=data, teacher=teacher, device=device, start_from=start)
     train_in(
@@ -64,7 +69,7 @@ def run_recipe(
         beside=beside,
         callbacks=callbacks,
         track=track,
-        source=None if start_from is None else str(Path(start_from).resolve()),
+        source=None if start_from is None else _source(start_from),
     )
     return None
 
@@ -84,6 +89,43 @@ def load(run: _Path, *, best: bool = False) -> nn.Module:
     """
     directory = Run(Path(run))
     return restore(recipe_of(directory), directory, best=best)
+
+
+def _source(start_from: _Path) -> str:
+    """Return what a run says of the network that it starts from."""
+    return str(start_from) if str(start_from).startswith(_ZOO) else str(Path(start_from).resolve())
+
+
+@checked
+def source_of(place: _Path) -> nn.Module:
+    """Return the network to start from: a run's, or that of an exported file or of zoo:NAME.
+
+    A file holds the signs of a binary layer and its scale, and BatchNorm as thresholds. So a weight is the
+    scale times the sign, and what normalises starts anew.
+    """
+    name = str(place)
+    file = locate(name.removeprefix(_ZOO)) if name.startswith(_ZOO) else Path(place)
+    if not file.is_file():
+        return load(place)
+    stored = load_file(file)
+    network = recipe_of_file(stored, file).model()
+    held = {(node.name, role): array for node in stored.graph.nodes for role, array in node.tensors.items()}
+    with torch.no_grad():
+        for name, value in network.state_dict().items():
+            layer = name.rpartition(".")[0]
+            found = held.get((layer, "slope" if (layer, "slope") in held else name.rpartition(".")[2]))
+            if found is not None:
+                found = _unpacked(found, held.get((f"{layer}.alpha", "alpha")), value.shape)
+                value.copy_(torch.from_numpy(np.ascontiguousarray(found)).reshape(value.shape))
+    return network
+
+
+def _unpacked(stored: NDArray[Any], alpha: NDArray[Any] | None, shape: Sequence[int]) -> NDArray[Any]:
+    """Return the weight (O, C, ...) that a file holds, as signs (O, ..., words) and a scale or as it is."""
+    if stored.dtype != np.uint64:
+        return stored
+    signs = np.moveaxis(unpack_signs(stored, shape[1]), -1, 1).astype(np.float32)
+    return signs if alpha is None else signs * alpha.reshape(-1, *(1,) * (len(shape) - 1))
 
 
 def teacher_of(recipe: Recipe) -> Teacher | None:

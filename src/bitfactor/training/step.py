@@ -85,12 +85,12 @@ _LARGEST_SEED = 2**63
 
 
 @checked
-def build(recipe: Recipe, start_from: nn.Module | None = None, outputs: int = 0) -> nn.Module:
+def build(recipe: Recipe, start_from: nn.Module | None = None) -> nn.Module:
     """Return the recipe's network, initialised from its seed; binary, unless the recipe is real.
 
-    With `start_from`, another network of the same shape: weights, biases and BatchNorm are taken over from
-    it, and where a weight of it is a latent's, its W. What its factors and scales are does not matter. Of a
-    network with another number of `outputs` all but its head is taken over.
+    With `start_from`, another network, what has the same name and shape is taken over from it: weights,
+    biases and BatchNorm, and where a weight of it is a latent's, its W. What its factors and scales are does
+    not matter.
     """
     torch.manual_seed(recipe.optimization.seed)
     model = recipe.model()
@@ -99,48 +99,50 @@ def build(recipe: Recipe, start_from: nn.Module | None = None, outputs: int = 0)
             raise InputError(
                 "--start", expected="the weights of --from", found="he", fix="leave one of them out"
             )
-        take_over(model, start_from, outputs)
+        take_over(model, start_from)
     if not recipe.real:
         binarize_(model, recipe.binarization, input_shape=(1, *recipe.input_shape))
     return model
 
 
 @torch.no_grad()
-def take_over(model: nn.Module, source: nn.Module, outputs: int = 0) -> None:
+def take_over(model: nn.Module, source: nn.Module) -> None:
     """Copy into a full-precision network what another one has learned, be it binary or not.
 
-    Where the two differ in the number of `outputs` of `model` alone, its head stays as it is, with a warning.
+    Where names or shapes differ, as those of a head for other classes do, `model` stays as it is, with a
+    warning; InputError where the weight of no layer fits.
     """
     learned = source.state_dict()
     for name, layer in source.named_modules():
         if isinstance(layer, BinaryLayer):
             learned[f"{name}.weight"] = layer.latent()
-    head: dict[str, int] = {}
-    for name, value in model.state_dict().items():
-        found = learned.get(name)
-        if found is not None and found.shape == value.shape:
-            value.copy_(found)
-        elif found is not None and (theirs := _other_outputs(value.shape, found.shape, outputs)):
-            head[name] = theirs
+    ours, left = model.state_dict(), list[str]()
+    for name, value in ours.items():
+        if name in learned and learned[name].shape == value.shape:
+            value.copy_(learned[name])
         else:
-            raise InputError(
-                "--from",
-                expected=f"a run of the same network, with {name} {tuple(value.shape)}",
-                found="none" if found is None else str(tuple(found.shape)),
-                fix="give the same network options, or train without --from",
-            )
-    if head:
-        theirs = next(iter(head.values()))
-        left = f"all but {', '.join(head)} is taken over, which has {theirs} outputs there and {outputs} here"
-        warnings.warn(f"--from: {left}", stacklevel=2)
+            left.append(name)
+    filters = [name for name, value in ours.items() if value.dim() > 1]
+    if not {*filters} - {*left}:
+        name = next(iter(filters))
+        raise InputError(
+            "--from",
+            expected=f"a network with layers of the same name and shape, such as {name} {_shape(ours, name)}",
+            found=f"{name} {_shape(learned, name)}",
+            fix="give the options of its network, or train without --from",
+        )
+    if left:
+        name = left[0]
+        more = f"and {len(left) - 1} more stay" if left[1:] else "stays"
+        warnings.warn(
+            f"--from: {len(ours) - len(left)} of {len(ours)} tensors are taken over; "
+            f"{name}, {_shape(learned, name)} there and {_shape(ours, name)} here, {more} as drawn",
+            stacklevel=2,
+        )
 
 
-def _other_outputs(ours: Sequence[int], theirs: Sequence[int], outputs: int) -> int:
-    """Return how many outputs the other network has where that alone tells two shapes apart, or else 0."""
-    if len(ours) != len(theirs):
-        return 0
-    differing = [(a, b) for a, b in zip(ours, theirs, strict=True) if a != b]
-    return differing[0][1] if len(differing) == 1 and differing[0][0] == outputs else 0
+def _shape(tensors: Mapping[str, Tensor], name: str) -> str:
+    return str(tuple(tensors[name].shape)) if name in tensors else "none"
 
 
 class Stepper:
@@ -166,7 +168,7 @@ class Stepper:
         self._check()
         if isinstance(self.teacher, Teacher):
             self.teacher.fit(experiment.interface)
-        self.network = build(self.recipe, start_from, self.classes)
+        self.network = build(self.recipe, start_from)
         self._expect_statistics()
         if self.plan.batch_norm == "synchronised":
             self.network = nn.SyncBatchNorm.convert_sync_batchnorm(self.network)  # type: ignore[no-untyped-call]
