@@ -100,8 +100,9 @@ def _source(start_from: _Path) -> str:
 def source_of(place: _Path) -> nn.Module:
     """Return the network to start from: a run's, or that of an exported file or of zoo:NAME.
 
-    A file holds the signs of a binary layer and its scale, and BatchNorm as thresholds. So a weight is the
-    scale times the sign, and what normalises starts anew.
+    A file holds the signs of a binary layer, its scale unless a threshold has taken that in, and BatchNorm as
+    thresholds. So a weight is the sign times the scale, or times the mean magnitude that it had when it was
+    drawn, and what normalises starts anew.
     """
     name = str(place)
     file = locate(name.removeprefix(_ZOO)) if name.startswith(_ZOO) else Path(place)
@@ -110,22 +111,20 @@ def source_of(place: _Path) -> nn.Module:
     stored = load_file(file)
     network = recipe_of_file(stored, file).model()
     held = {(node.name, role): array for node in stored.graph.nodes for role, array in node.tensors.items()}
-    with torch.no_grad():
-        for name, value in network.state_dict().items():
-            layer = name.rpartition(".")[0]
-            found = held.get((layer, "slope" if (layer, "slope") in held else name.rpartition(".")[2]))
-            if found is not None:
-                found = _unpacked(found, held.get((f"{layer}.alpha", "alpha")), value.shape)
-                value.copy_(torch.from_numpy(np.ascontiguousarray(found)).reshape(value.shape))
+    for name, value in network.state_dict().items():
+        layer, _, role = name.rpartition(".")
+        found = held.get((layer, "slope"), held.get((layer, role)))  # the one weight of a PReLU is its slope
+        if found is not None:
+            scale = held.get((f"{layer}.alpha", "alpha"), value.abs().mean().numpy())
+            value.copy_(torch.from_numpy(_as_in_torch(found, scale, value.shape)))
     return network
 
 
-def _unpacked(stored: NDArray[Any], alpha: NDArray[Any] | None, shape: Sequence[int]) -> NDArray[Any]:
-    """Return the weight (O, C, ...) that a file holds, as signs (O, ..., words) and a scale or as it is."""
-    if stored.dtype != np.uint64:
-        return stored
-    signs = np.moveaxis(unpack_signs(stored, shape[1]), -1, 1).astype(np.float32)
-    return signs if alpha is None else signs * alpha.reshape(-1, *(1,) * (len(shape) - 1))
+def _as_in_torch(stored: NDArray[Any], scale: NDArray[Any], shape: Sequence[int]) -> NDArray[np.float32]:
+    """Return a tensor of a file, (O, kh, kw, C) or signs (O, kh, kw, words), as torch has it: (O, C, kh, kw)."""
+    if stored.dtype == np.uint64:
+        stored = unpack_signs(stored, shape[1]) * scale.reshape(-1, *(1,) * (len(shape) - 1))
+    return np.ascontiguousarray(np.moveaxis(stored, -1, min(1, stored.ndim - 1)), np.float32)
 
 
 def teacher_of(recipe: Recipe) -> Teacher | None:
