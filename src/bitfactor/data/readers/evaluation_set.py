@@ -42,7 +42,7 @@ from bitfactor.data.readers.identity import Identity, array_of, digest_of
 from bitfactor.data.readers.kept import KeptImages, decoded_image
 from bitfactor.data.readers.shard import ShardStore, evaluation_shards, is_url, read_description, user_cache
 from bitfactor.data.readers.workers import in_threads
-from bitfactor.pose.images import decode_image, normalise, resized
+from bitfactor.pose.images import decode_image, normalise, prepare, resized
 
 if TYPE_CHECKING:
     from bitfactor.data.in_memory import DataSet

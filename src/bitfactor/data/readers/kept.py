@@ -1,10 +1,9 @@
 """Decoded images, kept on disk between epochs and between runs: a JPEG is decoded once.
 
-A file has a record for each image of a store, all of one length: what tells the encoded image (a digest of its
-name, its size and when it was last changed), height, width, a checksum, and the pixels. A record with another
-digest or checksum counts for nothing, so no write has to be whole and none needs a lock: two processes that
-write the same record write the same bytes. Records are read and written in one call each, and stay in the
-memory that the system has to spare.
+A file has a record for each image of a store, all of one length: a digest that tells the encoded image (its
+name, its size, when it was last changed), height, width, a checksum, and the pixels. A record with another
+digest or checksum counts for nothing. So no write has to be whole, and none needs a lock: two processes that
+write the same record write the same bytes. The system keeps what was read in the memory that it has to spare.
 """
 
 import os
@@ -55,16 +54,16 @@ class KeptImages:
         return image
 
     def _read(self, index: int, version: bytes) -> Image | None:
-        record = np.empty(self.record, np.uint8)
+        record = bytearray(self.record)
         os.preadv(self._file, [record], index * self.record)
         digest, height, width, checksum = _HEAD.unpack_from(record)
-        pixels = record[_HEAD.size : _HEAD.size + 3 * height * width]
+        pixels = memoryview(record)[_HEAD.size : _HEAD.size + 3 * height * width]
         if digest != version or checksum != _checksum(digest, height, width, pixels):
             return None
-        return pixels.reshape(height, width, 3)
+        return np.frombuffer(pixels, np.uint8).reshape(height, width, 3)
 
 
-def _checksum(digest: bytes, height: int, width: int, pixels: bytes | Image) -> int:
+def _checksum(digest: bytes, height: int, width: int, pixels: bytes | memoryview) -> int:
     return zlib.crc32(pixels, zlib.crc32(_HEAD.pack(digest, height, width, 0)))
 
 
@@ -121,13 +120,13 @@ def _expect_within(size: float, most: float, what: str) -> None:
             "decoded images",
             expected=f"at most {what} ({most / _GIB:.1f} GiB)",
             found=f"{size / _GIB:.1f} GiB",
-            fix=f"set --decoded-cache to {int(size / _GIB) + 1}, choose a smaller --size, or decode each image"
-            " in each epoch with --decoded-cache 0",
+            fix=f"set --decoded-cache to {int(size / _GIB) + 1}, choose a smaller --size, or decode each "
+            "image in each epoch with --decoded-cache 0",
         )
 
 
 def _remove_oldest(files: list[Path], most: int) -> None:
-    """Remove those of the files that were used the longest ago, until the others have at most so many bytes."""
+    """Remove the files that were used the longest ago, until the others have at most so many bytes."""
     left = 0
     for file in sorted(files, key=lambda file: file.stat().st_mtime, reverse=True):
         left += file.stat().st_size
