@@ -151,7 +151,7 @@ class Teacher(nn.Module):
             raise InputError(
                 "--teacher",
                 expected=f"a network of the {classes} classes, or one whose features tell them apart",
-                found=f"one of {outputs} outputs, whose features are right on {found:.0%} of training images, "
+                found=f"one of {outputs} outputs, whose features are right on {found:.0%} of images, "
                 f"where the most frequent class alone is on {chance:.0%}",
                 fix="choose another network",
             )
