@@ -13,10 +13,9 @@ from bitfactor.binarization import Binarization
 from bitfactor.common.errors import InputError
 from bitfactor.nn import BinaryLayer, BinaryLinear, LearnedScale
 from bitfactor.training import Optimization, Run, Teachable, Teacher, TerminatedError, build, train
-from bitfactor.training.flips import Flips
 from bitfactor.training.metrics import Movement
 from bitfactor.training.recipe import prepare
-from bitfactor.training.step import Stepper
+from bitfactor.training.step import Flips, Stepper
 
 LATENTS = ["none", "svd", "tucker", "holistic", "tt", "product", "cosine", "window"]
 
@@ -149,7 +148,7 @@ class Larger(torch.nn.Module):
 @pytest.mark.parametrize(
     ("network", "labels", "said"),
     [
-        (Smaller(), (), r"one whose features tell them apart, found one of 2 outputs, whose features give"),
+        (Smaller(), (), r"one whose features tell them apart, found one of 2 outputs, whose features are"),
         (
             torch.nn.Identity(),
             (),
