@@ -21,7 +21,15 @@ from torch import Tensor
 
 from bitfactor.common.checks import check_fields, checked, expect_that
 from bitfactor.common.errors import InputError
-from bitfactor.data.augment import DRAWS, Augmentation, Preset, augmentation_of, input_spec
+from bitfactor.data.augment import (
+    DRAWS,
+    RANDOM,
+    Augmentation,
+    Preset,
+    augmentation_of,
+    input_spec,
+    rand_augment,
+)
 from bitfactor.data.in_memory import Batch, DataSet, options_of
 from bitfactor.data.readers.evaluation_set import Drawn, PreparedBatch
 from bitfactor.data.readers.files import (
@@ -71,6 +79,8 @@ class FolderOptions:
     """Crop training images at random, as the preset does; if not, they are cropped in the centre."""
     mirror: bool = True
     """Mirror half of the training images, where the preset does: standard."""
+    rand_augment: int = 0
+    """Strength, 1 to 10, of two operations of RandAugment on each training image; 0 is off."""
     decoded_cache: float = 0.0
     """GiB of disk, at most, for decoded images, in the user's cache directory; 0 decodes each in each epoch.
     Training images are shrunk first, to 4/3 of the area that a test image is resized to."""
@@ -78,6 +88,8 @@ class FolderOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        strength = self.rand_augment
+        expect_that(0 <= strength <= 10, "rand_augment", expected="a strength from 0 to 10", found=strength)
         expect_that(
             self.decoded_cache >= 0, "decoded_cache", expected="0 or more GiB", found=self.decoded_cache
         )
@@ -238,6 +250,7 @@ class StoredImages(ABC):
             world,
             self.kept.get("train"),
             self.area,
+            chosen.rand_augment,
         )
         shape = len(range(rank, batch_size, world)), *self.input_spec.size, 3
         numbers = range(start, self.steps(batch_size))
@@ -291,13 +304,18 @@ class _TrainBatch:
     world: int
     kept: KeptImages | None
     area: int
+    rand_augment: int
 
     def __call__(self, number: int, out: NDArray[np.uint8]) -> Drawn:
         first = number * self.batch_size
         labels, corrupt = list[int](), list[tuple[str, str]]()
-        draws = np.random.default_rng((*self.key, number + 1)).random((self.batch_size, DRAWS))
+        generator = np.random.default_rng((*self.key, number + 1))
+        draws = generator.random((self.batch_size, DRAWS))
+        more = generator.random((self.batch_size, RANDOM))
         for slot, i in enumerate(range(self.rank, self.batch_size, self.world)):
             labels.append(self._write(first + i, draws[i], out[slot], corrupt))
+            if self.rand_augment:
+                rand_augment(out[slot], self.rand_augment, more[i])
         return labels, corrupt
 
     def _write(
