@@ -113,9 +113,7 @@ def test_rand_augment_changes_each_image_and_workers_change_nothing(folder):
     assert same_images(plain(folder), 20)
     assert not same_images(strong(folder), 20)
     alone, helped = (ImageFolder.load(folder, strong, workers=workers) for workers in (0, 2))
-    for (x, _), (again, _) in zip(
-        alone.train_batches(5, 0, 0), helped.train_batches(5, 0, 0), strict=True
-    ):
+    for (x, _), (again, _) in zip(alone.train_batches(5, 0, 0), helped.train_batches(5, 0, 0), strict=True):
         assert torch.equal(x, again)
 
 
