@@ -1,9 +1,10 @@
 """What networks take on microcontrollers, as C: instructions, flash and RAM, and the chart of them.
 
 Each network of the zoo is exported in integers, with its real numbers in float, and as its full-precision
-baseline; ResNet-20 of IR-Net in integers, with random weights. They are compiled by gcc at -O3 and run on the
-emulated boards of `make test-cortex-m`, where an instruction counts as one whatever it takes on a chip: these
-are neither times nor cycles. A baseline that needs more than a Raspberry Pi Pico's 2 MB of flash is left out.
+baseline. ResNet-20 of IR-Net is exported in integers, with random weights, as wide as published and wider.
+They are compiled by gcc at -O3 and run on the emulated boards of `make test-cortex-m`, where an instruction
+counts as one whatever it takes on a chip: these are neither times nor cycles. A baseline that needs more than
+a Raspberry Pi Pico's 2 MB of flash is left out.
 
     python -m benchmarks.microcontroller [--json] [--chart docs/images/microcontroller.svg]
 """
@@ -24,6 +25,7 @@ from bitfactor.targets.c99 import export_c
 from bitfactor.targets.c99.board import CORES, run
 
 RESNET20 = "ResNet-20, random weights"
+WIDER = ((32, 64, 128), (48, 96, 192))
 FLASH = 2 << 20
 TITLES = ("Cortex-M0+", "Cortex-M3", "Cortex-M4", "RV32IMC")
 
@@ -65,6 +67,8 @@ def rows() -> Iterator[Row]:
         yield from of_network(name, "float", model)
         yield from of_network(name, "full precision", baseline)
     yield from of_network(RESNET20, "integer", resnet20())
+    for widths in WIDER:
+        yield from of_network(f"ResNet-20, {'-'.join(map(str, widths))}", "integer", resnet20(widths))
 
 
 def of_network(name: str, precision: str, model: ModelFile) -> Iterator[Row]:
@@ -98,7 +102,7 @@ def drawn(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(map(changed, graph.nodes)))
 
 
-def resnet20() -> ModelFile:
+def resnet20(widths: Sequence[int] = (16, 32, 64)) -> ModelFile:
     import torch
 
     import bitfactor
@@ -108,7 +112,7 @@ def resnet20() -> ModelFile:
     spec = InputSpec((32, 32), (32, 32), (0.491, 0.482, 0.447), (0.247, 0.243, 0.262))
     with TemporaryDirectory() as folder:
         path = Path(folder) / "net.safetensors"
-        net = bitfactor.models.irnet_resnet20()
+        net = bitfactor.models.irnet_resnet20(widths=widths)
         bitfactor.binarize_(net, latent="none", scale="analytic", keep_real=["conv1", "linear"])
         bitfactor.export(net.eval(), path, torch.randn(2, 3, 32, 32), input_spec=spec)
         return load(path)

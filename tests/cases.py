@@ -1,8 +1,26 @@
-"""Which cases of a test are in the default suite: the others are slow, and `make test-all` runs them too."""
+"""Which cases of a test are in the default suite, and what a process takes.
 
+The cases that are not in it are slow, and `make test-all` runs them too.
+"""
+
+import subprocess
+import sys
 from collections.abc import Iterable
 
 import pytest
+
+# The peak that getrusage gives a child begins at its parent's: after torch it would hide all that is asked.
+_PEAK = """
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+"""
+
+
+def bytes_taken(code: str, *, after: str, given: bytes = b"") -> int:
+    """Return by how much `code` raises the peak of a process that ran `after`, with `given` as stdin."""
+    script = f"{_PEAK}{after}\nbefore = peak()\n{code}\nprint((peak() - before) * 1024)"
+    ran = subprocess.run([sys.executable, "-c", script], input=given, capture_output=True, check=True)
+    return int(ran.stdout)
 
 
 def slow_beside(quick: Iterable[object], cases: Iterable[object]) -> list[object]:

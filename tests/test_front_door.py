@@ -64,6 +64,7 @@ GOOD = {
     "compare": {"data": "photos", "out": "out"},
     "adopt_": {"model": nn.Linear(2, 2), "example": torch.zeros(2, 2)},
     "binarize_": {"model": nn.Linear(2, 2)},
+    "assign": {"model": nn.Linear(2, 2), "batches": []},
     "check": {"model": nn.Linear(2, 2), "example": torch.zeros(2, 2)},
     "export": {"model": nn.Linear(2, 2), "path": "x", "example_input": torch.zeros(2, 2)},
     "parameter_groups": {"model": nn.Linear(2, 2)},

@@ -171,9 +171,15 @@ void normalise_gradient(const SignMap& map, const void* x, const void* gradient,
 }
 
 // exp(-x) for x >= 0, within 3e-7 of it: a power of 2, and the polynomial of what is left of the exponent.
+// The least of two numbers that are not negative is that of their bits: without a branch, a loop is
+// vectorised.
 inline float exp_minus(float x) {
-    constexpr float log2_e = 1.44269504f, most = 125.0f;
-    const float power = x * log2_e < most ? x * log2_e : most;
+    constexpr int32_t most = 0x42fa0000;  // 125.0f
+    float power = x * 1.44269504f;        // log2(e)
+    int32_t least;
+    std::memcpy(&least, &power, sizeof least);
+    least = std::min(least, most);
+    std::memcpy(&power, &least, sizeof power);
     const int whole = static_cast<int>(power + 0.5f);
     const float z = (static_cast<float>(whole) - power) * 0.693147181f;  // at most ln 2 / 2 from 0
     const float series =
@@ -190,7 +196,7 @@ void tanh_slope_of(const SignMap& map, const T* __restrict x, float height, floa
     const ptrdiff_t numbers = static_cast<ptrdiff_t>(map.pixels) * map.groups * map.channels;
     for (ptrdiff_t i = 0; i < numbers; ++i) {
         const float at = steepness * real_of(x[i]);
-        const float e = exp_minus(2 * (at < 0 ? -at : at));
+        const float e = exp_minus(2 * __builtin_fabsf(at));
         set(out[i], 4 * height * e / ((1 + e) * (1 + e)));
     }
 }

@@ -47,7 +47,8 @@ inline void set(Bfloat16& to, float x) {
 
 // `count` numbers that lie side by side, as bits; |x| < `limit` is inside. Gives whether one is no number.
 template <class T>
-bool bits_of(const T* x, int count, int32_t limit, uint64_t& signs, uint64_t& inside) {
+[[gnu::always_inline]] inline bool bits_of(const T* x, int count, int32_t limit, uint64_t& signs,
+                                           uint64_t& inside) {
     uint8_t sign[map_block] = {}, in[map_block] = {};
     int32_t none = 0;
     for (int i = 0; i < count; ++i) {
@@ -92,8 +93,31 @@ inline ptrdiff_t word_at(const SignMap& map, int group, int c, int p) {
     return p * words_of(map) + group * ((map.channels + 63) / 64) * 2 + c / 32;
 }
 
+// Pixels of fewer channels than a word has are looked at together: they lie side by side.
+template <class T>
+bool pack_narrow(const SignMap& map, const T* x, uint32_t* signs, uint32_t* inside) {
+    bool none = false;
+    const ptrdiff_t pixels = static_cast<ptrdiff_t>(map.pixels) * map.groups, together = 64 / map.channels;
+    const uint64_t of_pixel = (uint64_t{1} << map.channels) - 1;
+    for (ptrdiff_t first = 0; first < pixels; first += together) {
+        const int count = static_cast<int>(std::min(together, pixels - first));
+        uint64_t sign, in;
+        const T* from = x + first * map.channels;
+        none |= count * map.channels == 64 ? bits_of(from, 64, limit_of(map), sign, in)
+                                           : bits_of(from, count * map.channels, limit_of(map), sign, in);
+        for (int i = 0; i < count; ++i) {
+            const uint64_t own = sign >> (i * map.channels) & of_pixel,
+                           own_in = in >> (i * map.channels) & of_pixel;
+            std::memcpy(signs + (first + i) * 2, &own, 8);
+            if (inside) std::memcpy(inside + (first + i) * 2, &own_in, 8);
+        }
+    }
+    return none;
+}
+
 template <class T>
 bool pack_pixels(const SignMap& map, const T* x, uint32_t* signs, uint32_t* inside) {
+    if (map.channels <= 32) return pack_narrow(map, x, signs, inside);
     bool none = false;
     const int words = (map.channels + 63) / 64;
     for (ptrdiff_t i = 0; i < static_cast<ptrdiff_t>(map.pixels) * map.groups; ++i) {

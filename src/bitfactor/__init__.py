@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bitfactor import runtime as runtime
     from bitfactor.api.ablate import ablate as ablate
     from bitfactor.api.adopt import adopt_ as adopt_
+    from bitfactor.api.assign import assign as assign
     from bitfactor.api.bench import bench as bench
     from bitfactor.api.check import check as check
     from bitfactor.api.compare import compare as compare
@@ -79,6 +80,7 @@ _WITH_TORCH = {
     "Optimization": "training",
     "ablate": "api.ablate",
     "adopt_": "api.adopt",
+    "assign": "api.assign",
     "binarize_": "binarization",
     "check": "api.check",
     "compare": "api.compare",

@@ -161,7 +161,7 @@ def test_a_corrupt_image_is_named_once_counted_and_replaced(folder, jpeg, kind, 
         path.unlink()
     with pytest.warns(UserWarning, match=r"dog/bad.jpg.*corrupt image 1 of train") as caught:
         epochs = [list(data.train_batches(7, 0, epoch)) for epoch in range(3)]
-    assert len(caught) == 1
+    assert sum("corrupt image" in str(one.message) for one in caught) == 1
     assert len(data.corrupt) == 1
     assert all(len(labels) == 7 for epoch in epochs for _, labels in epoch)
     same(epochs[1], data.train_batches(7, 0, 1))

@@ -47,14 +47,12 @@ def expect_forms_or_errors(path) -> None:
 def test_every_form(tmp_path):
     """One try of four; most of what is altered does not load."""
     draw, path = random.Random(f"written {SEED}"), tmp_path / "net.safetensors"
-    bases = [path.read_bytes() for path in (*MODELS, zoo.file_of("digits"))]
+    bases = [path.read_bytes() for path in (*MODELS, zoo.file_of("digits")) if loads(path)]
     written = 0
     for _ in islice(attempts(), 0, None, 4):
         base = draw.choice(bases)
         for _ in range(10):
-            path.write_bytes(base)
-            if loads(path):
-                path.write_bytes(altered(base, draw))
+            path.write_bytes(altered(base, draw))
             if loads(path):
                 expect_forms_or_errors(path)
                 written += 1

@@ -47,6 +47,26 @@ def test_parameters_and_products(network, side):
 
 
 @pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"blocks": (3, 3)}, "one per stage"),
+        ({"widths": (16, 33, 64)}, "an even number more"),
+        ({"widths": (64, 32, 16)}, "an even number more"),
+        ({"blocks": (), "widths": ()}, "1 to"),
+    ],
+)
+def test_sizes_that_do_not_fit(sizes, words):
+    with pytest.raises(InputError, match=words):
+        models.irnet_resnet20(**sizes)
+
+
+def test_a_wider_and_deeper_resnet20():
+    model = models.irnet_resnet20(7, (2, 3, 4, 1), (8, 16, 24, 24)).eval()
+    assert [len(model.get_submodule(f"layer{i}")) for i in (1, 2, 3, 4)] == [2, 3, 4, 1]
+    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 7)
+
+
+@pytest.mark.parametrize(
     ("network", "operations", "real_bits"),
     [
         ("bireal18", 1.63e8, 32),  # table 4 of Bi-Real Net

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.targets.c99.test_integers import drawn_case
 from torch import nn
 
 from bitfactor.binarization import Binarization, binarize_
@@ -59,6 +60,15 @@ def test_integers_are_the_references_bits(name, core, tmp_path):
     report = export_c(model, tmp_path / "net.c", precision="integer")
     ran = board.run(Path(report.source), report.prefix, pixels, core, output=np.int32, optimise="-O3")
     (expected,) = run(graph, pixels.transpose(0, 3, 1, 2).astype(np.int64) - 128)
+    np.testing.assert_array_equal(ran.outputs, expected)
+
+
+@every_core
+@pytest.mark.parametrize("seed", range(12))
+def test_integers_of_a_drawn_network(seed, core, tmp_path):
+    model, samples, given, expected = drawn_case(seed)
+    report = export_c(model, tmp_path / "net.c", precision="integer", samples=samples)
+    ran = board.run(Path(report.source), report.prefix, given, core, output=np.int32, optimise="-O3")
     np.testing.assert_array_equal(ran.outputs, expected)
 
 

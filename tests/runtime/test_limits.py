@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.cases import bytes_taken
 from tests.runtime.sets import every_set, full_sets
 
 import bitfactor
@@ -81,18 +82,13 @@ def test_resnet18_loads_in_less_than_100_ms(isa, resnet18):
 def test_resnet18_runs_in_less_than_27_mb_over_the_interpreter(isa, resnet18):
     """The interpreter is Python with numpy. The most that was ever in use counts, that of loading too."""
     code = f"""
-import numpy as np
-def peak():
-    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) * 1024
-x = np.zeros((1, 3, 224, 224), np.float32)
-before = peak()
 from bitfactor.runtime import Session
 session = Session({str(resnet18)!r}, isa={isa!r}, threads=1)
 for _ in range(3):
     session(x)
-print(peak() - before)
 """
-    assert output_of(code) < 27e6
+    after = "import numpy as np\nx = np.zeros((1, 3, 224, 224), np.float32)"
+    assert bytes_taken(code, after=after) < 27e6
 
 
 def test_wheel_is_smaller_than_2200_kb():

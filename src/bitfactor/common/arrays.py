@@ -104,6 +104,13 @@ def expect_sizes(**sizes: int | Sequence[int]) -> None:
         expect_that(fits, name, expected=f"1 to {MOST_SIZE}", found=value)
 
 
+def expect_stages(blocks: Sequence[int], widths: Sequence[int]) -> None:
+    """Raise InputError unless there is a count of blocks and of channels for each stage."""
+    expect_sizes(blocks=blocks, widths=widths)
+    found = f"{len(blocks)} and {len(widths)}"
+    expect_that(len(blocks) == len(widths), "blocks and widths", expected="one per stage", found=found)
+
+
 def _fits(shape: tuple[int, ...], axes: Axes) -> bool:
     if axes and axes[0] is ...:
         axes = axes[1:]

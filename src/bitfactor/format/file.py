@@ -335,7 +335,8 @@ def _expect_document(document: Any) -> None:
     _expect_fields("metadata", document, {**_DOCUMENT, **later})
     _expect_fields("input", document["input"], _VALUE)
     for entry in document["nodes"]:
-        _expect_fields("a node", entry, _NODE)
+        signs = {"signs": Mapping[str, Sequence[int]]} if "signs" in entry else {}
+        _expect_fields("a node", entry, {**_NODE, **signs})
     for entry in document.get("other_inputs", ()):
         _expect_fields("an input", entry, {"name": str, "shape": _SHAPE})
 

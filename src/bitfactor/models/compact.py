@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from bitfactor.common.arrays import expect_sizes
-from bitfactor.common.checks import checked, expect_that
+from bitfactor.common.arrays import expect_sizes, expect_stages
+from bitfactor.common.checks import checked
 
 
 class InvertedResidual(nn.Module):
@@ -58,11 +58,8 @@ class CompactNet(nn.Module):
         expansion: int = 4,
     ) -> None:
         super().__init__()
-        expect_sizes(num_classes=num_classes, blocks=blocks, widths=widths)
-        expect_sizes(in_channels=in_channels, expansion=expansion)
-        same = len(blocks) == len(widths) > 0
-        found = f"{len(blocks)} and {len(widths)}"
-        expect_that(same, "blocks and widths", expected="one per stage", found=found)
+        expect_sizes(num_classes=num_classes, in_channels=in_channels, expansion=expansion)
+        expect_stages(blocks, widths)
         first = max(widths[0] * 2 // 3, 1)
         self.stem = nn.Sequential(*_convolution(in_channels, first, 3, 2), nn.ReLU())
         stages: list[nn.Module] = []

@@ -5,6 +5,7 @@ arXiv 1909.10788, code `htqin/IR-Net`. Z. Xu et al., "ReCU: Reviving the dead we
 networks", ICCV 2021, arXiv 2103.12369, code `z-hXu/ReCU`. Their names of parameters are used here.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bitfactor.common.arrays import expect_sizes
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import checked, expect_that
 from bitfactor.models.pretrained import with_scale
 from bitfactor.nn import MaxPool2d
 from bitfactor.nn.normalise import normalised
@@ -80,20 +81,35 @@ class HardtanhBlock(nn.Module):
 
 
 class HardtanhResNet(nn.Module):
-    """ResNet-20, or ResNet-18 with a `span` of blocks: (N, 3, 32, 32) -> logits (N, num_classes)."""
+    """ResNet-20, or ResNet-18 with a `span` of blocks: (N, 3, 32, 32) -> logits (N, num_classes).
+
+    `blocks` and `widths` say how many blocks a stage has, and how many channels.
+    """
 
     @checked
-    def __init__(self, num_classes: int, downsampling: Downsampling, span: Span = "conv") -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        downsampling: Downsampling,
+        span: Span = "conv",
+        blocks: Sequence[int] = (3, 3, 3),
+        widths: Sequence[int] = (16, 32, 64),
+    ) -> None:
         super().__init__()
-        expect_sizes(num_classes=num_classes)
-        widths, depth = ((16, 32, 64), 3) if span == "conv" else ((64, 128, 256, 512), 2)
+        expect_sizes(num_classes=num_classes, blocks=blocks, widths=widths)
+        found = f"{len(blocks)} and {len(widths)}"
+        expect_that(
+            len(blocks) == len(widths) > 0, "blocks and widths", expected="one per stage", found=found
+        )
+        even = all((wider - width) % 2 == 0 and wider >= width for width, wider in pairwise(widths))
+        expect_that(even, "widths", expected="each an even number more than the last", found=str(widths))
         self.conv1 = nn.Conv2d(3, widths[0], 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
         self.span, self.stages = span, len(widths)
         for i, (before, width) in enumerate(pairwise((widths[0], *widths))):
-            blocks = [HardtanhBlock(before, width, 2 if i else 1, downsampling, span)]
-            blocks += [HardtanhBlock(width, width, 1, downsampling, span) for _ in range(depth - 1)]
-            self.add_module(f"layer{i + 1}", nn.Sequential(*blocks))
+            stage = [HardtanhBlock(before, width, 2 if i else 1, downsampling, span)]
+            stage += [HardtanhBlock(width, width, 1, downsampling, span) for _ in range(blocks[i] - 1)]
+            self.add_module(f"layer{i + 1}", nn.Sequential(*stage))
         self.bn2 = nn.BatchNorm1d(widths[-1])
         self.linear = nn.Linear(widths[-1], num_classes)
 
@@ -134,12 +150,15 @@ class VGGSmall(nn.Module):
         return _from_published(tensors)
 
 
-def irnet_resnet20(num_classes: int = 10) -> HardtanhResNet:
+def irnet_resnet20(
+    num_classes: int = 10, blocks: Sequence[int] = (3, 3, 3), widths: Sequence[int] = (16, 32, 64)
+) -> HardtanhResNet:
     """Build IR-Net's ResNet-20 with a shortcut per convolution: 0.27 M parameters, 86.5 % on CIFAR-10.
 
-    `binarize_(model, latent="none", scale="analytic")` runs the authors' weights.
+    `binarize_(model, latent="none", scale="analytic")` runs the authors' weights. With other `blocks` and
+    `widths` it is as deep and wide as a microcontroller allows.
     """
-    return HardtanhResNet(num_classes, "stride")
+    return HardtanhResNet(num_classes, "stride", "conv", blocks, widths)
 
 
 def recu_resnet20(num_classes: int = 10) -> HardtanhResNet:
@@ -155,7 +174,7 @@ def recu_resnet18(num_classes: int = 10) -> HardtanhResNet:
 
     It turns binary as `recu_resnet20` does.
     """
-    return HardtanhResNet(num_classes, "pool", "block")
+    return HardtanhResNet(num_classes, "pool", "block", (2, 2, 2, 2), (64, 128, 256, 512))
 
 
 def vgg_small(num_classes: int = 10) -> VGGSmall:

@@ -103,6 +103,24 @@ class Published:
         return built
 
 
+@dataclass(frozen=True)
+class PublishedWidths(Published):
+    """One whose authors' sizes are the default."""
+
+    blocks: tuple[int, ...] = (3, 3, 3)
+    """Blocks per stage."""
+    widths: tuple[int, ...] = (16, 32, 64)
+    """Channels per stage, each an even number more than the last."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def __call__(self) -> nn.Module:
+        """Build the network, real-valued."""
+        built: nn.Module = getattr(models, self.network)(self.num_classes, self.blocks, self.widths)
+        return built
+
+
 def digits() -> Recipe:
     """Return a small binary ResNet on 8x8 scans of digits, holistic Tucker and learned alpha.
 
@@ -314,14 +332,15 @@ def cifar10_resnet20() -> Recipe:
 
     H. Qin et al., arXiv 1909.10788, code `htqin/IR-Net`: SGD with momentum 0.9 at 0.1, a cosine over 400
     epochs of batches of 128, decay 1e-4 of all parameters; weights standardised, the annealed estimator for
-    weights and inputs, a shortcut around each convolution. The authors' scale, a power of two near the mean
+    weights and inputs, a shortcut around each convolution. `--widths 48 96 192` fills what a microcontroller
+    has (docs/microcontroller.md). The authors' scale, a power of two near the mean
     magnitude of standardised weights, is nearly the same for all filters, and a BatchNorm follows; ours is
     that mean itself, without a gradient. First convolution and head are real.
     """
     return _published(
         "cifar10-resnet20",
         "ResNet-20 of IR-Net on CIFAR-10",
-        "irnet_resnet20",
+        PublishedWidths("irnet_resnet20", 10),
         Binarization(
             latent="none",
             scale="analytic",
@@ -358,17 +377,19 @@ def _recu(name: str, description: str, network: str) -> Recipe:
         weight_transform="clamped",
     )
     plan = _by_sgd(epochs=600, batch_size=256, weight_decay=5e-4, warmup_epochs=4)
-    return _published(name, description, network, binarization, plan)
+    return _published(name, description, Published(network, 10), binarization, plan)
 
 
 _by_sgd = partial(Optimization, optimizer="sgd", momentum=0.9, learning_rate=0.1, decayed=_ALL)
 
 
-def _published(name: str, description: str, network: str, chosen: Binarization, plan: Optimization) -> Recipe:
+def _published(
+    name: str, description: str, model: Published, chosen: Binarization, plan: Optimization
+) -> Recipe:
     return Recipe(
         name=name,
         description=description,
-        model=Published(network, 10),
+        model=model,
         input_shape=(3, 32, 32),
         data=CifarOptions(10),
         task=Classification(),

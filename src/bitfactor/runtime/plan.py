@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from bitfactor.common.errors import InputError
 from bitfactor.format.graph import Graph
 from bitfactor.format.operations import OPERATIONS, Node
-from bitfactor.format.operations.move import stays
+from bitfactor.format.operations.move import NUMBERED_BYTES, Flatten, Move, stays
 from bitfactor.format.operations.operation import Pixelwise
 
 POINTWISE = tuple(name for name, op in OPERATIONS.items() if isinstance(op, Pixelwise) and op.dtype != "bit")
@@ -73,6 +73,13 @@ class Step:
         if self.stays and self.node:
             return (self.node.name,)
         return tuple(stage.value for stage in self.stages if stage.op in ("store", "threshold"))
+
+
+def bytes_to_plan(graph: Graph) -> int:
+    """Return what `plan` takes at most for the largest map that is moved: it numbers the elements."""
+    moved = (node for node in graph.nodes if isinstance(OPERATIONS[node.op], Flatten | Move))
+    names = (name for node in moved for name in (*node.inputs, node.name))
+    return NUMBERED_BYTES * max((math.prod(graph.values[name].shape) for name in names), default=0)
 
 
 def plan(graph: Graph) -> tuple[Step, ...]:

@@ -28,6 +28,7 @@ from bitfactor.runtime.inputs import (
     packed,
     rows_of,
 )
+from bitfactor.runtime.plan import bytes_to_plan
 from bitfactor.runtime.prediction import (
     Classification,
     Image,
@@ -381,6 +382,8 @@ class NativeRunner:
     ) -> None:
         self.graph, self.isa, self.threads, self._most_bytes = graph, isa, threads, most_bytes
         self._packed = packed(graph)
+        if most_bytes is not None and bytes_to_plan(self._packed) > most_bytes:
+            raise self._too_large()
         program = program_of(self._packed)
         self._layers = program.layers
         try:

@@ -193,8 +193,8 @@ def outputs_of(folder, inputs, *flags, compiler="gcc"):
     return np.frombuffer(done.stdout, np.int32).reshape(len(inputs), -1)
 
 
-@pytest.mark.parametrize("seed", range(16))
-def test_a_drawn_network(seed, tmp_path):
+def drawn_case(seed):
+    """Return a drawn network, its samples if ranges need them, inputs (N, H, W, C), and the right outputs."""
     model = as_model(drawn(seed), image=seed % 2 == 0)
     shape = (IMAGES, *model.graph.input.shape)
     draw = np.random.default_rng(seed)
@@ -208,10 +208,14 @@ def test_a_drawn_network(seed, tmp_path):
         integers = graph.of_input(2 * samples)
         given = integers.astype(np.int16)
     (expected,) = run(graph, integers)
-    given = np.ascontiguousarray(given.transpose(0, 2, 3, 1))
-    written(model, tmp_path, "uint8_t" if model.input_spec else "int16_t", samples)
-    found = outputs_of(tmp_path, given, *SANITIZERS)
-    np.testing.assert_array_equal(found, expected.reshape(IMAGES, -1))
+    return model, samples, np.ascontiguousarray(given.transpose(0, 2, 3, 1)), expected.reshape(IMAGES, -1)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_drawn_network(seed, tmp_path):
+    model, samples, given, expected = drawn_case(seed)
+    written(model, tmp_path, given.dtype.name + "_t", samples)
+    np.testing.assert_array_equal(outputs_of(tmp_path, given, *SANITIZERS), expected)
 
 
 @pytest.mark.parametrize("name", names())

@@ -1,6 +1,6 @@
 """Operations that compute nothing: who goes where, and what the file holds, a constant or rows of a table."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -20,6 +20,10 @@ from bitfactor.format.operations.operation import (
     integers,
 )
 from bitfactor.format.program import Instruction
+
+_PART = 1 << 16  # of places, looked at together
+NUMBERED_BYTES = 16
+"""What it takes for each element to say where a move puts it: places of 4 bytes, four times at most."""
 
 
 class Move(Rows):
@@ -57,18 +61,27 @@ def _places(x: Shape) -> Array:
 
 def _run_length(places: Array, channels: int) -> int:
     """Return how many elements at a time lie side by side, a divisor of the channels."""
-    steps, first = np.diff(places), places[:-1]
-    goes_on = np.where(first < 0, steps == 0, steps == 1)
-    ends = np.flatnonzero(~goes_on) + 1
-    return int(np.gcd.reduce([channels, *np.unique(ends % channels).tolist()]))
+    run = channels
+    for start, part in _parts(places):
+        steps, first = np.diff(part), part[:-1]
+        goes_on = np.where(first < 0, steps == 0, steps == 1)
+        ends = np.flatnonzero(~goes_on) + 1 + start
+        run = int(np.gcd.reduce([run, *np.unique(ends % channels).tolist()]))
+    return run
+
+
+def _parts(places: Array) -> Iterator[tuple[int, Array]]:
+    """Yield parts, each with where it starts and the first of the next: what is made of one is small."""
+    for start in range(0, len(places) - 1, _PART):
+        yield start, places[start : start + _PART + 1]
 
 
 def stays(node: Node, x: Shape, y: Shape) -> bool:
     """Whether an operation that has one input leaves each element where it is in memory."""
-    if node.op not in _MOVES or prod(x) != prod(y):
+    if node.op not in MOVES or prod(x) != prod(y):
         return False
-    moved = _MOVES[node.op].reference(node, _places(x))
-    return bool((np.diff(moved.reshape(y[0], -1).T.ravel()) == 1).all())
+    places = MOVES[node.op].reference(node, _places(x)).reshape(y[0], -1).T.ravel()
+    return all(bool((np.diff(part) == 1).all()) for _, part in _parts(places))
 
 
 def _side_by_side(xs: Sequence[Float], axis: int) -> Float:
@@ -350,7 +363,7 @@ class Pad(Move):
         b.emit("Pad", [x, b.constant(pads.ravel(), f"{node.name}:pads"), value], node.name)
 
 
-_MOVES: dict[str, Rows] = {
+MOVES: dict[str, Rows] = {
     "flatten": Flatten(),
     "reshape": Reshape(),
     "permute": Permute(),
