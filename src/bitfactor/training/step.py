@@ -139,7 +139,7 @@ def take_over(model: nn.Module, source: nn.Module) -> None:
         warnings.warn(
             f"--from: {len(ours) - len(left)} of {len(ours)} tensors are taken over; "
             f"{name}, {_shape(learned, name)} there and {_shape(ours, name)} here, {more} as drawn",
-            stacklevel=2,
+            stacklevel=3,  # past the one of no_grad
         )
 
 
@@ -433,15 +433,14 @@ class Stepper:
         expected = str(tuple(self.network.eval()(x).shape))
         try:
             taught: Any = self.teacher(x)
-            if self._can_learn_head(taught):
-                self._learn_head(experiment, head_images)
-                taught = self.teacher(x)
             found = str(tuple(taught.shape)) if isinstance(taught, Tensor) else f"a {type(taught).__name__}"
         except InputError:
             raise
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            found = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-        if found != expected:
+            taught, found = None, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        if self._can_learn_head(taught):
+            self._learn_head(experiment, head_images)
+        elif found != expected:
             raise InputError(
                 "--teacher",
                 expected=f"outputs {expected} for inputs {tuple(x.shape)}",
