@@ -189,7 +189,8 @@ def _moved(image: Image, x: float = 0, y: float = 0, shear_x: float = 0, shear_y
 
 def _turned(image: Image, level: float) -> Image:
     height, width = image.shape[:2]
-    return _warped(image, cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), 30 * level, 1))
+    centre = (width - 1) / 2, (height - 1) / 2
+    return _warped(image, np.asarray(cv2.getRotationMatrix2D(centre, 30 * level, 1), np.float64))
 
 
 def _warped(image: Image, matrix: NDArray[np.float64]) -> Image:
@@ -204,12 +205,13 @@ def _blended(image: Image, other: Image, level: float) -> Image:
 
 
 def _grey(image: Image) -> Image:
-    return np.repeat(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)[..., None], 3, 2)
+    return np.asarray(cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB), np.uint8)
 
 
 def _stretched(image: Image, level: float) -> Image:
     low, high = image.min((0, 1)).astype(np.float32), image.max((0, 1)).astype(np.float32)
-    return np.round((image - low) * (255 / np.maximum(high - low, 1))).astype(np.uint8)
+    stretched: Image = np.round((image - low) * (255 / np.maximum(high - low, 1))).astype(np.uint8)
+    return stretched
 
 
 OPERATIONS: tuple[Callable[[Image, float], Image], ...] = (
