@@ -1,6 +1,7 @@
 """The drawing of the rooms is what the code does; the study's tables and links are those of its logs."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 def script(name):
     spec = importlib.util.spec_from_file_location(Path(name).stem, DOCS / name)
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -58,6 +59,12 @@ def test_the_tables_of_the_study_are_those_of_its_logs():
     evidence, page = script("results/evidence.py"), (DOCS / "results/evidence.md").read_text()
     for table in evidence.tables(evidence.read()).values():
         assert table in page, "run python docs/results/evidence.py"
+
+
+def test_the_tables_of_the_front_are_those_of_its_results():
+    front, page = script("results/front.py"), (DOCS / "results/front.md").read_text()
+    results = json.loads((DOCS / "results/front.json").read_text())
+    assert front.filled(page, front.parts(results)) == page, "run python docs/results/front.py"
 
 
 def test_the_deviation_is_pooled_over_rows():

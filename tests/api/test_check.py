@@ -101,6 +101,14 @@ def test_the_command_for_several_inputs(tmp_path, capsys, monkeypatch) -> None:
     assert "expected a batch, a tuple" in capsys.readouterr().err
 
 
+def test_what_one_bit_gives_is_said_in_one_line() -> None:
+    found = bitfactor.check(network(), torch.randn(2, 3, 12, 12))
+    assert found.price
+    assert 0 < found.price.binary_bytes < found.price.float_bytes
+    assert str(found).splitlines()[-1] == str(found.price)
+    assert "`bitfactor compare` measures what it costs" in str(found.price)
+
+
 def test_a_typo() -> None:
     with pytest.raises(InputError, match="did you mean latent"):
         bitfactor.check(network(), torch.randn(2, 3, 12, 12), latnet="svd")

@@ -11,11 +11,10 @@ from torch import nn
 import bitfactor
 from bitfactor import models
 from bitfactor.common.errors import InputError
-from bitfactor.models.bireal import BiRealNet
 from bitfactor.models.bnext import BNextBlock
 from bitfactor.models.irnet import HardtanhResNet
 from bitfactor.models.quicknet import QuickNet
-from bitfactor.models.reactnet import MobileBlock, ReActBlock, Stem
+from bitfactor.models.reactnet import BiRealNet, MobileBlock, ReActBlock, Stem
 from bitfactor.nn import BinaryLayer, Shift
 
 FREE = {"latent": "none", "scale": "analytic"}

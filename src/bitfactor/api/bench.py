@@ -3,12 +3,13 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bitfactor.common import __version__
 from bitfactor.common.checks import checked, expect_one_of
@@ -16,15 +17,13 @@ from bitfactor.common.errors import InputError, imported
 from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import Result, text_table
-from bitfactor.engines import ENGINES, Engine, Run, engines_of
+from bitfactor.engines import ENGINES, Engine, Run, engines_of, networks_of, peak_memory
 from bitfactor.runtime import Precision, Profile, Session
 from bitfactor.runtime.zoo import locate
 
-_WARM_UP = 10
-
 
 def interleaved(
-    engines: Mapping[str, Callable[[], object]], runs: int, pause: float = 0.0
+    engines: Mapping[str, Callable[[], object]], runs: int, pause: float = 0.0, warm_up: int = 10
 ) -> list[dict[str, Any]]:
     """Return name, minimum_ms and median_ms of each engine over `runs` runs, taken one of each in turn.
 
@@ -33,7 +32,7 @@ def interleaved(
     Those of the one before go on waiting for work, and would keep cores from the next.
     """
     for run in engines.values():
-        for _ in range(_WARM_UP):
+        for _ in range(warm_up):
             run()
     times: dict[str, list[float]] = {name: [] for name in engines}
     order = np.random.default_rng(0)
@@ -53,7 +52,11 @@ def interleaved(
 
 @dataclass(frozen=True)
 class BenchReport(Result):
-    """Latencies at batch 1: `name`, `minimum_ms` and `median_ms` of each engine, ours first; our layers'."""
+    """Latencies at batch 1: `name`, `minimum_ms` and `median_ms` of each engine, ours first; our layers'.
+
+    Of an engine that runs a file also its `bytes` and the peak `memory` of a process that loads it and runs
+    one sample. With `data`, its `accuracy` too.
+    """
 
     machine: str
     threads: int
@@ -73,15 +76,17 @@ class BenchReport(Result):
         return {**super().to_dict(), "layers": layers}
 
     def __str__(self) -> str:
-        head = ("engine", "minimum ms", "median ms", "times ours", "by median")
-        rows = [_row(engine, self.engines[0]) for engine in self.engines]
-        table = text_table(head, rows, right=frozenset(range(1, 5)))
+        shown = [name for name in _FIGURES if any(engine.get(name) is not None for engine in self.engines)]
+        head = ["engine", "minimum ms", "median ms", "times ours", "by median"]
+        rows = [_row(engine, self.engines[0], shown) for engine in self.engines]
+        titles = [_FIGURES[name][0] for name in shown]
+        table = text_table([*head, *titles], rows, right=frozenset(range(1, 5 + len(shown))))
         return "\n".join([f"{self.layers}\n\n{table}\n{self.caption}", *self.warnings])
 
     @property
     def warnings(self) -> list[str]:
         """What is to be said of engines that other work on the machine has slowed."""
-        slowed = [one["name"] for one in self.engines if one["median_ms"] >= 2 * one["minimum_ms"]]
+        slowed = [one["name"] for one in self.engines if _slowed(one)]
         said = "warning: the median is twice the minimum or more, as other work slowed"
         return [f"{said} {', '.join(slowed)}; repeat it on a quiet machine"] if slowed else []
 
@@ -89,7 +94,9 @@ class BenchReport(Result):
 @checked
 def bench(
     model: str | os.PathLike[str] | Session,
+    others: Sequence[str | os.PathLike[str]] = (),
     *,
+    data: str | os.PathLike[str] | None = None,
     against: Engine | Sequence[Engine] = (),
     runs: int = 200,
     threads: int | None = None,
@@ -104,6 +111,10 @@ def bench(
     ----------
     model
         Exported file, or a network of `bitfactor zoo`; in Python also a session, which is timed as it is.
+    others
+        Other files to time beside it: exported ones, and .onnx, which OpenVINO and ONNX Runtime run.
+    data
+        Also tell the accuracy of each file on these images, prepared as the first file says.
     against
         Also time its full-precision baseline (float32, bfloat16, int8) in: torch, onnxruntime, openvino.
     runs
@@ -137,20 +148,26 @@ def bench(
     names = [against] if isinstance(against, str) else list(against)
     for name in names:
         expect_one_of("against", name, ENGINES)
+    place = None if isinstance(model, Session) else Path(locate(str(model)))
+    if place is None and data is not None:
+        raise InputError("data", expected="None, with a session", found=repr(data), fix="pass the file")
     sessions = _sessions(model, threads, isa, precision)
     first = sessions[0]
     first.model.expect_one_input("bench")
-    x = np.random.default_rng(0).standard_normal((1, *first.input_shape), np.float32)
-    engines: dict[str, Run] = {_name(session): partial(session, x) for session in sessions}
+    x = _noise(first.input_shape)
+    files = [_File(_name(one), "bitfactor", place, one, one.input_shape, one.precision) for one in sessions]
+    files += [file for other in others for file in _files(Path(os.fspath(other)), first)]
+    engines: dict[str, Run] = {one.name: partial(one.call, _noise(one.shape)) for one in files}
     for name in dict.fromkeys(names):
         engines |= engines_of(name, first.model.graph, x, first.threads)
+    found = {one.name: one.figures(first.threads, place, data) for one in files}
     report = BenchReport(
         machine=cpu_name(),
         threads=first.threads,
         runs=runs,
         bitfactor=__version__,
         layers=first.profile(runs=runs),
-        engines=tuple(interleaved(engines, runs)),
+        engines=tuple({**one, **found.get(one["name"], {})} for one in interleaved(engines, runs)),
     )
     if chart is not None:
         _draw(report, Path(chart))
@@ -187,12 +204,92 @@ def _name(session: Session) -> str:
     return f"bitfactor ({session.isa}{'' if exact else f', {session.precision}'})"
 
 
-def _row(engine: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
-    figures = [f"{engine[figure]:.3f}" for figure in ("minimum_ms", "median_ms")]
+@dataclass(frozen=True)
+class _File:
+    """A file in an engine, and a call of it for one sample, (1, *shape)."""
+
+    name: str
+    engine: str
+    path: Path | None
+    call: Callable[..., Any]
+    shape: tuple[int, ...]
+    precision: str = ""
+
+    def figures(
+        self, threads: int, first: Path | None, data: str | os.PathLike[str] | None
+    ) -> dict[str, Any]:
+        """Return its bytes, memory and accuracy; images are prepared as the network at `first` says."""
+        if self.path is None or first is None:
+            return {}
+        return {
+            "bytes": self.path.stat().st_size,
+            "memory": peak_memory(self.engine, self.path, self.shape, threads, self.precision),
+            "accuracy": None if data is None else self._accuracy(first, data),
+        }
+
+    def _accuracy(self, first: Path, data: str | os.PathLike[str]) -> float:
+        from bitfactor.api.evaluate import classify, images_of  # here, as a latency needs no OpenCV
+        from bitfactor.api.network import network_at
+
+        network = network_at(self.path if self.path and self.engine == "bitfactor" else first)
+        taken = network.input_spec and (len(network.input_spec.mean), *network.input_spec.size)
+        if taken and taken != self.shape:
+            raise InputError(
+                str(self.path),
+                expected=f"an input of {taken}, as the images are prepared for {first}",
+                found=str(self.shape),
+                fix="leave out --data, or name a file of that size",
+            )
+        outputs = partial(one_by_one, self.call)
+        return classify(replace(network, outputs=outputs), images_of(network, data)).accuracy
+
+
+def one_by_one(call: Callable[..., Any], inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return what a call for one sample returns for several."""
+    from bitfactor.api.network import first_of
+
+    return np.concatenate([first_of(call(inputs[i : i + 1])) for i in range(len(inputs))])
+
+
+def _files(path: Path, first: Session) -> list[_File]:
+    """Return another file in each engine that runs it."""
+    if path.suffix.lower() != ".onnx":
+        path = Path(locate(str(path)))
+        session = Session(path, threads=first.threads, isa=first.isa, precision=first.precision)
+        session.model.expect_one_input("bench")
+        name = f"{path.name}: {_name(session)}"
+        return [_File(name, "bitfactor", path, session, session.input_shape, session.precision)]
+    shape, networks = networks_of(path, first.threads)
+    return [_File(f"{path.name}: {engine}", engine, path, call, shape) for engine, call in networks.items()]
+
+
+def _noise(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    return np.random.default_rng(0).standard_normal((1, *shape), np.float32)
+
+
+_FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "accuracy": ("accuracy", lambda value: f"{value:.2%}"),
+    "bytes": ("bytes", lambda value: f"{value:,}"),
+    "memory": ("MB of memory", lambda value: f"{value / 1e6:,.0f}"),
+}
+
+
+def _slowed(engine: Mapping[str, Any]) -> bool:
+    return bool(engine["median_ms"] >= 2 * engine["minimum_ms"])
+
+
+def _row(engine: Mapping[str, Any], ours: Mapping[str, Any], shown: Sequence[str]) -> list[str]:
+    """Return the cells of an engine; `~` marks a median that other work has slowed."""
+    figures = [engine.get(name) for name in shown]
     return [
         engine["name"],
-        *figures,
+        f"{engine['minimum_ms']:.3f}",
+        f"{'~' if _slowed(engine) else ''}{engine['median_ms']:.3f}",
         *(f"{engine[figure] / ours[figure]:.2f}" for figure in ("minimum_ms", "median_ms")),
+        *(
+            "" if value is None else _FIGURES[name][1](value)
+            for name, value in zip(shown, figures, strict=True)
+        ),
     ]
 
 

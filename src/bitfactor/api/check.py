@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from bitfactor.api.bench import interleaved
 from bitfactor.binarization import Plan, Summary, binarize_, summary
 from bitfactor.common.checks import checked
+from bitfactor.common.machine import chosen_isa
 from bitfactor.common.result import Result, text_table
 from bitfactor.exporter.adoption import Finding
 from bitfactor.exporter.fold import fold
@@ -23,8 +25,10 @@ from bitfactor.exporter.report import (
     macs_line,
 )
 from bitfactor.exporter.trace import traced
+from bitfactor.format import Graph
 from bitfactor.format.low_precision import quantise
 from bitfactor.nn.model import Call, Example, copied
+from bitfactor.runtime.session import runner
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Check(Result):
     `plan` says what becomes of each layer, `sizes` what it costs. `obstacles` are all places that keep the
     binary network from being exported. Of a network that is binary by its authors' own code there is no plan.
     `layers` then say what each is and why, and `stored`, if it can be exported, what the file holds of each.
+    `price` is what 1 bit gives on this machine, of a network that can be exported and takes one tensor.
     """
 
     plan: Plan | None
@@ -41,6 +46,7 @@ class Check(Result):
     obstacles: tuple[Obstacle, ...]
     layers: tuple[Finding, ...] = ()
     stored: tuple[LayerReport, ...] = ()
+    price: "Price | None" = None
 
     def __str__(self) -> str:
         sizes = self.sizes
@@ -54,7 +60,27 @@ class Check(Result):
             return f"{text_table(['layer', 'kind', 'why'], rows)}\n\nbinary as it stands, {verdict}"
         return (
             f"{self.plan}\n\n{sizes.binary_fraction:.1%} of the multiply-adds are binary, the file is about "
-            f"{sizes.compression:.1f} times smaller\n{verdict}"
+            f"{sizes.compression:.1f} times smaller\n{verdict}" + (f"\n{self.price}" if self.price else "")
+        )
+
+
+@dataclass(frozen=True)
+class Price(Result):
+    """Milliseconds of one sample on one thread of this machine, and bytes of weights.
+
+    `float_` is the network as it is, in torch; `binary_` the same at 1 bit, untrained, in the runtime.
+    """
+
+    float_ms: float
+    float_bytes: int
+    binary_ms: float
+    binary_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"1 bit: {self.binary_ms:.2f} ms and {self.binary_bytes / 1e6:.2f} MB here; float32 in torch: "
+            f"{self.float_ms:.2f} ms and {self.float_bytes / 1e6:.2f} MB; `bitfactor compare` measures what "
+            "it costs in accuracy, and what int8 would give"
         )
 
 
@@ -96,10 +122,32 @@ def check(
     binarize_(binary, latent="none", keep_real=real, example=example, **free)
     sizes = summary(binary, example)
     try:
-        lower(binary, example)
+        lowered = lower(binary, example)
     except UnsupportedError as error:
         return Check(plan, sizes, error.obstacles)
-    return Check(plan, sizes, ())
+    return Check(plan, sizes, (), price=_price(model, example, quantise(fold(lowered.graph)[0], "float32")))
+
+
+def _price(model: nn.Module, example: Example, graph: Graph) -> Price | None:
+    """Time one sample in torch and at 1 bit, in turns."""
+    if not isinstance(example, torch.Tensor) or not example.is_floating_point():
+        return None
+    plain, x, threads = (
+        copied(model).cpu().eval(),
+        example[:1].detach().cpu().float(),
+        torch.get_num_threads(),
+    )
+    binary, array = runner(graph, chosen_isa()), x.numpy()
+    torch.set_num_threads(1)
+    with torch.inference_mode():
+        found = interleaved({"float": lambda: plain(x), "binary": lambda: binary(array)}, _RUNS, warm_up=1)
+    torch.set_num_threads(threads)
+    return Price(
+        float_ms=found[0]["minimum_ms"],
+        float_bytes=sum(one.nbytes for one in plain.state_dict().values()),
+        binary_ms=found[1]["minimum_ms"],
+        binary_bytes=sum(one.nbytes for node in graph.nodes for one in node.tensors.values()),
+    )
 
 
 def _as_it_stands(model: nn.Module, call: Call) -> Check | None:
@@ -119,4 +167,5 @@ def _as_it_stands(model: nn.Module, call: Call) -> Check | None:
     return Check(None, None, (), tuple(found), layer_reports(graph, lowered, model))
 
 
+_RUNS = 5
 _OF_LATENTS = ("latent", "rank", "initialisation", "groups", "orthogonality")

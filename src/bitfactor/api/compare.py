@@ -5,8 +5,6 @@ two in full precision are quantised to int8. All are measured on this machine, a
 """
 
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +17,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from scipy.stats import binomtest
 
-from bitfactor.api.bench import interleaved
+from bitfactor.api.bench import interleaved, one_by_one
 from bitfactor.api.evaluate import classify, images_of
 from bitfactor.api.network import network_at
 from bitfactor.api.train import train
@@ -31,7 +29,7 @@ from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import Result, text_table
 from bitfactor.data.readers.identity import remembered
 from bitfactor.data.stored import FolderOptions, StoredImages
-from bitfactor.engines import Network, with_onnxruntime, with_openvino
+from bitfactor.engines import Network, networks_of, peak_memory, with_onnxruntime
 from bitfactor.format import load
 from bitfactor.recipes import recipe_of
 from bitfactor.recipes.fitting import TooShortError
@@ -75,7 +73,7 @@ class Compared(Result):
     interval: tuple[float, float]
     minimum_ms: float
     bytes: int
-    memory: int
+    memory: int | None
     right: NDArray[np.bool_] = field(repr=False, compare=False)
 
     @property
@@ -265,13 +263,10 @@ def _written(run: Path, threads: int) -> list[_Made]:
             for one in precisions
         ]
     return [
-        _Made(run.name, weights, engine, file, source, "", network(onnx.load(file), threads))
+        _Made(run.name, weights, engine, file, source, "", call)
         for weights, file in _as_onnx(source, run).items()
-        for engine, network in _ENGINES.items()
+        for engine, call in networks_of(file, threads)[1].items()
     ]
-
-
-_ENGINES = {"OpenVINO": with_openvino.network, "ONNX Runtime": with_onnxruntime.network}
 
 
 def _as_onnx(source: Path, run: Path) -> dict[str, Path]:
@@ -311,7 +306,7 @@ def _measured(timed: Sequence[_Made], data: Path, threads: int) -> tuple[tuple[C
     rows, described = [], ""
     for one in timed:
         network = network_at(one.source)
-        found = classify(replace(network, outputs=partial(_one_by_one, one.call)), images_of(network, data))
+        found = classify(replace(network, outputs=partial(one_by_one, one.call)), images_of(network, data))
         described, right = found.images, found.expected == found.found
         rows.append(
             Compared(
@@ -324,15 +319,11 @@ def _measured(timed: Sequence[_Made], data: Path, threads: int) -> tuple[tuple[C
                 interval=_interval(right),
                 minimum_ms=one.minimum_ms,
                 bytes=one.file.stat().st_size,
-                memory=_memory(one, threads),
+                memory=peak_memory(one.engine.partition(",")[0], one.file, one.shape, threads, one.precision),
                 right=right,
             )
         )
     return tuple(rows), described
-
-
-def _one_by_one(call: Network, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.concatenate([call(inputs[i : i + 1]) for i in range(len(inputs))])
 
 
 def _expect_enough(data: Path) -> None:
@@ -352,32 +343,6 @@ def _interval(right: NDArray[np.bool_]) -> tuple[float, float]:
     return float(ends.low), float(ends.high)
 
 
-_PROCESS = """
-import sys
-import numpy as np
-file, threads, precision, shape = sys.argv[1], int(sys.argv[2]), sys.argv[3], eval(sys.argv[4])
-x = np.zeros(shape, np.float32)
-{}
-print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")))
-"""
-_LOADED = {
-    "bitfactor": "import bitfactor; bitfactor.Session(file, threads=threads, precision=precision)(x)",
-    "OpenVINO": "import openvino as o; o.Core().compile_model(file, 'CPU').infer_new_request({0: x})",
-    "ONNX Runtime": "import onnxruntime as o\n"
-    "session = o.InferenceSession(file)\n"
-    "session.run(None, {session.get_inputs()[0].name: x})",
-}
-
-
-def _memory(one: _Made, threads: int) -> int:
-    """Return the most memory of a process that loads a file and runs one image."""
-    shape = (1, *one.shape)
-    code = _PROCESS.format(_LOADED[one.engine.partition(",")[0]])
-    words = [str(one.file), str(threads), one.precision, str(shape)]
-    done = subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True, text=True)
-    return 1024 * int(done.stdout)
-
-
 _HEAD = ("network", "weights", "engine", "side", "accuracy", "95 % interval", "ms", "kB", "MB of memory")
 
 
@@ -392,7 +357,7 @@ def _cells(rows: Sequence[Compared]) -> list[list[str]]:
             " to ".join(f"{100 * end:.1f}" for end in row.interval),
             f"{row.minimum_ms:.3f}",
             f"{row.bytes / 1000:,.0f}",
-            f"{row.memory / 1e6:,.0f}",
+            "" if row.memory is None else f"{row.memory / 1e6:,.0f}",
         ]
         for row in rows
     ]

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -62,7 +62,8 @@ def write_network(
     real
         How weights of real-valued layers are stored.
     calibration
-        Take ranges for the precisions `low` and `integer` from so many training images.
+        Take ranges for the precisions `low` and `integer` from so many training images. Of a full-precision
+        run as ONNX: also write it in int8, as NAME-int8.onnx.
     precision
         Of C alone: `integer` computes with integers from the first pixel to the class, the same on every
         machine, and needs no floating point.
@@ -117,7 +118,23 @@ def write_network(
     report: OnnxReport = onnx.export_onnx(
         _model(run, export), output, "standard" if form == "onnx" else "qonnx", overwrite=overwrite
     )
-    return report
+    return replace(report, int8=_write_int8(run, output, calibration, overwrite)) if calibration else report
+
+
+def _write_int8(run: Path, output: Path, calibration: int, overwrite: bool) -> str | None:
+    """Write a full-precision run's network beside its ONNX file in int8, with ranges from training images."""
+    runs = imported("bitfactor.recipes.runs", "bitfactor export", "train")
+    recipe = runs.recipe_of(runs.Run(run))
+    if not recipe.real:
+        return None
+    engine = imported("bitfactor.engines.with_onnxruntime", "--calibration", "onnx")
+    path = output.with_name(f"{output.stem}-int8.onnx")
+    expect_output(path, [".onnx"], overwrite=overwrite, flag="--output")
+    proto, _ = engine.of_one_sample(output)
+    samples = runs.training_images(recipe, runs.Run(run), calibration).numpy()
+    with replacing(path) as temporary:
+        temporary.write_bytes(engine.quantised(proto, samples[:, None]).SerializeToString())
+    return str(path)
 
 
 def _export_run(run: Path, output: Path, **options: Any) -> "ExportReport":

@@ -8,14 +8,17 @@ user would have trained in full precision.
 """
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.errors import imported
+from bitfactor.common.errors import InputError, imported
 from bitfactor.format import Graph, Node, unpack_signs
 
 Engine = Literal["torch", "onnxruntime", "openvino"]
@@ -37,6 +40,56 @@ def engines_of(engine: Engine, graph: Graph, x: NDArray[np.float32], threads: in
     module = imported(f"bitfactor.engines.{ENGINES[engine]}", f"--against {engine}", "bench")
     engines: Mapping[str, Run] = module.engines(graph, x, threads)
     return engines
+
+
+def networks_of(file: Path, threads: int) -> tuple[tuple[int, ...], Mapping[str, Network]]:
+    """Return the shape (C, H, W) that an ONNX file takes, and each engine's call of it for one sample."""
+    onnxruntime, openvino = (
+        imported(f"bitfactor.engines.{ENGINES[name]}", file, "bench") for name in ("onnxruntime", "openvino")
+    )
+    proto, shape = onnxruntime.of_one_sample(file)
+    try:
+        made = {
+            "OpenVINO": openvino.network(proto, threads),
+            "ONNX Runtime": onnxruntime.network(proto, threads),
+        }
+    except Exception as error:  # each engine has its own, and no base of them but this
+        raise InputError(
+            file,
+            expected="a network that OpenVINO and ONNX Runtime run",
+            found=str(error).strip().splitlines()[-1],
+            fix="export it anew, with float32 in and out",
+        ) from error
+    return shape, made
+
+
+_PROCESS = """
+import sys
+import numpy as np
+file, threads, precision, shape = sys.argv[1], int(sys.argv[2]), sys.argv[3], eval(sys.argv[4])
+x = np.zeros(shape, np.float32)
+{}
+print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+_LOADED = {
+    "bitfactor": "import bitfactor; bitfactor.Session(file, threads=threads, precision=precision)(x)",
+    "OpenVINO": "import openvino as o; o.Core().compile_model(file, 'CPU').infer_new_request({0: x})",
+    "ONNX Runtime": "import onnxruntime as o\n"
+    "session = o.InferenceSession(file)\n"
+    "session.run(None, {session.get_inputs()[0].name: x})",
+}
+
+
+def peak_memory(
+    engine: str, file: Path, shape: tuple[int, ...], threads: int, precision: str = ""
+) -> int | None:
+    """Return the most bytes of a process that loads a file and runs one sample; None where no /proc is."""
+    if not Path("/proc/self/status").exists():
+        return None
+    words = [str(file), str(threads), precision, str((1, *shape))]
+    command = [sys.executable, "-c", _PROCESS.format(_LOADED[engine]), *words]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return 1024 * int(done.stdout)
 
 
 _LAYERS = {"binary_conv2d": "conv2d", "binary_linear": "linear"}

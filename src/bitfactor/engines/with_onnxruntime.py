@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
+from bitfactor.common.errors import InputError
 from bitfactor.engines import Network, Run, full_precision
 from bitfactor.format import Graph, ModelFile
 from bitfactor.targets.onnx import to_onnx
@@ -32,6 +33,29 @@ def with_batch(proto: onnx.ModelProto, samples: int) -> onnx.ModelProto:
     for value in (*proto.graph.input, *proto.graph.value_info, *proto.graph.output):
         value.type.tensor_type.shape.dim[0].dim_value = samples
     return proto
+
+
+def of_one_sample(file: Path) -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    """Return a file's network for one sample, and the shape of that."""
+    try:
+        proto = onnx.load(file)
+    except Exception as error:  # protobuf's, or the system's
+        raise InputError(file, expected="an ONNX file", found=str(error), fix="name another") from error
+    stored = {one.name for one in proto.graph.initializer}
+    inputs = [value for value in proto.graph.input if value.name not in stored]
+    taken = [value.type.tensor_type for value in inputs]
+    shapes = [tuple(dim.dim_value for dim in one.shape.dim)[1:] for one in taken]
+    if [one.elem_type for one in taken] != [onnx.TensorProto.FLOAT] or not (shapes[0] and all(shapes[0])):
+        raise InputError(
+            file,
+            expected="one input of float32, with every side but the batch's known",
+            found=", ".join(f"{value.name} {shape}" for value, shape in zip(inputs, shapes, strict=True)),
+            fix="export it with fixed sides",
+        )
+    del proto.graph.value_info[:]  # of another batch
+    for value in (*inputs, *(one for one in proto.graph.output if one.type.tensor_type.shape.dim)):
+        value.type.tensor_type.shape.dim[0].dim_value = 1
+    return proto, shapes[0]
 
 
 def noise(shape: tuple[int, ...]) -> list[NDArray[np.float32]]:

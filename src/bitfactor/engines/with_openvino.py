@@ -61,9 +61,9 @@ def _read(proto: onnx.ModelProto) -> ov.Model:
     return _core().read_model(proto.SerializeToString(), b"")
 
 
-def network(proto: onnx.ModelProto, threads: int) -> Network:
-    """Return a call that runs a network on its one input, one sample at a time."""
-    options = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+def network(proto: onnx.ModelProto, threads: int, precision: str = "f32") -> Network:
+    """Return a call that runs a network on its one input; real-valued layers are in f32 or bf16."""
+    options = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": precision}
     request = _core().compile_model(_read(proto), "CPU", options).create_infer_request()
     return lambda x: np.array(request.infer({0: x})[0])
 

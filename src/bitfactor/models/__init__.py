@@ -1,6 +1,5 @@
 """Networks in full precision; `bitfactor.binarize_` turns their convolutions binary."""
 
-from bitfactor.models.bireal import BiRealNet, bireal18, bireal34
 from bitfactor.models.bnext import BNext, bnext_tiny
 from bitfactor.models.compact import CompactNet
 from bitfactor.models.hourglass import Hourglass, hourglass
@@ -14,7 +13,7 @@ from bitfactor.models.irnet import (
 )
 from bitfactor.models.pretrained import Loaded, load_checkpoint, load_weights
 from bitfactor.models.quicknet import QuickNet, quicknet, quicknet_large, quicknet_small
-from bitfactor.models.reactnet import ReActNetA, reactnet18, reactnet_a
+from bitfactor.models.reactnet import BiRealNet, ReActNetA, bireal18, bireal34, reactnet18, reactnet_a
 from bitfactor.models.resnet import ResNet, resnet18, resnet34
 
 __all__ = [

@@ -2,11 +2,10 @@
 
 from bitfactor.nn.attention import MultiheadAttention, open_attention_
 from bitfactor.nn.contract import check_estimator, check_scale
-from bitfactor.nn.conv import BinaryConv, BinaryConv1d, BinaryConv2d, BinaryConv3d
+from bitfactor.nn.conv import BinaryConv, BinaryConv1d, BinaryConv2d, BinaryConv3d, BinaryLinear
 from bitfactor.nn.conv_transpose import BinaryConvTranspose, BinaryConvTranspose1d, BinaryConvTranspose2d
 from bitfactor.nn.layer import BinaryLayer, merge_
-from bitfactor.nn.linear import BinaryLinear
-from bitfactor.nn.pooling import MaxPool2d
+from bitfactor.nn.normalise import MaxPool2d
 from bitfactor.nn.scale import (
     AnalyticScale,
     LearnedMapScale,

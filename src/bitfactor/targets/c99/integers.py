@@ -28,7 +28,7 @@ from bitfactor.targets.c99.binary import (
     rising,
     words,
 )
-from bitfactor.targets.c99.constants import WIDTH, Constants
+from bitfactor.targets.c99.instructions import WIDTH, Constants
 from bitfactor.targets.c99.memory import Memory, size_of
 from bitfactor.targets.c99.schedule import Layer, places_of
 

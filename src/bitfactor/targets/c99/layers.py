@@ -13,8 +13,7 @@ import numpy as np
 
 from bitfactor.common.errors import InputError
 from bitfactor.runtime.program import Layer, Program
-from bitfactor.targets.c99.constants import WIDTH, Constants
-from bitfactor.targets.c99.instructions import ON_SUMS, ROWS, STAGES, Arguments
+from bitfactor.targets.c99.instructions import ON_SUMS, ROWS, STAGES, WIDTH, Arguments, Constants
 
 _WITHOUT_NODE = ("pointwise", "store")
 

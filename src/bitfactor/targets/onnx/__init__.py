@@ -38,7 +38,7 @@ class OnnxReport:
     first output) for `same_class` of `checked_inputs`, and differ by `max_difference` of the largest output.
     That they differ at all is rounding: each operation by itself was checked, see
     `bitfactor.targets.onnx`. `one_size` says why other sizes that the model file takes are not those
-    of the ONNX file, where that is so.
+    of the ONNX file, where that is so. `int8` is the same network's file in int8, where one was written.
     """
 
     path: str
@@ -49,6 +49,7 @@ class OnnxReport:
     same_class: int
     max_difference: float
     one_size: str | None = None
+    int8: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain types."""
@@ -61,6 +62,7 @@ class OnnxReport:
             f" end to end, the same class for {self.same_class} of {self.checked_inputs} inputs,"
             f" largest difference {self.max_difference:.1e} of the largest output"
             + (f"\n{self.one_size}" if self.one_size else "")
+            + (f"\n{self.int8}: the same in int8, with ranges from training images" if self.int8 else "")
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.targets.c99.constants import real
+from bitfactor.targets.c99.instructions import real
 
 BOARD = Path(__file__).parent
 

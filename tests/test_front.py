@@ -1,0 +1,148 @@
+"""The pure parts of the front: what no other network reaches, the page's tables, steps for TensorFlow.js."""
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+ROOT = Path(__file__).parents[1]
+
+
+def script(path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    spec = importlib.util.spec_from_file_location(f"{Path(path).stem}_script", ROOT / path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def page(monkeypatch):
+    return script("docs/results/front.py", monkeypatch)
+
+
+@pytest.fixture
+def measuring(monkeypatch):
+    return script("benchmarks/front.py", monkeypatch)
+
+
+def row(network, weights, ms, engine="OpenVINO int8", median=None):
+    return {
+        "network": network,
+        "weights": weights,
+        "engine": engine,
+        "minimum_ms": ms,
+        "median_ms": ms if median is None else median,
+        "bytes": 4_000_000,
+    }
+
+
+def results(binary_ms):
+    rows = [
+        row("ReActNet-18", "1 bit", binary_ms, "bitfactor avx2"),
+        row("ReActNet-18", "1 bit", binary_ms + 1, "bitfactor avx2, low", 9 * binary_ms),
+        row("ResNet-18", "int8", 6.0),
+        row("RegNetX-200MF", "int8", 2.0),
+    ]
+    about = {
+        "machine": "a CPU",
+        "isa": "avx2",
+        "threads": 1,
+        "batch": 1,
+        "runs": 3,
+        "versions": {"numpy": "2"},
+    }
+    return {"native": {**about, "rows": rows}}
+
+
+def test_the_page_says_which_is_better_either_way(page):
+    slow, slower, fast = (page.points(results(ms)) for ms in (4.0, 7.0, 1.0))
+    said = {ms: " ".join(page.sentences(one).split()) for ms, one in ((4, slow), (7, slower), (1, fast))}
+    assert "2.00x slower" in page.choices(slow)
+    assert "2.00x faster" in page.choices(fast)
+    assert "Take a compact network" in said[4]
+    assert "Take a compact network" not in said[1]
+    assert "lies on the front: best instructions" in said[1]
+    assert "1.5x faster than int8" in said[4]
+    assert "not faster than int8" in said[7]
+
+
+def test_a_table_marks_the_front_and_slowed_medians(page):
+    table = page.latencies(page.points(results(1.0)))
+    assert "| ReActNet-18 | 1 bit | 65.9 | 4.0 | **1.00** |" in table
+    assert "| ReActNet-18 | 1 bit, `low` | 65.9 | 4.0 | 2.00~ |" in table
+    assert "| RegNetX-200MF | int8 | 68.9* | 4.0 | **2.00** |" in table
+
+
+def test_the_front_has_what_no_other_reaches(page):
+    first = page.points(results(1.0))["native"][0]
+    found = [replace(first, ms=ms, top1=top1) for ms, top1 in ((1, 60), (2, 70), (2, 65), (3, 70), (4, 71))]
+    assert [(one.ms, one.top1) for one in page.front(found)] == [(1, 60), (2, 70), (4, 71)]
+
+
+def test_parts_of_the_page_are_filled_in(page):
+    text = "a\n<!-- one -->old<!-- end -->\n<!-- two --><!-- end -->\n"
+    filled = page.filled(text, {"one": r"new \1"})
+    assert filled == "a\n<!-- one -->\n\nnew \\1\n\n<!-- end -->\n<!-- two --><!-- end -->\n"
+    assert page.filled(filled, {"one": r"new \1"}) == filled
+
+
+def test_a_chart_is_drawn_in_both_themes(page):
+    found = page.fastest(page.points(results(1.0))["native"])
+    light, dark = (page.chart({"one": [(one, one.ms) for one in found]}, "ms", theme) for theme in page.INK)
+    assert light.startswith("<svg")
+    assert light != dark
+
+
+def test_every_published_network_can_be_built_and_has_its_source(page, measuring):
+    known = {"ResNet-18 of the paper", *measuring.BINARY, *measuring.TIMM}
+    for one in page.published():
+        assert one["network"] in known
+        assert bool(one["top1"]) == bool(one["source"])
+        assert one["top1"] or one["weights"] == "int8"
+
+
+def test_the_faster_engine_of_others_is_kept_and_both_precisions_of_ours(measuring):
+    slower = row("ResNet-18", "int8", 9.0, "ONNX Runtime int8")
+    rows = [*results(1.0)["native"]["rows"], slower]
+    assert measuring.fastest(rows) == rows[:-1]
+
+
+def test_engines_far_from_the_fastest_are_not_measured(measuring):
+    def slow():
+        sum(range(300_000))
+
+    engines = {
+        ("a", "int8", "one"): lambda: None,
+        ("a", "int8", "two"): slow,
+        ("b", "1 bit", "low"): slow,
+        ("b", "1 bit", "highest"): lambda: None,
+    }
+    assert [key[2] for key in measuring.near(engines)] == ["one", "low", "highest"]
+
+
+def convolution(groups, shape):
+    weight = onnx.numpy_helper.from_array(np.ones(shape, np.float32), "w")
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 8, 8]) for name in ("x", "z")]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], group=groups),
+        helper.make_node("Clip", ["y"], ["z"]),
+    ]
+    return helper.make_model(helper.make_graph(nodes, "net", values[:1], values[1:], [weight]))
+
+
+def test_steps_for_tensorflow_have_its_layout_and_fused_activations(monkeypatch):
+    web = script("benchmarks/web.py", monkeypatch)
+    found = web.steps_of(convolution(4, (4, 1, 3, 3)))
+    (step,) = found["steps"]
+    assert found["input"]["shape"] == [1, 8, 8, 4]
+    assert (step["shape"], step["depthwise"], step["activation"]) == ([3, 3, 4, 1], True, "relu6")
+    assert (step["output"], step["pads"]) == ("z", [[0, 0], [1, 1], [1, 1], [0, 0]])
+    assert web.steps_of(convolution(1, (4, 4, 3, 3)))["steps"][0]["shape"] == [3, 3, 4, 4]
+    assert web.steps_of(convolution(2, (4, 2, 3, 3))) is None
