@@ -30,6 +30,14 @@ def same_draws(request):
         request.module.RNG.bit_generator.state = np.random.default_rng(0).bit_generator.state
 
 
+@pytest.fixture(autouse=True, scope="session")
+def cache_of_tests(tmp_path_factory):
+    """What trainings keep of their images is no business of the user's own cache directory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def forgotten_files(tmp_path_factory):
     """What a test imports from a directory of its own is no import of a later test's runs."""

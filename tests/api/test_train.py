@@ -15,6 +15,7 @@ from bitfactor.decompositions import Tucker
 from bitfactor.format import load as load_file
 from bitfactor.nn import BinaryLayer
 from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS
+from bitfactor.runtime.zoo import locate
 from bitfactor.training.estimate import between
 
 SMALL = {"blocks": (1, 1), "widths": (8, 16), "progress": False, "seed": 1}
@@ -171,9 +172,46 @@ def test_a_run_starts_from_the_weights_of_another(trained, tmp_path):
     record = json.loads((tmp_path / "tucker" / "recipe.json").read_text())
     assert record["from"] == str(trained.path)
     for trial in (False, True):
-        wide = SMALL | {"widths": (8, 32), "dry_run": trial}
-        with pytest.raises(InputError, match="same network"):
+        wide = SMALL | {"widths": (12, 32), "dry_run": trial}
+        with pytest.raises(
+            InputError, match="--from: expected a network with layers of the same name and shape"
+        ):
             bitfactor.train("digits", out=tmp_path / "wide", start_from=trained, **wide)
+
+
+def test_a_run_starts_from_an_exported_file_and_from_the_zoo(trained, tmp_path):
+    file = tmp_path / "net.safetensors"
+    trained.export(file)
+    run = bitfactor.train(
+        "digits", out=tmp_path / "run", start_from=file, latent="none", steps=1, learning_rate=1e-9, **SMALL
+    )
+    old, new = trained.model(), run.model()
+    for name in ("layer1.0.conv1", "layer1.0.conv2"):
+        layers = old.get_submodule(name), new.get_submodule(name)
+        assert torch.equal(*(layer.binary_weight() for layer in layers))
+    torch.testing.assert_close(*(layer.alpha() for layer in layers), rtol=1e-3, atol=1e-5)  # the last one's
+    torch.testing.assert_close(new.fc.weight, old.fc.weight)
+    settings = json.loads(load_file(locate("digits")).provenance["settings"])["model"]
+    options = {name: settings[name] for name in ("blocks", "widths", "stem", "activation", "shortcuts")}
+    zoo = bitfactor.train(
+        "digits", out=tmp_path / "zoo", start_from="zoo:digits", steps=1, progress=False, **options
+    )
+    assert json.loads((tmp_path / "zoo" / "recipe.json").read_text())["from"] == "zoo:digits"
+    assert zoo.model()(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("zoo:digit", "digits"),
+        ("nothing.safetensors", "expected the directory of a training run"),
+        ("zoo:lsp-hourglass", "--from: expected a network with layers of the same name and shape"),
+    ],
+)
+def test_a_network_to_start_from_that_is_none_or_of_another_shape(place, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        bitfactor.train("digits", out=tmp_path / "run", start_from=place, epochs=1)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_setting_that_this_version_does_not_know(trained, tmp_path, capsys):

@@ -10,6 +10,7 @@ import torch
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import Cifar10, Digits, ImageFolder
+from bitfactor.data.augment import OPERATIONS
 from bitfactor.data.in_memory import CifarOptions, DigitsOptions
 from bitfactor.data.poses import CocoOptions, LspOptions, MpiiOptions
 from bitfactor.data.readers.instances import CropMovement
@@ -105,3 +106,29 @@ def test_every_data_set_of_people_takes_a_movement():
 def test_an_option_that_a_data_set_does_not_have_is_refused():
     with pytest.raises(InputError, match="expected a known option, found moves; did you mean move"):
         Digits.load(moves=False)
+
+
+def test_rand_augment_changes_each_image_and_workers_change_nothing(folder):
+    plain, strong = (FolderOptions(size=32, crop=False, mirror=False, rand_augment=n) for n in (0, 9))
+    assert same_images(plain(folder), 20)
+    assert not same_images(strong(folder), 20)
+    alone, helped = (ImageFolder.load(folder, strong, workers=workers) for workers in (0, 2))
+    for (x, _), (again, _) in zip(alone.train_batches(5, 0, 0), helped.train_batches(5, 0, 0), strict=True):
+        assert torch.equal(x, again)
+
+
+@pytest.mark.parametrize("number", range(len(OPERATIONS)))
+def test_an_operation_of_rand_augment_gives_an_image_and_at_no_strength_nearly_the_same(number, smooth):
+    image = smooth(3, 40, 56)
+    for level in (-1.0, -0.3, 0.0, 0.3, 1.0):
+        changed = OPERATIONS[number](image, level)
+        assert (changed.shape, changed.dtype) == (image.shape, np.uint8)
+    if number not in (1, 2):  # stretched and equalised at any strength
+        np.testing.assert_array_equal(OPERATIONS[number](image, 0.0), image)
+        if number:
+            assert not np.array_equal(OPERATIONS[number](image, 0.9), image)
+
+
+def test_a_strength_is_at_most_ten():
+    with pytest.raises(InputError, match="rand_augment: expected a strength from 0 to 10, found 11"):
+        FolderOptions(rand_augment=11)

@@ -9,8 +9,7 @@ import pytest
 import scipy.io
 
 from bitfactor.common.errors import InputError
-from bitfactor.data.readers.instances import read_h5, read_mat
-from bitfactor.data.readers.matlab import expect_sound
+from bitfactor.data.readers.instances import expect_sound, read_h5, read_mat
 
 VALUES = {
     "number": 1.0,

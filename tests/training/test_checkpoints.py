@@ -13,6 +13,7 @@ from rich.console import Console
 from tests.training.toy import toy_recipe
 
 from bitfactor.common.errors import InputError
+from bitfactor.models import ResNet
 from bitfactor.training import Run, train
 from bitfactor.training.step import take_over
 
@@ -140,12 +141,23 @@ def test_all_but_the_head_is_taken_over_from_other_classes(recipe_of_toy):
     source, model = recipe_of_toy().model(), recipe_of_toy().model()
     source.fc = torch.nn.Linear(source.fc.in_features, 7)
     fresh = model.fc.weight.clone()
-    with pytest.warns(UserWarning, match=r"all but fc\.weight, fc\.bias is taken over, which has 7 outputs"):
-        take_over(model, source, outputs=3)
+    with pytest.warns(UserWarning, match=r"fc\.weight, \(7, 16\) there and \(3, 16\) here, and 1 more stay"):
+        take_over(model, source)
     assert torch.equal(model.fc.weight, fresh)
     assert torch.equal(model.conv1.weight, source.conv1.weight)
-    with pytest.raises(InputError, match=r"a run of the same network, with fc.weight"):
-        take_over(model, source, outputs=5)
+
+
+def test_what_fits_is_taken_over_from_another_network_and_nothing_is_an_error(recipe_of_toy):
+    model = recipe_of_toy().model()
+    source = ResNet((1, 1), (8, 24), 3, in_channels=1, stem="cifar")
+    with pytest.warns(UserWarning, match=r"tensors are taken over; layer2.0.conv1.weight"):
+        take_over(model, source)
+    assert torch.equal(model.layer1[0].conv1.weight, source.layer1[0].conv1.weight)
+    other = ResNet((1, 1), (12, 24), 5, in_channels=1, stem="cifar")
+    with pytest.raises(
+        InputError, match=r"--from: .*such as conv1.weight \(8, 1, 3, 3\), found conv1.weight \(12, 1, 3, 3\)"
+    ):
+        take_over(model, other)
 
 
 def test_all_but_the_heads_is_taken_over_from_other_keypoints():
@@ -154,8 +166,8 @@ def test_all_but_the_heads_is_taken_over_from_other_keypoints():
 
     shape = {"stacks": 2, "channels": 16, "depth": 2}
     source, model = Hourglass(keypoints=16, **shape), Hourglass(keypoints=14, **shape)
-    with pytest.warns(UserWarning, match="16 outputs there and 14 here"):
-        take_over(model, source, outputs=14)
+    with pytest.warns(UserWarning, match=r"257 of 262 tensors .*\(16, 14, 1, 1\) here, and 4 more"):
+        take_over(model, source)
     same = [
         torch.equal(a, b)
         for a, b in zip(model.state_dict().values(), source.state_dict().values(), strict=True)

@@ -13,10 +13,9 @@ from bitfactor.binarization import Binarization
 from bitfactor.common.errors import InputError
 from bitfactor.nn import BinaryLayer, BinaryLinear, LearnedScale
 from bitfactor.training import Optimization, Run, Teachable, Teacher, TerminatedError, build, train
-from bitfactor.training.flips import Flips
 from bitfactor.training.metrics import Movement
 from bitfactor.training.recipe import prepare
-from bitfactor.training.step import Stepper
+from bitfactor.training.step import Flips, Stepper
 
 LATENTS = ["none", "svd", "tucker", "holistic", "tt", "product", "cosine", "window"]
 
@@ -149,7 +148,12 @@ class Larger(torch.nn.Module):
 @pytest.mark.parametrize(
     ("network", "labels", "said"),
     [
-        (Smaller(), (), r"expected outputs \(1, 3\) for inputs \(1, 1, 8, 8\), found \(1, 2\)"),
+        (Smaller(), (), r"one whose features tell them apart, found one of 2 outputs, whose features are"),
+        (
+            torch.nn.Identity(),
+            (),
+            r"expected outputs \(1, 3\) for inputs \(1, 1, 8, 8\), found \(1, 1, 8, 8\)",
+        ),
         (Larger(), (), "found RuntimeError"),
         (Smaller(), ("a", "b"), "expected the 3 classes of the data, found 2 classes"),
         (Smaller(), ("a", "b", "z"), "found 3 classes, z among them"),
@@ -169,6 +173,36 @@ def test_a_teacher_alone_sees_inputs_as_it_knows_them(recipe_of_toy, toy):
         scores = taught.network.eval()(inputs)
         expected = F.cross_entropy(scores, network((inputs - 0.5) / 2).softmax(1))
     assert float(taught.loss_of(inputs, target, 0)) == pytest.approx(float(expected), rel=1e-5)
+
+
+class Other(torch.nn.Module):
+    """A network of five classes that sees all pixels, and reads them in a linear layer or in none."""
+
+    def __init__(self, linear):
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc = torch.nn.Linear(64, 5) if linear else torch.nn.Identity()
+
+    def forward(self, x):
+        return self.fc(x.flatten(1))
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_a_teacher_of_other_classes_learns_a_head_of_its_features(linear, recipe_of_toy, toy):
+    recipe = recipe_of_toy(batch_norm="frozen", teacher="my.py:net", teacher_weight=1.0)
+    taught = Stepper(prepare(recipe, None), Teacher(Other(linear)))
+    inputs, target = toy.images(0, 64)
+    scores = taught.teacher(inputs)
+    assert scores.shape == (64, 3)
+    assert float((scores.argmax(1) == target).float().mean()) > 0.6
+    outputs = 5 if linear else 64
+    assert f"the teacher has {outputs} outputs: a linear head of its features for the 3 classes" in (
+        taught.teacher.note
+    )
+    again = Stepper(prepare(recipe, None), Teacher(Other(linear)))
+    assert torch.equal(again.teacher(inputs), scores)
+    trial = Stepper(prepare(recipe, None), Teacher(Other(linear)), head_images=0)
+    assert trial.teacher(inputs).shape == (64, 3)
 
 
 def test_the_first_stage_has_a_rate_and_a_decay_of_its_own(stepper_of, toy):

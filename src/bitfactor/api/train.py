@@ -125,7 +125,8 @@ def train(
     model
         A network of your own in place of the recipe's, FILE.py:NAME.
     start_from
-        A run whose weights are taken over: of the same network, of any latent or in full precision.
+        A run, an exported file or zoo:NAME whose weights are taken over where names and shapes agree, of any
+        latent or in full precision. A head for other classes starts anew.
     minutes
         How long it may take on this machine, measured before it begins. It chooses the epochs and, for a
         folder of images, the network and the image side. Options that are named stay.

@@ -159,3 +159,74 @@ def augmentation_of(preset: Preset, *, crop: bool = True, mirror: bool = True) -
     if not crop:
         return partial(_centre, mirror=mirror)
     return AUGMENTATIONS[preset] if mirror or preset == "paper" else partial(_standard, mirror=False)
+
+
+def rand_augment(image: Image, strength: int, draws: NDArray[np.float64]) -> None:
+    """Change an image (H, W, 3) in place by two operations, drawn of fourteen, of a strength from 0 to 10.
+
+    RandAugment (E. D. Cubuk et al., arXiv 1909.13719), with the operations and ranges of its table and code,
+    `tensorflow/tpu`: autoaugment.py. What a shift or a turn uncovers is grey.
+
+    Parameters
+    ----------
+    draws
+        RANDOM numbers in [0, 1): for each of two, which operation, and in which direction.
+    """
+    for which, direction in draws.reshape(-1, 2):
+        level = strength / 10 * (1 if direction < 0.5 else -1)
+        image[:] = OPERATIONS[int(which * len(OPERATIONS))](image, level)
+
+
+RANDOM = 4
+
+
+def _moved(image: Image, x: float = 0, y: float = 0, shear_x: float = 0, shear_y: float = 0) -> Image:
+    """Shift by fractions of the sides, and shear about the upper left corner."""
+    height, width = image.shape[:2]
+    matrix = np.array([[1, shear_x, x * width], [shear_y, 1, y * height]])
+    return _warped(image, matrix)
+
+
+def _turned(image: Image, level: float) -> Image:
+    height, width = image.shape[:2]
+    centre = (width - 1) / 2, (height - 1) / 2
+    return _warped(image, np.asarray(cv2.getRotationMatrix2D(centre, 30 * level, 1), np.float64))
+
+
+def _warped(image: Image, matrix: NDArray[np.float64]) -> Image:
+    grey = (128, 128, 128)
+    out = cv2.warpAffine(image, matrix, image.shape[1::-1], borderMode=cv2.BORDER_CONSTANT, borderValue=grey)
+    return np.asarray(out, np.uint8)
+
+
+def _blended(image: Image, other: Image, level: float) -> Image:
+    """Go away from another image, or towards it, by 0.9 of the level; 0 leaves all as it is."""
+    return np.asarray(cv2.addWeighted(image, 1 + 0.9 * level, other, -0.9 * level, 0), np.uint8)
+
+
+def _grey(image: Image) -> Image:
+    return np.asarray(cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB), np.uint8)
+
+
+def _stretched(image: Image, level: float) -> Image:
+    low, high = image.min((0, 1)).astype(np.float32), image.max((0, 1)).astype(np.float32)
+    stretched: Image = np.round((image - low) * (255 / np.maximum(high - low, 1))).astype(np.uint8)
+    return stretched
+
+
+OPERATIONS: tuple[Callable[[Image, float], Image], ...] = (
+    lambda image, level: image,
+    _stretched,
+    lambda image, level: np.dstack([cv2.equalizeHist(channel) for channel in cv2.split(image)]),
+    _turned,
+    lambda image, level: np.where(image < 256 * (1 - abs(level)), image, 255 - image),  # solarise
+    lambda image, level: image & np.uint8(256 - (1 << int(4 * abs(level)))),  # posterise
+    lambda image, level: _blended(image, _grey(image), level),
+    lambda image, level: _blended(image, np.full_like(image, round(float(_grey(image).mean()))), level),
+    lambda image, level: _blended(image, np.zeros_like(image), level),
+    lambda image, level: _blended(image, np.asarray(cv2.blur(image, (3, 3)), np.uint8), level),
+    lambda image, level: _moved(image, shear_x=0.3 * level),
+    lambda image, level: _moved(image, shear_y=0.3 * level),
+    lambda image, level: _moved(image, x=0.3 * level),
+    lambda image, level: _moved(image, y=0.3 * level),
+)

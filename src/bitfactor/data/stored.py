@@ -5,9 +5,12 @@ Images in directories that are named after their classes.
 WebDataset shards: tar files of images and class numbers, here or at URLs.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -18,7 +21,15 @@ from torch import Tensor
 
 from bitfactor.common.checks import check_fields, checked, expect_that
 from bitfactor.common.errors import InputError
-from bitfactor.data.augment import DRAWS, Augmentation, Preset, augmentation_of, input_spec
+from bitfactor.data.augment import (
+    DRAWS,
+    RANDOM,
+    Augmentation,
+    Preset,
+    augmentation_of,
+    input_spec,
+    rand_augment,
+)
 from bitfactor.data.in_memory import Batch, DataSet, options_of
 from bitfactor.data.readers.evaluation_set import Drawn, PreparedBatch
 from bitfactor.data.readers.files import (
@@ -38,6 +49,7 @@ from bitfactor.data.readers.files import (
     validation_name,
     warn_of_empty,
 )
+from bitfactor.data.readers.kept import KeptImages, decoded_image, keep_images
 from bitfactor.data.readers.shard import (
     DESCRIPTION,
     ShardStore,
@@ -48,7 +60,7 @@ from bitfactor.data.readers.shard import (
 )
 from bitfactor.data.readers.workers import in_order, usable_workers
 from bitfactor.format import InputSpec
-from bitfactor.pose.images import decode_about, stated_size
+from bitfactor.pose.images import decode_about, shrunk, stated_size
 
 _TRIES = 20  # images in a row that may be corrupt
 
@@ -67,10 +79,20 @@ class FolderOptions:
     """Crop training images at random, as the preset does; if not, they are cropped in the centre."""
     mirror: bool = True
     """Mirror half of the training images, where the preset does: standard."""
+    rand_augment: int = 0
+    """Strength, 1 to 10, of two operations of RandAugment on each training image; 0 is off."""
+    decoded_cache: float = 0.0
+    """GiB of disk, at most, for decoded images, in the user's cache directory; 0 decodes each in each epoch.
+    Training images are shrunk first, to 4/3 of the area that a test image is resized to."""
     classes_in_files: ClassVar[bool] = True  # so a network can be evaluated on any directory of its classes
 
     def __post_init__(self) -> None:
         check_fields(self)
+        strength = self.rand_augment
+        expect_that(0 <= strength <= 10, "rand_augment", expected="a strength from 0 to 10", found=strength)
+        expect_that(
+            self.decoded_cache >= 0, "decoded_cache", expected="0 or more GiB", found=self.decoded_cache
+        )
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -102,6 +124,7 @@ class StoredImages(ABC):
     workers: int
     device: torch.device
     test_name: str = "test images"
+    cache: Path | None = None
     defaults: ClassVar[FolderOptions] = FolderOptions()
 
     @classmethod
@@ -133,11 +156,13 @@ class StoredImages(ABC):
         max_corrupt
             The fraction of the images that may be corrupt.
         cache
-            Directory of copies of shards, by default `bitfactor` in the user's cache directory.
+            Directory of copies of shards and of decoded images, by default `bitfactor` in the user's cache
+            directory.
         """
         chosen = options_of(options, cls.defaults, named)
         expect_some("size", chosen.size)
-        where, train, test, labels, name = cls._found(directory, chosen.holdout, limit, cache or user_cache())
+        cache = cache or user_cache()
+        where, train, test, labels, name = cls._found(directory, chosen.holdout, limit, cache)
         expect_that(workers is None or workers >= 0, "workers", expected="0 or more", found=workers)
         rate = 0 <= max_corrupt <= 1
         expect_that(rate, "max_corrupt", expected="a fraction from 0 to 1", found=max_corrupt)
@@ -153,6 +178,7 @@ class StoredImages(ABC):
             usable_workers() if workers is None else workers,
             torch.device("cpu"),
             name,
+            cache,
         )
 
     @classmethod
@@ -166,6 +192,31 @@ class StoredImages(ABC):
     def input_spec(self) -> InputSpec:
         """How an image becomes an input."""
         return input_spec(self.options.size, self.options.preset)
+
+    @property
+    def area(self) -> int:
+        """Pixels of a training image that is kept, at most; 0 where none is."""
+        height, width = self.input_spec.resize
+        return height * width * 4 // 3 if self.options.decoded_cache else 0
+
+    @cached_property
+    def kept(self) -> dict[str, KeptImages]:
+        """Where decoded images are kept, those to train on and those to test on; InputError if too many."""
+        if not self.options.decoded_cache:
+            return {}
+        parts = {"train": (self.train, self.area), "test": (self.test, prod(self.input_spec.size))}
+        directory = (self.cache or user_cache()) / "images"
+        kept = keep_images(directory, parts, self.options.decoded_cache)
+        if not kept:
+            warnings.warn(f"{directory}: cannot be written, so each epoch decodes its images", stacklevel=2)
+        return kept
+
+    @property
+    def note(self) -> str:
+        """What is to be said before a training."""
+        size = sum(kept.size for kept in self.kept.values()) / 2**30
+        where = [kept.path.parent for kept in self.kept.values()]
+        return f"decoded images are kept in {where[0]}, {size:.2f} GiB" if where else ""
 
     def usual_side(self, images: int) -> int:
         """Return the median shorter side of some images to train on; 0 where no header states it."""
@@ -189,7 +240,17 @@ class StoredImages(ABC):
         chosen = self.options
         augment = augmentation_of(chosen.preset, crop=chosen.crop, mirror=chosen.mirror)
         work = _TrainBatch(
-            self.train, order, augment, self.input_spec, (seed, epoch), batch_size, rank, world
+            self.train,
+            order,
+            augment,
+            self.input_spec,
+            (seed, epoch),
+            batch_size,
+            rank,
+            world,
+            self.kept.get("train"),
+            self.area,
+            chosen.rand_augment,
         )
         shape = len(range(rank, batch_size, world)), *self.input_spec.size, 3
         numbers = range(start, self.steps(batch_size))
@@ -200,7 +261,8 @@ class StoredImages(ABC):
     def test_batches(self, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """Yield the test images in order."""
         mine = range(rank, len(self.test), world)
-        work = PreparedBatch(self.test, self.input_spec, expect_some("batch_size", batch_size), mine)
+        expect_some("batch_size", batch_size)
+        work = PreparedBatch(self.test, self.input_spec, batch_size, mine, self.kept.get("test"))
         for images, drawn in in_order(work, range(len(work)), work.shape, np.float32, self.workers):
             labels = self._labels("test", drawn)
             if len(labels):
@@ -240,13 +302,20 @@ class _TrainBatch:
     batch_size: int
     rank: int
     world: int
+    kept: KeptImages | None
+    area: int
+    rand_augment: int
 
     def __call__(self, number: int, out: NDArray[np.uint8]) -> Drawn:
         first = number * self.batch_size
         labels, corrupt = list[int](), list[tuple[str, str]]()
-        draws = np.random.default_rng((*self.key, number + 1)).random((self.batch_size, DRAWS))
+        generator = np.random.default_rng((*self.key, number + 1))
+        draws = generator.random((self.batch_size, DRAWS))
+        more = generator.random((self.batch_size, RANDOM))
         for slot, i in enumerate(range(self.rank, self.batch_size, self.world)):
             labels.append(self._write(first + i, draws[i], out[slot], corrupt))
+            if self.rand_augment:
+                rand_augment(out[slot], self.rand_augment, more[i])
         return labels, corrupt
 
     def _write(
@@ -260,21 +329,24 @@ class _TrainBatch:
         for attempt in range(position, position + _TRIES):
             index = int(self.order[attempt % len(self.order)])
             try:
-                data, label = self.store.read(index)
-                image = decode_about(data, max(self.spec.resize), self.store.name(index))
+                image = decoded_image(self.store, index, self.kept, self._decoded)
             except VanishedError:
                 raise
             except (OSError, InputError) as error:
                 corrupt.append((self.store.name(index), str(error)))
                 continue
             self.augment(image, self.spec, draws, out)
-            return label
+            return self.store.class_of(index)
         raise InputError(
             corrupt[-1][0],
             expected="an image that can be read",
             found=f"the last of {_TRIES} in a row that cannot",
             fix="run `bitfactor check-data` on it and repair or remove what it lists",
         )
+
+    def _decoded(self, data: bytes, name: str) -> NDArray[np.uint8]:
+        image = decode_about(data, max(self.spec.resize), name)
+        return shrunk(image, self.area) if self.area else image
 
 
 class ImageFolder(StoredImages):

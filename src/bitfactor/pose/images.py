@@ -205,6 +205,17 @@ def resized(image: NDArray[np.uint8], spec: InputSpec) -> NDArray[np.uint8]:
     return part if image.ndim == 3 else part[..., 0]
 
 
+def shrunk(image: NDArray[np.uint8], pixels: int) -> NDArray[np.uint8]:
+    """Return (H, W, 3) with at most so many pixels, in proportion, each a mean of what it covers."""
+    height, width = image.shape[:2]
+    factor = (pixels / (height * width)) ** 0.5
+    if factor >= 1:
+        return image
+    size = max(int(height * factor), 1), max(int(width * factor), 1)
+    size = min(size[0], pixels // size[1]), min(size[1], pixels // size[0])  # of an image one pixel wide
+    return _middle(image, size, size, image.shape[2])
+
+
 _LONGEST = 1 << 22  # as in native/image.cpp
 
 

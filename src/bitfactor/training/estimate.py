@@ -227,7 +227,7 @@ def dry_run(
     """
     experiment = prepare(recipe, data, device)
     fabric, adapted = experiment.fabric, experiment.recipe
-    stepper = Stepper(experiment, teacher, start_from)
+    stepper = Stepper(experiment, teacher, start_from, head_images=0)
     share = fabric.global_rank, fabric.world_size
     plan = adapted.optimization
     batches = itertools.chain.from_iterable(

@@ -132,6 +132,8 @@ def train(
                 other_data=other_data,
             )
         fabric.barrier()
+        if note := getattr(experiment.data, "note", ""):
+            console.print(f"{name}: {note}", soft_wrap=True)
         loop = _Loop(experiment, run, console, teacher, request, start_from)
         if fabric.is_global_zero:
             settings = experiment.recipe.settings()
@@ -204,6 +206,8 @@ class _Loop:
         self.movement, self.within, self.recent = list[dict[str, Any]](), list[dict[str, Any]](), 0.0
         self._said = set[str]()
         self.stepper = Stepper(experiment, teacher, start_from)
+        if note := getattr(self.stepper.teacher, "note", ""):
+            console.print(f"{self.recipe.name}: {note}", soft_wrap=True)
         self.flips: FlipRatio | None = None
         first = self.stepper.first_stage
         for stage in (first, self.plan.epochs - first):

@@ -119,7 +119,8 @@ class Optimization:
     """Fraction of the steps above which a free weight whose sign flips keeps it for good; 0 is off."""
     teacher: str | None = None
     """A network whose outputs are learned too: the directory of a run, zoo:NAME, FILE.py:NAME (a torch
-    module), timm:NAME or transformers:NAME."""
+    module), efficientnet-lite0, timm:NAME or transformers:NAME. One of other classes first learns those of
+    the data: a linear head of its features."""
     teacher_weight: float = 0.5
     """Fraction of the teacher in the loss; 1 is the teacher alone."""
     real_weight_epochs: int = 0

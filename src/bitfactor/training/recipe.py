@@ -290,6 +290,11 @@ class Limited:
         """Which images are evaluated on."""
         return getattr(self.whole, "test_name", "test images")
 
+    @property
+    def note(self) -> str:
+        """What is to be said before a training."""
+        return getattr(self.whole, "note", "")
+
     def steps(self, batch_size: int) -> int:
         """Return the number of whole batches in an epoch."""
         return min(self.whole.steps(batch_size), self.limit // batch_size)

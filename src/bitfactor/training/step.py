@@ -3,11 +3,14 @@
 A moving average of a network.
 
 Softened targets of classification: label smoothing, mixup (Zhang et al. 2018), cutmix (Yun et al. 2019).
+
+Signs of free weights that hardly ever flip, or that flip all the time, and what a step does about them.
 """
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,10 +22,9 @@ from bitfactor.binarization import binarize_
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.data import Target
-from bitfactor.decompositions import once, once_for_all, orthogonality_penalty
+from bitfactor.decompositions import Dense, once, once_for_all, orthogonality_penalty
 from bitfactor.nn import BinaryLayer, anneal_, merge_
-from bitfactor.training.flips import flips_of
-from bitfactor.training.optimization import MovingAverage, learning_rate, optimizer_of
+from bitfactor.training.optimization import MovingAverage, Optimization, learning_rate, optimizer_of
 from bitfactor.training.recipe import Experiment, Recipe
 from bitfactor.training.run import Run
 from bitfactor.training.tasks import Classification, Teachable, Teacher
@@ -85,12 +87,18 @@ _LARGEST_SEED = 2**63
 
 
 @checked
-def build(recipe: Recipe, start_from: nn.Module | None = None, outputs: int = 0) -> nn.Module:
+def build(recipe: Recipe, start_from: nn.Module | None = None) -> nn.Module:
     """Return the recipe's network, initialised from its seed; binary, unless the recipe is real.
 
+<<<<<<< HEAD
     With `start_from`, another network of the same shape, weights, biases and BatchNorm are taken over from
     it. Where a weight of it is a latent's, its W is. What its factors and scales are does not matter. Of a
     network with another number of `outputs` all but its head is taken over.
+=======
+    With `start_from`, another network, what has the same name and shape is taken over from it: weights,
+    biases and BatchNorm, and where a weight of it is a latent's, its W. What its factors and scales are does
+    not matter.
+>>>>>>> main
     """
     torch.manual_seed(recipe.optimization.seed)
     model = recipe.model()
@@ -99,55 +107,152 @@ def build(recipe: Recipe, start_from: nn.Module | None = None, outputs: int = 0)
             raise InputError(
                 "--start", expected="the weights of --from", found="he", fix="leave one of them out"
             )
-        take_over(model, start_from, outputs)
+        take_over(model, start_from)
     if not recipe.real:
         binarize_(model, recipe.binarization, input_shape=(1, *recipe.input_shape))
     return model
 
 
 @torch.no_grad()
-def take_over(model: nn.Module, source: nn.Module, outputs: int = 0) -> None:
+def take_over(model: nn.Module, source: nn.Module) -> None:
     """Copy into a full-precision network what another one has learned, be it binary or not.
 
-    Where the two differ in the number of `outputs` of `model` alone, its head stays as it is, with a warning.
+    Where names or shapes differ, as those of a head for other classes do, `model` stays as it is, with a
+    warning; InputError where the weight of no layer fits.
     """
     learned = source.state_dict()
     for name, layer in source.named_modules():
         if isinstance(layer, BinaryLayer):
             learned[f"{name}.weight"] = layer.latent()
-    head: dict[str, int] = {}
-    for name, value in model.state_dict().items():
-        found = learned.get(name)
-        if found is not None and found.shape == value.shape:
-            value.copy_(found)
-        elif found is not None and (theirs := _other_outputs(value.shape, found.shape, outputs)):
-            head[name] = theirs
+    ours, left = model.state_dict(), list[str]()
+    for name, value in ours.items():
+        if name in learned and learned[name].shape == value.shape:
+            value.copy_(learned[name])
         else:
-            raise InputError(
-                "--from",
-                expected=f"a run of the same network, with {name} {tuple(value.shape)}",
-                found="none" if found is None else str(tuple(found.shape)),
-                fix="give the same network options, or train without --from",
-            )
-    if head:
-        theirs = next(iter(head.values()))
-        left = f"all but {', '.join(head)} is taken over, which has {theirs} outputs there and {outputs} here"
-        warnings.warn(f"--from: {left}", stacklevel=2)
+            left.append(name)
+    filters = [name for name, value in ours.items() if value.dim() > 1]
+    if not {*filters} - {*left}:
+        name = next(iter(filters))
+        raise InputError(
+            "--from",
+            expected=f"a network with layers of the same name and shape, such as {name} {_shape(ours, name)}",
+            found=f"{name} {_shape(learned, name)}",
+            fix="give the options of its network, or train without --from",
+        )
+    if left:
+        name = left[0]
+        more = f"and {len(left) - 1} more stay" if left[1:] else "stays"
+        warnings.warn(
+            f"--from: {len(ours) - len(left)} of {len(ours)} tensors are taken over; "
+            f"{name}, {_shape(learned, name)} there and {_shape(ours, name)} here, {more} as drawn",
+            stacklevel=3,  # past the one of no_grad
+        )
 
 
-def _other_outputs(ours: Sequence[int], theirs: Sequence[int], outputs: int) -> int:
-    """Return how many outputs the other network has where that alone tells two shapes apart, or else 0."""
-    if len(ours) != len(theirs):
-        return 0
-    differing = [(a, b) for a, b in zip(ours, theirs, strict=True) if a != b]
-    return differing[0][1] if len(differing) == 1 and differing[0][0] == outputs else 0
+def _shape(tensors: Mapping[str, Tensor], name: str) -> str:
+    return str(tuple(tensors[name].shape)) if name in tensors else "none"
+
+
+OPTIONS = ("gradient_floor", "silent_decay", "freeze_flips")
+_MEMORY = 0.999  # of the average over steps
+_SILENT = 1e-4  # flips a step, below which a weight is silent: both as in OvSW's code
+
+
+@dataclass
+class Flips:
+    """How often the sign of each element of a free weight flips, an average over the last thousand steps.
+
+    OvSW (J. Xiang et al., arXiv 2407.05257, code `JingyangXiang/OvSW`): the gradient of a filter is scaled up
+    to a norm of `gradient_floor` times the filter's, and weights that hardly flip decay by `silent_decay`
+    more. Frozen oscillations (M. Nagel et al., arXiv 2203.11086): a weight that flips in more than
+    `freeze_flips` of the steps keeps the sign that it had more often, for good.
+    """
+
+    layer: BinaryLayer
+    weight: nn.Parameter
+    rate: Tensor
+    mean: Tensor
+    sign: Tensor
+    frozen: Tensor
+
+    @classmethod
+    def of(cls, layer: BinaryLayer) -> "Flips":
+        """Return that of a layer with a free weight, at the start of a training."""
+        assert isinstance(layer.latent, Dense)
+        weight = layer.latent.weight
+        sign, zeros = weight.detach() > 0, torch.zeros_like(weight, requires_grad=False)
+        return cls(layer, weight, zeros, sign.to(weight.dtype), sign, torch.zeros_like(sign))
+
+    def before_step(self, plan: Optimization) -> None:
+        """Change the gradient."""
+        weight, gradient = self.weight.detach(), self.weight.grad
+        if gradient is None or not self.layer.binary_weights:
+            return
+        if plan.gradient_floor:
+            shape = (-1, *(1,) * (gradient.dim() - 1))
+            own = weight.flatten(1).norm(dim=1).clamp_min(1e-3)
+            norm = gradient.flatten(1).norm(dim=1).clamp_min(1e-6)
+            gradient *= (plan.gradient_floor * own / norm).clamp_min(1).view(shape)
+        if plan.silent_decay:
+            gradient.add_(weight * (self.rate < _SILENT), alpha=plan.silent_decay)
+
+    def after_step(self, plan: Optimization) -> None:
+        """Take in the new signs, and keep those that are frozen."""
+        weight = self.weight.detach()
+        if not self.layer.binary_weights:
+            return
+        if plan.freeze_flips:
+            weight.copy_(torch.where(self.frozen, weight.abs() * (2 * self.sign - 1.0), weight))
+        sign = weight > 0
+        self.rate.lerp_((sign != self.sign).to(weight.dtype), 1 - _MEMORY)
+        self.mean.lerp_(sign.to(weight.dtype), 1 - _MEMORY)
+        self.sign = sign
+        if plan.freeze_flips:
+            restless = ~self.frozen & (self.rate > plan.freeze_flips)
+            self.sign = torch.where(restless, self.mean > 0.5, sign)
+            self.frozen |= restless
+            weight.copy_(torch.where(restless, weight.abs() * (2 * self.sign - 1.0), weight))
+
+    def state(self) -> list[Tensor]:
+        """Return what a checkpoint holds of it."""
+        return [self.rate, self.mean, self.sign, self.frozen]
+
+    def load(self, state: list[Tensor]) -> None:
+        """Go on from what `state` gave."""
+        self.rate, self.mean, self.sign, self.frozen = (tensor.to(self.weight.device) for tensor in state)
+
+
+def flips_of(network: nn.Module, recipe: Recipe) -> list[Flips]:
+    """Return one for each binary layer where the recipe asks for it; InputError where it has no effect."""
+    plan = recipe.optimization
+    asked = [name for name in OPTIONS if getattr(plan, name)]
+    if not asked:
+        return []
+    chosen = recipe.binarization
+    other = [name for name in ("latent", "weight_transform") if set(chosen.every(name)) != {"none"}]
+    layers = [module for module in network.modules() if isinstance(module, BinaryLayer)]
+    if recipe.real or other or not all(isinstance(layer.latent, Dense) for layer in layers):
+        found = "--real" if recipe.real else f"{other[0]} {chosen.words(other[0])}"
+        raise InputError(
+            f"--{asked[0].replace('_', '-')}",
+            expected="a binary network with free weights (latent none), signed as they are",
+            found=found,
+            fix="leave one of them out",
+        )
+    return [Flips.of(layer) for layer in layers]
 
 
 class Stepper:
     """A network in training.
 
+<<<<<<< HEAD
     `network` is the bare network and `average` its moving average, if the plan has one. `optimizer` is that
     of torch. A checkpoint is loaded into the three before the first step.
+=======
+    `network` is the bare network and `average` its moving average, if the plan has one; `optimizer` is that
+    of torch: a checkpoint is loaded into the three before the first step. A teacher of other classes learns
+    those of the data from `head_images` first.
+>>>>>>> main
     """
 
     def __init__(
@@ -155,6 +260,7 @@ class Stepper:
         experiment: Experiment,
         teacher: nn.Module | None = None,
         start_from: nn.Module | None = None,
+        head_images: int = 2048,
     ) -> None:
         self.recipe, self.fabric, self.steps = experiment.recipe, experiment.fabric, experiment.steps
         self.total = experiment.total
@@ -164,14 +270,15 @@ class Stepper:
         self._check()
         if isinstance(self.teacher, Teacher):
             self.teacher.fit(experiment.interface)
-        self.network = build(self.recipe, start_from, self.classes)
+        self.network = build(self.recipe, start_from)
         self._expect_statistics()
         if self.plan.batch_norm == "synchronised":
             self.network = nn.SyncBatchNorm.convert_sync_batchnorm(self.network)  # type: ignore[no-untyped-call]
         if self.plan.channels_last:
-            self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            for network in (self.network, *([] if self.teacher is None else [self.teacher])):
+                network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.network.to(fabric.device)
-        self._expect_like()
+        self._expect_like(experiment, head_images)
         self.average = MovingAverage(self.network, self.plan.ema) if self.plan.ema else None
         self.merged = False
         self.flips = flips_of(self.network, self.recipe)
@@ -329,8 +436,8 @@ class Stepper:
             )
 
     @torch.no_grad()
-    def _expect_like(self) -> None:
-        """Refuse a teacher whose outputs are not shaped as the network's."""
+    def _expect_like(self, experiment: Experiment, head_images: int) -> None:
+        """Refuse a teacher whose outputs are not shaped as the network's, and cannot be made so."""
         if self.teacher is None:
             return
         x = torch.zeros(1, *self.recipe.input_shape, device=self.fabric.device)
@@ -341,14 +448,32 @@ class Stepper:
         except InputError:
             raise
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            found = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-        if found != expected:
+            taught, found = None, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        if self._can_learn_head(taught):
+            self._learn_head(experiment, head_images)
+        elif found != expected:
             raise InputError(
                 "--teacher",
                 expected=f"outputs {expected} for inputs {tuple(x.shape)}",
                 found=found,
                 fix="choose a network of the same classes and image size",
             )
+
+    def _can_learn_head(self, outputs: object) -> bool:
+        return (
+            isinstance(self.teacher, Teacher)
+            and not self.teacher.labels
+            and isinstance(self.recipe.task, Classification)
+            and isinstance(outputs, Tensor)
+            and outputs.dim() == 2
+            and outputs.shape[1] != self.classes > 0
+        )
+
+    def _learn_head(self, experiment: Experiment, images: int) -> None:
+        assert isinstance(self.teacher, Teacher)
+        batches = experiment.data.train_batches(self.plan.batch_size, self.plan.seed, 0)
+        with self.fabric.autocast():
+            self.teacher.learn_head(map(self.fabric.to_device, batches), self.classes, images)
 
     def _check(self) -> None:
         task = self.recipe.task

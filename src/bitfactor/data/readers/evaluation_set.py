@@ -39,9 +39,10 @@ from bitfactor.data.readers.files import (
     validation_name,
 )
 from bitfactor.data.readers.identity import Identity, array_of, digest_of
+from bitfactor.data.readers.kept import KeptImages, decoded_image
 from bitfactor.data.readers.shard import ShardStore, evaluation_shards, is_url, read_description, user_cache
 from bitfactor.data.readers.workers import in_threads
-from bitfactor.pose.images import decode_image, prepare
+from bitfactor.pose.images import decode_image, normalise, prepare, resized
 
 if TYPE_CHECKING:
     from bitfactor.data.in_memory import DataSet
@@ -59,6 +60,7 @@ class PreparedBatch:
     spec: InputSpec
     batch_size: int
     indices: Sequence[int] | Indices
+    kept: KeptImages | None = None
 
     def __len__(self) -> int:
         """Return the number of batches."""
@@ -73,16 +75,18 @@ class PreparedBatch:
         labels, corrupt = list[int](), list[tuple[str, str]]()
         for index in self.indices[number * self.batch_size : (number + 1) * self.batch_size]:
             try:
-                data, label = self.store.read(index)
-                image = decode_image(data, len(self.spec.mean), self.store.name(index))
+                image = decoded_image(self.store, int(index), self.kept, self._resized)
             except VanishedError:
                 raise
             except (OSError, InputError) as error:
                 corrupt.append((self.store.name(index), str(error)))
                 continue
-            out[len(labels)] = prepare(image, self.spec)
-            labels.append(label)
+            out[len(labels)] = normalise(image, self.spec)
+            labels.append(self.store.class_of(int(index)))
         return labels, corrupt
+
+    def _resized(self, data: bytes, name: str) -> NDArray[np.uint8]:
+        return resized(decode_image(data, len(self.spec.mean), name), self.spec)
 
 
 Batch = tuple[NDArray[np.float32], NDArray[np.int64]]

@@ -87,6 +87,14 @@ class Store(Protocol):
         """Return what a message calls the image."""
         ...
 
+    def class_of(self, index: int) -> int:
+        """Return the class of an image."""
+        ...
+
+    def version(self, index: int) -> bytes:
+        """Return 16 bytes that tell an encoded image from a later one in its place."""
+        ...
+
     def shuffled(self, generator: np.random.Generator) -> Indices:
         """Return all indices in a random order that suits how the images lie."""
         ...
@@ -94,6 +102,11 @@ class Store(Protocol):
     def digest(self) -> str:
         """Return 16 hexadecimal digits that tell these images from others, wherever they lie."""
         ...
+
+
+def version_of(name: bytes, file: os.stat_result) -> bytes:
+    """Return a digest of 16 bytes of a name, and of a file's size and last change."""
+    return blake2b(b"%d %d " % (file.st_size, file.st_mtime_ns) + name, digest_size=16).digest()
 
 
 class VanishedError(InputError):
@@ -343,6 +356,18 @@ class FileStore:
         try:
             with open(self._path(index), "rb", buffering=0) as file:
                 return file.read(), int(self.classes[index])
+        except OSError as error:
+            refuse_if_vanished(self._path(index), error)
+            raise
+
+    def class_of(self, index: int) -> int:
+        """Return the class of an image."""
+        return int(self.classes[index])
+
+    def version(self, index: int) -> bytes:
+        """Return a digest of the file's name, its size and when it was last changed."""
+        try:
+            return version_of(bytes(self.names[index]), os.stat(self._path(index)))
         except OSError as error:
             refuse_if_vanished(self._path(index), error)
             raise

@@ -28,6 +28,7 @@ from bitfactor.data.readers.files import (
     is_inside,
     refuse_if_vanished,
     validation_name,
+    version_of,
 )
 
 
@@ -229,6 +230,16 @@ class ShardStore:
         """Return an encoded image and its class."""
         shard, place = self._place(index)
         return shard.read(place)
+
+    def class_of(self, index: int) -> int:
+        """Return the class of a sample."""
+        shard, place = self._place(index)
+        return int(shard.table.classes[place])
+
+    def version(self, index: int) -> bytes:
+        """Return a digest of the shard's name, its size, when it was last changed, and the place in it."""
+        shard, place = self._place(index)
+        return version_of(b"%d %s" % (place, os.path.basename(shard.place).encode()), shard.path.stat())
 
     def name(self, index: int) -> str:
         """Return the shard and the sample's key."""
