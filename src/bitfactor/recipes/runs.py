@@ -101,8 +101,8 @@ def source_of(place: _Path) -> nn.Module:
     """Return the network to start from: a run's, or that of an exported file or of zoo:NAME.
 
     A file holds the signs of a binary layer, its scale unless a threshold has taken that in, and BatchNorm as
-    thresholds. So a weight is the sign times the scale, or times the mean magnitude that it had when it was
-    drawn, and what normalises starts anew.
+    thresholds. So a weight is the sign times the scale, or times the mean magnitude that it was drawn with.
+    What normalises starts anew.
     """
     name = str(place)
     file = locate(name.removeprefix(_ZOO)) if name.startswith(_ZOO) else Path(place)

@@ -90,15 +90,9 @@ _LARGEST_SEED = 2**63
 def build(recipe: Recipe, start_from: nn.Module | None = None) -> nn.Module:
     """Return the recipe's network, initialised from its seed; binary, unless the recipe is real.
 
-<<<<<<< HEAD
-    With `start_from`, another network of the same shape, weights, biases and BatchNorm are taken over from
-    it. Where a weight of it is a latent's, its W is. What its factors and scales are does not matter. Of a
-    network with another number of `outputs` all but its head is taken over.
-=======
-    With `start_from`, another network, what has the same name and shape is taken over from it: weights,
-    biases and BatchNorm, and where a weight of it is a latent's, its W. What its factors and scales are does
-    not matter.
->>>>>>> main
+    With `start_from`, another network, weights, biases and BatchNorm of the same name and shape are taken
+    over from it. Where a weight of it is a latent's, its W is. What its factors and scales are does not
+    matter.
     """
     torch.manual_seed(recipe.optimization.seed)
     model = recipe.model()
@@ -118,7 +112,7 @@ def take_over(model: nn.Module, source: nn.Module) -> None:
     """Copy into a full-precision network what another one has learned, be it binary or not.
 
     Where names or shapes differ, as those of a head for other classes do, `model` stays as it is, with a
-    warning; InputError where the weight of no layer fits.
+    warning. It is an InputError where the weight of no layer fits.
     """
     learned = source.state_dict()
     for name, layer in source.named_modules():
@@ -162,9 +156,9 @@ _SILENT = 1e-4  # flips a step, below which a weight is silent: both as in OvSW'
 class Flips:
     """How often the sign of each element of a free weight flips, an average over the last thousand steps.
 
-    OvSW (J. Xiang et al., arXiv 2407.05257, code `JingyangXiang/OvSW`): the gradient of a filter is scaled up
+    OvSW (J. Xiang et al., arXiv 2407.05257, code `JingyangXiang/OvSW`). The gradient of a filter is scaled up
     to a norm of `gradient_floor` times the filter's, and weights that hardly flip decay by `silent_decay`
-    more. Frozen oscillations (M. Nagel et al., arXiv 2203.11086): a weight that flips in more than
+    more. Frozen oscillations (M. Nagel et al., arXiv 2203.11086). A weight that flips in more than
     `freeze_flips` of the steps keeps the sign that it had more often, for good.
     """
 
@@ -245,14 +239,9 @@ def flips_of(network: nn.Module, recipe: Recipe) -> list[Flips]:
 class Stepper:
     """A network in training.
 
-<<<<<<< HEAD
     `network` is the bare network and `average` its moving average, if the plan has one. `optimizer` is that
-    of torch. A checkpoint is loaded into the three before the first step.
-=======
-    `network` is the bare network and `average` its moving average, if the plan has one; `optimizer` is that
-    of torch: a checkpoint is loaded into the three before the first step. A teacher of other classes learns
+    of torch. A checkpoint is loaded into the three before the first step. A teacher of other classes learns
     those of the data from `head_images` first.
->>>>>>> main
     """
 
     def __init__(

@@ -123,8 +123,8 @@ class Teacher(nn.Module):
         """Give a network whose classes are not known a linear head of its features, for those of the data.
 
         Features are what its last linear layer gets, or its outputs where it has none. The head is a logistic
-        regression on about so many training images, a quarter of which tells how good it is. Without images
-        its weights are zero, as a trial needs no more.
+        regression on about so many training images, and a quarter of them tells how good it is. Without
+        images its weights are zero, as a trial needs no more.
 
         Raises
         ------

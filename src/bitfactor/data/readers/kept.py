@@ -1,9 +1,10 @@
 """Decoded images, kept on disk between epochs and between runs: a JPEG is decoded once.
 
-A file has a record for each image of a store, all of one length: a digest that tells the encoded image (its
-name, its size, when it was last changed), height, width, a checksum, and the pixels. A record with another
-digest or checksum counts for nothing. So no write has to be whole, and none needs a lock: two processes that
-write the same record write the same bytes. The system keeps what was read in the memory that it has to spare.
+A file has a record for each image of a store, all of one length. It has a digest that tells the encoded image
+(its name, its size, when it was last changed), height, width, a checksum, and the pixels. A record with
+another digest or checksum counts for nothing. So no write has to be whole, and none needs a lock: two
+processes that write the same record write the same bytes. The system keeps what was read in the memory that
+it has to spare.
 """
 
 import os
