@@ -1,7 +1,7 @@
 """Annotated instances, whatever data set they are from, and crops of them: what a worker makes of a few.
 
 Reading the files in which annotations and predictions are published: .mat, .h5 and .json. Whether a Matlab
-file of version 5 to 7 is built as the format says is looked at before scipy reads it. That one ends the process
+file of version 5 to 7 is built as the format says is looked at before scipy reads it. That ends the process
 where a type of values is none, and allocates what an array says of its size.
 """
 
