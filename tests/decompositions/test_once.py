@@ -5,7 +5,7 @@ import torch
 
 from bitfactor.binarization import Binarization, binarize_
 from bitfactor.decompositions import JOINT, LAYERWISE, once, once_for_all
-from bitfactor.decompositions.bank import Bank
+from bitfactor.decompositions.shared import Bank
 from bitfactor.models import ResNet
 from bitfactor.nn import BinaryLayer
 

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from bitfactor.common.checks import checked, expect, expect_new_name, name_of, remember, shown
 from bitfactor.common.errors import InputError
-from bitfactor.decompositions.bank import Bank, BankSlice, build_bank
 from bitfactor.decompositions.contract import check_latent
 from bitfactor.decompositions.latent import (
     WITH_FACTORS,
@@ -20,7 +19,7 @@ from bitfactor.decompositions.latent import (
     orthogonality_penalty,
 )
 from bitfactor.decompositions.precision import working
-from bitfactor.decompositions.shared import SharedTucker, build_shared
+from bitfactor.decompositions.shared import Bank, BankSlice, SharedTucker, build_bank, build_shared
 from bitfactor.decompositions.svd import SVD, Dense, Product
 from bitfactor.decompositions.tucker import TensorTrain, Tucker
 from bitfactor.decompositions.window import Cosine, Window

@@ -14,9 +14,8 @@ from torch.utils._pytree import tree_leaves
 from bitfactor.common.checks import expect
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import JOINT, LAYERWISE, Dense, Latent, Rank, latent_name
-from bitfactor.decompositions.bank import Bank, BankSlice
 from bitfactor.decompositions.compiled import is_followed
-from bitfactor.decompositions.shared import Shared
+from bitfactor.decompositions.shared import Bank, BankSlice, Shared
 from bitfactor.nn.model import is_watched, watch_optimizers
 from bitfactor.nn.product import Masks, takes
 from bitfactor.nn.scale import (
