@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError, imported
 from bitfactor.data.readers.files import Holdout
-from bitfactor.data.readers.identity import Identity, identity_in
+from bitfactor.data.readers.identity import Identity, identity_in, remembered
 from bitfactor.format import InputSpec
 from bitfactor.runtime import Precision, Session
 from bitfactor.runtime.zoo import locate
@@ -93,8 +93,7 @@ def network_at(
                 found=f"the run {path}, which torch computes",
                 fix="export it first, or leave it out",
             )
-        network: Network = imported("bitfactor.api.run_network", path, "train").network_of(path, best, device)
-        return network
+        return _of_run(path, best, device)
     for flag, given in (("--best", best), (f"--device {device}", device not in ("auto", "cpu"))):
         if given:
             raise InputError(
@@ -104,6 +103,22 @@ def network_at(
                 fix="leave it out",
             )
     return _of_file(path, precision)
+
+
+def _of_run(path: Path, best: bool, device: str) -> Network:
+    runs = imported("bitfactor.recipes.runs", path, "train")
+    recipe, interface, run = runs.as_function(path, best=best, device=device)
+    return Network(
+        path,
+        lambda inputs: first_of(run(inputs)).cpu().numpy(),
+        interface.labels,
+        interface.input_spec,
+        interface.skeleton is not None,
+        recipe.name,
+        lambda: recipe,
+        holdout_in(recipe.settings()),
+        remembered(path),
+    )
 
 
 def _of_file(path: Path, precision: Precision) -> Network:

@@ -30,12 +30,44 @@ from bitfactor.training import Recipe, Run, Teacher, Trial, restore
 from bitfactor.training import dry_run as try_out
 from bitfactor.training import train as train_in
 from bitfactor.training.run import Tracker
+from bitfactor.training.tasks import Interface
 
 if TYPE_CHECKING:
     from bitfactor.exporter import ExportReport
 
 _Path = str | os.PathLike[str]
 _ZOO = "zoo:"
+
+
+def as_function(
+    path: Path, *, best: bool = False, device: str = "auto"
+) -> tuple[Recipe, Interface, Callable[[NDArray[np.float32]], Any]]:
+    """Return the recipe of the run in `path`, how images become inputs, and its model, of inputs (N, ...)."""
+    run, target = Run(path), _device(device)
+    recipe = recipe_of(run)
+    model = restore(recipe, run, best=best).to(target)
+
+    @torch.inference_mode()
+    def outputs(inputs: NDArray[np.float32]) -> Any:
+        return model(torch.from_numpy(np.ascontiguousarray(inputs)).to(target))
+
+    return recipe, run.interface(), outputs
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        raise InputError(
+            "--device",
+            expected="auto, cpu, cuda or cuda:N, of which this machine has one",
+            found=f"{name} ({str(error).splitlines()[0]})",
+            fix="leave it out",
+        ) from error
+    return device
 
 
 def run_recipe(

@@ -14,7 +14,7 @@ from bitfactor.format import Node
 from bitfactor.targets.c99.binary import EIGHT
 from bitfactor.targets.c99.board import CORES, run
 from bitfactor.targets.c99.integers import IntegerLayers
-from bitfactor.targets.c99.schedule import Layer
+from bitfactor.targets.c99.memory import Layer
 
 CoreName = Literal["cortex-m0plus", "cortex-m3", "cortex-m4", "rv32imc"]
 _CALL = re.compile(r"^(    run_\w+\((?:input)?\);)$", re.MULTILINE)

@@ -29,8 +29,7 @@ from bitfactor.targets.c99.binary import (
     words,
 )
 from bitfactor.targets.c99.instructions import WIDTH, Constants
-from bitfactor.targets.c99.memory import Memory, size_of
-from bitfactor.targets.c99.schedule import Layer, places_of
+from bitfactor.targets.c99.memory import Layer, Memory, places_of, size_of
 
 _TOGETHER = 4  # outputs of a real-valued layer
 _PIXEL = 128
