@@ -79,6 +79,18 @@ def test_what_is_no_model(model) -> None:
         binarize_(model)
 
 
+def test_keep_real_of_the_choices_adds_to_that_of_the_call() -> None:
+    model = resnet18(num_classes=2)
+    chosen = Binarization("none", keep_real=("layer1.0.conv1", "layer2.*"))
+    plan = binarize_(model, chosen, keep_real="layer3.1.conv2", dry_run=True)
+    kept = {layer.name for layer in plan.layers if layer.reason == "named in keep_real"}
+    assert kept == {
+        "layer1.0.conv1",
+        "layer3.1.conv2",
+        *(name for name, _ in model.named_modules() if name.startswith("layer2.") and "conv" in name),
+    }
+
+
 def test_keep_real_takes_one_name_and_modules() -> None:
     for keep in ("layer2", lambda model: model.layer2, lambda model: [model.layer2, "layer3.0"]):
         model = resnet18()

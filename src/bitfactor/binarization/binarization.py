@@ -97,6 +97,9 @@ class Binarization:
     real_ends: bool = True
     """Keep the layers that read the input, and those that give the output, real."""
 
+    keep_real: tuple[str, ...] = ()
+    """Layers that stay in full precision: names, modules' names, globs or regular expressions."""
+
     depthwise: bool = False
     """Binarize depthwise layers too, whose bits, padded to words of 64, take more than floats."""
 

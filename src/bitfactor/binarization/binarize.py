@@ -95,7 +95,8 @@ def binarize_(
             fix="leave groups out",
         )
     call = None if example is None else Call.of(example)
-    plan = make_plan(_opened(model), binarization, _names(model, keep_real), groups, call)
+    kept = [*binarization.keep_real, *_names(model, keep_real)]
+    plan = make_plan(_opened(model), binarization, kept, groups, call)
     if dry_run:
         return plan
     choices = binarization.choices(one.name for one in plan.binary)

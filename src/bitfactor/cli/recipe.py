@@ -55,8 +55,6 @@ class OwnNetwork:
     example: Annotated[str, tyro.conf.arg(metavar="FILE.py:NAME")] = ""
     """What to call it with instead, for several inputs or integers: a batch, a tuple or a dict by name, or a
     function that returns it."""
-    keep_real: tuple[str, ...] = ()
-    """Layers that stay in full precision, by name."""
 
     def __post_init__(self) -> None:
         if not self.input or min(self.input) < 1:
@@ -77,9 +75,7 @@ class OwnNetwork:
 def check(network: OwnNetwork, binarization: Binarization) -> check_api.Check:
     """Say what of a network turns binary, what stays as it is and why, and whether it runs from a file."""
     model, example = network.built(), network.batch()
-    found: check_api.Check = check_api.check(
-        model, example, keep_real=network.keep_real, **asdict(binarization)
-    )
+    found: check_api.Check = check_api.check(model, example, **asdict(binarization))
     return found
 
 
@@ -101,7 +97,7 @@ def _own_summary(network: OwnNetwork, binarization: Binarization) -> Summary:
     """Show a network's layers: binary or full precision, operations by bit width, bytes."""
     model, example = network.built(), network.batch()
     own = example if network.example else None
-    binarize_(model, binarization, network.keep_real, example=own)
+    binarize_(model, binarization, example=own)
     return summary_of(model, (1, *network.input) if own is None else own)
 
 
