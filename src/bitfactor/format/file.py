@@ -335,8 +335,10 @@ def _expect_document(document: Any) -> None:
     _expect_fields("metadata", document, {**_DOCUMENT, **later})
     _expect_fields("input", document["input"], _VALUE)
     for entry in document["nodes"]:
-        signs = {"signs": Mapping[str, Sequence[int]]} if "signs" in entry else {}
-        _expect_fields("a node", entry, {**_NODE, **signs})
+        _expect_fields("a node", entry, _NODE)
+        expect("a node: signs", signs := entry.get("signs", {}), _OBJECT)
+        for role, shape in signs.items():
+            expect(f"a node: the signs of {role!r}", shape, _SHAPE)
     for entry in document.get("other_inputs", ()):
         _expect_fields("an input", entry, {"name": str, "shape": _SHAPE})
 
