@@ -6,6 +6,7 @@ The cases that are not in it are slow, and `make test-all` runs them too.
 import subprocess
 import sys
 from collections.abc import Iterable
+from itertools import cycle, product
 
 import pytest
 
@@ -27,6 +28,12 @@ def slow_beside(quick: Iterable[object], cases: Iterable[object]) -> list[object
     """Return the cases of a test, those that are not among the quick ones marked as slow."""
     quick = list(quick)
     return [case if case in quick else _slow(case) for case in cases]
+
+
+def either(names: Iterable[str]) -> list[object]:
+    """Return (name, switch): one value of a switch for each name in turn, and the other one as a slow case."""
+    names = list(names)
+    return slow_beside(zip(names, cycle((False, True)), strict=False), product(names, (False, True)))
 
 
 def _slow(case: object) -> object:

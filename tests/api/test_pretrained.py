@@ -139,7 +139,7 @@ def online(tmp_path):
     server.server_close()
 
 
-PUSH = "import bitfactor; print(bitfactor.push_to_hub({run!r}, 'owner/digits'))"
+PUSH = "import bitfactor; print(bitfactor.push_to_hub({run!r}, 'owner/digits'))\n"
 USE = """
 import numpy as np
 from bitfactor.runtime import Session
@@ -149,20 +149,18 @@ LOAD = "import bitfactor; print(type(bitfactor.from_pretrained({place!r})).__nam
 
 
 def test_a_network_goes_to_the_hub_and_comes_back_and_offline_is_kept(run, online):
-    status, printed, said = online(PUSH.format(run=str(run.path)))
+    back = LOAD.format(place="owner/digits") + USE.format(place="owner/digits")
+    status, printed, said = online(PUSH.format(run=str(run.path)) + back)
     assert status == 0, said
     ((sha, files),) = online.hub.commits
-    assert printed.strip().endswith(sha)
+    pushed, *came_back = printed.splitlines()
+    assert pushed.endswith(sha)
+    assert came_back == ["ResNet", "(1, 10)"]
     assert b"library_name: bitfactor" in files["README.md"]
-    status, printed, said = online(
-        LOAD.format(place=f"owner/digits@{sha}") + USE.format(place="owner/digits")
-    )
-    assert (status, printed) == (0, "ResNet\n(1, 10)\n"), said
     online.close()
-    status, printed, said = online(USE.format(place="owner/digits"), HF_HUB_OFFLINE="1")
-    assert (status, printed) == (0, "(1, 10)\n"), said
-    status, printed, said = online(USE.format(place="owner/other"), HF_HUB_OFFLINE="1")
-    assert status == 1
+    offline = USE.format(place=f"owner/digits@{sha}") + USE.format(place="owner/other")
+    status, printed, said = online(offline, HF_HUB_OFFLINE="1")
+    assert (status, printed) == (1, "(1, 10)\n")
     assert "no copy in the cache, and the Hub cannot be reached" in said
     assert "InputError: owner/other: expected a file or directory" in said.splitlines()[-1]
 

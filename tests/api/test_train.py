@@ -225,7 +225,7 @@ def test_a_setting_that_this_version_does_not_know(trained, tmp_path, capsys):
 
 def test_a_trial_is_within_half_of_the_truth(tmp_path):
     """Of what a training takes on a machine that others use as well."""
-    options = {"latent": "tucker", "epochs": 3, "progress": False}
+    options = {"latent": "tucker", "epochs": 3, "progress": False, "limit": 720}
     trial = bitfactor.train("digits", out=tmp_path / "run", dry_run=True, **options)
     fastest, slowest = trial.hours_range
     assert fastest <= trial.hours <= slowest

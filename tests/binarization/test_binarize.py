@@ -4,9 +4,11 @@ import copy
 import dataclasses
 import json
 import warnings
+from itertools import product
 
 import pytest
 import torch
+from tests.cases import slow_beside
 from torch import nn
 
 from bitfactor.binarization import Binarization, Plan, binarize_
@@ -52,14 +54,18 @@ MODELS = {
     "mlp": (mlp, (2, 10)),
     "depthwise": (depthwise_separable, (2, 3, 12, 12)),
 }
+LARGE = ("resnet", "hourglass")
+CASES = list(product(MODELS, [*LAYERWISE, *JOINT]))
 
 
 def binary_names(model: nn.Module) -> list[str]:
     return [name for name, module in model.named_modules() if isinstance(module, BinaryLayer)]
 
 
-@pytest.mark.parametrize("latent", [*LAYERWISE, *JOINT])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "latent"),
+    slow_beside([case for case in CASES if case[0] not in LARGE or case[1] in ("tucker", *JOINT)], CASES),
+)
 def test_any_model_turns_binary_and_trains(name, latent) -> None:
     make, shape = MODELS[name]
     model = make()

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.cases import slow_beside
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
@@ -85,8 +86,10 @@ TURNED = {
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
-@pytest.mark.parametrize("input_scale", [False, True], ids=["", "K"])
-@pytest.mark.parametrize("side", [9, 10])
+@pytest.mark.parametrize(
+    ("side", "input_scale"),
+    slow_beside([(9, False), (10, True)], [(9, False), (10, True), (9, True), (10, False)]),
+)
 @pytest.mark.parametrize("name", TURNED)
 def test_a_subclass_that_pads_and_convolves_turns_binary(name, side, input_scale, tmp_path):
     torch.manual_seed(0)

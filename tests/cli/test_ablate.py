@@ -10,6 +10,7 @@ from functools import partial
 from threading import Thread
 from types import SimpleNamespace
 
+import pytest
 import submitit
 
 import bitfactor
@@ -216,6 +217,7 @@ def test_each_row_is_trained_at_its_best_rate_of_another_study(trainings, tmp_pa
     assert "a study with learning rates of other origin" in refused(*command, "--out", out)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_rate_that_diverges_is_no_rate(trainings, tmp_path, capfd):
     search, out = tmp_path / "search", tmp_path / "study"
     command = ["ablate", "digits", *TINY, *ONE_SCALE, "--epochs", "1", "--latent", "none", "--json"]

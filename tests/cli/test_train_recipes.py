@@ -126,7 +126,10 @@ def test_a_float_teacher(call, cifar, tmp_path):
 
 @pytest.mark.parametrize(
     ("recipe", "size", "classes"),
-    [("cifar100-resnet18", 32, 100), ("folder-resnet18", 48, 3), ("imagenet-resnet18", 48, 3)],
+    slow_beside(
+        [("imagenet-resnet18", 48, 3)],  # tests/api has those of a folder
+        [("cifar100-resnet18", 32, 100), ("folder-resnet18", 48, 3), ("imagenet-resnet18", 48, 3)],
+    ),
 )
 def test_the_other_recipes(recipe, size, classes, call, cifar, folder, tmp_path):
     """The folder and ImageNet take the number of classes from the data; a file needs the data no more."""
@@ -143,7 +146,10 @@ def test_the_other_recipes(recipe, size, classes, call, cifar, folder, tmp_path)
     assert result["classes"][0]["label"] in labels
 
 
-@pytest.mark.parametrize("recipe", ["cifar10-resnet18", "imagenet-resnet18", "folder-resnet18"])
+@pytest.mark.parametrize(
+    "recipe",
+    slow_beside(["cifar10-resnet18"], ["cifar10-resnet18", "imagenet-resnet18", "folder-resnet18"]),
+)
 def test_summary_counts_what_is_binary(recipe, call):
     figures = json.loads(call("summary", recipe, "--json"))
     assert figures["binary_fraction"] > 0.9

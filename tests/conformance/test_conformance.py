@@ -5,6 +5,7 @@ NEON is run by `make test-neon`.
 
 import numpy as np
 import pytest
+from tests.cases import either
 from tests.conformance.networks import DRAWN, networks
 from tests.targets.c99.conftest import compiled as compiled
 from tests.targets.page.conftest import node as node
@@ -53,8 +54,7 @@ def test_instruction_sets(name, path, isa):
         np.testing.assert_array_equal(values, expected)
 
 
-@every_network
-@pytest.mark.parametrize("relaxed", [False, True])
+@pytest.mark.parametrize(("name", "relaxed"), either(NETWORKS))
 def test_webassembly(name, path, relaxed, node, tmp_path):
     bitfactor.freeze(path, tmp_path / "net.bfp")
     x = golden_input(NETWORKS[name].graph.input.shape)

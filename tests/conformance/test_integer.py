@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests.cases import either, slow_beside
 from tests.native.test_c_api import LIBRARY, aligned
 from tests.native.test_c_api import run as run_c
 from tests.targets.c99.test_integers import as_model, drawn, outputs_of, written
@@ -65,7 +66,7 @@ def test_sessions(name, tmp_path):
     model, x, *_ = network(name)
     save(tmp_path / "net.safetensors", model)
     for isa in (*instruction_sets(), "reference"):
-        for threads in (1, 3):
+        for threads in (1,) if isa == "reference" else (1, 3):
             found = Session(tmp_path / "net.safetensors", threads, isa, "integer")(x)
             expect_same(name, found if isinstance(found, tuple) else [found])
 
@@ -83,8 +84,7 @@ def test_c_library(name):
     expect_same(name, found)
 
 
-@every_network
-@pytest.mark.parametrize("relaxed", [False, True])
+@pytest.mark.parametrize(("name", "relaxed"), either(NETWORKS))
 def test_webassembly(name, relaxed, node, tmp_path):
     model, x, *_ = network(name)
     (tmp_path / "net.bfp").write_bytes(flat_program(model, precision="integer").content)
@@ -92,7 +92,8 @@ def test_webassembly(name, relaxed, node, tmp_path):
     expect_same(name, [np.concatenate(parts) for parts in zip(*found, strict=True)])
 
 
-@every_network
+# The first drawn ones are compiled in tests/targets/c99, with sanitizers.
+@pytest.mark.parametrize("name", slow_beside([*names(), *(f"drawn-{i}" for i in range(8, 16))], NETWORKS))
 def test_c99(name, tmp_path):
     model, _, given, expected = network(name)
     written(model, tmp_path, "uint8_t" if model.input_spec else "int16_t")

@@ -1,8 +1,8 @@
 """Binary layers that are made of plain torch, in the ways in which published code makes them.
 
 Each idiom is a network of two such layers: exported, compared with torch, and run by every instruction set
-and as a frozen program in the C library. Of the idioms that become the same operations, one is run as C99 and
-in WebAssembly too.
+and as a frozen program in the C library. Of the idioms that become the same operations, one is run as C99
+too, and some in WebAssembly.
 """
 
 from ctypes import byref, c_float
@@ -176,12 +176,15 @@ def expect_same_everywhere(path, compiled, node=None):
         np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-4)
 
 
+EVERYWHERE = ("sign", "own values", "behind a max pool", "shifted", "joined")
+
+
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations(name, tmp_path, compiled, node):
     report = exported(Network(ACTIVATIONS[name], WEIGHTS["alpha of a filter"]), tmp_path)
     assert kinds(report) == ["real", "binary", "binary", "real"]
     assert report.max_difference < 1e-5
-    expect_same_everywhere(tmp_path / "net.safetensors", compiled, node)
+    expect_same_everywhere(tmp_path / "net.safetensors", compiled, node if name in EVERYWHERE else None)
 
 
 @pytest.mark.parametrize("name", WEIGHTS)

@@ -1,6 +1,7 @@
 """Our own networks: every option of a block, both stems, every recipe."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -31,19 +32,24 @@ def expect_same_outputs(model, path, x):
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("stages", slow_beside(["2 1"], ["2 1", "2 2 2 2", "3 4 6 3"]))
-@pytest.mark.parametrize("stem", ["imagenet", "cifar"])
+OPTIONS = [
+    {},
+    {"activation": "prelu", "shortcuts": "conv"},
+    {"activation": "none", "shortcuts": "conv", "binary_shortcuts": True},
+    {"activation": "prelu", "binary_shortcuts": True},
+]
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"activation": "prelu", "shortcuts": "conv"},
-        {"activation": "none", "shortcuts": "conv", "binary_shortcuts": True},
-        {"activation": "prelu", "binary_shortcuts": True},
-    ],
+    ("stem", "stages", "option"),
+    slow_beside(
+        [("imagenet", "2 1", 0), ("cifar", "2 1", 1), ("cifar", "2 1", 2), ("imagenet", "2 1", 3)],
+        product(("imagenet", "cifar"), ("2 1", "2 2 2 2", "3 4 6 3"), range(4)),
+    ),
 )
-def test_resnets(stages, stem, options, tmp_path):
+def test_resnets(stages, stem, option, tmp_path):
     torch.manual_seed(0)
+    options = OPTIONS[option]
     blocks = tuple(map(int, stages.split()))
     widths = (8, 16, 24, 32)[: len(blocks)]
     model = ResNet(blocks, widths, num_classes=5, stem=stem, **options)

@@ -7,6 +7,7 @@ from subprocess import run
 
 import pytest
 import torch
+from tests.cases import slow_beside
 from torch import distributed, nn
 from torch._dynamo.utils import counters
 from torch.distributed.fsdp import fully_shard
@@ -25,7 +26,7 @@ def network(latent="tucker"):
     return model
 
 
-@pytest.mark.parametrize("latent", ["tucker", *JOINT])
+@pytest.mark.parametrize("latent", slow_beside(("holistic",), ("tucker", *JOINT)))
 def test_weights_made_once_are_one_graph(latent):
     model, x = network(latent), torch.randn(2, 3, 8, 8)
     torch.compiler.reset()

@@ -11,12 +11,13 @@ import pytest
 import torch
 from rich.console import Console
 from tests.cases import slow_beside
+from tests.runtime.sets import FULL
 
 from bitfactor.common.errors import InputError
 from bitfactor.format import InputSpec
 from bitfactor.recipes import RECIPES, recipe_named, recipe_of, recipe_of_settings
 from bitfactor.recipes.runs import export_run, load, teacher_of
-from bitfactor.runtime import Session, instruction_sets
+from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
 from bitfactor.training import Run, train
 
@@ -29,7 +30,7 @@ CASES = {
     "imagenet-reactnet-a": 32,
 }
 # The networks of the others are large; tests/models/test_published.py has small ones of their kind.
-QUICK = ("cifar10-resnet20", "cifar10-vgg-small", "imagenet-reactnet18")
+QUICK = ("cifar10-resnet20", "imagenet-reactnet18")
 BATCH, CLASSES = 4, 10
 
 
@@ -91,7 +92,7 @@ def test_a_published_recipe_trains_and_runs_from_a_file(name, tmp_path, monkeypa
     model, (x, _) = load(tmp_path / "run"), Drawn(CASES[name]).images(7)
     with torch.inference_mode():
         expected = model(x).numpy()
-    for isa in instruction_sets():
+    for isa in FULL:
         found = Session(tmp_path / "net.safetensors", isa=isa)(x.numpy())
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
 

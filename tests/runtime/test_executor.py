@@ -1,10 +1,12 @@
 """Threads within one sample, memory, and the times of layers."""
 
 import os
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cases import slow_beside
 
 from bitfactor.common import machine
 from bitfactor.common.errors import InputError
@@ -45,9 +47,18 @@ def path(tmp_path_factory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("isa", instruction_sets())
-@pytest.mark.parametrize("threads", [2, 3, 4])
-@pytest.mark.parametrize(("channels", "height", "width"), [(64, 24, 24), (130, 13, 9), (256, 7, 7)])
+SHAPES = [(64, 24, 24), (130, 13, 9), (256, 7, 7)]
+EACH = [(isa, n, *shape) for isa in instruction_sets() for n, shape in zip((2, 3, 4), SHAPES, strict=True)]
+OF_BEST = [(instruction_sets()[0], n, *shape) for n, shape in product((2, 3, 4), SHAPES)]
+
+
+@pytest.mark.parametrize(
+    ("isa", "threads", "channels", "height", "width"),
+    slow_beside(
+        [*EACH, *OF_BEST],
+        [(isa, n, *shape) for isa, n, shape in product(instruction_sets(), (2, 3, 4), SHAPES)],
+    ),
+)
 def test_threads_change_no_bit(isa, threads, channels, height, width):
     graph = network(channels, height, width)
     one, several = (NativeRunner(graph, isa, n) for n in (1, threads))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from tests.runtime.sets import drawn, every_set
+from tests.runtime.sets import drawn, every_set, reference
 
 from bitfactor.format import Graph, Node, Value, pack_signs
 from bitfactor.format.graph import run
@@ -31,7 +31,7 @@ def signs(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def expect_reference(graph: Graph, x: np.ndarray, isa: str) -> None:
-    for found, expected in zip(runner(graph, isa)(x), run(graph, x), strict=True):
+    for found, expected in zip(runner(graph, isa)(x), reference(graph, x), strict=True):
         np.testing.assert_array_equal(found, expected)
         assert found.dtype == expected.dtype
 
@@ -439,21 +439,26 @@ def test_concat(isa, shape, others, seed):
     check([*maps, Node("y", "concat", names)], floats(rng, *shape), isa)
 
 
-@every_set
-@drawn(60, shape=maps, seed=seeds, data=st.data())
-def test_numbers_that_move(isa, shape, seed, data):
-    order = tuple(data.draw(st.permutations(range(3))))
-    axis = data.draw(st.integers(0, 2))
-    start = data.draw(st.integers(0, shape[1 + axis] - 1))
-    stop = data.draw(st.integers(start + 1, shape[1 + axis]))
+@st.composite
+def moves(draw: st.DrawFn) -> tuple[tuple[int, ...], list[Node]]:
+    """A shape of x, a part of it along one axis, its axes in another order, and its numbers as a matrix."""
+    shape, axis, order = draw(maps), draw(st.integers(0, 2)), tuple(draw(st.permutations(range(3))))
+    start = draw(st.integers(0, shape[1 + axis] - 1))
+    stop = draw(st.integers(start + 1, shape[1 + axis]))
     nodes = [
-        Node("sliced", "slice", ("x",), {"range": (axis, start, stop, data.draw(st.integers(1, 3)))}),
+        Node("sliced", "slice", ("x",), {"range": (axis, start, stop, draw(st.integers(1, 3)))}),
         Node("moved", "permute", ("sliced",), {"order": order}),
     ]
     graph = Graph(Value("x", shape[1:], "float32"), tuple(nodes), ("moved",))
     numbers = int(np.prod(graph.values["moved"].shape))
-    first = data.draw(st.sampled_from([n for n in range(1, numbers + 1) if numbers % n == 0]))
-    nodes.append(Node("y", "reshape", ("moved",), {"shape": (first, numbers // first)}))
+    first = draw(st.sampled_from([n for n in range(1, numbers + 1) if numbers % n == 0]))
+    return shape, [*nodes, Node("y", "reshape", ("moved",), {"shape": (first, numbers // first)})]
+
+
+@every_set
+@drawn(60, moved=moves(), seed=seeds)
+def test_numbers_that_move(isa, moved, seed):
+    shape, nodes = moved
     check(nodes, floats(np.random.default_rng(seed), *shape), isa)
 
 

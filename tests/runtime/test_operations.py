@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from tests.runtime.sets import drawn, every_set
+from tests.runtime.sets import drawn, every_set, reference
 
 from bitfactor.format import Graph, Node, Value, pack_signs
-from bitfactor.format.graph import run
 from bitfactor.runtime import instruction_sets
 from bitfactor.runtime.plan import plan
 from bitfactor.runtime.session import runner
@@ -23,7 +22,7 @@ def floats(seed, *shape):
 
 def check(nodes, x, isa):
     graph = Graph(Value("x", x.shape[1:], "float32"), tuple(nodes), (nodes[-1].name,))
-    (found,), (expected,) = runner(graph, isa)(x), run(graph, x)
+    (found,), (expected,) = runner(graph, isa)(x), reference(graph, x)
     np.testing.assert_array_equal(found, expected)
 
 

@@ -10,12 +10,14 @@ import sys
 import time
 import warnings
 from dataclasses import replace
+from itertools import product
 
 import cv2
 import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from tests.cases import slow_beside
 from tests.training.faults import PLACES, left
 from tests.training.toy import Disturbed, Stopping, Toy, same, toy_recipe
 from torch import nn
@@ -210,8 +212,9 @@ def test_one_that_dies_while_a_checkpoint_is_written_is_no_full_disk(tmp_path):
         Run(tmp_path / "run").save(write)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("unmounted", [False, True])
+@pytest.mark.parametrize(
+    ("workers", "unmounted"), slow_beside([(0, True), (1, False)], product((0, 1), (False, True)))
+)
 def test_the_folder_of_the_images_vanishes_and_comes_back(folder, tmp_path, workers, unmounted):
     """Nothing is trained on other images in place of those that are gone, as on those that are corrupt."""
     recipe_of, place = folder

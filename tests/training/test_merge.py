@@ -1,9 +1,11 @@
 """Merging the decompositions into free weights on the way: exact at that moment, and resumable around it."""
 
 import shutil
+from itertools import product
 
 import pytest
 import torch
+from tests.cases import slow_beside
 from torch import nn
 
 import bitfactor
@@ -62,7 +64,14 @@ def test_it_is_trained_evaluated_and_exported_as_a_free_weight(merged, tmp_path)
     assert {line["condition"] for line in moved if line["step"] > STEPS // 3} == {1.0}
 
 
-@pytest.mark.parametrize("step", [8, STEPS // 3, 16])
+@pytest.mark.parametrize(
+    ("merged", "step"),
+    slow_beside(
+        [("tucker", 8), ("tucker", STEPS // 3), ("holistic", 16)],
+        product(("tucker", "holistic"), (8, STEPS // 3, 16)),
+    ),
+    indirect=["merged"],
+)
 def test_it_goes_on_with_the_same_bits_from_before_and_after(merged, tmp_path, step):
     options, out = merged
     again = tmp_path / "again"

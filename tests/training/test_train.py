@@ -25,7 +25,7 @@ def test_every_latent_and_scale_trains_and_exports(latent, scale, tmp_path):
     from bitfactor.cli import main
 
     flags = ["--latent", latent, "--scale", scale, "--epochs", "2", "--batch-size", "256"]
-    flags += ["--learning-rate", "0.003"]
+    flags += ["--learning-rate", "0.003", "--blocks", "1", "1", "--widths", "8", "16"]
     assert main(["train", "digits", "--out", str(tmp_path / "run"), *flags]) == 0
     first, last = Run(tmp_path / "run").history()
     assert last["loss"] < first["loss"]

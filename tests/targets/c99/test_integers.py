@@ -2,10 +2,12 @@
 
 import shutil
 import subprocess
+from itertools import product
 from math import prod
 
 import numpy as np
 import pytest
+from tests.cases import slow_beside
 
 from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import InputSpec
@@ -18,6 +20,7 @@ from bitfactor.targets.c99 import export_c
 
 IMAGES = 3
 SANITIZERS = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+LEVELS = "023"
 COMPILERS = [each for each in ("gcc", "clang") if shutil.which(each)]
 
 
@@ -211,15 +214,19 @@ def drawn_case(seed):
     return model, samples, np.ascontiguousarray(given.transpose(0, 2, 3, 1)), expected.reshape(IMAGES, -1)
 
 
-@pytest.mark.parametrize("seed", range(16))
+# The other drawn ones are compiled in tests/conformance.
+@pytest.mark.parametrize("seed", slow_beside(range(8), range(16)))
 def test_a_drawn_network(seed, tmp_path):
     model, samples, given, expected = drawn_case(seed)
     written(model, tmp_path, given.dtype.name + "_t", samples)
     np.testing.assert_array_equal(outputs_of(tmp_path, given, *SANITIZERS), expected)
 
 
-@pytest.mark.parametrize("name", names())
-def test_a_network_of_the_zoo_however_it_is_compiled(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "levels"),
+    slow_beside([("digits", LEVELS), *((name, "2") for name in names())], product(names(), (LEVELS, "2"))),
+)
+def test_a_network_of_the_zoo_however_it_is_compiled(name, levels, tmp_path):
     """At -O2, gcc 12 drops loops that write to memory through two pointers of different steps."""
     model = load(file_of(name))
     graph = integer_graph(model.graph, model.input_spec)
@@ -228,12 +235,12 @@ def test_a_network_of_the_zoo_however_it_is_compiled(name, tmp_path):
     (expected,) = run(graph, pixels.transpose(0, 3, 1, 2).astype(np.int64) - 128)
     written(model, tmp_path, "uint8_t")
     for compiler in COMPILERS:
-        for level in ("-O0", "-O2", "-O3"):
-            found = outputs_of(tmp_path, pixels, level, compiler=compiler)
-            np.testing.assert_array_equal(found, expected.reshape(2, -1), err_msg=f"{compiler} {level}")
+        for level in levels:
+            found = outputs_of(tmp_path, pixels, f"-O{level}", compiler=compiler)
+            np.testing.assert_array_equal(found, expected.reshape(2, -1), err_msg=f"{compiler} -O{level}")
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", slow_beside(("lsp-hourglass",), names()))
 def test_the_stack_of_a_function_is_small(name, tmp_path):
     written(load(file_of(name)), tmp_path, "uint8_t")
     command = ["gcc", "-std=c99", "-O3", "-fstack-usage", "-c", "net.c", "-o", "net.o"]

@@ -5,11 +5,13 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import cycle, product
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
+from tests.cases import slow_beside
 
 from bitfactor.common.errors import InputError
 from bitfactor.format import load
@@ -46,7 +48,11 @@ def kit(request, tmp_path):
     return write_kit(load(file_of("digits")), tmp_path / "my-digits", request.param)
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize(
+    ("kit", "compiler"),
+    slow_beside(zip(get_args(Board), cycle(COMPILERS), strict=False), product(get_args(Board), COMPILERS)),
+    indirect=["kit"],
+)
 def test_its_sources_compile(kit, compiler, tmp_path):
     c, cplusplus = COMPILERS[compiler]
     includes = [f"-I{STUBS}", f"-I{kit.directory / 'src'}"]
@@ -110,8 +116,17 @@ def coloured(words):
     )
 
 
-@pytest.mark.parametrize("network", ["digits", "cifar10-resnet18"])
-@pytest.mark.parametrize(("height", "width", "high_first"), [(96, 96, 0), (120, 160, 1), (20, 17, 0)])
+FRAMES = [(96, 96, 0), (120, 160, 1), (20, 17, 0)]
+COLOURED, GREY = "cifar10-resnet18", "digits"
+
+
+@pytest.mark.parametrize(
+    ("network", "height", "width", "high_first"),
+    slow_beside(
+        [(COLOURED, *FRAMES[0]), (COLOURED, *FRAMES[1]), (GREY, *FRAMES[2])],
+        [(name, *frame) for name in (GREY, COLOURED) for frame in FRAMES],
+    ),
+)
 def test_a_frame_gives_what_python_gives_for_it(network, height, width, high_first, tmp_path):
     model = load(file_of(network))
     kit = write_kit(model, tmp_path / "my-net", "pico")
