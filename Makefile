@@ -13,6 +13,8 @@ ATHERIS := $(BIN)/python -m pip install --quiet --disable-pip-version-check athe
 FUZZ_LOADER := $(BIN)/python -m tests.fuzz.loader build/fuzz/found_models tests/fuzz/corpus/models tests/format/golden \
     -max_len=65536 -timeout=60 -print_final_stats=1 -artifact_prefix=build/fuzz/
 COMMA := ,
+# For compilations by make too: ninja uses all cores by itself.
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 NATIVE_TESTS := $(wildcard tests/native/*.h tests/native/*.cpp)
 
 help:
@@ -213,7 +215,7 @@ format: .venv/installed ## repair what ruff and clang-format can repair
 
 .venv/installed: pyproject.toml constraints.txt $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	touch $@
 
 clean: ## remove .venv and build

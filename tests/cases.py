@@ -31,7 +31,7 @@ def slow_beside(quick: Iterable[object], cases: Iterable[object]) -> list[object
 
 
 def either(names: Iterable[str]) -> list[object]:
-    """Return (name, switch): one value of a switch for each name in turn, and the other one as a slow case."""
+    """Return (name, switch): one value of a switch for each name in turn, the other one as a slow case."""
     names = list(names)
     return slow_beside(zip(names, cycle((False, True)), strict=False), product(names, (False, True)))
 

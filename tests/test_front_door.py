@@ -12,6 +12,7 @@ from typing import get_type_hints
 
 import pytest
 import torch
+from tests.cases import slow_beside
 from torch import nn
 
 import bitfactor
@@ -317,7 +318,10 @@ def test_version_and_help(capsys):
     assert "--no-real-ends" not in text
 
 
-@pytest.mark.parametrize("command", ["recipes", "zoo", "inspect digits --json", "--help"])
+READ = ["recipes", "zoo", "inspect digits --json", "--help"]
+
+
+@pytest.mark.parametrize("command", slow_beside(READ[1:], READ))
 def test_a_reader_that_goes_away_ends_it_quietly(command):
     """As `bitfactor zoo | head -0` does, with a pipe that is closed before anything is printed."""
     arguments = [sys.executable, "-m", "bitfactor", *command.split()]

@@ -103,6 +103,7 @@ def test_what_cannot_be_diagnosed(tmp_path, refused, flags, said):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_of_a_diagnosed_run_shows_what_steps_did(call, tmp_path):
     run = tmp_path / "run"
     flags = "--epochs 1 --limit 64 --batch-size 32 --widths 8 16 --diagnose 1"

@@ -13,9 +13,10 @@ from bitfactor.binarization import Binarization
 from bitfactor.common.errors import InputError
 from bitfactor.nn import BinaryLayer, BinaryLinear, LearnedScale
 from bitfactor.training import Optimization, Run, Teachable, Teacher, TerminatedError, build, train
+from bitfactor.training.flips import Flips
 from bitfactor.training.metrics import Movement
 from bitfactor.training.recipe import prepare
-from bitfactor.training.step import Flips, Stepper
+from bitfactor.training.step import Stepper
 
 LATENTS = ["none", "svd", "tucker", "holistic", "tt", "product", "cosine", "window"]
 

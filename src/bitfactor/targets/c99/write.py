@@ -24,7 +24,7 @@ from bitfactor.runtime.plan import steps_apart
 from bitfactor.runtime.prediction import gives_probabilities
 from bitfactor.runtime.program import program_of
 from bitfactor.runtime.session import magnitudes_on
-from bitfactor.targets.c99.costs import CoreName, Cost, can_count, counted, estimated, expect_fits
+from bitfactor.targets.c99.board import CoreName, Cost, can_count, counted, estimated, expect_fits
 from bitfactor.targets.c99.instructions import CELL, Map, real
 from bitfactor.targets.c99.integers import IntegerLayers
 from bitfactor.targets.c99.layers import Layers
