@@ -1,16 +1,18 @@
 """Binary layers that are made of plain torch, in the ways in which published code makes them.
 
-Each idiom is a network of two such layers: exported, compared with torch, and run by every instruction set
-and as a frozen program in the C library. Of the idioms that become the same operations, one is run as C99
-too, and some in WebAssembly.
+Each idiom is one of the two such layers of a network: exported, compared with torch, and run by every
+instruction set and as a frozen program in the C library. Of the networks that become the same operations, one
+is run as C99 and in WebAssembly too.
 """
 
 from ctypes import byref, c_float
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.cases import slow_beside
 from tests.native.test_c_api import LIBRARY, OK
 from tests.targets.c99.conftest import compiled as compiled
 from tests.targets.page.conftest import node as node
@@ -176,15 +178,14 @@ def expect_same_everywhere(path, compiled, node=None):
         np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-4)
 
 
-EVERYWHERE = ("sign", "own values", "behind a max pool", "shifted", "joined")
-
-
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations(name, tmp_path, compiled, node):
-    report = exported(Network(ACTIVATIONS[name], WEIGHTS["alpha of a filter"]), tmp_path)
+@pytest.mark.parametrize(("first", "second"), zip([*ACTIVATIONS][::2], [*ACTIVATIONS][1::2], strict=True))
+def test_activations(first, second, tmp_path, compiled, node):
+    model = Network(ACTIVATIONS[first], WEIGHTS["alpha of a filter"])
+    model.second.activation = ACTIVATIONS[second]
+    report = exported(model, tmp_path)
     assert kinds(report) == ["real", "binary", "binary", "real"]
     assert report.max_difference < 1e-5
-    expect_same_everywhere(tmp_path / "net.safetensors", compiled, node if name in EVERYWHERE else None)
+    expect_same_everywhere(tmp_path / "net.safetensors", compiled, node)
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
@@ -198,21 +199,25 @@ def test_weights(name, tmp_path, compiled, node):
     expect_same_everywhere(tmp_path / "net.safetensors", compiled, node)
 
 
+GEOMETRIES = [
+    {"stride": 2},
+    {"padding": 0},
+    {"padding": "same", "dilation": 2},
+    {"groups": 4},
+    {"bias": drawn(CHANNELS)},
+    {"padding": (2, 0), "stride": (1, 2), "outputs": 8},
+]
+VALUES = [("zero and one", "signs"), ("own values", "two other values")]
+
+
 @pytest.mark.parametrize(
-    ("activation", "weight"), [("zero and one", "signs"), ("own values", "two other values")]
+    ("place", "values"),
+    slow_beside(
+        [(i, VALUES[i % 2]) for i in range(len(GEOMETRIES))], product(range(len(GEOMETRIES)), VALUES)
+    ),
 )
-@pytest.mark.parametrize(
-    "geometry",
-    [
-        {"stride": 2},
-        {"padding": 0},
-        {"padding": "same", "dilation": 2},
-        {"groups": 4},
-        {"bias": drawn(CHANNELS)},
-        {"padding": (2, 0), "stride": (1, 2), "outputs": 8},
-    ],
-)
-def test_geometries(activation, weight, geometry, tmp_path, compiled):
+def test_geometries(place, values, tmp_path, compiled):
+    (activation, weight), geometry = values, GEOMETRIES[place]
     model = Network(ACTIVATIONS[activation], WEIGHTS[weight], **geometry)
     model.head = nn.Linear(geometry.get("outputs", CHANNELS), 4)
     report = exported(model, tmp_path)

@@ -1,6 +1,7 @@
 """Merging the decompositions into free weights on the way: exact at that moment, and resumable around it."""
 
 import shutil
+from functools import cache
 from itertools import product
 
 import pytest
@@ -40,16 +41,23 @@ def test_other_things_are_refused():
         merge_(3)
 
 
-@pytest.fixture(scope="module", params=["tucker", "holistic"])
-def merged(request, tmp_path_factory):
-    out = tmp_path_factory.mktemp("merged") / "run"
-    options = {**FLAGS, "latent": request.param, "merge_epoch": 1, "ema": 0.9, "keep_last": 99}
-    bitfactor.train("digits", out=out, **options)
-    return options, out
+@pytest.fixture(scope="module")
+def merged(tmp_path_factory):
+    """Return the options of a training with a latent that was merged, and its run, trained once."""
+
+    @cache
+    def merged(latent):
+        out = tmp_path_factory.mktemp("merged") / "run"
+        options = {**FLAGS, "latent": latent, "merge_epoch": 1, "ema": 0.9, "keep_last": 99}
+        bitfactor.train("digits", out=out, **options)
+        return options, out
+
+    return merged
 
 
-def test_it_is_trained_evaluated_and_exported_as_a_free_weight(merged, tmp_path):
-    _, out = merged
+@pytest.mark.parametrize("latent", ["tucker", "holistic"])
+def test_it_is_trained_evaluated_and_exported_as_a_free_weight(merged, latent, tmp_path):
+    _, out = merged(latent)
     model = bitfactor.load(out)
     layers = [layer for layer in model.modules() if isinstance(layer, BinaryConv2d)]
     assert layers
@@ -65,15 +73,14 @@ def test_it_is_trained_evaluated_and_exported_as_a_free_weight(merged, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("merged", "step"),
+    ("latent", "step"),
     slow_beside(
         [("tucker", 8), ("tucker", STEPS // 3), ("holistic", 16)],
         product(("tucker", "holistic"), (8, STEPS // 3, 16)),
     ),
-    indirect=["merged"],
 )
-def test_it_goes_on_with_the_same_bits_from_before_and_after(merged, tmp_path, step):
-    options, out = merged
+def test_it_goes_on_with_the_same_bits_from_before_and_after(merged, latent, step, tmp_path):
+    options, out = merged(latent)
     again = tmp_path / "again"
     shutil.copytree(out, again)
     (kept,) = (path for path in out.glob("checkpoint*.ckpt") if torch.load(path)["step"] == step)
