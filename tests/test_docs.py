@@ -41,6 +41,12 @@ def test_long_sentences_and_listed_phrases_are_found():
     assert not list(findings("one " * 25 + "."))
 
 
+def test_help_of_a_flag_is_read_too(tmp_path):
+    file = tmp_path / "options.py"
+    file.write_text('class Options:\n    size: int = 1\n    """Side of a\n    picture."""\n')
+    assert list(script("english.py").docstrings(file)) == [(3, " Side of a picture.")]
+
+
 def test_sentences_are_plain():
     assert script("english.py").main([]) == 0
 
