@@ -136,7 +136,7 @@ def test_machines(capsys):
 
 
 def test_serve(capsys):
-    """The server is a uvicorn of its own, on a free port; an unusable image is the client's error."""
+    """Both programs stand alone. The server is on a free port; an unusable image is the client's error."""
     names = {}
     blocks = re.findall(r"^```python\n(.*?)^```$", (PAGES / "serve.md").read_text(), re.DOTALL | re.MULTILINE)
     exec(blocks[0], names)
@@ -145,12 +145,12 @@ def test_serve(capsys):
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    names["url"] = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    exec(blocks[1], names)
-    refused = names["httpx"].post(names["url"] + "/classify", files={"image": b"no image"})
+    port, clients = server.servers[0].sockets[0].getsockname()[1], {}
+    exec(blocks[1].replace("8000", str(port)), clients)
+    refused = clients["httpx"].post(clients["url"] + "/classify", files={"image": b"no image"})
     server.should_exit = True
     thread.join(10)
     assert refused.status_code == 400
-    found = [int(answer["label"]) for answer in names["answers"]]
+    found = [int(answer["label"]) for answer in clients["answers"]]
     assert np.mean(found == load_digits().target[1437:1477]) > 0.9
     assert "requests per second" in capsys.readouterr().out
