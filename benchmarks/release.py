@@ -19,7 +19,7 @@ import bitfactor
 from bitfactor.common import __version__
 from bitfactor.common.files import write_json
 from bitfactor.common.machine import cpu_name
-from bitfactor.runtime import zoo
+from bitfactor.runtime import instruction_sets, zoo
 
 STORED = Path(__file__).with_name("releases.json")
 LOST, RUNS = 0.8, 100
@@ -34,7 +34,8 @@ def ratio(network: str) -> float:
 def main(store: bool = False) -> int:
     """Print each network's ratio beside the last release's."""
     stored = json.loads(STORED.read_text()) if STORED.exists() else {}
-    cpu, found = cpu_name(), {name: ratio(name) for name in zoo.names()}
+    cpu = f"{cpu_name()}, {instruction_sets()[0]}"  # virtual machines give CPUs of all kinds one name
+    found = {name: ratio(name) for name in zoo.names()}
     others = {version: cpus for version, cpus in stored.items() if version != __version__}
     earlier = [(version, cpus[cpu]) for version, cpus in others.items() if cpu in cpus]
     version, before = earlier[-1] if earlier else ("", {})
