@@ -30,7 +30,7 @@ SMALLER = {
     "digits --epochs 2": f"digits --epochs 1 {TINY}",
     "train digits --latent tucker": f"train digits --latent tucker --epochs 1 {TINY}",
     "ablate digits --seeds 2": f"ablate digits --latent none tucker --seeds 1 --epochs 1 {TINY}",
-    "compare photos --minutes 60": "compare photos --minutes 1 --runs 3",
+    "compare photos --minutes 60": "compare photos --minutes 4 --runs 3",
     "--blocks 2 2 2 --widths 16 32 64 --epochs 4": "--blocks 1 1 --widths 8 16 --epochs 1 --batch-size 16",
 }
 
