@@ -105,7 +105,7 @@ _FEW = 64  # channels: rows that short are slow
 
 
 def _wide(x: Tensor) -> tuple[Any, int]:
-    """Return maps of which several pixels are one with as many times the channels, and how many."""
+    """Return maps that hold several pixels as one pixel of more channels, and how many."""
     pixels, channels = x.shape[2] * x.shape[3], x.shape[1]
     repeats = _FEW // channels if is_channels_last(x) and channels < _FEW else 1
     while pixels % repeats:
