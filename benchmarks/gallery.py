@@ -14,6 +14,7 @@ depths are cut, so that exporting all takes minutes.
 import argparse
 import json
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -35,31 +36,6 @@ from bitfactor.common.machine import cpu_name
 from bitfactor.format.graph import total
 from bitfactor.nn.model import Call
 from bitfactor.runtime import Session, instruction_sets
-
-PAGE = """# Networks of others
-
-Each row is a network that others wrote, with random weights: built from its configuration, made binary by
-`bitfactor.binarize_(model, example=...)`, trained a step, exported, compared with torch and run on every
-instruction set of the machine (the same bits on all). No code of a model was changed. `python
-benchmarks/gallery.py --table docs/results/gallery.md` makes the table; `make test-all` tries all with each
-decomposition (all 192 came through), `make test` four small ones.
-
-- Widths are those of small published models, depths are cut (the script has the configurations); images of
-  112 to 224 pixels, 64 to 256 for dense outputs, sequences of 96 to 300 steps or tokens.
-- *1 bit* is the fraction of multiply-adds that are of signs. First and last layers, depthwise convolutions
-  and products of two computed values, as in attention, stay float32.
-- *over torch* is torch's float32 time over the file's, batch 1, one core, medians of runs that take turns.
-- *difference* is the largest of an output, from torch, over the largest output. Each operation by itself is
-  checked to 1e-4, and signs exactly. Where a sum is 0 but for rounding, the two may sign it differently, and
-  then the end differs more. Traced for the three rows above 1e-5, sign by sign: in SegFormer 2,878 of
-  2,097,152 signs before `linear_fuse` turn, all of sums within 1.5e-8 of 0 at values up to 1.2 (an
-  interpolation between multiples of one alpha, with no bias yet, is often exactly 0), and none before; in
-  MobileViT none turns on the example, and on noise it begins with one of 401,408, 8e-16 from 0 at values up
-  to 6e-6; in CLIP with one of 75,648, 3e-8 from 0 at values up to 4.2, and none on the example.
-- Tried and not here: TimeSformer, which cuts its class token out of the batch of all frames, while a file
-  takes each sample by itself; and BiT, whose standardised convolutions are a class of their own, and stay
-  real.
-"""
 
 LATENTS = ("none", "svd", "tucker", "holistic")
 
@@ -705,13 +681,19 @@ def table(outcomes: list[Outcome]) -> str:
     return "\n".join([head + ends, "", *rows, ""])
 
 
+def write_table(page: Path, made: str) -> None:
+    """Put a table in place of the page's; the words before it stay."""
+    words = re.split(r"^\d+ of \d+ on ", page.read_text(), flags=re.MULTILINE)[0] if page.exists() else ""
+    page.write_text(words + made)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=[], metavar="NAME")
     parser.add_argument("--small", action="store_true", help="the small sizes that tests take")
     parser.add_argument("--latent", nargs="+", default=["tucker"], choices=LATENTS)
     parser.add_argument("--repeats", type=int, default=20, help="timed runs of each; 0 times none")
-    parser.add_argument("--table", type=Path, help="write the table to this file")
+    parser.add_argument("--table", type=Path, help="write the table to this page")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(GALLERY)
@@ -729,7 +711,7 @@ def main() -> None:
             print(outcomes[-1], flush=True)
     print(table(outcomes))
     if arguments.table:
-        arguments.table.write_text(f"{PAGE}\n{table(outcomes)}")
+        write_table(arguments.table, table(outcomes))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """Sentences that are too long, and phrases that have a better word: python docs/english.py [FILE ...]
 
-Without files: README, the pages that are written by hand, and the docstrings of the package. A finding is a
-line, path:line: what, and the sentence; any finding is an exit status of 1.
+Without files: README, the pages that are written by hand, and the package's docstrings, those of fields too:
+`--help` shows them. A finding is a line, path:line: what, and the sentence. Any is an exit status of 1.
 """
 
 import ast
 import re
 import sys
 from collections.abc import Iterator
+from inspect import cleandoc
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -55,9 +57,10 @@ def paragraphs(text: str) -> Iterator[tuple[int, str]]:
 
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
-    """The paragraphs of the docstrings of a file's public names, methods too."""
+    """The paragraphs of the docstrings of a file's public names, methods and fields too."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
+        yield from _of_fields(node)
         if not isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
             continue
         text = ast.get_docstring(node)
@@ -69,6 +72,14 @@ def docstrings(path: Path) -> Iterator[tuple[int, str]]:
             yield from (
                 (line + number - 1, words) for number, words in paragraphs(text.replace("\n    ", "\n"))
             )
+
+
+def _of_fields(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """The paragraphs below the fields of a class."""
+    for beside in pairwise(node.body if isinstance(node, ast.ClassDef) else ()):
+        match beside:
+            case ast.AnnAssign(), ast.Expr(ast.Constant(str(text)), lineno=line):
+                yield from ((line + number - 1, words) for number, words in paragraphs(cleandoc(text)))
 
 
 def findings(words: str) -> Iterator[str]:

@@ -3,13 +3,22 @@
 import importlib.util
 import json
 import re
+import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from textwrap import indent
+from urllib.parse import urlsplit
 
 import pytest
 
+from bitfactor.cli import COMMANDS, function_of
+from bitfactor.cli.flags import expect_known, flags_of, options_of
+from bitfactor.cli.recipe import flags_of_all
+
 DOCS = Path(__file__).parents[1] / "docs"
+PAGES = [*DOCS.parent.glob("*.md"), DOCS.parent / "native/README.md", *DOCS.rglob("*.md")]
 
 
 def script(name):
@@ -39,6 +48,12 @@ def test_long_sentences_and_listed_phrases_are_found():
         "'pictures' (say",
     ]
     assert not list(findings("one " * 25 + "."))
+
+
+def test_help_of_a_flag_is_read_too(tmp_path):
+    file = tmp_path / "options.py"
+    file.write_text('class Options:\n    size: int = 1\n    """Side of a\n    picture."""\n')
+    assert list(script("english.py").docstrings(file)) == [(3, " Side of a picture.")]
 
 
 def test_sentences_are_plain():
@@ -99,14 +114,44 @@ def headings(page):
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
-@pytest.mark.parametrize("page", [*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
+    """Those to other sites are well-formed, and nothing more is known of them."""
     text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
-    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+    links = re.findall(r"\]\(([^)]*)\)|^\[[^\]]+\]: (.+)$|<(http[^>]*)>", text, re.MULTILINE)
+    for link in map("".join, links):
         place, _, heading = link.partition("#")
-        if "://" in place or place.startswith("mailto:"):
+        if "://" in place:
+            assert re.fullmatch(r"[\w.~:/?=&%+@,-]+", place), link
+            assert urlsplit(place).scheme == "https", link
+            assert re.fullmatch(r"([\w-]+\.)+[a-z]{2,}", urlsplit(place).netloc), link
             continue
         target = (page.parent / place).resolve() if place else page
         assert target.exists(), link
         first = re.sub(r"-\d+$", "", heading)  # of headings with the same words
         assert not heading or {heading, first} & headings(target), link
+
+
+@cache
+def flags_of_command(name):
+    recipes = name in ("train", "ablate", "summary")
+    return list(flags_of_all(name) if recipes else flags_of(options_of(function_of(name))))
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.name
+)
+def test_commands_of_a_page_have_its_flags(page):
+    """In sentences, and in blocks."""
+    text = page.read_text().replace("\\\n", " ")
+    text = re.sub(r"```sh\n(.*?)```", lambda block: indent(block[1], "    "), text, flags=re.DOTALL)
+    in_blocks = re.findall(r"^ {4,}(?:\S+ .*-m )?bitfactor (.*)$", text, re.MULTILINE)
+    in_sentences = re.findall(r"(?<!`)`bitfactor ([^`]*)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    for line in [*in_blocks, *in_sentences]:
+        words = shlex.split(line, comments=True)
+        while words[:1] == ["--import"]:
+            del words[:2]
+        if words and words[0] in COMMANDS:
+            expect_known(words[0], words[1:], flags_of_command(words[0]))
+        else:
+            assert line in ("--help", "--version") or words[0] in ("help", "COMMAND"), line

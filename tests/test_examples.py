@@ -52,14 +52,24 @@ def test_a_decomposition_of_ones_own_is_remembered_by_its_run(tmp_path):
     assert {"gated", "staircase"} <= set(re.findall(r"\w+", table.read_text()))
 
 
+def labels(text):
+    """Return the first column of the demo's table, without the machine's names and versions."""
+    table = re.split(r"test set *\n", text)[1].split("\n\n")[0]
+    first = [line.strip().split("  ")[0] for line in table.splitlines()[1:]]
+    return [re.sub(r" \(\w+\)| [\d.]+\+\w+", "", one) for one in first]
+
+
 def test_digits(tmp_path, capsys, monkeypatch):
     """`make demo`, with a smaller network and fewer runs of it."""
     monkeypatch.setattr("bitfactor.bench", partial(bench, runs=2))
     monkeypatch.setattr("bitfactor.api.report.bench", partial(bench, runs=2))
     demo = runpy.run_path(str(EXAMPLES / "digits.py"))
     demo["run"](tmp_path, epochs=1, widths=(8, 16), blocks=(1, 1))
-    assert "360 of 360" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "360 of 360" in printed
     assert (tmp_path / "report.html").exists()
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    assert labels(readme) == labels(printed)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,9 @@ SMALLER = {
     "--minutes 30": f"--epochs 1 --size 32 {TINY}",
     "--channels 32 --epochs 20": "--channels 8 --depth 2 --epochs 1",
     "digits --epochs 2": f"digits --epochs 1 {TINY}",
+    "train digits --latent tucker": f"train digits --latent tucker --epochs 1 {TINY}",
+    "ablate digits --seeds 2": f"ablate digits --latent none tucker --seeds 1 --epochs 1 {TINY}",
+    "compare photos --minutes 60": "compare photos --minutes 4 --runs 3",
     "--blocks 2 2 2 --widths 16 32 64 --epochs 4": "--blocks 1 1 --widths 8 16 --epochs 1 --batch-size 16",
 }
 
@@ -48,7 +51,7 @@ def run_blocks(page, names):
 def run_line(line):
     for whole, small in SMALLER.items():
         line = line.replace(whole, small)
-    words = shlex.split(line)
+    words = shlex.split(line, comments=True)
     if words[0] == "bitfactor":
         assert main(words[1:]) == 0, line
     else:
@@ -82,6 +85,26 @@ def test_photos(capsys):
     run_blocks("photos.md", {})
     for made in ("confusion.png", "report.html", "photos.safetensors", "page/index.html"):
         assert Path(made).stat().st_size > 0
+
+
+NET = """
+from bitfactor.models import ResNet
+
+def Net():
+    return ResNet((1, 1), (8, 16), 10)
+"""
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme():
+    write_photos(["photos/cat", "photos/dog"], slice(0, 170))
+    Path("my.py").write_text(NET)
+    lines = re.findall(r"^    bitfactor .*", (PAGES.parents[1] / "README.md").read_text(), re.MULTILINE)
+    assert len(lines) == 9
+    for line in lines:
+        run_line(line.strip())
+    for made in ("digits.safetensors", "site/index.html", "runs/s", "runs/b", "runs/c/compare.html"):
+        assert Path(made).exists()
 
 
 def test_paper_row(monkeypatch):
@@ -136,7 +159,7 @@ def test_machines(capsys):
 
 
 def test_serve(capsys):
-    """The server is a uvicorn of its own, on a free port; an unusable image is the client's error."""
+    """Both programs stand alone. The server is on a free port; an unusable image is the client's error."""
     names = {}
     blocks = re.findall(r"^```python\n(.*?)^```$", (PAGES / "serve.md").read_text(), re.DOTALL | re.MULTILINE)
     exec(blocks[0], names)
@@ -145,12 +168,12 @@ def test_serve(capsys):
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    names["url"] = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    exec(blocks[1], names)
-    refused = names["httpx"].post(names["url"] + "/classify", files={"image": b"no image"})
+    port, clients = server.servers[0].sockets[0].getsockname()[1], {}
+    exec(blocks[1].replace("8000", str(port)), clients)
+    refused = clients["httpx"].post(clients["url"] + "/classify", files={"image": b"no image"})
     server.should_exit = True
     thread.join(10)
     assert refused.status_code == 400
-    found = [int(answer["label"]) for answer in names["answers"]]
+    found = [int(answer["label"]) for answer in clients["answers"]]
     assert np.mean(found == load_digits().target[1437:1477]) > 0.9
     assert "requests per second" in capsys.readouterr().out

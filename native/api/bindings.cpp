@@ -210,50 +210,40 @@ NB_MODULE(_native, m) {
             },
             "maps"_a, "x"_a, "gradient"_a, "slope"_a, "of_x"_a, "of_slope"_a)
         .def(
-            "moments",
-            [](Trainer& self, const Maps& maps, size_t x, size_t mean, size_t squares) {
-                nb::gil_scoped_release released;
-                self.moments(maps.of(), maps.samples, pointer<void>(x), pointer<float>(mean),
-                             pointer<float>(squares));
-            },
-            "maps"_a, "x"_a, "mean"_a, "squares"_a)
-        .def(
             "normalise",
-            [](Trainer& self, const Maps& maps, size_t x, size_t added, bool clip, size_t factor,
-               size_t offset, size_t y) {
+            [](Trainer& self, const Maps& maps, int repeats, double eps, bool clip, size_t weight,
+               size_t bias, size_t x, size_t added, size_t statistics, size_t y) {
                 nb::gil_scoped_release released;
-                self.normalise(maps.of(), maps.samples, pointer<void>(x), pointer<void>(added), clip,
-                               pointer<float>(factor), pointer<float>(offset), pointer<void>(y));
+                self.normalise(maps.of(), maps.samples,
+                               {repeats, pointer<float>(weight), pointer<float>(bias), eps, clip},
+                               pointer<void>(x), pointer<void>(added), pointer<float>(statistics),
+                               pointer<void>(y));
             },
-            "maps"_a, "x"_a, "added"_a, "clip"_a, "factor"_a, "offset"_a, "y"_a)
+            "maps"_a, "repeats"_a, "eps"_a, "clip"_a, "weight"_a, "bias"_a, "x"_a, "added"_a, "statistics"_a,
+            "y"_a)
         .def(
-            "normalise_sums",
-            [](Trainer& self, const Maps& maps, size_t x, size_t y, size_t gradient, size_t mean, size_t kept,
-               size_t sums, size_t dots) {
+            "normalise_backward",
+            [](Trainer& self, const Maps& maps, int repeats, size_t weight, size_t x, size_t y,
+               size_t gradient, size_t statistics, size_t kept, size_t of_x, size_t of_weight,
+               size_t of_bias) {
                 nb::gil_scoped_release released;
-                self.normalise_sums(maps.of(), maps.samples, pointer<void>(x), pointer<void>(y),
-                                    pointer<void>(gradient), pointer<float>(mean), pointer<void>(kept),
-                                    pointer<float>(sums), pointer<float>(dots));
+                self.normalise_backward(maps.of(), maps.samples,
+                                        {repeats, pointer<float>(weight), nullptr, 0, y != 0},
+                                        pointer<void>(x), pointer<void>(y), pointer<void>(gradient),
+                                        pointer<float>(statistics), pointer<void>(kept), pointer<void>(of_x),
+                                        pointer<float>(of_weight), pointer<float>(of_bias));
             },
-            "maps"_a, "x"_a, "y"_a, "gradient"_a, "mean"_a, "kept"_a, "sums"_a, "dots"_a)
+            "maps"_a, "repeats"_a, "weight"_a, "x"_a, "y"_a, "gradient"_a, "statistics"_a, "kept"_a, "of_x"_a,
+            "of_weight"_a, "of_bias"_a)
         .def(
-            "normalise_gradient",
-            [](Trainer& self, const Maps& maps, size_t x, size_t gradient, size_t factor, size_t slope,
-               size_t offset, size_t of_x) {
+            "tanh_gradient",
+            [](Trainer& self, const Maps& maps, size_t x, size_t gradient, float height, float steepness,
+               size_t of_x) {
                 nb::gil_scoped_release released;
-                self.normalise_gradient(maps.of(), maps.samples, pointer<void>(x), pointer<void>(gradient),
-                                        pointer<float>(factor), pointer<float>(slope), pointer<float>(offset),
-                                        pointer<void>(of_x));
+                self.tanh_gradient(maps.of(), maps.samples, pointer<void>(x), pointer<void>(gradient), height,
+                                   steepness, pointer<void>(of_x));
             },
-            "maps"_a, "x"_a, "gradient"_a, "factor"_a, "slope"_a, "offset"_a, "of_x"_a)
-        .def(
-            "tanh_slope",
-            [](Trainer& self, const Maps& maps, size_t x, float height, float steepness, size_t out) {
-                nb::gil_scoped_release released;
-                self.tanh_slope(maps.of(), maps.samples, pointer<void>(x), height, steepness,
-                                pointer<void>(out));
-            },
-            "maps"_a, "x"_a, "height"_a, "steepness"_a, "out"_a)
+            "maps"_a, "x"_a, "gradient"_a, "height"_a, "steepness"_a, "of_x"_a)
         .def("couples", &Trainer::couples)
         .def(
             "weights",

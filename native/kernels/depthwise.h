@@ -2,15 +2,29 @@
 //
 // The weights of a tap and `channel_vectors` registers of channels serve `depthwise_tile` pixels of a row.
 // The order of an output's sum is that of conv.h; taps outside of the map, which add 0, are left out.
+//
+// Levels and weights of 8 bits may stand in floats: their sums are exact below 2^24, and no product of bytes
+// has its operands in the order of channels.
 
 #pragma once
 
 #include "kernels/pool.h"
+#include "kernels/quantised_conv.h"
 
 namespace bitfactor {
 namespace {
 
 constexpr int depthwise_tile = 4, channel_vectors = 2;
+
+struct FloatLevels {
+    using Level = float;
+    static constexpr bool levels_are_cut = true;
+    static void store_levels(float* to, Simd::Float level, int count) {
+        constexpr float rounds = 12582912.0f;  // 1.5 * 2^23
+        const Simd::Float above = Simd::add(level, Simd::broadcast(rounds));
+        Simd::store_first(to, Simd::add(above, Simd::broadcast(-rounds)), count);
+    }
+};
 
 // P pixels whose taps are `taps` of the window, all inside of the map from `corner` on.
 template <int P, int V>
@@ -24,7 +38,9 @@ void depthwise_block(const Conv& conv, const float* corner, Extent taps, int c, 
     };
     Simd::Float sum[P][V];
     UNROLL for (int p = 0; p < P; ++p) {
-        UNROLL for (int v = 0; v < V; ++v) sum[p][v] = load(conv.bias + c, v);
+        UNROLL for (int v = 0; v < V; ++v) {
+            sum[p][v] = conv.scale ? Simd::broadcast(0.0f) : load(conv.bias + c, v);
+        }
     }
     for (int kh = taps.y0; kh < taps.y1; ++kh) {
         const float* line = corner + static_cast<ptrdiff_t>(kh) * w.dilation_h * w.in_w * channels + c;
@@ -36,6 +52,12 @@ void depthwise_block(const Conv& conv, const float* corner, Extent taps, int c, 
                 UNROLL for (int p = 0; p < P; ++p) sum[p][v] =
                     Simd::fma(load(x + p * step, v), tap, sum[p][v]);
             }
+        }
+    }
+    if (conv.scale) {
+        UNROLL for (int v = 0; v < V; ++v) {
+            const Simd::Float scale = load(conv.scale + c, v), bias = load(conv.bias + c, v);
+            UNROLL for (int p = 0; p < P; ++p) sum[p][v] = Simd::fma(sum[p][v], scale, bias);
         }
     }
     UNROLL for (int p = 0; p < P; ++p) {

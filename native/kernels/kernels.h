@@ -33,6 +33,8 @@ struct Conv {
     const float* weight;                    // (groups, vectors, taps * in_channels, lanes), see pack.h
     const float* bias;                      // (groups, vectors, lanes)
     const float* padding;                   // (in_channels): zeros, read where a tap falls outside the map
+    // (groups), or nullptr: a depthwise sum begins at 0, and then y = fma(sum, scale, bias).
+    const float* scale = nullptr;
 };
 
 // Where the windows of a map of signs lie: in the map, or in a copy of its lines with their padding. Each is
@@ -266,6 +268,8 @@ struct CommonKernels {
     void (*conv)(const Conv&, const float* map, int first, int count, const void** pointers, float* rows);
     // Of single channels, `groups` of them; the weights are (taps, groups).
     void (*depthwise)(const Conv&, const float* map, int first, int count, float* rows);
+    // As `quantise` of QuantisedKernels, a float for each level.
+    void (*quantise)(const QuantisedMap&, const float* map, int first, int count, void* levels);
     void (*max_pool)(const Pool&, const float* map, int first, int count, float* rows);
     void (*avg_pool)(const Pool&, const float* map, int first, int count, float* rows);
     // (pixels, channels) -> (channels): the mean, summed in the order of the pixels.

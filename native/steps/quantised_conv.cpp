@@ -37,6 +37,9 @@ std::vector<int32_t> base_of(const QuantisedLayer& layer) {
     return base;
 }
 
+constexpr int most_product = 255 * 128;  // of a level and a weight
+constexpr int most_float_taps = (1 << 24) / most_product;
+
 using Place = std::function<size_t()>;  // of the levels, known once all layers are there
 
 struct Constants {
@@ -55,7 +58,24 @@ AlignedVector<float> repeated(const std::vector<float>& values, int lanes, float
     return all;
 }
 
-QuantisedMap map_of(const QuantisedLayer& layer, const Constants& own) {
+struct DepthwiseConstants {
+    AlignedVector<float> weight, scale, bias, shift, inverse;
+
+    DepthwiseConstants(const QuantisedLayer& layer, int lanes)
+        : weight(layer.weight.size()),
+          scale(layer.scale.begin(), layer.scale.end()),
+          bias(layer.bias.begin(), layer.bias.end()),
+          shift(repeated(layer.lowest, lanes, -1.0f)),
+          inverse(repeated(layer.inverse, lanes, 1.0f)) {
+        const size_t channels = static_cast<size_t>(layer.groups), taps = weight.size() / channels;
+        for (size_t i = 0; i < weight.size(); ++i) {
+            weight[i % taps * channels + i / taps] = static_cast<float>(layer.weight[i]);
+        }
+    }
+};
+
+QuantisedMap map_of(const QuantisedLayer& layer, const AlignedVector<float>& shift,
+                    const AlignedVector<float>& inverse) {
     Window w = layer.window;
     const bool skips = taps_of(w) == 1 && w.pad_top == 0 && w.pad_left == 0 &&
                        w.in_h > (w.out_h - 1) * w.stride_h && w.in_w > (w.out_w - 1) * w.stride_w;
@@ -77,9 +97,27 @@ QuantisedMap map_of(const QuantisedLayer& layer, const Constants& own) {
             layer.channels(),
             span(w.out_h, w.stride_h, w.kernel_h, w.dilation_h),
             span(w.out_w, w.stride_w, w.kernel_w, w.dilation_w),
-            static_cast<int>(own.shift.size()),
-            own.shift.data(),
-            own.inverse.data()};
+            static_cast<int>(shift.size()),
+            shift.data(),
+            inverse.data()};
+}
+
+Place place_of(Program& program, const QuantisedLayer& layer, uint64_t bytes) {
+    const size_t reserved = layer.apart ? program.reserve(bytes) : 0;
+    if (!layer.apart) program.need_scratch(bytes);
+    return [&program, apart = layer.apart, reserved] { return apart ? reserved : program.scratch(); };
+}
+
+// The levels are laid out in a step of their own; `own` has the constants of the map.
+template <class Own>
+void add_levels(Program& program,
+                void (*quantise)(const QuantisedMap&, const float* map, int first, int count, void* levels),
+                const QuantisedMap& map, const Place& place, size_t source, const std::shared_ptr<Own>& own) {
+    program.add_parts("quantise", map.lines, layout_work(map.levels()),
+                      [quantise, own, map, place, source](Workspace& w, int first, int count) {
+                          quantise(map, at<float>(w.arena, source), first, count, at<char>(w.arena, place()));
+                          return w.rows.data();
+                      });
 }
 
 std::shared_ptr<Constants> constants_of(const QuantisedLayer& layer, int lanes) {
@@ -134,29 +172,51 @@ void add_row(Program& program, const char* kernel, const QuantisedKernels& kerne
                     });
 }
 
+// Channels by themselves: the levels are floats, and the weights (taps, channels), too.
+void add_depthwise(Program& program, const QuantisedLayer& layer) {
+    const int channels = layer.groups, taps = taps_of(layer.window), pixels = pixels_of(layer.window);
+    const auto own = std::make_shared<DepthwiseConstants>(layer, program.kernels().lanes);
+    const QuantisedMap map = map_of(layer, own->shift, own->inverse);
+    Window window = map.window;
+    window.in_h = map.lines;
+    window.in_w = map.pitch;
+    window.pad_top = window.pad_left = 0;
+    Conv conv{window, channels, 1, 1, own->weight.data(), own->bias.data(), nullptr};
+    conv.scale = own->scale.data();
+    const Place place = place_of(program, layer, uint64_t{map.levels()} * sizeof(float));
+    add_levels(program, program.kernels().common->quantise, map, place, layer.source, own);
+    program.add_step("depthwise", pixels, channels, 0, taps,
+                     [own, conv, place, &program](Workspace& w, int first, int count) {
+                         program.kernels().common->depthwise(conv, at<float>(w.arena, place()), first, count,
+                                                             w.rows.data());
+                         return w.rows.data();
+                     });
+}
+
 void add(Program& program, const Instruction& i) {
     const auto values = [&](const char* name) {
         return std::vector<float>(i.array<float>(name), i.array<float>(name) + i.size(name));
     };
     const auto* weight = reinterpret_cast<const int8_t*>(i.array<uint8_t>("weight"));
     const int groups = i.number("groups");
-    add_quantised(program, "quantised_conv",
-                  {program.kernels().quantised,
-                   i.source(),
-                   i.window(),
-                   groups,
-                   i.length("weight", 3),
-                   i.length("weight", 0) / groups,
-                   {weight, weight + i.size("weight")},
-                   values("scale"),
-                   values("bias"),
-                   values("lowest"),
-                   values("inverse"),
-                   i.flag("apart")});
+    const QuantisedLayer layer{program.kernels().quantised,
+                               i.source(),
+                               i.window(),
+                               groups,
+                               i.length("weight", 3),
+                               i.length("weight", 0) / groups,
+                               {weight, weight + i.size("weight")},
+                               values("scale"),
+                               values("bias"),
+                               values("lowest"),
+                               values("inverse"),
+                               i.flag("apart")};
+    const bool apart = groups > 1 && layer.in_channels == 1 && layer.out_channels == 1;
+    if (apart && taps_of(layer.window) <= most_float_taps) return add_depthwise(program, layer);
+    add_quantised(program, "quantised_conv", layer);
 }
 
-// A level is at most 255, a weight at least -128.
-constexpr int64_t most_depth = INT32_MAX / (255 * 128);
+constexpr int64_t most_depth = INT32_MAX / most_product;
 
 void check(Verifier& v) {
     const int64_t outputs = v.length("weight", 0, 4), depth = v.length("weight", 3, 4);
@@ -182,25 +242,14 @@ void check(Verifier& v) {
 
 }  // namespace
 
-// The levels are laid out in a step of their own.
 void add_quantised(Program& program, const char* kernel, const QuantisedLayer& layer) {
     const QuantisedKernels& kernels = *layer.kernels;
     const auto own = constants_of(layer, program.kernels().lanes);
-    const QuantisedMap map = map_of(layer, *own);
+    const QuantisedMap map = map_of(layer, own->shift, own->inverse);
     const QuantisedConv conv = conv_of(layer, map, *own);
-    const uint64_t bytes =
-        uint64_t{map.levels()} * kernels.level_bytes + 4;  // a run's last word may reach further
-    const size_t reserved = layer.apart ? program.reserve(bytes) : 0;
-    if (!layer.apart) program.need_scratch(bytes);
-    const Place place = [&program, apart = layer.apart, reserved] {
-        return apart ? reserved : program.scratch();
-    };
-    program.add_parts("quantise", map.lines, layout_work(map.levels()),
-                      [&kernels, own, map, place, source = layer.source](Workspace& w, int first, int count) {
-                          kernels.quantise(map, at<float>(w.arena, source), first, count,
-                                           at<char>(w.arena, place()));
-                          return w.rows.data();
-                      });
+    // A run's last word may reach further.
+    const Place place = place_of(program, layer, uint64_t{map.levels()} * kernels.level_bytes + 4);
+    add_levels(program, kernels.quantise, map, place, layer.source, own);
     const double operands = conv.runs * conv.run_words;
     if (pixels_of(layer.window) == 1 && layer.groups == 1) {
         return add_row(program, kernel, kernels, conv, own, place, operands);

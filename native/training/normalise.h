@@ -191,25 +191,27 @@ inline float exp_minus(float x) {
 }
 
 template <class T>
-void tanh_slope_of(const SignMap& map, const T* __restrict x, float height, float steepness,
-                   T* __restrict out) {
+void tanh_gradient_of(const SignMap& map, const T* __restrict x, const T* __restrict gradient, float height,
+                      float steepness, T* __restrict of_x) {
     const ptrdiff_t numbers = static_cast<ptrdiff_t>(map.pixels) * map.groups * map.channels;
     for (ptrdiff_t i = 0; i < numbers; ++i) {
         const float at = steepness * real_of(x[i]);
         const float e = exp_minus(2 * __builtin_fabsf(at));
-        set(out[i], 4 * height * e / ((1 + e) * (1 + e)));
+        set(of_x[i], real_of(gradient[i]) * (4 * height * e / ((1 + e) * (1 + e))));
     }
 }
 
-void tanh_slope(const SignMap& map, const void* x, float height, float steepness, void* out) {
+void tanh_gradient(const SignMap& map, const void* x, const void* gradient, float height, float steepness,
+                   void* of_x) {
     in_type_of(map, [&](auto type) {
         using T = decltype(type);
-        tanh_slope_of(map, static_cast<const T*>(x), height, steepness, static_cast<T*>(out));
+        tanh_gradient_of(map, static_cast<const T*>(x), static_cast<const T*>(gradient), height, steepness,
+                         static_cast<T*>(of_x));
     });
 }
 
 constexpr NormaliseKernels normalise_kernels = {moments, normalise, normalise_sums, normalise_gradient,
-                                                tanh_slope};
+                                                tanh_gradient};
 
 }  // namespace
 }  // namespace bitfactor

@@ -28,6 +28,10 @@ inline int32_t float_bits(float x) {
 }
 inline int32_t float_bits(Bfloat16 x) { return static_cast<int32_t>(static_cast<uint32_t>(x.bits) << 16); }
 
+// The same in as few bits as the type has: a vector holds twice as many of bfloat16.
+inline int32_t own_bits(float x) { return float_bits(x); }
+inline int16_t own_bits(Bfloat16 x) { return static_cast<int16_t>(x.bits); }
+
 inline float real_of(float x) { return x; }
 inline float real_of(Bfloat16 x) {
     const int32_t bits = float_bits(x);
@@ -49,13 +53,16 @@ inline void set(Bfloat16& to, float x) {
 template <class T>
 [[gnu::always_inline]] inline bool bits_of(const T* x, int count, int32_t limit, uint64_t& signs,
                                            uint64_t& inside) {
-    uint8_t sign[map_block] = {}, in[map_block] = {};
-    int32_t none = 0;
+    using Bits = decltype(own_bits(*x));
+    constexpr int shift = 8 * static_cast<int>(sizeof(int32_t) - sizeof(Bits));
+    constexpr Bits own_magnitude = magnitude >> shift, own_infinity = infinity >> shift;
+    const Bits own_limit = static_cast<Bits>((limit + (1 << shift) - 1) >> shift);
+    uint8_t sign[map_block] = {}, in[map_block] = {}, none = 0;
     for (int i = 0; i < count; ++i) {
-        const int32_t bits = float_bits(x[i]);
+        const Bits bits = own_bits(x[i]), size = static_cast<Bits>(bits & own_magnitude);
         sign[i] = bits > 0;
-        in[i] = (bits & magnitude) < limit;
-        none |= (bits & magnitude) > infinity;
+        in[i] = size < own_limit;
+        none |= size > own_infinity;
     }
     const auto gathered = [](const uint8_t (&bits)[map_block]) {
         uint64_t word = 0;

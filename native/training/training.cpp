@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 
@@ -80,46 +81,86 @@ void Trainer::prelu(const SignMap& map, int samples, const void* x, const void* 
     });
 }
 
-void Trainer::moments(const SignMap& map, int samples, const void* x, float* mean, float* squares) {
+namespace {
+
+// What each pixel of a map with `repeats` as one multiplies by, or adds.
+std::vector<float> repeated(const Normalisation& norm, int channels, const std::vector<double>& numbers) {
+    std::vector<float> all(static_cast<size_t>(channels) * norm.repeats);
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(numbers[i % channels]);
+    return all;
+}
+
+}  // namespace
+
+void Trainer::normalise(const SignMap& map, int samples, const Normalisation& norm, const void* x,
+                        const void* added, float* statistics, void* y) {
+    const size_t bytes = map_bytes(map), wide = map.channels, channels = wide / norm.repeats;
+    std::vector<float> means(samples * wide), squares(samples * wide);
     threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
-        training_.normalise.moments(map, nth(x, i, map_bytes(map)), mean + i * map.channels,
-                                    squares + i * map.channels);
+        training_.normalise.moments(map, nth(x, i, bytes), &means[i * wide], &squares[i * wide]);
+    });
+    std::vector<double> mean(channels), variance(channels), factor(channels), offset(channels);
+    const double parts = static_cast<double>(means.size() / channels);
+    for (size_t i = 0; i < means.size(); ++i) mean[i % channels] += means[i] / parts;
+    for (size_t i = 0; i < means.size(); ++i) {
+        const double off = means[i] - mean[i % channels];
+        variance[i % channels] += (squares[i] / map.pixels + off * off) / parts;
+    }
+    for (size_t c = 0; c < channels; ++c) {
+        const double deviation = 1 / std::sqrt(variance[c] + norm.eps);
+        factor[c] = norm.weight[c] * deviation;
+        offset[c] = norm.bias[c] - mean[c] * factor[c];
+        statistics[c] = static_cast<float>(mean[c]);
+        statistics[channels + c] = static_cast<float>(variance[c]);
+        statistics[2 * channels + c] = static_cast<float>(deviation);
+    }
+    const auto factors = repeated(norm, channels, factor), offsets = repeated(norm, channels, offset);
+    threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
+        training_.normalise.normalise(map, nth(x, i, bytes), added ? nth(added, i, bytes) : nullptr,
+                                      norm.clip, factors.data(), offsets.data(), nth(y, i, bytes));
     });
 }
 
-void Trainer::normalise(const SignMap& map, int samples, const void* x, const void* added, bool clip,
-                        const float* factor, const float* offset, void* y) {
-    const size_t bytes = map_bytes(map);
+void Trainer::normalise_backward(const SignMap& map, int samples, const Normalisation& norm, const void* x,
+                                 const void* y, const void* gradient, const float* statistics, void* kept,
+                                 void* of_x, float* of_weight, float* of_bias) {
+    const size_t bytes = map_bytes(map), wide = map.channels, channels = wide / norm.repeats;
+    std::vector<float> sums(samples * wide), dots(samples * wide);
+    const auto means = repeated(norm, channels, {statistics, statistics + channels});
     threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
-        training_.normalise.normalise(map, nth(x, i, bytes), added ? nth(added, i, bytes) : nullptr, clip,
-                                      factor, offset, nth(y, i, bytes));
+        training_.normalise.sums(map, nth(x, i, bytes), y ? nth(y, i, bytes) : nullptr,
+                                 nth(gradient, i, bytes), means.data(), kept ? nth(kept, i, bytes) : nullptr,
+                                 &sums[i * wide], &dots[i * wide]);
+    });
+    std::vector<double> sum(channels), dot(channels), factor(channels), slope(channels), offset(channels);
+    for (size_t i = 0; i < sums.size(); ++i) {
+        sum[i % channels] += sums[i];
+        dot[i % channels] += dots[i];
+    }
+    const double count = static_cast<double>(sums.size() / channels) * map.pixels;
+    for (size_t c = 0; c < channels; ++c) {
+        const double deviation = statistics[2 * channels + c];
+        factor[c] = norm.weight[c] * deviation;
+        slope[c] = -factor[c] * deviation * deviation * dot[c] / count;
+        offset[c] = -factor[c] * sum[c] / count - slope[c] * statistics[c];
+        of_weight[c] = static_cast<float>(dot[c] * deviation);
+        of_bias[c] = static_cast<float>(sum[c]);
+    }
+    const auto factors = repeated(norm, channels, factor), slopes = repeated(norm, channels, slope),
+               offsets = repeated(norm, channels, offset);
+    const void* upon = kept ? kept : gradient;
+    threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
+        training_.normalise.gradient(map, nth(x, i, bytes), nth(upon, i, bytes), factors.data(),
+                                     slopes.data(), offsets.data(), nth(of_x, i, bytes));
     });
 }
 
-void Trainer::normalise_sums(const SignMap& map, int samples, const void* x, const void* y,
-                             const void* gradient, const float* mean, void* kept, float* sums, float* dots) {
+void Trainer::tanh_gradient(const SignMap& map, int samples, const void* x, const void* gradient,
+                            float height, float steepness, void* of_x) {
     const size_t bytes = map_bytes(map);
     threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
-        training_.normalise.sums(map, nth(x, i, bytes), nth(y, i, bytes), nth(gradient, i, bytes), mean,
-                                 kept ? nth(kept, i, bytes) : nullptr, sums + i * map.channels,
-                                 dots + i * map.channels);
-    });
-}
-
-void Trainer::normalise_gradient(const SignMap& map, int samples, const void* x, const void* gradient,
-                                 const float* factor, const float* slope, const float* offset, void* of_x) {
-    const size_t bytes = map_bytes(map);
-    threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
-        training_.normalise.gradient(map, nth(x, i, bytes), nth(gradient, i, bytes), factor, slope, offset,
-                                     nth(of_x, i, bytes));
-    });
-}
-
-void Trainer::tanh_slope(const SignMap& map, int samples, const void* x, float height, float steepness,
-                         void* out) {
-    const size_t bytes = map_bytes(map);
-    threads_.for_each(static_cast<size_t>(samples), [&](size_t i) {
-        training_.normalise.tanh_slope(map, nth(x, i, bytes), height, steepness, nth(out, i, bytes));
+        training_.normalise.tanh_gradient(map, nth(x, i, bytes), nth(gradient, i, bytes), height, steepness,
+                                          nth(of_x, i, bytes));
     });
 }
 

@@ -27,6 +27,14 @@ struct TuckerOperands {
     std::vector<Matrix> taps;
 };
 
+// A map may have `repeats` pixels as one, with as many times the channels, where rows of those are short.
+struct Normalisation {
+    int repeats;
+    const float *weight, *bias;
+    double eps;
+    bool clip;
+};
+
 class Trainer {
   public:
     Trainer(const KernelSet& kernels, int threads);
@@ -38,16 +46,16 @@ class Trainer {
     // of_slope is (samples, channels).
     void prelu(const SignMap& map, int samples, const void* x, const void* gradient, const float* slope,
                void* of_x, float* of_slope);
-    // Of a batch: mean and squares are (samples, channels).
-    void moments(const SignMap& map, int samples, const void* x, float* mean, float* squares);
-    void normalise(const SignMap& map, int samples, const void* x, const void* added, bool clip,
-                   const float* factor, const float* offset, void* y);
-    // sums and dots are (samples, channels).
-    void normalise_sums(const SignMap& map, int samples, const void* x, const void* y, const void* gradient,
-                        const float* mean, void* kept, float* sums, float* dots);
-    void normalise_gradient(const SignMap& map, int samples, const void* x, const void* gradient,
-                            const float* factor, const float* slope, const float* offset, void* of_x);
-    void tanh_slope(const SignMap& map, int samples, const void* x, float height, float steepness, void* out);
+    // y = x normalised over the batch by a channel's mean and variance, times weight plus bias, and what else
+    // `normalise` does. `statistics` (3, channels) become mean, variance and 1 / sqrt(variance + eps).
+    void normalise(const SignMap& map, int samples, const Normalisation& norm, const void* x,
+                   const void* added, float* statistics, void* y);
+    // The gradients of x, weight and bias, and `kept` as of `sums`.
+    void normalise_backward(const SignMap& map, int samples, const Normalisation& norm, const void* x,
+                            const void* y, const void* gradient, const float* statistics, void* kept,
+                            void* of_x, float* of_weight, float* of_bias);
+    void tanh_gradient(const SignMap& map, int samples, const void* x, const void* gradient, float height,
+                       float steepness, void* of_x);
     // y = scale * (signs (*) weight), exact sums but for the scale; padding is 0. `out` is y's map, and
     // `channels` those of a group of the input.
     void conv(const SignMap& out, int samples, const Window& window, int channels, const uint32_t* signs,

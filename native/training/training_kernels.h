@@ -46,8 +46,9 @@ struct NormaliseKernels {
     // of_x = factor gradient + slope x + offset.
     void (*gradient)(const SignMap&, const void* x, const void* gradient, const float* factor,
                      const float* slope, const float* offset, void* of_x);
-    // out = height / cosh(steepness x)^2: the slope of a hyperbolic tangent.
-    void (*tanh_slope)(const SignMap&, const void* x, float height, float steepness, void* out);
+    // of_x = gradient height / cosh(steepness x)^2: through the slope of a hyperbolic tangent.
+    void (*tanh_gradient)(const SignMap&, const void* x, const void* gradient, float height, float steepness,
+                          void* of_x);
 };
 
 // How core slices become those of weights (see mixing.h): x_p = sum_g rows[p, g] tap_factor core_g, with

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from bitfactor.binarization import Binarization, binarize_
-from bitfactor.exporter.fold import fold, fold_affine, fold_signs, remove_dead
+from bitfactor.exporter.fold import fold, fold_affine, fold_pads, fold_signs, remove_dead
 from bitfactor.exporter.lower import lower
 from bitfactor.format import Graph, Node, Value
 from bitfactor.format.graph import run
@@ -64,3 +64,44 @@ def test_dead_nodes_go():
     nodes = (Node("a", "relu", ("x",)), Node("b", "relu", ("x",)), Node("c", "relu", ("b",)))
     graph = remove_dead(Graph(Value("x", (4,), "float32"), nodes, ("a",)))
     assert [node.name for node in graph.nodes] == ["a"]
+
+
+PADS = {
+    "same as Keras": ((0, 1, 0, 1), {"stride": 2}, (0, 0, 1, 1)),
+    "beside its own": ((1, 0, 0, 2), {"padding": 1, "dilation": 2}, (1, 2, 3, 1)),
+    "of width alone": ((2, 1), {"groups": 3, "kernel_size": (1, 4)}, (0, 2, 0, 1)),
+    "farther than a window": ((0, 3, 0, 0), {}, (0, 0, 0, 0)),
+    "of the batch's next": ((0, 0, 0, 0, 0, 3), {}, (0, 0, 0, 0)),
+}
+
+
+@pytest.mark.parametrize("case", PADS)
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_zeros_around_a_map_are_a_convolutions_own(case, value):
+    widths, options, expected = PADS[case]
+    conv = nn.Conv2d(6 if len(widths) == 6 else 3, 6, **{"kernel_size": 3, **options})
+    model, x = nn.Sequential(nn.ConstantPad2d(widths, value), conv), torch.randn(2, 3, 11, 9)
+    folded = fold(lower(model, x).graph)[0]
+    (found,) = run(folded, x.numpy())
+    np.testing.assert_allclose(found, model(x).detach().numpy(), atol=1e-5)
+    taken = value == 0 and any(expected)
+    assert ("pad" not in [node.op for node in folded.nodes]) == taken
+    (layer,) = [node for node in folded.nodes if node.op == "conv2d"]
+    if taken:
+        assert layer.attributes["padding"] == expected
+
+
+def test_a_padded_map_that_another_reads_stays():
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pad, self.conv = nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(3, 3, 3)
+
+        def forward(self, x):
+            padded = self.pad(x)
+            return self.conv(padded), padded
+
+    model, x = Both(), torch.randn(1, 3, 6, 6)
+    folded = fold_pads(lower(model, x).graph)
+    for found, expected in zip(run(folded, x.numpy()), model(x), strict=True):
+        np.testing.assert_allclose(found, expected.detach().numpy(), atol=1e-5)

@@ -30,3 +30,10 @@ def test_a_network_that_fails_is_named_in_the_table():
     row = SCRIPT["table"]([SCRIPT["Outcome"]("net", "none", "InputError: no")])
     assert "| net | InputError: no |" in row
     assert row.startswith("0 of 1")
+
+
+def test_a_table_is_put_below_the_words_of_its_page(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# Words\n\n47 of 48 on one CPU\n\n| old |\n")
+    SCRIPT["write_table"](page, "48 of 48 on another\n")
+    assert page.read_text() == "# Words\n\n48 of 48 on another\n"

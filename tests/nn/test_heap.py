@@ -6,7 +6,10 @@ where glibc looks at each block that is freed, and where AddressSanitizer looks 
 
 import copy
 import ctypes
+import subprocess
+import sys
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
@@ -81,3 +84,23 @@ def test_no_bit_comes_from_memory_that_nobody_wrote(filled, latent, cases):
         for one, other in zip(*(filled(byte, latent, *shape) for byte in (90, 165)), strict=True):
             assert all(map(torch.equal, one, other)), shape
             assert all(values.isfinite().all() for values in one), shape
+
+
+def test_a_training_asks_for_huge_pages_and_touches_none() -> None:
+    script = r"""
+import re
+from pathlib import Path
+from bitfactor.common.machine import keep_freed_memory
+def resident():
+    return int(re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[1]) << 10
+before = resident()
+keep_freed_memory()
+heaps = re.findall(r"[[]heap[]]\n.*?VmFlags: ([^\n]*)", Path("/proc/self/smaps").read_text(), re.DOTALL)
+print(any("hg" in flags.split() for flags in heaps), resident() - before)
+"""
+    printed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
+    asked, touched = printed.split()
+    assert asked == str(Path("/sys/kernel/mm/transparent_hugepage").exists())
+    assert int(touched) < 16 << 20

@@ -102,8 +102,8 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path):
     train(recipe, tmp_path / "run", Console(quiet=True))
     file = Run(tmp_path / "run").recipe
     document = json.loads(file.read_text())
-    for name in ("nesterov", "cutmix"):
-        del document["settings"]["optimization"][name]
+    for part, name in (("optimization", "nesterov"), ("model", "blocks"), ("binarization", "input_scale")):
+        del document["settings"][part][name]
     file.write_text(json.dumps(document))
     assert train(recipe, tmp_path / "run", Console(quiet=True))["step"] == 2
     other = replace(recipe, optimization=replace(recipe.optimization, nesterov=True))

@@ -78,15 +78,13 @@ def test_eight_threads_get_what_one_gets(seconds, shared):
 
     def work(i):
         runs = 0
-        while time.monotonic() < end:
+        while not runs or time.monotonic() < end:  # on a busy machine a thread may begin late
             np.testing.assert_array_equal(sessions[i](inputs[i]), expected[i])
             runs += 1
         return runs
 
     with ThreadPoolExecutor(len(inputs)) as pool:
-        runs = list(pool.map(work, range(len(inputs))))
-    print(f"{sum(runs):,} runs")
-    assert min(runs) > 0
+        print(f"{sum(pool.map(work, range(len(inputs)))):,} runs")
 
 
 IN_A_SUB_INTERPRETER = """

@@ -280,6 +280,30 @@ def test_quantised_conv2d(isa, layer, by_channel, seed):
 
 
 @every_set
+@drawn(60, layer=convolutions(), count=channels, by_channel=st.booleans(), seed=seeds)
+def test_quantised_depthwise(isa, layer, count, by_channel, seed):
+    """Each channel by itself: the sums stand in floats, and are those of integers all the same."""
+    attributes, kernel, (samples, _, *size), _ = layer
+    rng = np.random.default_rng(seed)
+    weight = rng.integers(-128, 128, (count, *kernel, 1))
+    ranges = count if by_channel else 1
+    node = quantised("quantised_conv2d", {**attributes, "groups": count}, weight, rng, ranges)
+    check([node], floats(rng, samples, count, *size), isa)
+
+
+@every_set
+@pytest.mark.parametrize("side", [22, 23])  # 23 x 23 of the largest products are more than floats count
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_sums_of_a_depthwise_layer(isa, side, sign):
+    weight = np.full((3, side, side, 1), 127 if sign > 0 else -128)
+    weight[1, ::2], weight[2] = 1, sign
+    attributes = {"stride": (1, 1), "padding": (0,) * 4, "dilation": (1, 1), "groups": 3}
+    node = quantised("quantised_conv2d", attributes, weight, np.random.default_rng(0), 1)
+    node.tensors["scale"][:] = 1
+    check([node], np.full((1, 3, side, side + 1), 1e9, np.float32), isa)
+
+
+@every_set
 @pytest.mark.parametrize("width", [3, 4, 15, 16, 17, 40])
 @pytest.mark.parametrize(
     ("channels", "kernel", "outputs"), [(3, (7, 7), 64), (24, (3, 3), 70), (64, (1, 1), 30)]

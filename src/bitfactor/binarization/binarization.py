@@ -56,9 +56,9 @@ class Binarization:
     Left out, the preset if the model has one."""
 
     scale: Named = "learned"
-    """The factor on a layer's output: none, analytic (mean of the weight's magnitudes), or learned: per
-    channel, or as XNOR-Net++ has it per channel and position, learned_map, or as an outer product,
-    learned_channel_x_map, learned_channel_x_axes; or one of `bitfactor.nn.register_scale`."""
+    """The factor on a layer's output: none, analytic (mean of the weight's magnitudes), or learned, one for
+    each channel. XNOR-Net++'s shapes are learned_map, learned_channel_x_map and learned_channel_x_axes.
+    `bitfactor.nn.register_scale` adds others."""
 
     detach_alpha: bool = False
     """Stop the gradient that flows to the weight through an analytic scale."""
@@ -72,18 +72,19 @@ class Binarization:
 
     activation_estimator: Named = "clipped"
     """The gradient in place of the input sign's own: clipped, wide (to abs(x) < 3), polynomial,
-    over_deviation (polynomial, over each sample's deviation: ReCU), annealed (IR-Net), identity, or one of
-    `bitfactor.nn.register_estimator`."""
+    over_deviation, annealed (IR-Net) or identity. The gradient of over_deviation is polynomial, over each
+    sample's deviation (ReCU). `bitfactor.nn.register_estimator` adds others."""
 
     weight_estimator: Named = "clipped"
     """The gradient in place of the weight sign's own: clipped to abs(W) <= 1, annealed (IR-Net), rms (through
-    a normalisation of each filter), identity (passed on whole: factors then grow without bound), or a
-    registered one."""
+    a normalisation of each filter) or identity. With identity, factors grow without bound.
+    `bitfactor.nn.register_estimator` adds others."""
 
     weight_transform: Named = "none"
-    """What is done to a weight before its sign: none, centred, standardised (minus each filter's mean, over
-    its deviation: IR-Net), clamped (that, at a quantile that rises: ReCU), periodic (its sine: BiPer), or
-    one of `nn.register_weight_transform`."""
+    """What is done to a weight before its sign: none, centred, standardised, clamped or periodic. Centred
+    takes off each filter's mean, and standardised divides by its deviation too (IR-Net). Clamped then cuts
+    at a quantile that rises (ReCU). Periodic takes the sine (BiPer). `nn.register_weight_transform` adds
+    others."""
 
     activations: bool = True
     """Binarize inputs; turn off for a stage of training with real ones."""

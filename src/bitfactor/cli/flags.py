@@ -106,8 +106,8 @@ _HELP = ("-h", "--help", "--help-all")
 # What --help shows of a command that has more flags than MANY; --help-all shows the rest.
 MANY = 15
 _USUAL = (
-    *("out", "data", "from", "device", "dry-run", "json", "model", "example", "input", "keep-real", "real"),
-    *("latent", "scale", "seed", "seeds", "jobs", "vary", "epochs", "batch-size", "learning-rate"),
+    *("out", "data", "from", "device", "dry-run", "model", "example", "input", "keep-real", "real"),
+    *("latent", "scale", "seed", "seeds", "jobs", "vary", "minutes", "epochs", "batch-size", "learning-rate"),
 )
 
 

@@ -53,8 +53,8 @@ class OwnNetwork:
     input: tuple[int, ...] = (3, 224, 224)
     """Shape of one input, such as 3 224 224."""
     example: Annotated[str, tyro.conf.arg(metavar="FILE.py:NAME")] = ""
-    """What to call it with instead, for several inputs or integers: a batch, a tuple or a dict by name, or a
-    function that returns it."""
+    """What to call it with instead, for several inputs or integers. It is a batch, a tuple, a dict by name,
+    or a function that returns one of them."""
 
     def __post_init__(self) -> None:
         if not self.input or min(self.input) < 1:
@@ -273,7 +273,7 @@ class OfRecipe:
     """Leave the network in full precision: the baseline."""
     own_model: Annotated[str | None, tyro.conf.arg(name="model", metavar="FILE.py:NAME")] = None
     """Train a network of your own in place of the recipe's: a class or function without required arguments,
-    or a module. The other flags stay, but for those of the recipe's network."""
+    or a module. The flags of the recipe's network go; the others stay."""
 
 
 def flags_of_all(command: str) -> Iterator[Flag]:

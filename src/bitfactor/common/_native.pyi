@@ -39,17 +39,36 @@ class Trainer:
     def unpack(self, maps: Maps, signs: int, out: int) -> None: ...
     def mask(self, maps: Maps, inside: int, gradient: int) -> None: ...
     def prelu(self, maps: Maps, x: int, gradient: int, slope: int, of_x: int, of_slope: int) -> None: ...
-    def moments(self, maps: Maps, x: int, mean: int, squares: int) -> None: ...
     def normalise(
-        self, maps: Maps, x: int, added: int, clip: bool, factor: int, offset: int, y: int
+        self,
+        maps: Maps,
+        repeats: int,
+        eps: float,
+        clip: bool,
+        weight: int,
+        bias: int,
+        x: int,
+        added: int,
+        statistics: int,
+        y: int,
     ) -> None: ...
-    def normalise_sums(
-        self, maps: Maps, x: int, y: int, gradient: int, mean: int, kept: int, sums: int, dots: int
+    def normalise_backward(
+        self,
+        maps: Maps,
+        repeats: int,
+        weight: int,
+        x: int,
+        y: int,
+        gradient: int,
+        statistics: int,
+        kept: int,
+        of_x: int,
+        of_weight: int,
+        of_bias: int,
     ) -> None: ...
-    def normalise_gradient(
-        self, maps: Maps, x: int, gradient: int, factor: int, slope: int, offset: int, of_x: int
+    def tanh_gradient(
+        self, maps: Maps, x: int, gradient: int, height: float, steepness: float, of_x: int
     ) -> None: ...
-    def tanh_slope(self, maps: Maps, x: int, height: float, steepness: float, out: int) -> None: ...
     def couples(self) -> bool: ...
     def weights(
         self,

@@ -122,7 +122,7 @@ def fold(graph: Graph) -> tuple[Graph, dict[str, str]]:
     -------
     The folded graph, and name in it -> name in `graph` of the same value, where the two differ.
     """
-    graph, stands_for = fold_affine(merge_equal(graph))
+    graph, stands_for = fold_affine(fold_pads(merge_equal(graph)))
     return remove_dead(fold_signs(graph)), stands_for
 
 
@@ -148,6 +148,26 @@ def _fingerprint(node: Node) -> object:
         (role, str(array.dtype), array.shape, array.tobytes()) for role, array in sorted(node.tensors.items())
     ]
     return node.op, node.inputs, tuple(sorted(node.attributes.items())), tuple(tensors)
+
+
+def fold_pads(graph: Graph) -> Graph:
+    """Let a convolution add the zeros itself that were put around its map, as Keras' `same` puts them."""
+    nodes: dict[str, Node] = {}
+    for node in graph.nodes:
+        while node.op == "conv2d" and (pad := nodes.get(node.inputs[0])) and pad.op == "pad":
+            side = pad.attributes["axis"] - 1  # of height or width, behind the channels
+            if side not in (0, 1) or pad.attributes["value"] or len(graph.values[pad.name].shape) != 3:
+                break
+            padding = list(node.attributes["padding"])
+            padding[side] += pad.attributes["before"]
+            padding[2 + side] += pad.attributes["after"]
+            reach = node.attributes["dilation"][side] * (node.tensors["weight"].shape[1 + side] - 1)
+            if max(padding[side], padding[2 + side]) > reach:
+                break
+            attributes = {**node.attributes, "padding": tuple(padding)}
+            node = replace(node, inputs=pad.inputs, attributes=attributes)
+        nodes[node.name] = node
+    return replace(graph, nodes=tuple(nodes.values()))
 
 
 def fold_affine(graph: Graph) -> tuple[Graph, dict[str, str]]:

@@ -401,7 +401,7 @@ def _changes(node: fx.Node) -> bool:
 
 
 def _changes_what_others_see(graph: fx.Graph) -> bool:
-    """Whether an operator changes a value in place of which more is used than its result."""
+    """Whether an operator changes a value in place, and more than its result is used."""
     for node in graph.nodes:
         if _changes(node) and (
             not node.users or any(len(value.users) > 1 for value in _viewed(node.args[0]))

@@ -47,7 +47,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         if is_causal and attn_mask is None:
             raise InputError(
                 "is_causal",
-                expected="a mask, of which it is a hint",
+                expected="a mask beside it, since it is only a hint",
                 found="no attn_mask",
                 fix="pass the mask",
             )

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.utils import _pair
 
 from bitfactor.decompositions import compiled
-from bitfactor.nn.product import is_channels_last, maps_of, packs
+from bitfactor.nn.product import in_format_of, is_channels_last, maps_of, packs
 
 
 def normalised(norm: nn.BatchNorm2d, x: Tensor, added: Tensor | None = None, *, clip: bool = False) -> Tensor:
@@ -67,72 +67,50 @@ class _Normalised(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, added: Tensor | None, weight: Tensor, bias: Tensor, eps: float, clip: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        core, maps, repeats = compiled.trainer(), *_wide(x)
-        means, squares = x.new_empty((2, x.shape[0] * repeats, x.shape[1]), dtype=torch.float32)
-        core.moments(maps, x.data_ptr(), means.data_ptr(), squares.data_ptr())
-        mean = means.double().mean(0)
-        each = x.numel() // means.numel()
-        variance = squares.double().mean(0) / each + (means - mean).square().mean(0)
-        deviation = (variance + eps).rsqrt()
-        factor, offset = (weight * deviation).float(), (bias - mean * weight * deviation).float()
-        there = None if added is None else _as(x, added)
-        y = torch.empty_like(x)
-        numbers = [number.repeat(repeats) for number in (factor, offset)]
+        y, statistics = torch.empty_like(x), x.new_empty((3, x.shape[1]), dtype=torch.float32)
+        there = None if added is None else in_format_of(x, added)
         plus = 0 if there is None else there.data_ptr()
-        core.normalise(maps, x.data_ptr(), plus, clip, *(n.data_ptr() for n in numbers), y.data_ptr())
-        mean, variance = mean.float(), variance.float()
-        ctx.save_for_backward(x, y if clip else None, mean, deviation.float(), factor)
+        numbers = weight.contiguous(), bias.contiguous()
+        addresses = [*_addresses(*numbers, x), plus, *_addresses(statistics, y)]
+        compiled.trainer().normalise(*_wide(x), eps, clip, *addresses)
+        ctx.save_for_backward(x, y if clip else None, weight, statistics)
         ctx.added = None if added is None else added.dtype
+        mean, variance, _ = statistics
         ctx.mark_non_differentiable(mean, variance)
         return y, mean, variance
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        x, y, mean, deviation, factor = ctx.saved_tensors
-        core, maps, repeats = compiled.trainer(), *_wide(x)
-        gradient = _as(x, gradient)
-        kept = gradient if y is None else torch.empty_like(gradient)
+        x, y, weight, statistics = ctx.saved_tensors
+        gradient, of_x, of_weight = in_format_of(x, gradient), torch.empty_like(x), torch.empty_like(weight)
+        kept, of_bias = gradient if y is None else torch.empty_like(gradient), torch.empty_like(weight)
         clipped = (0, 0) if y is None else (y.data_ptr(), kept.data_ptr())
-        sums, dots = x.new_empty((2, x.shape[0] * repeats, x.shape[1]), dtype=torch.float32)
-        wide = mean.repeat(repeats)
-        core.normalise_sums(
-            maps,
-            x.data_ptr(),
+        compiled.trainer().normalise_backward(
+            *_wide(x),
+            *_addresses(weight.contiguous(), x),
             clipped[0],
-            gradient.data_ptr(),
-            wide.data_ptr(),
+            *_addresses(gradient, statistics),
             clipped[1],
-            sums.data_ptr(),
-            dots.data_ptr(),
+            *_addresses(of_x, of_weight, of_bias),
         )
-        of_bias, of_weight = sums.sum(0), dots.sum(0) * deviation
-        count = x.numel() // x.shape[1]
-        slope = -factor * deviation * of_weight / count
-        offset = -factor * of_bias / count - slope * mean
-        of_x = torch.empty_like(x)
-        numbers = [number.repeat(repeats) for number in (factor, slope, offset)]
-        addresses = [tensor.data_ptr() for tensor in (x, kept, *numbers, of_x)]
-        core.normalise_gradient(maps, *addresses)
         return of_x, None if ctx.added is None else kept.to(ctx.added), of_weight, of_bias, None, None
+
+
+def _addresses(*tensors: Tensor) -> list[int]:
+    return [tensor.data_ptr() for tensor in tensors]
 
 
 _FEW = 64  # channels: rows that short are slow
 
 
 def _wide(x: Tensor) -> tuple[Any, int]:
-    """Return maps of which several pixels are one with as many times the channels, and how many."""
+    """Return maps that hold several pixels as one pixel of more channels, and how many."""
     pixels, channels = x.shape[2] * x.shape[3], x.shape[1]
     repeats = _FEW // channels if is_channels_last(x) and channels < _FEW else 1
     while pixels % repeats:
         repeats -= 1
     return maps_of(x, 1, repeats), repeats
-
-
-def _as(x: Tensor, other: Tensor) -> Tensor:
-    """Return another map in the type and memory format of x."""
-    last = torch.channels_last if is_channels_last(x) else torch.contiguous_format
-    return other.to(x.dtype).contiguous(memory_format=last)
 
 
 class MaxPool2d(nn.MaxPool2d):

@@ -100,8 +100,7 @@ def pack_positive(x: Tensor) -> Tensor:
 
 def prelu_gradients(x: Tensor, gradient: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of a map (N, C, H, W) and of the slopes (C,) that a PReLU applied to it."""
-    last = torch.channels_last if is_channels_last(x) else torch.contiguous_format
-    gradient = gradient.to(x.dtype).contiguous(memory_format=last)
+    gradient = in_format_of(x, gradient)
     of_x, of_slope = torch.empty_like(x), x.new_empty(x.shape[:2], dtype=torch.float32)
     slope = slope.float().contiguous()
     addresses = (tensor.data_ptr() for tensor in (x, gradient, slope, of_x, of_slope))
@@ -109,11 +108,18 @@ def prelu_gradients(x: Tensor, gradient: Tensor, slope: Tensor) -> tuple[Tensor,
     return of_x, of_slope.sum(0)
 
 
-def tanh_slope(x: Tensor, height: float, steepness: float) -> Tensor:
-    """Return height / cosh(steepness x)^2 of a map that `packs` takes, the slope of a hyperbolic tangent."""
-    slope = torch.empty_like(x)
-    compiled.trainer().tanh_slope(maps_of(x, 1), x.data_ptr(), height, steepness, slope.data_ptr())
-    return slope
+def tanh_gradient(x: Tensor, gradient: Tensor, height: float, steepness: float) -> Tensor:
+    """Return gradient * height / cosh(steepness x)^2, for a map that `packs` takes."""
+    gradient, of_x = in_format_of(x, gradient), torch.empty_like(x)
+    addresses = x.data_ptr(), gradient.data_ptr(), height, steepness, of_x.data_ptr()
+    compiled.trainer().tanh_gradient(maps_of(x, 1), *addresses)
+    return of_x
+
+
+def in_format_of(x: Tensor, other: Tensor) -> Tensor:
+    """Return another map in the type and memory format of x."""
+    last = torch.channels_last if is_channels_last(x) else torch.contiguous_format
+    return other.to(x.dtype).contiguous(memory_format=last)
 
 
 def where_positive(gradient: Tensor, bits: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from bitfactor.common.checks import (
 )
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions.compiled import is_followed, is_traced
-from bitfactor.nn.product import pack_positive, packs, prelu_gradients, tanh_slope, where_positive
+from bitfactor.nn.product import pack_positive, packs, prelu_gradients, tanh_gradient, where_positive
 
 
 def sign(x: Tensor) -> Tensor:
@@ -64,6 +64,22 @@ class _StraightThrough(_Sloped):
     @staticmethod
     def forward(x: Tensor, slope: Tensor) -> Tensor:
         return sign(x)
+
+
+class _Annealed(torch.autograd.Function):
+    """x or its sign, with the slope of `annealed`: backward makes it from x, and nothing else is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, progress: float, of_sign: bool) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.steepness = 10 ** (2 * progress - 1)
+        return sign(x) if of_sign else x.view_as(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (x,) = ctx.saved_tensors
+        return tanh_gradient(x, gradient, max(1.0, ctx.steepness), ctx.steepness), None, None
 
 
 def sloped(x: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:
@@ -116,9 +132,6 @@ def annealed(x: Tensor, progress: Tensor) -> Tensor:
     As progress goes from 0 to 1 the surrogate k tanh(t x) goes from nearly the identity to nearly sign.
     """
     t = 10 ** (2 * progress - 1)
-    if packs(x):
-        steepness = float(t)
-        return tanh_slope(x, max(1.0, steepness), steepness)
     return torch.clamp_min(1 / t, 1) * t * (1 - torch.tanh(t * x).square())
 
 
@@ -211,6 +224,8 @@ class Sign(nn.Module):
         self._expect_annealed()
         if self.surrogate is not None:
             return straight_through(self.surrogate(x), identity)
+        if self._is_fused(x):
+            return _Annealed.apply(x, float(self.progress), True)  # type: ignore[no-any-return, no-untyped-call]
         return straight_through(x, self._slope(x))
 
     def sloped(self, x: Tensor) -> Tensor:
@@ -218,7 +233,12 @@ class Sign(nn.Module):
         self._expect_annealed()
         if self.surrogate is not None:
             return self.surrogate(x)
+        if self._is_fused(x):
+            return _Annealed.apply(x, float(self.progress), False)  # type: ignore[no-any-return, no-untyped-call]
         return x if self.slope is identity else sloped(x, self._slope(x))
+
+    def _is_fused(self, x: Tensor) -> bool:
+        return self.slope is annealed and torch.is_grad_enabled() and x.requires_grad and packs(x)
 
     @property
     def clips(self) -> bool:

@@ -30,7 +30,7 @@ class HourglassOptions:
     channels: int = 128
     """Channels of the blocks."""
     stacks: int = 1
-    """Hourglasses one after the other, each of which learns heatmaps."""
+    """Hourglasses one after the other. Each learns heatmaps."""
     depth: int = 4
     """Levels of an hourglass, each at half the resolution of the one before."""
     block: Block = "basic"

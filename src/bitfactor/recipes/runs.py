@@ -63,7 +63,7 @@ def _device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
         raise InputError(
             "--device",
-            expected="auto, cpu, cuda or cuda:N, of which this machine has one",
+            expected="auto, cpu, cuda or cuda:N, as this machine has it",
             found=f"{name} ({str(error).splitlines()[0]})",
             fix="leave it out",
         ) from error

@@ -232,8 +232,8 @@ def without_rate(setting: Setting) -> Setting:
 
 
 def _compared(study: Study) -> list[tuple[Row, Row]]:
-    """Each latent of which the paper has a figure over the one before, the last over the first; learned alpha
-    over analytic.
+    """Pairs to compare: each latent that the paper has a figure for over the one before, the last over the
+    first, and learned alpha over analytic.
     """
     published = published_for(study.headline).figures
     pairs: list[tuple[Row, Row]] = []

@@ -132,7 +132,7 @@ def _loss(recipe: Recipe, network: nn.Module, inputs: Tensor) -> Tensor:
 
 
 class _Saved(torch.autograd.graph.saved_tensors_hooks):
-    """Counts the bytes that are kept for the backward pass, but for parameters, each memory once."""
+    """Counts the bytes that are kept for the backward pass, without parameters, each memory once."""
 
     def __init__(self, network: nn.Module) -> None:
         own = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}

@@ -130,6 +130,7 @@ def train(
                 source=source,
                 beside=beside,
                 other_data=other_data,
+                newer=experiment.recipe.defaults(),
             )
         fabric.barrier()
         if note := getattr(experiment.data, "note", ""):

@@ -6,7 +6,7 @@ where numbers first stop being numbers.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
@@ -73,6 +73,16 @@ class Recipe:
             "data": _options(self.data),
             "binarization": asdict(self.binarization),
             "optimization": asdict(self.optimization),
+        }
+
+    def defaults(self) -> dict[str, Any]:
+        """Return the settings that its options have by themselves: what a version before them was like."""
+        parts: dict[str, Any] = {"model": self.model, "data": self.data}
+        parts |= {"binarization": self.binarization, "optimization": self.optimization}
+        return {
+            name: {one.name: one.default for one in fields(part) if one.default is not MISSING}
+            for name, part in parts.items()
+            if is_dataclass(part)
         }
 
     def with_settings(self, settings: dict[str, Any]) -> "Recipe":

@@ -25,7 +25,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -45,7 +45,7 @@ from bitfactor.common.result import plain
 from bitfactor.data.readers.identity import KEY, Identity, remembered
 from bitfactor.nn import merge_
 from bitfactor.training.metrics.latents import LayerRecord, describe_layers
-from bitfactor.training.optimization import MovingAverage, Optimization
+from bitfactor.training.optimization import MovingAverage
 from bitfactor.training.processes import is_of_a_reader
 from bitfactor.training.tasks import Interface
 
@@ -138,9 +138,11 @@ class Run:
         source: str | None = None,
         beside: "Sequence[Run]" = (),
         other_data: bool = False,
+        newer: dict[str, Any] | None = None,
     ) -> None:
         """Record the settings and the data, or check that a run begun before has the same.
 
+        What a run of an earlier version did not record was as `newer` says, see `Recipe.defaults`.
         `source` is the run whose weights it starts from, `beside` are those that it will be compared with. A
         directory without a checkpoint holds no run yet: what a refused command left is replaced.
         """
@@ -169,7 +171,7 @@ class Run:
             begun: dict[str, Any] = {name: self._recorded(name) for name in ("settings", "interface")}
             begun["from"] = json.loads(self.recipe.read_text()).get("from", source)
             document["from"] = begun["from"] if source is None else source
-            difference = _first_difference(begun, document)
+            difference = _first_difference(begun, document, newer or {})
             if difference:
                 raise InputError(
                     self.path,
@@ -441,21 +443,13 @@ def _described(data: Identity) -> str:
     return f"{data['train']} to train on and {data['test']} to evaluate on{place}"
 
 
-def _first_difference(old: dict[str, Any], new: dict[str, Any]) -> str:
-    old, new = _NEWER | flat(old), flat(new)
+def _first_difference(old: dict[str, Any], new: dict[str, Any], newer: dict[str, Any]) -> str:
+    old, new = flat(newer, "settings.") | flat(old), flat(new)
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if not names:
         return ""
     short = names[0].rpartition(".")[2]
     return f"{short} = {old.get(names[0])!r} instead of {new.get(names[0])!r}"
-
-
-# Options that a run of an earlier version did not record, as it was without them.
-_NEWER = {
-    f"settings.optimization.{one.name}": json.loads(json.dumps(one.default))
-    for one in fields(Optimization)
-    if one.default is not MISSING
-}
 
 
 def flat(settings: dict[str, Any], above: str = "") -> dict[str, Any]:

@@ -152,7 +152,7 @@ def below(b: Builder, x: Value, y: Value) -> View:
 
 
 def _not_negative(b: Builder, x: View) -> View:
-    """1 where x >= 0, else 0, also where it is NaN, of which clip makes its lower bound."""
+    """1 where x >= 0, else 0. Where x is NaN it is 0: clip makes its lower bound of it."""
     return clip(b, add(b, enlarged(b, x), 1.0), 0, 1)
 
 

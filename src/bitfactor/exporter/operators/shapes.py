@@ -90,7 +90,7 @@ def cat(b: Builder, values: Sequence[View | Tensor], dim: int = 0) -> View:
 
 
 def _matched(b: Builder, first: View, x: View, dim: int) -> tuple[View, View, dict[Axis, Axis]]:
-    """Cut the axes of two views alike, but for one dimension."""
+    """Cut the axes of two views alike, except in one dimension."""
     hidden = replace(first, dims=(*first.with_dim(dim, ()).dims, first.dim(dim)))
     other = replace(x, dims=(*x.with_dim(dim, ()).dims, ()))
     found = common(hidden, other)
@@ -107,7 +107,7 @@ def _matched(b: Builder, first: View, x: View, dim: int) -> tuple[View, View, di
 
 
 def _physical(b: Builder, x: View, dim: int) -> View:
-    """Return the view with all that it repeats written out, but for the dimension itself."""
+    """Return the view with all that it repeats written out, except in the dimension itself."""
     repeated = [axis for i, each in enumerate(x.dims) if i != dim for axis in each if x.is_repeated(axis)]
     if not repeated:
         return x

@@ -158,7 +158,7 @@ class _Reduction(Rows):
 
 
 def _reduced(how: str, x: Float, total: Float) -> Float:
-    """Reduce axis 1, of which `total` is the sum."""
+    """Reduce axis 1. `total` is its sum."""
     if how in ("max", "min"):
         return np.asarray((np.max if how == "max" else np.min)(x, axis=1, keepdims=True))
     return total / np.float32(x.shape[1]) if how == "mean" else total

@@ -199,8 +199,8 @@ class Moved:
     flipped: float
     """Fraction of its signs that changed."""
     change: float
-    """Root mean square of W's change, over the learning rate. Adam moves a free weight by 1 or less; an entry
-    of core x factors by up to the sum of the factors' ranks, and 1."""
+    """Root mean square of W's change, over the learning rate. Adam moves a free weight by 1 or less. It
+    moves an entry of core x factors by at most 1 and the sum of the factors' ranks."""
     descent: float
     """Cosine of the angle between W's change and minus the gradient in W: 1 is steepest descent, 0 if there
     is no gradient."""

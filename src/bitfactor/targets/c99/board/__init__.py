@@ -219,6 +219,6 @@ def expect_fits(layers: IntegerLayers, flash: int, max_ram: int | None, max_flas
         raise InputError(
             f"--max-flash {max_flash}",
             expected="flash for code and weights",
-            found=f"{flash} bytes, of which layer {name!r} takes {size}",
+            found=f"{flash} bytes; layer {name!r} takes {size} of them",
             fix=f"allow {flash}, or train it with {smaller}",
         )
