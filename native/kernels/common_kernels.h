@@ -35,9 +35,12 @@ void epilogue(const Stage* stages, size_t stage_count, const float* rows, int fi
 }
 
 constexpr CommonKernels common_kernels = {
-    conv,         depthwise,  quantise<FloatLevels>, max_pool,      avg_pool, global_avg_pool,
-    softmax,      layer_norm, reduce_channels,       reduce_pixels, resize,   to_integers,
-    integer_conv, integer_avg_pool, all_finite,      transpose,     epilogue,
+    conv,          depthwise,        quantise<FloatLevels>,
+    max_pool,      avg_pool,         global_avg_pool,
+    softmax,       layer_norm,       reduce_channels,
+    reduce_pixels, resize,           to_integers,
+    integer_conv,  integer_avg_pool, all_finite,
+    transpose,     epilogue,
 };
 
 }  // namespace

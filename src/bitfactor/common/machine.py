@@ -27,8 +27,8 @@ def keep_freed_memory() -> None:
     """Let this process keep the memory that it frees, for what it allocates next; glibc alone has this.
 
     Else it gives back large pieces, and gets pages that have to be cleared and mapped again. That is a tenth
-    of the time of decoding an image, and of a step of training. Where Linux has huge pages, it asks for them:
-    a step reads maps of hundreds of megabytes once each, and with small pages a fifth of it is page walks.
+    of the time of decoding an image, and of a step of training. Where Linux has huge pages, it asks for them.
+    A step reads maps of hundreds of megabytes once each. With small pages a fifth of it is page walks.
     """
     with suppress(AttributeError, TypeError, OSError):  # no mallopt; Windows has no library of the process
         libc = ctypes.CDLL(None)

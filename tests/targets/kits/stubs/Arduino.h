@@ -2,10 +2,10 @@
 #include <stdint.h>
 struct Port {
     void begin(unsigned long);
-    void print(const char *);
+    void print(const char*);
     void print(long);
     void println(unsigned long);
-    void println(const char *);
+    void println(const char*);
 };
 extern Port Serial;
 extern "C" unsigned long micros(void);

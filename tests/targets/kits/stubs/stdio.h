@@ -1,1 +1,1 @@
-int printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int printf(const char* format, ...) __attribute__((format(printf, 1, 2)));

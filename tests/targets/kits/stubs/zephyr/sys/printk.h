@@ -1,1 +1,1 @@
-void printk(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void printk(const char* format, ...) __attribute__((format(printf, 1, 2)));
