@@ -16,6 +16,8 @@ from torch import nn
 import bitfactor
 from bitfactor.binarization import Binarization, binarize_
 from bitfactor.common.errors import InputError
+from bitfactor.engines import full_precision
+from bitfactor.engines.with_torch import Baseline
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, Value, load, pack_signs
 from bitfactor.format.graph import run
 from bitfactor.format.operations import OPERATIONS
@@ -248,6 +250,25 @@ def test_onnx_runtime_gives_what_the_reference_gives(case, form):
             expect_close(found, expected)
         else:
             np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_baseline_in_torch_has_every_operation(case):
+    nodes, shape = CASES[case]
+    baseline, x = full_precision(model_of(nodes, shape).graph), floats(3, *shape, seed=3)
+    (found,), (expected,) = Baseline(baseline)(torch.from_numpy(x)), run(baseline, x)
+    expect_close(found.numpy(), expected)
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if name.startswith("quantised")])
+def test_a_layer_in_8_bits_is_the_same_without_rounding_in_the_baseline(case):
+    nodes, shape = CASES[case]
+    graph, x = model_of(nodes, shape).graph, floats(3, *shape, seed=3) / 50
+    (found,), (expected,) = run(full_precision(graph), x), run(graph, x)
+    step = (1 / nodes[0].tensors["inverse"]).max()
+    weight = full_precision(graph).nodes[0].tensors["weight"]
+    most = abs(weight).reshape(len(weight), -1).sum(1).max() * step
+    assert abs(found - expected).max() < most < abs(expected).max()
 
 
 @every_form

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError, imported
 from bitfactor.format import Graph, Node, unpack_signs
+from bitfactor.format.operations.quantised import unquantised
 
 Engine = Literal["torch", "onnxruntime", "openvino"]
 Run = Callable[[], object]
@@ -92,7 +93,12 @@ def peak_memory(
     return 1024 * int(done.stdout)
 
 
-_LAYERS = {"binary_conv2d": "conv2d", "binary_linear": "linear"}
+_LAYERS = {
+    "binary_conv2d": "conv2d",
+    "binary_linear": "linear",
+    "quantised_conv2d": "conv2d",
+    "quantised_linear": "linear",
+}
 
 
 def full_precision(graph: Graph) -> Graph:
@@ -115,11 +121,14 @@ def full_precision(graph: Graph) -> Graph:
 
 
 def _real(node: Node, inputs: tuple[str, ...], graph: Graph) -> Node:
-    depth = graph.values[node.inputs[0]].shape[0] // int(node.attributes.get("groups", 1))
-    signs = unpack_signs(node.tensors["weight"], depth).astype(np.float32)
-    tensors = {
-        "weight": signs / np.float32(math.sqrt(math.prod(signs.shape[1:]))),
-        "bias": np.zeros(len(signs), np.float32),
-    }
+    if "inverse" in node.tensors:
+        tensors = unquantised(node)
+    else:
+        depth = graph.values[node.inputs[0]].shape[0] // int(node.attributes.get("groups", 1))
+        signs = unpack_signs(node.tensors["weight"], depth).astype(np.float32)
+        tensors = {
+            "weight": signs / np.float32(math.sqrt(math.prod(signs.shape[1:]))),
+            "bias": np.zeros(len(signs), np.float32),
+        }
     attributes = {name: value for name, value in node.attributes.items() if name != "pad_value"}
     return Node(node.name, _LAYERS[node.op], inputs, attributes, tensors)

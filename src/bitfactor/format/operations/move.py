@@ -228,7 +228,7 @@ class Join(Move):
         b.emit("Concat", xs, node.name, {"axis": node.attributes["axis"] + 1})
 
 
-def _axes_of(node: Node, x: Shape) -> list[int]:
+def axes_of(node: Node, x: Shape) -> list[int]:
     """Return the lengths of the axes that `groups` puts together: those of `split`, then the repeated ones.
 
     `split` has the lengths that the axes of memory, (..., C), are cut into, outermost first, and `parts` how
@@ -250,7 +250,7 @@ class Rearrange(Move):
     attributes = ("split", "parts", "repeats", "groups")
 
     def infer(self, node: Node, x: Shape) -> Shape:
-        lengths, groups = _axes_of(node, x), node.attributes["groups"]
+        lengths, groups = axes_of(node, x), node.attributes["groups"]
         if sorted(axis for group in groups for axis in group) != list(range(len(lengths))) or not groups:
             raise bad(node, f"groups of each of the axes 0 to {len(lengths) - 1} once", str(groups))
         if any(not isinstance(n, int) or n < 1 for n in node.attributes["repeats"]):
@@ -260,7 +260,7 @@ class Rearrange(Move):
 
     def reference(self, node: Node, x: Array) -> Array:
         """Axes of memory, (..., C), are cut, repeated, ordered and put together to (..., C) again."""
-        lengths, repeats = _axes_of(node, x.shape[1:]), node.attributes["repeats"]
+        lengths, repeats = axes_of(node, x.shape[1:]), node.attributes["repeats"]
         own = lengths[: len(lengths) - len(repeats)]
         memory = np.moveaxis(x, 1, -1).reshape(len(x), *own, *[1] * len(repeats))
         order = [axis for group in node.attributes["groups"] for axis in group]
@@ -280,7 +280,7 @@ class Rearrange(Move):
             order = [0, *(1 + axes.index(axis) for axis in wanted)]
             return b.emit("Transpose", [x], output, {"perm": order})
 
-        lengths = _axes_of(node, before)
+        lengths = axes_of(node, before)
         last = b.emit("Transpose", [x], attributes={"perm": [0, *range(2, len(before) + 1), 1]})
         x = shaped(last, [*_cut(b, node, x, lengths), *[1] * len(repeats)])
         if repeats:

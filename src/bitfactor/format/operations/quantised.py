@@ -67,6 +67,20 @@ def _expect(node: Node, channels: int, outputs: int) -> None:
     expect_terms(node)
 
 
+def unquantised(node: Node) -> dict[str, Float]:
+    """Return weight and bias of the same layer whose input is not rounded to levels."""
+    weight, groups = node.tensors["weight"], int(node.attributes.get("groups", 1))
+    outputs, *taps, depth = weight.shape
+
+    def of_inputs(role: str) -> Float:
+        channels = np.broadcast_to(node.tensors[role], groups * depth).reshape(groups, depth)
+        return np.repeat(channels, outputs // groups, 0).reshape(outputs, *[1] * len(taps), depth)
+
+    real = weight * of_inputs("inverse") * spread(node.tensors["scale"], weight.ndim)
+    left_out = (real * of_inputs("lowest")).reshape(outputs, -1).sum(1)
+    return {"weight": real, "bias": node.tensors["bias"] - left_out}
+
+
 def _levels(x: Float, node: Node) -> Float:
     lowest, inverse = (spread(node.tensors[role], x.ndim - 1) for role in ("lowest", "inverse"))
     return np.rint(cut((x - lowest) * inverse, 0, LEVELS))
