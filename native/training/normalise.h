@@ -183,7 +183,7 @@ inline float exp_minus(float x) {
     const int whole = static_cast<int>(power + 0.5f);
     const float z = (static_cast<float>(whole) - power) * 0.693147181f;  // at most ln 2 / 2 from 0
     const float series =
-        1 + z * (1 + z * (1 / 2.0f + z * (1 / 6.0f + z * (1 / 24.0f + z * (1 / 120.0f + z / 720.0f)))));
+        1 + z * (1 + z * (1 / 2.0f + z * (1 / 6.0f + z * (1 / 24.0f + z * (1 / 120.0f + z * (1 / 720.0f))))));
     const int32_t bits = (127 - whole) << 23;
     float scale;
     std::memcpy(&scale, &bits, sizeof scale);
