@@ -26,7 +26,9 @@ every_core = pytest.mark.parametrize("core", board.CORES)
 
 
 @every_core
-@pytest.mark.parametrize(("name", "images"), [("digits", 20), ("cifar10-resnet18", 4)])
+@pytest.mark.parametrize(
+    ("name", "images"), [("digits", 20), ("cifar10-resnet18", 4), ("cifar10-resnet20", 1)]
+)
 def test_a_network_of_the_zoo(name, images, core, tmp_path):
     session = Session(file_of(name), threads=1)
     spec = session.model.input_spec
@@ -51,7 +53,7 @@ def test_every_operation(core, tmp_path):
 
 
 @every_core
-@pytest.mark.parametrize("name", ["digits", "cifar10-resnet18"])
+@pytest.mark.parametrize("name", ["digits", "cifar10-resnet18", "cifar10-resnet20"])
 def test_integers_are_the_references_bits(name, core, tmp_path):
     model = load(file_of(name))
     graph = integer_graph(model.graph, model.input_spec)

@@ -13,7 +13,12 @@ from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import Card, file_of, locate, names
 
 LARGEST = 5_000_000  # bytes of a file that a package should bring along
-DATA = {"digits": None, "cifar10-resnet18": "cifar-10-batches-py", "lsp-hourglass": "lspet"}
+DATA = {
+    "digits": None,
+    "cifar10-resnet18": "cifar-10-batches-py",
+    "cifar10-resnet20": "cifar-10-batches-py",
+    "lsp-hourglass": "lspet",
+}
 
 
 @pytest.mark.parametrize("name", names())

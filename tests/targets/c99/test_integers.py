@@ -85,8 +85,8 @@ class Drawn:
         if self.draw.random() < 0.3:
             self.add("clip", attributes={"lower": -1.0, "upper": 1.0})
 
-    def hardtanh(self, outputs):
-        """Batch norm, a shortcut and a hardtanh, and every second pixel where channels are added."""
+    def residual(self, outputs):
+        """Batch norm, a shortcut and what bends it, and every second pixel where channels are added."""
         before, channels, (height, width) = self.current, self.shape[0], self.shape[1:]
         stride = 2 if outputs > channels else 1
         self.add("threshold", threshold=self.of(channels), direction=np.ones(channels, np.int8))
@@ -109,7 +109,19 @@ class Drawn:
             half = (outputs - channels) // 2
             self.add("pad", attributes={"axis": 0, "before": half, "after": half, "value": 0.0})
         self.add("add", ended, self.current)
-        self.add("clip", attributes={"lower": -1.0, "upper": 1.0})
+        if self.draw.random() < 0.4:
+            self.add("clip", attributes={"lower": -1.0, "upper": 1.0})
+        else:
+            self.rprelu(outputs)
+
+    def rprelu(self, channels):
+        """A PReLU, of slopes that may be above 1, and a shift before and behind it, each or none."""
+        ones, (before, behind) = np.ones(channels, np.float32), self.draw.random(2) < 0.6
+        if before:
+            self.add("affine", scale=ones, shift=self.of(channels))
+        self.add("prelu", slope=self.of(channels, -0.5, self.draw.choice([0.9, 0.9, 1.5])))
+        if behind:
+            self.add("affine", scale=ones, shift=self.of(channels))
 
     def joined(self):
         before = self.current
@@ -149,15 +161,15 @@ def drawn(seed):
     net.real(int(net.draw.choice([4, 12, 16])))
     for _ in range(4):
         channels = net.shape[0]
-        step = net.draw.choice(["binary", "same", "groups", "joined", "pooled", "moved", "real", "hardtanh"])
+        step = net.draw.choice(["binary", "same", "groups", "joined", "pooled", "moved", "real", "residual"])
         if step == "binary":
             net.binary(int(net.draw.choice([4, 8, 20, 32])))
         elif step == "same":
             net.binary(channels)
         elif step == "groups":
             net.binary(channels, 2) if net.draw.random() < 0.5 else net.real(channels, 2)
-        elif step == "hardtanh" and min(net.shape[1:]) > 2:
-            net.hardtanh(channels if channels % 8 or net.draw.random() < 0.5 else 2 * channels)
+        elif step == "residual" and min(net.shape[1:]) > 2:
+            net.residual(channels if channels % 8 or net.draw.random() < 0.5 else 2 * channels)
         elif step == "joined" and channels < 48:
             net.joined()
         elif step == "real":

@@ -1,5 +1,6 @@
 """What binary layers in integers are made of: weights for look-ups, index bytes of signs, ends of rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -115,6 +116,80 @@ def words(weight: NDArray[np.int8], *, in_bytes: bool) -> NDArray[np.uint32]:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """What follows the sum of a term and a value of the stream, up to `last`.
+
+    A PReLU whose slopes are below 1, and a number for each channel that may be added before and behind it.
+    `signs` reads the PReLU, or the last.
+    """
+
+    last: str
+    prelu: Node | None = None
+    before: Node | None = None
+    behind: Node | None = None
+    signs: Node | None = None
+
+    @property
+    def shape(self) -> Literal["flat", "slope", "shifted_slope"]:
+        if self.prelu is None:
+            return "flat"
+        return "shifted_slope" if self.before or self.behind else "slope"
+
+    def columns(self, channels: int) -> NDArray[np.int32]:
+        """Return a channel's slope, what is added before, and LARGEST more than what is added behind."""
+        if self.prelu is None:
+            return np.zeros((channels, 0), np.int32)
+        columns = [self.prelu.tensors["slope"], _added(self.before), _added(self.behind) + LARGEST]
+        columns = columns[: SHAPES[self.shape]]
+        return np.stack([np.broadcast_to(column, channels) for column in columns], 1).astype(np.int32)
+
+
+SHAPES = {"flat": 0, "slope": 1, "shifted_slope": 3}  # of a curve, with the numbers of a channel
+
+
+def _added(node: Node | None) -> NDArray[np.int64]:
+    """Return what a `weigh` node of one input adds to that."""
+    return np.zeros(1, np.int64) if node is None else node.tensors["offset"].astype(np.int64)
+
+
+def curve_of(stages: Sequence[Node]) -> Curve | None:
+    """Return what follows the first of a layer's stages; None where that is more than a curve and signs."""
+    first, *rest = stages
+    current, found, prelu = first.name, {}, None
+    for node in rest:
+        if node.op == "threshold" and node.inputs == (current,) and "signs" not in found:
+            found["signs"] = node
+            continue
+        if node.op == "prelu" and prelu is None and node.attributes["shift"] >= _BELOW_1:
+            prelu = node
+        elif node.op == "weigh" and _only_adds(node) and ("behind" if prelu else "before") not in found:
+            found["behind" if prelu else "before"] = node
+        else:
+            return None
+        if node.inputs != (current,):
+            return None
+        current = node.name
+    signs, whole = found.get("signs"), (first.attributes["lower"], first.attributes["upper"])
+    if prelu is None:
+        return None if found.keys() - {"signs"} else Curve(current, signs=signs)
+    if whole != _WHOLE or (signs and signs.inputs[0] not in (prelu.name, current)):
+        return None
+    return Curve(current, prelu, **found)
+
+
+_BELOW_1 = 15  # shift of multipliers that are all below 1
+_WHOLE = (-LARGEST, LARGEST)
+
+
+def _only_adds(node: Node) -> bool:
+    bounds = node.attributes["lower"], node.attributes["upper"]
+    if len(node.inputs) != 1 or "offset" not in node.tensors or bounds != _WHOLE:
+        return False
+    factors = (node.tensors["positive0"], node.tensors["negative0"])
+    return all(bool((part == 1 << node.attributes["shifts"][0]).all()) for part in factors)
+
+
+@dataclass(frozen=True)
 class Ending:
     """A term of a layer's sums plus a value of the stream, its bounds, and the signs of that.
 
@@ -123,6 +198,8 @@ class Ending:
     are `narrow`, a word for both. `marks` has a byte of signs that count, and one that changes them.
     """
 
+    of: Counting
+    curve: Curve
     factors: NDArray[np.int32]
     limits: NDArray[np.int32]
     marks: NDArray[np.uint16]
@@ -140,21 +217,28 @@ class Ending:
     @property
     def table(self) -> NDArray[np.int32]:
         """Return a row for two channels."""
-        return np.concatenate([self.factors.reshape(len(self.limits), -1), self.limits], 1)
+        pairs = len(self.limits)
+        curves = self.curve.columns(2 * pairs).reshape(pairs, -1)
+        return np.concatenate([self.factors.reshape(pairs, -1), self.limits, curves], 1)
 
-    def flags(self, of: Counting) -> dict[str, object]:
+    @property
+    def slope_shift(self) -> int:
+        return int(self.curve.prelu.attributes["shift"]) if self.curve.prelu else 0
+
+    def flags(self) -> dict[str, object]:
         """Return the flags of `finish_row`, by the names that they give it."""
         bent, signs = self.factors.shape[1] == 3, SIGNS[self.limits.shape[1]]
         return {
             f"{self.shift}": self.shift,
             "bent" if bent else "straight": int(bent),
             "shifted" if self.down else "same": int(not self.down),
-            "bytes" if of.parts == 1 else "halves": int(of.parts == 1),
+            "bytes" if self.of.parts == 1 else "halves": int(self.of.parts == 1),
             signs: signs.upper(),
+            self.curve.shape: SHAPES[self.curve.shape],
         }
 
 
-def ending(node: Node, i: int, threshold: Node | None, channels: int, of: Counting) -> Ending | None:
+def ending(node: Node, i: int, curve: Curve, channels: int, of: Counting) -> Ending | None:
     """Return the end for a `weigh` node whose input i is the sums; None where 32 bits do not hold it."""
     k, lower, most = node.attributes["shifts"][i], node.attributes["lower"], node.attributes["upper"]
     power = power_of(node.tensors[f"positive{1 - i}"], node.tensors[f"negative{1 - i}"])
@@ -173,21 +257,25 @@ def ending(node: Node, i: int, threshold: Node | None, channels: int, of: Counti
         return None
     columns = np.stack([np.broadcast_to(part, channels) for part in (*factors, offset)], 1).astype(np.int32)
     spare = (SUM_LIMIT - 1).bit_length() - most_reached.bit_length()
-    return Ending(columns, *limits_of(threshold, lower, most, channels), k, spare, down, lower, most - lower)
+    behind = curve.behind if curve.signs and curve.signs.inputs == (curve.last,) else None
+    limits = limits_of(curve.signs, lower, most, channels, _added(behind))
+    return Ending(of, curve, columns, *limits, k, spare, down, lower, most - lower)
 
 
 def limits_of(
-    threshold: Node | None, lower: int, upper: int, channels: int
+    threshold: Node | None, lower: int, upper: int, channels: int, added: NDArray[np.int64] | int = 0
 ) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
     """Return what tells the signs of two channels, and the marks of eight.
 
-    Of values X within 2^15 the sum X + 32767 - T fits 16 bits, and its top bit says whether X > T.
+    The threshold is of X + `added`, bounded, where X is told. Of values X within 2^15 the sum X + 32767 - T
+    fits 16 bits, and its top bit says whether X > T.
     """
     if threshold is None:
         return np.zeros((channels // 2, 0), np.int32), np.zeros(0, np.uint16)
     limits, falls = rising(threshold)
     limits = np.broadcast_to(limits, channels).astype(np.int64)
     always, never = limits < lower, limits >= upper
+    limits = np.where(always | never, limits, limits - added)
     if upper - lower > 1 << 15:
         pairs, counts = limits.reshape(-1, 2), np.ones(channels, bool)
         changed = np.broadcast_to(falls, channels)

@@ -471,9 +471,10 @@ APART void take(int32_t *row, const cell *n, const binary *l)
 }
 
 
-/* How a row of outputs ends in the stream: bounds and offsets are for values less `lower`. */
+/* How a row of outputs ends in the stream: bounds and offsets are for values less `lower`. A slope has been multiplied by
+ * 2^slope_shift. */
 typedef struct {
-    int32_t pixels, next, channels, all, down, lower, most;
+    int32_t pixels, next, channels, all, down, lower, most, slope_shift;
 } ending;
 
 
@@ -519,12 +520,14 @@ static inline int32_t term_of(const int32_t *f, int32_t count, int32_t all, cons
 }
 
 
-/* Adds a row's terms to the stream. The counts of a pixel are in bytes, or in halves if `parts` were counted apart. */
+/* Adds a row's terms to the stream. The counts of a pixel are in bytes, or in halves if `parts` were counted apart. With a
+ * `curve` what is stored comes from the sum: a slope where that is not above 0 and, with 3 numbers a channel, what is added
+ * before and behind, that less `lower`. Signs are those of values before that last addition. */
 static inline void finish_row(cell *x, uint8_t *to, cell *n, const int32_t *f, const ending *e, uint32_t marks,
-    const int shift, const int bent, const int same, const int bytes, const int signs)
+    const int shift, const int bent, const int same, const int bytes, const int signs, const int curve)
 {
     const int32_t down = same ? 0 : e->down, lower = e->lower, most = e->most, next = e->next, all = e->all;
-    const int32_t rest = e->channels / 2 - 4, size = bent ? 3 : 2, two = 2 * size + signs;
+    const int32_t rest = e->channels / 2 - 4, size = bent ? 3 : 2, two = 2 * (size + curve) + signs;
     for (const cell *end = n + e->pixels * next; n != end; n += next, x += rest, f -= 4 * two) {
         uint32_t bits = 0;
         if (bytes) n[0].word -= n[1].word << 4;
@@ -534,9 +537,13 @@ static inline void finish_row(cell *x, uint8_t *to, cell *n, const int32_t *f, c
             int32_t v[2];
             for (int32_t k = 0; k < 2; k++) {
                 const int32_t of = bytes ? byte[4 * k] : half[k], old = (int16_t)x->half[k];
+                const int32_t *const c = f + 2 * size + signs + k * curve;
                 const int32_t term = term_of(f + k * size, of, all, bent, shift);
-                v[k] = bounded(term + (same ? old : rounded(old, down)), most) + lower;
-                x->half[k] = (uint16_t)v[k];
+                v[k] = bounded(term + (same ? old : rounded(old, down)), most);
+                if (curve == 3) v[k] = bounded(v[k] + c[1], most);
+                v[k] += lower;
+                if (curve && v[k] <= 0) v[k] = rounded(v[k] * c[0], e->slope_shift);
+                x->half[k] = (uint16_t)(curve == 3 ? bounded(v[k] + c[2], most) + lower : v[k]);
             }
             bits = signs_of_two(v[0], v[1], f + 2 * size, bits, signs);
             byte++, half += 2;

@@ -305,27 +305,23 @@ class IntegerLayers(Memory):
         flags |= {SIGNS[limits.shape[1]]: SIGNS[limits.shape[1]].upper()}
         pairs = np.broadcast_to(multiplier, channels).reshape(-1, 2)
         table = np.concatenate([pairs, limits], 1).astype(np.int32)
-        sums, parts = self._pointer(f"{node.name} sums", "cell"), (0, 0, lower, upper - lower)
+        sums, parts = self._pointer(f"{node.name} sums", "cell"), (0, 0, lower, upper - lower, 0)
         return [*made.row, self._ended(made, "scale_row", flags, name, signs, sums, table, marks, parts)]
 
     def _end_sums(self, layer: Layer, made: Made) -> list[str]:
-        (of, end), node, weigh = self.ends[layer.value], layer.first, layer.stages[0]
+        end, node, weigh = self.ends[layer.value], layer.first, layer.stages[0]
         assert node is not None
-        signs = layer.stages[1] if len(layer.stages) > 1 else None
-        shape = self.graph.values[weigh.name].shape
+        of, last = end.of, end.curve.last
+        shape = self.graph.values[last].shape
         other = next(self.root(name) for name in weigh.inputs if name != node.name)
-        if self.homes[other] != self.homes[weigh.name]:
-            made.setup.append(f"copy({self.at(weigh.name)}, {self.at(other)}, {prod(shape)});")
-        counts, parts = self._pointer(f"{node.name} counts", "cell"), (of.all, end.down, end.lower, end.most)
+        if self.homes[other] != self.homes[last]:
+            made.setup.append(f"copy({self.at(last)}, {self.at(other)}, {prod(shape)});")
+        counts = self._pointer(f"{node.name} counts", "cell")
+        parts = (of.all, end.down, end.lower, end.most, end.slope_shift)
         if of.parts > 1:
             made.row.append(f"widen_row({counts}, {shape[-1]}, {of.parts}, {of.next});")
-        flags = end.flags(of)
-        return [
-            *made.row,
-            self._ended(
-                made, "finish_row", flags, weigh.name, signs, counts, end.table, end.marks, parts, of.next
-            ),
-        ]
+        given = (end.flags(), last, end.curve.signs, counts, end.table, end.marks, parts, of.next)
+        return [*made.row, self._ended(made, "finish_row", *given)]
 
     def _ended(
         self,

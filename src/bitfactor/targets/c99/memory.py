@@ -1,6 +1,6 @@
 """Which nodes of an integer graph run together, where values lie in the arena, and what layers need there."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -13,7 +13,7 @@ from bitfactor.format.integer.graph import MOVES
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.format.operations.move import stays
 from bitfactor.runtime.program import Lifetime, place
-from bitfactor.targets.c99.binary import EIGHT, Counting, Ending, counting, ending
+from bitfactor.targets.c99.binary import EIGHT, Counting, Ending, counting, curve_of, ending
 
 _OWN = ("flatten", "upsample_nearest")  # which have functions of their own
 _STAGES = ("weigh", "prelu", "threshold")
@@ -50,7 +50,7 @@ def layers_of(graph: IntegerGraph) -> tuple[list[Layer], dict[str, str]]:
                 return at
         return None
 
-    for node in _late(graph.nodes):
+    for node in _late(_with_signs(graph.nodes)):
         inputs = [graph.values[name].shape for name in node.inputs]
         if len(node.inputs) == 1 and stays(node, inputs[0], graph.values[node.name].shape):
             roots[node.name] = roots.get(node.inputs[0], node.inputs[0])
@@ -71,7 +71,19 @@ def layers_of(graph: IntegerGraph) -> tuple[list[Layer], dict[str, str]]:
     return layers, roots
 
 
-def _late(nodes: Sequence[Node]) -> Iterator[Node]:
+def _with_signs(nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield thresholds behind what they read, which is then still in the row; those of sums stay."""
+    made = {node.name for node in nodes if node.op != "binary_conv"}
+    signs: dict[str, list[Node]] = {}
+    for node in nodes:
+        if node.op == "threshold" and node.inputs[0] in made:
+            signs.setdefault(node.inputs[0], []).append(node)
+    for node in nodes:
+        if node.op != "threshold" or node.inputs[0] not in made:
+            yield from (node, *signs.get(node.name, ()))
+
+
+def _late(nodes: Iterable[Node]) -> Iterator[Node]:
     """Yield binary layers where their sums are read: what is added to them is then made before."""
     waiting: dict[str, Node] = {}
     for node in nodes:
@@ -330,26 +342,25 @@ class Memory:
             return "0"
         return f"({kind} *)(arena + {self.offsets[key] // 4})"
 
-    def _ends(self) -> dict[str, tuple[Counting, Ending]]:
+    def _ends(self) -> dict[str, Ending]:
         """Return how the sums of binary layers go into the stream, and signs of that, if row by row."""
-        found = {layer.value: each for layer in self.layers if (each := self._ending(layer))}
-        shift = max((end.shift for _, end in found.values()), default=0)
-        return {name: (of, end.shifted(shift)) for name, (of, end) in found.items()}
+        found = {layer.value: end for layer in self.layers if (end := self._ending(layer))}
+        shift = max((end.shift for end in found.values()), default=0)
+        return {name: end.shifted(shift) for name, end in found.items()}
 
-    def _ending(self, layer: Layer) -> tuple[Counting, Ending] | None:
+    def _ending(self, layer: Layer) -> Ending | None:
         node, stages = layer.first, layer.stages
         if node is None or node.op != "binary_conv" or not stages or node.name in self.stored:
             return None
         channels, weigh, of = self.graph.values[node.name].shape[0], stages[0], self.counting(node)
         if weigh.op != "weigh" or len(weigh.inputs) != 2 or of is None or channels % EIGHT:
             return None
-        i = weigh.inputs.index(node.name)
-        after = [stage for stage in stages[1:] if stage.op != "threshold" or stage.inputs != (weigh.name,)]
-        streamed = self.graph.values[weigh.inputs[1 - i]].type == "stream" and weigh.name in self.stored
-        if after or len(stages) > 2 or not streamed:
+        i, curve = weigh.inputs.index(node.name), curve_of(stages)
+        streamed = self.graph.values[weigh.inputs[1 - i]].type == "stream"
+        kept = {stage.name for stage in stages if stage.op != "threshold"} & self.stored
+        if curve is None or not streamed or kept != {curve.last}:
             return None
-        end = ending(weigh, i, stages[1] if len(stages) > 1 else None, channels, of)
-        return (of, end) if end else None
+        return ending(weigh, i, curve, channels, of)
 
 
 def size_of(value: IntegerValue) -> tuple[int, int]:
