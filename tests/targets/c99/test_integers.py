@@ -85,7 +85,7 @@ class Drawn:
         if self.draw.random() < 0.3:
             self.add("clip", attributes={"lower": -1.0, "upper": 1.0})
 
-    def residual(self, outputs):
+    def residual(self, outputs, **curve):
         """Batch norm, a shortcut and what bends it, and every second pixel where channels are added."""
         before, channels, (height, width) = self.current, self.shape[0], self.shape[1:]
         stride = 2 if outputs > channels else 1
@@ -109,18 +109,19 @@ class Drawn:
             half = (outputs - channels) // 2
             self.add("pad", attributes={"axis": 0, "before": half, "after": half, "value": 0.0})
         self.add("add", ended, self.current)
-        if self.draw.random() < 0.4:
+        if not curve and self.draw.random() < 0.4:
             self.add("clip", attributes={"lower": -1.0, "upper": 1.0})
         else:
-            self.rprelu(outputs)
+            self.rprelu(outputs, **curve)
 
-    def rprelu(self, channels):
+    def rprelu(self, channels, before=None, behind=None, steepest=None):
         """A PReLU, of slopes that may be above 1, and a shift before and behind it, each or none."""
-        ones, (before, behind) = np.ones(channels, np.float32), self.draw.random(2) < 0.6
-        if before:
+        ones, (may, might) = np.ones(channels, np.float32), self.draw.random(2) < 0.6
+        drawn = self.draw.choice([0.9, 0.9, 1.5])
+        if may if before is None else before:
             self.add("affine", scale=ones, shift=self.of(channels))
-        self.add("prelu", slope=self.of(channels, -0.5, self.draw.choice([0.9, 0.9, 1.5])))
-        if behind:
+        self.add("prelu", slope=self.of(channels, -0.5, steepest or drawn))
+        if might if behind is None else behind:
             self.add("affine", scale=ones, shift=self.of(channels))
 
     def joined(self):
@@ -208,9 +209,9 @@ def outputs_of(folder, inputs, *flags, compiler="gcc"):
     return np.frombuffer(done.stdout, np.int32).reshape(len(inputs), -1)
 
 
-def drawn_case(seed):
+def drawn_case(seed, graph=None):
     """Return a drawn network, its samples if ranges need them, inputs (N, H, W, C), and the right outputs."""
-    model = as_model(drawn(seed), image=seed % 2 == 0)
+    model = as_model(graph or drawn(seed), image=seed % 2 == 0)
     shape = (IMAGES, *model.graph.input.shape)
     draw = np.random.default_rng(seed)
     if model.input_spec:
@@ -231,6 +232,30 @@ def drawn_case(seed):
 def test_a_drawn_network(seed, tmp_path):
     model, samples, given, expected = drawn_case(seed)
     written(model, tmp_path, given.dtype.name + "_t", samples)
+    np.testing.assert_array_equal(outputs_of(tmp_path, given, *SANITIZERS), expected)
+
+
+@pytest.mark.parametrize(
+    ("curve", "kind"),
+    [
+        ({"before": False, "behind": False, "steepest": 0.9}, "_slope("),
+        ({"before": True, "behind": False, "steepest": 0.9}, "_shifted_slope("),
+        ({"before": False, "behind": True, "steepest": 0.9}, "_shifted_slope("),
+        ({"before": True, "behind": True, "steepest": 0.9}, "_shifted_slope("),
+        ({"before": True, "behind": True, "steepest": 1.5}, "prelu("),
+    ],
+    ids=["prelu", "shift, prelu", "prelu, shift", "rprelu", "steep rprelu"],
+)
+def test_a_prelu_and_its_shifts_end_a_row(curve, kind, tmp_path):
+    """Of layers of one part and of two; slopes above 1 take a pass of their own."""
+    net = Drawn(seed=2)
+    net.real(16)
+    for outputs in (16, 32, 32, 32):
+        net.residual(outputs, **curve)
+    net.ended()
+    model, samples, given, expected = drawn_case(2, net.graph)
+    written(model, tmp_path, given.dtype.name + "_t", samples)
+    assert (tmp_path / "net.c").read_text().count(f"{kind}") > 2
     np.testing.assert_array_equal(outputs_of(tmp_path, given, *SANITIZERS), expected)
 
 
