@@ -231,8 +231,8 @@ class Join(Move):
 def axes_of(node: Node, x: Shape) -> list[int]:
     """Return the lengths of the axes that `groups` puts together: those of `split`, then the repeated ones.
 
-    `split` has the lengths that the axes of memory, (..., C), are cut into, outermost first, and `parts` how
-    many each is cut into; a length may be -1, once for an axis: what is left.
+    `split` has the lengths that the axes of memory, (..., C), are cut into, outermost first. `parts` says how
+    many each is cut into. A length may be -1, once for an axis: what is left.
     """
     split, parts, memory = node.attributes["split"], node.attributes["parts"], (*x[1:], x[0])
     if not isinstance(parts, tuple) or len(parts) != len(memory) or sum(parts) != len(split):

@@ -267,8 +267,8 @@ def limits_of(
 ) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
     """Return what tells the signs of two channels, and the marks of eight.
 
-    The threshold is of X + `added`, bounded, where X is told. Of values X within 2^15 the sum X + 32767 - T
-    fits 16 bits, and its top bit says whether X > T.
+    The threshold is that of X + `added`, bounded; the signs come from X. Of values X within 2^15 the sum
+    X + 32767 - T fits 16 bits, and its top bit says whether X > T.
     """
     if threshold is None:
         return np.zeros((channels // 2, 0), np.int32), np.zeros(0, np.uint16)
