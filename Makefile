@@ -110,7 +110,7 @@ test-minute: .venv/installed ## a minute of fuzzing, 20 seconds of each kind; SE
 test-cortex-m: .venv/installed ## networks exported as C, on emulated microcontrollers
 	tests/native/install arm-none-eabi-gcc=gcc-arm-none-eabi qemu-system-arm=qemu-system-arm \
 		riscv64-unknown-elf-gcc=gcc-riscv64-unknown-elf qemu-system-riscv32=qemu-system-misc
-	$(BIN)/python -m pytest tests/native/cortex_m.py
+	$(PYTEST) tests/native/cortex_m.py
 
 web: .venv/installed ## the core compiled to WebAssembly, for the page and the npm package
 	$(BIN)/python native/web/build.py
