@@ -259,6 +259,19 @@ def test_a_prelu_and_its_shifts_end_a_row(curve, kind, tmp_path):
     np.testing.assert_array_equal(outputs_of(tmp_path, given, *SANITIZERS), expected)
 
 
+def test_bounds_follow_bounds_and_pads_of_other_values_pads(tmp_path):
+    net = Drawn(seed=3)
+    net.real(8)
+    net.add("clip", attributes={"lower": -1.0, "upper": 1.0})
+    net.add("clip", attributes={"lower": -0.5, "upper": 2.0})
+    for axis, value in ((2, 0.25), (1, -0.5), (2, 0.25), (0, 0.75)):
+        net.add("pad", attributes={"axis": axis, "before": 1, "after": 2, "value": value})
+    net.ended()
+    model, samples, given, expected = drawn_case(3, net.graph)
+    written(model, tmp_path, given.dtype.name + "_t", samples)
+    np.testing.assert_array_equal(outputs_of(tmp_path, given, *SANITIZERS), expected)
+
+
 @pytest.mark.parametrize(
     ("name", "levels"),
     slow_beside([("digits", LEVELS), *((name, "2") for name in names())], product(names(), (LEVELS, "2"))),

@@ -145,10 +145,25 @@ static inline void products(int32_t *sum, const void *map, int32_t at, int32_t d
     hand_back(sum, &found, all);
 }
 
-APART void conv(int32_t *row, const void *map, const layer *l, const uint8_t *weight, const int32_t *bias,
-    const void *outside, int32_t y, int32_t x, int32_t first, int32_t n)
+/* Sums of up to 8 outputs for a row of windows. Those of a pixel that is always on the map need not look where they lie. */
+APART void conv(cell *sums, const void *map, const layer *l, const uint8_t *weight, const int32_t *bias,
+    const void *outside, int32_t y, int32_t first, int32_t n)
 {
-    convolve(row, map, l, weight, bias, outside, y, x, first, n, 4, products);
+    const window *at = &l->at;
+    const int32_t depth = l->depth, row = y * at->stride_y * at->in_width;
+    const int pixel = at->kernel_height * at->kernel_width == 1 && at->top + at->left == 0 &&
+                      (at->out_height - 1) * at->stride_y < at->in_height && (at->out_width - 1) * at->stride_x < at->in_width;
+    for (int32_t x = 0; x < at->out_width; x++, sums += 8) {
+        int32_t *sum = (int32_t *)sums;
+        if (!pixel) {
+            convolve(sum, map, l, weight, bias, outside, y, x, first, n, 4, products);
+            continue;
+        }
+        for (int32_t j = first; j < first + n; j += 4, sum += 4) {
+            for (int32_t i = 0; i < 4; i++) sum[i] = bias[j + i];
+            products(sum, map, (row + x * at->stride_x) * depth, 0, weight + j * depth, depth, 1);
+        }
+    }
 }
 
 

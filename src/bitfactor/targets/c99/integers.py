@@ -125,7 +125,8 @@ class IntegerLayers(Memory):
             stages.append(self._store(current, n))
         for stage in layer.stages:
             if layer.first and current == layer.first.name and self._only_cuts(layer.first, stage):
-                stages += [self._store(stage.name, n)] * (stage.name in self.stored)
+                if stage.name in self.stored:
+                    stages.append(self._store(stage.name, n))
                 current = stage.name
                 continue
             joined = self._join(stage, current, n)
@@ -191,11 +192,20 @@ class IntegerLayers(Memory):
             self.constants.define(f"{node.name}_bias", padded_to(together, bias).astype(np.int32)),
             self.constants.define(f"{node.name}_outside", outside.astype(np.uint8)) if outside.any() else "0",
         ]
-        kind = ("grouped_" if groups > 1 else "") + ("conv_pixels" if pixels else "conv")
         channels = self.graph.values[source].shape[0]
         window = self._window(node, weight.shape[1:3], source)
         setup = [f"static const layer l = {{{window}, {channels}, {depth}, {outputs // groups}}};"]
-        return Made(f"{kind}(row, {self.at(source)}, &l, {', '.join(names)}, y, x, o, {n});", setup)
+        given = f"{self.at(source)}, &l, {', '.join(names)}, y"
+        if groups > 1:
+            kind = "grouped_conv_pixels" if pixels else "grouped_conv"
+            return Made(f"{kind}(row, {given}, x, o, {n});", setup)
+        sums = self._pointer(f"{node.name} sums", "cell")
+        return Made(self._of_sums(node, n), setup, row=[f"conv({sums}, {given}, o, {n});"])
+
+    def _of_sums(self, node: Node, n: str) -> str:
+        """Return the call that takes a pixel of a row of sums."""
+        sums = self._pointer(f"{node.name} sums", "cell")
+        return f"store_sums(row, (const int32_t *)({sums} + x * {EIGHT}), {n});"
 
     def _of_pixels(self, node: Node) -> Made:
         """Two values are multiplied at once, in rows that end with a pair: see `pair_up`."""
@@ -221,7 +231,7 @@ class IntegerLayers(Memory):
         sums = self._pointer(f"{node.name} sums", "cell")
         name = self._variant("conv_pixels", _CONV, {f"{pairs.shape[-1]}": pairs.shape[-1]})
         return Made(
-            f"store_sums(row, (const int32_t *)({sums} + x * {EIGHT}), {EIGHT});",
+            self._of_sums(node, str(EIGHT)),
             [f"static const paired l = {{{window}, {depth}, {columns}, {pitch}}};"],
             [f"pair_up({rows}, {self.at(source)}, &l, {names[0]}, y);"],
             row=[f"{name}({sums}, {rows}, &l, {names[1]} + o / {EIGHT} * {size}, {names[2]} + o);"],
@@ -286,7 +296,7 @@ class IntegerLayers(Memory):
         if layer.value in self.ends:
             return self._end_sums(layer, made)
         node, stages = layer.first, list(layer.stages)
-        if node is None or not self._sees_pixels(node) or "multiplier" not in node.tensors:
+        if node is None or not self._has_sums(node) or "multiplier" not in node.tensors:
             return []
         lower, upper = self._bounds(node, stages)
         name = stages.pop(0).name if (lower, upper) != (-LARGEST, LARGEST) else node.name
@@ -299,7 +309,8 @@ class IntegerLayers(Memory):
         signs = stages[0] if stages else None
         limits, marks = limits_of(signs, lower, upper, channels)
         weight, shift = node.tensors["weight"].astype(np.int64), node.attributes["shift"]
-        reach = np.abs(weight).sum((1, 2, 3)) * _PIXEL + np.abs(node.tensors["bias"].astype(np.int64))
+        largest = _PIXEL if self._sees_pixels(node) else LARGEST
+        reach = np.abs(weight).sum((1, 2, 3)) * largest + np.abs(node.tensors["bias"].astype(np.int64))
         near = bool(((reach * np.abs(multiplier)) >> shift < 1 << 29).all())
         flags = {f"{shift}": shift, "near" if near else "far": int(near)}
         flags |= {SIGNS[limits.shape[1]]: SIGNS[limits.shape[1]].upper()}

@@ -99,30 +99,40 @@ def with_chains(graph: IntegerGraph) -> IntegerGraph:
     """Return `graph` with moves of moves as one node `moved`, whose `chain` has them all."""
     moves = {node.name: node for node in graph.nodes if node.op in MOVES and len(node.inputs) == 1}
     moves = {name: node for name, node in moves.items() if graph.values[node.inputs[0]].type == "stream"}
-    read = set(graph.outputs) | {
-        name for node in graph.nodes if node.name not in moves for name in node.inputs
-    }
+    read = [name for node in graph.nodes if node.name not in moves for name in node.inputs]
+    chains: dict[str, list[Node]] = {}
+    for name in (needed := [*graph.outputs, *read]):
+        if name in moves and name not in chains:
+            chains[name] = _chain_to(moves[name], moves)
+            needed.append(chains[name][0].inputs[0])
 
     def nodes() -> Iterator[Node]:
         for node in graph.nodes:
             if node.name not in moves:
                 yield node
-            elif node.name in read:
-                yield from _chained(graph, moves, node)
+            elif node.name in chains:
+                yield from _chained(graph, chains[node.name])
 
     return replace(graph, nodes=tuple(nodes()))
 
 
-def _chained(graph: IntegerGraph, moves: dict[str, Node], node: Node) -> Iterator[Node]:
+def _chain_to(node: Node, moves: dict[str, Node]) -> list[Node]:
+    """Return the moves that end with `node`, whose pads have one value."""
     chain = [node]
-    while chain[0].inputs[0] in moves:
-        chain.insert(0, moves[chain[0].inputs[0]])
+    while before := moves.get(chain[0].inputs[0]):
+        if len({each.attributes["value"] for each in (before, *chain) if each.op == "pad"}) > 1:
+            break
+        chain.insert(0, before)
+    return chain
+
+
+def _chained(graph: IntegerGraph, chain: list[Node]) -> Iterator[Node]:
     shapes = {name: value.shape for name, value in graph.values.items()}
     far = [each for each in chain if not stays(each, shapes[each.inputs[0]], shapes[each.name])]
     if not far or (len(far) == 1 and far[0].op in _OWN):
         yield from chain
     else:
-        yield Node(node.name, "moved", chain[0].inputs, {"chain": tuple(chain)}, {})
+        yield Node(chain[-1].name, "moved", chain[0].inputs, {"chain": tuple(chain)}, {})
 
 
 @dataclass(frozen=True)
@@ -282,8 +292,9 @@ class Memory:
 
     def _extra(self, node: Node | None) -> dict[str, int]:
         """Return the bytes of what a layer needs: of binary ones, with the map with a border."""
-        if node is not None and self._sees_pixels(node):
-            rows = 4 * node.tensors["weight"].shape[1] * self._columns(node)[1]
+        if node is not None and self._has_sums(node):
+            pixels = self._sees_pixels(node)
+            rows = 4 * node.tensors["weight"].shape[1] * self._columns(node)[1] if pixels else 0
             return {f"{node.name} rows": rows, f"{node.name} sums": 4 * EIGHT * self._size(node.name)[1]}
         if node is None or node.op != "binary_conv":
             return {}
@@ -293,9 +304,12 @@ class Memory:
         sizes = of.memory(self._size(node.name)[1]) if of else {}
         return {f"{node.name} {what}": size for what, size in {"border": around, **sizes}.items()}
 
+    def _has_sums(self, node: Node) -> bool:
+        """Whether a layer makes a row of sums before it goes on."""
+        return node.op == "conv" and bool(node.attributes["groups"] == 1)
+
     def _sees_pixels(self, node: Node) -> bool:
-        given = node.op == "conv" and self.graph.values[self.root(node.inputs[0])].type == "pixel"
-        return given and node.attributes["groups"] == 1
+        return self._has_sums(node) and self.graph.values[self.root(node.inputs[0])].type == "pixel"
 
     def _columns(self, node: Node) -> tuple[int, int]:
         """Return the columns that windows see, by remainders of the dilation, and a row's words."""
