@@ -125,6 +125,19 @@ def test_a_float_teacher(call, cifar, tmp_path):
     assert np.isfinite(result["loss"])
 
 
+def test_features_of_a_teacher(call, cifar, tmp_path, capsys):
+    command = ["train", "cifar10-resnet18", "--data", cifar, *SMALL, "--out"]
+    call(*command, tmp_path / "float", "--real")
+    taught = [*command, tmp_path / "run", "--teacher", tmp_path / "float", "--feature-weight"]
+    assert main([str(word) for word in [*taught, 1]]) == 0
+    assert "features are learned too: layer1 from layer1 (32x32), layer2" in capsys.readouterr().err
+    unlike = [*command, tmp_path / "other", "--teacher", tmp_path / "float", "--feature-weight", 1]
+    for flags in ("--stem imagenet --blocks 1 --widths 8", "--feature-layers layer2=layer1"):
+        assert main([str(word) for word in [*unlike, *flags.split()]]) == 2
+        assert "--feature-" in capsys.readouterr().err
+        assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.parametrize(
     ("recipe", "size", "classes"),
     slow_beside(

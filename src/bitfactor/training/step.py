@@ -21,6 +21,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.data import Target
 from bitfactor.decompositions import once, once_for_all, orthogonality_penalty
 from bitfactor.nn import BinaryLayer, anneal_, merge_
+from bitfactor.training.features import AttentionTransfer
 from bitfactor.training.flips import flips_of
 from bitfactor.training.optimization import MovingAverage, learning_rate, optimizer_of
 from bitfactor.training.recipe import Experiment, Recipe
@@ -178,6 +179,7 @@ class Stepper:
         self.network.to(fabric.device)
         self._expect_like(experiment, head_images)
         self.average = MovingAverage(self.network, self.plan.ema) if self.plan.ema else None
+        self.features = self._features() if self.plan.feature_weight else None
         self.merged = False
         self.flips = flips_of(self.network, self.recipe)
         self._set_up()
@@ -309,6 +311,8 @@ class Stepper:
                 taught = self.teacher(inputs)
             fraction = self.plan.teacher_weight
             loss = (1 - fraction) * loss + fraction * task.loss(outputs, task.taught(taught.float(), target))
+        if self.features is not None:
+            loss = loss + self.plan.feature_weight * self.features.distance()
         if self.recipe.binarization.orthogonality and not self.recipe.real:
             loss = loss + self.recipe.binarization.orthogonality * orthogonality_penalty(self.network)
         return loss
@@ -356,6 +360,18 @@ class Stepper:
                 found=found,
                 fix="choose a network of the same classes and image size",
             )
+
+    def _features(self) -> AttentionTransfer:
+        assert self.teacher is not None
+        x = torch.zeros(1, *self.recipe.input_shape, device=self.fabric.device)
+        within = "network" if isinstance(self.teacher, Teacher) else ""
+        return AttentionTransfer(self.network.eval(), self.teacher, x, self.plan.feature_layers, within)
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said before a training."""
+        found = getattr(self.teacher, "note", ""), str(self.features or "")
+        return [note for note in found if note]
 
     def _can_learn_head(self, outputs: object) -> bool:
         return (

@@ -1,0 +1,160 @@
+"""A teacher of features: where a network's maps are large is learned from another network's maps."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bitfactor.common.errors import InputError, near_matches
+from bitfactor.nn import BinaryLayer
+
+_Sizes = Mapping[str, tuple[int, ...]]
+
+
+def attention(maps: Tensor) -> Tensor:
+    """Return where maps are large, (N, C, H, W) to (N, H W): the mean of squares over channels, norm 1."""
+    return F.normalize(maps.float().square().mean(1).flatten(1), dim=1)
+
+
+class AttentionTransfer:
+    """A distance between the maps of a network and those of its teacher, at the end of each stage.
+
+    S. Zagoruyko and N. Komodakis, ICLR 2017, arXiv 1612.03928. For binary networks: B. Martinez et al.,
+    "Training binary neural networks with real-to-binary convolutions", ICLR 2020, arXiv 2003.11535. With
+    Q the mean over channels of the squares of a map, flattened, the distance is the sum over stages of
+    || Q / ||Q|| - Q' / ||Q'|| ||^2, in the mean over images. Channels may differ.
+
+    A stage is the last module with maps of one size, in both networks. `layers` names others: OURS, or
+    OURS=THEIRS. Both networks then run once before each `distance`.
+
+    Raises
+    ------
+    InputError
+        If no maps of the two networks have the same size, or one of `layers` gives no map, or another size.
+
+    Example
+    -------
+    >>> transfer = AttentionTransfer(network, teacher, torch.zeros(1, 3, 32, 32))
+    >>> network(inputs), teacher(inputs)
+    >>> loss = loss + transfer.distance()
+    """
+
+    def __init__(
+        self, network: nn.Module, teacher: nn.Module, x: Tensor, layers: Sequence[str] = (), within: str = ""
+    ) -> None:
+        inner = teacher.get_submodule(within)
+        ours, theirs = _sizes(network, lambda: network(x)), _sizes(inner, lambda: teacher(x))
+        if layers:
+            self.pairs = dict(_named(word, ours, theirs) for word in layers)
+        else:
+            self.pairs = _fitting(_stages(network, ours), _stages(inner, theirs))
+        self._sides = {name: "x".join(map(str, ours[name])) for name in self.pairs}
+        self._ours, self._theirs = _watched(network, self.pairs), _watched(inner, self.pairs.values())
+
+    def __str__(self) -> str:
+        pairs = [f"{ours} from {theirs} ({self._sides[ours]})" for ours, theirs in self.pairs.items()]
+        return f"features are learned too: {', '.join(pairs)}"
+
+    def distance(self) -> Tensor:
+        """Return the distance of the maps that the last run of each network gave."""
+        found = [self._ours[ours] - self._theirs[theirs] for ours, theirs in self.pairs.items()]
+        return torch.stack([one.square().sum(1).mean() for one in found]).sum()
+
+
+def _keep(found: dict[str, Tensor], name: str, module: nn.Module, inputs: object, output: Tensor) -> None:
+    found[name] = attention(output)
+
+
+def _watched(network: nn.Module, names: Any) -> dict[str, Tensor]:
+    """Return what will hold the attention of these modules once the network has run."""
+    found: dict[str, Tensor] = {}
+    for name in names:
+        network.get_submodule(name).register_forward_hook(partial(_keep, found, name))
+    return found
+
+
+@torch.no_grad()
+def _sizes(network: nn.Module, run: Callable[[], object]) -> _Sizes:
+    """Return the modules that give maps of more than one cell, in the order of their end, and the sizes."""
+    found: dict[str, tuple[int, ...]] = {}
+
+    def look(name: str, module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, Tensor) and output.dim() == 4 and output[0, 0].numel() > 1:
+            found.pop(name, None)
+            found[name] = tuple(output.shape[2:])
+
+    handles = [
+        module.register_forward_hook(partial(look, name)) for name, module in network.named_modules() if name
+    ]
+    try:
+        run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+def _stages(network: nn.Module, sizes: _Sizes) -> dict[tuple[int, ...], str]:
+    """Return the last of the outermost modules with maps of each size."""
+    stages = {*_outermost(network, "", sizes)}
+    return {size: name for name, size in sizes.items() if name in stages}
+
+
+def _outermost(network: nn.Module, prefix: str, sizes: _Sizes) -> Iterator[str]:
+    """Yield the parts that give a map; of one that holds several stages, their own."""
+    for name, module in _parts(network, prefix):
+        inner = {sizes.get(one) for one, _ in _parts(module, f"{name}.")} - {None}
+        if name in sizes and len(inner) < 2:
+            yield name
+        else:
+            yield from _outermost(module, f"{name}.", sizes)
+
+
+def _parts(network: nn.Module, prefix: str) -> list[tuple[str, nn.Module]]:
+    """Return the modules within a network that are more than a layer."""
+    return [
+        (prefix + name, module)
+        for name, module in network.named_children()
+        if not isinstance(module, BinaryLayer) and any(True for _ in module.children())
+    ]
+
+
+def _fitting(ours: Mapping[Any, str], theirs: Mapping[Any, str]) -> dict[str, str]:
+    pairs = {name: theirs[size] for size, name in ours.items() if size in theirs}
+    if not pairs:
+        raise InputError(
+            "--feature-weight",
+            expected="stages with maps of the same size in the network and its teacher",
+            found=f"{_shown(ours)} and {_shown(theirs)}",
+            fix="name modules whose maps fit: --feature-layers OURS=THEIRS",
+        )
+    return pairs
+
+
+def _shown(sizes: Mapping[Any, str]) -> str:
+    return ", ".join("x".join(map(str, size)) for size in sizes) or "none"
+
+
+def _named(word: str, ours: _Sizes, theirs: _Sizes) -> tuple[str, str]:
+    """Return the two modules that OURS or OURS=THEIRS names."""
+    name, _, other = word.partition("=")
+    other = other or name
+    for one, sizes, whose in ((name, ours, "network"), (other, theirs, "teacher")):
+        if one not in sizes:
+            raise InputError(
+                f"--feature-layers {word}",
+                expected=f"a module of the {whose} that gives maps of more than one cell",
+                found=repr(one),
+                fix=near_matches(one, sizes),
+            )
+    if ours[name] != theirs[other]:
+        raise InputError(
+            f"--feature-layers {word}",
+            expected=f"maps of {ours[name]}, as {name} has",
+            found=f"{theirs[other]} in the teacher's {other}",
+            fix="name one with as large maps",
+        )
+    return name, other
