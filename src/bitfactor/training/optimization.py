@@ -125,8 +125,8 @@ class Optimization:
     teacher_weight: float = 0.5
     """Fraction of the teacher in the loss; 1 is the teacher alone."""
     feature_weight: float = 0.0
-    """Weight of the teacher's features beside that loss: where its maps are large, at the end of each stage,
-    as in Real-to-Binary (`bitfactor.training.features`); 0 is off."""
+    """Weight of the teacher's features beside that loss; 0 is off. A feature is where a map is large, at the
+    end of each stage, as in Real-to-Binary (`bitfactor.training.features`)."""
     feature_layers: tuple[str, ...] = ()
     """Modules whose maps learn from the teacher's, as OURS or OURS=THEIRS; stages of equal size if left
     out."""

@@ -90,8 +90,8 @@ def build(recipe: Recipe, start_from: nn.Module | None = None) -> nn.Module:
     """Return the recipe's network, initialised from its seed; binary, unless the recipe is real.
 
     With `start_from`, another network, weights, biases and BatchNorm of the same name and shape are taken
-    over from it. Where a weight of it is a latent's, its W is. What its factors and scales are does not
-    matter.
+    over from it. Where a weight of it is a latent's, its W is, and so are learned scales, where they are of
+    the same kind. What its factors are does not matter.
     """
     torch.manual_seed(recipe.optimization.seed)
     model = recipe.model()
@@ -103,7 +103,30 @@ def build(recipe: Recipe, start_from: nn.Module | None = None) -> nn.Module:
         take_over(model, start_from)
     if not recipe.real:
         binarize_(model, recipe.binarization, input_shape=(1, *recipe.input_shape))
+    if start_from is not None:
+        _take_over_scales(model, start_from)
     return model
+
+
+def _take_over_scales(model: nn.Module, source: nn.Module) -> None:
+    """Copy the scales of layers whose weights were taken over, so that a next stage starts as one ended."""
+    layers = dict(source.named_modules())
+    for name, layer in model.named_modules():
+        theirs = layers.get(name)
+        if (
+            isinstance(layer, BinaryLayer)
+            and isinstance(theirs, BinaryLayer)
+            and _shapes(layer) == _shapes(theirs)
+        ):
+            layer.scale.load_state_dict(theirs.scale.state_dict())
+
+
+def _shapes(layer: BinaryLayer) -> list[object]:
+    return [
+        layer.weight.shape,
+        type(layer.scale),
+        *(value.shape for value in layer.scale.state_dict().values()),
+    ]
 
 
 @torch.no_grad()
