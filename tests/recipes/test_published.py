@@ -16,6 +16,7 @@ from tests.runtime.sets import FULL
 from bitfactor.common.errors import InputError
 from bitfactor.format import InputSpec
 from bitfactor.recipes import RECIPES, recipe_named, recipe_of, recipe_of_settings
+from bitfactor.recipes.resnet import ResNetOptions
 from bitfactor.recipes.runs import export_run, load, teacher_of
 from bitfactor.runtime import Session
 from bitfactor.runtime.session import runner
@@ -27,11 +28,12 @@ CASES = {
     "cifar10-resnet20": 16,
     "cifar10-resnet18-recu": 16,
     "cifar10-vgg-small": 32,
+    "imagenet-real2binary18": 32,
     "imagenet-reactnet18": 32,
     "imagenet-reactnet-a": 32,
 }
 # The networks of the others are large; tests/models/test_published.py has small ones of their kind.
-QUICK = ("cifar10-resnet20", "imagenet-reactnet18")
+QUICK = ("cifar10-resnet20", "imagenet-real2binary18", "imagenet-reactnet18")
 BATCH, CLASSES = 4, 10
 
 
@@ -69,6 +71,8 @@ def small(name):
     recipe, side = recipe_named(name), CASES[name]
     plan = recipe.optimization
     stages = min(plan.real_weight_epochs, 1)
+    if isinstance(recipe.model, ResNetOptions):
+        recipe = replace(recipe, model=replace(recipe.model, widths=(32, 64, 96, 128)))
     return replace(
         recipe,
         data=lambda directory: Drawn(side),
