@@ -217,7 +217,11 @@ def test_confusion_is_drawn(call, cifar, tmp_path):
         ([], "--data: expected the directory that holds cifar-10-batches-py/, found none"),
         (["--data", "nowhere"], "nowhere: expected cifar-10-batches-py/ or cifar-10-python.tar.gz"),
         (["--data", "DATA", "--widths", "8"], "--widths: expected 4 numbers above 0, as many as --blocks"),
-        (["--data", "DATA", "--teacher", "nowhere"], "expected the directory of a training run"),
+        (
+            ["--data", "DATA", "--teacher", "nowhere"],
+            "--teacher nowhere: expected the directory of a run, zoo:",
+        ),
+        (["--data", "DATA", "--teacher", __file__], "--teacher: expected FILE.py:NAME, found"),
         (["--data", "DATA", "--batch-norm", "synchronised"], "--batch-norm synchronised: expected GPUs"),
     ],
 )

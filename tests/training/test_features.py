@@ -61,28 +61,30 @@ def test_attention_is_where_maps_are_large():
     ],
 )
 def test_stages_are_the_last_parts_of_each_size(network, stages):
-    assert stage(network()) == {name: name for name in stages}
+    assert stage(network()) == [(name, name) for name in stages]
 
 
 def test_layers_can_be_named():
-    assert stage(resnet18(10), layers=["layer1.0", "layer2=layer2.0"]) == {
-        "layer1.0": "layer1.0",
-        "layer2": "layer2.0",
-    }
-    assert stage(Flat(), layers=["1"]) == {"1": "1"}
+    layers = ["layer1.0", "layer2=layer2.0"]
+    assert stage(resnet18(10), layers=layers) == [("layer1.0", "layer1.0"), ("layer2", "layer2.0")]
+    assert stage(Flat(), layers=["1"]) == [("1", "1")]
 
 
 @pytest.mark.parametrize(
     ("layers", "said"),
     [
-        (["layer9"], "--feature-layers layer9: expected a module of the network that gives maps of more"),
+        (["layer9"], "--feature-layers layer9: expected a module of the network .*; did you mean layer4 or"),
+        (
+            ["=fc"],
+            "a module of the network that gives .*, found ''; known are: layer1, layer2, layer3, layer4",
+        ),
         (
             ["layer1=fc"],
             "--feature-layers layer1=fc: expected a module of the teacher that gives maps .*'fc'",
         ),
         (
             ["layer1=layer2"],
-            r"expected maps of \(16, 16\), as layer1 has, found \(8, 8\) in the teacher's layer2",
+            "expected maps of 16x16, as layer1 has, found 8x8 in the teacher's layer2",
         ),
     ],
 )

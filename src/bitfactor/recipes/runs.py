@@ -174,12 +174,19 @@ def teacher_of(recipe: Recipe) -> Teacher | None:
         return None
     place, _, called = name.partition(":")
     if is_spec(name):
-        return Teacher(OwnModel.at(name)())
+        return Teacher(OwnModel.at(name, "--teacher")())
     if name == LITE:
         return _efficientnet_lite(recipe.input_shape[-1])
     if place in _TEACHERS:
         return _TEACHERS[place](called, recipe.input_shape)
     run = Run(Path(name))
+    if not run.recipe.is_file():
+        raise InputError(
+            f"--teacher {name}",
+            expected=f"the directory of a run, {':NAME, '.join(_TEACHERS)}:NAME, FILE.py:NAME or {LITE}",
+            found="none of them",
+            fix="give one",
+        )
     own, interface = recipe_of(run), run.interface()
     _expect_size(name, own.input_shape, recipe.input_shape)
     spec = interface.input_spec

@@ -1,8 +1,7 @@
 """A teacher of features: where a network's maps are large is learned from another network's maps."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +10,9 @@ from torch.nn import functional as F
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.nn import BinaryLayer
 
-_Sizes = Mapping[str, tuple[int, ...]]
+_Size = tuple[int, ...]
+_Sizes = Mapping[str, _Size]
+_Stages = Mapping[_Size, str]
 
 
 def attention(maps: Tensor) -> Tensor:
@@ -47,20 +48,19 @@ class AttentionTransfer:
     ) -> None:
         inner = teacher.get_submodule(within)
         ours, theirs = _sizes(network, lambda: network(x)), _sizes(inner, lambda: teacher(x))
-        if layers:
-            self.pairs = dict(_named(word, ours, theirs) for word in layers)
-        else:
-            self.pairs = _fitting(_stages(network, ours), _stages(inner, theirs))
-        self._sides = {name: "x".join(map(str, ours[name])) for name in self.pairs}
-        self._ours, self._theirs = _watched(network, self.pairs), _watched(inner, self.pairs.values())
+        stages, others = _stages(network, ours), _stages(inner, theirs)
+        named = [_named(word, (ours, stages), (theirs, others)) for word in layers]
+        self.pairs = named or _fitting(stages, others)
+        self._shown = [f"{one} from {other} ({_shown([ours[one]])})" for one, other in self.pairs]
+        self._ours = _watched(network, {one for one, _ in self.pairs})
+        self._theirs = _watched(inner, {other for _, other in self.pairs})
 
     def __str__(self) -> str:
-        pairs = [f"{ours} from {theirs} ({self._sides[ours]})" for ours, theirs in self.pairs.items()]
-        return f"features are learned too: {', '.join(pairs)}"
+        return f"features are learned too: {', '.join(self._shown)}"
 
     def distance(self) -> Tensor:
         """Return the distance of the maps that the last run of each network gave."""
-        found = [self._ours[ours] - self._theirs[theirs] for ours, theirs in self.pairs.items()]
+        found = [self._ours[one] - self._theirs[other] for one, other in self.pairs]
         return torch.stack([one.square().sum(1).mean() for one in found]).sum()
 
 
@@ -68,7 +68,7 @@ def _keep(found: dict[str, Tensor], name: str, module: nn.Module, inputs: object
     found[name] = attention(output)
 
 
-def _watched(network: nn.Module, names: Any) -> dict[str, Tensor]:
+def _watched(network: nn.Module, names: Iterable[str]) -> dict[str, Tensor]:
     """Return what will hold the attention of these modules once the network has run."""
     found: dict[str, Tensor] = {}
     for name in names:
@@ -79,7 +79,8 @@ def _watched(network: nn.Module, names: Any) -> dict[str, Tensor]:
 @torch.no_grad()
 def _sizes(network: nn.Module, run: Callable[[], object]) -> _Sizes:
     """Return the modules that give maps of more than one cell, in the order of their end, and the sizes."""
-    found: dict[str, tuple[int, ...]] = {}
+    found: dict[str, _Size] = {}
+    inside = tuple(f"{name}." for name, module in network.named_modules() if isinstance(module, BinaryLayer))
 
     def look(name: str, module: nn.Module, inputs: object, output: object) -> None:
         if isinstance(output, Tensor) and output.dim() == 4 and output[0, 0].numel() > 1:
@@ -87,7 +88,9 @@ def _sizes(network: nn.Module, run: Callable[[], object]) -> _Sizes:
             found[name] = tuple(output.shape[2:])
 
     handles = [
-        module.register_forward_hook(partial(look, name)) for name, module in network.named_modules() if name
+        module.register_forward_hook(partial(look, name))
+        for name, module in network.named_modules()
+        if name and not name.startswith(inside)
     ]
     try:
         run()
@@ -97,7 +100,7 @@ def _sizes(network: nn.Module, run: Callable[[], object]) -> _Sizes:
     return found
 
 
-def _stages(network: nn.Module, sizes: _Sizes) -> dict[tuple[int, ...], str]:
+def _stages(network: nn.Module, sizes: _Sizes) -> _Stages:
     """Return the last of the outermost modules with maps of each size."""
     stages = {*_outermost(network, "", sizes)}
     return {size: name for name, size in sizes.items() if name in stages}
@@ -122,8 +125,8 @@ def _parts(network: nn.Module, prefix: str) -> list[tuple[str, nn.Module]]:
     ]
 
 
-def _fitting(ours: Mapping[Any, str], theirs: Mapping[Any, str]) -> dict[str, str]:
-    pairs = {name: theirs[size] for size, name in ours.items() if size in theirs}
+def _fitting(ours: _Stages, theirs: _Stages) -> list[tuple[str, str]]:
+    pairs = [(name, theirs[size]) for size, name in ours.items() if size in theirs]
     if not pairs:
         raise InputError(
             "--feature-weight",
@@ -134,27 +137,29 @@ def _fitting(ours: Mapping[Any, str], theirs: Mapping[Any, str]) -> dict[str, st
     return pairs
 
 
-def _shown(sizes: Mapping[Any, str]) -> str:
+def _shown(sizes: Iterable[_Size]) -> str:
     return ", ".join("x".join(map(str, size)) for size in sizes) or "none"
 
 
-def _named(word: str, ours: _Sizes, theirs: _Sizes) -> tuple[str, str]:
+def _named(word: str, ours: tuple[_Sizes, _Stages], theirs: tuple[_Sizes, _Stages]) -> tuple[str, str]:
     """Return the two modules that OURS or OURS=THEIRS names."""
     name, _, other = word.partition("=")
     other = other or name
-    for one, sizes, whose in ((name, ours, "network"), (other, theirs, "teacher")):
+    where = f"--feature-layers {word}"
+    for one, (sizes, stages), whose in ((name, ours, "network"), (other, theirs, "teacher")):
         if one not in sizes:
             raise InputError(
-                f"--feature-layers {word}",
+                where,
                 expected=f"a module of the {whose} that gives maps of more than one cell",
                 found=repr(one),
-                fix=near_matches(one, sizes),
+                fix=near_matches(one, stages.values() or sizes),
             )
-    if ours[name] != theirs[other]:
+    size, found = ours[0][name], theirs[0][other]
+    if size != found:
         raise InputError(
-            f"--feature-layers {word}",
-            expected=f"maps of {ours[name]}, as {name} has",
-            found=f"{theirs[other]} in the teacher's {other}",
+            where,
+            expected=f"maps of {_shown([size])}, as {name} has",
+            found=f"{_shown([found])} in the teacher's {other}",
             fix="name one with as large maps",
         )
     return name, other
