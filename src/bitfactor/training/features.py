@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.nn import BinaryLayer
+from bitfactor.training.tasks import Teacher
 
 _Size = tuple[int, ...]
 _Sizes = Mapping[str, _Size]
@@ -43,20 +44,18 @@ class AttentionTransfer:
     >>> loss = loss + transfer.distance()
     """
 
-    def __init__(
-        self, network: nn.Module, teacher: nn.Module, x: Tensor, layers: Sequence[str] = (), within: str = ""
-    ) -> None:
-        inner = teacher.get_submodule(within)
+    def __init__(self, network: nn.Module, teacher: nn.Module, x: Tensor, layers: Sequence[str] = ()) -> None:
+        inner = teacher.network if isinstance(teacher, Teacher) else teacher
         ours, theirs = _sizes(network, lambda: network(x)), _sizes(inner, lambda: teacher(x))
         stages, others = _stages(network, ours), _stages(inner, theirs)
         named = [_named(word, (ours, stages), (theirs, others)) for word in layers]
         self.pairs = named or _fitting(stages, others)
-        self._shown = [f"{one} from {other} ({_shown([ours[one]])})" for one, other in self.pairs]
+        self._learned = [f"{one} from {other} ({_shown([ours[one]])})" for one, other in self.pairs]
         self._ours = _watched(network, {one for one, _ in self.pairs})
         self._theirs = _watched(inner, {other for _, other in self.pairs})
 
     def __str__(self) -> str:
-        return f"features are learned too: {', '.join(self._shown)}"
+        return f"features are learned too: {', '.join(self._learned)}"
 
     def distance(self) -> Tensor:
         """Return the distance of the maps that the last run of each network gave."""

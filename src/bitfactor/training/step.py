@@ -387,8 +387,7 @@ class Stepper:
     def _features(self) -> AttentionTransfer:
         assert self.teacher is not None
         x = torch.zeros(1, *self.recipe.input_shape, device=self.fabric.device)
-        within = "network" if isinstance(self.teacher, Teacher) else ""
-        return AttentionTransfer(self.network.eval(), self.teacher, x, self.plan.feature_layers, within)
+        return AttentionTransfer(self.network.eval(), self.teacher, x, self.plan.feature_layers)
 
     @property
     def notes(self) -> list[str]:
