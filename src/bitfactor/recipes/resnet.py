@@ -406,9 +406,9 @@ def imagenet_real2binary18() -> Recipe:
     one before: its distribution, and where its maps are large. docs/results/parts.md has the commands. Each
     has 75 epochs of batches of 256 with Adam, at 1e-3 with decay 1e-5, and the last at 2e-4 without.
 
-    The authors published no code. These are settings of `larq/zoo`, which reached 65.0 %, with a cosine in
-    place of its steps and no tanh in the real network. Each filter has its mean magnitude as a scale beside
-    the gate.
+    The authors published no code. These are the example settings of `larq/zoo`, whose own network has 65.0 %
+    by settings near them. We have a cosine in place of steps, and no tanh in the real network. Each filter
+    has its mean magnitude as a scale beside the gate.
     """
     return Recipe(
         name="imagenet-real2binary18",
