@@ -247,6 +247,7 @@ def test_a_trial_is_within_half_of_the_truth(tmp_path):
         ({"real": True}, "factor_rate", 0.1, "a binary network"),
         ({"real": True}, "real_weight_epochs", 1, "a binary network"),
         ({"weights": False}, "weight_estimator", "rms", "binary weights"),
+        ({"weights": False}, "real_weight_epochs", 1, "binary weights"),
         ({"activations": False}, "activation_estimator", "annealed", "binary activations"),
     ],
 )

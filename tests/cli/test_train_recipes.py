@@ -6,11 +6,13 @@ import pickle
 import cv2
 import numpy as np
 import pytest
+import torch
 from tests.cases import slow_beside
 
 from bitfactor.cli import main
 from bitfactor.data import Cifar10, Cifar100
 from bitfactor.decompositions import JOINT, LAYERWISE
+from bitfactor.recipes.runs import load
 from bitfactor.runtime import Session
 
 SMALL = ["--blocks", "1", "1", "--widths", "8", "16", "--batch-size", "16", "--epochs", "1"]
@@ -125,6 +127,44 @@ def test_a_float_teacher(call, cifar, tmp_path):
     assert np.isfinite(result["loss"])
 
 
+def test_features_of_a_teacher(call, cifar, tmp_path, capsys):
+    command = ["train", "cifar10-resnet18", "--data", cifar, *SMALL, "--out"]
+    call(*command, tmp_path / "float", "--real")
+    taught = [*command, tmp_path / "run", "--teacher", tmp_path / "float", "--feature-weight"]
+    assert main([str(word) for word in [*taught, 1]]) == 0
+    assert "features are learned too: layer1 from layer1 (32x32), layer2" in capsys.readouterr().err
+    unlike = [*command, tmp_path / "other", "--teacher", tmp_path / "float", "--feature-weight", 1]
+    for flags in ("--stem imagenet --blocks 1 --widths 8", "--feature-layers layer2=layer1"):
+        assert main([str(word) for word in [*unlike, *flags.split()]]) == 2
+        assert "--feature-" in capsys.readouterr().err
+        assert not (tmp_path / "other").exists()
+
+
+def test_stages_are_runs_each_taught_by_the_one_before(call, cifar, tmp_path):
+    """Real-to-Binary: full precision, binary activations, both; each stage has its epochs, rate and decay."""
+    first, second, third = (tmp_path / name for name in "123")
+    command = ["train", "cifar10-resnet18", "--data", cifar, *SMALL, "--gates", "--json", "--out"]
+    call(*command, first, "--real")
+    after = ["--from", first, "--teacher", first, "--teacher-weight", 0.75, "--feature-weight", 0.5]
+    stage = [*command, second, "--no-weights", *after, "--epochs", 2, "--weight-decay", 1e-5]
+    trained = json.loads(call(*stage))
+    assert trained["step"] == 10
+    assert json.loads(call(*stage)) == trained  # which resumes
+    after = ["--from", second, "--teacher", second, "--learning-rate", 1e-12, "--factor-rate", 0]
+    call(*command, third, *after)
+    before, last = (load(path) for path in (second, third))
+    for name in ("layer1.0.conv1", "layer2.0.conv2"):
+        ours, theirs = last.get_submodule(name), before.get_submodule(name)
+        assert (ours.binary_weights, theirs.binary_weights) == (True, False)
+        torch.testing.assert_close(ours.weight, theirs.weight, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(ours.scale.alpha, theirs.scale.alpha)
+    for run in (second, third):
+        file = tmp_path / f"{run.name}.safetensors"
+        call("export", run, "-o", file)
+        found = [json.loads(call("evaluate", p, "--data", cifar, "--json")) for p in (run, file)]
+        assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(
     ("recipe", "size", "classes"),
     slow_beside(
@@ -177,7 +217,11 @@ def test_confusion_is_drawn(call, cifar, tmp_path):
         ([], "--data: expected the directory that holds cifar-10-batches-py/, found none"),
         (["--data", "nowhere"], "nowhere: expected cifar-10-batches-py/ or cifar-10-python.tar.gz"),
         (["--data", "DATA", "--widths", "8"], "--widths: expected 4 numbers above 0, as many as --blocks"),
-        (["--data", "DATA", "--teacher", "nowhere"], "expected the directory of a training run"),
+        (
+            ["--data", "DATA", "--teacher", "nowhere"],
+            "--teacher nowhere: expected the directory of a run, zoo:",
+        ),
+        (["--data", "DATA", "--teacher", __file__], "--teacher: expected FILE.py:NAME, found"),
         (["--data", "DATA", "--batch-norm", "synchronised"], "--batch-norm synchronised: expected GPUs"),
     ],
 )

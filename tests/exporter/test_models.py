@@ -37,14 +37,21 @@ OPTIONS = [
     {"activation": "prelu", "shortcuts": "conv"},
     {"activation": "none", "shortcuts": "conv", "binary_shortcuts": True},
     {"activation": "prelu", "binary_shortcuts": True},
+    {"activation": "prelu", "shortcuts": "conv", "gates": True},
 ]
 
 
 @pytest.mark.parametrize(
     ("stem", "stages", "option"),
     slow_beside(
-        [("imagenet", "2 1", 0), ("cifar", "2 1", 1), ("cifar", "2 1", 2), ("imagenet", "2 1", 3)],
-        product(("imagenet", "cifar"), ("2 1", "2 2 2 2", "3 4 6 3"), range(4)),
+        [
+            ("imagenet", "2 1", 0),
+            ("cifar", "2 1", 1),
+            ("cifar", "2 1", 2),
+            ("imagenet", "2 1", 3),
+            ("cifar", "2 1", 4),
+        ],
+        product(("imagenet", "cifar"), ("2 1", "2 2 2 2", "3 4 6 3"), range(5)),
     ),
 )
 def test_resnets(stages, stem, option, tmp_path):

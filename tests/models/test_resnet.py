@@ -48,6 +48,18 @@ def test_a_shortcut_around_each_convolution(activation, binary):
     assert model.keep_real() == ([] if binary else ["layer2.0.downsample.1"])
 
 
+def test_gates_scale_what_a_convolution_gives_by_what_it_gets():
+    model = ResNet((1, 1), (8, 16), 10, 3, "cifar", "none", "conv", gates=True).eval()
+    block, x = model.layer1[0], torch.randn(2, 8, 4, 4)
+    with torch.no_grad():
+        block.conv2.weight.zero_()
+        y, pooled = block.bn1(x), block.bn1(x).mean((2, 3), keepdim=True)
+        gate = torch.sigmoid(block.gate1.se[3](block.gate1.se[1](pooled).relu()))
+        torch.testing.assert_close(block(x), x + gate * block.conv1(y))
+    gates = [f"layer{i}.0.gate{j}" for i in (1, 2) for j in (1, 2)]
+    assert sorted(model.keep_real()) == sorted([*gates, "layer2.0.downsample.1"])
+
+
 def test_binary_shortcuts_see_inputs_of_both_signs():
     """Sums of ReLUs are positive, and their signs all the same, if no BatchNorm comes before."""
     model = ResNet((1, 1), (8, 16), 10, binary_shortcuts=True)

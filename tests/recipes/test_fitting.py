@@ -103,6 +103,16 @@ def test_another_recipe_keeps_its_network(tmp_path, seconds_of, capsys):
     assert len(asked) == 1
 
 
+def test_the_first_stage_of_a_recipe_keeps_its_fraction(photos, tmp_path, seconds_of):
+    seconds_of(lambda recipe: 0.1)
+    same = {"data": photos, "out": tmp_path / "run", "minutes": 1, "size": 32, "batch_size": 4}
+    bitfactor.train("imagenet-reactnet18", **same)
+    plan = seconds_of.taken[-1].optimization
+    assert (plan.epochs, plan.real_weight_epochs) == (45, 22)
+    bitfactor.train("imagenet-reactnet18", **same, real_weight_epochs=5)
+    assert seconds_of.taken[-1].optimization.real_weight_epochs == 5
+
+
 def test_too_little_time_says_how_much_is_needed(photos, tmp_path, seconds_of, capsys):
     seconds_of(by_pixels)
     with pytest.raises(

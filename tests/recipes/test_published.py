@@ -16,8 +16,10 @@ from tests.runtime.sets import FULL
 from bitfactor.common.errors import InputError
 from bitfactor.format import InputSpec
 from bitfactor.recipes import RECIPES, recipe_named, recipe_of, recipe_of_settings
+from bitfactor.recipes.resnet import ResNetOptions
 from bitfactor.recipes.runs import export_run, load, teacher_of
 from bitfactor.runtime import Session
+from bitfactor.runtime.session import runner
 from bitfactor.runtime.zoo import file_of
 from bitfactor.training import Run, train
 
@@ -26,11 +28,12 @@ CASES = {
     "cifar10-resnet20": 16,
     "cifar10-resnet18-recu": 16,
     "cifar10-vgg-small": 32,
+    "imagenet-real2binary18": 32,
     "imagenet-reactnet18": 32,
     "imagenet-reactnet-a": 32,
 }
 # The networks of the others are large; tests/models/test_published.py has small ones of their kind.
-QUICK = ("cifar10-resnet20", "imagenet-reactnet18")
+QUICK = ("cifar10-resnet20", "imagenet-real2binary18", "imagenet-reactnet18")
 BATCH, CLASSES = 4, 10
 
 
@@ -68,6 +71,8 @@ def small(name):
     recipe, side = recipe_named(name), CASES[name]
     plan = recipe.optimization
     stages = min(plan.real_weight_epochs, 1)
+    if isinstance(recipe.model, ResNetOptions):
+        recipe = replace(recipe, model=replace(recipe.model, widths=(32, 64, 96, 128)))
     return replace(
         recipe,
         data=lambda directory: Drawn(side),
@@ -116,7 +121,7 @@ def test_a_run_of_an_earlier_version_is_read():
     recipe = recipe_named("cifar10-resnet18")
     settings = json.loads(json.dumps(recipe.settings()))
     assert recipe_of_settings(settings, "a run").settings() == recipe.settings()
-    for name in ("nesterov", "decayed", "real_weight_rate", "real_weight_decay"):
+    for name in ("nesterov", "decayed", "real_weight_rate", "real_weight_decay", "feature_layers"):
         del settings["optimization"][name]
     assert recipe_of_settings(settings, "a run").settings() == recipe.settings()
 
@@ -132,6 +137,11 @@ def test_a_network_of_the_zoo_teaches():
     expected = Session(file_of("cifar10-resnet18"))(x.numpy())
     assert teacher.labels == Session(file_of("cifar10-resnet18")).labels
     np.testing.assert_array_equal(teacher(x).numpy(), expected)
+    session, maps = Session(file_of("cifar10-resnet18")), []
+    teacher.network.layer2.register_forward_hook(lambda module, inputs, output: maps.append(output))
+    np.testing.assert_array_equal(teacher(x).numpy(), expected)
+    graph = replace(session.model.graph, outputs=("layer2.1.add.2",))
+    np.testing.assert_array_equal(maps[0].numpy(), runner(graph, session.isa)(x.numpy())[0])
     with pytest.raises(InputError, match="--teacher zoo:digits: expected a network of images"):
         teacher_of(taught_by("zoo:digits"))
 

@@ -12,9 +12,11 @@ import torch
 from rich.console import Console
 from tests.training.toy import toy_recipe
 
+from bitfactor.binarization import Binarization
 from bitfactor.common.errors import InputError
 from bitfactor.models import ResNet
-from bitfactor.training import Run, train
+from bitfactor.nn import BinaryLayer
+from bitfactor.training import Run, build, train
 from bitfactor.training.step import take_over
 
 QUIET = Console(file=io.StringIO())
@@ -158,6 +160,24 @@ def test_what_fits_is_taken_over_from_another_network_and_nothing_is_an_error(re
         InputError, match=r"--from: .*such as conv1.weight \(8, 1, 3, 3\), found conv1.weight \(12, 1, 3, 3\)"
     ):
         take_over(model, other)
+
+
+@pytest.mark.parametrize("scale", ["learned", "analytic"])
+@pytest.mark.parametrize("latent", ["none", "tucker"])
+def test_a_network_starts_as_the_one_it_is_taken_from(latent, scale, recipe_of_toy, toy):
+    """Of a stage with real weights too: the next one starts from its weights, statistics and scales."""
+    first = recipe_of_toy(binarization=Binarization(latent="none", scale=scale, weights=False))
+    source = build(first)
+    with torch.no_grad():
+        for parameter in source.parameters():
+            parameter.mul_(torch.rand(parameter.shape) + 0.5)
+    source(toy.images(0, 16)[0])
+    network = build(recipe_of_toy(binarization=Binarization(latent=latent, scale=scale)), source)
+    for layer in network.modules():
+        if isinstance(layer, BinaryLayer):
+            layer.binary_weights = False
+    x = toy.images(1, 4)[0]
+    torch.testing.assert_close(network.eval()(x), source.eval()(x), rtol=1e-3, atol=1e-4)
 
 
 def test_all_but_the_heads_is_taken_over_from_other_keypoints():

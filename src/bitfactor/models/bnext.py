@@ -15,22 +15,10 @@ from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.models.pretrained import with_scale
 from bitfactor.models.reactnet import Stem
-from bitfactor.nn import PReLU, ReLU, Shift
+from bitfactor.models.resnet import Excitation
+from bitfactor.nn import PReLU, Shift
 
 _WIDTHS = (32, 64, 128, 128, 256, 256, *(512,) * 6, 1024, 1024)
-
-
-class Excitation(nn.Module):
-    """Global average pooling, two 1x1 convolutions and a sigmoid: a gate (N, C, 1, 1) per channel."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        inner = channels // 8
-        squeeze, excite = nn.Conv2d(channels, inner, 1), nn.Conv2d(inner, channels, 1)
-        self.se = nn.Sequential(nn.AdaptiveAvgPool2d(1), squeeze, ReLU(), excite)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.se(x).sigmoid()  # type: ignore[no-any-return]
 
 
 class Processor(nn.Module):
@@ -48,7 +36,7 @@ class Processor(nn.Module):
         self.activation2 = PReLU(channels)
         self.activation1 = PReLU(channels) if multiplies else None
         self.pooling = nn.AvgPool2d(2, ceil_mode=True) if stride == 2 else nn.Identity()
-        self.se = Excitation(channels)
+        self.se = Excitation(channels, channels)
         self.scale = nn.Parameter(torch.full((1, channels, 1, 1), 0.5))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ and weight. That is the block of figure 1 of the paper. Untouched, it is the ful
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import torch
@@ -20,6 +21,19 @@ Activation = Literal["relu", "prelu", "norm", "none"]
 Shortcuts = Literal["block", "conv"]
 
 
+class Excitation(nn.Module):
+    """Global average pooling, two 1x1 convolutions and a sigmoid: a gate (N, channels, 1, 1) per channel."""
+
+    def __init__(self, in_channels: int, channels: int) -> None:
+        super().__init__()
+        inner = max(in_channels // 8, 1)
+        squeeze, excite = nn.Conv2d(in_channels, inner, 1), nn.Conv2d(inner, channels, 1)
+        self.se = nn.Sequential(nn.AdaptiveAvgPool2d(1), squeeze, ReLU(), excite)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.se(x).sigmoid()  # type: ignore[no-any-return]
+
+
 class BasicBlock(nn.Module):
     """BN, conv 3x3, activation, twice, then + shortcut (He et al. 2016, with the order of XNOR-Net).
 
@@ -27,7 +41,9 @@ class BasicBlock(nn.Module):
     an average pooling, a 1x1 convolution and a BN. One that is to turn binary has the BN before the
     convolution, which needs inputs of both signs.
 
-    With `shortcuts="conv"` a shortcut spans each convolution (Bi-Real Net, Liu et al. 2018).
+    With `shortcuts="conv"` a shortcut spans each convolution (Bi-Real Net, Liu et al. 2018). With `gates`
+    what a convolution gives is multiplied by a gate of what it gets, before the sign (Real-to-Binary,
+    Martinez et al. 2020).
     """
 
     def __init__(
@@ -39,6 +55,7 @@ class BasicBlock(nn.Module):
         shortcuts: Shortcuts = "block",
         *,
         binary_shortcuts: bool = False,
+        gates: bool = False,
     ) -> None:
         super().__init__()
         self.bn1 = nn.BatchNorm2d(in_channels)
@@ -47,6 +64,8 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
         self.act2 = activation_of(activation, channels)
+        self.gate1 = Excitation(in_channels, channels) if gates else None
+        self.gate2 = Excitation(channels, channels) if gates else None
         self.each = shortcuts == "conv"
         same = stride == 1 and in_channels == channels
         self.downsample = (
@@ -55,11 +74,16 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         shortcut = self.downsample(x)
-        y = self.act1(self.conv1(normalised(self.bn1, x)))
+        y = self.act1(_gated(self.conv1, self.gate1, normalised(self.bn1, x)))
         if self.each:
             y = shortcut = y + shortcut
-        y = self.act2(self.conv2(normalised(self.bn2, y)))
+        y = self.act2(_gated(self.conv2, self.gate2, normalised(self.bn2, y)))
         return y + shortcut  # type: ignore[no-any-return]
+
+
+def _gated(conv: nn.Module, gate: nn.Module | None, x: Tensor) -> Tensor:
+    y = conv(x)
+    return y if gate is None else y * gate(x)  # type: ignore[no-any-return]
 
 
 def activation_of(name: Activation, channels: int) -> nn.Module:
@@ -104,6 +128,8 @@ class ResNet(nn.Module):
         One around each block, or one around each convolution.
     binary_shortcuts
         Let the 1x1 convolutions of shortcuts turn binary too.
+    gates
+        Scale each convolution of a block by a gate of its inputs (Real-to-Binary).
 
     Example
     -------
@@ -124,6 +150,7 @@ class ResNet(nn.Module):
         shortcuts: Shortcuts = "block",
         *,
         binary_shortcuts: bool = False,
+        gates: bool = False,
     ) -> None:
         super().__init__()
         expect_sizes(blocks=blocks, widths=widths, num_classes=num_classes, in_channels=in_channels)
@@ -135,15 +162,19 @@ class ResNet(nn.Module):
         self.relu = ReLU() if large else nn.Identity()
         self.maxpool = MaxPool2d(3, 2, 1) if large else nn.Identity()
         self.stages = len(blocks)
+        block = partial(
+            BasicBlock,
+            activation=activation,
+            shortcuts=shortcuts,
+            binary_shortcuts=binary_shortcuts,
+            gates=gates,
+        )
         channels = widths[0]
         for i, (depth, width) in enumerate(zip(blocks, widths, strict=True), start=1):
             strides = [1 if i == 1 else 2] + [1] * (depth - 1)
             stage = nn.Sequential()
             for stride in strides:
-                block = BasicBlock(
-                    channels, width, stride, activation, shortcuts, binary_shortcuts=binary_shortcuts
-                )
-                stage.append(block)
+                stage.append(block(channels, width, stride))
                 channels = width
             self.add_module(f"layer{i}", stage)
         self.fc = nn.Linear(channels, num_classes)
@@ -162,13 +193,12 @@ class ResNet(nn.Module):
         return self.fc(torch.flatten(nn.functional.adaptive_avg_pool2d(x, 1), 1))  # type: ignore[no-any-return]
 
     def keep_real(self) -> list[str]:
-        """Return what `binarize_` leaves real beside stem and head: the 1x1 shortcuts."""
-        if self.binary_shortcuts:
-            return []
+        """Return what `binarize_` leaves real beside stem and head: the 1x1 shortcuts, and gates."""
         return [
             name
             for name, module in self.named_modules()
-            if isinstance(module, nn.Conv2d) and "downsample" in name
+            if isinstance(module, Excitation)
+            or (not self.binary_shortcuts and isinstance(module, nn.Conv2d) and "downsample" in name)
         ]
 
     def holistic_groups(self) -> dict[str, list[str]]:

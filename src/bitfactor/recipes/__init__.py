@@ -23,6 +23,7 @@ from bitfactor.recipes.resnet import (
     folder_resnet18,
     imagenet_reactnet18,
     imagenet_reactnet_a,
+    imagenet_real2binary18,
     imagenet_resnet18,
 )
 from bitfactor.training import Recipe, Run
@@ -35,6 +36,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "cifar10-vgg-small": cifar10_vgg_small,
     "cifar100-resnet18": cifar100_resnet18,
     "imagenet-resnet18": imagenet_resnet18,
+    "imagenet-real2binary18": imagenet_real2binary18,
     "imagenet-reactnet18": imagenet_reactnet18,
     "imagenet-reactnet-a": imagenet_reactnet_a,
     "folder-compact": folder_compact,

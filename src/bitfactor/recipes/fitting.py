@@ -105,12 +105,15 @@ def fitted(
     epochs = chosen.epochs(minutes)
     if epochs < _LEAST:
         raise TooShortError(chosen, minutes)
-    interval = {} if "eval_interval" in named else {"eval_interval": max(1, epochs // _EVALUATIONS)}
+    plan, interval = recipe.optimization, max(1, epochs // _EVALUATIONS)
+    first = epochs * plan.real_weight_epochs // plan.epochs
+    along = {"eval_interval": interval, "real_weight_epochs": first}
     more = "" if larger is None else f"; {larger} from {duration(larger.minutes(ENOUGH) / 60)} on"
     console.print(
         f"{recipe.name}: {chosen}, {epochs} epochs of {duration(chosen.epoch / 3600)}{more}", soft_wrap=True
     )
-    return with_options(recipe, {**chosen.options, "epochs": epochs, **interval})
+    free = {name: value for name, value in along.items() if name not in named}
+    return with_options(recipe, {**chosen.options, "epochs": epochs, **free})
 
 
 def _as_begun(recipe: Recipe, begun: Recipe, named: Collection[str]) -> Recipe:

@@ -108,9 +108,9 @@ class OwnModel:
     sha256: str = ""
 
     @classmethod
-    def at(cls, spec: str) -> "OwnModel":
-        """Return the model of `spec`, its path from here, after a look at it."""
-        file, name = _parts(spec)
+    def at(cls, spec: str, flag: str = "--model") -> "OwnModel":
+        """Return the model of `spec`, which a flag names, its path from here, after a look at it."""
+        file, name = _parts(spec, flag)
         _found(file, name)
         return cls(f"{Path(file).resolve()}:{name}", digest(Path(file)))
 

@@ -22,9 +22,11 @@ from bitfactor.data.readers.identity import published, remembered, without_place
 from bitfactor.format.bits import unpack_signs
 from bitfactor.format.file import load as load_file
 from bitfactor.format.low_precision import Real
+from bitfactor.nn.model import is_watched
 from bitfactor.recipes import provenance_of, recipe_of, recipe_of_file
 from bitfactor.recipes.own import OwnModel, is_spec
 from bitfactor.runtime import Session
+from bitfactor.runtime.session import runner
 from bitfactor.runtime.zoo import locate
 from bitfactor.training import Recipe, Run, Teacher, Trial, restore
 from bitfactor.training import dry_run as try_out
@@ -172,12 +174,19 @@ def teacher_of(recipe: Recipe) -> Teacher | None:
         return None
     place, _, called = name.partition(":")
     if is_spec(name):
-        return Teacher(OwnModel.at(name)())
+        return Teacher(OwnModel.at(name, "--teacher")())
     if name == LITE:
         return _efficientnet_lite(recipe.input_shape[-1])
     if place in _TEACHERS:
         return _TEACHERS[place](called, recipe.input_shape)
     run = Run(Path(name))
+    if not run.recipe.is_file():
+        raise InputError(
+            f"--teacher {name}",
+            expected=f"the directory of a run, {':NAME, '.join(_TEACHERS)}:NAME, FILE.py:NAME or {LITE}",
+            found="none of them",
+            fix="give one",
+        )
     own, interface = recipe_of(run), run.interface()
     _expect_size(name, own.input_shape, recipe.input_shape)
     spec = interface.input_spec
@@ -195,15 +204,30 @@ def _expect_size(name: str, theirs: tuple[int, ...], ours: tuple[int, ...]) -> N
 
 
 class _OfFile(nn.Module):
-    """An exported network, as the runtime computes it: (N, C, H, W) -> outputs, without a gradient."""
+    """An exported network, as the runtime computes it: (N, C, H, W) -> outputs, without a gradient.
+
+    It has a child for each part of the network that is more than a layer. Where one is watched, it gets the
+    map that this part ends with.
+    """
 
     def __init__(self, session: Session) -> None:
         super().__init__()
-        self.session = session
+        self._session, graph = session, session.model.graph
+        maps = [one.name for one in graph.values.values() if len(one.shape) == 3 and one.dtype == "float32"]
+        last = {name.partition(".")[0]: name for name in maps if "." in name}
+        for part in last:
+            self.add_module(part, nn.Sequential(nn.Identity()))
+        watched = replace(graph, outputs=(*graph.outputs, *last.values()))
+        self._watched = runner(watched, session.isa, session.threads)
 
     def forward(self, x: Tensor) -> Tensor:
         inputs = x.float().contiguous().numpy(force=True)
-        return torch.from_numpy(self.session(inputs)).to(x.device)
+        if not any(map(is_watched, self.children())):
+            return torch.from_numpy(self._session(inputs)).to(x.device)
+        outputs, *maps = (torch.from_numpy(found).to(x.device) for found in self._watched(inputs))
+        for part, found in zip(self.children(), maps, strict=True):
+            part(found)
+        return outputs
 
 
 def _of_zoo(name: str, shape: tuple[int, ...]) -> Teacher:

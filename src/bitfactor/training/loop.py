@@ -207,7 +207,7 @@ class _Loop:
         self.movement, self.within, self.recent = list[dict[str, Any]](), list[dict[str, Any]](), 0.0
         self._said = set[str]()
         self.stepper = Stepper(experiment, teacher, start_from)
-        if note := getattr(self.stepper.teacher, "note", ""):
+        for note in self.stepper.notes:
             console.print(f"{self.recipe.name}: {note}", soft_wrap=True)
         self.flips: FlipRatio | None = None
         first = self.stepper.first_stage

@@ -42,6 +42,7 @@ _NOT_NEGATIVE = (
     "merge_epoch",
     "momentum",
     "real_weight_decay",
+    "feature_weight",
 )
 _FRACTIONS = ("ema", "label_smoothing", "freeze_flips")
 
@@ -123,6 +124,12 @@ class Optimization:
     the data: a linear head of its features."""
     teacher_weight: float = 0.5
     """Fraction of the teacher in the loss; 1 is the teacher alone."""
+    feature_weight: float = 0.0
+    """Weight of the teacher's features beside that loss; 0 is off. A feature is where a map is large, at the
+    end of each stage, as in Real-to-Binary (`bitfactor.training.features`)."""
+    feature_layers: tuple[str, ...] = ()
+    """Modules whose maps learn from the teacher's, as OURS or OURS=THEIRS; stages of equal size if left
+    out."""
     real_weight_epochs: int = 0
     """Epochs of a first stage in which only activations are binary; each stage runs the whole schedule."""
     real_weight_rate: float | None = None
@@ -174,7 +181,11 @@ class Optimization:
             self._expect("plateaus", self.plateaus == type(self).plateaus, "the schedule 'step'")
         self._expect("diagnose", not (self.diagnose and self.compile), "0 with --compile")
         if self.teacher is None:
-            self._expect("teacher_weight", self.teacher_weight == type(self).teacher_weight, "a --teacher")
+            for name in ("teacher_weight", "feature_weight"):
+                self._expect(name, getattr(self, name) == getattr(type(self), name), "a --teacher")
+        self._expect(
+            "feature_layers", not self.feature_layers or self.feature_weight > 0, "a --feature-weight"
+        )
 
     def _expect(self, name: str, fits: bool, expected: str) -> None:
         expect_that(fits, f"--{name.replace('_', '-')}", expected=expected, found=getattr(self, name))

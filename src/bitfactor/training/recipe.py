@@ -107,6 +107,9 @@ class Recipe:
         return self if self.adapt is None else self.adapt(self, data)
 
 
+_FIRST_STAGE = "real_weight_epochs", "real_weight_rate", "real_weight_decay"
+
+
 @checked
 def without_effect(
     latent: Named, scale: Named, *, real: bool = False, activations: bool = True, weights: bool = True
@@ -121,14 +124,13 @@ def without_effect(
     if real:
         names = [field.name for field in fields(Binarization)]
         names += ["factor_rate", "merge_epoch", "diagnose", "gradient_floor", "silent_decay", "freeze_flips"]
-        names += ["real_weight_epochs", "real_weight_rate", "real_weight_decay"]
-        return dict.fromkeys(names, "a binary network")
+        return dict.fromkeys([*names, *_FIRST_STAGE], "a binary network")
     latents, scales = every("latent", latent), every("scale", scale)
     found = {} if "holistic" in latents else {"groups": "the latent holistic"}
     if not activations:
         found["activation_estimator"] = "binary activations"
     if not weights:
-        found["weight_estimator"] = "binary weights"
+        found |= dict.fromkeys(["weight_estimator", *_FIRST_STAGE], "binary weights")
     takes = {name for one in latents for name in class_of(one).takes}
     found |= {name: "a latent with factors" for name in WITH_FACTORS if name not in takes}
     if "orthogonality" not in takes:

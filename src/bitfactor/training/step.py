@@ -21,6 +21,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.data import Target
 from bitfactor.decompositions import once, once_for_all, orthogonality_penalty
 from bitfactor.nn import BinaryLayer, anneal_, merge_
+from bitfactor.training.features import AttentionTransfer
 from bitfactor.training.flips import flips_of
 from bitfactor.training.optimization import MovingAverage, learning_rate, optimizer_of
 from bitfactor.training.recipe import Experiment, Recipe
@@ -89,8 +90,8 @@ def build(recipe: Recipe, start_from: nn.Module | None = None) -> nn.Module:
     """Return the recipe's network, initialised from its seed; binary, unless the recipe is real.
 
     With `start_from`, another network, weights, biases and BatchNorm of the same name and shape are taken
-    over from it. Where a weight of it is a latent's, its W is. What its factors and scales are does not
-    matter.
+    over from it. Where a weight of it is a latent's, its W is, and so are learned scales, where they are of
+    the same kind. What its factors are does not matter.
     """
     torch.manual_seed(recipe.optimization.seed)
     model = recipe.model()
@@ -102,7 +103,30 @@ def build(recipe: Recipe, start_from: nn.Module | None = None) -> nn.Module:
         take_over(model, start_from)
     if not recipe.real:
         binarize_(model, recipe.binarization, input_shape=(1, *recipe.input_shape))
+    if start_from is not None:
+        _take_over_scales(model, start_from)
     return model
+
+
+def _take_over_scales(model: nn.Module, source: nn.Module) -> None:
+    """Copy the scales of layers whose weights were taken over, so that a next stage starts as one ended."""
+    layers = dict(source.named_modules())
+    for name, layer in model.named_modules():
+        theirs = layers.get(name)
+        if (
+            isinstance(layer, BinaryLayer)
+            and isinstance(theirs, BinaryLayer)
+            and _shapes(layer) == _shapes(theirs)
+        ):
+            layer.scale.load_state_dict(theirs.scale.state_dict())
+
+
+def _shapes(layer: BinaryLayer) -> list[object]:
+    return [
+        layer.weight.shape,
+        type(layer.scale),
+        *(value.shape for value in layer.scale.state_dict().values()),
+    ]
 
 
 @torch.no_grad()
@@ -178,6 +202,7 @@ class Stepper:
         self.network.to(fabric.device)
         self._expect_like(experiment, head_images)
         self.average = MovingAverage(self.network, self.plan.ema) if self.plan.ema else None
+        self.features = self._features() if self.plan.feature_weight else None
         self.merged = False
         self.flips = flips_of(self.network, self.recipe)
         self._set_up()
@@ -309,6 +334,8 @@ class Stepper:
                 taught = self.teacher(inputs)
             fraction = self.plan.teacher_weight
             loss = (1 - fraction) * loss + fraction * task.loss(outputs, task.taught(taught.float(), target))
+        if self.features is not None:
+            loss = loss + self.plan.feature_weight * self.features.distance()
         if self.recipe.binarization.orthogonality and not self.recipe.real:
             loss = loss + self.recipe.binarization.orthogonality * orthogonality_penalty(self.network)
         return loss
@@ -356,6 +383,17 @@ class Stepper:
                 found=found,
                 fix="choose a network of the same classes and image size",
             )
+
+    def _features(self) -> AttentionTransfer:
+        assert self.teacher is not None
+        x = torch.zeros(1, *self.recipe.input_shape, device=self.fabric.device)
+        return AttentionTransfer(self.network.eval(), self.teacher, x, self.plan.feature_layers)
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said before a training."""
+        found = getattr(self.teacher, "note", ""), str(self.features or "")
+        return [note for note in found if note]
 
     def _can_learn_head(self, outputs: object) -> bool:
         return (
