@@ -120,6 +120,15 @@ def record(kind: type[T], values: Mapping[str, Any]) -> T:
     return kind(**{name: _restored(value, hints.get(name, Any)) for name, value in values.items()})
 
 
+def as_tuples(value: Any) -> Any:
+    """Return a value with its lists as tuples, as options have them: JSON has lists alone.
+
+    >>> as_tuples([1, [2, 3]])
+    (1, (2, 3))
+    """
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
+
+
 def _restored(value: Any, annotation: Any) -> Any:
     for part in _members(annotation):
         origin, args = get_origin(part), get_args(part)
