@@ -23,8 +23,8 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.result import Result, text_table
 from bitfactor.data.readers.annotations import (
     coco_files,
-    has_mpii,
     lsp_parts,
+    mpii_files,
     read_coco_parts,
     read_lsp,
     read_mpii,
@@ -407,7 +407,11 @@ LAYOUTS = (
         lambda place: coco_files(place) is not None,
         partial(check_pose, name="COCO keypoints", read=lambda place: read_coco_parts(place)[:2]),
     ),
-    Layout("MPII: images/ and its annotations", has_mpii, partial(check_pose, name="MPII", read=read_mpii)),
+    Layout(
+        "MPII: images/ and its annotations",
+        lambda place: bool(mpii_files(place)),
+        partial(check_pose, name="MPII", read=read_mpii),
+    ),
     Layout(
         "one directory of images for each class, in train/ and val/ or at once",
         lambda place: sum(map(bool, Tree.scan(parts(place)[0]).classes.values())) > 1,

@@ -11,7 +11,7 @@ Predicted joints of MPII's validation instances, as others publish them.
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -244,14 +244,8 @@ def corrected(instances: Instances, truth: Truth) -> Instances:
     found = find(instances, truth)
     present = np.flatnonzero(found >= 0)
     chosen = instances.take(found[present])
-    return Instances(
-        chosen.images,
-        chosen.centre,
-        chosen.side,
-        truth.keypoints[present] - 1,
-        truth.labelled[present],
-        truth.norm[present],
-    )
+    keypoints, labelled, norm = truth.keypoints[present] - 1, truth.labelled[present], truth.norm[present]
+    return replace(chosen, keypoints=keypoints, labelled=labelled, norm=norm)
 
 
 def _pixels(keypoints: NDArray[np.float64]) -> NDArray[np.int64]:
