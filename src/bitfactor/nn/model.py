@@ -1,10 +1,5 @@
-"""Copies of a model, and a module that turns into another one.
-
-An example of what a model is called with: a batch, several inputs in their order, or by name.
-
-Layers that see one sign alone, or say the same of every input, on a batch.
-
-Parameters that a model no longer has, so that no optimizer goes on with them in silence.
+"""A whole model: copies of it, what it is called with, layers that say the same of every input, and
+parameters that it no longer has, so that no optimizer goes on with them in silence.
 """
 
 import copy

@@ -182,11 +182,7 @@ def _words(shape: Sequence[int], groups: int) -> tuple[int, int]:
     return height * width, groups * 2 * ((channels // groups + 63) // 64)
 
 
-_forward.register_fake(
-    lambda x, V, alpha, stride, padding, dilation, groups, masks: _results(
-        x, V, stride, padding, dilation, groups, masks
-    )
-)
+_forward.register_fake(lambda x, V, alpha, *geometry_and_masks: _results(x, V, *geometry_and_masks))
 
 
 @torch.library.custom_op("bitfactor::sign_product_backward", mutates_args=())
@@ -211,18 +207,9 @@ def _backward(
     V_maps = maps_of(B, 1)
     trainer.unpack(V_maps, V_bits.data_ptr(), B.data_ptr())
     scaled = (B * alpha.view(-1, 1, 1, 1)).to(gradient.dtype)
+    geometry = stride, padding, dilation, False, [0, 0], groups
     of_x, of_B, _ = torch.ops.aten.convolution_backward(
-        gradient,
-        S,
-        scaled,
-        None,
-        stride,
-        padding,
-        dilation,
-        False,
-        [0, 0],
-        groups,
-        [needed[0], needed[1], False],
+        gradient, S, scaled, None, *geometry, [needed[0], needed[1], False]
     )
     if needed[0]:
         of_x = of_x if is_channels_last(of_x) else of_x.contiguous()
@@ -265,11 +252,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     _, x_bits, V_bits = output
     ctx.save_for_backward(x_bits, V_bits, alpha)
     ctx.mark_non_differentiable(x_bits, V_bits)
-    ctx.shapes, ctx.geometry, ctx.x_bfloat16 = (
-        (list(x.shape), list(V.shape)),
-        geometry,
-        x.dtype == torch.bfloat16,
-    )
+    ctx.shapes, ctx.geometry = (list(x.shape), list(V.shape)), geometry
+    ctx.x_bfloat16 = x.dtype == torch.bfloat16
 
 
 def _gradients(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:

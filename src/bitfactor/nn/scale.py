@@ -241,7 +241,7 @@ def scale_faults(build: Callable[[Tensor], Scale]) -> Iterator[dict[str, str]]:
         yield {"expected": "y times alpha, as a file holds it", "found": "something else", "fix": fix}
 
 
-_CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
 def window_magnitude(
@@ -257,7 +257,7 @@ def window_magnitude(
     >>> window_magnitude(torch.ones(1, 8, 4, 4), 16, (3, 3), groups=1, padding=1)[0, 0, 0]
     tensor([0.4444, 0.6667, 0.6667, 0.4444])
     """
-    convolve, one = _CONVOLUTIONS[len(kernel)], (1,) * len(kernel)
+    convolve, one = CONVOLUTIONS[len(kernel)], (1,) * len(kernel)
     channels = x.shape[-len(kernel) - 1] // groups
     mean = convolve(x.abs(), _filled(x, 1 / channels, groups, channels, *one), groups=groups)
     K = convolve(mean, _filled(x, 1 / prod(kernel), groups, 1, *kernel), groups=groups, **geometry)

@@ -1,8 +1,4 @@
-"""A recipe: everything that defines an experiment, complete and frozen.
-
-And what a run needs before its first step: processes, data, and the recipe as it fits them. Also what says
-where numbers first stop being numbers.
-"""
+"""A recipe, everything that defines an experiment, and what a run of it needs before its first step."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +12,7 @@ from torch import Tensor, nn
 
 from bitfactor.binarization import Binarization
 from bitfactor.binarization.binarization import Named, every
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import as_tuples, checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.machine import keep_freed_memory
 from bitfactor.data import Batch, DataSet, identity_of
@@ -93,7 +89,7 @@ class Recipe:
             model=_with_options(self.model, settings["model"]),
             data=_with_options(self.data, settings["data"]),
             binarization=Binarization(**settings["binarization"]),
-            optimization=Optimization(**{k: _frozen(v) for k, v in settings["optimization"].items()}),
+            optimization=Optimization(**{k: as_tuples(v) for k, v in settings["optimization"].items()}),
         )
 
     def idle(self) -> dict[str, str]:
@@ -156,11 +152,7 @@ def _with_options(part: Any, options: dict[str, Any]) -> Any:
     """Return `part` with these options; one that did not exist yet when they were stored has its default."""
     if not options:
         return part
-    return type(part)(**{_RENAMED.get(name, name): _frozen(value) for name, value in options.items()})
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
+    return type(part)(**{_RENAMED.get(name, name): as_tuples(value) for name, value in options.items()})
 
 
 if TYPE_CHECKING:
@@ -211,11 +203,6 @@ def _watch(what: str, found: list[str]):  # type: ignore[no-untyped-def]
     return hook
 
 
-def _evaluated(data: DataSet, images: int | None, limit: int | None) -> str:
-    """Return which images the figures of a run are about."""
-    return "" if images is None else which_images(data, images, limit)
-
-
 @runtime_checkable
 class Movable(Protocol):
     """A data set that can live on a device."""
@@ -251,7 +238,8 @@ def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Exp
         keep_freed_memory()
     data = recipe.data(directory)
     identity = identity_of(data, directory)
-    identity["evaluated"] = _evaluated(data, identity["test"], plan.limit)
+    images = identity["test"]
+    identity["evaluated"] = "" if images is None else which_images(data, images, plan.limit)
     interface = Interface.of(data)
     adapted = recipe.adapted(data)
     if isinstance(data, Movable):
@@ -260,10 +248,10 @@ def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Exp
         data = Limited(data, plan.limit)
     steps = data.steps(plan.batch_size)
     if steps < 1:
-        images = f"{identity['train']:,} training images"
+        expected = f"at most the {identity['train']:,} training images"
         raise InputError(
             "--batch-size",
-            expected=f"at most the {images}" + (f" and --limit {plan.limit}" if plan.limit else ""),
+            expected=expected + (f" and --limit {plan.limit}" if plan.limit else ""),
             found=str(plan.batch_size),
             fix="choose a smaller one",
         )
