@@ -16,6 +16,7 @@ from bitfactor.common.arrays import relative_difference
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_name, expect_output, replacing
+from bitfactor.exporter.builder import floats
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.lower import Lowered, lower
 from bitfactor.exporter.parity import (
@@ -299,8 +300,8 @@ def export(
         )
     report = _report(model, (first, *others), real)
     if drawn is not None:
-        graph = with_ranges(graph, _numpy(drawn), input_spec)
-        report = replace(report, calibration=calibration_of(graph, _numpy(drawn)))
+        graph = with_ranges(graph, floats(drawn), input_spec)
+        report = replace(report, calibration=calibration_of(graph, floats(drawn)))
     signature, integers = _call_of(first)
     file = ModelFile(
         graph,
@@ -316,7 +317,7 @@ def export(
         free,
     )
     if drawn is not None:
-        file, cost = with_integers(file, _numpy(drawn))
+        file, cost = with_integers(file, floats(drawn))
         report = replace(report, integers=cost)
         file = replace(file, report=report.to_dict())
     with replacing(path) as temporary:
@@ -417,12 +418,8 @@ def _report(model: nn.Module, checked: Sequence[_Checked], real: Real) -> Export
 
 def _samples(tensor: Tensor) -> NDArray[np.float32]:
     """Return a tensor (N, ...) as the graph has it, (N, 1) where it is (N,)."""
-    array = _numpy(tensor)
+    array = floats(tensor)
     return array if array.ndim > 1 else array[:, None]
-
-
-def _numpy(tensor: Tensor) -> NDArray[np.float32]:
-    return np.ascontiguousarray(tensor.detach().cpu().float().numpy())
 
 
 def _end_to_end(model: nn.Module, graph: Graph, call: Call) -> tuple[float, int]:

@@ -29,7 +29,8 @@ from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result, text_table
 from bitfactor.exporter.builder import Unknown
 from bitfactor.exporter.fold import fold
-from bitfactor.exporter.lower import Lowered, Visit, constant_of, lower_trace
+from bitfactor.exporter.follow import constant_of
+from bitfactor.exporter.lower import Lowered, Visit, lower_trace
 from bitfactor.exporter.parity import check, expect_same_operations, tensors_of, torch_values
 from bitfactor.exporter.report import Obstacle, UnsupportedError, grouped
 from bitfactor.exporter.trace import Trace, leaves, placeholders, traced, type_of
@@ -57,6 +58,10 @@ class Part:
     binary_macs: int = 0
     real_macs: int = 0
 
+    @property
+    def macs(self) -> tuple[int, int]:
+        return self.binary_macs, self.real_macs
+
 
 @dataclass(frozen=True)
 class SplitReport(Result):
@@ -74,7 +79,7 @@ class SplitReport(Result):
     def __str__(self) -> str:
         head = ["part", "runs in", "takes", "gives", "1-bit MACs", "real MACs"]
         rows = [
-            [one.file, one.runs, ", ".join(one.inputs), ", ".join(one.outputs), *map(_count, _macs(one))]
+            [one.file, one.runs, ", ".join(one.inputs), ", ".join(one.outputs), *map(_count, one.macs)]
             for one in self.parts
         ]
         return "\n".join(
@@ -86,10 +91,6 @@ class SplitReport(Result):
                 f"largest difference from the model {self.max_difference:.1e} of the largest output",
             ]
         )
-
-
-def _macs(part: Part) -> tuple[int, int]:
-    return part.binary_macs, part.real_macs
 
 
 def _count(number: int) -> str:
