@@ -359,10 +359,10 @@ def _video(work: _Work, path: Path, target: Path | None) -> FilmedPose:
         if target is None:
             poses = [work.find(frame, str(path)) for frame in video.frames()]
         else:
-            with videos.written_video(target, video.rate, video.size) as writer:
+            with videos.written_video(target, video.rate, video.size) as write:
                 for frame in video.frames():
                     poses.append(work.find(frame, str(path)))
-                    writer.write(work.draw(frame, poses[-1]))
+                    write(work.draw(frame, poses[-1]))
     frames = tuple(pose.keypoints for pose in poses)
     return FilmedPose(str(path), frames, None if target is None else str(target))
 

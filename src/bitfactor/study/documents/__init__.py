@@ -2,7 +2,7 @@
 
 import base64
 import csv
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -245,9 +245,17 @@ def instances(name: str, shown: Sequence[Person]) -> list[Figure]:
     ]
 
 
-def montage(shown: Sequence[Person]) -> bytes:
-    """Return instances in a row as one JPEG file: what was found beside what is true."""
-    return _jpeg(np.hstack([_sides(person) for person in shown]))
+def montages(name: str, parts: Mapping[str, Sequence[Person]], said: str) -> list[Figure]:
+    """Return a figure of each part: its instances in a row, what was found beside what is true."""
+    return [
+        Figure(
+            f"{name}-{title.lower().replace(' ', '-')}",
+            _jpeg(np.hstack([_sides(person) for person in shown])),
+            f"{title}{said}",
+            "jpg",
+        )
+        for title, shown in parts.items()
+    ]
 
 
 def _sides(person: Person) -> NDArray[np.uint8]:
