@@ -62,13 +62,7 @@ def recipes() -> Listing:
 
     found = [build() for build in RECIPES.values()]
     rows = [
-        (
-            r.name,
-            r.binarization.words("latent"),
-            r.binarization.words("scale"),
-            str(r.optimization.epochs),
-            r.description,
-        )
+        (r.name, *map(r.binarization.words, ("latent", "scale")), str(r.optimization.epochs), r.description)
         for r in found
     ]
     records = [{"description": recipe.description, **recipe.settings()} for recipe in found]

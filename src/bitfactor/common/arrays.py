@@ -92,8 +92,7 @@ def _fix_of_image(image: object) -> str:
 
 def expect_above_0(where: str, value: float) -> None:
     """Raise InputError unless `value` is above 0."""
-    if value <= 0:
-        raise InputError(where, expected="a value above 0", found=str(value), fix="change it")
+    expect_that(value > 0, where, expected="a value above 0", found=value)
 
 
 def expect_sizes(**sizes: int | Sequence[int]) -> None:

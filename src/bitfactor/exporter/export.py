@@ -28,7 +28,6 @@ from bitfactor.exporter.parity import (
     expect_description,
     expect_examples,
     expect_model,
-    expect_real,
     expect_same_operations,
     tensors_of,
     torch_values,
@@ -265,7 +264,6 @@ def export(
     if on_unsupported == "error":
         expect_output(path, overwrite=overwrite)
     expect_model(model)
-    expect_real(real)
     examples = expect_examples(example_input if isinstance(example_input, list) else [example_input])
     drawn = expect_calibration(calibration, examples[0])
     model = copied(model).cpu()

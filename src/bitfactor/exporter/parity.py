@@ -9,7 +9,7 @@ values of the trace and must give torch's next value. Signs and sums must be exa
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -286,14 +286,6 @@ def _bad_samples(expected: str, found: str) -> InputError:
     return InputError(
         "calibration", expected=expected, found=found, fix="pass images as the network will see them"
     )
-
-
-def expect_real(real: str) -> None:
-    """Raise InputError unless `real` names how real-valued layers are stored."""
-    if real not in get_args(Real):
-        raise InputError(
-            "real", expected=f"one of {', '.join(get_args(Real))}", found=repr(real), fix="choose"
-        )
 
 
 def expect_binary(lowered: Lowered, model: nn.Module) -> None:

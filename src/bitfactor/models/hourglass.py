@@ -4,8 +4,8 @@ Built here it is real-valued; `bitfactor.binarize_` turns its 3x3 convolutions b
 hierarchical block has parallel scales in place of a bottleneck (Bulat & Tzimiropoulos 2017).
 """
 
-from collections.abc import Callable, Collection
-from typing import Any, Literal, get_args
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from bitfactor.common.arrays import expect_sizes
 from bitfactor.common.checks import checked, expect_that
-from bitfactor.common.errors import InputError, near_matches
+from bitfactor.common.errors import InputError
 from bitfactor.models.resnet import Activation, BasicBlock, Shortcuts, activation_of
 from bitfactor.nn import MaxPool2d, ReLU
 
@@ -183,7 +183,6 @@ class Hourglass(nn.Module):
         super().__init__()
         expect_sizes(keypoints=keypoints, channels=channels, stacks=stacks, depth=depth, blocks=blocks)
         _expect_blocks(channels, block, shortcuts)
-        _expect_known("stem", stem, get_args(Stem))
         self.depth, self.block = depth, block
 
         def make(in_channels: int, channels: int) -> nn.Module:
@@ -286,18 +285,10 @@ def hourglass(
 
 def _expect_blocks(channels: int, block: str, shortcuts: str) -> None:
     expect_that(channels >= 4 and not channels % 4, "channels", expected="a multiple of 4", found=channels)
-    _expect_known("block", block, _CONVOLUTIONS)
     if block != "basic" and shortcuts != "block":
         raise InputError(
             "shortcuts",
             expected=f"one around each {block} block",
             found=repr(shortcuts),
             fix="use basic blocks, or leave it out",
-        )
-
-
-def _expect_known(what: str, name: str, known: Collection[str]) -> None:
-    if name not in known:
-        raise InputError(
-            what, expected=f"the name of a {what}", found=repr(name), fix=near_matches(name, known)
         )

@@ -10,8 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from bitfactor.common.arrays import expect_sizes
-from bitfactor.common.checks import checked, expect_that
+from bitfactor.common.arrays import expect_sizes, expect_stages
+from bitfactor.common.checks import checked
 from bitfactor.nn import MaxPool2d, PReLU, ReLU
 from bitfactor.nn.normalise import normalised
 
@@ -126,8 +126,8 @@ class ResNet(nn.Module):
         binary_shortcuts: bool = False,
     ) -> None:
         super().__init__()
-        expect_sizes(blocks=blocks, widths=widths, num_classes=num_classes, in_channels=in_channels)
-        expect_that(len(blocks) == len(widths), "widths", expected=f"{len(blocks)}, as blocks", found=widths)
+        expect_sizes(num_classes=num_classes, in_channels=in_channels)
+        expect_stages(blocks, widths)
         large, (kernel, stride, padding) = stem == "imagenet", _STEMS[stem]
         self.binary_shortcuts = binary_shortcuts
         self.conv1 = nn.Conv2d(in_channels, widths[0], kernel, stride, padding, bias=False)
@@ -137,9 +137,8 @@ class ResNet(nn.Module):
         self.stages = len(blocks)
         channels = widths[0]
         for i, (depth, width) in enumerate(zip(blocks, widths, strict=True), start=1):
-            strides = [1 if i == 1 else 2] + [1] * (depth - 1)
             stage = nn.Sequential()
-            for stride in strides:
+            for stride in [1 if i == 1 else 2] + [1] * (depth - 1):
                 block = BasicBlock(
                     channels, width, stride, activation, shortcuts, binary_shortcuts=binary_shortcuts
                 )

@@ -1,7 +1,4 @@
-"""A network of the user's own in place of a recipe's: `my.py:Net`.
-
-The options of a recipe by name: those of its network, data, binarization and optimization.
-"""
+"""The options of a recipe by name, and a network of the user's own in place of its: `my.py:Net`."""
 
 import inspect
 from collections.abc import Mapping

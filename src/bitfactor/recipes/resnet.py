@@ -1,13 +1,4 @@
-"""The options of recipes that train a ResNet, or another network that classifies.
-
-Handwritten digits: the whole method in less than a minute.
-
-CIFAR-10 and CIFAR-100.
-
-Any images in directories that are named after their classes.
-
-ImageNet, as in the paper.
-"""
+"""Recipes that classify images: digits, CIFAR, directories of one's own, ImageNet; and their options."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
