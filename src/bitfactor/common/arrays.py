@@ -119,6 +119,12 @@ def _fits(shape: tuple[int, ...], axes: Axes) -> bool:
     )
 
 
+def same_class(found: NDArray[Any], expected: NDArray[Any]) -> int:
+    """Return of how many samples (N, ...) the largest entry is the same."""
+    first, second = (scores.reshape(len(scores), -1).argmax(1) for scores in (found, expected))
+    return int((first == second).sum())
+
+
 _MASKED = np.float32(1e29)
 
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bitfactor.common.arrays import relative_difference
+from bitfactor.common.arrays import relative_difference, same_class
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_name, expect_output, replacing
@@ -426,6 +426,4 @@ def _end_to_end(model: nn.Module, graph: Graph, call: Call) -> tuple[float, int]
         expected = tensors_of(call(model))
     found = runner(graph, instruction_sets()[0])(*map(_samples, call.tensors))
     difference = max(relative_difference(z, _samples(y)) for y, z in zip(expected, found, strict=True))
-    classes = [_samples(expected[0]), found[0]]
-    first, second = (scores.reshape(len(scores), -1).argmax(1) for scores in classes)
-    return difference, int((first == second).sum())
+    return difference, same_class(found[0], _samples(expected[0]))

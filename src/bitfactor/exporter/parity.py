@@ -24,14 +24,13 @@ from bitfactor.exporter.follow import module_path
 from bitfactor.exporter.lower import Lowered
 from bitfactor.exporter.view import View
 from bitfactor.format import Graph, InputSpec, Node, Skeleton
+from bitfactor.format.graph import ARRAYS
 from bitfactor.format.low_precision import TOLERANCE, Real, is_real_layer
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.nn import binary_layers
 from bitfactor.nn.model import Call
 
 Values = dict[str, NDArray[Any]]
-
-_KINDS = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
 
 
 class _Recorder(fx.Interpreter):
@@ -137,7 +136,7 @@ def values_of(graph: Graph, origins: Mapping[str, tuple[str, View]], known: Mapp
             arranged = view.arrange(known[origin].detach()).numpy()
             channels, *pixels = value.shape
             moved = np.moveaxis(arranged.reshape(-1, *pixels, channels), -1, 1)
-            values[name] = np.ascontiguousarray(moved.astype(_KINDS[value.dtype]))
+            values[name] = np.ascontiguousarray(moved.astype(ARRAYS[value.dtype]))
         else:
             values[name] = _run(nodes[name], values)
     return values

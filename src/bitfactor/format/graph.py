@@ -30,6 +30,9 @@ DType = Literal["float32", "int32", "bit"]
 MOST_NODES = 1 << 13  # the plan compares them in pairs
 MOST_ELEMENTS = 1 << 31  # of a sample's value: places in memory are 32 bits wide
 
+ARRAYS: dict[str, type[np.number[Any]]] = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
+"""What the values of each dtype are in numpy."""
+
 
 @dataclass(frozen=True)
 class Value:

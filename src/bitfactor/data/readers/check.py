@@ -9,7 +9,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,9 +76,6 @@ class Findings(Result):
     def note(self, kind: str, what: str) -> None:
         """Add a note."""
         self.notes.setdefault(kind, []).append(what)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def count(self, part: str, labels: Sequence[str], numbers: NDArray[np.integer]) -> None:
         """Add how many images of each class a part has; note where one has far more than another."""

@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from torch import Tensor
 
+from bitfactor.common.arrays import same_class
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.exporter.builder import Builder
 from bitfactor.exporter.fold import fold
@@ -152,9 +153,8 @@ def _compared(
 ) -> Reading:
     found = run(graph, *(values[value.name] for value in graph.inputs))
     pairs = [(y.reshape(len(y), -1), z.reshape(len(z), -1)) for y, z in zip(found, expected, strict=True)]
-    first, second = (scores.argmax(1) for scores in pairs[0])
     largest = max(float(np.abs(y - z).max() / max(np.abs(z).max(), 1e-30)) for y, z in pairs)
-    return Reading(graph, known, warnings, len(first), int((first == second).sum()), largest)
+    return Reading(graph, known, warnings, len(found[0]), same_class(*pairs[0]), largest)
 
 
 def _loaded(path: str | os.PathLike[str]) -> onnx.ModelProto:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import reduce
 from itertools import islice
 from typing import Any, Literal
 
@@ -85,9 +86,7 @@ class OnnxBuilder:
 
     def _computed(self, length: Length) -> str:
         factors = [self._axis(*axis) for axis in length.axes]
-        value = factors[0]
-        for other in factors[1:]:
-            value = self.emit("Mul", [value, other])
+        value = reduce(lambda a, b: self.emit("Mul", [a, b]), factors)
         for op, number, neutral in (
             ("Mul", length.factor, 1),
             ("Div", length.divisor, 1),
@@ -97,8 +96,7 @@ class OnnxBuilder:
         return value
 
     def _axis(self, value: str, axis: int) -> str:
-        bounds = {"start": axis + 1, "end": axis + 2}
-        return self.emit("Shape", [value], attributes=bounds)
+        return self.emit("Shape", [value], attributes={"start": axis + 1, "end": axis + 2})
 
     def number(self, value: float) -> str:
         """Store a float32 number and return its name."""
@@ -106,8 +104,8 @@ class OnnxBuilder:
 
     def samples(self, x: str, output: str) -> str:
         """Return x (1, ...) for each sample of the input."""
-        ends = (self.constant(np.array([n]), f"integer:{n}") for n in (0, 1))
-        count = self.emit("Slice", [self.emit("Shape", [self.graph.input.name]), *ends])
+        shape = self.emit("Shape", [self.graph.input.name])
+        count = self.emit("Slice", [shape, *map(self._vector, (0, 1))])
         rest = self.constant(np.array(self.shape(output)), f"{output}:shape")
         shape = self.emit("Concat", [count, rest], attributes={"axis": 0})
         return self.emit("Expand", [x, shape], output)
@@ -138,8 +136,7 @@ class OnnxBuilder:
         bits = self.emit("Cast", [bits], attributes={"to": onnx.TensorProto.BOOL})
         if signs.size % 8:
             bits = self.emit("Reshape", [bits, self.constant(np.array([-1]), "flat")])
-            bounds = (self.constant(np.array([n]), f"integer:{n}") for n in (0, signs.size))
-            bits = self.emit("Slice", [bits, *bounds])
+            bits = self.emit("Slice", [bits, *map(self._vector, (0, signs.size))])
         shape = self.constant(np.array(signs.shape), f"{name}:shape")
         return self.emit("Reshape", [self.where_positive(bits), shape])
 
