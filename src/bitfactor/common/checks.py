@@ -340,8 +340,9 @@ def name_of(
     return name
 
 
-def expect_sound(where: str, faults: Iterator[dict[str, str]]) -> None:
-    """Raise InputError with the first fault, and with an error that the user's own code raises."""
+def expect_sound(where: str, build: object, faults: Iterator[dict[str, str]]) -> None:
+    """Raise InputError with the first fault of a function of the user's own, or what it raises."""
+    expect(where, build, Callable[..., object])
     try:
         fault = next(iter(faults), None)
     except Exception as error:

@@ -7,9 +7,7 @@ Every value has a batch dimension before them, of any size. A value has one of t
 - `int32`: the exact sums of a binary convolution or linear layer;
 - `bit`: signs, see `bitfactor.format.bits`.
 
-`bitfactor.format.operations` is the vocabulary.
-
-What an operation costs: multiply-accumulates, and bytes of its tensors.
+`bitfactor.format.operations` is the vocabulary. What each costs is here too.
 """
 
 from collections.abc import Mapping

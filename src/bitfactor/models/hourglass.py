@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from bitfactor.common.arrays import expect_sizes
 from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError
-from bitfactor.models.resnet import Activation, BasicBlock, Shortcuts, activation_of
+from bitfactor.models.resnet import Activation, BasicBlock, Shortcuts, activation_of, initialise_
 from bitfactor.nn import MaxPool2d, ReLU
 
 
@@ -200,9 +200,7 @@ class Hourglass(nn.Module):
                 for _ in range(stacks)
             ]
         )
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        initialise_(self)
 
     def forward(self, x: Tensor) -> Tensor | tuple[Tensor, ...]:
         self._expect_size(x)

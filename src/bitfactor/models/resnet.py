@@ -62,6 +62,13 @@ class BasicBlock(nn.Module):
         return y + shortcut  # type: ignore[no-any-return]
 
 
+def initialise_(model: nn.Module) -> None:
+    """Draw the weights of convolutions anew: He-normal, by fan out."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
 def activation_of(name: Activation, channels: int) -> nn.Module:
     """Return the activation of this name for maps of so many channels."""
     made: dict[Activation, Callable[[], nn.Module]] = {
@@ -146,12 +153,7 @@ class ResNet(nn.Module):
                 channels = width
             self.add_module(f"layer{i}", stage)
         self.fc = nn.Linear(channels, num_classes)
-        self._initialise()
-
-    def _initialise(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        initialise_(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, in_channels, H, W) -> logits (N, num_classes)."""

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bitfactor.common.checks import checked, expect, expect_new_name, expect_sound, name_of, remember, shown
+from bitfactor.common.checks import checked, expect_new_name, expect_sound, name_of, remember, shown
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions.compiled import is_followed
 from bitfactor.nn.model import is_watched
@@ -210,8 +210,7 @@ def scale_name(value: ScaleLike, known: Collection[str]) -> str:
 
 
 def _add(name: str, build: Any) -> None:
-    expect(f"scale {name!r}", build, Callable[..., object])
-    expect_sound(f"scale {name!r}", scale_faults(build))
+    expect_sound(f"scale {name!r}", build, scale_faults(build))
     PER_CHANNEL[name] = build
 
 

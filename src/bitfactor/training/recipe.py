@@ -60,6 +60,10 @@ class Recipe:
     def __post_init__(self) -> None:
         object.__setattr__(self, "input_shape", getattr(self.data, "input_shape", self.input_shape))
 
+    def parts(self) -> dict[str, Any]:
+        """Return what has options, by name."""
+        return {name: getattr(self, name) for name in ("model", "data", "binarization", "optimization")}
+
     def settings(self) -> dict[str, Any]:
         """Return what can differ between two runs of this recipe, as plain types."""
         return {
@@ -73,11 +77,9 @@ class Recipe:
 
     def defaults(self) -> dict[str, Any]:
         """Return the settings that its options have by themselves: what a version before them was like."""
-        parts: dict[str, Any] = {"model": self.model, "data": self.data}
-        parts |= {"binarization": self.binarization, "optimization": self.optimization}
         return {
             name: {one.name: one.default for one in fields(part) if one.default is not MISSING}
-            for name, part in parts.items()
+            for name, part in self.parts().items()
             if is_dataclass(part)
         }
 

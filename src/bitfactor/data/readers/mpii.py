@@ -3,9 +3,7 @@
 All of them count pixels from 1, as Matlab does; here pixel centres stand at whole numbers from 0. They differ
 in what they hold. The official file and the JSON files have the person's centre and scale as annotated. The
 HDF5 files of pose-hg-train have centre and scale of the crop (see `bitfactor.pose.mpii_box`), and positions
-of neck and head cut to whole numbers.
-
-Predicted joints of MPII's validation instances, as others publish them.
+of neck and head cut to whole numbers. Joints that others predicted of the validation part are read here too.
 """
 
 import os

@@ -1,13 +1,9 @@
-"""Convolutions, linear layers and normalisations. One dimension is two with a height of one.
+"""Convolutions, linear layers and normalisations. One dimension is two with a height of one, three are some.
 
-Convolutions over three dimensions, made of those over two.
-
-Transposed convolutions, made of others.
-
-A side has stride s and dilation d. Place q s + r of the result, padding included, is the sum of x[i]
-weight[k] with i s + k d = q s + r. So each of the s phases r is a convolution by some of the taps, the last
-first. Their results are put side by side, in one convolution of more channels where the phases read the same
-places.
+Transposed convolutions are made of others. A side has stride s and dilation d. Place q s + r of the result,
+padding included, is the sum of x[i] weight[k] with i s + k d = q s + r. So each of the s phases r is a
+convolution by some of the taps, the last first. Their results are put side by side, in one convolution of
+more channels where the phases read the same places.
 """
 
 import math

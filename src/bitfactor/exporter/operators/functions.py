@@ -1,8 +1,6 @@
-"""Functions of a number that are made of others.
+"""Operators that look at one number at a time, alone or with its partner; functions made of others.
 
-Operators that look at one number at a time, alone or with its partner in another value.
-
-Comparisons of computed values, and what is chosen by them. A condition is 1 where it holds, else 0.
+A condition, of comparisons of computed values, is 1 where it holds, else 0.
 """
 
 import math
