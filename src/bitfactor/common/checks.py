@@ -171,9 +171,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     return with_checks
 
 
-@functools.cache
-def _hints(function: Callable[..., object]) -> dict[str, Any]:
-    return get_type_hints(function)
+_hints = functools.cache(get_type_hints)
 
 
 def _bound(

@@ -23,7 +23,7 @@ from torch.fx.passes.split_module import split_module
 from torch.utils._pytree import tree_leaves
 
 from bitfactor.common.arrays import relative_difference
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import checked, record
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result, text_table
@@ -112,7 +112,7 @@ class Split:
             with TemporaryDirectory() as folder, zipfile.ZipFile(path) as archive:
                 archive.extractall(folder)
                 index = json.loads((Path(folder) / _INDEX).read_text())
-                self.parts = [Part(**{**one, **_tuples(one)}) for one in index["parts"]]
+                self.parts = [record(Part, one) for one in index["parts"]]
                 self._runs = [_runner(Path(folder) / one.file, one, threads) for one in self.parts]
             self.input_names: tuple[str, ...] = tuple(index["inputs"])
             self.outputs: list[str] = index["outputs"]
@@ -132,10 +132,6 @@ class Split:
         for part, runs in zip(self.parts, self._runs, strict=True):
             values.update(zip(part.outputs, runs([values[name] for name in part.inputs]), strict=True))
         return self.signature.arrange([values[name] for name in self.outputs])
-
-
-def _tuples(part: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    return {name: tuple(part[name]) for name in ("inputs", "outputs")}
 
 
 def _runner(file: Path, part: Part, threads: int | None) -> Any:

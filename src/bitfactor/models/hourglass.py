@@ -142,6 +142,10 @@ class Hourglass(nn.Module):
     (N, 3, H, W) -> heatmaps (N, keypoints, H / 4, W / 4). In eval mode they are those of the last hourglass,
     in training a tuple of all. H and W are multiples of 4 * 2^depth.
 
+    By default it is the paper's, which has 4.99 M parameters here. The paper states 6.0 M and no count of its
+    blocks, and no usual arrangement of them gives 6.0 M. The network that the paper compares with, 256
+    channels of hierarchical blocks, has 6.24 M, 6.22 M of them in convolutions. The paper states 6.2 M.
+
     Parameters
     ----------
     channels
@@ -255,30 +259,7 @@ class Hourglass(nn.Module):
             )
 
 
-def hourglass(
-    keypoints: int = 16,
-    channels: int = 128,
-    stacks: int = 1,
-    depth: int = 4,
-    block: Block = "basic",
-    activation: Activation = "relu",
-    shortcuts: Shortcuts = "block",
-    stem: Stem = "halving",
-    blocks: int = 1,
-) -> Hourglass:
-    """Build an hourglass, real-valued; by default the paper's: 16 keypoints, 128 channels, one stack of depth
-    4.
-
-    The paper's has 4.99 M parameters here. The paper states 6.0 M and no count of its blocks, and no usual
-    arrangement of them gives 6.0 M. The network that the paper compares with, 256 channels of hierarchical
-    blocks, has 6.24 M, 6.22 M of them in convolutions. The paper states 6.2 M.
-
-    Example
-    -------
-    >>> hourglass(channels=16, depth=2).eval()(torch.zeros(1, 3, 64, 64)).shape
-    torch.Size([1, 16, 16, 16])
-    """
-    return Hourglass(keypoints, channels, stacks, depth, block, activation, shortcuts, stem, blocks)
+hourglass = Hourglass  # as the other networks are called
 
 
 def _expect_blocks(channels: int, block: str, shortcuts: str) -> None:

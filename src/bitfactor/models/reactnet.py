@@ -156,9 +156,9 @@ class MobileBlock(nn.Module):
 class Stem(nn.Module):
     """conv 3x3/2, BN."""
 
-    def __init__(self, channels: int, stride: int = 2) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(3, channels, 3, stride, 1, bias=False)
+        self.conv1 = nn.Conv2d(3, channels, 3, 2, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(channels)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -134,10 +134,10 @@ class CellDirectory(Run):
         for checkpoint in self.path.glob("*.ckpt"):
             checkpoint.unlink(missing_ok=True)
 
-    def tail(self, lines: int = 8) -> str:
+    def tail(self) -> str:
         """Return the last lines that the training printed."""
         text = self.output.read_text(errors="replace") if self.output.exists() else ""
-        return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+        return "\n".join([line for line in text.splitlines() if line.strip()][-8:])
 
 
 @dataclass(frozen=True)

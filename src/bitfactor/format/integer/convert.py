@@ -35,7 +35,7 @@ from bitfactor.format.operations.integer import (
     SUM_LIMIT,
 )
 from bitfactor.format.operations.move import stays
-from bitfactor.format.operations.operation import Shape, spread
+from bitfactor.format.operations.operation import spread
 from bitfactor.format.operations.pool import counted_taps
 
 Reals = NDArray[np.float64]
@@ -183,8 +183,8 @@ class _Converter:
             )
         return r
 
-    def _value(self, name: str, type: Type, scale: float = 1.0, shape: Shape | None = None) -> None:
-        self.values[name] = IntegerValue(name, shape or self.graph.values[name].shape, type, scale)
+    def _value(self, name: str, type: Type, scale: float = 1.0) -> None:
+        self.values[name] = IntegerValue(name, self.graph.values[name].shape, type, scale)
 
     def add(self, node: Node, type: Type, scale: float = 1.0) -> None:
         self.nodes.append(node)
