@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from bitfactor.common.checks import expect
+from bitfactor.common.checks import checked, expect
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import JOINT, LAYERWISE, Dense, Latent, Rank, latent_name
 from bitfactor.decompositions.compiled import is_followed
@@ -309,6 +309,7 @@ class BinaryLayer(nn.Module, ABC):
         )
 
 
+@checked
 def binary_layers(model: nn.Module) -> dict[str, BinaryLayer]:
     """Return the binary layers of a model by name."""
     return {name: module for name, module in model.named_modules() if isinstance(module, BinaryLayer)}
