@@ -4,9 +4,7 @@ Needs the packages of `bitfactor[onnx]`.
 """
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
@@ -27,9 +25,6 @@ from bitfactor.runtime.session import runner
 from bitfactor.targets.onnx.translate import OPSET, Form, other_graphs, to_onnx, written_for_one_size
 
 __all__ = ["OnnxReport", "export_onnx", "to_onnx"]
-
-
-_Arrays = Sequence[NDArray[Any]]
 
 
 @dataclass(frozen=True)
