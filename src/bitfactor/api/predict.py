@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, imported
-from bitfactor.common.files import expect_output, replacing
+from bitfactor.common.files import expect_output, replacing, write_file
 from bitfactor.common.result import Result, text_table
 from bitfactor.format import Skeleton
 from bitfactor.runtime import Session
@@ -396,5 +396,4 @@ def _write(path: Path, pixels: NDArray[np.uint8]) -> None:
     cv2 = imported("cv2", path, "cli")
     known, data = cv2.imencode(path.suffix, cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
     assert known
-    with replacing(path) as temporary:
-        temporary.write_bytes(data.tobytes())
+    write_file(path, data.tobytes())

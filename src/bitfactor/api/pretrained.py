@@ -23,7 +23,7 @@ from bitfactor.binarization.binarize import calls_of
 from bitfactor.common import __version__
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import digest, made_directory, replacing, write_json
+from bitfactor.common.files import digest, made_directory, replacing, write_file, write_json
 from bitfactor.common.result import Result
 from bitfactor.exporter import export
 from bitfactor.nn import binary_layers, merge_
@@ -104,8 +104,7 @@ def save_pretrained(
         target / CONFIG, {"library_name": "bitfactor", "version": __version__, **about, "sha256": hashes}
     )
     if not (target / CARD).exists():
-        with replacing(target / CARD) as temporary:
-            temporary.write_text(_card(target.resolve().name, model, card, license, exported=FILE in names))
+        write_file(target / CARD, _card(target.resolve().name, model, card, license, exported=FILE in names))
     return Pretrained(target, (CONFIG, *names, CARD))
 
 

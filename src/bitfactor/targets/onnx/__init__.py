@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bitfactor.common.arrays import relative_difference, same_class
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import expect_name, expect_output, replacing
+from bitfactor.common.files import expect_name, expect_output, write_file
 from bitfactor.common.result import Result
 from bitfactor.format import Graph, ModelFile, Node
 from bitfactor.format.file import golden_input
@@ -91,14 +91,13 @@ def export_onnx(
     xs = [_samples(x, i in model.golden_integers) for i, x in enumerate(model.golden_inputs)]
     check(model.graph, proto, *xs)
     found, expected = list(run(proto, *xs).values()), runner(model.graph, instruction_sets()[0])(*xs)
-    with replacing(path) as temporary:
-        temporary.write_bytes(proto.SerializeToString(deterministic=True))
-        file_bytes = temporary.stat().st_size
+    content = proto.SerializeToString(deterministic=True)
+    write_file(path, content)
     return OnnxReport(
         path=str(path),
         form=form,
         opset=OPSET,
-        file_bytes=file_bytes,
+        file_bytes=len(content),
         checked_inputs=len(xs[0]),
         same_class=same_class(found[0], expected[0]),
         max_difference=max(relative_difference(y, z) for y, z in zip(found, expected, strict=True)),
