@@ -291,7 +291,6 @@ class LspOptions(PoseOptions):
         expect_that(self.margin > 0, "--margin", expected="a number above 0", found=self.margin)
 
     def __call__(self, directory: Path | None) -> DataSet:
-        """Load the annotations."""
         return Lsp.load(directory, self)
 
 
@@ -332,7 +331,6 @@ class MpiiOptions(PoseOptions):
     """MPII's instances."""
 
     def __call__(self, directory: Path | None) -> DataSet:
-        """Load the annotations."""
         return Mpii.load(directory, self)
 
 
@@ -371,7 +369,6 @@ class CocoOptions(PoseOptions):
     """Instances in COCO's layout, of any skeleton."""
 
     def __call__(self, directory: Path | None) -> DataSet:
-        """Load the annotations."""
         return CocoKeypoints.load(directory, self)
 
 

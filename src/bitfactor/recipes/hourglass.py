@@ -43,7 +43,6 @@ class HourglassOptions:
         check_fields(self)
 
     def __call__(self) -> nn.Module:
-        """Build the network, real-valued."""
         return hourglass(**vars(self))
 
 

@@ -58,7 +58,6 @@ class ResNetOptions:
             )
 
     def __call__(self) -> nn.Module:
-        """Build the network, real-valued."""
         return ResNet(**vars(self))
 
 
@@ -77,7 +76,6 @@ class CompactOptions:
         check_fields(self)
 
     def __call__(self) -> nn.Module:
-        """Build the network."""
         return CompactNet(**vars(self))
 
 
@@ -89,7 +87,6 @@ class Published:
     num_classes: Annotated[int, tyro.conf.Suppress]
 
     def __call__(self) -> nn.Module:
-        """Build the network, real-valued."""
         built: nn.Module = getattr(models, self.network)(self.num_classes)
         return built
 
@@ -107,7 +104,6 @@ class PublishedWidths(Published):
         check_fields(self)
 
     def __call__(self) -> nn.Module:
-        """Build the network, real-valued."""
         built: nn.Module = getattr(models, self.network)(self.num_classes, self.blocks, self.widths)
         return built
 

@@ -76,10 +76,7 @@ class CellDirectory(Run):
 
     def give_up(self, *, diverged: bool = False) -> None:
         """Write down that it is ended early, as hopeless or because its loss was no number."""
-        if diverged:
-            self._given_up.write_text(_DIVERGED)
-        else:
-            self._given_up.touch()
+        self._given_up.write_text(_DIVERGED if diverged else "")
 
     def others(self) -> list[Run]:
         """Return the trainings of the study's other cells, those that have got somewhere."""

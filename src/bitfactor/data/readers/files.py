@@ -352,7 +352,6 @@ class FileStore:
         return len(self.names)
 
     def read(self, index: int) -> tuple[bytes, int]:
-        """Return an encoded image and its class."""
         try:
             with open(self._path(index), "rb", buffering=0) as file:
                 return file.read(), int(self.classes[index])
@@ -361,7 +360,6 @@ class FileStore:
             raise
 
     def class_of(self, index: int) -> int:
-        """Return the class of an image."""
         return int(self.classes[index])
 
     def version(self, index: int) -> bytes:

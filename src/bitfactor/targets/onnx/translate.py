@@ -25,7 +25,7 @@ QONNX_DOMAIN = "qonnx.custom_op.general"
 
 
 class OnnxBuilder:
-    """Collects the ONNX nodes and constants that stand for the nodes of `graph`."""
+    """Collects the ONNX nodes and constants that stand for the nodes of `graph`; see `Onnx`."""
 
     def __init__(self, graph: Graph, form: Form, free: FreeSizes | None = None) -> None:
         self.graph = graph
@@ -64,7 +64,6 @@ class OnnxBuilder:
         return name
 
     def lengths(self, node: Node, attribute: str, own: Sequence[int]) -> list[int | str]:
-        """Return integers of an attribute; names of what computes those that follow from the input's size."""
         entries = self.free.lengths.get(node.name, {}).get(attribute) if self.free else None
         return [
             n if entry is None else self._computed(entry)
@@ -72,11 +71,9 @@ class OnnxBuilder:
         ]
 
     def length(self, x: str, axis: int) -> int | str:
-        """Return the length of an axis, or the name of what computes it where sizes are free."""
         return self._computed(Length(((x, axis),))) if self.free else self.shape(x)[axis]
 
     def whole(self, lengths: Sequence[int | str], name: str) -> str:
-        """Return the name of the lengths as one vector."""
         if all(isinstance(length, int) for length in lengths):
             return self.constant(np.array(lengths, np.int64), name)
         return self.emit("Concat", [self._vector(length) for length in lengths], attributes={"axis": 0})
@@ -99,11 +96,9 @@ class OnnxBuilder:
         return self.emit("Shape", [value], attributes={"start": axis + 1, "end": axis + 2})
 
     def number(self, value: float) -> str:
-        """Store a float32 number and return its name."""
         return self.constant(np.array(value, np.float32), f"number:{value:g}")
 
     def samples(self, x: str, output: str) -> str:
-        """Return x (1, ...) for each sample of the input."""
         shape = self.emit("Shape", [self.graph.input.name])
         count = self.emit("Slice", [shape, *map(self._vector, (0, 1))])
         rest = self.constant(np.array(self.shape(output)), f"{output}:shape")
@@ -115,7 +110,6 @@ class OnnxBuilder:
         return self.graph.values[name].shape
 
     def where_positive(self, condition: str, output: str | None = None) -> str:
-        """Return +1 where the condition holds, else -1."""
         return self.emit("Where", [condition, self.number(1), self.number(-1)], output)
 
     def bipolar(self, x: str, output: str | None = None) -> str:
