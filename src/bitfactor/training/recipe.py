@@ -4,11 +4,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from bitfactor.binarization import Binarization
 from bitfactor.binarization.binarization import Named, every
@@ -277,12 +279,10 @@ class Limited:
 
     @property
     def input_spec(self) -> InputSpec:
-        """How an image becomes an input."""
         return self.whole.input_spec
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the classes."""
         return self.whole.labels
 
     @property
@@ -296,7 +296,6 @@ class Limited:
         return getattr(self.whole, "note", "")
 
     def steps(self, batch_size: int) -> int:
-        """Return the number of whole batches in an epoch."""
         return min(self.whole.steps(batch_size), self.limit // batch_size)
 
     def train_batches(
@@ -310,10 +309,7 @@ class Limited:
         """Yield the first test images, those with a number below the limit."""
         left = len(range(rank, self.limit, world))
         for inputs, target in self.whole.test_batches(min(batch_size, self.limit), rank, world):
-            if isinstance(target, Tensor):
-                yield inputs[:left], target[:left]
-            else:
-                yield inputs[:left], {name: values[:left] for name, values in target.items()}
+            yield inputs[:left], tree_map(itemgetter(slice(left)), target)
             left -= len(inputs)
             if left <= 0:
                 break
