@@ -229,20 +229,8 @@ def _backward(
 
 
 @_backward.register_fake
-def _(
-    gradient: Tensor,
-    x_bits: Tensor,
-    V_bits: Tensor,
-    alpha: Tensor,
-    x_shape: Sequence[int],
-    V_shape: Sequence[int],
-    x_bfloat16: bool,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    needed: Sequence[bool],
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    gradient, _, _, alpha, x_shape, V_shape, x_bfloat16, *_, needed = given
     of_x = _empty(x_shape, _type(x_bfloat16), gradient) if needed[0] else gradient.new_empty(0)
     return of_x, alpha.new_empty(V_shape if needed[1] else 0), alpha.new_empty(len(alpha) if needed[1] else 0)
 
