@@ -126,7 +126,6 @@ class PCK(KeypointMetric):
 
     @property
     def convention(self) -> Convention:
-        """What is counted."""
         return pck(self.skeleton)
 
 
@@ -165,7 +164,6 @@ class PCKh(KeypointMetric):
 
     @property
     def convention(self) -> Convention:
-        """What is counted."""
         return pckh(self.skeleton)
 
 
