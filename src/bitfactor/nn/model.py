@@ -1,5 +1,6 @@
-"""A whole model: copies of it, what it is called with, layers that say the same of every input, and
-parameters that it no longer has, so that no optimizer goes on with them in silence.
+"""A whole model: copies of it, what it is called with, and layers that say the same of every input.
+
+Also the parameters that it no longer has, so that no optimizer goes on with them in silence.
 """
 
 import copy
