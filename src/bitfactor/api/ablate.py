@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bitfactor.binarization.binarization import BY_LAYER, as_plain
-from bitfactor.common.checks import checked, expect_that
+from bitfactor.common.checks import as_tuples, checked, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.recipes import recipe_named
 from bitfactor.recipes.own import OwnModel, value_of, with_own_model
@@ -98,9 +98,9 @@ def ablate(
     if model is not None:
         base = with_own_model(base, asdict(OwnModel.at(model)))
     expect_apart(options, [*(vary or {}), *(["learning_rate"] if learning_rate else [])])
-    varied = {name: [_frozen(value) for value in values] for name, values in (vary or {}).items()}
+    varied = {name: [as_tuples(value) for value in values] for name, values in (vary or {}).items()}
     grid = grid_of(latent, scale, learning_rate, varied, seeds=seeds, real=real, jobs=jobs)
-    fixed = {name: _frozen(value) for name, value in sorted(options.items())}
+    fixed = {name: as_tuples(value) for name, value in sorted(options.items())}
     study = StudyPlan(
         base,
         fixed,
@@ -114,10 +114,6 @@ def ablate(
         progress,
     )
     return try_study(study, Path(out)) if dry_run else run_study(study, Path(out))
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def grid_of(

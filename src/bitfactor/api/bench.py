@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common import __version__
-from bitfactor.common.checks import checked, expect_one_of
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import Result, text_table
-from bitfactor.engines import ENGINES, Engine, Run, engines_of, networks_of, peak_memory
+from bitfactor.engines import Engine, Run, engines_of, networks_of, peak_memory
 from bitfactor.runtime import Precision, Profile, Session
 from bitfactor.runtime.zoo import locate
 
@@ -146,8 +146,6 @@ def bench(
         expect_output(chart, [".png", ".svg"], overwrite=overwrite, flag="--chart")
         imported("matplotlib", "--chart", "cli")
     names = [against] if isinstance(against, str) else list(against)
-    for name in names:
-        expect_one_of("against", name, ENGINES)
     place = None if isinstance(model, Session) else Path(locate(str(model)))
     if place is None and data is not None:
         raise InputError("data", expected="None, with a session", found=repr(data), fix="pass the file")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 from rich.console import Console
 from scipy.stats import binomtest
@@ -24,7 +23,7 @@ from bitfactor.api.train import train
 from bitfactor.common.arrays import expect_above_0
 from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import expect_output, replacing, write_json
+from bitfactor.common.files import expect_output, write_file, write_json
 from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import Result, text_table
 from bitfactor.data.readers.identity import remembered
@@ -278,8 +277,7 @@ def _as_onnx(source: Path, run: Path) -> dict[str, Path]:
         "int8": (run.with_name(f"{run.name}-int8.onnx"), with_onnxruntime.quantised(proto, samples[:, None])),
     }
     for path, one in files.values():
-        with replacing(path) as temporary:
-            onnx.save(one, temporary)
+        write_file(path, one.SerializeToString())
     return {weights: path for weights, (path, _) in files.items()}
 
 

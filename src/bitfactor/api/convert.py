@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import checked, record
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result
@@ -138,9 +138,9 @@ def _model(reading: "Reading", source: str) -> ModelFile:
     return ModelFile(
         graph,
         run(graph, *golden_inputs(graph, {})),
-        InputSpec(**spec) if spec else None,
+        record(InputSpec, spec) if spec else None,
         tuple(known.get("labels", ())),
-        Skeleton(**skeleton) if skeleton else None,
+        record(Skeleton, skeleton) if skeleton else None,
         known.get("provenance", {"source": source}),
         free=reading.free,
     )
@@ -149,12 +149,6 @@ def _model(reading: "Reading", source: str) -> ModelFile:
 def _known(metadata: Mapping[str, str]) -> dict[str, Any]:
     names = ("labels", "input_spec", "skeleton", "provenance")
     try:
-        return {name: _as_tuples(json.loads(metadata[name])) for name in names if name in metadata}
+        return {name: json.loads(metadata[name]) for name in names if name in metadata}
     except ValueError:  # another program's words under these names
         return {}
-
-
-def _as_tuples(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _as_tuples(entry) for name, entry in value.items()}
-    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, imported
-from bitfactor.common.files import expect_output, replacing
+from bitfactor.common.files import expect_output, write_file
 from bitfactor.common.result import Result
 from bitfactor.format import ModelFile, load
 from bitfactor.format.low_precision import Real
@@ -132,8 +132,7 @@ def _write_int8(run: Path, output: Path, calibration: int, overwrite: bool) -> s
     expect_output(path, [".onnx"], overwrite=overwrite, flag="--output")
     proto, _ = engine.of_one_sample(output)
     samples = runs.training_images(recipe, runs.Run(run), calibration).numpy()
-    with replacing(path) as temporary:
-        temporary.write_bytes(engine.quantised(proto, samples[:, None]).SerializeToString())
+    write_file(path, engine.quantised(proto, samples[:, None]).SerializeToString())
     return str(path)
 
 
@@ -256,8 +255,7 @@ def freeze(
     loaded = load(locate(model))
     loaded.expect_one_input(output)
     program = flat_program(loaded, size, threads, precision)
-    with replacing(output) as temporary:
-        temporary.write_bytes(program.content)
+    write_file(output, program.content)
     return Frozen(
         output,
         len(program.content),

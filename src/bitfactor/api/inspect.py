@@ -11,7 +11,7 @@ from typing import Any
 from safetensors import safe_open
 
 from bitfactor.common.checks import checked
-from bitfactor.common.files import expect_output, replacing
+from bitfactor.common.files import expect_output, write_file
 from bitfactor.common.result import Result, text_table
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, drawing, load
 from bitfactor.format.graph import Cost, cost, total
@@ -85,9 +85,7 @@ def inspect(
     loaded = load(path)
     instructions = program_of(packed(loaded.graph)) if program else None
     if svg is not None:
-        drawn = drawing.svg(loaded, path.name)
-        with replacing(svg) as temporary:
-            temporary.write_text(drawn, encoding="utf-8")
+        write_file(svg, drawing.svg(loaded, path.name))
     return Inspection(_describe(path, loaded), loaded, instructions)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, imported
-from bitfactor.common.files import expect_output, replacing
+from bitfactor.common.files import expect_output, replacing, write_file
 from bitfactor.common.result import Result, text_table
 from bitfactor.format import Skeleton
 from bitfactor.runtime import Session
@@ -359,10 +359,10 @@ def _video(work: _Work, path: Path, target: Path | None) -> FilmedPose:
         if target is None:
             poses = [work.find(frame, str(path)) for frame in video.frames()]
         else:
-            with videos.written_video(target, video.rate, video.size) as writer:
+            with videos.written_video(target, video.rate, video.size) as write:
                 for frame in video.frames():
                     poses.append(work.find(frame, str(path)))
-                    writer.write(work.draw(frame, poses[-1]))
+                    write(work.draw(frame, poses[-1]))
     frames = tuple(pose.keypoints for pose in poses)
     return FilmedPose(str(path), frames, None if target is None else str(target))
 
@@ -396,5 +396,4 @@ def _write(path: Path, pixels: NDArray[np.uint8]) -> None:
     cv2 = imported("cv2", path, "cli")
     known, data = cv2.imencode(path.suffix, cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
     assert known
-    with replacing(path) as temporary:
-        temporary.write_bytes(data.tobytes())
+    write_file(path, data.tobytes())

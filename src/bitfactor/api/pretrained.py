@@ -23,10 +23,10 @@ from bitfactor.binarization.binarize import calls_of
 from bitfactor.common import __version__
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import digest, made_directory, replacing, write_json
+from bitfactor.common.files import digest, made_directory, replacing, write_file, write_json
 from bitfactor.common.result import Result
 from bitfactor.exporter import export
-from bitfactor.nn import BinaryLayer, merge_
+from bitfactor.nn import binary_layers, merge_
 from bitfactor.nn.model import Example
 from bitfactor.recipes import recipe_of, recipe_of_settings
 from bitfactor.recipes.runs import export_run, load, progress_of
@@ -104,8 +104,7 @@ def save_pretrained(
         target / CONFIG, {"library_name": "bitfactor", "version": __version__, **about, "sha256": hashes}
     )
     if not (target / CARD).exists():
-        with replacing(target / CARD) as temporary:
-            temporary.write_text(_card(target.resolve().name, model, card, license, exported=FILE in names))
+        write_file(target / CARD, _card(target.resolve().name, model, card, license, exported=FILE in names))
     return Pretrained(target, (CONFIG, *names, CARD))
 
 
@@ -120,7 +119,7 @@ def _path_of(run: _Path | RunDirectory) -> _Path:
 
 
 def _of_model(model: nn.Module) -> dict[str, Any]:
-    if not any(isinstance(layer, BinaryLayer) for layer in model.modules()):
+    if not binary_layers(model):
         expected = "a run, or a model that bitfactor.binarize_ made binary"
         raise InputError("subject", expected=expected, found="no binary layer", fix="call binarize_ first")
     return {"architecture": type(model).__name__, "binarized": calls_of(model)}
@@ -151,7 +150,7 @@ def _of_run(run: Run, best: bool) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _card(name: str, model: nn.Module, run: dict[str, Any], license: str | None, *, exported: bool) -> str:
     text = resources.files("bitfactor.study.documents").joinpath("templates/card.md.j2").read_text()
-    layers = [layer for layer in model.modules() if isinstance(layer, BinaryLayer)]
+    layers = binary_layers(model).values()
     about = {"name": name, "run": run, "license": license, "exported": exported, "version": __version__}
     card: str = Template(text, trim_blocks=True, lstrip_blocks=True).render(
         **about, layers=len(layers), weights=sum(layer.latent().numel() for layer in layers)

@@ -1,9 +1,4 @@
-"""The page of a training or of a study.
-
-The page of a study.
-
-The page of one training.
-"""
+"""The page of a training, or of a study."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +33,7 @@ from bitfactor.study.documents import (
     Prose,
     Table,
     facts,
+    montages,
     write_csv,
     write_html,
     write_latex,
@@ -53,11 +49,6 @@ from bitfactor.training.metrics.latents import LayerRecord, describe_layers
 
 _RUNS = 50
 _PEOPLE = 4
-
-
-def study_document(study: Study, data: Path | None) -> Document:
-    """Return the page of a study, after its exported networks have been timed, if they have not been."""
-    return document(with_speed(study), _examples(study, data))
 
 
 def summary_of(study: Study) -> dict[str, object]:
@@ -144,18 +135,13 @@ def _examples(study: Study, data: Path | None) -> list[Figure]:
     }
     if data is None or not networks:
         return []
-    from bitfactor.study.documents import montage
-
     best = max(networks, key=lambda path: networks[path].metric(study.headline) or 0.0)
     network = network_at(best)
     if not network.finds_keypoints:
         return []
     instances = instances_of(network, data)
     parts, name = examples(instances, find_keypoints(instances), _PEOPLE), networks[best].cell.name
-    return [
-        Figure(f"poses-{title.lower().replace(' ', '-')}", montage(shown), f"{title}: {name}.", "jpg")
-        for title, shown in parts.items()
-    ]
+    return montages("poses", parts, f": {name}.")
 
 
 _SHOWN = 24
@@ -484,4 +470,4 @@ def _write_study(study: Study, target: Path, format: Format, images: Path | None
 
         write_table(with_speed(study), target)
     else:
-        _WRITERS[format](study_document(study, images), target)
+        _WRITERS[format](document(with_speed(study), _examples(study, images)), target)

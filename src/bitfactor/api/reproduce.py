@@ -14,12 +14,12 @@ from bitfactor.api.network import network_at
 from bitfactor.api.poses import examples, find_keypoints, instances_of
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, near_matches
-from bitfactor.common.files import replacing
+from bitfactor.common.files import write_json
 from bitfactor.common.result import Result, text_table
 from bitfactor.recipes import recipe_named
 from bitfactor.recipes.own import with_options
 from bitfactor.study import Study, read_study
-from bitfactor.study.documents import Figure, montage, write_csv, write_html, write_markdown
+from bitfactor.study.documents import Figure, montages, write_csv, write_html, write_markdown
 from bitfactor.study.exhibit import Found, exhibit_document, logs, outcome_table
 from bitfactor.study.paper import EXHIBITS, Exhibit, Method, Setting
 from bitfactor.study.run import StudyPlan, run_studies
@@ -158,8 +158,7 @@ def reproduce(
     _expect_same(place, {"recipe": setting.recipe, "small": small})
     base = recipe_named(setting.recipe)
     base.data(images)  # says at once what is wrong with them
-    with replacing(place / _NOTE) as temporary:
-        temporary.write_text(json.dumps({"recipe": setting.recipe, "small": small}) + "\n")
+    write_json(place / _NOTE, {"recipe": setting.recipe, "small": small}, indent=None)
     studies = {}
     for method in methods:
         options = _options(setting, method, small=small)
@@ -249,7 +248,4 @@ def _poses(study: Study, images: Path | None) -> list[Figure]:
     network = network_at(next(one.network for one in study.finished if one.network is not None))
     instances = instances_of(network, images)
     parts = examples(instances, find_keypoints(instances), _INSTANCES)
-    return [
-        Figure(f"figure5-{title.lower().replace(' ', '-')}", montage(shown), f"{title}.", "jpg")
-        for title, shown in parts.items()
-    ]
+    return montages("figure5", parts, ".")

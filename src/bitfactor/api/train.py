@@ -77,14 +77,10 @@ class TrainedRun(Result):
         return report(self.path, output, **options)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"out": str(self.path), **self._last}
-
-    @property
-    def _last(self) -> Mapping[str, Any]:
-        return self.history[-1]
+        return {"out": str(self.path), **self.history[-1]}
 
     def __str__(self) -> str:
-        recipe, last, data = self.recipe, self._last, remembered(self.path)
+        recipe, last, data = self.recipe, self.history[-1], remembered(self.path)
         headline = recipe.task.headline
         line = f"{self.path}: epoch {last['epoch']} of {recipe.optimization.epochs}, step {last['step']}"
         line += f", loss {last['loss']:.4f}"

@@ -3,7 +3,7 @@
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,20 +59,12 @@ class Video:
                 yield np.asarray(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB), np.uint8)
 
 
-class VideoWriter:
-    """Takes frames (H, W, 3), RGB, all of one size."""
-
-    def __init__(self, writer: cv2.VideoWriter) -> None:
-        self._writer = writer
-
-    def write(self, frame: Frame) -> None:
-        """Append a frame."""
-        self._writer.write(cv2.cvtColor(frame, cv2.COLOR_RGB2BGR))
-
-
 @contextmanager
-def written_video(path: Path, rate: float, size: tuple[int, int]) -> Iterator[VideoWriter]:
-    """Yield a writer of the video at `path`, .mp4 or .avi, which appears when all frames are written."""
+def written_video(path: Path, rate: float, size: tuple[int, int]) -> Iterator[Callable[[Frame], object]]:
+    """Yield what appends a frame, (H, W, 3) RGB, to a video at `path`, .mp4 or .avi.
+
+    It appears when all frames are written.
+    """
     with replacing(path) as temporary, tempfile.TemporaryDirectory(dir=temporary.parent) as folder:
         # OpenCV tells the format by the name, and the temporary name says nothing.
         whole = Path(folder) / f"video{path.suffix.lower()}"
@@ -82,7 +74,7 @@ def written_video(path: Path, rate: float, size: tuple[int, int]) -> Iterator[Vi
         try:
             if not writer.isOpened():
                 raise OSError(f"OpenCV cannot write {path.suffix} here")
-            yield VideoWriter(writer)
+            yield lambda frame: writer.write(cv2.cvtColor(frame, cv2.COLOR_RGB2BGR))
         finally:
             writer.release()
         shutil.copyfile(whole, temporary)

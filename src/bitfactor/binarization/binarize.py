@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from bitfactor.binarization.binarization import Binarization, Choice
 from bitfactor.binarization.ends import output_sizes, zeros
 from bitfactor.binarization.layers import BINARY_FORMS, Grid, PlannedLayer, float_type, own_padding
-from bitfactor.binarization.plan import Plan, built_of, joint, make_plan, rank_of
+from bitfactor.binarization.plan import Plan, built_of, joint, make_plan, needs_holistic, rank_of
 from bitfactor.common.checks import checked, options_from
 from bitfactor.common.errors import InputError
 from bitfactor.common.result import plain
@@ -88,12 +88,7 @@ def binarize_(
         options, groups = {**options, "groups": groups}, None
     binarization = _chosen(binarization, options)
     if options.get("groups") is not None and "holistic" not in binarization.every("latent"):
-        raise InputError(
-            "groups",
-            expected="latent 'holistic', which joins the layers of a group",
-            found=f"latent {binarization.latent!r}",
-            fix="leave groups out",
-        )
+        raise needs_holistic(binarization)
     call = None if example is None else Call.of(example)
     kept = [*binarization.keep_real, *_names(model, keep_real)]
     plan = make_plan(_opened(model), binarization, kept, groups, call)

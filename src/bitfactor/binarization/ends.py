@@ -1,7 +1,4 @@
-"""Which layers read a model's input or give its output, and which are bypassed: seen in a run of it.
-
-The shapes that a model's modules give, seen in one forward pass.
-"""
+"""What a run of a model shows: which layers are at its ends, which are bypassed, and the shapes of each."""
 
 import math
 import warnings

@@ -1,17 +1,17 @@
 """The parameters of a binary model by what they are, for an optimizer."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch import nn
 
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import Latent
 from bitfactor.nn import Scale
 
 _NORMALISATIONS = (nn.PReLU, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
-_KINDS = ("latents", "factors", "alphas", "weights", "rest")
 Kind = Literal["latents", "factors", "alphas", "weights", "rest"]
+_KINDS = get_args(Kind)
 DECAYED: tuple[Kind, ...] = ("latents", "factors", "weights")
 
 
@@ -50,8 +50,7 @@ def parameter_groups(
         found, fix = "none", f"pass lr=1e-3, say, with factor_rate={factor_rate!r}"
         raise InputError("lr", expected="the learning rate of all but the factors", found=found, fix=fix)
     for name, value in {"lr": lr or 0.0, "weight_decay": weight_decay, "factor_rate": factor_rate}.items():
-        if value != "1/rank" and not value >= 0:
-            raise InputError(name, expected="0 or more", found=str(value), fix="change it")
+        expect_that(value == "1/rank" or value >= 0, name, expected="0 or more", found=value)
     kinds, ranks = _kinds(model), _ranks(model)
     groups: dict[tuple[str, float], list[nn.Parameter]] = {}
     for parameter in model.parameters():

@@ -1,9 +1,4 @@
-"""What a conversion will do, layer by layer, before it is done.
-
-Which layers of a model can turn binary, which of them a pattern names, and what a plan says of one.
-
-What the latents of a plan weigh, before any is made.
-"""
+"""What a conversion will do, layer by layer, and what its latents weigh, before any is made."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -33,9 +28,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.result import Result, text_table
 from bitfactor.decompositions import ALONE, JOINT, LAYERWISE, Initialisation, Latent, Rank
 from bitfactor.format.bits import words_for
-from bitfactor.nn import (
-    BinaryLayer,
-)
+from bitfactor.nn import BinaryLayer
 from bitfactor.nn.model import Call, dead_layers, expect_weights
 
 # Shown where a layer has another one.
@@ -293,12 +286,7 @@ def _banks(
     """Return layer -> (bank, place), of those in `binary`, whose latent is holistic."""
     if not binary:
         if groups is not None:
-            raise InputError(
-                "groups",
-                expected="latent 'holistic', which joins the layers of a group",
-                found=f"latent {binarization.latent!r}",
-                fix="leave groups out",
-            )
+            raise needs_holistic(binarization)
         return {}
     if groups is None:
         groups = _preset(model, binarization, binary)
@@ -313,6 +301,16 @@ def _banks(
                 fix="take it out of keep_real or of the group, or set groups='auto'",
             )
     return members
+
+
+def needs_holistic(binarization: Binarization) -> InputError:
+    """Return what to say where groups are given and no layer has the latent that joins them."""
+    return InputError(
+        "groups",
+        expected="latent 'holistic', which joins the layers of a group",
+        found=f"latent {binarization.latent!r}",
+        fix="leave groups out",
+    )
 
 
 def _preset(

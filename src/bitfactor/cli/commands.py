@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
+from bitfactor.common.result import text_table
 from bitfactor.data.readers import check
 from bitfactor.data.readers.check import Findings
 from bitfactor.runtime.zoo import Card, names
@@ -29,15 +29,8 @@ class Listing:
         return self.records
 
     def __str__(self) -> str:
-        table = Table(box=None, pad_edge=False)
-        for column in self.columns:
-            table.add_column(column, justify="left" if column in _WORDS else "right", overflow="fold")
-        for row in self.rows:
-            table.add_row(*row)
-        console = Console(highlight=False)
-        with console.capture() as captured:
-            console.print(table)
-        return captured.get().rstrip("\n")
+        right = frozenset(i for i, column in enumerate(self.columns) if column not in _WORDS)
+        return text_table(self.columns, self.rows, right=right)
 
 
 def check_data(directory: Path) -> Findings:
@@ -62,13 +55,7 @@ def recipes() -> Listing:
 
     found = [build() for build in RECIPES.values()]
     rows = [
-        (
-            r.name,
-            r.binarization.words("latent"),
-            r.binarization.words("scale"),
-            str(r.optimization.epochs),
-            r.description,
-        )
+        (r.name, *map(r.binarization.words, ("latent", "scale")), str(r.optimization.epochs), r.description)
         for r in found
     ]
     records = [{"description": recipe.description, **recipe.settings()} for recipe in found]

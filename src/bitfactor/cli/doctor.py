@@ -99,13 +99,10 @@ def _missing(extra: str) -> list[str]:
     """Return the packages that an extra asks for, and those that it includes, and that are not here."""
     found: dict[str, None] = {}
     for package in _requirements()[extra]:
-        inner = re.fullmatch(r"bitfactor\[(.*)\]", package)
-        parts = (
-            [name for one in inner.group(1).split(",") for name in _missing(one.strip())]
-            if inner
-            else [package]
-        )
-        found |= dict.fromkeys(name for name in parts if inner or _version(name) is None)
+        if inner := re.fullmatch(r"bitfactor\[(.*)\]", package):
+            found |= dict.fromkeys(name for one in inner[1].split(",") for name in _missing(one.strip()))
+        elif _version(package) is None:
+            found[package] = None
     return list(found)
 
 

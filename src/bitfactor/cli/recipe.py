@@ -255,11 +255,9 @@ def flags_for(recipe: Recipe, function: Callable[..., Any]) -> Any:
     >>> [flag.name for flag in flags_of(flags_for(recipe_named("digits"), bitfactor.train))][:3]
     ['--out', '--data', '--from']
     """
-    parts: dict[str, Any] = {"model": recipe.model, "images": recipe.data}
-    parts |= {"binarization": recipe.binarization, "optimization": recipe.optimization}
     open_parts = {
-        name: _unchecked(part)
-        for name, part in parts.items()
+        "images" if name == "data" else name: _unchecked(part)
+        for name, part in recipe.parts().items()
         if is_dataclass(part) and not isinstance(part, OwnModel)
     }
     return _joined(options_of(function, _OF_RECIPES), {**open_parts, "network": OfRecipe(recipe.real)})

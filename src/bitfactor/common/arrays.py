@@ -92,8 +92,7 @@ def _fix_of_image(image: object) -> str:
 
 def expect_above_0(where: str, value: float) -> None:
     """Raise InputError unless `value` is above 0."""
-    if value <= 0:
-        raise InputError(where, expected="a value above 0", found=str(value), fix="change it")
+    expect_that(value > 0, where, expected="a value above 0", found=value)
 
 
 def expect_sizes(**sizes: int | Sequence[int]) -> None:
@@ -118,6 +117,12 @@ def _fits(shape: tuple[int, ...], axes: Axes) -> bool:
     return len(shape) == len(axes) and all(
         isinstance(axis, str) or axis == length for axis, length in zip(axes, shape, strict=True)
     )
+
+
+def same_class(found: NDArray[Any], expected: NDArray[Any]) -> int:
+    """Return of how many samples (N, ...) the largest entry is the same."""
+    first, second = (scores.reshape(len(scores), -1).argmax(1) for scores in (found, expected))
+    return int((first == second).sum())
 
 
 _MASKED = np.float32(1e29)

@@ -120,6 +120,15 @@ def record(kind: type[T], values: Mapping[str, Any]) -> T:
     return kind(**{name: _restored(value, hints.get(name, Any)) for name, value in values.items()})
 
 
+def as_tuples(value: Any) -> Any:
+    """Return a value with its lists as tuples, as options have them: JSON has lists alone.
+
+    >>> as_tuples([1, [2, 3]])
+    (1, (2, 3))
+    """
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
+
+
 def _restored(value: Any, annotation: Any) -> Any:
     for part in _members(annotation):
         origin, args = get_origin(part), get_args(part)
@@ -162,9 +171,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     return with_checks
 
 
-@functools.cache
-def _hints(function: Callable[..., object]) -> dict[str, Any]:
-    return get_type_hints(function)
+_hints = functools.cache(get_type_hints)
 
 
 def _bound(
@@ -331,8 +338,9 @@ def name_of(
     return name
 
 
-def expect_sound(where: str, faults: Iterator[dict[str, str]]) -> None:
-    """Raise InputError with the first fault, and with an error that the user's own code raises."""
+def expect_sound(where: str, build: object, faults: Iterator[dict[str, str]]) -> None:
+    """Raise InputError with the first fault of a function of the user's own, or what it raises."""
+    expect(where, build, Callable[..., object])
     try:
         fault = next(iter(faults), None)
     except Exception as error:

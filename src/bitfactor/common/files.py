@@ -1,7 +1,4 @@
-"""Files that are whole or not there.
-
-Python files of the user's own: networks, and latents or recipes that they register.
-"""
+"""Files that are whole or not there; and Python files of the user's own, which are run."""
 
 import hashlib
 import importlib.util
@@ -54,10 +51,15 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write text, in UTF-8, or bytes: whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
 def write_json(path: str | os.PathLike[str], value: object, indent: int | None = 2) -> None:
     """Write an object, whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=indent) + "\n")
+    write_file(path, json.dumps(value, indent=indent) + "\n")
 
 
 # What stands in the first bytes of a file that bitfactor writes.

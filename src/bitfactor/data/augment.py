@@ -73,14 +73,14 @@ _TRIES = (DRAWS - 3) // 2
 _AREA = (0.08, 1.0)
 _RATIO = (3 / 4, 4 / 3)
 _LOG_RATIO = (math.log(_RATIO[0]), math.log(_RATIO[1]))
-_MEAN = (0.485, 0.456, 0.406)  # of ImageNet's training images
-_STD = (0.229, 0.224, 0.225)
+MEAN = (0.485, 0.456, 0.406)  # of ImageNet's training images
+STD = (0.229, 0.224, 0.225)
 
 
 def input_spec(size: int, preset: Preset) -> InputSpec:
     """Return the specification of square inputs: resized to 256 for a size of 224, cropped in the centre."""
     resize = round(size * 256 / 224)
-    return InputSpec((size, size), (resize, resize), _MEAN, _STD, keep_aspect=preset == "standard")
+    return InputSpec((size, size), (resize, resize), MEAN, STD, keep_aspect=preset == "standard")
 
 
 def _paper(image: Image, spec: InputSpec, draws: NDArray[np.float64], out: Image) -> None:

@@ -1,8 +1,6 @@
 """What the training loop asks of a data set, and data sets in memory.
 
-CIFAR-10 and CIFAR-100: 60,000 images of 32x32 pixels (Krizhevsky 2009), official python version.
-
-Handwritten digits: 1,797 scans of 8x8 pixels that come with scikit-learn (Alpaydin & Kaynak 1998).
+CIFAR-10 and CIFAR-100 (Krizhevsky 2009), and the digits of scikit-learn (Alpaydin & Kaynak 1998).
 """
 
 from abc import ABC, abstractmethod

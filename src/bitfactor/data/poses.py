@@ -1,10 +1,7 @@
 """Instances to find the keypoints of: cropped, moved at random, with heatmaps to learn from.
 
-Leeds Sports Pose and its extension: athletes with 14 keypoints (Johnson & Everingham 2010, 2011).
-
-MPII Human Pose: everyday life, 16 keypoints (Andriluka et al. 2014), in the split of Tompson et al.
-
-COCO keypoints, and instances or things of one's own in the same layout.
+Leeds Sports Pose (Johnson & Everingham 2010, 2011), MPII Human Pose (Andriluka et al. 2014) in the split of
+Tompson et al., COCO keypoints, and what is annotated in COCO's layout.
 """
 
 import warnings
@@ -20,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bitfactor.common.checks import check_fields, checked, expect, expect_that
-from bitfactor.data.augment import generator
+from bitfactor.data.augment import MEAN, STD, generator
 from bitfactor.data.in_memory import Batch, DataSet, options_of
 from bitfactor.data.readers.annotations import MARGIN, lsp_parts, read_coco_parts, read_lsp, read_mpii
 from bitfactor.data.readers.files import Holdout, expect_some
@@ -38,8 +35,6 @@ from bitfactor.format import InputSpec, Skeleton
 from bitfactor.pose import LSP, MPII, crop_matrix, encode
 
 STRIDE = 4  # crop pixels per cell of a heatmap
-
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colours
 
 
 @dataclass(frozen=True)
@@ -205,7 +200,7 @@ class PoseData(ABC):
     def input_spec(self) -> InputSpec:
         """How a crop becomes an input."""
         size = (self.size, self.size)
-        return InputSpec(size=size, resize=size, mean=_MEAN, std=_STD)
+        return InputSpec(size=size, resize=size, mean=MEAN, std=STD)
 
     def to(self, device: torch.device | str) -> Self:
         """Return the same data set with batches on `device`; pixels travel there as bytes."""
@@ -276,7 +271,7 @@ def _evaluation_part(
 def _inputs(crops: Tensor) -> Tensor:
     """Normalise (N, H, W, 3) of 0..255 into (N, 3, H, W), as `bitfactor.pose.images.normalise` does."""
     channels = crops.permute(0, 3, 1, 2).contiguous().float().div_(255)
-    mean, std = (torch.tensor(values, device=crops.device).view(3, 1, 1) for values in (_MEAN, _STD))
+    mean, std = (torch.tensor(values, device=crops.device).view(3, 1, 1) for values in (MEAN, STD))
     return channels.sub_(mean).div_(std)
 
 
@@ -296,7 +291,6 @@ class LspOptions(PoseOptions):
         expect_that(self.margin > 0, "--margin", expected="a number above 0", found=self.margin)
 
     def __call__(self, directory: Path | None) -> DataSet:
-        """Load the annotations."""
         return Lsp.load(directory, self)
 
 
@@ -337,7 +331,6 @@ class MpiiOptions(PoseOptions):
     """MPII's instances."""
 
     def __call__(self, directory: Path | None) -> DataSet:
-        """Load the annotations."""
         return Mpii.load(directory, self)
 
 
@@ -376,7 +369,6 @@ class CocoOptions(PoseOptions):
     """Instances in COCO's layout, of any skeleton."""
 
     def __call__(self, directory: Path | None) -> DataSet:
-        """Load the annotations."""
         return CocoKeypoints.load(directory, self)
 
 

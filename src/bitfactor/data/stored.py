@@ -1,9 +1,4 @@
-"""Data sets of images that are read, decoded and augmented while training goes on.
-
-Images in directories that are named after their classes.
-
-WebDataset shards: tar files of images and class numbers, here or at URLs.
-"""
+"""Data sets of images, in class directories or shards, that are read while training goes on."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -41,6 +36,7 @@ from bitfactor.data.readers.files import (
     Tree,
     VanishedError,
     balanced,
+    evenly,
     existing,
     expect_some,
     file_store,
@@ -220,7 +216,7 @@ class StoredImages(ABC):
 
     def usual_side(self, images: int) -> int:
         """Return the median shorter side of some images to train on; 0 where no header states it."""
-        few = np.unique(np.linspace(0, len(self.train) - 1, min(images, len(self.train))).astype(int))
+        few = evenly(len(self.train), images)
         return int(np.median([min(stated_size(self.train.read(int(one))[0])) for one in few]))
 
     def to(self, device: torch.device | str) -> Self:

@@ -1,7 +1,4 @@
-"""What every latent is: a module that gives the real-valued weight W of one layer.
-
-A rank as the user writes it, and the rank of each mode that it means.
-"""
+"""What every latent is: a module that gives the real-valued weight W of one layer; and what a rank means."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -90,7 +87,7 @@ class Latent(Unlaid, ABC):
         """
         full = cls.full_ranks(tuple(weight.shape))
         if not full:
-            _expect_no_rank(rank, cls.__name__)
+            expect_no_rank(rank, cls.__name__)
         ranks = resolve_rank(rank, full) if full else ()
         if initialisation == "identity":
             expect_full(ranks, full)
@@ -298,7 +295,7 @@ def expect_full(ranks: Sequence[int], full: Sequence[int]) -> None:
         )
 
 
-def _expect_no_rank(rank: Rank, latent: str) -> None:
+def expect_no_rank(rank: Rank, latent: str) -> None:
     """Raise InputError if a rank is given."""
     if rank is not None:
         raise InputError(

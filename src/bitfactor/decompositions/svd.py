@@ -6,13 +6,7 @@ from typing import Self
 from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
-from bitfactor.decompositions.latent import (
-    WITH_FACTORS,
-    Initialisation,
-    Latent,
-    Rank,
-    _expect_no_rank,
-)
+from bitfactor.decompositions.latent import WITH_FACTORS, Initialisation, Latent, Rank, expect_no_rank
 from bitfactor.decompositions.mixing import split
 from bitfactor.decompositions.precision import matmul, working
 
@@ -91,7 +85,7 @@ class Dense(Latent):
         InputError
             If a rank is given.
         """
-        _expect_no_rank(rank, "none")
+        expect_no_rank(rank, "none")
         return cls(weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight.detach().clone()))
 
     def reconstruct(self) -> Tensor:

@@ -1,7 +1,4 @@
-"""A weight in a basis of its window that learns.
-
-A free weight in the cosine basis of its window.
-"""
+"""A weight in a basis of its window: of cosines, or one that learns."""
 
 import math
 from functools import reduce
@@ -12,11 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
-from bitfactor.decompositions.latent import (
-    WITH_FACTORS,
-    Initialisation,
-    Latent,
-)
+from bitfactor.decompositions.latent import WITH_FACTORS, Initialisation, Latent
 from bitfactor.decompositions.precision import matmul, working
 
 

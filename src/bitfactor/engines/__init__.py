@@ -1,10 +1,8 @@
 """The networks that a user would run instead, in other engines. One is imported when asked for.
 
-The full-precision baseline of a binary network: the same layers, weights and activations in float32.
-
-A sign becomes a ReLU, a binary layer one in float32. Alpha is left out, as a full-precision network has none;
-batch norms are folded away as far as the file has them folded. So it is never slower than the network that a
-user would have trained in full precision.
+It is the full-precision baseline of a binary network: a sign becomes a ReLU, a binary layer one in float32.
+Alpha is left out, as a full-precision network has none; batch norms are folded away as far as the file has
+them folded. So it is never slower than the network that a user would have trained in full precision.
 """
 
 import math

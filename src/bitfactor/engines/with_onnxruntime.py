@@ -1,7 +1,4 @@
-"""The full-precision baseline in ONNX Runtime: float32, and 8 bits by quantisation (QDQ, per channel).
-
-The full-precision baseline as ONNX, in float32 and quantised to 8 bits.
-"""
+"""The full-precision baseline in ONNX Runtime: float32, and 8 bits by quantisation (QDQ, per channel)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial

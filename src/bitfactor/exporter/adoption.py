@@ -22,6 +22,8 @@ from torch.nn import functional as F
 
 from bitfactor.exporter.fold import ANY, Levels, Steps, bounds_of, combined, stepped
 from bitfactor.exporter.follow import constants, module_path, name_of, remove_unused, simplify
+from bitfactor.exporter.operators.convolutions import numbers
+from bitfactor.nn.scale import CONVOLUTIONS
 
 _ATEN = torch.ops.aten
 _SAME = 1e-6  # of a filter's values: they differ by rounding
@@ -108,20 +110,17 @@ def product_of(node: fx.Node, weight: Tensor) -> Product | None:
     given: dict[str, Any] = (
         dict(zip(("stride", "padding", "dilation", "groups"), node.args[3:], strict=False)) | node.kwargs
     )
-    stride, dilation = (_numbers(given.get(name, 1), n) for name in ("stride", "dilation"))
+    stride, dilation = (numbers(given.get(name, 1), n) for name in ("stride", "dilation"))
     pads, groups = _pads(given.get("padding", 0), weight, dilation, n), given.get("groups", 1)
-    convolve = (F.conv1d, F.conv2d, F.conv3d)[n - 1]
     operator = getattr(torch.ops.bitfactor, f"binary_conv{n}d").default
     return Product(
-        lambda x, w, pads: convolve(F.pad(x, pads) if any(pads) else x, w, None, stride, 0, dilation, groups),
+        lambda x, w, pads: CONVOLUTIONS[n](
+            F.pad(x, pads) if any(pads) else x, w, None, stride, 0, dilation, groups
+        ),
         pads,
         lambda value: (operator, (stride, [*pads], dilation, groups, value)),
         groups,
     )
-
-
-def _numbers(value: Any, n: int) -> list[int]:
-    return [value] * n if isinstance(value, int) else [*value] * (n // len(value))
 
 
 def _pads(padding: Any, weight: Tensor, dilation: list[int], n: int) -> tuple[int, ...]:
@@ -131,7 +130,7 @@ def _pads(padding: Any, weight: Tensor, dilation: list[int], n: int) -> tuple[in
             d * (k - 1) if padding == "same" else 0 for d, k in zip(dilation, weight.shape[2:], strict=True)
         ]
         return tuple(m for t in reversed(total) for m in (t // 2, t - t // 2))
-    return tuple(m for p in reversed(_numbers(padding, n)) for m in (p, p))
+    return tuple(m for p in reversed(numbers(padding, n)) for m in (p, p))
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bitfactor.common.arrays import relative_difference
+from bitfactor.common.arrays import relative_difference, same_class
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_name, expect_output, replacing
+from bitfactor.exporter.builder import floats
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.lower import Lowered, lower
 from bitfactor.exporter.parity import (
@@ -27,7 +28,6 @@ from bitfactor.exporter.parity import (
     expect_description,
     expect_examples,
     expect_model,
-    expect_real,
     expect_same_operations,
     tensors_of,
     torch_values,
@@ -264,7 +264,6 @@ def export(
     if on_unsupported == "error":
         expect_output(path, overwrite=overwrite)
     expect_model(model)
-    expect_real(real)
     examples = expect_examples(example_input if isinstance(example_input, list) else [example_input])
     drawn = expect_calibration(calibration, examples[0])
     model = copied(model).cpu()
@@ -299,8 +298,8 @@ def export(
         )
     report = _report(model, (first, *others), real)
     if drawn is not None:
-        graph = with_ranges(graph, _numpy(drawn), input_spec)
-        report = replace(report, calibration=calibration_of(graph, _numpy(drawn)))
+        graph = with_ranges(graph, floats(drawn), input_spec)
+        report = replace(report, calibration=calibration_of(graph, floats(drawn)))
     signature, integers = _call_of(first)
     file = ModelFile(
         graph,
@@ -316,7 +315,7 @@ def export(
         free,
     )
     if drawn is not None:
-        file, cost = with_integers(file, _numpy(drawn))
+        file, cost = with_integers(file, floats(drawn))
         report = replace(report, integers=cost)
         file = replace(file, report=report.to_dict())
     with replacing(path) as temporary:
@@ -417,12 +416,8 @@ def _report(model: nn.Module, checked: Sequence[_Checked], real: Real) -> Export
 
 def _samples(tensor: Tensor) -> NDArray[np.float32]:
     """Return a tensor (N, ...) as the graph has it, (N, 1) where it is (N,)."""
-    array = _numpy(tensor)
+    array = floats(tensor)
     return array if array.ndim > 1 else array[:, None]
-
-
-def _numpy(tensor: Tensor) -> NDArray[np.float32]:
-    return np.ascontiguousarray(tensor.detach().cpu().float().numpy())
 
 
 def _end_to_end(model: nn.Module, graph: Graph, call: Call) -> tuple[float, int]:
@@ -431,6 +426,4 @@ def _end_to_end(model: nn.Module, graph: Graph, call: Call) -> tuple[float, int]
         expected = tensors_of(call(model))
     found = runner(graph, instruction_sets()[0])(*map(_samples, call.tensors))
     difference = max(relative_difference(z, _samples(y)) for y, z in zip(expected, found, strict=True))
-    classes = [_samples(expected[0]), found[0]]
-    first, second = (scores.reshape(len(scores), -1).argmax(1) for scores in classes)
-    return difference, int((first == second).sum())
+    return difference, same_class(found[0], _samples(expected[0]))

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, fx
 from torch.nn import functional as F
 
+from bitfactor.exporter.follow import name_of
 from bitfactor.format import Graph, Node
 
 Thresholds = tuple[NDArray[np.float32], NDArray[np.int8]]
@@ -399,7 +400,7 @@ def bounds_of(node: fx.Node, known: Mapping[fx.Node, Any]) -> Bounds:
     if isinstance(known.get(node), Steps):
         values = known[node].values.float()
         return float(values.min()), float(values.max())
-    name = str(node.target).removeprefix("aten.").split(".")[0].removesuffix("_")
+    name = name_of(node)
     if name in _WITHIN:
         return _WITHIN[name]
     if name in ("clamp", "hardtanh", "clip"):

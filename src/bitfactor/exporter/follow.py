@@ -243,7 +243,7 @@ def constants(module: fx.GraphModule) -> dict[fx.Node, Any]:
     found: dict[fx.Node, Any] = {}
     for node in module.graph.nodes:
         if node.op == "get_attr":
-            found[node] = _attribute(module, str(node.target))
+            found[node] = constant_of(module, str(node.target))
         elif node.op == "call_function" and _is_constant(node, found):
             args, kwargs = fx.map_arg((node.args, node.kwargs), found.__getitem__)
             with torch.no_grad():
@@ -256,7 +256,8 @@ def _is_constant(node: fx.Node, found: dict[fx.Node, Any]) -> bool:
     return torch.Tag.nondeterministic_seeded not in tags and all(x in found for x in node.all_input_nodes)
 
 
-def _attribute(module: torch.nn.Module, path: str) -> Any:
+def constant_of(module: nn.Module, path: str) -> Any:
+    """Return a constant of the trace: a tensor, or the body of a region such as torch.autocast."""
     owner, _, name = path.rpartition(".")
     value = getattr(module.get_submodule(owner), name)
     return value.detach() if isinstance(value, Tensor) else value

@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from bitfactor.common.errors import InputError
 from bitfactor.exporter.adoption import Adoption
 from bitfactor.exporter.builder import Builder, Unknown
-from bitfactor.exporter.follow import module_path
+from bitfactor.exporter.follow import constant_of, module_path
 from bitfactor.exporter.operators import FAMILIES, rule_of
 from bitfactor.exporter.report import Obstacle, UnsupportedError
 from bitfactor.exporter.trace import Trace, leaves, traced, type_of
@@ -111,13 +111,6 @@ class Visit:
             self.obstacles.append(Obstacle(builder.module, line, error.expected, error.found, error.fix))
         self.missing.add(node)
         return builder.stand_in(node.meta.get("val"))
-
-
-def constant_of(module: nn.Module, path: str) -> Any:
-    """Return a constant of the trace: a tensor, or the body of a region such as torch.autocast."""
-    owner, _, name = path.rpartition(".")
-    value = getattr(module.get_submodule(owner), name)
-    return value.detach() if isinstance(value, Tensor) else value
 
 
 def _lowered(node: fx.Node, environment: Mapping[fx.Node, Any], builder: Builder) -> Any:

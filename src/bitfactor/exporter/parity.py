@@ -9,7 +9,7 @@ values of the trace and must give torch's next value. Signs and sums must be exa
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,15 +22,15 @@ from bitfactor.common.errors import InputError
 from bitfactor.exporter.adoption import Adoption, Signs
 from bitfactor.exporter.follow import module_path
 from bitfactor.exporter.lower import Lowered
+from bitfactor.exporter.view import View
 from bitfactor.format import Graph, InputSpec, Node, Skeleton
+from bitfactor.format.graph import ARRAYS
 from bitfactor.format.low_precision import TOLERANCE, Real, is_real_layer
 from bitfactor.format.operations import OPERATIONS
-from bitfactor.nn import BinaryLayer
+from bitfactor.nn import binary_layers
 from bitfactor.nn.model import Call
 
 Values = dict[str, NDArray[Any]]
-
-_KINDS = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
 
 
 class _Recorder(fx.Interpreter):
@@ -123,17 +123,22 @@ def torch_values(lowered: Lowered, call: Call) -> Values:
     recorder = _Recorder(lowered.trace)
     with torch.no_grad():
         recorder.run(*call.values(), enable_io_processing=False)
+    return values_of(lowered.graph, lowered.origins, recorder.results)
+
+
+def values_of(graph: Graph, origins: Mapping[str, tuple[str, View]], known: Mapping[str, Any]) -> Values:
+    """Return what is known of the values of a graph, by their origins; else what their definition gives."""
     values: Values = {}
-    for name, value in lowered.graph.values.items():
-        if name in lowered.origins:
-            node_name, view = lowered.origins[name]
-            arranged = view.arrange(recorder.results[node_name].detach())
+    nodes = {node.name: node for node in graph.nodes}
+    for name, value in graph.values.items():
+        origin, view = origins.get(name, ("", None))
+        if view is not None and origin in known:
+            arranged = view.arrange(known[origin].detach()).numpy()
             channels, *pixels = value.shape
-            result = np.moveaxis(arranged.numpy().reshape(-1, *pixels, channels), -1, 1)
-            values[name] = np.ascontiguousarray(result.astype(_KINDS[value.dtype]))
+            moved = np.moveaxis(arranged.reshape(-1, *pixels, channels), -1, 1)
+            values[name] = np.ascontiguousarray(moved.astype(ARRAYS[value.dtype]))
         else:
-            node = next(node for node in lowered.graph.nodes if node.name == name)
-            values[name] = _run(node, values)
+            values[name] = _run(nodes[name], values)
     return values
 
 
@@ -282,25 +287,15 @@ def _bad_samples(expected: str, found: str) -> InputError:
     )
 
 
-def expect_real(real: str) -> None:
-    """Raise InputError unless `real` names how real-valued layers are stored."""
-    if real not in get_args(Real):
-        raise InputError(
-            "real", expected=f"one of {', '.join(get_args(Real))}", found=repr(real), fix="choose"
-        )
-
-
 def expect_binary(lowered: Lowered, model: nn.Module) -> None:
     """Raise InputError unless a binary layer is on the way from the input to an output."""
     adoption = lowered.adoption
     if adoption is not None:
         expect_binary_findings(adoption, model)
-    half = any(not (layer.binary_weights and layer.binary_activations) for layer in _binary_layers(model))
-    if (
-        adoption is None
-        and not half
-        and not any(node.op.startswith("binary") for node in lowered.graph.nodes)
-    ):
+    layers = binary_layers(model).values()
+    half = any(not (layer.binary_weights and layer.binary_activations) for layer in layers)
+    signs = any(node.op.startswith("binary") for node in lowered.graph.nodes)
+    if adoption is None and not half and not signs:
         raise InputError(
             type(model).__name__,
             expected="outputs that binary layers take part in",
@@ -320,10 +315,6 @@ def expect_binary_findings(adoption: Adoption, model: nn.Module) -> None:
         found="; ".join(["none", *whys[:_SHOWN], *["..."][: len(whys) - _SHOWN]]),
         fix="call bitfactor.binarize_(model) and train it",
     )
-
-
-def _binary_layers(model: nn.Module) -> list[BinaryLayer]:
-    return [module for module in model.modules() if isinstance(module, BinaryLayer)]
 
 
 _SHOWN = 4  # layers of which the message says why they are real

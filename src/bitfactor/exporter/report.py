@@ -26,7 +26,7 @@ from bitfactor.format.graph import run
 from bitfactor.format.integer import in_integers
 from bitfactor.format.low_precision import is_real_layer
 from bitfactor.format.operations.quantised import LEVELS
-from bitfactor.nn import BinaryLayer
+from bitfactor.nn import BinaryLayer, binary_layers
 from bitfactor.nn.model import Call, dead_layers
 from bitfactor.runtime import Precision, instruction_sets
 from bitfactor.runtime.session import magnitudes_on, runner
@@ -386,8 +386,7 @@ def _why(module: nn.Module | None, kind: str) -> str:
 
 def warnings_about(layers: tuple[LayerReport, ...], model: nn.Module, example: Call) -> tuple[str, ...]:
     """Return what a user should know of a model that exports, but may not do what was hoped."""
-    binary = [name for name, module in model.named_modules() if isinstance(module, BinaryLayer)]
-    dead = dead_layers(model, [name for name in binary if name], example, training=False)
+    dead = dead_layers(model, [name for name in binary_layers(model) if name], example, training=False)
     return (*_small_layers(layers), *_never_binarized(layers), *_unused_latents(model), *dead)
 
 
@@ -413,9 +412,8 @@ def _unused_latents(model: nn.Module) -> list[str]:
     """Weights that the sign's estimator gives no gradient: training no longer moves them."""
     frozen = [
         f"{name} ({outside:.0%})"
-        for name, layer in model.named_modules()
-        if isinstance(layer, BinaryLayer)
-        and layer.weight_estimator == "clipped"
+        for name, layer in binary_layers(model).items()
+        if layer.weight_estimator == "clipped"
         and (outside := float((layer.latent().detach().abs() > 1).float().mean())) > 0.5
     ]
     if not frozen:
@@ -435,7 +433,7 @@ def folded_away(before: Graph, after: Graph) -> dict[str, int]:
 
 def float_bytes(model: nn.Module) -> int:
     """Return the bytes of `model`'s parameters were it a float network: a weight for each decomposition."""
-    binary = [module for module in model.modules() if isinstance(module, BinaryLayer)]
+    binary = binary_layers(model).values()
     own = {id(parameter) for layer in binary for parameter in layer.parameters()}
     numbers = sum(parameter.numel() for parameter in model.parameters() if id(parameter) not in own)
     for layer in binary:

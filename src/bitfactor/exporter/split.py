@@ -23,13 +23,14 @@ from torch.fx.passes.split_module import split_module
 from torch.utils._pytree import tree_leaves
 
 from bitfactor.common.arrays import relative_difference
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import checked, record
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result, text_table
 from bitfactor.exporter.builder import Unknown
 from bitfactor.exporter.fold import fold
-from bitfactor.exporter.lower import Lowered, Visit, constant_of, lower_trace
+from bitfactor.exporter.follow import constant_of
+from bitfactor.exporter.lower import Lowered, Visit, lower_trace
 from bitfactor.exporter.parity import check, expect_same_operations, tensors_of, torch_values
 from bitfactor.exporter.report import Obstacle, UnsupportedError, grouped
 from bitfactor.exporter.trace import Trace, leaves, placeholders, traced, type_of
@@ -57,6 +58,10 @@ class Part:
     binary_macs: int = 0
     real_macs: int = 0
 
+    @property
+    def macs(self) -> tuple[int, int]:
+        return self.binary_macs, self.real_macs
+
 
 @dataclass(frozen=True)
 class SplitReport(Result):
@@ -74,7 +79,7 @@ class SplitReport(Result):
     def __str__(self) -> str:
         head = ["part", "runs in", "takes", "gives", "1-bit MACs", "real MACs"]
         rows = [
-            [one.file, one.runs, ", ".join(one.inputs), ", ".join(one.outputs), *map(_count, _macs(one))]
+            [one.file, one.runs, ", ".join(one.inputs), ", ".join(one.outputs), *map(_count, one.macs)]
             for one in self.parts
         ]
         return "\n".join(
@@ -86,10 +91,6 @@ class SplitReport(Result):
                 f"largest difference from the model {self.max_difference:.1e} of the largest output",
             ]
         )
-
-
-def _macs(part: Part) -> tuple[int, int]:
-    return part.binary_macs, part.real_macs
 
 
 def _count(number: int) -> str:
@@ -111,7 +112,7 @@ class Split:
             with TemporaryDirectory() as folder, zipfile.ZipFile(path) as archive:
                 archive.extractall(folder)
                 index = json.loads((Path(folder) / _INDEX).read_text())
-                self.parts = [Part(**{**one, **_tuples(one)}) for one in index["parts"]]
+                self.parts = [record(Part, one) for one in index["parts"]]
                 self._runs = [_runner(Path(folder) / one.file, one, threads) for one in self.parts]
             self.input_names: tuple[str, ...] = tuple(index["inputs"])
             self.outputs: list[str] = index["outputs"]
@@ -131,10 +132,6 @@ class Split:
         for part, runs in zip(self.parts, self._runs, strict=True):
             values.update(zip(part.outputs, runs([values[name] for name in part.inputs]), strict=True))
         return self.signature.arrange([values[name] for name in self.outputs])
-
-
-def _tuples(part: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    return {name: tuple(part[name]) for name in ("inputs", "outputs")}
 
 
 def _runner(file: Path, part: Part, threads: int | None) -> Any:

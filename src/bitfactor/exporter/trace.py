@@ -1,9 +1,6 @@
-"""What torch.export makes of a model whose binary layers are baked, and how the model is called.
+"""What torch.export makes of a model whose binary layers are baked: signs stay, what made them goes.
 
-Freeze binary layers: decompositions and estimators go, signs stay.
-
-A baked layer calls one custom operator, so that `torch.export` shows each binary convolution as one node
-instead of the arithmetic that made its weight.
+A baked layer calls one custom operator: a trace shows it as one node, not the arithmetic of its weight.
 """
 
 import copy
@@ -44,9 +41,7 @@ from bitfactor.nn import (
 from bitfactor.nn.conv_transpose import CONVOLUTIONS as TRANSPOSED
 from bitfactor.nn.conv_transpose import spread_magnitude
 from bitfactor.nn.model import Call, become, is_watched, line_of
-from bitfactor.nn.scale import feature_magnitude, over_channels, window_magnitude
-
-_CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+from bitfactor.nn.scale import CONVOLUTIONS, feature_magnitude, over_channels, window_magnitude
 
 
 def _binary_conv(
@@ -63,19 +58,19 @@ def _binary_conv(
     `padding` is that of torch.nn.functional.pad, filled with `pad_value` after the sign.
     """
     padded = F.pad(sign(x), padding, value=float(pad_value))
-    return _CONVOLUTIONS[x.ndim - 2](padded, weight.to(x.dtype), None, stride, 0, dilation, groups)
+    return CONVOLUTIONS[x.ndim - 2](padded, weight.to(x.dtype), None, stride, 0, dilation, groups)
 
 
 def _shape_of_binary_conv(
     x: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, pad_value: int
 ) -> Tensor:
-    convolve = _CONVOLUTIONS[x.ndim - 2]
+    convolve = CONVOLUTIONS[x.ndim - 2]
     return convolve(F.pad(x, padding), weight.to(x.dtype), None, stride, 0, dilation, groups)
 
 
 binary_conv = {
     n: torch.library.custom_op(f"bitfactor::binary_conv{n}d", _binary_conv, mutates_args=())
-    for n in _CONVOLUTIONS
+    for n in CONVOLUTIONS
 }
 for operator in binary_conv.values():
     operator.register_fake(_shape_of_binary_conv)
@@ -195,11 +190,8 @@ class _BakedConvTranspose(_BakedLayer):
     def __init__(self, layer: BinaryConvTranspose) -> None:
         super().__init__(layer)
         self.convolve = binary_conv_transpose[layer.dimensions]
-        self.geometry, self.kernel_size, self.out_channels = (
-            layer.geometry,
-            layer.kernel_size,
-            layer.out_channels,
-        )
+        self.geometry, self.kernel_size = layer.geometry, layer.kernel_size
+        self.out_channels = layer.out_channels
 
     def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         if output_size is not None:

@@ -1,7 +1,5 @@
 """A network drawn as SVG: its operations top to bottom, those of 1 bit in blue, real weights in orange.
 
-Where the operations of a graph stand in its drawing, and how the values run between them.
-
 Operations that follow one another, each the only reader of the one before, make one panel. A panel stands
 below all that it reads. The longest path is the first lane. Every branch takes the nearest lane to the right
 that is free for as long as it lasts. Short ones come first, so that branches nest. A value that would run

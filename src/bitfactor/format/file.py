@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as load_bytes
 from safetensors.numpy import save_file
 
-from bitfactor.common.checks import check_fields, checked, expect, expect_that
+from bitfactor.common.checks import as_tuples, check_fields, checked, expect, expect_that, record
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import replacing
 from bitfactor.common.image_spec import InputSpec, Skeleton
@@ -247,8 +247,9 @@ def load(path: Source, max_bytes: int | None = None) -> ModelFile:
     try:
         return _restore(document, tensors, max_bytes)
     except InputError as error:
+        found = str(error).removesuffix(f"; {error.fix}")
         raise InputError(
-            where, expected="a model file of this version", found=_without_fix(error), fix=error.fix
+            where, expected="a model file of this version", found=found, fix=error.fix
         ) from error
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise _bad(where, f"an unreadable graph ({error!r})") from error
@@ -297,10 +298,6 @@ def _parts(
         return json.loads(path[8 : 8 + text]).get("__metadata__", {}), tensors
     with safe_open(path, framework="numpy") as opened:
         return opened.metadata() or {}, {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-
-
-def _without_fix(error: InputError) -> str:
-    return str(error).removesuffix(f"; {error.fix}")
 
 
 # What each field of the document may be. What an operation's attributes may be is the operation's affair, and
@@ -432,7 +429,7 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]], max_byt
             entry["name"],
             entry["op"],
             tuple(entry["inputs"]),
-            {name: _as_tuple(value) for name, value in entry["attributes"].items()},
+            {name: as_tuples(value) for name, value in entry["attributes"].items()},
             {role: _tensor(entry, role, tensors) for role in entry["tensors"]},
         )
         for entry in document["nodes"]
@@ -457,11 +454,11 @@ def _restore(document: dict[str, Any], tensors: dict[str, NDArray[Any]], max_byt
     return ModelFile(
         graph,
         tuple(tensors[f"golden/output/{i}"] for i in range(len(graph.outputs))),
-        InputSpec(**{name: _as_tuple(value) for name, value in spec.items()}) if spec else None,
+        record(InputSpec, spec) if spec else None,
         tuple(document["labels"]),
         _skeleton(skeleton) if skeleton else None,
         document["provenance"],
-        _as_tuple(document.get("other_shapes", ())),
+        as_tuples(document.get("other_shapes", ())),
         document.get("report", {}),
         Signature.restored(signature) if signature else None,
         {i: _golden_integers(i, graph, tensors) for i in document.get("golden_inputs", ())},
@@ -495,12 +492,8 @@ def _described(skeleton: Skeleton) -> dict[str, Any]:
 
 def _skeleton(values: dict[str, Any]) -> Skeleton:
     """Return a skeleton; in the file, as in the first ones, its keypoints are called joints."""
-    pairs, edges = _as_tuple(values["flip_pairs"]), _as_tuple(values["edges"])
+    pairs, edges = as_tuples(values["flip_pairs"]), as_tuples(values["edges"])
     return Skeleton(tuple(values["joints"]), pairs, edges)
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(_as_tuple(entry) for entry in value) if isinstance(value, list) else value
 
 
 def _digest(document: dict[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:

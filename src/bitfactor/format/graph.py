@@ -7,9 +7,7 @@ Every value has a batch dimension before them, of any size. A value has one of t
 - `int32`: the exact sums of a binary convolution or linear layer;
 - `bit`: signs, see `bitfactor.format.bits`.
 
-`bitfactor.format.operations` is the vocabulary.
-
-What an operation costs: multiply-accumulates, and bytes of its tensors.
+`bitfactor.format.operations` is the vocabulary. What each costs is here too.
 """
 
 from collections.abc import Mapping
@@ -29,6 +27,9 @@ from bitfactor.format.operations.operation import Shape, bad, expect_tensor
 DType = Literal["float32", "int32", "bit"]
 MOST_NODES = 1 << 13  # the plan compares them in pairs
 MOST_ELEMENTS = 1 << 31  # of a sample's value: places in memory are 32 bits wide
+
+ARRAYS: dict[str, type[np.number[Any]]] = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
+"""What the values of each dtype are in numpy."""
 
 
 @dataclass(frozen=True)

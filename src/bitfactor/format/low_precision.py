@@ -5,8 +5,6 @@ becomes one of 256 levels, x = lowest + level * step with step = (highest - lowe
 that step is rounded to int8 with a scale per output channel, its largest magnitude becoming 127. What
 `lowest` adds to an output goes into the bias. Where 0 is a level, padding is exact; where levels are those of
 an 8-bit image, the input is.
-
-Real-valued layers in fewer bits.
 """
 
 from dataclasses import dataclass, replace

@@ -7,6 +7,7 @@ is a function of the lengths of a value before it.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, combinations
 from math import prod
 from typing import Any
 
@@ -335,7 +336,9 @@ def _length(node: Node, numbers: Sequence[int], graphs: Sequence[Graph]) -> Leng
     )
     # What is the same is looked for first: so much more or less fits many a length at a few sizes.
     for forms in (_same, _multiples, _apart):
-        for axes in (*((one,) for one in own), *_pairs(own), *((one,) for one in before), *_pairs(inputs)):
+        for axes in chain(
+            combinations(own, 1), combinations(own, 2), combinations(before, 1), combinations(inputs, 2)
+        ):
             sizes = [prod(graph.values[name].shape[axis] for name, axis in axes) for graph in graphs]
             for length in forms(axes, sizes, numbers) if len(set(sizes)) > 1 else ():
                 if all(
@@ -344,12 +347,6 @@ def _length(node: Node, numbers: Sequence[int], graphs: Sequence[Graph]) -> Leng
                 ):
                     return length
     return None
-
-
-def _pairs(axes: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], ...]]:
-    for i, one in enumerate(axes):
-        for other in axes[i + 1 :]:
-            yield one, other
 
 
 _Axes = tuple[tuple[str, int], ...]

@@ -14,11 +14,9 @@ from bitfactor.common.arrays import expect_sizes
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.models.pretrained import with_scale
-from bitfactor.models.reactnet import Stem
+from bitfactor.models.reactnet import MOBILE_WIDTHS, Stem
 from bitfactor.models.resnet import Excitation
 from bitfactor.nn import PReLU, Shift
-
-_WIDTHS = (32, 64, 128, 128, 256, 256, *(512,) * 6, 1024, 1024)
 
 
 class Processor(nn.Module):
@@ -74,12 +72,12 @@ class BNext(nn.Module):
     def __init__(self, num_classes: int = 1000) -> None:
         super().__init__()
         expect_sizes(num_classes=num_classes)
-        self.feature = nn.ModuleList([Stem(_WIDTHS[0])])
-        for i, (before, width) in enumerate(pairwise(_WIDTHS), start=1):
+        self.feature = nn.ModuleList([Stem(MOBILE_WIDTHS[0])])
+        for i, (before, width) in enumerate(pairwise(MOBILE_WIDTHS), start=1):
             stride = 2 if before < width and i > 1 else 1
             self.feature.append(BNextBlock(before, width, stride, multiplies=i % 2 == 0))
-        self.prelu = PReLU(_WIDTHS[-1])
-        self.fc = nn.Linear(_WIDTHS[-1], num_classes)
+        self.prelu = PReLU(MOBILE_WIDTHS[-1])
+        self.fc = nn.Linear(MOBILE_WIDTHS[-1], num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         for block in self.feature:

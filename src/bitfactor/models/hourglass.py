@@ -4,8 +4,8 @@ Built here it is real-valued; `bitfactor.binarize_` turns its 3x3 convolutions b
 hierarchical block has parallel scales in place of a bottleneck (Bulat & Tzimiropoulos 2017).
 """
 
-from collections.abc import Callable, Collection
-from typing import Any, Literal, get_args
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from bitfactor.common.arrays import expect_sizes
 from bitfactor.common.checks import checked, expect_that
-from bitfactor.common.errors import InputError, near_matches
-from bitfactor.models.resnet import Activation, BasicBlock, Shortcuts, activation_of
+from bitfactor.common.errors import InputError
+from bitfactor.models.resnet import Activation, BasicBlock, Shortcuts, activation_of, initialise_
 from bitfactor.nn import MaxPool2d, ReLU
 
 
@@ -142,6 +142,10 @@ class Hourglass(nn.Module):
     (N, 3, H, W) -> heatmaps (N, keypoints, H / 4, W / 4). In eval mode they are those of the last hourglass,
     in training a tuple of all. H and W are multiples of 4 * 2^depth.
 
+    By default it is the paper's, which has 4.99 M parameters here. The paper states 6.0 M and no count of its
+    blocks, and no usual arrangement of them gives 6.0 M. The network that the paper compares with, 256
+    channels of hierarchical blocks, has 6.24 M, 6.22 M of them in convolutions. The paper states 6.2 M.
+
     Parameters
     ----------
     channels
@@ -183,7 +187,6 @@ class Hourglass(nn.Module):
         super().__init__()
         expect_sizes(keypoints=keypoints, channels=channels, stacks=stacks, depth=depth, blocks=blocks)
         _expect_blocks(channels, block, shortcuts)
-        _expect_known("stem", stem, get_args(Stem))
         self.depth, self.block = depth, block
 
         def make(in_channels: int, channels: int) -> nn.Module:
@@ -201,9 +204,7 @@ class Hourglass(nn.Module):
                 for _ in range(stacks)
             ]
         )
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        initialise_(self)
 
     def forward(self, x: Tensor) -> Tensor | tuple[Tensor, ...]:
         self._expect_size(x)
@@ -258,46 +259,15 @@ class Hourglass(nn.Module):
             )
 
 
-def hourglass(
-    keypoints: int = 16,
-    channels: int = 128,
-    stacks: int = 1,
-    depth: int = 4,
-    block: Block = "basic",
-    activation: Activation = "relu",
-    shortcuts: Shortcuts = "block",
-    stem: Stem = "halving",
-    blocks: int = 1,
-) -> Hourglass:
-    """Build an hourglass, real-valued; by default the paper's: 16 keypoints, 128 channels, one stack of depth
-    4.
-
-    The paper's has 4.99 M parameters here. The paper states 6.0 M and no count of its blocks, and no usual
-    arrangement of them gives 6.0 M. The network that the paper compares with, 256 channels of hierarchical
-    blocks, has 6.24 M, 6.22 M of them in convolutions. The paper states 6.2 M.
-
-    Example
-    -------
-    >>> hourglass(channels=16, depth=2).eval()(torch.zeros(1, 3, 64, 64)).shape
-    torch.Size([1, 16, 16, 16])
-    """
-    return Hourglass(keypoints, channels, stacks, depth, block, activation, shortcuts, stem, blocks)
+hourglass = Hourglass  # as the other networks are called
 
 
 def _expect_blocks(channels: int, block: str, shortcuts: str) -> None:
     expect_that(channels >= 4 and not channels % 4, "channels", expected="a multiple of 4", found=channels)
-    _expect_known("block", block, _CONVOLUTIONS)
     if block != "basic" and shortcuts != "block":
         raise InputError(
             "shortcuts",
             expected=f"one around each {block} block",
             found=repr(shortcuts),
             fix="use basic blocks, or leave it out",
-        )
-
-
-def _expect_known(what: str, name: str, known: Collection[str]) -> None:
-    if name not in known:
-        raise InputError(
-            what, expected=f"the name of a {what}", found=repr(name), fix=near_matches(name, known)
         )

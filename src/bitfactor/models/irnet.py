@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bitfactor.common.arrays import expect_sizes
+from bitfactor.common.arrays import expect_sizes, expect_stages
 from bitfactor.common.checks import checked, expect_that
 from bitfactor.models.pretrained import with_scale
 from bitfactor.nn import MaxPool2d
@@ -24,7 +24,7 @@ Downsampling = Literal["stride", "pool"]
 Span = Literal["conv", "block"]
 
 
-def _from_published(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _from_published(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return an authors' tensors as float weights: IR-Net's scale is a power of 2, ReCU's is learned."""
     binary = [name for name in tensors if name.endswith("weight") and _is_binary(name, tensors[name])]
     learned = {name for name in tensors if name.endswith((".alpha", ".tau"))}
@@ -96,11 +96,8 @@ class HardtanhResNet(nn.Module):
         widths: Sequence[int] = (16, 32, 64),
     ) -> None:
         super().__init__()
-        expect_sizes(num_classes=num_classes, blocks=blocks, widths=widths)
-        found = f"{len(blocks)} and {len(widths)}"
-        expect_that(
-            len(blocks) == len(widths) > 0, "blocks and widths", expected="one per stage", found=found
-        )
+        expect_sizes(num_classes=num_classes)
+        expect_stages(blocks, widths)
         even = all((wider - width) % 2 == 0 and wider >= width for width, wider in pairwise(widths))
         expect_that(even, "widths", expected="each an even number more than the last", found=str(widths))
         self.conv1 = nn.Conv2d(3, widths[0], 3, 1, 1, bias=False)
@@ -119,9 +116,7 @@ class HardtanhResNet(nn.Module):
             x = self.get_submodule(f"layer{i + 1}")(x)
         return self.linear(self.bn2(x.mean((2, 3))))  # type: ignore[no-any-return]
 
-    def from_published(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return IR-Net's or ReCU's tensors as the float weights of this network."""
-        return _from_published(tensors)
+    from_published = _from_published
 
 
 class VGGSmall(nn.Module):
@@ -145,9 +140,7 @@ class VGGSmall(nn.Module):
             x = normalised(getattr(self, f"bn{i}"), x, clip=True)
         return self.fc(torch.flatten(x, 1))  # type: ignore[no-any-return]
 
-    def from_published(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return IR-Net's or ReCU's tensors as the float weights of this network."""
-        return _from_published(tensors)
+    from_published = _from_published
 
 
 def irnet_resnet20(

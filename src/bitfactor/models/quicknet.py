@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bitfactor.common.arrays import expect_sizes
-from bitfactor.common.checks import checked, expect_that
+from bitfactor.common.arrays import expect_sizes, expect_stages
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.models.pretrained import with_scale
 from bitfactor.nn import MaxPool2d, ReLU
@@ -64,8 +64,8 @@ class QuickNet(nn.Module):
     @checked
     def __init__(self, blocks: Sequence[int], widths: Sequence[int], num_classes: int = 1000) -> None:
         super().__init__()
-        expect_sizes(blocks=blocks, widths=widths, num_classes=num_classes)
-        expect_that(len(blocks) == len(widths), "widths", expected=f"{len(blocks)}, as blocks", found=widths)
+        expect_sizes(num_classes=num_classes)
+        expect_stages(blocks, widths)
         self.stem = _stem(widths[0])
         self.stages = nn.Sequential()
         for i, (depth, width) in enumerate(zip(blocks, widths, strict=True)):

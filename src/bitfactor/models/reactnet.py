@@ -11,8 +11,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from bitfactor.common.arrays import expect_sizes
-from bitfactor.common.checks import checked, expect_that
+from bitfactor.common.arrays import expect_sizes, expect_stages
+from bitfactor.common.checks import checked
 from bitfactor.models.pretrained import flat_as_shaped
 from bitfactor.nn import MaxPool2d, PReLU, Shift
 from bitfactor.nn.normalise import normalised
@@ -56,8 +56,8 @@ class BiRealNet(nn.Module):
     @checked
     def __init__(self, blocks: Sequence[int], num_classes: int = 1000, block: Block = BiRealBlock) -> None:
         super().__init__()
-        expect_sizes(blocks=blocks, num_classes=num_classes)
-        expect_that(len(blocks) == len(WIDTHS), "blocks", expected=f"{len(WIDTHS)}", found=blocks)
+        expect_sizes(num_classes=num_classes)
+        expect_stages(blocks, WIDTHS)
         self.conv1 = nn.Conv2d(3, WIDTHS[0], 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(WIDTHS[0])
         self.maxpool = MaxPool2d(3, 2, 1)
@@ -79,9 +79,7 @@ class BiRealNet(nn.Module):
         """Return what `binarize_` leaves real beside stem and head: the 1x1 shortcuts."""
         return [f"layer{i}.0.downsample" for i in (2, 3, 4)]
 
-    def from_published(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the tensors of the authors' file by the names that this network has."""
-        return flat_as_shaped(self, tensors)
+    from_published = flat_as_shaped
 
 
 def bireal18(num_classes: int = 1000) -> BiRealNet:
@@ -98,7 +96,7 @@ def bireal34(num_classes: int = 1000) -> BiRealNet:
     return BiRealNet((6, 8, 12, 6), num_classes)
 
 
-_WIDTHS = (32, 64, 128, 128, 256, 256, *(512,) * 6, 1024, 1024)
+MOBILE_WIDTHS = (32, 64, 128, 128, 256, 256, *(512,) * 6, 1024, 1024)
 
 
 class ReActBlock(nn.Module):
@@ -158,9 +156,9 @@ class MobileBlock(nn.Module):
 class Stem(nn.Module):
     """conv 3x3/2, BN."""
 
-    def __init__(self, channels: int, stride: int = 2) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(3, channels, 3, stride, 1, bias=False)
+        self.conv1 = nn.Conv2d(3, channels, 3, 2, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(channels)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -174,19 +172,17 @@ class ReActNetA(nn.Module):
     def __init__(self, num_classes: int = 1000) -> None:
         super().__init__()
         expect_sizes(num_classes=num_classes)
-        self.feature = nn.ModuleList([Stem(_WIDTHS[0])])
-        for before, width in pairwise(_WIDTHS):
-            self.feature.append(MobileBlock(before, width, 2 if before < width != _WIDTHS[1] else 1))
-        self.fc = nn.Linear(_WIDTHS[-1], num_classes)
+        self.feature = nn.ModuleList([Stem(MOBILE_WIDTHS[0])])
+        for before, width in pairwise(MOBILE_WIDTHS):
+            self.feature.append(MobileBlock(before, width, 2 if before < width != MOBILE_WIDTHS[1] else 1))
+        self.fc = nn.Linear(MOBILE_WIDTHS[-1], num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         for block in self.feature:
             x = block(x)
         return self.fc(torch.flatten(nn.functional.adaptive_avg_pool2d(x, 1), 1))  # type: ignore[no-any-return]
 
-    def from_published(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the tensors of the authors' file by the names that this network has."""
-        return flat_as_shaped(self, tensors)
+    from_published = flat_as_shaped
 
 
 def reactnet18(num_classes: int = 1000) -> BiRealNet:

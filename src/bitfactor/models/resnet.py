@@ -11,8 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from bitfactor.common.arrays import expect_sizes
-from bitfactor.common.checks import checked, expect_that
+from bitfactor.common.arrays import expect_sizes, expect_stages
+from bitfactor.common.checks import checked
 from bitfactor.nn import MaxPool2d, PReLU, ReLU
 from bitfactor.nn.normalise import normalised
 
@@ -86,6 +86,13 @@ def _gated(conv: nn.Module, gate: nn.Module | None, x: Tensor) -> Tensor:
     return y if gate is None else y * gate(x)  # type: ignore[no-any-return]
 
 
+def initialise_(model: nn.Module) -> None:
+    """Draw the weights of convolutions anew: He-normal, by fan out."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
 def activation_of(name: Activation, channels: int) -> nn.Module:
     """Return the activation of this name for maps of so many channels."""
     made: dict[Activation, Callable[[], nn.Module]] = {
@@ -153,8 +160,8 @@ class ResNet(nn.Module):
         gates: bool = False,
     ) -> None:
         super().__init__()
-        expect_sizes(blocks=blocks, widths=widths, num_classes=num_classes, in_channels=in_channels)
-        expect_that(len(blocks) == len(widths), "widths", expected=f"{len(blocks)}, as blocks", found=widths)
+        expect_sizes(num_classes=num_classes, in_channels=in_channels)
+        expect_stages(blocks, widths)
         large, (kernel, stride, padding) = stem == "imagenet", _STEMS[stem]
         self.binary_shortcuts = binary_shortcuts
         self.conv1 = nn.Conv2d(in_channels, widths[0], kernel, stride, padding, bias=False)
@@ -171,19 +178,13 @@ class ResNet(nn.Module):
         )
         channels = widths[0]
         for i, (depth, width) in enumerate(zip(blocks, widths, strict=True), start=1):
-            strides = [1 if i == 1 else 2] + [1] * (depth - 1)
             stage = nn.Sequential()
-            for stride in strides:
+            for stride in [1 if i == 1 else 2] + [1] * (depth - 1):
                 stage.append(block(channels, width, stride))
                 channels = width
             self.add_module(f"layer{i}", stage)
         self.fc = nn.Linear(channels, num_classes)
-        self._initialise()
-
-    def _initialise(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        initialise_(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, in_channels, H, W) -> logits (N, num_classes)."""

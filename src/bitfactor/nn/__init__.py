@@ -4,7 +4,7 @@ from bitfactor.nn.attention import MultiheadAttention, open_attention_
 from bitfactor.nn.contract import check_estimator, check_scale
 from bitfactor.nn.conv import BinaryConv, BinaryConv1d, BinaryConv2d, BinaryConv3d, BinaryLinear
 from bitfactor.nn.conv_transpose import BinaryConvTranspose, BinaryConvTranspose1d, BinaryConvTranspose2d
-from bitfactor.nn.layer import BinaryLayer, merge_
+from bitfactor.nn.layer import BinaryLayer, binary_layers, merge_
 from bitfactor.nn.normalise import MaxPool2d
 from bitfactor.nn.scale import (
     AnalyticScale,
@@ -52,6 +52,7 @@ __all__ = [
     "SignWeight",
     "analytic_alpha",
     "anneal_",
+    "binary_layers",
     "check_estimator",
     "check_scale",
     "merge_",

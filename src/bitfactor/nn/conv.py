@@ -10,11 +10,10 @@ from bitfactor.common.checks import checked
 from bitfactor.decompositions import ALONE, Latent, LatentLike, Rank
 from bitfactor.nn.layer import BinaryLayer, Making, PaddingValue, float_layer
 from bitfactor.nn.product import Geometry, Masks, binary_conv2d
-from bitfactor.nn.scale import Scale, ScaleLike, feature_magnitude, window_magnitude
+from bitfactor.nn.scale import CONVOLUTIONS, Scale, ScaleLike, feature_magnitude, window_magnitude
 from bitfactor.nn.sign import EstimatorLike
 from bitfactor.nn.transform import TransformLike
 
-_CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 Padding = int | Sequence[int | tuple[int, int]] | str  # a pair: before and behind a side
 _FLOAT: dict[int, Callable[..., nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
@@ -86,18 +85,8 @@ class BinaryConv(Convolution):
     ) -> None:
         estimators = weight_estimator, activation_estimator
         making = Making(latent, scale, rank, *estimators, weight_transform, input_scale)
-        like = float_layer(
-            _FLOAT[self.dimensions],
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            groups,
-            bias,
-            padding_mode,
-        )
+        sizes = in_channels, out_channels, kernel_size, stride, padding, dilation, groups
+        like = float_layer(_FLOAT[self.dimensions], *sizes, bias, padding_mode)
         nn.init.kaiming_normal_(like.weight, mode="fan_out")
         self._make(like.weight, like.bias, making)
         self._set_geometry(stride, padding, dilation, groups, padding_value, padding_mode)
@@ -164,7 +153,7 @@ class BinaryConv(Convolution):
         return any(isinstance(n, tuple) for n in self.padding)
 
     def apply_weight(self, x: Tensor, B: Tensor) -> Tensor:
-        convolve = _CONVOLUTIONS[self.dimensions]
+        convolve = CONVOLUTIONS[self.dimensions]
         geometry = {"stride": self.stride, "dilation": self.dilation, "groups": self.groups}
         plain = set(self.stride) == {1} if self.padding == "same" else not self._is_uneven()
         if self.padding_mode == "zeros" and self.padding_value == 0 and plain:

@@ -91,18 +91,8 @@ class BinaryConvTranspose(Convolution):
     ) -> None:
         estimators = weight_estimator, activation_estimator
         making = Making(latent, scale, rank, *estimators, weight_transform, input_scale)
-        like = float_layer(
-            _FLOAT[self.dimensions],
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            output_padding,
-            groups,
-            bias,
-            dilation,
-        )
+        sizes = in_channels, out_channels, kernel_size, stride, padding, output_padding, groups
+        like = float_layer(_FLOAT[self.dimensions], *sizes, bias, dilation)
         nn.init.kaiming_normal_(like.weight, mode="fan_in")  # of (C, O, ...), torch's "in" are the outputs
         self._make(like.weight, like.bias, making, groups)
         self._set_geometry(stride, padding, output_padding, dilation, groups)

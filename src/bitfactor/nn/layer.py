@@ -11,20 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from bitfactor.common.checks import expect
+from bitfactor.common.checks import checked, expect
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import JOINT, LAYERWISE, Dense, Latent, Rank, latent_name
 from bitfactor.decompositions.compiled import is_followed
 from bitfactor.decompositions.shared import Bank, BankSlice, Shared
 from bitfactor.nn.model import is_watched, watch_optimizers
 from bitfactor.nn.product import Masks, takes
-from bitfactor.nn.scale import (
-    PER_CHANNEL,
-    NoScale,
-    Scale,
-    analytic_alpha,
-    scale_name,
-)
+from bitfactor.nn.scale import PER_CHANNEL, NoScale, Scale, analytic_alpha, scale_name
 from bitfactor.nn.sign import EstimatorLike, SignActivation, SignWeight
 from bitfactor.nn.transform import WEIGHT_TRANSFORMS, Transform, transform_name
 
@@ -315,6 +309,12 @@ class BinaryLayer(nn.Module, ABC):
         )
 
 
+@checked
+def binary_layers(model: nn.Module) -> dict[str, BinaryLayer]:
+    """Return the binary layers of a model by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, BinaryLayer)}
+
+
 @torch.no_grad()
 def merge_(model: nn.Module) -> nn.Module:
     """Replace the latent of every binary layer by the free weight that it gives, and return the model.
@@ -329,7 +329,7 @@ def merge_(model: nn.Module) -> nn.Module:
     >>> optimizer = torch.optim.Adam(bitfactor.parameter_groups(model))
     """
     expect("merge_", model, nn.Module)
-    layers = [module for module in model.modules() if isinstance(module, BinaryLayer)]
+    layers = binary_layers(model).values()
     gone = _of_these_alone([layer.latent for layer in layers])
     for layer in layers:
         learns = any(parameter.requires_grad for parameter in layer.latent.parameters())

@@ -1,10 +1,6 @@
-"""Copies of a model, and a module that turns into another one.
+"""A whole model: copies of it, what it is called with, and layers that say the same of every input.
 
-An example of what a model is called with: a batch, several inputs in their order, or by name.
-
-Layers that see one sign alone, or say the same of every input, on a batch.
-
-Parameters that a model no longer has, so that no optimizer goes on with them in silence.
+Also the parameters that it no longer has, so that no optimizer goes on with them in silence.
 """
 
 import copy

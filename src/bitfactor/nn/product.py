@@ -182,11 +182,7 @@ def _words(shape: Sequence[int], groups: int) -> tuple[int, int]:
     return height * width, groups * 2 * ((channels // groups + 63) // 64)
 
 
-_forward.register_fake(
-    lambda x, V, alpha, stride, padding, dilation, groups, masks: _results(
-        x, V, stride, padding, dilation, groups, masks
-    )
-)
+_forward.register_fake(lambda x, V, alpha, *geometry_and_masks: _results(x, V, *geometry_and_masks))
 
 
 @torch.library.custom_op("bitfactor::sign_product_backward", mutates_args=())
@@ -211,18 +207,9 @@ def _backward(
     V_maps = maps_of(B, 1)
     trainer.unpack(V_maps, V_bits.data_ptr(), B.data_ptr())
     scaled = (B * alpha.view(-1, 1, 1, 1)).to(gradient.dtype)
+    geometry = stride, padding, dilation, False, [0, 0], groups
     of_x, of_B, _ = torch.ops.aten.convolution_backward(
-        gradient,
-        S,
-        scaled,
-        None,
-        stride,
-        padding,
-        dilation,
-        False,
-        [0, 0],
-        groups,
-        [needed[0], needed[1], False],
+        gradient, S, scaled, None, *geometry, [needed[0], needed[1], False]
     )
     if needed[0]:
         of_x = of_x if is_channels_last(of_x) else of_x.contiguous()
@@ -242,20 +229,8 @@ def _backward(
 
 
 @_backward.register_fake
-def _(
-    gradient: Tensor,
-    x_bits: Tensor,
-    V_bits: Tensor,
-    alpha: Tensor,
-    x_shape: Sequence[int],
-    V_shape: Sequence[int],
-    x_bfloat16: bool,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    needed: Sequence[bool],
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    gradient, _, _, alpha, x_shape, V_shape, x_bfloat16, *_, needed = given
     of_x = _empty(x_shape, _type(x_bfloat16), gradient) if needed[0] else gradient.new_empty(0)
     return of_x, alpha.new_empty(V_shape if needed[1] else 0), alpha.new_empty(len(alpha) if needed[1] else 0)
 
@@ -265,11 +240,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     _, x_bits, V_bits = output
     ctx.save_for_backward(x_bits, V_bits, alpha)
     ctx.mark_non_differentiable(x_bits, V_bits)
-    ctx.shapes, ctx.geometry, ctx.x_bfloat16 = (
-        (list(x.shape), list(V.shape)),
-        geometry,
-        x.dtype == torch.bfloat16,
-    )
+    ctx.shapes, ctx.geometry = (list(x.shape), list(V.shape)), geometry
+    ctx.x_bfloat16 = x.dtype == torch.bfloat16
 
 
 def _gradients(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bitfactor.common.checks import checked, expect, expect_new_name, expect_sound, name_of, remember, shown
+from bitfactor.common.checks import checked, expect_new_name, expect_sound, name_of, remember, shown
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions.compiled import is_followed
 from bitfactor.nn.model import is_watched
@@ -210,8 +210,7 @@ def scale_name(value: ScaleLike, known: Collection[str]) -> str:
 
 
 def _add(name: str, build: Any) -> None:
-    expect(f"scale {name!r}", build, Callable[..., object])
-    expect_sound(f"scale {name!r}", scale_faults(build))
+    expect_sound(f"scale {name!r}", build, scale_faults(build))
     PER_CHANNEL[name] = build
 
 
@@ -241,7 +240,7 @@ def scale_faults(build: Callable[[Tensor], Scale]) -> Iterator[dict[str, str]]:
         yield {"expected": "y times alpha, as a file holds it", "found": "something else", "fix": fix}
 
 
-_CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
 def window_magnitude(
@@ -257,7 +256,7 @@ def window_magnitude(
     >>> window_magnitude(torch.ones(1, 8, 4, 4), 16, (3, 3), groups=1, padding=1)[0, 0, 0]
     tensor([0.4444, 0.6667, 0.6667, 0.4444])
     """
-    convolve, one = _CONVOLUTIONS[len(kernel)], (1,) * len(kernel)
+    convolve, one = CONVOLUTIONS[len(kernel)], (1,) * len(kernel)
     channels = x.shape[-len(kernel) - 1] // groups
     mean = convolve(x.abs(), _filled(x, 1 / channels, groups, channels, *one), groups=groups)
     K = convolve(mean, _filled(x, 1 / prod(kernel), groups, 1, *kernel), groups=groups, **geometry)

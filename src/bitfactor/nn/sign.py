@@ -14,7 +14,6 @@ from torch.autograd.function import once_differentiable
 
 from bitfactor.common.checks import (
     checked,
-    expect,
     expect_new_name,
     expect_sound,
     expect_that,
@@ -366,10 +365,9 @@ def estimator_of(value: Any) -> Estimator:
 
 
 def _add(name: str, value: Any, *, is_slope: bool) -> None:
-    expect(f"estimator {name!r}", value, Callable[..., object])
     is_made = is_slope or isinstance(value, nn.Module)
     made = estimator_of(value) if is_made else Estimator(surrogate=value)
-    expect_sound(f"estimator {name!r}", estimator_faults(made))
+    expect_sound(f"estimator {name!r}", value, estimator_faults(made))
     ACTIVATION_ESTIMATORS[name] = WEIGHT_ESTIMATORS[name] = made
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bitfactor.common.checks import expect, expect_new_name, expect_sound, name_of, remember, shown
+from bitfactor.common.checks import expect_new_name, expect_sound, name_of, remember, shown
 
 Transform = Callable[[Tensor], Tensor]
 TransformLike = str | type[nn.Module] | Callable[[Tensor], Transform]
@@ -106,8 +106,7 @@ def transform_name(value: TransformLike) -> str:
 
 
 def _add(name: str, build: Any) -> None:
-    expect(f"weight_transform {name!r}", build, Callable[..., object])
-    expect_sound(f"weight_transform {name!r}", _faults(build))
+    expect_sound(f"weight_transform {name!r}", build, _faults(build))
     WEIGHT_TRANSFORMS[name] = build
 
 

@@ -119,13 +119,9 @@ def recipe_of(run: Run) -> Recipe:
 @checked
 def recipe_of_settings(settings: dict[str, Any], where: object) -> Recipe:
     """Return the recipe that gives these settings, see `Recipe.settings`; `where` stands in messages."""
-    return _with_settings(recipe_named(str(settings.get("recipe"))), settings, where)
-
-
-def _with_settings(recipe: Recipe, settings: dict[str, Any], where: object) -> Recipe:
+    recipe = recipe_named(str(settings.get("recipe")))
     try:
-        recipe = with_own_model(recipe, settings["model"])
-        return recipe.with_settings(settings)
+        return with_own_model(recipe, settings["model"]).with_settings(settings)
     except (KeyError, TypeError, InputError) as error:
         raise InputError(
             where,

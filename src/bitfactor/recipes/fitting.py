@@ -62,12 +62,9 @@ class _Fit:
         return (epochs * self.epoch + min(epochs, _EVALUATIONS) * self.evaluation) / _USED / 60
 
     def __str__(self) -> str:
-        shown = (f"{name} {' '.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in self._shown)
-        return ", ".join(shown) or "the recipe's network"
-
-    @property
-    def _shown(self) -> list[tuple[str, Any]]:
-        return [(name, self.options[name]) for name in ("size", "widths", "teacher") if name in self.options]
+        told = [(name, self.options[name]) for name in ("size", "widths", "teacher") if name in self.options]
+        words = (f"{name} {' '.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in told)
+        return ", ".join(words) or "the recipe's network"
 
 
 def fitted(

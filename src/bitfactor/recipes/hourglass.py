@@ -1,9 +1,4 @@
-"""The options of recipes that train an hourglass.
-
-Human pose on Leeds Sports Pose.
-
-Human pose on MPII: the paper's tables 1 and 3.
-"""
+"""Recipes that find poses: Leeds Sports Pose, MPII as in the paper, COCO; and their options."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,7 +43,6 @@ class HourglassOptions:
         check_fields(self)
 
     def __call__(self) -> nn.Module:
-        """Build the network, real-valued."""
         return hourglass(**vars(self))
 
 

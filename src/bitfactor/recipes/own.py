@@ -1,7 +1,4 @@
-"""A network of the user's own in place of a recipe's: `my.py:Net`.
-
-The options of a recipe by name: those of its network, data, binarization and optimization.
-"""
+"""The options of a recipe by name, and a network of the user's own in place of its: `my.py:Net`."""
 
 import inspect
 from collections.abc import Mapping
@@ -21,8 +18,6 @@ from bitfactor.common.files import digest, run_again, run_file
 from bitfactor.data import DataSet
 from bitfactor.nn.model import Example
 from bitfactor.training import Classification, Recipe
-
-_PARTS = ("model", "data", "binarization", "optimization")
 
 
 def with_options(recipe: Recipe, options: Mapping[str, Any]) -> Recipe:
@@ -84,8 +79,7 @@ _WORDS = {"on": True, "off": False, "None": None}
 def _owners(recipe: Recipe) -> dict[str, tuple[str, Any]]:
     """Return, for each option, the part of the recipe that has it and its annotation."""
     known: dict[str, tuple[str, Any]] = {"real": ("recipe", bool)}
-    for name in _PARTS:
-        part = getattr(recipe, name)
+    for name, part in recipe.parts().items():
         if is_dataclass(part) and not isinstance(part, type):
             hints = get_type_hints(type(part))
             known |= {field.name: (name, hints[field.name]) for field in fields(part)}

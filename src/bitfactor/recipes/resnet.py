@@ -1,13 +1,4 @@
-"""The options of recipes that train a ResNet, or another network that classifies.
-
-Handwritten digits: the whole method in less than a minute.
-
-CIFAR-10 and CIFAR-100.
-
-Any images in directories that are named after their classes.
-
-ImageNet, as in the paper.
-"""
+"""Recipes that classify images: digits, CIFAR, directories of one's own, ImageNet; and their options."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -69,7 +60,6 @@ class ResNetOptions:
             )
 
     def __call__(self) -> nn.Module:
-        """Build the network, real-valued."""
         return ResNet(**vars(self))
 
 
@@ -88,7 +78,6 @@ class CompactOptions:
         check_fields(self)
 
     def __call__(self) -> nn.Module:
-        """Build the network."""
         return CompactNet(**vars(self))
 
 
@@ -100,7 +89,6 @@ class Published:
     num_classes: Annotated[int, tyro.conf.Suppress]
 
     def __call__(self) -> nn.Module:
-        """Build the network, real-valued."""
         built: nn.Module = getattr(models, self.network)(self.num_classes)
         return built
 
@@ -118,7 +106,6 @@ class PublishedWidths(Published):
         check_fields(self)
 
     def __call__(self) -> nn.Module:
-        """Build the network, real-valued."""
         built: nn.Module = getattr(models, self.network)(self.num_classes, self.blocks, self.widths)
         return built
 

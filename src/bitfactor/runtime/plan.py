@@ -130,14 +130,12 @@ class _Planner:
     def bands(self, steps: list[Step]) -> Iterator[Step]:
         """Yield the steps; a pool that reads all that the one before makes takes it in bands."""
         for i, step in enumerate(steps):
-            if i and step.node and step.node.op == "max_pool2d" and self._is_one_map(step.node):
+            node = step.node
+            if i and node and node.op == "max_pool2d" and len(self.graph.values[node.name].shape) == 3:
                 within = steps[i - 2].writes if i > 1 and steps[i - 2].within_next else ()
                 if self._makes_only(steps[i - 1], step.sources[0], *within):
                     step = replace(step, passed=(*step.sources, *within))
             yield step
-
-    def _is_one_map(self, node: Node) -> bool:
-        return len(self.graph.values[node.name].shape) == 3
 
     def _makes_only(self, step: Step, value: str, *within: str) -> bool:
         """Whether the step is a convolution that makes `value` for one reader, and reads nothing but sources.

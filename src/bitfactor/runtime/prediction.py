@@ -138,18 +138,15 @@ def pixels_of(image: Image, channels: int) -> NDArray[np.uint8]:
     if channels not in (1, 3):
         return expect_channels("image", image, channels)
     images = imported("bitfactor.pose.images", "predict", "cli")
-    pixels: NDArray[np.uint8]
     if isinstance(image, str | os.PathLike):
         pixels = images.read_image(Path(image), channels)
-        return pixels
-    if isinstance(image, bytes):
+    elif isinstance(image, bytes):
         pixels = images.decode_image(image, channels, name_of(image))
-        return pixels
-    if isinstance(image, PilImage):
-        image = _seen(image)
-    expect_image("image", image)
-    pixels = images.with_channels(image, channels)
-    return pixels
+    else:
+        image = _seen(image) if isinstance(image, PilImage) else image
+        expect_image("image", image)
+        pixels = images.with_channels(image, channels)
+    return np.asarray(pixels)
 
 
 def _seen(image: PilImage) -> NDArray[np.uint8]:

@@ -14,7 +14,7 @@ from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.common.machine import REFERENCE, chosen_isa, physical_cores
 from bitfactor.format.file import ModelFile, Source, content_of, expect_within, load
-from bitfactor.format.graph import Graph, run, total
+from bitfactor.format.graph import ARRAYS, Graph, run, total
 from bitfactor.format.low_precision import low_precision
 from bitfactor.runtime.hub import located
 from bitfactor.runtime.inputs import (
@@ -409,7 +409,7 @@ class NativeRunner:
             expect_finite(xs, names_of(self.graph))
             raise not_finite(xs[0], "x")  # changed since
         return tuple(
-            out.reshape(samples, *value.shape).astype(_DTYPES[value.dtype], copy=False)
+            out.reshape(samples, *value.shape).astype(ARRAYS[value.dtype], copy=False)
             for out, value in zip(outs, self._values, strict=True)
         )
 
@@ -449,7 +449,6 @@ class NativeRunner:
 _PARTS: dict[Precision, int] = {"high": 2, "medium": 1}  # of a number, in bfloat16; else it is float32
 _WARM_UP = 3
 _LOOKS = 10  # the first input may be zeros that warm up
-_DTYPES = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
 
 
 def names_of(graph: Graph) -> list[str]:

@@ -76,10 +76,7 @@ class CellDirectory(Run):
 
     def give_up(self, *, diverged: bool = False) -> None:
         """Write down that it is ended early, as hopeless or because its loss was no number."""
-        if diverged:
-            self._given_up.write_text(_DIVERGED)
-        else:
-            self._given_up.touch()
+        self._given_up.write_text(_DIVERGED if diverged else "")
 
     def others(self) -> list[Run]:
         """Return the trainings of the study's other cells, those that have got somewhere."""
@@ -134,10 +131,10 @@ class CellDirectory(Run):
         for checkpoint in self.path.glob("*.ckpt"):
             checkpoint.unlink(missing_ok=True)
 
-    def tail(self, lines: int = 8) -> str:
+    def tail(self) -> str:
         """Return the last lines that the training printed."""
         text = self.output.read_text(errors="replace") if self.output.exists() else ""
-        return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+        return "\n".join([line for line in text.splitlines() if line.strip()][-8:])
 
 
 @dataclass(frozen=True)

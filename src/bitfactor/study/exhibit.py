@@ -1,10 +1,4 @@
-"""A table or figure of the paper from the studies of its rows, as a document.
-
-The paper's tables and figures: which trainings they are of, and what they say, in percent.
-
-Bulat, Kossaifi, Tzimiropoulos, Pantic: "Matrix and tensor decompositions for training binary neural
-networks".
-"""
+"""A table or figure of the paper from the studies of its rows, as a document."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +10,7 @@ from bitfactor.study.grid import Study, Training, shown_options
 from bitfactor.study.page import command_of, drawn, origins, some
 from bitfactor.study.paper import EXHIBITS, Exhibit, Method, Setting
 from bitfactor.study.statistics import Difference, paired, sample
-from bitfactor.study.tables import NONE, metric_name
+from bitfactor.study.tables import NONE, metric_name, paper_points
 from bitfactor.training.metrics.latents import LayerRecord
 
 say = Prose("exhibit.j2")
@@ -142,7 +136,7 @@ def _differences(found: Sequence[Found]) -> Chapter:
     rows = [
         [
             one.method.name,
-            f"{one.method.figures[0] - base.method.figures[0]:+.1f}".replace("-", "−"),
+            paper_points(one.method.figures[0] - base.method.figures[0]),
             str(differences[one.method.name][1] or NONE),
         ]
         for one in others
@@ -197,10 +191,7 @@ def _facts(setting: Setting, found: Sequence[Found]) -> list[tuple[str, str]]:
     return [
         ("recipe", setting.recipe),
         ("data", setting.data),
-        (
-            "options",
-            shown_options(setting.options) or "its own",
-        ),
+        ("options", shown_options(setting.options) or "its own"),
         ("seeds", ", ".join(map(str, design.seeds))),
         ("trainings", f"{len(finished)}, {minutes:.0f} minutes by the clock, summed"),
         *({"machine": ", ".join(map(str, hosts))} | origins(finished)).items(),

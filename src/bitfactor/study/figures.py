@@ -73,8 +73,7 @@ def by_depth(
     Layers go from dark, the first, to light, the last; the titles in `log` have a logarithmic axis.
     """
     rows = math.ceil(len(measures) / 3)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(9, 2.5 * rows), layout="constrained")
+    with _drawing(9, 2.5 * rows) as figure:
         axes = figure.subplots(rows, 3, squeeze=False).ravel()
         for ax, (title, layers) in zip(axes, measures.items(), strict=False):
             shades = matplotlib.colormaps["viridis"](np.linspace(0, 0.9, len(layers)))
@@ -93,8 +92,7 @@ def gallery(images: Array, found: Sequence[str], expected: Sequence[str]) -> str
     """Draw images (N, H, W) or (N, H, W, 3) with the class found, in red, and the right one."""
     columns = min(12, len(images))
     rows = math.ceil(len(images) / columns)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(0.85 * columns, 1.15 * rows), layout="constrained")
+    with _drawing(0.85 * columns, 1.15 * rows) as figure:
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         _hide(axes)
         for ax, image, answer, truth in zip(axes, images, found, expected, strict=False):
@@ -293,8 +291,7 @@ def spectra(rows: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> 
             for ax, (layer, factors) in zip(drawn, layers.items(), strict=True):
                 _draw_spectra(ax, factors)
                 ax.set_title(_end_of(layer), loc="left", fontsize=8)
-            for ax in empty:
-                ax.axis("off")
+            _hide(empty)
             _legend_beside(drawn[-1], in_layout=not len(empty))
         figure.supxlabel("place of the singular value, from the largest (0) to the smallest (1)", fontsize=9)
         return svg(figure)
@@ -313,13 +310,8 @@ def _legend_beside(ax: Axes, *, in_layout: bool) -> None:
 def _draw_spectra(ax: Axes, factors: Mapping[str, Sequence[float]]) -> None:
     for shade, (name, values) in zip(np.linspace(0, 0.9, len(factors)), factors.items(), strict=True):
         x = np.linspace(0, 1, len(values))
-        ax.plot(
-            x,
-            np.array(values) / max(values),
-            color=matplotlib.colormaps["viridis"](shade),
-            label=name,
-            linewidth=1.2,
-        )
+        colour = matplotlib.colormaps["viridis"](shade)
+        ax.plot(x, np.array(values) / max(values), color=colour, label=name, linewidth=1.2)
     ax.set_yscale("log")
     _label_decades(ax.yaxis, (1, 2, 5))
     ax.grid(alpha=0.25)

@@ -1,7 +1,4 @@
-"""The cells of a study: every combination of the values that its axes have.
-
-What a study was to find out and what came out of it, as plain records.
-"""
+"""What a study is to find out, cell by cell, and what came out of it, as plain records."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -311,12 +308,13 @@ class Rates:
                 raise _no_search(study, f"fewer trainings of {row}")
             if all(value is None for values in rates.values() for value in values):
                 raise _no_search(study, f"no finished training of {row}")
-        chosen = {row: max(rates, key=lambda rate: _rank(rates[rate])) for row, rates in found.items()}
+        chosen = {row: max(rates, key=lambda rate: rank(rates[rate])) for row, rates in found.items()}
         holdout = design.arguments.get("holdout")
         return cls(chosen, searched, len(design.seeds), None if holdout is None else str(holdout))
 
 
-def _rank(values: Sequence[float | None]) -> tuple[int, float]:
+def rank(values: Sequence[float | None]) -> tuple[int, float]:
+    """Return what puts rates with more finished seeds first, then those with the higher mean."""
     known = [value for value in values if value is not None]
     return len(known), mean(known) if known else 0.0
 

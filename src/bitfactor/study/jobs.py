@@ -1,9 +1,4 @@
-"""Run the cells of a study as processes, some at a time, and show how far they are.
-
-Which trainings of a search are given up before their end.
-
-Commands as jobs that go on by themselves, on this machine or a cluster.
-"""
+"""The cells of a study as processes, which of them are given up, and commands as jobs of a cluster."""
 
 import multiprocessing
 import os
@@ -21,7 +16,6 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from statistics import mean
-from types import TracebackType
 from typing import IO, Any, Literal, Self
 
 from rich.console import Console
@@ -209,9 +203,7 @@ class Progress:
             self._live.start(refresh=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live.is_started:
             self._live.refresh()
             self._live.stop()
@@ -379,7 +371,8 @@ def launch(
     submitit = imported("submitit", "--launcher", "search")
     expect_that(tasks >= 1, "--tasks", expected="1 or more", found=tasks)
     try:
-        executor = submitit.AutoExecutor(output, cluster=launcher, **_requeued(launcher))
+        again = {"slurm_max_num_timeout": 1000} if launcher == "slurm" else {}  # how often a job begins again
+        executor = submitit.AutoExecutor(output, cluster=launcher, **again)
         named = {f"{launcher}_{name}": _number(value) for name, value in options.items()}
         executor.update_parameters(name="bitfactor", timeout_min=_MINUTES, **named)
         with executor.batch():
@@ -392,11 +385,6 @@ def launch(
             found=str(error).splitlines()[0],
             fix="change --launcher-option, or run the command without --launcher",
         ) from error
-
-
-def _requeued(launcher: Launcher) -> dict[str, int]:
-    """Return how often a job begins again."""
-    return {"slurm_max_num_timeout": 1000} if launcher == "slurm" else {}
 
 
 def _number(value: str) -> str | int:

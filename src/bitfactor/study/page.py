@@ -56,12 +56,8 @@ def training(view: StudyView, study: Study) -> Chapter | None:
         f"{metric_name(metric)}, %": panels_by_scale(study, _logged(view, metric, 100)),
         "loss in training": panels_by_scale(study, _logged(view, "loss", 1)),
     }
-    figure = Figure(
-        "training",
-        bands(rows, "epoch").encode(),
-        say("band", where=_at(view, study), seeds=len(study.design.seeds)),
-    )
-    return Chapter("Training", figures=[figure])
+    caption = say("band", where=_at(view, study), seeds=len(study.design.seeds))
+    return Chapter("Training", figures=[Figure("training", bands(rows, "epoch").encode(), caption)])
 
 
 def flips(view: StudyView, study: Study) -> Chapter | None:
@@ -69,16 +65,9 @@ def flips(view: StudyView, study: Study) -> Chapter | None:
     panels = panels_by_scale(study, _logged(view, "flipped", 100), baseline=False)
     if not any(panels.values()):
         return None
+    caption = say("band", where=_at(view, study), seeds=len(study.design.seeds))
     figure = bands({"flipped, % of the weights": panels}, "epoch", log_y=True)
-    return Chapter(
-        "Flips",
-        [say("flips")],
-        figures=[
-            Figure(
-                "flips", figure.encode(), say("band", where=_at(view, study), seeds=len(study.design.seeds))
-            )
-        ],
-    )
+    return Chapter("Flips", [say("flips")], figures=[Figure("flips", figure.encode(), caption)])
 
 
 def scaling_factors(view: StudyView, study: Study) -> Chapter | None:
@@ -269,30 +258,20 @@ def _compared(view: StudyView, study: Study) -> list[Chapter]:
     if not any(view.values(row) for row in (*study.rows, REAL)):
         return []
     where = f" at {setting_name(view.setting)}" if view.setting else ""
-    name = "-".join(text_of(value) for _, value in view.setting)
+    name = "".join(f"-{text_of(value)}" for _, value in view.setting)
     chapters = [
         Chapter(
             f"Accuracy{where}",
             (),
             [results(view, study)],
-            [
-                Figure(
-                    _file("results", name),
-                    _dots(view, study).encode(),
-                    say("dots"),
-                )
-            ],
+            [Figure(f"results{name}", _dots(view, study).encode(), say("dots"))],
         ),
         Chapter(
             f"Differences to a free weight{where}",
             (),
             [table] if (table := differences(view, study)).groups[1:] else [],
             [
-                Figure(
-                    _file("differences", name),
-                    figure.encode(),
-                    say("intervals"),
-                )
+                Figure(f"differences{name}", figure.encode(), say("intervals"))
                 for figure in _intervals(view, study)
             ],
         ),
@@ -351,11 +330,8 @@ def _over(axis: str, view: StudyView, study: Study) -> Figure:
             for seed in study.design.seeds
         ]
 
-    figure = bands(
-        {f"{metric_name(study.headline)}, %": panels_by_scale(study, series)},
-        axis_name(axis),
-        log_x=True,
-    )
+    rows = {f"{metric_name(study.headline)}, %": panels_by_scale(study, series)}
+    figure = bands(rows, axis_name(axis), log_x=True)
     name = "learning-rates" if axis == RATE else axis.replace("_", "-")
     return Figure(name, figure.encode(), say("band", where="", seeds=len(study.design.seeds)))
 
@@ -397,7 +373,3 @@ def command_of(training: Training) -> str:
     for i, word in enumerate(words[:-1]):
         words[i + 1] = stands_for.get(word, words[i + 1])
     return shlex.join(words)
-
-
-def _file(name: str, setting: str) -> str:
-    return f"{name}-{setting}" if setting else name

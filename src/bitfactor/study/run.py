@@ -1,7 +1,4 @@
-"""One training of a study, in a process of its own.
-
-A study as it runs: what is to be trained, the checks of it all, and what came out.
-"""
+"""A study as it runs: what is to be trained, each in a process of its own, and what came out."""
 
 import fcntl
 import os

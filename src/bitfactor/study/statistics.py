@@ -10,7 +10,7 @@ from statistics import mean, stdev
 
 from scipy.special import stdtrit
 
-from bitfactor.study.grid import REAL, Row, Setting, Study, Training, Value, text_of
+from bitfactor.study.grid import REAL, Row, Setting, Study, Training, Value, rank, text_of
 from bitfactor.study.paper import published_for
 
 _LEVEL = 0.95
@@ -213,17 +213,12 @@ def setting_name(setting: Setting) -> str:
     >>> setting_name((("learning_rate", 0.001),))
     'learning rate 0.001'
     """
-    return ", ".join(f"{axis_name(name)} {value_name(value)}" for name, value in setting)
+    return ", ".join(f"{axis_name(name)} {text_of(value)}" for name, value in setting)
 
 
 def axis_name(name: str) -> str:
     """Return an axis' name for people."""
     return name.replace("_", " ")
-
-
-def value_name(value: object) -> str:
-    """Return the value of an axis for people."""
-    return text_of(value)
 
 
 def without_rate(setting: Setting) -> Setting:
@@ -260,6 +255,4 @@ def _best(study: Study, setting: Setting) -> dict[Row, Sequence[Training]]:
 
 
 def _rank(trainings: Sequence[Training], study: Study) -> tuple[int, float]:
-    """Put rates with more finished seeds first, then those with the higher mean."""
-    values = [value for one in trainings if (value := one.metric(study.headline)) is not None]
-    return len(values), mean(values) if values else 0.0
+    return rank([one.metric(study.headline) for one in trainings])

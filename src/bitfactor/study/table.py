@@ -15,7 +15,7 @@ from pyarrow import parquet
 from bitfactor.common.checks import record
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import replacing
-from bitfactor.study.grid import Cell, Design, Outcome, Study, Training, Value, setting_of, text_of
+from bitfactor.study.grid import Cell, Design, Outcome, Study, Training, setting_of, text_of
 from bitfactor.study.statistics import RATE
 from bitfactor.training.metrics.latents import LayerRecord
 
@@ -66,7 +66,8 @@ def _row(training: Training) -> dict[str, Any]:
     return {
         "training": training.cell.name,
         **asdict(training.cell),
-        "axes": {name: _one_type(name, value) for name, value in training.cell.axes.items()},
+        # A column has one type: values are words there, but learning rates.
+        "axes": {n: value if n == RATE else text_of(value) for n, value in training.cell.axes.items()},
         "command": training.command,
         "outcome": asdict(training.outcome) if training.outcome else None,
         "log": training.log,
@@ -75,11 +76,6 @@ def _row(training: Training) -> dict[str, Any]:
         "diverged": training.diverged,
         "record": json.dumps(training.record),
     }
-
-
-def _one_type(name: str, value: Value) -> object:
-    """Return a value as a column holds it, which has one type: as words, but learning rates."""
-    return value if name == RATE else text_of(value)
 
 
 def _training(row: Mapping[str, Any], design: Design) -> Training:

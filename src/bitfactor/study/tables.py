@@ -17,7 +17,6 @@ from bitfactor.study.statistics import (
     sample,
     setting_name,
     student,
-    value_name,
     view_at,
     with_value,
 )
@@ -138,7 +137,7 @@ def _result(
     view: StudyView, row: Row, metrics: Sequence[str], published: Published, *, rated: bool
 ) -> list[str]:
     samples = [view.sample(row, metric) for metric in metrics]
-    rate = [_or_none(view.rate(row), value_name)] if rated else []
+    rate = [_or_none(view.rate(row), text_of)] if rated else []
     paper = [f"{figure:.1f}" for figure in published.figures.get(row, ())] or [NONE] * len(published.metrics)
     seeds = str(samples[0].n) if samples[0] else "0"
     return [
@@ -171,7 +170,7 @@ def _difference(view: StudyView, row: Row, base: Row, published: Published) -> l
     if row == base:
         return [NONE] * 3
     found = view.difference(row, base)
-    paper = _or_none(published.difference(row, base), _paper_points)
+    paper = _or_none(published.difference(row, base), paper_points)
     return [_or_none(found, str), str(found.pairs) if found else "0", paper]
 
 
@@ -181,7 +180,7 @@ def comparisons(view: StudyView, study: Study) -> Table:
         [
             f"{row_name(claim.ours)} over {row_name(claim.theirs)}",
             _or_none(claim.found, str),
-            _paper_points(claim.points),
+            paper_points(claim.points),
             claim.verdict,
         ]
         for claim in claims(view, study)
@@ -202,7 +201,7 @@ def along(axis: str, view: StudyView, study: Study) -> Table:
     rows = [
         [row_name(row), *(cell for one in at for cell in _sample(one, row))] for row in _shown(view, study)
     ]
-    head = [name for value in values for name in (value_name(value), "seeds")]
+    head = [name for value in values for name in (text_of(value), "seeds")]
     metric = metric_name(study.headline)
     caption = say("along", metric=metric, axis=axis_name(axis), where=setting_name(others))
     return Table(["row", *head], rows, caption)
@@ -376,7 +375,8 @@ def shown_interval(interval: tuple[float, float]) -> str:
     return " to ".join(f"{100 * end:.2f}" for end in interval)
 
 
-def _paper_points(figure: float) -> str:
+def paper_points(figure: float) -> str:
+    """Return a difference of the paper's figures, in points, with its sign."""
     return f"{figure:+.1f}".replace("-", "−")
 
 

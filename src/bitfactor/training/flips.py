@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import Dense
-from bitfactor.nn import BinaryLayer
+from bitfactor.nn import BinaryLayer, binary_layers
 from bitfactor.training.optimization import Optimization
 from bitfactor.training.recipe import Recipe
 
@@ -88,7 +88,7 @@ def flips_of(network: nn.Module, recipe: Recipe) -> list[Flips]:
         return []
     chosen = recipe.binarization
     other = [name for name in ("latent", "weight_transform") if set(chosen.every(name)) != {"none"}]
-    layers = [module for module in network.modules() if isinstance(module, BinaryLayer)]
+    layers = binary_layers(network).values()
     if recipe.real or other or not all(isinstance(layer.latent, Dense) for layer in layers):
         found = "--real" if recipe.real else f"{other[0]} {chosen.words(other[0])}"
         raise InputError(

@@ -1,7 +1,4 @@
-"""The processes and devices of a run, one or as many as torchrun started, and how they are told to stop.
-
-What is said where one of them is lost.
-"""
+"""The processes of a run: their devices, how they are told to stop, and what is said where one is lost."""
 
 import os
 import re

@@ -1,22 +1,20 @@
-"""A recipe: everything that defines an experiment, complete and frozen.
-
-And what a run needs before its first step: processes, data, and the recipe as it fits them. Also what says
-where numbers first stop being numbers.
-"""
+"""A recipe, everything that defines an experiment, and what a run of it needs before its first step."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from bitfactor.binarization import Binarization
 from bitfactor.binarization.binarization import Named, every
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import as_tuples, checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.machine import keep_freed_memory
 from bitfactor.data import Batch, DataSet, identity_of
@@ -64,6 +62,10 @@ class Recipe:
     def __post_init__(self) -> None:
         object.__setattr__(self, "input_shape", getattr(self.data, "input_shape", self.input_shape))
 
+    def parts(self) -> dict[str, Any]:
+        """Return what has options, by name."""
+        return {name: getattr(self, name) for name in ("model", "data", "binarization", "optimization")}
+
     def settings(self) -> dict[str, Any]:
         """Return what can differ between two runs of this recipe, as plain types."""
         return {
@@ -77,11 +79,9 @@ class Recipe:
 
     def defaults(self) -> dict[str, Any]:
         """Return the settings that its options have by themselves: what a version before them was like."""
-        parts: dict[str, Any] = {"model": self.model, "data": self.data}
-        parts |= {"binarization": self.binarization, "optimization": self.optimization}
         return {
             name: {one.name: one.default for one in fields(part) if one.default is not MISSING}
-            for name, part in parts.items()
+            for name, part in self.parts().items()
             if is_dataclass(part)
         }
 
@@ -93,7 +93,7 @@ class Recipe:
             model=_with_options(self.model, settings["model"]),
             data=_with_options(self.data, settings["data"]),
             binarization=Binarization(**settings["binarization"]),
-            optimization=Optimization(**{k: _frozen(v) for k, v in settings["optimization"].items()}),
+            optimization=Optimization(**{k: as_tuples(v) for k, v in settings["optimization"].items()}),
         )
 
     def idle(self) -> dict[str, str]:
@@ -158,11 +158,7 @@ def _with_options(part: Any, options: dict[str, Any]) -> Any:
     """Return `part` with these options; one that did not exist yet when they were stored has its default."""
     if not options:
         return part
-    return type(part)(**{_RENAMED.get(name, name): _frozen(value) for name, value in options.items()})
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
+    return type(part)(**{_RENAMED.get(name, name): as_tuples(value) for name, value in options.items()})
 
 
 if TYPE_CHECKING:
@@ -213,11 +209,6 @@ def _watch(what: str, found: list[str]):  # type: ignore[no-untyped-def]
     return hook
 
 
-def _evaluated(data: DataSet, images: int | None, limit: int | None) -> str:
-    """Return which images the figures of a run are about."""
-    return "" if images is None else which_images(data, images, limit)
-
-
 @runtime_checkable
 class Movable(Protocol):
     """A data set that can live on a device."""
@@ -253,7 +244,8 @@ def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Exp
         keep_freed_memory()
     data = recipe.data(directory)
     identity = identity_of(data, directory)
-    identity["evaluated"] = _evaluated(data, identity["test"], plan.limit)
+    images = identity["test"]
+    identity["evaluated"] = "" if images is None else which_images(data, images, plan.limit)
     interface = Interface.of(data)
     adapted = recipe.adapted(data)
     if isinstance(data, Movable):
@@ -262,10 +254,10 @@ def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Exp
         data = Limited(data, plan.limit)
     steps = data.steps(plan.batch_size)
     if steps < 1:
-        images = f"{identity['train']:,} training images"
+        expected = f"at most the {identity['train']:,} training images"
         raise InputError(
             "--batch-size",
-            expected=f"at most the {images}" + (f" and --limit {plan.limit}" if plan.limit else ""),
+            expected=expected + (f" and --limit {plan.limit}" if plan.limit else ""),
             found=str(plan.batch_size),
             fix="choose a smaller one",
         )
@@ -289,12 +281,10 @@ class Limited:
 
     @property
     def input_spec(self) -> InputSpec:
-        """How an image becomes an input."""
         return self.whole.input_spec
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the classes."""
         return self.whole.labels
 
     @property
@@ -308,7 +298,6 @@ class Limited:
         return getattr(self.whole, "note", "")
 
     def steps(self, batch_size: int) -> int:
-        """Return the number of whole batches in an epoch."""
         return min(self.whole.steps(batch_size), self.limit // batch_size)
 
     def train_batches(
@@ -322,10 +311,7 @@ class Limited:
         """Yield the first test images, those with a number below the limit."""
         left = len(range(rank, self.limit, world))
         for inputs, target in self.whole.test_batches(min(batch_size, self.limit), rank, world):
-            if isinstance(target, Tensor):
-                yield inputs[:left], target[:left]
-            else:
-                yield inputs[:left], {name: values[:left] for name, values in target.items()}
+            yield inputs[:left], tree_map(itemgetter(slice(left)), target)
             left -= len(inputs)
             if left <= 0:
                 break

@@ -39,7 +39,7 @@ from torch.optim import Optimizer
 from bitfactor.common import __version__
 from bitfactor.common.checks import record
 from bitfactor.common.errors import InputError, imported
-from bitfactor.common.files import files_run, made_directory, not_writable, replacing, write_json
+from bitfactor.common.files import files_run, made_directory, not_writable, replacing, write_file, write_json
 from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import plain
 from bitfactor.data.readers.identity import KEY, Identity, remembered
@@ -281,8 +281,7 @@ class Run:
         """Replace the log, and the diagnosis and the log within epochs if there are such."""
         for path, lines in ((self.log, rows), (self.diagnosis, movement), (self.steps, steps)):
             if lines or path == self.log:
-                with replacing(path) as temporary:
-                    temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
+                write_file(path, "".join(json.dumps(line) + "\n" for line in lines))
 
     def load(self, *, best: bool = False, mend: bool = False) -> dict[str, Any]:
         """Read the last checkpoint, or the best one; for a damaged last one, with a warning, the one before.

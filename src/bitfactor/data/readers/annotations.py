@@ -1,7 +1,7 @@
 """Where the annotations of LSP, MPII and COCO lie in a directory, and who is in which part; without torch."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -268,12 +268,8 @@ def read_mpii(directory: Path | None) -> tuple[Instances, Instances]:
     raise _missing(directory)
 
 
-def has_mpii(directory: Path) -> bool:
-    """Tell whether annotations of MPII lie in `directory`, those of one part at least."""
-    return bool(_annotations(directory))
-
-
-def _annotations(directory: Path) -> list[str]:
+def mpii_files(directory: Path) -> list[str]:
+    """Return the names of MPII's annotations that lie in `directory`, if only of one part."""
     names = [name for pair in (*_PAIRS, (_OFFICIAL,)) for name in pair]
     return [path.name for name in names for path in _found(directory, name)]
 
@@ -290,17 +286,13 @@ def _scored(found: Instances, expected: int, directory: Path) -> Instances:
 
 
 def _found(directory: Path, pattern: str) -> list[Path]:
-    def paths() -> Iterator[Path]:
-        for folder in _FOLDERS:
-            yield from sorted((directory / folder).glob(pattern))
-
-    return list(paths())
+    return [path for folder in _FOLDERS for path in sorted((directory / folder).glob(pattern))]
 
 
 def _missing(directory: Path | None) -> InputError:
     forms = "; ".join((*(" and ".join(pair) for pair in _PAIRS), f"{_OFFICIAL} and {_TRUTHS[0]}"))
     if directory is None or directory.is_dir():
-        names = [] if directory is None else _annotations(directory)
+        names = [] if directory is None else mpii_files(directory)
         found = f"{' and '.join(names)} alone" if names else "none"
     else:
         found = "no such directory"

@@ -9,7 +9,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.result import Result, text_table
 from bitfactor.data.readers.annotations import (
     coco_files,
-    has_mpii,
     lsp_parts,
+    mpii_files,
     read_coco_parts,
     read_lsp,
     read_mpii,
@@ -76,9 +76,6 @@ class Findings(Result):
     def note(self, kind: str, what: str) -> None:
         """Add a note."""
         self.notes.setdefault(kind, []).append(what)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def count(self, part: str, labels: Sequence[str], numbers: NDArray[np.integer]) -> None:
         """Add how many images of each class a part has; note where one has far more than another."""
@@ -407,7 +404,11 @@ LAYOUTS = (
         lambda place: coco_files(place) is not None,
         partial(check_pose, name="COCO keypoints", read=lambda place: read_coco_parts(place)[:2]),
     ),
-    Layout("MPII: images/ and its annotations", has_mpii, partial(check_pose, name="MPII", read=read_mpii)),
+    Layout(
+        "MPII: images/ and its annotations",
+        lambda place: bool(mpii_files(place)),
+        partial(check_pose, name="MPII", read=read_mpii),
+    ),
     Layout(
         "one directory of images for each class, in train/ and val/ or at once",
         lambda place: sum(map(bool, Tree.scan(parts(place)[0]).classes.values())) > 1,

@@ -62,14 +62,10 @@ class _ArrayUnpickler(pickle._Unpickler):
         if module in _MULTIARRAY and name == "_reconstruct":
             return lambda *_: _Array()
         if (module, name) == ("_codecs", "encode"):
-            return _latin1
+            return lambda text, encoding: text.encode("latin1")
         if (module, name) in _ARRAY_PARTS:
             return _ARRAY_PARTS[module, name]
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-
-
-def _latin1(text: str, encoding: str) -> bytes:
-    return text.encode("latin1")
 
 
 def read_pickled(data: bytes, where: object) -> dict[str, Any]:

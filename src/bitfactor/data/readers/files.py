@@ -336,7 +336,7 @@ def parts_in(directory: Path) -> dict[str, Path]:
     return found
 
 
-_LOOKED_AT = 64  # files whose size and beginning tell them from others of the same names
+LOOKED_AT = 64  # images whose size and beginning, or contents, tell them from others of the same names
 _BEGINNING = 4096  # bytes
 
 
@@ -352,7 +352,6 @@ class FileStore:
         return len(self.names)
 
     def read(self, index: int) -> tuple[bytes, int]:
-        """Return an encoded image and its class."""
         try:
             with open(self._path(index), "rb", buffering=0) as file:
                 return file.read(), int(self.classes[index])
@@ -361,7 +360,6 @@ class FileStore:
             raise
 
     def class_of(self, index: int) -> int:
-        """Return the class of an image."""
         return int(self.classes[index])
 
     def version(self, index: int) -> bytes:
@@ -383,7 +381,7 @@ class FileStore:
     def digest(self) -> str:
         """Return a digest of all names, and of sizes and beginnings of some files, wherever they lie."""
         digest = blake2b(b"\0".join(self.names.tolist()), digest_size=8)
-        for index in np.unique(np.linspace(0, len(self) - 1, min(_LOOKED_AT, len(self))).astype(int)):
+        for index in evenly(len(self), LOOKED_AT):
             try:
                 with open(self._path(int(index)), "rb", buffering=0) as file:
                     digest.update(b"%d" % os.fstat(file.fileno()).st_size + file.read(_BEGINNING))
@@ -430,6 +428,15 @@ def existing(directory: Path | None, expected: str) -> Path:
             directory or "--data", expected=expected, found=found, fix="name the place of the images"
         )
     return directory
+
+
+def evenly(number: int, most: int) -> Indices:
+    """Return the places of `most` of so many, or of all, at even distances, the first and the last included.
+
+    >>> evenly(10, 4)
+    array([0, 3, 6, 9])
+    """
+    return np.unique(np.linspace(0, number - 1, min(most, number)).astype(np.int64))
 
 
 def some(names: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from bitfactor.common.checks import shown
 from bitfactor.common.errors import InputError
-from bitfactor.data.readers.files import Indices
+from bitfactor.data.readers.files import LOOKED_AT, evenly
 from bitfactor.data.readers.instances import Instances
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ Identity = dict[str, Any]
 
 RECORD, KEY = "recipe.json", "data_identity"
 """Where a run keeps the identity of its data; a file exported from it keeps it under the same key."""
-
-_LOOKED_AT = 64  # images, or instances, whose contents count
 
 
 def identity_of(data: "DataSet", directory: Path | None) -> Identity:
@@ -46,7 +44,7 @@ def identity_of(data: "DataSet", directory: Path | None) -> Identity:
     if _known(train) and _known(test):
         fingerprint = digest_of(train) + digest_of(test)
         return {"path": path, "train": _count(train), "test": _count(test), "fingerprint": fingerprint}
-    batches = data.train_batches(1, 0, 0), data.test_batches(_LOOKED_AT)
+    batches = data.train_batches(1, 0, 0), data.test_batches(LOOKED_AT)
     fingerprint = "".join(_digest_of_batch(next(iter(batch), ())) for batch in batches)
     number = len(test) if isinstance(test, Sized) else None
     return {"path": path, "train": data.steps(1), "test": number, "fingerprint": fingerprint}
@@ -118,7 +116,7 @@ def digest_of(part: Any) -> str:
     if isinstance(part, Instances):
         return _digest_of_instances(part)
     images, classes = part
-    chosen = _sample(len(classes))
+    chosen = evenly(len(classes), LOOKED_AT)
     return _hexadecimal(len(classes), array_of(classes), array_of(images[chosen]).reshape(len(chosen), -1))
 
 
@@ -133,7 +131,7 @@ def _count(part: Any) -> int:
 
 def _digest_of_instances(instances: Instances) -> str:
     names = [path.name for path in instances.images]
-    chosen = [path for i in _sample(len(instances)) if (path := instances.images[i]).is_file()]
+    chosen = [path for i in evenly(len(instances), LOOKED_AT) if (path := instances.images[i]).is_file()]
     sizes = [path.stat().st_size for path in chosen]
     return _hexadecimal(
         *names, *sizes, instances.labelled, np.where(instances.labelled[..., None], instances.keypoints, 0)
@@ -146,10 +144,6 @@ def _digest_of_batch(batch: Any) -> str:
     if isinstance(batch, tuple | list):
         return _hexadecimal(*map(_digest_of_batch, batch))
     return _hexadecimal(array_of(batch))
-
-
-def _sample(number: int) -> Indices:
-    return np.unique(np.linspace(0, number - 1, min(_LOOKED_AT, number)).astype(np.int64))
 
 
 def array_of(values: Any) -> np.ndarray[Any, Any]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +26,6 @@ from bitfactor.common.image_spec import Skeleton
 from bitfactor.data.readers.files import is_inside
 from bitfactor.pose import crop_matrix, transform, warp
 from bitfactor.pose.images import exif_orientation, read_image
-
-
-class Decoded(Protocol):
-    """Images by path, (H, W, 3)."""
-
-    def __getitem__(self, path: Path, /) -> NDArray[np.uint8]: ...
 
 
 @dataclass(frozen=True)
@@ -78,7 +72,7 @@ class Instances:
             self.annotated,
         )
 
-    def pixels(self, person: int, images: Decoded) -> NDArray[np.uint8]:
+    def pixels(self, person: int, images: "Images") -> NDArray[np.uint8]:
         """Return the image of an instance, out of decoded ones by path; it is to be as annotated."""
         path = self.images[person]
         image = images[path]

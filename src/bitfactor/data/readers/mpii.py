@@ -3,15 +3,13 @@
 All of them count pixels from 1, as Matlab does; here pixel centres stand at whole numbers from 0. They differ
 in what they hold. The official file and the JSON files have the person's centre and scale as annotated. The
 HDF5 files of pose-hg-train have centre and scale of the crop (see `bitfactor.pose.mpii_box`), and positions
-of neck and head cut to whole numbers.
-
-Predicted joints of MPII's validation instances, as others publish them.
+of neck and head cut to whole numbers. Joints that others predicted of the validation part are read here too.
 """
 
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -244,14 +242,8 @@ def corrected(instances: Instances, truth: Truth) -> Instances:
     found = find(instances, truth)
     present = np.flatnonzero(found >= 0)
     chosen = instances.take(found[present])
-    return Instances(
-        chosen.images,
-        chosen.centre,
-        chosen.side,
-        truth.keypoints[present] - 1,
-        truth.labelled[present],
-        truth.norm[present],
-    )
+    keypoints, labelled, norm = truth.keypoints[present] - 1, truth.labelled[present], truth.norm[present]
+    return replace(chosen, keypoints=keypoints, labelled=labelled, norm=norm)
 
 
 def _pixels(keypoints: NDArray[np.float64]) -> NDArray[np.int64]:

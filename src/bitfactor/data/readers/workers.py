@@ -51,13 +51,13 @@ def in_order(
         sampler=numbers,
         num_workers=min(workers, max(len(numbers), 1)),
         prefetch_factor=_AHEAD,
-        collate_fn=_unchanged,
+        collate_fn=lambda result: result,
         worker_init_fn=_start,
         multiprocessing_context="fork",  # what the workers read is not copied
     )
     for number, result in zip(numbers, loader, strict=True):
-        if isinstance(result, _Failure):
-            raise result.error()
+        if isinstance(result, InputError):
+            raise result
         yield slots[number % len(slots)], result
 
 
@@ -94,29 +94,17 @@ def _shared(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     return np.frombuffer(memory, dtype, prod(shape)).reshape(shape)
 
 
-class _Failure:
-    """The message of an `InputError`, which cannot cross processes itself."""
-
-    def __init__(self, message: str) -> None:
-        self.message = message
-
-    def error(self) -> InputError:
-        return InputError.__new__(InputError, self.message)
-
-
 class _Pieces(Generic[T]):
+    """What the workers do; an `InputError` is handed back, as one that is raised there loses its form."""
+
     def __init__(self, work: Work[T], slots: NDArray[Any]) -> None:
         self.work, self.slots = work, slots
 
-    def __getitem__(self, number: int) -> T | _Failure:
+    def __getitem__(self, number: int) -> T | InputError:
         try:
             return self.work(number, self.slots[number % len(self.slots)])
         except InputError as error:
-            return _Failure(str(error))
-
-
-def _unchanged(result: T) -> T:
-    return result
+            return error
 
 
 def _start(worker: int) -> None:

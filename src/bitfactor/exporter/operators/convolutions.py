@@ -1,18 +1,15 @@
-"""Convolutions, linear layers and normalisations. One dimension is two with a height of one.
+"""Convolutions, linear layers and normalisations. One dimension is two with a height of one, three are some.
 
-Convolutions over three dimensions, made of those over two.
-
-Transposed convolutions, made of others.
-
-A side has stride s and dilation d. Place q s + r of the result, padding included, is the sum of x[i]
-weight[k] with i s + k d = q s + r. So each of the s phases r is a convolution by some of the taps, the last
-first. Their results are put side by side, in one convolution of more channels where the phases read the same
-places.
+Transposed convolutions are made of others. A side has stride s and dilation d. Place q s + r of the result,
+padding included, is the sum of x[i] weight[k] with i s + k d = q s + r. So each of the s phases r is a
+convolution by some of the taps, the last first. Their results are put side by side, in one convolution of
+more channels where the phases read the same places.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -28,11 +25,14 @@ from bitfactor.exporter.view import Axes, View
 from bitfactor.format import pack_signs
 
 
+def numbers(value: int | Sequence[int], count: int) -> list[int]:
+    """Return a number for each dimension, where one may stand for all."""
+    return [value] * count if isinstance(value, int) else list(value) * (count // len(value))
+
+
 def sizes_of(value: int | Sequence[int], dimensions: int, unused: int) -> tuple[int, int]:
     """Read a number, or one per dimension, as (height, width); one dimension has a height of `unused`."""
-    values = (
-        [value] * dimensions if isinstance(value, int) else list(value) * (dimensions // len(list(value)))
-    )
+    values = numbers(value, dimensions)
     return (unused, values[0]) if dimensions == 1 else (values[0], values[1])
 
 
@@ -202,10 +202,6 @@ def normalised(b: Builder, x: View, over: Axes, eps: float) -> View:
     return view.named(b.emit("layer_norm", [name], {"eps": float(eps)}))
 
 
-def numbers(value: int | Sequence[int], count: int) -> list[int]:
-    return [value] * count if isinstance(value, int) else list(value) * (count // len(value))
-
-
 def conv3d(
     b: Builder, x: View, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1,
@@ -221,7 +217,7 @@ def conv3d(
         own = bias if tap == 0 else None
         y = conv(b, frames, weight[:, :, tap], own, strides, sides, spread, groups)
         parts.append(_volume(b, y, x.shape[0]))
-    return _sum(b, parts)
+    return reduce(partial(add, b), parts)
 
 
 def binary_conv3d(
@@ -247,7 +243,7 @@ def binary_conv3d(
         sums = binary_conv(b, frames, weight[:, :, tap], strides, sides, spread, groups, pad_value)
         y = _volume(b, b.real(sums), x.shape[0])
         parts.append(shapes.pad(b, y, (0, 0, 0, 0, first, count - end)))
-    return _sum(b, parts)
+    return reduce(partial(add, b), parts)
 
 
 def _frames(b: Builder, x: View, start: int, stop: int, step: int) -> View:
@@ -261,13 +257,6 @@ def _volume(b: Builder, maps: View, samples: int) -> View:
     """Undo `_frames`."""
     frames, *rest = maps.shape
     return shapes.transpose(b, b.reshaped(maps, (samples, frames // samples, *rest)), 1, 2)
-
-
-def _sum(b: Builder, parts: Sequence[View]) -> View:
-    total, *rest = parts
-    for part in rest:
-        total = add(b, total, part)
-    return total
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,6 @@
-"""Functions of a number that are made of others.
+"""Operators that look at one number at a time, alone or with its partner; functions made of others.
 
-Operators that look at one number at a time, alone or with its partner in another value.
-
-Comparisons of computed values, and what is chosen by them. A condition is 1 where it holds, else 0.
+A condition, of comparisons of computed values, is 1 where it holds, else 0.
 """
 
 import math
@@ -15,7 +13,7 @@ from torch import Tensor
 from bitfactor.exporter.builder import Builder
 from bitfactor.exporter.view import View
 
-Constant = Tensor | float
+Value = View | Tensor | float
 _LARGEST = float(np.finfo(np.float32).max)
 NEVER = -(2.0**100)  # in place of -inf: no sum brings it back, and no model has it as a number of its own
 _FINITE = 1e37  # numbers beyond it are no further apart, so that their sums are finite
@@ -56,10 +54,6 @@ def clip(b: Builder, x: View, lower: float | None = None, upper: float | None = 
     return b.alike("clip", x, bounds)
 
 
-def hardtanh(b: Builder, x: View, lower: float = -1, upper: float = 1) -> View:
-    return clip(b, x, lower, upper)
-
-
 def sigmoid(b: Builder, x: View) -> View:
     return b.alike("sigmoid", x)
 
@@ -90,7 +84,7 @@ def softmax(b: Builder, x: View, dim: int, dtype: torch.dtype | None = None) -> 
     return view.named(b.emit("softmax", [name]))
 
 
-def add(b: Builder, x: View | Constant, y: View | Constant, alpha: float = 1) -> View:
+def add(b: Builder, x: Value, y: Value, alpha: float = 1) -> View:
     if isinstance(x, View) and isinstance(y, View):
         return _joined(b, "add", x, mul(b, y, alpha) if alpha != 1 else y)
     if isinstance(x, View):
@@ -99,7 +93,7 @@ def add(b: Builder, x: View | Constant, y: View | Constant, alpha: float = 1) ->
     return _shifted(b, mul(b, y, alpha) if alpha != 1 else y, torch.as_tensor(x))
 
 
-def sub(b: Builder, x: View | Constant, y: View | Constant, alpha: float = 1) -> View:
+def sub(b: Builder, x: Value, y: Value, alpha: float = 1) -> View:
     return add(b, x, y, -alpha)
 
 
@@ -115,7 +109,7 @@ def _shifted(b: Builder, x: View, constant: Tensor) -> View:
     return b.alike("affine", x, scale=np.ones(channels, np.float32), shift=shift)
 
 
-def mul(b: Builder, x: View | Constant, y: View | Constant) -> View:
+def mul(b: Builder, x: Value, y: Value) -> View:
     if isinstance(x, View) and isinstance(y, View):
         return _joined(b, "multiply", x, y)
     value, constant = (x, y) if isinstance(x, View) else (y, x)
@@ -124,13 +118,10 @@ def mul(b: Builder, x: View | Constant, y: View | Constant) -> View:
     return value.named(b.emit("scale", [value.name], alpha=factor))
 
 
-def div(b: Builder, x: View | Constant, y: View | Constant) -> View:
+def div(b: Builder, x: Value, y: Value) -> View:
     if isinstance(y, View):
         return mul(b, x, b.alike("reciprocal", y))
     return mul(b, x, 1 / torch.as_tensor(y, dtype=torch.float32))
-
-
-Value = View | Constant
 
 
 def _positive(b: Builder, x: View) -> View:
@@ -305,7 +296,7 @@ def power(b: Builder, x: View, exponent: float) -> View:
     return mul(b, square, x) if whole % 2 else square
 
 
-def power_of(b: Builder, x: View | Constant, exponent: View | Constant) -> View:
+def power_of(b: Builder, x: Value, exponent: Value) -> View:
     """Exp(exponent log(x)), of positive x."""
     if isinstance(exponent, View):
         logarithm = b.alike("log", x) if isinstance(x, View) else torch.as_tensor(x).float().log()
@@ -359,7 +350,7 @@ def truncated(b: Builder, x: View) -> View:
     return mul(b, floor(b, absolute(b, x)), sign(b, x))
 
 
-def quotient(b: Builder, x: View, y: View | Constant) -> tuple[View, View]:
+def quotient(b: Builder, x: View, y: Value) -> tuple[View, View]:
     """Return floor(x / y), and x less so many y, from 0 to y; y is a constant above 0."""
     if isinstance(y, View) or not bool((torch.as_tensor(y) > 0).all()):
         raise b.refused("whole parts of a division by constants above 0", "others", "divide, then floor")
@@ -370,7 +361,7 @@ def quotient(b: Builder, x: View, y: View | Constant) -> tuple[View, View]:
     return add(b, whole, more), sub(b, rest, mul(b, more, y))
 
 
-def divided(b: Builder, x: View | Constant, y: View | Constant, rounding_mode: Any = None) -> View:
+def divided(b: Builder, x: Value, y: Value, rounding_mode: Any = None) -> View:
     if rounding_mode is None:
         return div(b, x, y)
     assert isinstance(x, View)
@@ -379,7 +370,7 @@ def divided(b: Builder, x: View | Constant, y: View | Constant, rounding_mode: A
     return mul(b, quotient(b, absolute(b, x), y)[0], sign(b, x))
 
 
-def fmod(b: Builder, x: View, y: View | Constant) -> View:
+def fmod(b: Builder, x: View, y: Value) -> View:
     """What is left of the division, with the sign of x."""
     return mul(b, quotient(b, absolute(b, x), y)[1], sign(b, x))
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bitfactor.exporter.builder import Builder
-from bitfactor.exporter.operators.convolutions import linear, sizes_of
+from bitfactor.exporter.operators.convolutions import linear, numbers, sizes_of
 from bitfactor.exporter.operators.functions import (
     NEVER,
     absolute,
@@ -61,7 +61,7 @@ def max_pool(
     b: Builder, x: View, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil: bool = False,
 ) -> View:  # fmt: skip
-    if any(n > 1 for n in _each(dilation, len(x.dims) - 2)):
+    if any(n > 1 for n in numbers(dilation, len(x.dims) - 2)):
         return _dilated(b, x, kernel, stride or kernel, padding, dilation, ceil)
     if len(x.dims) == 5:
         return _in_turn(b, max_pool, x, kernel, stride, padding, ceil=ceil)
@@ -80,7 +80,7 @@ def _dilated(
     """One side after the other: the largest of each window, whose places are apart."""
     sides = len(x.dims) - 2
     for i, (k, s, p, d) in enumerate(
-        zip(*(_each(v, sides) for v in (kernel, stride, padding, dilation)), strict=True)
+        zip(*(numbers(v, sides) for v in (kernel, stride, padding, dilation)), strict=True)
     ):
         length, reach = x.shape[2 + i], d * (k - 1) + 1
         left = length + 2 * p - reach
@@ -92,13 +92,9 @@ def _dilated(
     return x
 
 
-def _each(value: Any, sides: int) -> list[int]:
-    return [value] * sides if isinstance(value, int) else list(value) * (sides // len(value))
-
-
 def _in_turn(b: Builder, pool: Any, x: View, kernel: Any, stride: Any, padding: Any, **more: Any) -> View:
     """Pool volumes (N, C, D, H, W): over height and width, then over depth."""
-    k, s, p = (_each(value, 3) for value in (kernel, stride or kernel, padding))
+    k, s, p = (numbers(value, 3) for value in (kernel, stride or kernel, padding))
     n, channels, depth, *_ = x.shape
     frames = b.reshaped(
         replace(x, dims=(*x.dims[:1], *x.dims[2:3], x.dims[1], *x.dims[3:])),
@@ -129,7 +125,7 @@ def avg_pool(
 ) -> View:  # fmt: skip
     if len(x.dims) == 5:
         y = _in_turn(b, avg_pool, x, kernel, stride, padding, ceil=ceil, count_include_pad=count_include_pad)
-        return y if divisor is None else mul(b, y, math.prod(_each(kernel, 3)) / divisor)
+        return y if divisor is None else mul(b, y, math.prod(numbers(kernel, 3)) / divisor)
     window = _window(b, x, len(x.dims) - 2, kernel, stride, padding)
     if ceil and _ceiled(x, window) != window:
         near, window = window["padding"], _ceiled(x, window)
@@ -253,8 +249,8 @@ def smallest(b: Builder, x: View, dims: Any = None, keepdim: bool = False) -> Vi
 def reduced(b: Builder, how: str, x: View, dims: Any, keepdim: bool) -> View:
     """Reduce over dimensions: over all pixels where they are just that, else they become channels."""
     given = [dims] if isinstance(dims, int) else list(dims) if dims else range(len(x.dims))
-    numbers = sorted(dim % len(x.dims) for dim in given)
-    every = [axis for number in numbers for axis in x.dims[number]]
+    gone = sorted(dim % len(x.dims) for dim in given)
+    every = [axis for dim in gone for axis in x.dims[dim]]
     if any(axis.batch for axis in every):
         raise b.refused("operations on each sample by itself", f"a {how} over the batch", "name dimensions")
     repeats = size(axis for axis in every if x.is_repeated(axis)) if how == "sum" else 1
@@ -273,7 +269,7 @@ def reduced(b: Builder, how: str, x: View, dims: Any, keepdim: bool) -> View:
     else:
         name = x.name
     left = tuple(axis for axis in x.memory if axis not in over)
-    kept = [() if i in numbers else dim for i, dim in enumerate(x.dims) if keepdim or i not in numbers]
+    kept = [() if i in gone else dim for i, dim in enumerate(x.dims) if keepdim or i not in gone]
     y = View(name, left, tuple(kept))
     return mul(b, y, float(repeats)) if repeats != 1 else y
 

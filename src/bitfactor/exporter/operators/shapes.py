@@ -202,11 +202,6 @@ def _padded(b: Builder, x: View, dim: int, before: int, after: int, mode: str, v
     return taken(b, x, dim, places.tolist())
 
 
-def unfold(b: Builder, x: View, dim: int, size: int, step: int) -> View:
-    """Windows of a dimension, which come last."""
-    return windows(b, x, dim, size, step)
-
-
 def windows(b: Builder, x: View, dim: int, size: int, step: int, spread: int = 1) -> View:
     """Windows of a dimension, which come last, of places that are `spread` apart."""
     dim %= len(x.dims)

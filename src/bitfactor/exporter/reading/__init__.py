@@ -17,18 +17,19 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from torch import Tensor
 
+from bitfactor.common.arrays import same_class
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.exporter.builder import Builder
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.operators import shapes
-from bitfactor.exporter.parity import check
+from bitfactor.exporter.parity import check, values_of
 from bitfactor.exporter.reading.rules import POINTWISE, RULES
 from bitfactor.exporter.reading.sizes import first_lengths, fixed, free_of, given, longer, open_axes, steps_of
-from bitfactor.exporter.reading.steps import DOMAINS, OPERATORS, Steps, padded
+from bitfactor.exporter.reading.steps import DOMAINS, OPERATORS, Steps, attributes_of, padded
 from bitfactor.exporter.view import View
 from bitfactor.format import Graph, Value
+from bitfactor.format.graph import run
 from bitfactor.format.low_precision import quantise
-from bitfactor.format.operations import OPERATIONS
 from bitfactor.format.signature import FreeSizes
 
 Array = NDArray[Any]
@@ -150,13 +151,10 @@ def _compared(
     known: dict[str, str],
     warnings: tuple[str, ...],
 ) -> Reading:
-    from bitfactor.format.graph import run
-
     found = run(graph, *(values[value.name] for value in graph.inputs))
     pairs = [(y.reshape(len(y), -1), z.reshape(len(z), -1)) for y, z in zip(found, expected, strict=True)]
-    first, second = (scores.argmax(1) for scores in pairs[0])
     largest = max(float(np.abs(y - z).max() / max(np.abs(z).max(), 1e-30)) for y, z in pairs)
-    return Reading(graph, known, warnings, len(first), int((first == second).sum()), largest)
+    return Reading(graph, known, warnings, len(found[0]), same_class(*pairs[0]), largest)
 
 
 def _loaded(path: str | os.PathLike[str]) -> onnx.ModelProto:
@@ -265,19 +263,9 @@ class Reader:
 
     def values_of(self, graph: Graph, truth: Mapping[str, Array]) -> dict[str, Array]:
         """Return what is known of the values of the graph; of others, what their definition gives."""
-        values: dict[str, Array] = {}
-        nodes = {node.name: node for node in graph.nodes}
-        for name, value in graph.values.items():
-            origin, view = self.origins.get(name, ("", None))
-            if view is not None and origin in truth:
-                arranged = view.arrange(torch.from_numpy(np.array(truth[origin], np.float32))).numpy()
-                channels, *pixels = value.shape
-                moved = np.moveaxis(arranged.reshape(-1, *pixels, channels), -1, 1)
-                values[name] = np.ascontiguousarray(moved.astype(_TYPES[value.dtype]))
-            else:
-                node = nodes[name]
-                values[name] = OPERATIONS[node.op].reference(node, *(values[x] for x in node.inputs))
-        return values
+        wanted = {origin for origin, _ in self.origins.values() if origin in truth}
+        known = {origin: torch.from_numpy(np.array(truth[origin], np.float32)) for origin in wanted}
+        return values_of(graph, self.origins, known)
 
     def warnings(self) -> list[str]:
         if not self.zeros:
@@ -319,7 +307,7 @@ class Reader:
             bool(readers)
             and name not in self.results
             and all(
-                node.op_type == "Transpose" and list(_attributes(node).get("perm", [])) == _CHANNELS_FIRST
+                node.op_type == "Transpose" and list(attributes_of(node).get("perm", [])) == _CHANNELS_FIRST
                 for node in readers
             )
         )
@@ -351,7 +339,7 @@ class Reader:
 
     def _results(self, node: onnx.NodeProto, values: list[Any]) -> Sequence[Any]:
         if node.op_type == "Shape":
-            start, end = (_attributes(node).get(name) for name in ("start", "end"))
+            start, end = (attributes_of(node).get(name) for name in ("start", "end"))
             return [torch.tensor(self.shape_of(values[0])[start:end])]
         if node.op_type == "Quant" and isinstance(values[3], Tensor) and 1 < float(values[3]) < 8:
             return [RULES["Quant"](self, *values)]  # refused, also for weights
@@ -370,7 +358,7 @@ class Reader:
                 f"{node.domain or 'ai.onnx'} {node.op_type}",
                 near_matches(node.op_type, RULES),
             )
-        result = rule(self, *values, **_attributes(node))
+        result = rule(self, *values, **attributes_of(node))
         return result if isinstance(result, list) else [result]
 
     def _of_steps(self, node: onnx.NodeProto, values: list[Any], place: int) -> Steps | None:
@@ -406,9 +394,6 @@ class Reader:
         return [np.asarray(array) for array in found]
 
 
-_TYPES = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
-
-
 def _place(node: onnx.NodeProto) -> str:
     return f"node {node.name or node.output[0]!r} ({node.op_type})"
 
@@ -432,11 +417,6 @@ def _evaluated(model: onnx.ModelProto, given: Mapping[str, Array]) -> dict[str, 
 
 def _tensor(array: Any) -> Tensor:
     return torch.from_numpy(np.array(array))
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    values = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-    return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}
 
 
 def _first(size: tuple[int, ...]) -> tuple[int, ...]:

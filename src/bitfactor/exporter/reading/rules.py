@@ -6,7 +6,7 @@ A rule takes the reader, the values of the node's inputs, and its attributes. A 
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +41,7 @@ def integers(value: Value) -> list[int] | None:
 
 def _view(rule: Callable[..., Any]) -> Callable[..., Any]:
     """Return the rule of an operator that is one of torch's, all its inputs real numbers."""
-    return lambda r, *values: rule(r.builder, *(padded(r.builder, v) for v in values))
+    return lambda r, *values, **given: rule(r.builder, *(padded(r.builder, v) for v in values), **given)
 
 
 def _conv(r: "Reader", x: Value, weight: Value, bias: Value = None, **attributes: Any) -> View:
@@ -417,17 +417,7 @@ def _softmax(rule: Callable[..., View]) -> Callable[..., View]:
 
 
 def _several(how: str) -> Callable[..., View]:
-    def rule(r: "Reader", first: Value, *others: Value) -> View:
-        y: View = padded(r.builder, first)
-        for other in others:
-            y = functions.best_of(how)(r.builder, y, padded(r.builder, other))
-        return y
-
-    return rule
-
-
-def _where(r: "Reader", condition: Value, x: Value, y: Value) -> View:
-    return functions.where(r.builder, *(padded(r.builder, v) for v in (condition, x, y)))
+    return _view(lambda b, *values: reduce(partial(functions.best_of(how), b), values))
 
 
 def _argument(how: str) -> Callable[..., View]:
@@ -455,7 +445,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "Div": _div,
     "Dropout": lambda r, x, *_, **__: x,
     "Einsum": _einsum,
-    "Elu": lambda r, x, alpha=1.0: functions.elu(r.builder, padded(r.builder, x), alpha),
+    "Elu": _view(functions.elu),
     "Equal": _view(functions.equal),
     "Erf": _view(functions.erf),
     "Exp": _not_negative(lambda b, x: b.alike("exp", x)),
@@ -463,7 +453,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "Flatten": _flatten,
     "Floor": _view(functions.floor),
     "Gather": _gather,
-    "Gelu": lambda r, x, approximate="none": functions.gelu(r.builder, padded(r.builder, x), approximate),
+    "Gelu": _view(functions.gelu),
     "Gemm": _gemm,
     "GlobalAveragePool": _global("mean"),
     "GlobalMaxPool": _global("max"),
@@ -472,7 +462,7 @@ RULES: dict[str, Callable[..., Any]] = {
     ),
     "HardSwish": _view(functions.hardswish),
     "Identity": lambda r, x: x,
-    "LeakyRelu": lambda r, x, alpha=0.01: functions.leaky_relu(r.builder, padded(r.builder, x), alpha),
+    "LeakyRelu": _view(lambda b, x, alpha=0.01: functions.leaky_relu(b, x, alpha)),
     "Log": _view(lambda b, x: b.alike("log", x)),
     "LogSoftmax": _softmax(pooling.log_softmax),
     "MatMul": _matmul,
@@ -483,7 +473,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "MultiThreshold": _multi_threshold,
     "Neg": lambda r, x: _mul(r, x, torch.tensor([-1.0])),
     "Not": _view(functions.negated),
-    "PRelu": lambda r, x, slope: functions.prelu(r.builder, padded(r.builder, x), slope.flatten()),
+    "PRelu": _view(lambda b, x, slope: functions.prelu(b, x, slope.flatten())),
     "Pad": _pad,
     "Pow": _view(lambda b, x, y: functions.power(b, x, float(y))),
     "Quant": _quant,
@@ -506,13 +496,13 @@ RULES: dict[str, Callable[..., Any]] = {
     "Sqrt": _not_negative(lambda b, x: functions.power(b, x, 0.5)),
     "Squeeze": _squeeze,
     "Sub": _subtract,
-    "Sum": lambda r, first, *others: _summed(r, first, others),
+    "Sum": lambda r, *values: reduce(partial(_add, r), values),
     "Tanh": _view(functions.tanh),
-    "Tile": lambda r, x, counts: shapes.repeat(r.builder, padded(r.builder, x), counts.tolist()),
+    "Tile": _view(lambda b, x, counts: shapes.repeat(b, x, counts.tolist())),
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
     "Upsample": lambda r, x, scales: _resize(r, x, None, scales, coordinate_transformation_mode="asymmetric"),
-    "Where": _where,
+    "Where": _view(functions.where),
 }
 RULES |= {name: _comparison(name) for name in _OUTCOMES}
 
@@ -522,9 +512,3 @@ POINTWISE = {
     "Less", "LessOrEqual", "Max", "Min", "Mul", "Neg", "Not", "Or", "PRelu", "Quant", "Relu", "LeakyRelu",
     "Round", "Sign", "Sub", "Sum", "Where", "Xor", "Ceil", "Floor", "Pow",
 }  # fmt: skip
-
-
-def _summed(r: "Reader", first: Value, others: Sequence[Value]) -> Value:
-    for other in others:
-        first = _add(r, first, other)
-    return first

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from numpy.typing import NDArray
 from onnx.reference.op_run import OpRun
@@ -331,17 +332,14 @@ def _operator(domain: str, name: str) -> type[OpRun]:
     compute = _COMPUTE[name]
 
     def run(self: OpRun, *inputs: Array, **attributes: Any) -> tuple[Array]:
-        own = {a.name: _value(a) for a in self.onnx_node.attribute}
-        return (compute(*inputs, **own),)  # type: ignore[operator]
+        return (compute(*inputs, **attributes_of(self.onnx_node)),)  # type: ignore[operator]
 
     return type(name, (OpRun,), {"op_domain": domain, "_run": run})
 
 
-def _value(attribute: Any) -> Any:
-    from onnx import helper
-
-    value = helper.get_attribute_value(attribute)
-    return value.decode() if isinstance(value, bytes) else value
+def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
+    values = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}
 
 
 OPERATORS = [_operator(domain, name) for domain in DOMAINS for name in _COMPUTE]

@@ -33,10 +33,10 @@ from bitfactor.format.operations.integer import (
     MOST_SHIFT,
     PIXEL,
     SUM_LIMIT,
-    counted_taps,
 )
 from bitfactor.format.operations.move import stays
-from bitfactor.format.operations.operation import Shape, spread
+from bitfactor.format.operations.operation import spread
+from bitfactor.format.operations.pool import counted_taps
 
 Reals = NDArray[np.float64]
 
@@ -183,8 +183,8 @@ class _Converter:
             )
         return r
 
-    def _value(self, name: str, type: Type, scale: float = 1.0, shape: Shape | None = None) -> None:
-        self.values[name] = IntegerValue(name, shape or self.graph.values[name].shape, type, scale)
+    def _value(self, name: str, type: Type, scale: float = 1.0) -> None:
+        self.values[name] = IntegerValue(name, self.graph.values[name].shape, type, scale)
 
     def add(self, node: Node, type: Type, scale: float = 1.0) -> None:
         self.nodes.append(node)
@@ -222,7 +222,7 @@ class _Converter:
                 ratio = self.values[source].scale / scale * (np.ones(1) if factors is None else factors)
                 signed = (ratio, ratio)
             found = (np.ones((2, 1), np.int16), 0)
-            if source in self.values and not (self._is_same(signed)):
+            if source in self.values and not all(part.size == 1 and part.item() == 1 for part in signed):
                 found = self._multipliers(node, np.stack(signed))
             names.append(source)
             shifts.append(found[1])
@@ -238,9 +238,6 @@ class _Converter:
             tensors["offset"] = np.clip(np.rint(sum(offsets) / scale), -most, most).astype(np.int32)
         attributes = {"shifts": tuple(shifts), "lower": bounds[0], "upper": bounds[1]}
         self.add(Node(node.name, "weigh", tuple(names), attributes, tensors), "stream", scale)
-
-    def _is_same(self, factors: tuple[Reals, Reals]) -> bool:
-        return all(part.size == 1 and part.item() == 1 for part in factors)
 
     def _multipliers(self, node: Node, factors: Reals) -> tuple[NDArray[np.int16], int]:
         found = multipliers(factors)

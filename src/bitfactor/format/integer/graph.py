@@ -24,6 +24,7 @@ from bitfactor.format.operations.integer import (
     Integers,
     accumulated,
     bent,
+    by_channel,
     pooled,
     quantised,
     rescaled,
@@ -119,10 +120,7 @@ def _binary_conv(node: Node, given: Integers) -> Integers:
 
 
 def _threshold(node: Node, x: Integers) -> Integers:
-    direction, border = (
-        spread(node.tensors[role].astype(np.int64), x.ndim - 1) for role in ("direction", "threshold")
-    )
-    return np.where(direction * x > border, 1, -1)
+    return np.where(by_channel(node, "direction", x) * x > by_channel(node, "threshold", x), 1, -1)
 
 
 def _moved(node: Node, *xs: Integers) -> Integers:

@@ -1,5 +1,7 @@
 """The vocabulary of the model file: an entry says all there is to know of an operation."""
 
+import numpy as np
+
 from bitfactor.format.operations import convolution, integer, move, pointwise, pool, quantised
 from bitfactor.format.operations.operation import Node, Operation
 
@@ -14,18 +16,13 @@ OPERATIONS: dict[str, Operation] = {
     "threshold": pointwise.Threshold(),
     "scale": pointwise.Scale(),
     "affine": pointwise.Affine(),
-    "relu": pointwise.Relu(),
     "prelu": pointwise.Prelu(),
     "clip": pointwise.Clip(),
-    "sigmoid": pointwise.Sigmoid(),
-    "exp": pointwise.Exp(),
-    "log": pointwise.Log(),
-    "sqrt": pointwise.Sqrt(),
-    "reciprocal": pointwise.Reciprocal(),
+    **pointwise.FUNCTIONS,
     "gelu": pointwise.Gelu(),
     "softmax": pool.Softmax(),
-    "add": pointwise.Add(),
-    "multiply": pointwise.Multiply(),
+    "add": pointwise.Paired("add", "Add", np.add),
+    "multiply": pointwise.Paired("multiply", "Mul", np.multiply),
     "concat": move.Concat(),
     "join": move.Join(),
     "max_pool2d": pool.MaxPool2d(),

@@ -40,7 +40,7 @@ from bitfactor.format.operations.operation import (
     spread,
     windows,
 )
-from bitfactor.format.operations.pool import AvgPool2d
+from bitfactor.format.operations.pool import AvgPool2d, counted_taps
 from bitfactor.format.program import Buffer, Instruction, SlidingWindow
 
 Integers = NDArray[np.int64]
@@ -70,6 +70,11 @@ def quantised(x: Array, factor: Array, offset: Array, lower: int, upper: int) ->
     return np.rint(np.rint(levels * 1000) / 1000).astype(np.int64)
 
 
+def by_channel(node: Node, role: str, x: Integers) -> Integers:
+    """Return a tensor (C,) of a node so that it broadcasts against x (N, C, ...)."""
+    return spread(node.tensors[role].astype(np.int64), x.ndim - 1)
+
+
 def sums_of_products(node: Node, padded: Integers, weight: Array) -> Integers:
     """Sums of products below 2^53 are exact in float64, whose product is the fast one."""
     total: Any = 0
@@ -81,22 +86,19 @@ def sums_of_products(node: Node, padded: Integers, weight: Array) -> Integers:
 
 def accumulated(node: Node, x: Integers, weight: Array) -> Integers:
     """Return a = B + sum(W X); a tap outside the map has X = `outside`."""
-    outside = spread(node.tensors["outside"].astype(np.int64), 3)
+    outside = by_channel(node, "outside", x)
     a = sums_of_products(node, pad(x - outside, node, 0) + outside, weight)
-    return a + spread(node.tensors["bias"].astype(np.int64), a.ndim - 1)
+    return a + by_channel(node, "bias", a)
 
 
 def rescaled(node: Node, a: Integers) -> Integers:
     """Return sat(rnd(a M, k))."""
-    factor = spread(node.tensors["multiplier"].astype(np.int64), a.ndim - 1)
-    return saturated(rounded(a * factor, node.attributes["shift"]))
+    return saturated(rounded(a * by_channel(node, "multiplier", a), node.attributes["shift"]))
 
 
 def weighed_input(node: Node, i: int, x: Integers) -> Integers:
     """Return what input i adds to a weighted sum: rnd(x (x > 0 ? P : Q), k)."""
-    positive, negative = (
-        spread(node.tensors[f"{role}{i}"].astype(np.int64), x.ndim - 1) for role in ("positive", "negative")
-    )
+    positive, negative = (by_channel(node, f"{role}{i}", x) for role in ("positive", "negative"))
     return rounded(x * np.where(x > 0, positive, negative), node.attributes["shifts"][i])
 
 
@@ -111,23 +113,13 @@ def reach_of(node: Node, i: int) -> int:
 def weighed(node: Node, *xs: Integers) -> Integers:
     total: Any = sum(weighed_input(node, i, x) for i, x in enumerate(xs))
     if "offset" in node.tensors:
-        total = total + spread(node.tensors["offset"].astype(np.int64), total.ndim - 1)
+        total = total + by_channel(node, "offset", total)
     return saturated(total, node.attributes["lower"], node.attributes["upper"])
 
 
 def bent(node: Node, x: Integers) -> Integers:
     """Return a PReLU: X > 0 ? X : sat(rnd(X M, k))."""
-    slope = spread(node.tensors["slope"].astype(np.int64), x.ndim - 1)
-    return np.where(x > 0, x, saturated(rounded(x * slope, node.attributes["shift"])))
-
-
-def counted_taps(node: Node, x: Shape) -> Integers:
-    """Return over how many values each pixel of an average pool is a mean, (1, 1, H', W')."""
-    inside = np.ones((1, 1, *x[-2:]), np.int64)
-    inside = (
-        np.ones_like(pad(inside, node, 0)) if node.attributes["count_include_pad"] else pad(inside, node, 0)
-    )
-    return np.asarray(sum(windows(inside, node.attributes["kernel"], node.attributes["stride"])))
+    return np.where(x > 0, x, saturated(rounded(x * by_channel(node, "slope", x), node.attributes["shift"])))
 
 
 def averaged(total: Integers, n: Integers) -> Integers:

@@ -1,11 +1,7 @@
 """An operation: what it takes, what it gives, how it is computed, what it costs and what it is elsewhere.
 
-Shapes are those of one sample, channels first as in torch: (C, H, W) for a feature map, (F,) for a vector.
-Every value has a batch dimension before them, of any size.
-
-The arithmetic of float32 that all instruction sets share, stated to the last bit.
-
-Results are the same on every machine:
+Shapes are as `bitfactor.format.graph` has them. Here stands, to the last bit, the arithmetic of float32 that
+all instruction sets share. Results are the same on every machine:
 
 - `fma(a, b, c)` is a * b + c with a single rounding; any other operation rounds once by itself;
 - a convolution's sum starts at the bias and takes one fma a tap, in the order (kh, kw, c). A linear layer's

@@ -1,5 +1,7 @@
 """Operations on each number by itself, which follow others in registers."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +13,7 @@ from bitfactor.format.operations.operation import (
     Float,
     Node,
     Onnx,
+    Operation,
     Pixelwise,
     Shape,
     bad,
@@ -130,14 +133,6 @@ class Affine(Pixelwise):
         )
 
 
-class Relu(Pixelwise):
-    onnx_op = "Relu"
-    kind = "relu"
-
-    def reference(self, node: Node, x: Float) -> Float:
-        return np.where(x > 0, x, np.float32(0))
-
-
 class Prelu(Pixelwise):
     tensors = {"slope": FLOATS}
 
@@ -177,44 +172,24 @@ class Clip(Pixelwise):
         return Instruction.of("clip", lower=node.attributes["lower"], upper=node.attributes["upper"])
 
 
-class Sigmoid(Pixelwise):
-    onnx_op = "Sigmoid"
-    kind = "sigmoid"
+class Function(Pixelwise):
+    """A function of each number alone, which ONNX and the program have by the same name."""
+
+    def __init__(self, name: str, of: Callable[[Float], Float]) -> None:
+        self.onnx_op, self.kind, self.of = name, name.lower(), of
 
     def reference(self, node: Node, x: Float) -> Float:
-        return np.float32(1) / (np.float32(1) + exponential(-x))
+        return self.of(x)
 
 
-class Exp(Pixelwise):
-    onnx_op = "Exp"
-    kind = "exp"
-
-    def reference(self, node: Node, x: Float) -> Float:
-        return exponential(x)
-
-
-class Log(Pixelwise):
-    onnx_op = "Log"
-    kind = "log"
-
-    def reference(self, node: Node, x: Float) -> Float:
-        return logarithm(x)
-
-
-class Sqrt(Pixelwise):
-    onnx_op = "Sqrt"
-    kind = "sqrt"
-
-    def reference(self, node: Node, x: Float) -> Float:
-        return np.sqrt(np.where(x > 0, x, np.float32(0)))
-
-
-class Reciprocal(Pixelwise):
-    onnx_op = "Reciprocal"
-    kind = "reciprocal"
-
-    def reference(self, node: Node, x: Float) -> Float:
-        return np.float32(1) / x
+FUNCTIONS: dict[str, Operation] = {
+    "relu": Function("Relu", lambda x: np.where(x > 0, x, np.float32(0))),
+    "sigmoid": Function("Sigmoid", lambda x: np.float32(1) / (np.float32(1) + exponential(-x))),
+    "exp": Function("Exp", exponential),
+    "log": Function("Log", logarithm),
+    "sqrt": Function("Sqrt", lambda x: np.sqrt(np.where(x > 0, x, np.float32(0)))),
+    "reciprocal": Function("Reciprocal", lambda x: np.float32(1) / x),
+}
 
 
 class Gelu(Pixelwise):
@@ -230,10 +205,13 @@ class Gelu(Pixelwise):
         b.emit("Mul", [half, b.emit("Add", [beyond, b.number(1)])], node.name)
 
 
-class _Paired(Pixelwise):
-    """An operation that reads a second value."""
+class Paired(Pixelwise):
+    """A function of a number and its partner in a second value."""
 
     inputs = (FLOAT, FLOAT)
+
+    def __init__(self, kind: str, onnx_op: str, of: Callable[[Float, Float], Float]) -> None:
+        self.kind, self.onnx_op, self.of = kind, onnx_op, of
 
     def infer(self, node: Node, x: Shape, y: Shape) -> Shape:
         if y not in (x, (*x[:1], *[1] * (len(x) - 1))):
@@ -241,21 +219,8 @@ class _Paired(Pixelwise):
             raise bad(node, expected, f"{x} and {y}")
         return x
 
+    def reference(self, node: Node, x: Float, y: Float) -> Float:
+        return self.of(x, y)
+
     def stage(self, node: Node, buffer: Buffer | None) -> Instruction:
         return Instruction.of(self.kind, buffer=buffer)
-
-
-class Add(_Paired):
-    onnx_op = "Add"
-    kind = "add"
-
-    def reference(self, node: Node, x: Float, y: Float) -> Float:
-        return np.asarray(x + y)
-
-
-class Multiply(_Paired):
-    onnx_op = "Mul"
-    kind = "multiply"
-
-    def reference(self, node: Node, x: Float, y: Float) -> Float:
-        return np.asarray(x * y)

@@ -66,6 +66,14 @@ class MaxPool2d(_Pool):
         b.emit("MaxPool", [x], node.name, onnx_window(b, node, x, node.attributes["kernel"]))
 
 
+def counted_taps(node: Node, x: Shape) -> Array:
+    """Return over how many values each pixel of an average pool is a mean, (1, 1, H', W')."""
+    inside = pad(np.ones((1, 1, *x[-2:]), np.int64), node, 0)
+    if node.attributes["count_include_pad"]:
+        inside = np.ones_like(inside)
+    return np.asarray(sum(windows(inside, node.attributes["kernel"], node.attributes["stride"])))
+
+
 class AvgPool2d(_Pool):
     kind = "avg_pool"
     attributes = (*_Pool.attributes, "count_include_pad")
@@ -76,15 +84,9 @@ class AvgPool2d(_Pool):
         return super().infer(node, x)
 
     def reference(self, node: Node, x: Float) -> Float:
-        kernel: Any = node.attributes["kernel"]
-        stride: Any = node.attributes["stride"]
-        counted = np.ones_like(x[:1, :1])
-        if node.attributes["count_include_pad"]:
-            counted = np.ones_like(pad(counted, node, 0))
-        else:
-            counted = pad(counted, node, 0)
-        total = sum(windows(pad(x, node, 0), kernel, stride), np.float32(0))
-        return np.asarray(total / sum(windows(counted, kernel, stride), np.float32(0)))
+        taps = windows(pad(x, node, 0), node.attributes["kernel"], node.attributes["stride"])
+        total = sum(taps, np.float32(0))
+        return np.asarray(total / counted_taps(node, x.shape).astype(np.float32))
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
         counted = {"count_include_pad": node.attributes["count_include_pad"]}

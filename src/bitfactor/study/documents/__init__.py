@@ -2,7 +2,7 @@
 
 import base64
 import csv
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from numpy.typing import NDArray
 
-from bitfactor.common.files import replacing
+from bitfactor.common.files import replacing, write_file
 from bitfactor.format import Skeleton
 from bitfactor.pose import transform, warp
 from bitfactor.pose.draw import draw_skeleton
@@ -105,8 +105,7 @@ def write_html(document: Document, path: Path) -> None:
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     page = environment.get_template("document.html.j2").render(document=document)
-    with replacing(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_file(path, page)
 
 
 def write_csv(table: Table, path: Path) -> None:
@@ -119,16 +118,14 @@ def write_markdown(document: Document, path: Path) -> None:
     """Write `path`, and each figure into the folder of the same name without its ending."""
     folder = path.with_suffix("")
     for figure in (figure for chapter in document.chapters for figure in chapter.figures):
-        with replacing(folder / _file(figure)) as temporary:
-            temporary.write_bytes(figure.image)
+        write_file(folder / _file(figure), figure.image)
     blocks = [
         f"# {document.title}",
         "\n".join(f"- {sentence}" for sentence in document.finding),
         _table(facts(document.facts)) if document.facts else "",
         *(block for chapter in document.chapters for block in _chapter(chapter, folder.name)),
     ]
-    with replacing(path) as temporary:
-        temporary.write_text("\n\n".join(filter(None, blocks)) + "\n", encoding="utf-8")
+    write_file(path, "\n\n".join(filter(None, blocks)) + "\n")
 
 
 def write_latex(document: Document, path: Path) -> None:
@@ -136,11 +133,8 @@ def write_latex(document: Document, path: Path) -> None:
     origin = [("Where the figures come from", facts(document.facts))]
     tables = [(chapter.title, table) for chapter in document.chapters for table in chapter.tables]
     parts = [(title, table) for title, table in [*tables, *origin] if table.rows]
-    with replacing(path) as temporary:
-        text = "\n\n".join(_latex(title, table) for title, table in parts)
-        temporary.write_text(
-            f"% written by bitfactor; needs \\usepackage{{booktabs}}\n{text}\n", encoding="utf-8"
-        )
+    text = "\n\n".join(_latex(title, table) for title, table in parts)
+    write_file(path, f"% written by bitfactor; needs \\usepackage{{booktabs}}\n{text}\n")
 
 
 def _latex(title: str, table: Table) -> str:
@@ -245,9 +239,17 @@ def instances(name: str, shown: Sequence[Person]) -> list[Figure]:
     ]
 
 
-def montage(shown: Sequence[Person]) -> bytes:
-    """Return instances in a row as one JPEG file: what was found beside what is true."""
-    return _jpeg(np.hstack([_sides(person) for person in shown]))
+def montages(name: str, parts: Mapping[str, Sequence[Person]], said: str) -> list[Figure]:
+    """Return a figure of each part: its instances in a row, what was found beside what is true."""
+    return [
+        Figure(
+            f"{name}-{title.lower().replace(' ', '-')}",
+            _jpeg(np.hstack([_sides(person) for person in shown])),
+            f"{title}{said}",
+            "jpg",
+        )
+        for title, shown in parts.items()
+    ]
 
 
 def _sides(person: Person) -> NDArray[np.uint8]:

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import expect_output, replacing
+from bitfactor.common.files import expect_output, write_file
 from bitfactor.common.result import Result
 from bitfactor.format import ModelFile
 from bitfactor.targets.c99 import CoreName, CReport, export_c
@@ -86,8 +86,7 @@ def write_kit(
         overwrite=overwrite,
     )
     for name, file in files.items():
-        with replacing(directory / name) as temporary:
-            temporary.write_text(_filled(file.read_text(encoding="utf-8"), model, report), encoding="utf-8")
+        write_file(directory / name, _filled(file.read_text(encoding="utf-8"), model, report))
     written = [*files, *(f"src/{Path(name).name}" for name in (report.source, report.header))]
     return Kit(directory, board, tuple(sorted(written)), report)
 

@@ -4,21 +4,21 @@ Needs the packages of `bitfactor[onnx]`.
 """
 
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from bitfactor.common.arrays import relative_difference
+from bitfactor.common.arrays import relative_difference, same_class
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import expect_name, expect_output, replacing
+from bitfactor.common.files import expect_name, expect_output, write_file
+from bitfactor.common.result import Result
 from bitfactor.format import Graph, ModelFile, Node
 from bitfactor.format.file import golden_input
+from bitfactor.format.graph import ARRAYS
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.runtime import instruction_sets
 from bitfactor.runtime.session import runner
@@ -27,11 +27,8 @@ from bitfactor.targets.onnx.translate import OPSET, Form, other_graphs, to_onnx,
 __all__ = ["OnnxReport", "export_onnx", "to_onnx"]
 
 
-_Arrays = Sequence[NDArray[Any]]
-
-
 @dataclass(frozen=True)
-class OnnxReport:
+class OnnxReport(Result):
     """The outcome of `export_onnx`.
 
     From the input to the last output, ONNX Runtime and ours differ by `max_difference` of the largest output.
@@ -50,10 +47,6 @@ class OnnxReport:
     max_difference: float
     one_size: str | None = None
     int8: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain types."""
-        return asdict(self)
 
     def __str__(self) -> str:
         return (
@@ -98,16 +91,15 @@ def export_onnx(
     xs = [_samples(x, i in model.golden_integers) for i, x in enumerate(model.golden_inputs)]
     check(model.graph, proto, *xs)
     found, expected = list(run(proto, *xs).values()), runner(model.graph, instruction_sets()[0])(*xs)
-    with replacing(path) as temporary:
-        temporary.write_bytes(proto.SerializeToString(deterministic=True))
-        file_bytes = temporary.stat().st_size
+    content = proto.SerializeToString(deterministic=True)
+    write_file(path, content)
     return OnnxReport(
         path=str(path),
         form=form,
         opset=OPSET,
-        file_bytes=file_bytes,
+        file_bytes=len(content),
         checked_inputs=len(xs[0]),
-        same_class=_same_class(found[0], expected[0]),
+        same_class=same_class(found[0], expected[0]),
         max_difference=max(relative_difference(y, z) for y, z in zip(found, expected, strict=True)),
         one_size=_why_one_size(model, node),
     )
@@ -135,11 +127,6 @@ def _samples(golden: Float, integers: bool) -> Float:
     """Return the golden sample of an input, and a second one: noise, unless it is of integers."""
     noise = np.random.default_rng(0).standard_normal(golden.shape, np.float32)
     return np.concatenate([golden, golden if integers else noise])
-
-
-def _same_class(found: NDArray[Any], expected: NDArray[Any]) -> int:
-    first, second = (scores.reshape(len(scores), -1).argmax(1) for scores in (found, expected))
-    return int((first == second).sum())
 
 
 TOLERANCE = 1e-5
@@ -176,14 +163,11 @@ def check(graph: Graph, proto: onnx.ModelProto, *xs: Float) -> None:
     given = {value.name: x for value, x in zip(graph.inputs, xs, strict=True)}
     values = given | run(_giving_every_value(graph, proto), *xs)
     for node in graph.nodes:
-        inputs = (values[name].astype(_TYPES[graph.values[name].dtype]) for name in node.inputs)
+        inputs = (values[name].astype(ARRAYS[graph.values[name].dtype]) for name in node.inputs)
         expected = OPERATIONS[node.op].reference(node, *inputs)
         if node.op == "constant":  # one sample for all
             expected = np.broadcast_to(expected, (len(xs[0]), *expected.shape[1:]))
         _compare(node, graph.values[node.name].dtype, values[node.name], expected)
-
-
-_TYPES = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
 
 
 def _compare(node: Node, kind: str, found: Float, expected: NDArray[np.generic]) -> None:

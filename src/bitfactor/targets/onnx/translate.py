@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import reduce
 from itertools import islice
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ QONNX_DOMAIN = "qonnx.custom_op.general"
 
 
 class OnnxBuilder:
-    """Collects the ONNX nodes and constants that stand for the nodes of `graph`."""
+    """Collects the ONNX nodes and constants that stand for the nodes of `graph`; see `Onnx`."""
 
     def __init__(self, graph: Graph, form: Form, free: FreeSizes | None = None) -> None:
         self.graph = graph
@@ -63,7 +64,6 @@ class OnnxBuilder:
         return name
 
     def lengths(self, node: Node, attribute: str, own: Sequence[int]) -> list[int | str]:
-        """Return integers of an attribute; names of what computes those that follow from the input's size."""
         entries = self.free.lengths.get(node.name, {}).get(attribute) if self.free else None
         return [
             n if entry is None else self._computed(entry)
@@ -71,11 +71,9 @@ class OnnxBuilder:
         ]
 
     def length(self, x: str, axis: int) -> int | str:
-        """Return the length of an axis, or the name of what computes it where sizes are free."""
         return self._computed(Length(((x, axis),))) if self.free else self.shape(x)[axis]
 
     def whole(self, lengths: Sequence[int | str], name: str) -> str:
-        """Return the name of the lengths as one vector."""
         if all(isinstance(length, int) for length in lengths):
             return self.constant(np.array(lengths, np.int64), name)
         return self.emit("Concat", [self._vector(length) for length in lengths], attributes={"axis": 0})
@@ -85,9 +83,7 @@ class OnnxBuilder:
 
     def _computed(self, length: Length) -> str:
         factors = [self._axis(*axis) for axis in length.axes]
-        value = factors[0]
-        for other in factors[1:]:
-            value = self.emit("Mul", [value, other])
+        value = reduce(lambda a, b: self.emit("Mul", [a, b]), factors)
         for op, number, neutral in (
             ("Mul", length.factor, 1),
             ("Div", length.divisor, 1),
@@ -97,17 +93,14 @@ class OnnxBuilder:
         return value
 
     def _axis(self, value: str, axis: int) -> str:
-        bounds = {"start": axis + 1, "end": axis + 2}
-        return self.emit("Shape", [value], attributes=bounds)
+        return self.emit("Shape", [value], attributes={"start": axis + 1, "end": axis + 2})
 
     def number(self, value: float) -> str:
-        """Store a float32 number and return its name."""
         return self.constant(np.array(value, np.float32), f"number:{value:g}")
 
     def samples(self, x: str, output: str) -> str:
-        """Return x (1, ...) for each sample of the input."""
-        ends = (self.constant(np.array([n]), f"integer:{n}") for n in (0, 1))
-        count = self.emit("Slice", [self.emit("Shape", [self.graph.input.name]), *ends])
+        shape = self.emit("Shape", [self.graph.input.name])
+        count = self.emit("Slice", [shape, *map(self._vector, (0, 1))])
         rest = self.constant(np.array(self.shape(output)), f"{output}:shape")
         shape = self.emit("Concat", [count, rest], attributes={"axis": 0})
         return self.emit("Expand", [x, shape], output)
@@ -117,7 +110,6 @@ class OnnxBuilder:
         return self.graph.values[name].shape
 
     def where_positive(self, condition: str, output: str | None = None) -> str:
-        """Return +1 where the condition holds, else -1."""
         return self.emit("Where", [condition, self.number(1), self.number(-1)], output)
 
     def bipolar(self, x: str, output: str | None = None) -> str:
@@ -138,8 +130,7 @@ class OnnxBuilder:
         bits = self.emit("Cast", [bits], attributes={"to": onnx.TensorProto.BOOL})
         if signs.size % 8:
             bits = self.emit("Reshape", [bits, self.constant(np.array([-1]), "flat")])
-            bounds = (self.constant(np.array([n]), f"integer:{n}") for n in (0, signs.size))
-            bits = self.emit("Slice", [bits, *bounds])
+            bits = self.emit("Slice", [bits, *map(self._vector, (0, signs.size))])
         shape = self.constant(np.array(signs.shape), f"{name}:shape")
         return self.emit("Reshape", [self.where_positive(bits), shape])
 

@@ -2,14 +2,13 @@
 
 import json
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.common.files import made_directory, replacing
+from bitfactor.common.files import made_directory, write_file
 from bitfactor.common.result import Result
 from bitfactor.format import ModelFile
 from bitfactor.runtime.prediction import gives_probabilities
@@ -68,12 +67,9 @@ def write_page(model: ModelFile, program: bytes, title: str, directory: str | os
         title=_escaped(title), options=json.dumps(what).replace("<", "\\u003c")
     )
     for name in _MODULE:
-        with replacing(directory / name) as temporary:
-            shutil.copyfile(PACKAGE / name, temporary)
-    with replacing(directory / "net.bfp") as temporary:
-        temporary.write_bytes(program)
-    with replacing(directory / "index.html") as temporary:
-        temporary.write_text(index, encoding="utf-8")
+        write_file(directory / name, (PACKAGE / name).read_bytes())
+    write_file(directory / "net.bfp", program)
+    write_file(directory / "index.html", index)
     names = sorted([*_MODULE, "net.bfp", "index.html"])
     return Page(directory, {name: (directory / name).stat().st_size for name in names})
 

@@ -14,12 +14,7 @@ from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.nn import BinaryLayer
-
-
-def binary_layers(model: nn.Module) -> dict[str, BinaryLayer]:
-    """Return the binary layers of a model by name."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, BinaryLayer)}
+from bitfactor.nn import BinaryLayer, binary_layers
 
 
 class FlipRatio:
@@ -166,9 +161,8 @@ def troubles(model: nn.Module, flipped: float, first: bool) -> list[str]:
     The `first` step gives no gradient to what stands before a scale or factors that start at zero.
     """
     found = _exploded(model, _EXPLODED)
-    found += (
-        [] if first else [f"layer {name}: all its gradients are zero" for name in _without_gradient(model)]
-    )
+    if not first:
+        found += [f"layer {name}: all its gradients are zero" for name in _without_gradient(model)]
     if flipped > _DRAWN_ANEW:
         found.append(
             f"{flipped:.0%} of the binary weights changed sign, and 50% would if they were drawn anew: "

@@ -1,7 +1,4 @@
-"""Share of images whose class is among the best.
-
-What heatmaps find, in batches: the percentage of correct keypoints, and the height of peaks.
-"""
+"""Classes among the best; what heatmaps find: the percentage of correct keypoints, the height of peaks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -129,7 +126,6 @@ class PCK(KeypointMetric):
 
     @property
     def convention(self) -> Convention:
-        """What is counted."""
         return pck(self.skeleton)
 
 
@@ -168,7 +164,6 @@ class PCKh(KeypointMetric):
 
     @property
     def convention(self) -> Convention:
-        """What is counted."""
         return pckh(self.skeleton)
 
 
