@@ -47,8 +47,8 @@ class Row:
 ACCURACY = {
     ("cifar10-resnet18", "integer"): (80.65,),
     ("cifar10-resnet18", "float"): (80.74,),
-    ("cifar10-resnet20", "integer"): (0.0,),
-    ("cifar10-resnet20", "float"): (0.0,),
+    ("cifar10-resnet20", "integer"): (83.99,),
+    ("cifar10-resnet20", "float"): (84.25,),
 }
 
 # Measured by others. The int8 network is ResNet-8 of MLPerf Tiny, 12.5 M products, in CMSIS-NN of July 2026,
