@@ -151,7 +151,7 @@ def draw(found: Sequence[Row], path: Path) -> None:
     for panel, core, title in zip(panels, CORES, TITLES, strict=True):
         panel.set_title(title)
         panel.set_xscale("log")
-        panel.set(xlim=(6, 250), ylim=(79, 89))
+        panel.set(xlim=(6, 350), ylim=(79, 89))
         panel.set_xticks([10, 30, 100], ["10", "30", "100"])
         panel.minorticks_off()
         panel.grid(color="#d8dee4", linewidth=0.6)
