@@ -25,9 +25,8 @@ from bitfactor.runtime.prediction import gives_probabilities
 from bitfactor.runtime.program import program_of
 from bitfactor.runtime.session import magnitudes_on
 from bitfactor.targets.c99.board import CoreName, Cost, can_count, counted, estimated, expect_fits
-from bitfactor.targets.c99.instructions import CELL, Map, real
+from bitfactor.targets.c99.instructions import CELL, Layers, Map, real
 from bitfactor.targets.c99.integers import IntegerLayers
-from bitfactor.targets.c99.layers import Layers
 
 _WIDTH = 110
 CPrecision = Literal["highest", "integer"]
