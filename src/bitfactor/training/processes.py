@@ -1,4 +1,4 @@
-"""The processes of a run: their devices, how they are told to stop, and what is said where one is lost."""
+"""The processes of a run: their devices, how they stop, and the message where one is lost."""
 
 import os
 import re
