@@ -287,22 +287,15 @@ def evaluate(
         found: Evaluation = poses.evaluate_poses(network, data, limit, flip, page and Path(page))
         return found
     _expect_unset(network, "a network that finds keypoints", flip=flip, page=page)
-    return _evaluate_classes(network, data, limit, confusion)
-
-
-def _evaluate_classes(
-    network: Network,
-    data: str | os.PathLike[str] | None,
-    limit: int | None,
-    confusion: str | os.PathLike[str] | None,
-) -> ClassEvaluation:
-    if confusion:
-        imported("matplotlib", "--confusion", "cli")
-    images = images_of(network, data, limit)
-    found = classify(network, images)
-    if confusion:
-        draw_confusion(found.confusion, found.labels, Path(confusion))
-    return found
+    if confusion is None:
+        return classify(network, images_of(network, data, limit))
+    imported("matplotlib", "--confusion", "cli")
+    classes = classify(network, images_of(network, data, limit))
+    with replacing(confusion) as temporary:
+        kind = Path(confusion).suffix.lower().lstrip(".")
+        drawn = confusion_drawing(classes.confusion, classes.labels)
+        drawn.savefig(temporary, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return classes
 
 
 def _expect_unset(network: Network, wanted: str, **options: object) -> None:
@@ -318,14 +311,6 @@ def _expect_unset(network: Network, wanted: str, **options: object) -> None:
 
 _NAMED = 40  # classes whose names can be read
 _WRITTEN = 20  # classes whose counts can be read
-
-
-def draw_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path) -> None:
-    """Draw a confusion matrix to `path`, in .png or .svg."""
-    kind = path.suffix.lower().lstrip(".")
-    with replacing(path) as temporary:
-        drawn = confusion_drawing(counts, labels)
-        drawn.savefig(temporary, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
 
 def confusion_drawing(counts: NDArray[np.int64], labels: Sequence[str]) -> Any:

@@ -130,27 +130,21 @@ def find_keypoints(instances: PoseSet, *, flip: bool = False) -> PoseEvaluation:
 
 
 def evaluate_poses(
-    network: Network,
-    data: str | os.PathLike[str] | None,
-    limit: int | None,
-    flip: bool,
-    page: Path | None,
+    network: Network, data: str | os.PathLike[str] | None, limit: int | None, flip: bool, page: Path | None
 ) -> PoseEvaluation:
     """Find the keypoints in a network's data set, and write the page of examples if asked to."""
     instances = instances_of(network, data, limit)
     found = find_keypoints(instances, flip=flip)
     if page is not None:
-        write_page(page, instances, found)
+        lead, chapters = (
+            Prose("run.j2")("poses", images=found.images),
+            pose_chapters(instances, found, _SHOWN),
+        )
+        write_html(Document(f"bitfactor: poses of {found.path}", [lead], [], chapters), page)
     return found
 
 
 _SHOWN = 9  # instances in each part of the page
-
-
-def write_page(path: Path, shown: PoseSet, outcome: PoseEvaluation) -> None:
-    """Write the page of `pose_chapters`."""
-    lead, chapters = Prose("run.j2")("poses", images=outcome.images), pose_chapters(shown, outcome, _SHOWN)
-    write_html(Document(f"bitfactor: poses of {outcome.path}", [lead], [], chapters), path)
 
 
 def pose_chapters(shown: PoseSet, outcome: PoseEvaluation, number: int) -> list[Chapter]:

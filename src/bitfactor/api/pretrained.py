@@ -93,7 +93,7 @@ def save_pretrained(
         if example is not None:
             export(model, target / FILE, example)
     else:
-        run = Run(Path(_path_of(subject)))
+        run = Run(Path(subject if isinstance(subject, str | os.PathLike) else subject.path))
         model, about, card = load(run.path, best=best), *_of_run(run, best)
         export_run(run, target / FILE, best=best)
     with replacing(target / WEIGHTS) as temporary:
@@ -112,10 +112,6 @@ def _expect_no_other(config: Path) -> None:
     if config.exists() and '"library_name": "bitfactor"' not in config.read_text(errors="replace"):
         expected, found = "a new directory, or one that bitfactor wrote", "another library's config.json"
         raise InputError(config.parent, expected=expected, found=found, fix="choose another directory")
-
-
-def _path_of(run: _Path | RunDirectory) -> _Path:
-    return run if isinstance(run, str | os.PathLike) else run.path
 
 
 def _of_model(model: nn.Module) -> dict[str, Any]:

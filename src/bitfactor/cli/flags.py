@@ -389,22 +389,14 @@ def _hint(command: str, word: str, known: Sequence[str]) -> str:
 
 
 def wrong_value(command: str, flag: Flag, words: Sequence[str]) -> InputError:
-    """Return what to say about a flag whose words are not what it takes."""
+    """Return what to say about a flag whose words are not what it takes, or that has none."""
     choices = [str(one) for one in choices_in(flag.annotation)]
     wrong = [word for word in words if word not in choices] if choices else words
     close = difflib.get_close_matches(wrong[0], choices) if wrong else []
     hint = f"did you mean {' or '.join(close)}?" if close else f"see `bitfactor {command} --help`"
-    found = repr(" ".join(wrong)) if wrong else "nothing after it"
+    found = repr(" ".join(wrong)) if wrong else "nothing"
     name = flag.name.upper() if flag.positional else flag.name
     return InputError(name, expected=described(flag.annotation), found=found, fix=hint)
-
-
-def left_out(command: str, flag: Flag) -> InputError:
-    """Return what to say about a flag that has to be there."""
-    name = flag.name.upper() if flag.positional else flag.name
-    return InputError(
-        name, expected=described(flag.annotation), found="nothing", fix=f"see `bitfactor {command} --help`"
-    )
 
 
 def complaint(command: str, arguments: Sequence[str], flags: Sequence[Flag], text: str) -> InputError:
@@ -421,7 +413,7 @@ def complaint(command: str, arguments: Sequence[str], flags: Sequence[Flag], tex
         return wrong_value(command, positional[0], [choice.group(1)])
     missing = [flag for flag in flags if flag.required and (flag.positional or flag.name not in words)]
     if missing and re.match(r"\W*(Required|Missing)", text):
-        return left_out(command, min(missing, key=lambda flag: flag.positional))
+        return wrong_value(command, min(missing, key=lambda flag: flag.positional), [])
     plain = " ".join(re.sub(r"[│╭╮╰╯─|+-]{2,}|[│╭╮╰╯─]", " ", text).split())
     return InputError(
         f"bitfactor {command}", expected="its own flags", found=plain, fix=f"see `bitfactor {command} --help`"

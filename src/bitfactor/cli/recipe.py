@@ -168,7 +168,7 @@ def _study_flags() -> Any:
 
 def _planned(recipe: Recipe, command: str, options: Any, words: Sequence[str]) -> StudyPlan:
     """Return the study that the flags and the other words ask for."""
-    kind = flags_for(recipe, _nothing)
+    kind = flags_for(recipe, _recipe_summary)
     varied: dict[str, list[str]] = {}
     for flag, *values in options.vary:
         name = flag.lstrip("-").replace("-", "_")
@@ -314,10 +314,6 @@ def _typed(kind: Any, found: Any, words: Sequence[str]) -> dict[str, Any]:
     if values.pop("own_model") is not None:
         raise InputError("--model", expected="one network", found="another too", fix="leave it out")
     return {name: value for name, value in values.items() if name in typed}
-
-
-def _nothing() -> None:
-    """The flags of a recipe alone."""
 
 
 def split_recipe(command: str, arguments: Sequence[str]) -> tuple[Recipe, Sequence[str]]:

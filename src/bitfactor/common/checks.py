@@ -42,12 +42,7 @@ def expect_one_of(where: str, value: object, known: Collection[object]) -> None:
     Traceback (most recent call last):
     bitfactor.errors.InputError: latent: expected one of none, tucker, found 'tuker'; did you mean tucker?
     """
-    if any(type(value) is type(one) and value == one for one in known):
-        return
-    names = [str(one) for one in known]
-    raise InputError(
-        where, expected=f"one of {', '.join(names)}", found=shown(value), fix=_near(value, names)
-    )
+    expect(where, value, Literal[(*known,)])
 
 
 def expect(where: str, value: object, annotation: Any) -> None:

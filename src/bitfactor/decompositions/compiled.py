@@ -44,6 +44,11 @@ def takes(*tensors: torch.Tensor) -> bool:
     )
 
 
+def addresses(*tensors: torch.Tensor) -> list[int]:
+    """Return where the core finds the values of tensors."""
+    return [tensor.data_ptr() for tensor in tensors]
+
+
 def trainer() -> Any:
     """Return the core's side of training, with the threads that torch uses."""
     return _trainer(chosen_isa(), torch.get_num_threads())

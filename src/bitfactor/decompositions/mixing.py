@@ -89,7 +89,8 @@ class _Compiled(torch.autograd.Function):
         x = core.new_empty(ctx.room)
         kept = (len(output) + 1) // 2 if coupled else len(output)
         y = core.new_empty(places, taps, kept, channel.shape[1])
-        trainer.weights(*ctx.described, _addresses(operands), x.data_ptr(), y.data_ptr(), _addresses(weights))
+        where = compiled.addresses(*operands), *compiled.addresses(x, y), compiled.addresses(*weights)
+        trainer.weights(*ctx.described, *where)
         ctx.save_for_backward(*operands, y)
         return weights
 
@@ -100,19 +101,10 @@ class _Compiled(torch.autograd.Function):
         gradients = [torch.empty_like(operand) for operand in operands]
         given = [of_weight.contiguous() for of_weight in of_weights]
         x = y.new_empty(ctx.room)
-        compiled.trainer().of_weights(
-            *ctx.described,
-            _addresses(operands),
-            x.data_ptr(),
-            y.data_ptr(),
-            _addresses(given),
-            _addresses(gradients),
-        )
+        where = compiled.addresses(*operands), *compiled.addresses(x, y)
+        made = compiled.addresses(*given), compiled.addresses(*gradients)
+        compiled.trainer().of_weights(*ctx.described, *where, *made)
         return None, *_wanted(gradients, ctx.needs_input_grad[1:])
-
-
-def _addresses(tensors: Sequence[Tensor]) -> list[int]:
-    return [tensor.data_ptr() for tensor in tensors]
 
 
 def _wanted(gradients: Sequence[Tensor], needed: Sequence[bool]) -> tuple[Tensor | None, ...]:

@@ -1,16 +1,16 @@
 """Binary convolutions in one, two and three dimensions, and the binary linear layer."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
-from bitfactor.decompositions import ALONE, Latent, LatentLike, Rank
+from bitfactor.decompositions import ALONE, LatentLike, Rank
 from bitfactor.nn.layer import BinaryLayer, Making, PaddingValue, float_layer
 from bitfactor.nn.product import Geometry, Masks, binary_conv2d
-from bitfactor.nn.scale import CONVOLUTIONS, Scale, ScaleLike, feature_magnitude, window_magnitude
+from bitfactor.nn.scale import CONVOLUTIONS, ScaleLike, feature_magnitude, window_magnitude
 from bitfactor.nn.sign import EstimatorLike
 from bitfactor.nn.transform import TransformLike
 
@@ -91,39 +91,14 @@ class BinaryConv(Convolution):
         self._make(like.weight, like.bias, making)
         self._set_geometry(stride, padding, dilation, groups, padding_value, padding_mode)
 
-    @classmethod
-    def of(
-        cls,
-        latent: Latent,
-        scale: Scale | None = None,
-        *,
+    def _set_geometry(
+        self,
         stride: int | Sequence[int] = 1,
         padding: Padding = 0,
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
-        bias: nn.Parameter | None = None,
         padding_value: PaddingValue = 0,
         padding_mode: str = "zeros",
-    ) -> Self:
-        """Return the layer of a latent (O, C / groups, *kernel), a scale and a bias that are there already.
-
-        Example
-        -------
-        >>> BinaryConv2d.of(Tucker.from_weight(torch.randn(16, 8, 3, 3)), AnalyticScale(), padding=1)
-        """
-        layer = cls.__new__(cls)
-        layer._assemble(latent, scale, bias)
-        layer._set_geometry(stride, padding, dilation, groups, padding_value, padding_mode)
-        return layer
-
-    def _set_geometry(
-        self,
-        stride: int | Sequence[int],
-        padding: Padding,
-        dilation: int | Sequence[int],
-        groups: int,
-        padding_value: PaddingValue,
-        padding_mode: str,
     ) -> None:
         self.out_channels, per_group, *kernel = self.latent.shape
         self.in_channels, self.kernel_size, self.groups = per_group * groups, tuple(kernel), groups
@@ -243,15 +218,10 @@ class BinaryLinear(BinaryLayer):
         like = float_layer(nn.Linear, in_features, out_features, bias)
         nn.init.kaiming_normal_(like.weight)
         self._make(like.weight, like.bias, making)
-        self.out_features, self.in_features = out_features, in_features
+        self._set_geometry()
 
-    @classmethod
-    def of(cls, latent: Latent, scale: Scale | None = None, *, bias: nn.Parameter | None = None) -> Self:
-        """Return the layer of a latent (O, F), a scale and a bias that are there already."""
-        layer = cls.__new__(cls)
-        layer._assemble(latent, scale, bias)
-        layer.out_features, layer.in_features = latent.shape
-        return layer
+    def _set_geometry(self) -> None:
+        self.out_features, self.in_features = self.latent.shape
 
     def apply_weight(self, x: Tensor, B: Tensor) -> Tensor:
         return F.linear(x, B)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
-from bitfactor.decompositions import ALONE, Latent, LatentLike, Rank
+from bitfactor.decompositions import ALONE, LatentLike, Rank
 from bitfactor.nn.conv import Convolution
 from bitfactor.nn.layer import Making, float_layer
-from bitfactor.nn.scale import Scale, ScaleLike
+from bitfactor.nn.scale import ScaleLike
 from bitfactor.nn.sign import EstimatorLike
 from bitfactor.nn.transform import TransformLike
 
@@ -97,30 +97,6 @@ class BinaryConvTranspose(Convolution):
         self._make(like.weight, like.bias, making, groups)
         self._set_geometry(stride, padding, output_padding, dilation, groups)
 
-    @classmethod
-    def of(
-        cls,
-        latent: Latent,
-        scale: Scale | None = None,
-        *,
-        stride: int | Sequence[int] = 1,
-        padding: int | Sequence[int] = 0,
-        output_padding: int | Sequence[int] = 0,
-        dilation: int | Sequence[int] = 1,
-        groups: int = 1,
-        bias: nn.Parameter | None = None,
-    ) -> Self:
-        """Return the layer of a latent (C, O / groups, *kernel), a scale and a bias that are there already.
-
-        Example
-        -------
-        >>> BinaryConvTranspose2d.of(Tucker.from_weight(torch.randn(16, 8, 2, 2)), stride=2)
-        """
-        layer = cls.__new__(cls)
-        layer._assemble(latent, scale, bias)
-        layer._set_geometry(stride, padding, output_padding, dilation, groups)
-        return layer
-
     @staticmethod
     def filters(W: Tensor, groups: int = 1) -> Tensor:
         """(C, O / groups, *kernel) -> (O, C / groups, *kernel)."""
@@ -137,11 +113,11 @@ class BinaryConvTranspose(Convolution):
 
     def _set_geometry(
         self,
-        stride: int | Sequence[int],
-        padding: int | Sequence[int],
-        output_padding: int | Sequence[int],
-        dilation: int | Sequence[int],
-        groups: int,
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
     ) -> None:
         self.in_channels, per_group, *kernel = self.latent.shape
         self.out_channels, self.kernel_size, self.groups = per_group * groups, tuple(kernel), groups

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -154,6 +154,29 @@ class BinaryLayer(nn.Module, ABC):
         self.binary_activations = True
         self.binary_weights = True
         self.name = type(self).__name__
+
+    @classmethod
+    def of(
+        cls, latent: Latent, scale: Scale | None = None, *, bias: nn.Parameter | None = None, **geometry: Any
+    ) -> Self:
+        """Return the layer of a latent, a scale and a bias that are there already.
+
+        Parameters
+        ----------
+        geometry
+            Of a convolution: stride, padding, dilation, groups and what else the class takes.
+
+        Example
+        -------
+        >>> BinaryConv2d.of(Tucker.from_weight(torch.randn(16, 8, 3, 3)), AnalyticScale(), padding=1)
+        """
+        layer = cls.__new__(cls)
+        layer._assemble(latent, scale, bias)
+        layer._set_geometry(**geometry)
+        return layer
+
+    def _set_geometry(self, *args: Any, **geometry: Any) -> None:
+        """Note the sizes that the latent's shape tells, and how the weight is applied."""
 
     @property
     def weight(self) -> Tensor:

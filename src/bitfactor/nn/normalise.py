@@ -71,7 +71,7 @@ class _Normalised(torch.autograd.Function):
         there = None if added is None else in_format_of(x, added)
         plus = 0 if there is None else there.data_ptr()
         numbers = weight.contiguous(), bias.contiguous()
-        addresses = [*_addresses(*numbers, x), plus, *_addresses(statistics, y)]
+        addresses = [*compiled.addresses(*numbers, x), plus, *compiled.addresses(statistics, y)]
         compiled.trainer().normalise(*_wide(x), eps, clip, *addresses)
         ctx.save_for_backward(x, y if clip else None, weight, statistics)
         ctx.added = None if added is None else added.dtype
@@ -88,17 +88,13 @@ class _Normalised(torch.autograd.Function):
         clipped = (0, 0) if y is None else (y.data_ptr(), kept.data_ptr())
         compiled.trainer().normalise_backward(
             *_wide(x),
-            *_addresses(weight.contiguous(), x),
+            *compiled.addresses(weight.contiguous(), x),
             clipped[0],
-            *_addresses(gradient, statistics),
+            *compiled.addresses(gradient, statistics),
             clipped[1],
-            *_addresses(of_x, of_weight, of_bias),
+            *compiled.addresses(of_x, of_weight, of_bias),
         )
         return of_x, None if ctx.added is None else kept.to(ctx.added), of_weight, of_bias, None, None
-
-
-def _addresses(*tensors: Tensor) -> list[int]:
-    return [tensor.data_ptr() for tensor in tensors]
 
 
 _FEW = 64  # channels: rows that short are slow

@@ -103,8 +103,7 @@ def prelu_gradients(x: Tensor, gradient: Tensor, slope: Tensor) -> tuple[Tensor,
     gradient = in_format_of(x, gradient)
     of_x, of_slope = torch.empty_like(x), x.new_empty(x.shape[:2], dtype=torch.float32)
     slope = slope.float().contiguous()
-    addresses = (tensor.data_ptr() for tensor in (x, gradient, slope, of_x, of_slope))
-    compiled.trainer().prelu(maps_of(x, 1), *addresses)
+    compiled.trainer().prelu(maps_of(x, 1), *compiled.addresses(x, gradient, slope, of_x, of_slope))
     return of_x, of_slope.sum(0)
 
 
@@ -147,11 +146,11 @@ def _forward(
     none = _pack(trainer, maps_of(x, groups), x, x_bits)
     none |= _pack(trainer, maps_of(V, 1, closed=True), V, V_bits)
     window = [*x.shape[2:], *y.shape[2:], *V.shape[2:], *stride, *padding, *dilation]
-    addresses = (x_bits.data_ptr(), V_bits.data_ptr(), alpha.data_ptr(), y.data_ptr())
     if none:
         y.fill_(torch.nan)
     elif y.numel():
-        trainer.conv(maps_of(y, groups), window, V.shape[1], *addresses)
+        places = compiled.addresses(x_bits, V_bits, alpha, y)
+        trainer.conv(maps_of(y, groups), window, V.shape[1], *places)
     return y, x_bits, V_bits
 
 

@@ -237,26 +237,20 @@ class StudyDirectory:
         """Return the study, finished or not; files that its trainings imported are run first."""
         design = _read(self._design, Design.of)
         cells = [CellDirectory(file.parent) for file in sorted(self.path.glob("cells/*/cell.json"))]
-        imports = [cell.imports().items() for cell in cells if cell.recipe.exists()]
-        for file, sha256 in dict(chain.from_iterable(imports)).items():
+        begun = [cell for cell in cells if cell.recipe.exists()]
+        for file, sha256 in dict(chain.from_iterable(cell.imports().items() for cell in begun)).items():
             run_again(file, sha256)
-        trainings = [cell.training(design) for cell in cells]
         return Study(
             self.path,
             design,
-            sorted(trainings, key=lambda training: training.cell.seed),
-            next((_holdout(cell) for cell in cells if cell.recipe.exists()), None),
+            sorted((cell.training(design) for cell in cells), key=lambda training: training.cell.seed),
+            begun[0].settings().get("data", {}).get("holdout") if begun else None,
             _read(self._speed, dict) if self._speed.exists() else None,
         )
 
     def write_speed(self, speed: Mapping[str, Any]) -> None:
         """Keep what the exported networks weigh and take."""
         write_json(self._speed, speed)
-
-
-def _holdout(cell: CellDirectory) -> str | None:
-    found = cell.settings().get("data", {}).get("holdout")
-    return None if found is None else str(found)
 
 
 def _read(file: Path, take: Callable[[dict[str, Any]], T]) -> T:

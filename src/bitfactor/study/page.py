@@ -193,12 +193,12 @@ def document(study: Study, examples: Sequence[Figure] = ()) -> Document:
     all_views = views(study)
     first = all_views[0]
     chapters = [
-        _unfinished(study),
+        Chapter("What is missing", (say("missing"),), [table]) if (table := unfinished(study)) else None,
         *(chapter for view in all_views for chapter in _compared(view, study)),
         *_along_axes(first, study),
         training(first, study),
         Chapter("Poses", (say("poses"),), figures=examples) if examples else None,
-        _networks(study),
+        Chapter("Exported networks", (say("networks"),), [table]) if (table := sizes(study)) else None,
         *inside(first, study),
         _taken(first, study) if study.finished else None,
         _commands(study),
@@ -247,11 +247,6 @@ def origins(trainings: Sequence[Training]) -> dict[str, str]:
 
 def _hours(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.1f} min"
-
-
-def _unfinished(study: Study) -> Chapter | None:
-    table = unfinished(study)
-    return Chapter("What is missing", (say("missing"),), [table]) if table else None
 
 
 def _compared(view: StudyView, study: Study) -> list[Chapter]:
@@ -349,11 +344,6 @@ def _taken(view: StudyView, study: Study) -> Chapter:
     drawn = against(shown, "CPU minutes of a training", f"{metric_name(study.headline)}, %")
     figure = Figure("cost", drawn.encode(), say("against"))
     return Chapter("What a training takes", tables=[costs(view, study)], figures=[figure] if shown else [])
-
-
-def _networks(study: Study) -> Chapter | None:
-    table = sizes(study)
-    return Chapter("Exported networks", (say("networks"),), [table]) if table else None
 
 
 def _commands(study: Study) -> Chapter | None:

@@ -85,14 +85,8 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference
     >>> str(paired({0: 0.62, 1: 0.60}, {0: 0.58, 1: 0.58}))
     '+3.00 [−9.71, +15.71]'
     """
-    differences = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
-    if not differences:
-        return None
-    centre, n = mean(differences), len(differences)
-    if n == 1:
-        return Difference(centre, None, None, 1)
-    half = student(n - 1) * stdev(differences) / sqrt(n)
-    return Difference(centre, centre - half, centre + half, n)
+    found = sample([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
+    return None if found is None else Difference(found.mean, *(found.interval or (None, None)), found.n)
 
 
 def student(freedom: int) -> float:
