@@ -134,11 +134,8 @@ def _price(model: nn.Module, example: Example, graph: Graph) -> Price | None:
     """Time one sample in torch and at 1 bit, in turns."""
     if not isinstance(example, torch.Tensor) or not example.is_floating_point():
         return None
-    plain, x, threads = (
-        copied(model).cpu().eval(),
-        example[:1].detach().cpu().float(),
-        torch.get_num_threads(),
-    )
+    plain, x = copied(model).cpu().eval(), example[:1].detach().cpu().float()
+    threads = torch.get_num_threads()
     binary, array = runner(graph, chosen_isa()), x.numpy()
     torch.set_num_threads(1)
     with torch.inference_mode():

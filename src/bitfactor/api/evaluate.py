@@ -172,7 +172,9 @@ def images_of(
     known = OF_RECIPES.get(network.recipe)
     recipe = None if known else _with_own_data(network)
     if recipe is not None:
-        return _of_recipe(recipe, network, directory, limit)
+        data_set = recipe.data(directory)
+        other = other_images(network, identity_of(data_set, directory)["fingerprint"])
+        return of_data_set(data_set, network.labels, limit).with_notes(*other)
     return (known or images_in)(directory, _wanted(network, limit))
 
 
@@ -201,14 +203,6 @@ def _with_own_data(network: Network) -> "Recipe | None":
             raise
         return None  # a file whose recipe is not known here can be evaluated on class directories
     return None if getattr(recipe.data, "classes_in_files", False) else recipe
-
-
-def _of_recipe(
-    recipe: "Recipe", network: Network, directory: Path | None, limit: int | None
-) -> EvaluationSet:
-    data = recipe.data(directory)
-    found = of_data_set(data, network.labels, limit)
-    return found.with_notes(*other_images(network, identity_of(data, directory)["fingerprint"]))
 
 
 def other_images(network: Network, fingerprint: str) -> tuple[str, ...]:

@@ -4,8 +4,10 @@ import fnmatch
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any, Literal
 
 import torch
@@ -53,11 +55,8 @@ def float_type(layer: nn.Module) -> type[nn.Module] | None:
     kind = next((kind for kind in BINARY_FORMS if isinstance(layer, kind)), None)
     if kind is None or type(layer).forward is kind.forward:
         return kind
-    holds_more = {name for name, _ in (*layer.named_parameters(), *layer.named_buffers())} - {
-        "weight",
-        "bias",
-    }
-    if holds_more:
+    held = {name for name, _ in (*layer.named_parameters(), *layer.named_buffers())}
+    if not held <= {"weight", "bias"}:
         return None
     return kind if _computes(layer, kind) or own_padding(layer) is not None else None
 
@@ -146,14 +145,10 @@ def names_matching(pattern: str, names: Iterable[str]) -> list[str]:
     names = list(names)
     plain = [name for name in names if name == pattern or name.startswith(pattern + ".")]
     globbed = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
-    return plain or globbed or _regex_matches(pattern, names)
-
-
-def _regex_matches(pattern: str, names: list[str]) -> list[str]:
-    try:
-        return [name for name in names if re.fullmatch(pattern, name)]
-    except re.error:
-        return []
+    if not plain and not globbed:
+        with suppress(re.error):
+            return [name for name in names if re.fullmatch(pattern, name)]
+    return plain or globbed
 
 
 def expect_matches(argument: str, patterns: Sequence[str], names: Iterable[str]) -> set[str]:
@@ -277,9 +272,7 @@ def _expect_full(group: str, found: list[tuple[int, ...]]) -> None:
     depths = {len(place) for place in found}
     if len(depths) != 1:
         raise _bad(group, "a grid: lists nested to one depth", f"names at depths {sorted(depths)}")
-    size = 1
-    for mode in zip(*found, strict=True):
-        size *= max(mode) + 1
+    size = prod(max(mode) + 1 for mode in zip(*found, strict=True))
     if size != len(found):
         raise _bad(group, f"a full grid of {size} layers", f"{len(found)}")
 

@@ -123,8 +123,6 @@ def _latents(group: Sequence[PlannedLayer], rank: Rank) -> Sequence[Latent] | No
 
 
 def _ranks(latent: Latent | None) -> tuple[int, ...]:
-    if latent is None:
-        return ()
     core = getattr(latent, "core", getattr(latent, "s", None))
     return () if core is None else tuple(core.shape)
 

@@ -80,15 +80,9 @@ class Summary:
         return self.float_bytes / max(self.exported_bytes, 1)
 
     def to_dict(self) -> dict[str, Any]:
-        totals = (
-            "binary_macs",
-            "real_macs",
-            "binary_fraction",
-            "float_bytes",
-            "trained_bytes",
-            "exported_bytes",
-        )
-        return asdict(self) | {name: getattr(self, name) for name in (*totals, "compression")}
+        totals = ["binary_macs", "real_macs", "binary_fraction"]
+        totals += ["float_bytes", "trained_bytes", "exported_bytes", "compression"]
+        return asdict(self) | {name: getattr(self, name) for name in totals}
 
     def __str__(self) -> str:
         head = ["layer", "kind", "weight", "output", "1-bit MACs", "32-bit MACs"]

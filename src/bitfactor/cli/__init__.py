@@ -165,20 +165,15 @@ def _run(arguments: Sequence[str]) -> int:
         print(f"bitfactor {__version__}")
         return 0
     if name == "--import":
-        return _run(_imported(rest))
+        if not rest:
+            raise InputError("--import", expected="a Python file", found="nothing", fix="name one")
+        run_file(rest[0])
+        return _run(rest[1:])
     if name == "help":
         return _run([*rest, "--help"])
     function = function_of(name)
     status: int = imported("bitfactor.cli.flags", f"bitfactor {name}", "cli").run(function, name, rest)
     return status
-
-
-def _imported(arguments: Sequence[str]) -> Sequence[str]:
-    """Run the file that comes first, and return the other arguments."""
-    if not arguments:
-        raise InputError("--import", expected="a Python file", found="nothing", fix="name one")
-    run_file(arguments[0])
-    return arguments[1:]
 
 
 def _program(arguments: Sequence[str]) -> str:

@@ -335,7 +335,7 @@ def _unwrapped(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
 def given(arguments: Sequence[str], flags: Sequence[Flag]) -> Mapping[str, list[str]]:
     """Return the words after each flag on a command line, under the flag's own name or as it was typed."""
     names = {name: flag.name for flag in flags for name in (flag.name, *flag.aliases)}
-    names |= {_off(flag.name): flag.name for flag in flags if not flag.takes_value}
+    names |= {flag.name.replace("--", "--no-", 1): flag.name for flag in flags if not flag.takes_value}
     found: dict[str, list[str]] = {}
     words: list[str] = []
     for argument in arguments:
@@ -356,10 +356,6 @@ def is_flag(word: str) -> bool:
     [True, True, False, False]
     """
     return re.match(r"--\w|-[A-Za-z]", word) is not None
-
-
-def _off(name: str) -> str:
-    return name.replace("--", "--no-", 1)
 
 
 def expect_known(command: str, arguments: Sequence[str], flags: Sequence[Flag]) -> None:

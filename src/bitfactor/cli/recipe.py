@@ -338,12 +338,9 @@ def split_recipe(command: str, arguments: Sequence[str]) -> tuple[Recipe, Sequen
 def _split_model(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Sequence[str]]:
     """Return the recipe with the network of the user's own that `--model` names, and the other arguments."""
     for i, word in enumerate(arguments):
-        if word == "--model" and i + 1 < len(arguments):
-            return _own(recipe, arguments[i + 1]), [*arguments[:i], *arguments[i + 2 :]]
-        if word.startswith("--model="):
-            return _own(recipe, word.partition("=")[2]), [*arguments[:i], *arguments[i + 1 :]]
+        flag, equals, value = word.partition("=")
+        rest = arguments[i + 1 :]
+        if flag == "--model" and (equals or rest):
+            spec, *rest = [value, *rest] if equals else rest
+            return with_own_model(recipe, asdict(OwnModel.at(spec))), [*arguments[:i], *rest]
     return recipe, arguments
-
-
-def _own(recipe: Recipe, spec: str) -> Recipe:
-    return with_own_model(recipe, asdict(OwnModel.at(spec)))

@@ -54,16 +54,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         if query.dim() == 2:
             batch = 0 if self.batch_first else 1
             padding = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-            y, weights = self.forward(
-                query.unsqueeze(batch),
-                key.unsqueeze(batch),
-                value.unsqueeze(batch),
-                padding,
-                need_weights,
-                attn_mask,
-                average_attn_weights,
-                is_causal,
-            )
+            inputs = (x.unsqueeze(batch) for x in (query, key, value))
+            masks = padding, need_weights, attn_mask, average_attn_weights, is_causal
+            y, weights = self.forward(*inputs, *masks)
             return y.squeeze(batch), None if weights is None else weights.squeeze(0)
         if not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))

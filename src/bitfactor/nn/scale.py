@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -118,11 +119,7 @@ class LearnedMapScale(Scale):
 
     def gamma(self) -> Tensor:
         """Return the whole scale, (O, H, W)."""
-        first, *others = self.maps
-        gamma: Tensor = first
-        for part in others:
-            gamma = gamma * part
-        return gamma
+        return reduce(torch.mul, self.maps)
 
     def alpha_of(self, W: Tensor) -> Tensor:
         return self.gamma().flatten(1).mean(1)

@@ -59,7 +59,7 @@ def svg(figure: Figure) -> str:
 
 Array = NDArray[Any]
 
-BLUE, ORANGE, RED, GREY = "#0b62a4", "#d9730d", "#b3261e", "#6b7280"
+BLUE, ORANGE, RED = "#0b62a4", "#d9730d", "#b3261e"
 
 
 def by_depth(
@@ -292,7 +292,8 @@ def spectra(rows: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> 
                 _draw_spectra(ax, factors)
                 ax.set_title(_end_of(layer), loc="left", fontsize=8)
             _hide(empty)
-            _legend_beside(drawn[-1], in_layout=not len(empty))
+            beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+            drawn[-1].legend(frameon=False, fontsize=7, **beside).set_in_layout(not len(empty))
         figure.supxlabel("place of the singular value, from the largest (0) to the smallest (1)", fontsize=9)
         return svg(figure)
 
@@ -300,11 +301,6 @@ def spectra(rows: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> 
 def _end_of(layer: str) -> str:
     """Return as much of the name of a layer as fits over its panel."""
     return layer if len(layer) <= _TITLE_LETTERS else f"…{layer[1 - _TITLE_LETTERS :]}"
-
-
-def _legend_beside(ax: Axes, *, in_layout: bool) -> None:
-    legend = ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
-    legend.set_in_layout(in_layout)
 
 
 def _draw_spectra(ax: Axes, factors: Mapping[str, Sequence[float]]) -> None:

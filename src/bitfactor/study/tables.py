@@ -119,7 +119,8 @@ def metric_name(name: str) -> str:
 
 def results(view: StudyView, study: Study) -> Table:
     """Return mean and deviation of each row, in the form of the paper's tables 1 and 2, with its figures."""
-    metrics, published = _metrics(study), published_for(study.headline)
+    has_second = any(one.metric(_SECOND) is not None for one in study.finished)
+    metrics, published = [study.headline, *[_SECOND] * has_second], published_for(study.headline)
     rated = any(training.rate is not None for training in study.trainings)
     named = [metric_name(name) for name in metrics]
     head = ["latent", "scale", *named, "seeds", INTERVAL, *(["learning rate"] if rated else [])]
@@ -354,11 +355,6 @@ def _place(cell: Cell, study: Study) -> str:
 
 def _shown(view: StudyView, study: Study) -> list[Row]:
     return [row for row in (*study.rows, REAL) if row != REAL or view.rows[REAL]]
-
-
-def _metrics(study: Study) -> list[str]:
-    has_second = any(one.metric(_SECOND) is not None for one in study.finished)
-    return [study.headline, *([_SECOND] if has_second else [])]
 
 
 def _minutes(seconds: Sequence[float | None]) -> str:
