@@ -257,12 +257,7 @@ def freeze(
     program = flat_program(loaded, size, threads, precision)
     write_file(output, program.content)
     return Frozen(
-        output,
-        len(program.content),
-        program.input_shape,
-        program.instructions,
-        program.arena_bytes,
-        threads,
+        output, len(program.content), program.input_shape, program.instructions, program.arena_bytes, threads
     )
 
 

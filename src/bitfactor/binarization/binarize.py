@@ -198,10 +198,7 @@ def _names(model: nn.Module, keep_real: str | nn.Module | Sequence[str | nn.Modu
 
 
 def _sizes(
-    model: nn.Module,
-    choices: Iterable[Choice],
-    input_shape: Sequence[int] | None,
-    call: Call | None,
+    model: nn.Module, choices: Iterable[Choice], input_shape: Sequence[int] | None, call: Call | None
 ) -> dict[str, tuple[int, ...]]:
     scales = [choice.scale for choice in choices if choice.scale in MAPS]
     if not scales:

@@ -200,10 +200,7 @@ Grid = Sequence[Any]
 
 @checked
 def group_by_shape(
-    model: nn.Module,
-    include: Sequence[str] = ("*",),
-    exclude: Sequence[str] = (),
-    at_least: int = 2,
+    model: nn.Module, include: Sequence[str] = ("*",), exclude: Sequence[str] = (), at_least: int = 2
 ) -> dict[str, list[str]]:
     """Return the layers of equal weight shape, of those included and not excluded, named by the shape.
 

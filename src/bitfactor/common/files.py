@@ -127,10 +127,7 @@ def made_directory(path: str | os.PathLike[str]) -> Path:
         if file is None:
             raise not_writable(path, error) from error
         raise InputError(
-            file,
-            expected="a directory",
-            found="a file",
-            fix="name a directory, or move the file away",
+            file, expected="a directory", found="a file", fix="name a directory, or move the file away"
         ) from error
     return path
 

@@ -45,10 +45,7 @@ ALONE = "tucker"
 """The default latent of a layer that is alone: in no group of a holistic decomposition, or made by hand."""
 
 # Of several layers together; the latents come in the order of the weights.
-JOINT: dict[str, Callable[..., Sequence[Latent]]] = {
-    "holistic": build_bank,
-    "shared": build_shared,
-}
+JOINT: dict[str, Callable[..., Sequence[Latent]]] = {"holistic": build_bank, "shared": build_shared}
 
 _CLASSES: dict[str, type[Latent]] = {**_LAYERWISE, "holistic": BankSlice, "shared": SharedTucker}
 

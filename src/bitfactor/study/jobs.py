@@ -127,10 +127,7 @@ def _end_with_parent() -> None:
 
 @checked
 def run_jobs(
-    jobs: Sequence[Job],
-    devices: Sequence[str],
-    notice: Callable[[Job], None],
-    look: Callable[[], bool],
+    jobs: Sequence[Job], devices: Sequence[str], notice: Callable[[Job], None], look: Callable[[], bool]
 ) -> None:
     """Run the jobs that are waiting in their order, one at a time on each of `devices`.
 

@@ -7,15 +7,7 @@ from typing import Literal
 from bitfactor.study.documents import Chapter, Document, Figure
 from bitfactor.study.figures import Series, against, bands, distributions, dots, intervals, spectra
 from bitfactor.study.grid import REAL, Row, Study, Training, Value, shown_options, text_of
-from bitfactor.study.statistics import (
-    RATE,
-    StudyView,
-    axis_name,
-    row_name,
-    setting_name,
-    views,
-    with_value,
-)
+from bitfactor.study.statistics import RATE, StudyView, axis_name, row_name, setting_name, views, with_value
 from bitfactor.study.tables import (
     BASELINES,
     along,
