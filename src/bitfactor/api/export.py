@@ -84,11 +84,16 @@ def write_network(
     run = locate(run)
     form = format or ("c" if board else _FORMATS.get(output.suffix.lower(), "c"))
     changed = best or calibration != 0 or real != "float32"
-    if board:
-        _expect_unchanged(run, changed=changed)
-    else:
+    if not board:
         expect_output(output, _FORMATS, overwrite=overwrite, flag="--output")
-        _expect_possible(run, output, format, changed=changed)
+        _expect_ending(output, format)
+    if run.is_file() and changed:
+        raise InputError(
+            run,
+            expected="the directory of a run, with --best, --real or --calibration",
+            found="an exported file, whose weights are what they are",
+            fix="name the run, or leave these flags out",
+        )
     limits = max_ram is not None or max_flash is not None
     _expect_c(form, precision, of_integers=limits or bool(board or core))
     export = partial(_export_run, run, best=best, real=real, calibration=calibration)
@@ -168,7 +173,7 @@ def _expect_c(form: Format, precision: CPrecision, *, of_integers: bool) -> None
         )
 
 
-def _expect_possible(source: Path, output: Path, format: Format | None, *, changed: bool) -> None:
+def _expect_ending(output: Path, format: Format | None) -> None:
     suffix = output.suffix.lower()
     if format and suffix != _ENDINGS[format]:
         raise InputError(
@@ -176,17 +181,6 @@ def _expect_possible(source: Path, output: Path, format: Format | None, *, chang
             expected=f"a name in {_ENDINGS[format]} with --format {format}",
             found=suffix,
             fix="rename it, or leave out --format",
-        )
-    _expect_unchanged(source, changed=changed)
-
-
-def _expect_unchanged(source: Path, *, changed: bool) -> None:
-    if source.is_file() and changed:
-        raise InputError(
-            source,
-            expected="the directory of a run, with --best, --real or --calibration",
-            found="an exported file, whose weights are what they are",
-            fix="name the run, or leave these flags out",
         )
 
 

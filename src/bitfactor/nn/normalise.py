@@ -140,16 +140,9 @@ class MaxPool2d(nn.MaxPool2d):
 
 class _MaxPool(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        kernel: tuple[int, int],
-        stride: tuple[int, int],
-        padding: tuple[int, int],
-        dilation: tuple[int, int],
-        ceil_mode: bool,
-    ) -> Tensor:
-        y, places = F.max_pool2d_with_indices(x, kernel, stride, padding, dilation, ceil_mode)
+    def forward(ctx: Any, x: Tensor, *window: Any) -> Tensor:
+        y, places = F.max_pool2d_with_indices(x, *window)
+        _, stride, padding, *_ = window
         rows, columns = (
             torch.arange(0, size * step, step, device=x.device) - margin
             for size, step, margin in zip(y.shape[2:], stride, padding, strict=True)
@@ -158,7 +151,7 @@ class _MaxPool(torch.autograd.Function):
         ctx.save_for_backward((places - first).to(torch.int16), first)
         channels_last = x.is_contiguous(memory_format=torch.channels_last)
         ctx.format = torch.channels_last if channels_last else torch.contiguous_format
-        ctx.shape, ctx.window = x.shape, (kernel, stride, padding, dilation, ceil_mode)
+        ctx.shape, ctx.window = x.shape, window
         return y
 
     @staticmethod
