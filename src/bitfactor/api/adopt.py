@@ -172,10 +172,9 @@ def _layer(adoption: Adoption, node: fx.Node, module: nn.Module) -> BinaryLayer:
 def _latent(signs: Tensor, module: nn.Module) -> Tensor:
     """Return real values with these signs: a parameter's own where it has them, else its magnitudes."""
     same = [p.detach().reshape(signs.shape) for p in module.parameters() if p.numel() == signs.numel()]
-    magnitude = same[0].abs().clamp_min(torch.finfo(torch.float32).tiny) if same else torch.ones_like(signs)
-    return torch.where(
-        (same[0] if same else signs) * signs > 0, same[0] if same else signs, magnitude * signs
-    ).float()
+    values = same[0] if same else signs
+    magnitude = values.abs().clamp_min(torch.finfo(torch.float32).tiny)
+    return torch.where(values * signs > 0, values, magnitude * signs).float()
 
 
 def _fitted(layer: BinaryLayer, sums: Tensor, expected: Tensor) -> bool:

@@ -83,9 +83,9 @@ class Assignment(Result):
             ]
             for one in self.mixes
         ]
-        of_layers = text_table(head, layers, right=frozenset({1, 2}))
+        of_layers = text_table(head, layers, right={1, 2})
         of_mixes = text_table(
-            ["binary layers", "loss", "ms", "bytes", "on the front"], mixes, right=frozenset({0, 1, 2, 3})
+            ["binary layers", "loss", "ms", "bytes", "on the front"], mixes, right={0, 1, 2, 3}
         )
         other = "float32" if self.precision == "highest" else f"precision {self.precision}"
         return (

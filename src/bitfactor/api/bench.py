@@ -80,7 +80,7 @@ class BenchReport(Result):
         head = ["engine", "minimum ms", "median ms", "times ours", "by median"]
         rows = [_row(engine, self.engines[0], shown) for engine in self.engines]
         titles = [_FIGURES[name][0] for name in shown]
-        table = text_table([*head, *titles], rows, right=frozenset(range(1, 5 + len(shown))))
+        table = text_table([*head, *titles], rows, right=range(1, 5 + len(shown)))
         return "\n".join([f"{self.layers}\n\n{table}\n{self.caption}", *self.warnings])
 
     @property

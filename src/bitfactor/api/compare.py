@@ -131,7 +131,7 @@ class Comparison(Result):
         return {**super().to_dict(), "recommended": self.recommended.name, "sentence": self.sentence}
 
     def __str__(self) -> str:
-        table = text_table(_HEAD, _cells(self.rows), right=frozenset(range(3, 9)))
+        table = text_table(_HEAD, _cells(self.rows), right=range(3, 9))
         return f"{table}\n{self.images}; {self.caption}\n\n{self.sentence}\n{self.out / 'compare.html'}"
 
     @property

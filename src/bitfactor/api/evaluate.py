@@ -114,7 +114,7 @@ class ClassEvaluation(Evaluation):
             lines.append(f"the {_LISTED} classes with most mistakes:")
         rows = [(e["label"], str(e["total"]), str(e["correct"]), f"{e['accuracy']:.1%}") for e in classes]
         head = ("class", "images", "right", "accuracy")
-        return "\n".join([*lines, text_table(head, rows, right=frozenset({1, 2, 3}))])
+        return "\n".join([*lines, text_table(head, rows, right={1, 2, 3})])
 
 
 def classify(network: Network, images: EvaluationSet) -> ClassEvaluation:

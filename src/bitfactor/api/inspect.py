@@ -235,7 +235,7 @@ def _table(graph: Graph) -> str:
         for node in graph.nodes
     ]
     rows.append(["total", "", "", "", *_counts(total(graph))])
-    return text_table(head, rows, right=frozenset(range(4, 8)))
+    return text_table(head, rows, right=range(4, 8))
 
 
 def _counts(spent: Cost) -> list[str]:

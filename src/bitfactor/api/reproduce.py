@@ -82,7 +82,7 @@ class Budget(Result):
         some, plural = next(iter(self.rows.values())), "s" * (self.seeds > 1)
         on_gpu = self.exaflops * 1e18 / _SUSTAINED / 3600
         return (
-            f"{text_table(head, cells, right=frozenset(range(1, 6)))}\n\n"
+            f"{text_table(head, cells, right=range(1, 6))}\n\n"
             f"{self.exhibit}, {self.seeds} seed{plural}: {self.hours:,.1f} hours on {some.device}; "
             f"{self.exaflops:.2f}e18 operations, {on_gpu:,.1f} hours of a GPU that sustains 30 TFLOP/s\n"
             "hours here are by a few steps: between half and twice as many"

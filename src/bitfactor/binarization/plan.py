@@ -184,7 +184,7 @@ class Plan(Result):
         ]
         rows = [[*_cells(x), *(getattr(x, name) for name in named), x.reason] for x in self.layers]
         head += [*(name.replace("_", " ") for name in named), "reason"]
-        table = text_table(head, rows, right=frozenset({8, 9, 10}))
+        table = text_table(head, rows, right={8, 9, 10})
         return "\n".join([table, *(f"warning: {warning}" for warning in self.warnings)])
 
 

@@ -86,7 +86,7 @@ class Summary:
         head += ["float bytes", "trained bytes", "exported bytes"]
         rows = [_cells(row) for row in self.rows]
         rows.append(["total", "", "", "", *_counts(self)])
-        table = text_table(head, rows, right=frozenset(range(4, 9)))
+        table = text_table(head, rows, right=range(4, 9))
         return (
             f"{table}\n\nbinary MACs {self.binary_fraction:.1%}, "
             f"exported {self.compression:.1f} times smaller than in float"

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +56,10 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def text_table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset()
-) -> str:
+def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> str:
     """Return lines with aligned columns; the columns numbered in `right` are aligned to the right.
 
-    >>> print(text_table(["layer", "bits"], [["conv1", "32"]], right=frozenset({1})))
+    >>> print(text_table(["layer", "bits"], [["conv1", "32"]], right=[1]))
     layer  bits
     -----  ----
     conv1    32

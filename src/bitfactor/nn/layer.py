@@ -62,18 +62,14 @@ class MadeWeight(Tensor):
         cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         name, given = getattr(func, "__name__", ""), kwargs or {}
-        in_place = name in _ASSIGNS or (name.endswith("_") and not name.startswith("__")) or _augments(name)
+        augments = name.startswith("__i") and hasattr(Tensor, f"__{name[3:]}")  # such as +=
+        in_place = name in _ASSIGNS or (name.endswith("_") and not name.startswith("__")) or augments
         target = args[:1] or given.get("tensor")  # as functions of torch.nn.init pass it on
         changed = tree_leaves([given.get("out"), target if in_place else ()])
         if any(isinstance(one, cls) for one in changed):
             raise _no_weight(name)
         result = super().__torch_function__(func, types, args, given)  # type: ignore[no-untyped-call]
         return _still(result, args[0] if args else None)
-
-
-def _augments(name: str) -> bool:
-    """Whether this is the method of an operator such as +=."""
-    return name.startswith("__i") and hasattr(Tensor, f"__{name[3:]}")
 
 
 def _still(result: Any, source: object) -> Any:

@@ -135,7 +135,8 @@ class Call:
             else:
                 several = value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
             names += [one for one, given in several.items() if isinstance(given, Tensor)]
-        return names if len(self.kwargs) == 0 else _in_order(names, self)
+        last = [name for name, value in self.kwargs.items() if isinstance(value, Tensor)]
+        return [name for name in names if name not in last] + last  # as the call gives them
 
 
 def _layer_of(model: nn.Module, error: Exception) -> str:
@@ -160,12 +161,6 @@ def own_line(frames: Sequence[tuple[str, Any]]) -> str:
 
 _ROOMS = Path(__file__).parents[1]
 _OTHERS = (Path(torch.__file__).parent, *(_ROOMS / name for name in ("binarization", "exporter", "nn")))
-
-
-def _in_order(names: list[str], call: Call) -> list[str]:
-    """Return the names in the order in which the call gives them, those by name last."""
-    last = [name for name, value in call.kwargs.items() if isinstance(value, Tensor)]
-    return [name for name in names if name not in last] + last
 
 
 def noise_like(x: Tensor) -> Tensor:

@@ -126,7 +126,7 @@ class Ablation(Result):
             return "no training has finished"
         head = [*(name.replace("_", " ") for name in names), self.trainings[0]["headline"], "over seeds"]
         cells = [[*row, f"{mean(values):.2%}", _spread(values)] for row, values in rows.items()]
-        return text_table(head, cells, right=frozenset((len(names), len(names) + 1)))
+        return text_table(head, cells, right=(len(names), len(names) + 1))
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -188,7 +188,7 @@ class StudyTrial(Result):
         ]
         device = next(iter(self.rows.values())).device
         return (
-            f"{text_table(head, cells, right=frozenset(range(1, 5)))}\n\n"
+            f"{text_table(head, cells, right=range(1, 5))}\n\n"
             f"{len(self.trainings)} trainings on {device}, {self.at_once} at a time: at most "
             f"{duration(self.hours)} if they do not slow each other, {between(self.hours_range)} by the "
             "fastest and the slowest of the steps; nothing was written"
