@@ -306,6 +306,7 @@ def _measured(timed: Sequence[_Made], data: Path, threads: int) -> tuple[tuple[C
         network = network_at(one.source)
         found = classify(replace(network, outputs=partial(one_by_one, one.call)), images_of(network, data))
         described, right = found.images, found.expected == found.found
+        ends = binomtest(int(right.sum()), len(right)).proportion_ci(method="wilson")
         rows.append(
             Compared(
                 network=one.network,
@@ -314,7 +315,7 @@ def _measured(timed: Sequence[_Made], data: Path, threads: int) -> tuple[tuple[C
                 file=one.file.name,
                 side=one.shape[-1],
                 accuracy=found.accuracy,
-                interval=_interval(right),
+                interval=(float(ends.low), float(ends.high)),
                 minimum_ms=one.minimum_ms,
                 bytes=one.file.stat().st_size,
                 memory=peak_memory(one.engine.partition(",")[0], one.file, one.shape, threads, one.precision),
@@ -334,11 +335,6 @@ def _expect_enough(data: Path) -> None:
             found=str(len(images.test)),
             fix="add images to val/, or to all classes",
         )
-
-
-def _interval(right: NDArray[np.bool_]) -> tuple[float, float]:
-    ends = binomtest(int(right.sum()), len(right)).proportion_ci(method="wilson")
-    return float(ends.low), float(ends.high)
 
 
 _HEAD = ("network", "weights", "engine", "side", "accuracy", "95 % interval", "ms", "kB", "MB of memory")

@@ -93,7 +93,8 @@ def save_pretrained(
         if example is not None:
             export(model, target / FILE, example)
     else:
-        run = Run(Path(subject if isinstance(subject, str | os.PathLike) else subject.path))
+        place: Any = getattr(subject, "path", subject)
+        run = Run(Path(place))
         model, about, card = load(run.path, best=best), *_of_run(run, best)
         export_run(run, target / FILE, best=best)
     with replacing(target / WEIGHTS) as temporary:

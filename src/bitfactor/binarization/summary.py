@@ -1,12 +1,15 @@
 """What a model costs: multiply-accumulates by bit width, and bytes in float, in training, exported."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from bitfactor.binarization.ends import Shapes, leaves, record_calls, zeros
 from bitfactor.binarization.layers import weight_shape
@@ -121,17 +124,18 @@ def summary(model: nn.Module, input_shape: Sequence[int] | Example) -> Summary:
     """
     shape = isinstance(input_shape, Sequence) and all(isinstance(n, int) for n in input_shape)
     call = zeros(model, input_shape) if shape else Call.of(input_shape)  # type: ignore[arg-type]
-    with FlopCounterMode(display=False) as counter:
+    with _products(model) as products:
         calls = record_calls(model, call)
-    seen, in_torch = set[int](), _macs_in_torch(model, counter)
-    rows = (_row(name, module, calls[name], in_torch[id(module)], seen) for name, module in leaves(model))
+    seen: set[int] = set()
+    rows = (_row(name, module, calls[name], products.get(name), seen) for name, module in leaves(model))
     return Summary(tuple(row for row in rows if row.float_bytes or row.real_macs or row.binary_macs))
 
 
-def _row(name: str, module: nn.Module, calls: list[Shapes], in_torch: int, seen: set[int]) -> SummaryRow:
+def _row(
+    name: str, module: nn.Module, calls: list[Shapes], products: "_Products | None", seen: set[int]
+) -> SummaryRow:
     shape = weight_shape(module) if isinstance(module, _OF_ONE_WEIGHT) else ()
-    of_class_unknown = not shape and any(x.dim() > 1 for x in module.parameters())
-    macs = in_torch if of_class_unknown else sum(_macs(module, shape, call) for call in calls)
+    macs = products.macs if products else sum(_macs(module, shape, call) for call in calls)
     binary = isinstance(module, BinaryLayer) and module.binary_activations and module.binary_weights
     return SummaryRow(
         name=name,
@@ -155,13 +159,46 @@ def _kind(module: nn.Module) -> str:
     return f"{half} {name.removeprefix('binary')}"
 
 
-def _macs_in_torch(model: nn.Module, counter: FlopCounterMode) -> dict[int, int]:
-    """Return the multiply-accumulates that torch ran in each module, by its id."""
-    counts, found = counter.get_flop_counts(), dict[int, int]()
-    for name, module in model.named_modules(remove_duplicate=False):
-        of_module = counts.get(f"{type(model).__name__}.{name}".rstrip("."), {})
-        found[id(module)] = found.get(id(module), 0) + sum(of_module.values()) // 2
-    return found
+class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the multiply-accumulates of what torch runs while it is on."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.macs = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if operations := flop_registry.get(function.overloadpacket):
+            self.macs += operations(*args, **(kwargs or {}), out_val=result) // 2
+        return result
+
+
+@contextmanager
+def _products(model: nn.Module) -> Iterator[dict[str, _Products]]:
+    """Count, while the model runs, what its modules with weights of a class not known compute."""
+    found = {
+        name: _Products()
+        for name, module in leaves(model)
+        if not isinstance(module, _OF_ONE_WEIGHT) and any(x.dim() > 1 for x in module.parameters())
+    }
+    handles = []
+    for name, products in found.items():
+        module = model.get_submodule(name)
+        handles.append(module.register_forward_pre_hook(partial(_begin, products)))
+        handles.append(module.register_forward_hook(partial(_end, products), always_call=True))
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _begin(products: _Products, module: nn.Module, inputs: object) -> None:
+    products.__enter__()  # type: ignore[no-untyped-call]
+
+
+def _end(products: _Products, module: nn.Module, inputs: object, output: object) -> None:
+    products.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
 def _macs(module: nn.Module, weight: tuple[int, ...], call: Shapes) -> int:

@@ -146,6 +146,15 @@ class Latent(Unlaid, ABC):
         return self.reconstruct().reshape(-1).view(self.shape)
 
 
+class OfFactors(Latent):
+    """A latent of factors (D, R) that start orthonormal and have the rank R each."""
+
+    takes = (*WITH_FACTORS, "orthogonality")
+
+    def factor_ranks(self) -> dict[str, int]:
+        return {name: factor.shape[1] for name, factor in self.orthonormal().items()}
+
+
 def _derive(latent: Latent, keys: Any) -> None:
     latent.derive()
 

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from bitfactor.common.checks import checked, shown
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions.latent import (
-    WITH_FACTORS,
     Initialisation,
-    Latent,
+    OfFactors,
     Rank,
     Unlaid,
     expect_full,
@@ -105,7 +104,7 @@ class ChannelFactor(Shared):
         self.factor = nn.Parameter(factor)
 
 
-class SharedTucker(Latent):
+class SharedTucker(OfFactors):
     """W = G x_0 U_O x_1 U_C x_2 U2 x_3 U3 with U_O, U_C common to all layers that are O or C channels wide.
 
     Not in the paper. The holistic decomposition joins layers of one shape, this one every layer of a network,
@@ -113,7 +112,6 @@ class SharedTucker(Latent):
     layers that use it (see `Shared`).
     """
 
-    takes = (*WITH_FACTORS, "orthogonality")
     look = ("#8c6d31", "*")
 
     @checked
@@ -135,9 +133,6 @@ class SharedTucker(Latent):
         dtype = reduce(torch.promote_types, (part.dtype for part in parts))  # one layer may have been cast
         core, *factors = (part.to(dtype) for part in parts)
         return tucker_weight(core, factors)
-
-    def factor_ranks(self) -> dict[str, int]:
-        return {name: factor.shape[1] for name, factor in self.orthonormal().items()}
 
     def orthonormal(self) -> dict[str, Tensor]:
         spatial = {f"spatial.{mode}": factor for mode, factor in enumerate(self.spatial)}
@@ -244,10 +239,9 @@ class Bank(Shared):
         return f"grid={self.grid}, core={tuple(self.core.shape)}"
 
 
-class BankSlice(Latent):
+class BankSlice(OfFactors):
     """One layer's view of a bank, which belongs to all layers of its group alike (see `Shared`)."""
 
-    takes = (*WITH_FACTORS, "orthogonality")
     look = ("#d55e00", "D")
 
     index: Tensor
@@ -274,9 +268,6 @@ class BankSlice(Latent):
 
     def orthonormal(self) -> dict[str, Tensor]:
         return {f"bank.factors.{mode}": factor for mode, factor in enumerate(self.factors)}
-
-    def factor_ranks(self) -> dict[str, int]:
-        return {f"bank.factors.{mode}": factor.shape[1] for mode, factor in enumerate(self.factors)}
 
     def derive(self) -> None:
         self.index = self._index()

@@ -7,12 +7,12 @@ from typing import Self
 from torch import Tensor, nn
 
 from bitfactor.common.checks import checked
-from bitfactor.decompositions.latent import WITH_FACTORS, Initialisation, Latent
+from bitfactor.decompositions.latent import WITH_FACTORS, Initialisation, Latent, OfFactors
 from bitfactor.decompositions.mixing import hosvd, split, tucker_weight
 from bitfactor.decompositions.precision import matmul, working
 
 
-class Tucker(Latent):
+class Tucker(OfFactors):
     """W = G x_0 U0 x_1 U1 x_2 U2 x_3 U3 (equation 7), one factor per mode of the weight.
 
     core is (R0, R1, ...), factors[n] is (D_n, R_n). At full rank the core has W's own shape and the factors
@@ -25,7 +25,6 @@ class Tucker(Latent):
     (torch.Size([8, 4, 3, 3]), [(8, 8), (4, 4), (3, 3), (3, 3)])
     """
 
-    takes = (*WITH_FACTORS, "orthogonality")
     look = ("#0072b2", "^")
 
     @checked
@@ -45,9 +44,6 @@ class Tucker(Latent):
 
     def reconstruct(self) -> Tensor:
         return tucker_weight(working(self.core), [working(factor) for factor in self.factors])
-
-    def factor_ranks(self) -> dict[str, int]:
-        return {f"factors.{mode}": factor.shape[1] for mode, factor in enumerate(self.factors)}
 
     def orthonormal(self) -> dict[str, Tensor]:
         return {f"factors.{mode}": factor for mode, factor in enumerate(self.factors)}

@@ -54,9 +54,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         if query.dim() == 2:
             batch = 0 if self.batch_first else 1
             padding = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-            inputs = (x.unsqueeze(batch) for x in (query, key, value))
+            query, key, value = (x.unsqueeze(batch) for x in (query, key, value))
             masks = padding, need_weights, attn_mask, average_attn_weights, is_causal
-            y, weights = self.forward(*inputs, *masks)
+            y, weights = self.forward(query, key, value, *masks)
             return y.squeeze(batch), None if weights is None else weights.squeeze(0)
         if not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))

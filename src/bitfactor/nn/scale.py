@@ -119,7 +119,8 @@ class LearnedMapScale(Scale):
 
     def gamma(self) -> Tensor:
         """Return the whole scale, (O, H, W)."""
-        return reduce(torch.mul, self.maps)
+        gamma: Tensor = reduce(torch.mul, self.maps)
+        return gamma
 
     def alpha_of(self, W: Tensor) -> Tensor:
         return self.gamma().flatten(1).mean(1)

@@ -236,7 +236,8 @@ def bands(
             ax.set_title(title, loc="left")
         for ax in axes[-1]:
             ax.set_xlabel(x_label)
-        _legend(figure, axes.ravel().tolist())
+        named = {str(line.get_label()): line for ax in axes.ravel() for line in ax.get_lines()}
+        figure.legend(list(named.values()), list(named), loc="outside right center", frameon=False)
         return svg(figure)
 
 
@@ -345,13 +346,6 @@ def _spread(seeds: Sequence[Series]) -> tuple[list[float], list[float], list[flo
         found.setdefault(x, []).append(y)
     ys = [values for _, values in sorted(found.items())]
     return sorted(found), [min(y) for y in ys], [mean(y) for y in ys], [max(y) for y in ys]
-
-
-def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    lines = {line.get_label(): line for ax in axes for line in ax.get_lines()}
-    figure.legend(
-        list(lines.values()), [str(name) for name in lines], loc="outside right center", frameon=False
-    )
 
 
 def _name_rows(ax: Axes, names: Sequence[str]) -> None:

@@ -370,7 +370,9 @@ def launch(
     try:
         again = {"slurm_max_num_timeout": 1000} if launcher == "slurm" else {}  # how often a job begins again
         executor = submitit.AutoExecutor(output, cluster=launcher, **again)
-        named = {f"{launcher}_{name}": _number(value) for name, value in options.items()}
+        named = {
+            f"{launcher}_{name}": int(value) if value.isdigit() else value for name, value in options.items()
+        }
         executor.update_parameters(name="bitfactor", timeout_min=_MINUTES, **named)
         with executor.batch():
             jobs = [executor.submit(_Command(words)) for _ in range(tasks)]
@@ -382,7 +384,3 @@ def launch(
             found=str(error).splitlines()[0],
             fix="change --launcher-option, or run the command without --launcher",
         ) from error
-
-
-def _number(value: str) -> str | int:
-    return int(value) if value.isdigit() else value

@@ -86,7 +86,8 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference
     '+3.00 [−9.71, +15.71]'
     """
     found = sample([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
-    return None if found is None else Difference(found.mean, *(found.interval or (None, None)), found.n)
+    low, high = (found and found.interval) or (None, None)
+    return None if found is None else Difference(found.mean, low, high, found.n)
 
 
 def student(freedom: int) -> float:

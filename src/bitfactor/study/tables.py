@@ -140,13 +140,13 @@ def _result(
     samples = [view.sample(row, metric) for metric in metrics]
     rate = [_or_none(view.rate(row), text_of)] if rated else []
     paper = [f"{figure:.1f}" for figure in published.figures.get(row, ())] or [NONE] * len(published.metrics)
-    seeds = str(samples[0].n) if samples[0] else "0"
+    seeds, interval = (str(samples[0].n), samples[0].interval) if samples[0] else ("0", None)
     return [
         row_name(row[:1]),
         row[1] or NONE,
         *(_or_none(found, str) for found in samples),
         seeds,
-        _or_none(samples[0].interval if samples[0] else None, shown_interval),
+        _or_none(interval, lambda ends: " to ".join(f"{100 * end:.2f}" for end in ends)),
         *rate,
         *paper,
     ]
@@ -360,15 +360,6 @@ def _shown(view: StudyView, study: Study) -> list[Row]:
 def _minutes(seconds: Sequence[float | None]) -> str:
     known = sample([value for value in seconds if value is not None])
     return _or_none(known, lambda found: f"{found.mean / 60:.1f}")
-
-
-def shown_interval(interval: tuple[float, float]) -> str:
-    """Return an interval of fractions in percent.
-
-    >>> shown_interval((0.5, 0.525))
-    '50.00 to 52.50'
-    """
-    return " to ".join(f"{100 * end:.2f}" for end in interval)
 
 
 def paper_points(figure: float) -> str:
