@@ -136,10 +136,8 @@ def evaluate_poses(
     instances = instances_of(network, data, limit)
     found = find_keypoints(instances, flip=flip)
     if page is not None:
-        lead, chapters = (
-            Prose("run.j2")("poses", images=found.images),
-            pose_chapters(instances, found, _SHOWN),
-        )
+        lead = Prose("run.j2")("poses", images=found.images)
+        chapters = pose_chapters(instances, found, _SHOWN)
         write_html(Document(f"bitfactor: poses of {found.path}", [lead], [], chapters), page)
     return found
 
