@@ -154,9 +154,17 @@ def _forward(
     return y, x_bits, V_bits
 
 
-def _results(x: Tensor, V: Tensor, *geometry_and_masks: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _results(
+    x: Tensor,
+    V: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    masks: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return y and the bits, without values: signs, and behind them the mask where there is one."""
-    stride, padding, dilation, groups, (clip_input, clip_weight, bfloat16) = geometry_and_masks
+    clip_input, clip_weight, bfloat16 = masks
     size = [
         (n + 2 * p - d * (k - 1) - 1) // s + 1
         for n, k, s, p, d in zip(x.shape[2:], V.shape[2:], stride, padding, dilation, strict=True)
