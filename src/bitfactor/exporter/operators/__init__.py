@@ -15,8 +15,8 @@ from bitfactor.exporter.operators import attention, convolutions, functions, poo
 
 FAMILIES = (
     "convolutions, linear layers, products of matrices, attention, normalisations, activations, softmax, "
-    "sums, maxima and means over dimensions, arithmetic, comparisons, cat, stack, pooling, resizing, padding, "
-    "reshape, permute, slices, indices that are constants"
+    "sums, maxima and means over dimensions, arithmetic, comparisons, cat, stack, pooling, resizing, "
+    "padding, reshape, permute, slices, indices that are constants"
 )
 
 # The operators of ATen that have a rule, by name and overload; one without an overload is the default.

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from bitfactor.format.operations.convolution import (
     SLIDING,
+    OverPixels,
     Weighted,
     channels_of_group,
     convolved,
     linear_shape,
     taps_of,
-    window_of_pixels,
 )
 from bitfactor.format.operations.operation import (
     FLOATS,
@@ -223,24 +223,6 @@ class _Layer(_Integer, Weighted):
             return _real(a * node.tensors["scale"].astype(np.float64))
         return _real(rescaled(node, a))
 
-    def _instruction(
-        self, node: Node, place: Place, window: SlidingWindow, groups: int, weight: Array
-    ) -> Instruction:
-        long = {role: node.tensors[role].astype(np.int32) for role in ("bias", "outside", "multiplier")
-                if role in node.tensors}  # fmt: skip
-        scale = {"scale": node.tensors["scale"]} if "scale" in node.tensors else {}
-        return Instruction.of(
-            "integer_conv",
-            source=place.sources[0],
-            window=window,
-            groups=groups,
-            largest=node.attributes["largest"],
-            shift=node.attributes["shift"],
-            weight=np.ascontiguousarray(weight).view(np.uint8),
-            **long,
-            **scale,
-        )
-
 
 class IntegerConv2d(_Layer):
     attributes = (*SLIDING, *_Layer.attributes)
@@ -257,26 +239,29 @@ class IntegerConv2d(_Layer):
 
     def rows(self, node: Node, place: Place) -> Instruction:
         weight = node.tensors["weight"]
-        window = place.window(node, weight.shape[1:3])
-        return self._instruction(node, place, window, node.attributes["groups"], weight)
+        long = {role: node.tensors[role].astype(np.int32) for role in ("bias", "outside", "multiplier")
+                if role in node.tensors}  # fmt: skip
+        scale = {"scale": node.tensors["scale"]} if "scale" in node.tensors else {}
+        return Instruction.of(
+            "integer_conv",
+            source=place.sources[0],
+            window=place.window(node, weight.shape[1:3]),
+            groups=node.attributes["groups"],
+            largest=node.attributes["largest"],
+            shift=node.attributes["shift"],
+            weight=np.ascontiguousarray(weight).view(np.uint8),
+            **long,
+            **scale,
+        )
 
 
-class IntegerLinear(_Layer):
+class IntegerLinear(OverPixels, _Layer):
+    of = IntegerConv2d()
+
     def infer(self, node: Node, x: Shape) -> Shape:
         shape = linear_shape(node, x)
         self._expect(node, x[0])
         return shape
-
-    def reference(self, node: Node, x: Float) -> Float:
-        """(N, F, ...) -> (N, O, ...): each pixel by itself."""
-        sums = node.tensors["weight"].astype(np.float64) @ x.astype(np.float64).reshape(*x.shape[:2], -1)
-        a = _exact(sums) + node.tensors["bias"].astype(np.int64)[:, None]
-        return self._finished(node, a).reshape(len(x), -1, *x.shape[2:])
-
-    def rows(self, node: Node, place: Place) -> Instruction:
-        """A convolution over single pixels."""
-        weight = node.tensors["weight"][:, None, None]
-        return self._instruction(node, place, window_of_pixels(place.shapes[0]), 1, weight)
 
 
 class Weigh(_Integer, Pixelwise):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bitfactor.format.operations.convolution import (
     SLIDING,
+    OverPixels,
     Weighted,
     channels_of_group,
     convolved,
@@ -21,7 +22,6 @@ from bitfactor.format.operations.convolution import (
     onnx_kernel,
     onnx_pixels,
     taps_of,
-    window_of_pixels,
 )
 from bitfactor.format.operations.operation import (
     FLOATS,
@@ -39,7 +39,7 @@ from bitfactor.format.operations.operation import (
     pad,
     spread,
 )
-from bitfactor.format.program import Instruction, SlidingWindow
+from bitfactor.format.program import Instruction
 
 LEVELS, LARGEST = 255, 127  # the highest level; the largest magnitude of a weight
 MOST_TERMS = (2**31 - 1) // (LEVELS * (LARGEST + 1))  # of a sum in 32 bits
@@ -106,14 +106,6 @@ def _onnx_finished(b: Onnx, node: Node, sums: str, dimensions: int) -> None:
     b.emit("Add", [b.emit("Mul", [sums, scale]), bias], node.name)
 
 
-def _instruction(
-    node: Node, place: Place, window: SlidingWindow, groups: int, weight: NDArray[Any]
-) -> Instruction:
-    tensors = {role: node.tensors[role] for role in ("scale", "bias", "lowest", "inverse")}
-    tensors["weight"] = np.ascontiguousarray(weight).view(np.uint8)
-    return Instruction.of("quantised_conv", source=place.sources[0], window=window, groups=groups, **tensors)
-
-
 class QuantisedConv2d(Weighted):
     tensors = _TENSORS
     attributes = SLIDING
@@ -141,24 +133,23 @@ class QuantisedConv2d(Weighted):
         _onnx_finished(b, node, b.emit("Conv", [levels, weight], attributes=window), dimensions)
 
     def rows(self, node: Node, place: Place) -> Instruction:
-        weight = node.tensors["weight"]
+        weight, groups = node.tensors["weight"], node.attributes["groups"]
+        tensors = {role: node.tensors[role] for role in ("scale", "bias", "lowest", "inverse")}
+        tensors["weight"] = np.ascontiguousarray(weight).view(np.uint8)
         window = place.window(node, weight.shape[1:3])
-        return _instruction(node, place, window, node.attributes["groups"], weight)
+        return Instruction.of(
+            "quantised_conv", source=place.sources[0], window=window, groups=groups, **tensors
+        )
 
 
-class QuantisedLinear(Weighted):
+class QuantisedLinear(OverPixels):
+    of = QuantisedConv2d()
     tensors = _TENSORS
 
     def infer(self, node: Node, x: Shape) -> Shape:
         shape = linear_shape(node, x)
         _expect(node, x[0], shape[0])
         return shape
-
-    def reference(self, node: Node, x: Float) -> Float:
-        """(N, F, ...) -> (N, O, ...): each pixel by itself."""
-        levels = _levels(x, node).astype(np.float64).reshape(*x.shape[:2], -1)
-        sums = node.tensors["weight"].astype(np.float64) @ levels
-        return _finished(node, sums.reshape(len(x), -1, *x.shape[2:]))
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
         dimensions = len(b.shape(x))
@@ -169,8 +160,3 @@ class QuantisedLinear(Weighted):
         else:
             sums = onnx_pixels(b, levels, b.constant(weight, f"{node.name}:weight"), dimensions)
         _onnx_finished(b, node, sums, dimensions)
-
-    def rows(self, node: Node, place: Place) -> Instruction:
-        """A convolution over single pixels."""
-        weight = node.tensors["weight"][:, None, None]
-        return _instruction(node, place, window_of_pixels(place.shapes[0]), 1, weight)
