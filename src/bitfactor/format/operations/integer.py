@@ -218,11 +218,6 @@ class _Layer(_Integer, Weighted):
             expect_tensor(node, "multiplier", weight.shape[:1])
             _expect_short(node, "multiplier")
 
-    def _finished(self, node: Node, a: Integers) -> Float:
-        if "scale" in node.tensors:
-            return _real(a * node.tensors["scale"].astype(np.float64))
-        return _real(rescaled(node, a))
-
 
 class IntegerConv2d(_Layer):
     attributes = (*SLIDING, *_Layer.attributes)
@@ -235,7 +230,10 @@ class IntegerConv2d(_Layer):
         return shape
 
     def reference(self, node: Node, x: Float) -> Float:
-        return self._finished(node, accumulated(node, _exact(x), node.tensors["weight"]))
+        a = accumulated(node, _exact(x), node.tensors["weight"])
+        if "scale" in node.tensors:
+            return _real(a * node.tensors["scale"].astype(np.float64))
+        return _real(rescaled(node, a))
 
     def rows(self, node: Node, place: Place) -> Instruction:
         weight = node.tensors["weight"]
