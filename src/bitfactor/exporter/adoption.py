@@ -30,18 +30,10 @@ _SAME = 1e-6  # of a filter's values: they differ by rounding
 _COMPARED = ("gt", "ge", "lt", "le", "eq", "ne")
 _STEPPED = (*_COMPARED, "sign", "sgn", "heaviside", "round", "floor", "ceil", "trunc", "isnan")
 _FILLED = {"ones_like": 1.0, "zeros_like": 0.0}
-_MOVING: tuple[str, ...] = (
-    "view",
-    "reshape",
-    "flatten",
-    "permute",
-    "transpose",
-    "unsqueeze",
-    "squeeze",
-    "expand",
-    "slice",
-)
-_MOVING += ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool2d", "select", "t", "flip", "roll")
+_MOVING = (
+    "view", "reshape", "flatten", "permute", "transpose", "unsqueeze", "squeeze", "expand", "slice",
+    "select", "t", "flip", "roll", "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool2d",
+)  # fmt: skip
 _CONVOLUTIONS = {
     getattr(getattr(_ATEN, f"conv{n}d"), overload): n
     for n in (1, 2, 3)

@@ -380,18 +380,11 @@ Bounds = tuple[float, float]
 ANY: Bounds = (_FLOAT.min, _FLOAT.max)
 _WITHIN: dict[str, Bounds] = {"relu": (0.0, _FLOAT.max), "abs": (0.0, _FLOAT.max), "sigmoid": (0.0, 1.0)}
 _WITHIN |= {"relu6": (0.0, 6.0), "hardsigmoid": (0.0, 1.0), "softmax": (0.0, 1.0), "tanh": (-1.0, 1.0)}
-_KEEPING: tuple[str, ...] = (
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "view",
-    "reshape",
-    "flatten",
-    "permute",
-    "transpose",
-)
-_KEEPING += ("dropout", "expand", "slice", "select", "cat", "unsqueeze", "squeeze", "chunk", "getitem")
-_KEEPING += ("adaptive_max_pool2d", "max_pool2d_with_indices", "feature_dropout", "clone", "detach")
+_KEEPING = (
+    "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool2d", "max_pool2d_with_indices", "view",
+    "reshape", "flatten", "permute", "transpose", "expand", "slice", "select", "cat", "unsqueeze",
+    "squeeze", "chunk", "getitem", "dropout", "feature_dropout", "clone", "detach",
+)  # fmt: skip
 _MEANS = ("avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "mean")
 
 

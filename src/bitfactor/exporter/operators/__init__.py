@@ -121,10 +121,10 @@ _OF_ATEN: list[tuple[Callable[..., Any], str]] = [
     (pooling.adaptive_max_pool, "adaptive_max_pool2d adaptive_max_pool3d"),
     (pooling.upsample_bilinear, "upsample_bilinear2d.vec upsample_linear1d.vec"),
     (pooling.upsample_nearest, "upsample_nearest1d.vec upsample_nearest2d.vec"),
-    (pooling.mean, "mean.dim mean"),
-    (pooling.total, "sum.dim_IntList sum"),
-    (pooling.largest, "amax max"),
-    (pooling.smallest, "amin min"),
+    (pooling.reduction("mean"), "mean.dim mean"),
+    (pooling.reduction("sum"), "sum.dim_IntList sum"),
+    (pooling.reduction("max"), "amax max"),
+    (pooling.reduction("min"), "amin min"),
     (pooling.best_of_dim("max"), "max.dim"),
     (pooling.best_of_dim("min"), "min.dim"),
     (pooling.place_of("max"), "argmax"),
@@ -136,7 +136,7 @@ _OF_ATEN: list[tuple[Callable[..., Any], str]] = [
     (
         lambda b, x, *args, **kwargs: [
             pooling.variance(b, x, *args, **kwargs),
-            pooling.mean(b, x, args[0] if args else None, kwargs.get("keepdim", False)),
+            pooling.reduced(b, "mean", x, args[0] if args else None, kwargs.get("keepdim", False)),
         ],
         "var_mean.correction",
     ),

@@ -88,7 +88,7 @@ def _dilated(
         count -= (count - 1) * s >= length + p
         far = max((count - 1) * s + reach - length - p, 0)
         y = pad(b, x, (*(0, 0) * (sides - 1 - i), p, far), value=NEVER)
-        x = largest(b, windows(b, y, 2 + i, k, s, d), [-1])
+        x = reduced(b, "max", windows(b, y, 2 + i, k, s, d), [-1])
     return x
 
 
@@ -230,23 +230,12 @@ def _along(b: Builder, x: View, dim: int, matrix: Tensor) -> View:
     return transpose(b, linear(b, transpose(b, x, dim, last), matrix), dim, last)
 
 
-def mean(b: Builder, x: View, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> View:
-    return reduced(b, "mean", x, dims, keepdim)
+def reduction(how: str) -> Callable[..., View]:
+    """Return the rule of a mean, a sum, a maximum or a minimum."""
+    return lambda b, x, dims=None, keepdim=False, dtype=None: reduced(b, how, x, dims, keepdim)
 
 
-def total(b: Builder, x: View, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> View:
-    return reduced(b, "sum", x, dims, keepdim)
-
-
-def largest(b: Builder, x: View, dims: Any = None, keepdim: bool = False) -> View:
-    return reduced(b, "max", x, dims, keepdim)
-
-
-def smallest(b: Builder, x: View, dims: Any = None, keepdim: bool = False) -> View:
-    return reduced(b, "min", x, dims, keepdim)
-
-
-def reduced(b: Builder, how: str, x: View, dims: Any, keepdim: bool) -> View:
+def reduced(b: Builder, how: str, x: View, dims: Any, keepdim: bool = False) -> View:
     """Reduce over dimensions: over all pixels where they are just that, else they become channels."""
     given = [dims] if isinstance(dims, int) else list(dims) if dims else range(len(x.dims))
     gone = sorted(dim % len(x.dims) for dim in given)
@@ -295,13 +284,13 @@ def vector_norm(
             raise b.refused("a norm of an order above 0", str(order), "use sums")
         return reduced(b, how, absolute(b, x), dims, keepdim)
     size = x if order % 2 == 0 else absolute(b, x)
-    return power(b, total(b, power(b, size, order), dims, keepdim), 1 / order)
+    return power(b, reduced(b, "sum", power(b, size, order), dims, keepdim), 1 / order)
 
 
 def logsumexp(b: Builder, x: View, dims: Any, keepdim: bool = False) -> View:
-    most = largest(b, x, dims, True)
-    left = b.alike("log", total(b, b.alike("exp", sub(b, x, most)), dims, keepdim))
-    return add(b, left, most if keepdim else largest(b, x, dims))
+    most = reduced(b, "max", x, dims, True)
+    left = b.alike("log", reduced(b, "sum", b.alike("exp", sub(b, x, most)), dims, keepdim))
+    return add(b, left, most if keepdim else reduced(b, "max", x, dims))
 
 
 def log_softmax(b: Builder, x: View, dim: int, dtype: Any = None) -> View:
@@ -323,10 +312,10 @@ def product(b: Builder, x: View, dim: int, keepdim: bool = False, dtype: Any = N
 
 def variance(b: Builder, x: View, dims: Any = None, correction: Any = 1, keepdim: bool = False) -> View:
     given = [dims] if isinstance(dims, int) else list(dims) if dims else range(1, len(x.dims))
-    apart = power(b, sub(b, x, mean(b, x, given, True)), 2)
+    apart = power(b, sub(b, x, reduced(b, "mean", x, given, True)), 2)
     count = math.prod(x.shape[dim] for dim in given)
     factor = count / (count - float(1 if correction is None else correction))
-    return mul(b, mean(b, apart, given, keepdim), factor)
+    return mul(b, reduced(b, "mean", apart, given, keepdim), factor)
 
 
 def index(b: Builder, x: View, indices: Sequence[View | Tensor | None]) -> View:

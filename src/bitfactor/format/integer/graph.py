@@ -23,17 +23,9 @@ from bitfactor.format.operations.operation import Shape
 
 Type = Literal["pixel", "bit", "sum", "stream", "output"]
 MOVES = (
-    "concat",
-    "join",
-    "upsample_nearest",
-    "flatten",
-    "reshape",
-    "permute",
-    "slice",
-    "rearrange",
-    "take",
+    "concat", "join", "upsample_nearest", "flatten", "reshape", "permute", "slice", "rearrange", "take",
     "pad",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

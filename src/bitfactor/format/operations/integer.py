@@ -4,6 +4,7 @@ Their values are integers, which float32 holds exactly: a pixel minus 128, 16 bi
 a binary layer. `a` is what a real-valued layer sums up, in 32 bits. v >> k is towards minus infinity.
 """
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -41,7 +42,7 @@ from bitfactor.format.operations.operation import (
     windows,
 )
 from bitfactor.format.operations.pool import AvgPool2d, counted_taps
-from bitfactor.format.program import Buffer, Instruction, SlidingWindow
+from bitfactor.format.program import Buffer, Instruction
 
 Integers = NDArray[np.int64]
 
@@ -344,24 +345,22 @@ class IntegerAvgPool2d(_Integer, AvgPool2d):
         return _real(pooled(node, _exact(x)))
 
 
-class IntegerGlobalAvgPool(_Integer, Rows):
+class IntegerGlobalAvgPool(IntegerAvgPool2d):
     """The mean of each channel: one window as large as the map."""
+
+    attributes = ()
 
     def infer(self, node: Node, x: Shape) -> Shape:
         expect_map(node, x)
-        if len(x) != 3 or prod(x[1:]) > MOST_POOLED:
-            raise bad(node, f"a mean of at most {MOST_POOLED} values of one map", str(x))
-        return (x[0], 1, 1)
+        return super().infer(_over_all(node, x), x)
 
     def reference(self, node: Node, x: Float) -> Float:
-        total = _exact(x).sum((2, 3), keepdims=True)
-        return _real(averaged(total, np.array(prod(x.shape[2:]))))
+        return super().reference(_over_all(node, x.shape[1:]), x)
 
     def rows(self, node: Node, place: Place) -> Instruction:
-        size = place.shapes[0][1], place.shapes[0][2]
-        window = SlidingWindow(size, (1, 1), size, (1, 1), (0, 0), (1, 1))
-        more = {"far_padding": (0, 0), "count_include_pad": 0}
-        channels = place.shape[0]
-        return Instruction.of(
-            "integer_avg_pool", source=place.sources[0], window=window, maps=1, channels=channels, **more
-        )
+        return super().rows(_over_all(node, place.shapes[0]), place)
+
+
+def _over_all(node: Node, x: Shape) -> Node:
+    window = {"kernel": x[-2:], "stride": (1, 1), "padding": (0, 0, 0, 0), "count_include_pad": 0}
+    return replace(node, attributes=window)
