@@ -52,11 +52,6 @@ def _window(b: Builder, x: View, sides: int, kernel: Any, stride: Any, padding: 
     }
 
 
-def _pool(b: Builder, op: str, x: View, attributes: dict[str, Any]) -> View:
-    sides = len(x.dims) - 2
-    return b.of_maps(x, b.emit(op, [b.maps(b.real(x), sides)], attributes), sides)
-
-
 def max_pool(
     b: Builder, x: View, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil: bool = False,
@@ -66,7 +61,7 @@ def max_pool(
     if len(x.dims) == 5:
         return _in_turn(b, max_pool, x, kernel, stride, padding, ceil=ceil)
     window = _window(b, x, len(x.dims) - 2, kernel, stride, padding)
-    return _pool(b, "max_pool2d", x, _ceiled(x, window) if ceil else window)
+    return b.on_maps("max_pool2d", x, len(x.dims) - 2, _ceiled(x, window) if ceil else window)
 
 
 def max_pool_with_places(b: Builder, *args: Any, **kwargs: Any) -> list[View | None]:
@@ -130,13 +125,13 @@ def avg_pool(
     if ceil and _ceiled(x, window) != window:
         near, window = window["padding"], _ceiled(x, window)
         if count_include_pad and divisor is None and any(near):
-            y = _pool(b, "avg_pool2d", x, window | {"count_include_pad": 1})
+            y = b.on_maps("avg_pool2d", x, len(x.dims) - 2, window | {"count_include_pad": 1})
             return mul(b, y, _fewer(x, y, window, near))
         count_include_pad = False
     if divisor is not None:
-        y = _pool(b, "avg_pool2d", x, window | {"count_include_pad": 1})
+        y = b.on_maps("avg_pool2d", x, len(x.dims) - 2, window | {"count_include_pad": 1})
         return mul(b, y, math.prod(window["kernel"]) / divisor)
-    return _pool(b, "avg_pool2d", x, window | {"count_include_pad": int(count_include_pad)})
+    return b.on_maps("avg_pool2d", x, len(x.dims) - 2, window | {"count_include_pad": int(count_include_pad)})
 
 
 def _fewer(x: View, y: View, window: dict[str, Any], padding: Sequence[int]) -> Tensor:
@@ -183,9 +178,7 @@ def upsample_nearest(b: Builder, x: View, size: Any = None, factors: Any = None)
             x = taken(b, x, dim + 2, [min(int(i * step), n - 1) for i in range(length)])
         return x
     whole = sizes_of([int(factor) for factor in scale], len(shape), 1)
-    return b.of_maps(
-        x, b.emit("upsample_nearest", [b.maps(b.real(x), len(shape))], {"scale": whole}), len(shape)
-    )
+    return b.on_maps("upsample_nearest", x, len(shape), {"scale": whole})
 
 
 def upsample_bilinear(b: Builder, x: View, size: Any, align_corners: bool, factors: Any = None) -> View:
@@ -195,7 +188,7 @@ def upsample_bilinear(b: Builder, x: View, size: Any, align_corners: bool, facto
         "scale": (0.0, 0.0) if size else (1.0, *map(float, factors))[-2:],
         "align_corners": int(align_corners),
     }
-    return b.of_maps(x, b.emit("resize_bilinear", [b.maps(b.real(x), sides)], attributes), sides)
+    return b.on_maps("resize_bilinear", x, sides, attributes)
 
 
 def by_sides(resize: Callable[..., Tensor], sides: int) -> Callable[..., View]:

@@ -25,6 +25,7 @@ from bitfactor.format.operations.operation import (
     expect_tensor,
     fma,
     integers,
+    onnx_channels,
     onnx_padded,
     onnx_window,
     pad,
@@ -51,13 +52,18 @@ def real_weight(node: Node) -> Float:
     return weight
 
 
+def terms_of(node: Node, x: Shape) -> int:
+    """Return how many products, of an input x, each output of a layer sums up."""
+    taps = prod(node.tensors["weight"].shape[1:-1])
+    return taps * (x[0] // int(node.attributes.get("groups", 1)))
+
+
 class Weighted(Rows):
     """A convolution or a linear layer."""
 
     def macs(self, node: Node, x: Shape, y: Shape) -> int:
-        """Outputs times the taps of each; a tap on the padding counts as any other."""
-        taps = prod(node.tensors["weight"].shape[1:-1])
-        return prod(y) * taps * (x[0] // int(node.attributes.get("groups", 1)))
+        """Outputs times the products of each; a tap on the padding counts as any other."""
+        return prod(y) * terms_of(node, x)
 
 
 class OverPixels(Weighted):
@@ -128,8 +134,7 @@ def _onnx_weight(b: Onnx, node: Node, weight: Array) -> str:
     if weight.dtype != np.float32:
         name = b.emit("Cast", [name], attributes={"to": _ONNX_FLOAT})
     if "step" in node.tensors:
-        step = b.constant(spread(node.tensors["step"], weight.ndim), f"{node.name}:step")
-        name = b.emit("Mul", [name, step])
+        name = b.emit("Mul", [name, onnx_channels(b, node, "step", weight.ndim)])
     return name
 
 
@@ -269,8 +274,9 @@ class Linear(OverPixels):
         if len(b.shape(x)) == 1:
             b.emit("Gemm", [x, weight, _onnx_bias(b, node)], node.name, {"transB": 1})
             return
-        bias = b.constant(spread(node.tensors["bias"], len(b.shape(x))), f"{node.name}:bias")
-        b.emit("Add", [onnx_pixels(b, x, weight, len(b.shape(x))), bias], node.name)
+        dimensions = len(b.shape(x))
+        bias = onnx_channels(b, node, "bias", dimensions)
+        b.emit("Add", [onnx_pixels(b, x, weight, dimensions), bias], node.name)
 
 
 class BinaryLinear(OverPixels):

@@ -35,6 +35,7 @@ from bitfactor.format.operations.operation import (
     cut,
     expect_tensor,
     fma,
+    onnx_channels,
     onnx_padded,
     pad,
     spread,
@@ -91,18 +92,14 @@ def _finished(node: Node, sums: NDArray[np.float64]) -> Float:
     return fma(sums.astype(np.float32), scale, bias)
 
 
-def _onnx_constant(b: Onnx, node: Node, role: str, dimensions: int) -> str:
-    return b.constant(spread(node.tensors[role], dimensions), f"{node.name}:{role}")
-
-
 def _onnx_levels(b: Onnx, node: Node, x: str, dimensions: int) -> str:
-    lowest, inverse = (_onnx_constant(b, node, role, dimensions) for role in ("lowest", "inverse"))
+    lowest, inverse = (onnx_channels(b, node, role, dimensions) for role in ("lowest", "inverse"))
     scaled = b.emit("Mul", [b.emit("Sub", [x, lowest]), inverse])
     return b.emit("Round", [b.emit("Clip", [scaled, b.number(0), b.number(LEVELS)])])
 
 
 def _onnx_finished(b: Onnx, node: Node, sums: str, dimensions: int) -> None:
-    scale, bias = (_onnx_constant(b, node, role, dimensions) for role in ("scale", "bias"))
+    scale, bias = (onnx_channels(b, node, role, dimensions) for role in ("scale", "bias"))
     b.emit("Add", [b.emit("Mul", [sums, scale]), bias], node.name)
 
 
