@@ -28,9 +28,9 @@ def of_input(graph: IntegerGraph, x: np.ndarray) -> Integers:
     return quantised(x, factor, offset, lower, upper)
 
 
-def of_output(graph: IntegerGraph, y: Integers) -> np.ndarray:
-    """Return the first output as the real numbers that it stands for."""
-    return (y * graph.values[graph.outputs[0]].scale).astype(np.float32)
+def of_output(graph: IntegerGraph, y: Integers, index: int = 0) -> np.ndarray:
+    """Return an output as the real numbers that it stands for."""
+    return (y * graph.values[graph.outputs[index]].scale).astype(np.float32)
 
 
 def run(graph: IntegerGraph, x: Integers) -> tuple[Integers, ...]:
