@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 from tests.cases import either, slow_beside
+from tests.integers import of_input, of_output, run
 from tests.native.test_c_api import LIBRARY, aligned
 from tests.native.test_c_api import run as run_c
 from tests.targets.c99.test_integers import as_model, drawn, outputs_of, written
@@ -15,7 +16,7 @@ from tests.targets.page.conftest import node as node
 
 from bitfactor.format import load, save
 from bitfactor.format.graph import run as run_reals
-from bitfactor.format.integer import integers_of, run
+from bitfactor.format.integer import integers_of
 from bitfactor.runtime import Session, instruction_sets
 from bitfactor.runtime.session import magnitudes_on
 from bitfactor.runtime.zoo import file_of, names
@@ -49,8 +50,8 @@ def network(name):
         x, given = (pixels.astype("f") / 255 - mean) / std, pixels.astype(np.uint8)
     else:
         x = 1.5 * samples  # some values saturate
-        given = graph.of_input(x).astype(np.int16)
-    return model, x, given, run(graph, graph.of_input(x))
+        given = of_input(graph, x).astype(np.int16)
+    return model, x, given, run(graph, of_input(graph, x))
 
 
 def expect_same(name, found):
@@ -58,7 +59,7 @@ def expect_same(name, found):
     graph = integers_of(model)
     for i, (values, integers) in enumerate(zip(found, expected, strict=True)):
         values = np.array(values, np.float32).reshape(integers.shape)
-        np.testing.assert_array_equal(values, graph.of_output(i, integers))
+        np.testing.assert_array_equal(values, of_output(graph, integers, i))
 
 
 @every_network

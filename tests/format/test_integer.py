@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.integers import of_input, of_output, run
 
 from bitfactor.common.errors import InputError
 from bitfactor.data.readers.cifar import read_scans
 from bitfactor.format import Graph, InputSpec, Node, Value, load, pack_signs
 from bitfactor.format.graph import run as run_reals
-from bitfactor.format.integer import integer_graph, integers_of, run
+from bitfactor.format.integer import integer_graph, integers_of
 from bitfactor.format.integer.bounds import magnitudes
 from bitfactor.format.integer.convert import multipliers, scale_for, thresholds
 from bitfactor.format.operations.integer import LARGEST, rounded
@@ -141,11 +142,11 @@ def test_a_batch_norm_a_shortcut_and_a_hardtanh_are_one_sum(shift):
     ops = [node.op for node in made.nodes]
     assert ops == ["conv", "weigh", "threshold", "binary_conv", "weigh"]
     assert made.values["stem"].scale == made.values["before"].scale == made.values["y"].scale
-    (real,), (found,) = run_reals(graph, x), run(made, made.of_input(x))
+    (real,), (found,) = run_reals(graph, x), run(made, of_input(made, x))
     if shift < 1:
-        assert np.abs(made.of_output(0, found) - real).mean() < 5e-3
+        assert np.abs(of_output(made, found) - real).mean() < 5e-3
     else:
-        assert (np.abs(made.of_output(0, found)) == 1).all()
+        assert (np.abs(of_output(made, found)) == 1).all()
         assert (np.abs(made.nodes[-1].tensors["offset"].astype(int)) <= 2**30).all()
 
 
@@ -156,8 +157,8 @@ def test_an_operation_is_near_the_real_one(op):
     x = np.random.default_rng(5).normal(size=(3, 4, 6, 6)).astype(np.float32)
     ranges = magnitudes_on(graph, x)
     integers = integer_graph(graph, ranges=ranges)
-    (found,), (wanted,) = run(integers, integers.of_input(x)), run_reals(graph, x)
-    np.testing.assert_allclose(integers.of_output(0, found), wanted, atol=0.02 * ranges["stem"])
+    (found,), (wanted,) = run(integers, of_input(integers, x)), run_reals(graph, x)
+    np.testing.assert_allclose(of_output(integers, found), wanted, atol=0.02 * ranges["stem"])
 
 
 def test_rprelu_of_a_binary_layer_and_a_concatenation():
@@ -179,8 +180,8 @@ def test_rprelu_of_a_binary_layer_and_a_concatenation():
     x = np.random.default_rng(12).normal(size=(2, 4, 6, 6)).astype(np.float32)
     integers = integer_graph(graph, ranges=magnitudes_on(graph, x))
     assert integers.values["stem"].scale == integers.values["after"].scale
-    (found,), (wanted,) = run(integers, integers.of_input(x)), run_reals(graph, x)
-    differ = np.abs(integers.of_output(0, found) - wanted) > 0.03 * np.abs(wanted).max()
+    (found,), (wanted,) = run(integers, of_input(integers, x)), run_reals(graph, x)
+    differ = np.abs(of_output(integers, found) - wanted) > 0.03 * np.abs(wanted).max()
     assert differ.mean() < 0.02  # signs next to their thresholds
 
 
@@ -224,6 +225,6 @@ RECORDED = {
 def test_the_integers_are_the_recorded_ones(name):
     model = load(file_of(name))
     graph = integers_of(model)
-    outputs = run(graph, graph.of_input(model.golden_input))
+    outputs = run(graph, of_input(graph, model.golden_input))
     found = hashlib.sha256(b"".join(y.astype("<i4").tobytes() for y in outputs)).hexdigest()
     assert found[:16] == RECORDED[name]

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.integers import run
 from tests.targets.c99.test_integers import drawn_case
 from torch import nn
 
@@ -13,7 +14,7 @@ from bitfactor.binarization import Binarization, binarize_
 from bitfactor.common.image_spec import InputSpec
 from bitfactor.exporter import export
 from bitfactor.format import load
-from bitfactor.format.integer import integer_graph, run
+from bitfactor.format.integer import integer_graph
 from bitfactor.models import irnet_resnet20
 from bitfactor.pose.images import normalise, resized
 from bitfactor.runtime import Session

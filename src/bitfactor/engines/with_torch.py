@@ -150,14 +150,9 @@ def _resize_bilinear(node: Node) -> Call:
 _REDUCTIONS: dict[str, Call] = {"mean": torch.mean, "sum": torch.sum, "max": torch.amax, "min": torch.amin}
 
 
-def _reduce_pixels(node: Node) -> Call:
-    reduce = _REDUCTIONS[node.attributes["how"]]
-    return lambda x: reduce(x, tuple(range(2, x.ndim)), keepdim=True)
-
-
-def _reduce_channels(node: Node) -> Call:
-    reduce = _REDUCTIONS[node.attributes["how"]]
-    return lambda x: reduce(x, (1,), keepdim=True)
+def _reduce(node: Node) -> Call:
+    reduce, of_channels = _REDUCTIONS[node.attributes["how"]], node.op == "reduce_channels"
+    return lambda x: reduce(x, (1,) if of_channels else tuple(range(2, x.ndim)), keepdim=True)
 
 
 def _layer_norm(node: Node) -> Call:
@@ -261,8 +256,8 @@ _OPERATIONS: dict[str, Callable[[Node], Call]] = {
     "upsample_nearest": _upsample_nearest,
     "resize_bilinear": _resize_bilinear,
     "global_avg_pool": _plain(lambda x: x.flatten(2).mean(2)[..., None, None]),
-    "reduce_pixels": _reduce_pixels,
-    "reduce_channels": _reduce_channels,
+    "reduce_pixels": _reduce,
+    "reduce_channels": _reduce,
     "layer_norm": _layer_norm,
     "matmul": _matmul,
     "flatten": _plain(lambda x: x.flatten(1)),

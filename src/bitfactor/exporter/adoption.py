@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from bitfactor.exporter.fold import ANY, Levels, Steps, bounds_of, combined, stepped
 from bitfactor.exporter.follow import constants, module_path, name_of, remove_unused, simplify
-from bitfactor.exporter.operators.convolutions import numbers
+from bitfactor.exporter.operators.convolutions import last_first, numbers, sides_of
 from bitfactor.nn.scale import CONVOLUTIONS
 
 _ATEN = torch.ops.aten
@@ -30,18 +30,10 @@ _SAME = 1e-6  # of a filter's values: they differ by rounding
 _COMPARED = ("gt", "ge", "lt", "le", "eq", "ne")
 _STEPPED = (*_COMPARED, "sign", "sgn", "heaviside", "round", "floor", "ceil", "trunc", "isnan")
 _FILLED = {"ones_like": 1.0, "zeros_like": 0.0}
-_MOVING: tuple[str, ...] = (
-    "view",
-    "reshape",
-    "flatten",
-    "permute",
-    "transpose",
-    "unsqueeze",
-    "squeeze",
-    "expand",
-    "slice",
-)
-_MOVING += ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool2d", "select", "t", "flip", "roll")
+_MOVING = (
+    "view", "reshape", "flatten", "permute", "transpose", "unsqueeze", "squeeze", "expand", "slice",
+    "select", "t", "flip", "roll", "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool2d",
+)  # fmt: skip
 _CONVOLUTIONS = {
     getattr(getattr(_ATEN, f"conv{n}d"), overload): n
     for n in (1, 2, 3)
@@ -111,7 +103,8 @@ def product_of(node: fx.Node, weight: Tensor) -> Product | None:
         dict(zip(("stride", "padding", "dilation", "groups"), node.args[3:], strict=False)) | node.kwargs
     )
     stride, dilation = (numbers(given.get(name, 1), n) for name in ("stride", "dilation"))
-    pads, groups = _pads(given.get("padding", 0), weight, dilation, n), given.get("groups", 1)
+    pads = tuple(last_first(*sides_of(given.get("padding", 0), weight.shape[2:], dilation)))
+    groups = given.get("groups", 1)
     operator = getattr(torch.ops.bitfactor, f"binary_conv{n}d").default
     return Product(
         lambda x, w, pads: CONVOLUTIONS[n](
@@ -121,16 +114,6 @@ def product_of(node: fx.Node, weight: Tensor) -> Product | None:
         lambda value: (operator, (stride, [*pads], dilation, groups, value)),
         groups,
     )
-
-
-def _pads(padding: Any, weight: Tensor, dilation: list[int], n: int) -> tuple[int, ...]:
-    """Return padding, a number, one per side, "same" or "valid", as torch.nn.functional.pad takes it."""
-    if isinstance(padding, str):
-        total = [
-            d * (k - 1) if padding == "same" else 0 for d, k in zip(dilation, weight.shape[2:], strict=True)
-        ]
-        return tuple(m for t in reversed(total) for m in (t // 2, t - t // 2))
-    return tuple(m for p in reversed(numbers(padding, n)) for m in (p, p))
 
 
 @dataclass(frozen=True)

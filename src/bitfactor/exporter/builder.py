@@ -160,6 +160,13 @@ class Builder:
         dims = [(axis,) if axis.length > 1 else () for axis in (axes[-1], *axes[:-1])]
         return View(name, memory, (x.dims[0], *dims))
 
+    def on_maps(
+        self, op: str, x: View, sides: int, attributes: dict[str, Any] | None = None, **tensors: Any
+    ) -> View:
+        """Append an operation on what `maps` gives for x, as real numbers, and return its result."""
+        name = self.emit(op, [self.maps(self.real(x), sides)], attributes, **tensors)
+        return self.of_maps(x, name, sides)
+
     def isolated(self, x: View, dim: int) -> tuple[str, int, View]:
         """Return the value with a dimension as an axis of its shape, which axis, and the view of it."""
         own = x.dim(dim)

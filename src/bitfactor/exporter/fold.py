@@ -27,6 +27,7 @@ from torch.nn import functional as F
 
 from bitfactor.exporter.follow import name_of
 from bitfactor.format import Graph, Node
+from bitfactor.format.operations.convolution import terms_of
 
 Thresholds = tuple[NDArray[np.float32], NDArray[np.int8]]
 
@@ -176,7 +177,7 @@ def fold_affine(graph: Graph) -> tuple[Graph, dict[str, str]]:
 
     Returns what `fold` returns: the layer keeps its name and gives the affine's value.
     """
-    used = _uses(graph)
+    used = Counter([*graph.outputs, *(name for node in graph.nodes for name in node.inputs)])
     nodes: dict[str, Node] = {}
     folded: dict[str, str] = {}
     for original in graph.nodes:
@@ -221,7 +222,8 @@ def _folded(sign: Node, nodes: dict[str, Node], graph: Graph) -> Node:
         name = nodes[name].inputs[0]
     channels = graph.values[sign.name].shape[0]
     if chain and graph.values[name].dtype == "int32":
-        found = of_sums(chain, channels, _largest_sum(nodes[name], graph))
+        largest = terms_of(nodes[name], graph.values[nodes[name].inputs[0]].shape)
+        found = of_sums(chain, channels, largest)
         if found is not None:
             return _comparison(sign, name, found)
     if chain and chain[-1].op == "affine":
@@ -237,14 +239,6 @@ def _is_per_channel(node: Node) -> bool:
     return all(tensor.ndim == 1 for tensor in node.tensors.values())
 
 
-def _largest_sum(layer: Node, graph: Graph) -> int:
-    channels = graph.values[layer.inputs[0]].shape[0]
-    if layer.op == "binary_linear":
-        return channels
-    _, height, width, _ = layer.tensors["weight"].shape
-    return int(height * width * channels // layer.attributes["groups"])
-
-
 def remove_dead(graph: Graph) -> Graph:
     """Drop the nodes that no output depends on."""
     needed = set(graph.outputs)
@@ -252,10 +246,6 @@ def remove_dead(graph: Graph) -> Graph:
         if node.name in needed:
             needed.update(node.inputs)
     return replace(graph, nodes=tuple(node for node in graph.nodes if node.name in needed))
-
-
-def _uses(graph: Graph) -> Counter[str]:
-    return Counter([name for node in graph.nodes for name in node.inputs]) + Counter(graph.outputs)
 
 
 _MOST = 8  # cuts of a function: one of more is no sign
@@ -380,18 +370,11 @@ Bounds = tuple[float, float]
 ANY: Bounds = (_FLOAT.min, _FLOAT.max)
 _WITHIN: dict[str, Bounds] = {"relu": (0.0, _FLOAT.max), "abs": (0.0, _FLOAT.max), "sigmoid": (0.0, 1.0)}
 _WITHIN |= {"relu6": (0.0, 6.0), "hardsigmoid": (0.0, 1.0), "softmax": (0.0, 1.0), "tanh": (-1.0, 1.0)}
-_KEEPING: tuple[str, ...] = (
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "view",
-    "reshape",
-    "flatten",
-    "permute",
-    "transpose",
-)
-_KEEPING += ("dropout", "expand", "slice", "select", "cat", "unsqueeze", "squeeze", "chunk", "getitem")
-_KEEPING += ("adaptive_max_pool2d", "max_pool2d_with_indices", "feature_dropout", "clone", "detach")
+_KEEPING = (
+    "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool2d", "max_pool2d_with_indices", "view",
+    "reshape", "flatten", "permute", "transpose", "expand", "slice", "select", "cat", "unsqueeze",
+    "squeeze", "chunk", "getitem", "dropout", "feature_dropout", "clone", "detach",
+)  # fmt: skip
 _MEANS = ("avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "mean")
 
 

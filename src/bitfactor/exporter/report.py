@@ -28,10 +28,9 @@ from bitfactor.format.low_precision import is_real_layer
 from bitfactor.format.operations.quantised import LEVELS
 from bitfactor.nn import BinaryLayer, binary_layers
 from bitfactor.nn.model import Call, dead_layers
-from bitfactor.runtime import Precision, instruction_sets
-from bitfactor.runtime.session import magnitudes_on, runner
+from bitfactor.runtime import Precision
+from bitfactor.runtime.session import magnitudes_on, outputs_on
 
-_BATCH = 16
 Floats = NDArray[np.float32]
 
 
@@ -82,7 +81,7 @@ def with_ranges(graph: Graph, samples: Floats, spec: InputSpec | None) -> Graph:
 
 def calibration_of(graph: Graph, samples: Floats) -> Calibration:
     """Compare the graph, with ranges, at low precision with itself in float32."""
-    return _compared(graph, _outputs(graph, samples, "low"), samples, "low")
+    return _compared(graph, outputs_on(graph, samples, "low"), samples, "low")
 
 
 def with_integers(model: ModelFile, samples: Floats) -> tuple[ModelFile, Calibration | None]:
@@ -95,7 +94,7 @@ def with_integers(model: ModelFile, samples: Floats) -> tuple[ModelFile, Calibra
         graph = in_integers(ranged).graph
     except InputError:
         return model, None
-    cost = _compared(model.graph, _outputs(graph, samples, "highest"), samples, "integer")
+    cost = _compared(model.graph, outputs_on(graph, samples), samples, "integer")
     return replace(ranged, integer_outputs=run(graph, *model.golden_inputs)), cost
 
 
@@ -103,7 +102,7 @@ def _compared(
     graph: Graph, outputs: Iterator[tuple[NDArray[Any], ...]], samples: Floats, precision: Precision
 ) -> Calibration:
     difference, largest, same, decisions = 0.0, float(np.finfo(np.float32).tiny), 0, 0
-    exact = _outputs(graph, samples, "highest")
+    exact = outputs_on(graph, samples)
     for (expected, *_), (found, *_) in zip(exact, outputs, strict=True):
         difference = max(difference, float(np.abs(found - expected).max()))
         largest = max(largest, float(np.abs(expected).max()))
@@ -121,17 +120,12 @@ def _decisions(scores: NDArray[Any]) -> NDArray[np.intp]:
     return found
 
 
-def _outputs(graph: Graph, samples: Floats, precision: Precision) -> Iterator[tuple[NDArray[Any], ...]]:
-    compute = runner(graph, instruction_sets()[0], precision=precision)
-    return (compute(samples[i : i + _BATCH]) for i in range(0, len(samples), _BATCH))
-
-
 def _bounds(graph: Graph, names: tuple[str, ...], samples: Floats) -> dict[str, tuple[float, float]]:
     """Return the lowest and the highest number of each value; one network gives all values in one run."""
     inner = tuple(name for name in names if name != graph.input.name)
     bounds = {name: [(samples.min(), samples.max())] for name in names if name not in inner}
     if inner:
-        for values in _outputs(replace(graph, outputs=inner), samples, "highest"):
+        for values in outputs_on(replace(graph, outputs=inner), samples):
             for name, value in zip(inner, values, strict=True):
                 bounds.setdefault(name, []).append((value.min(), value.max()))
     return {

@@ -61,21 +61,6 @@ def _binary_conv(
     return CONVOLUTIONS[x.ndim - 2](padded, weight.to(x.dtype), None, stride, 0, dilation, groups)
 
 
-def _shape_of_binary_conv(
-    x: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, pad_value: int
-) -> Tensor:
-    convolve = CONVOLUTIONS[x.ndim - 2]
-    return convolve(F.pad(x, padding), weight.to(x.dtype), None, stride, 0, dilation, groups)
-
-
-binary_conv = {
-    n: torch.library.custom_op(f"bitfactor::binary_conv{n}d", _binary_conv, mutates_args=())
-    for n in CONVOLUTIONS
-}
-for operator in binary_conv.values():
-    operator.register_fake(_shape_of_binary_conv)
-
-
 def _binary_conv_transpose(
     x: Tensor,
     weight: Tensor,
@@ -90,29 +75,23 @@ def _binary_conv_transpose(
     return TRANSPOSED[x.ndim - 2](sign(x), weight.to(x.dtype), None, *geometry)
 
 
-def _shape_of_binary_conv_transpose(x: Tensor, weight: Tensor, *geometry: Any) -> Tensor:
-    return TRANSPOSED[x.ndim - 2](x, weight.to(x.dtype), None, *geometry)
-
-
-binary_conv_transpose = {
-    n: torch.library.custom_op(
-        f"bitfactor::binary_conv_transpose{n}d", _binary_conv_transpose, mutates_args=()
-    )
-    for n in TRANSPOSED
-}
-for operator in binary_conv_transpose.values():
-    operator.register_fake(_shape_of_binary_conv_transpose)
-
-
-@torch.library.custom_op("bitfactor::binary_linear", mutates_args=())
-def binary_linear(x: Tensor, weight: Tensor) -> Tensor:
+def _binary_linear(x: Tensor, weight: Tensor) -> Tensor:
     """sign(x) (N, F) times weight in {-1, +1} (O, F): exact sums as float32, (N, O)."""
     return F.linear(sign(x), weight.to(x.dtype))
 
 
-@binary_linear.register_fake
-def _(x: Tensor, weight: Tensor) -> Tensor:
-    return F.linear(x, weight.to(x.dtype))
+def _operator(name: str, compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a function as one node of a trace, which finds the shape by the function itself."""
+    made = torch.library.custom_op(f"bitfactor::{name}", compute, mutates_args=())
+    made.register_fake(compute)
+    return made
+
+
+binary_conv = {n: _operator(f"binary_conv{n}d", _binary_conv) for n in CONVOLUTIONS}
+binary_conv_transpose = {
+    n: _operator(f"binary_conv_transpose{n}d", _binary_conv_transpose) for n in TRANSPOSED
+}
+binary_linear = _operator("binary_linear", _binary_linear)
 
 
 class _Baked(nn.Module):
@@ -176,8 +155,7 @@ class _BakedConv(_BakedLayer):
         if self.padding_mode != "zeros":  # of values or of their signs is the same
             x, sides = F.pad(x, sides, mode=self.padding_mode), [0] * len(sides)
         geometry = self.stride, sides, self.dilation, self.groups, self.pad_value
-        y: Tensor = self.convolve(x, self.weight, *geometry)
-        return y
+        return self.convolve(x, self.weight, *geometry)
 
     def magnitude(self, x: Tensor) -> Tensor:
         x, padding = F.pad(x, self.sides_of(x)), 0
@@ -199,8 +177,7 @@ class _BakedConvTranspose(_BakedLayer):
         return super().forward(x)
 
     def product(self, x: Tensor) -> Tensor:
-        y: Tensor = self.convolve(x, self.weight, *self.geometry)
-        return y
+        return self.convolve(x, self.weight, *self.geometry)
 
     def magnitude(self, x: Tensor) -> Tensor:
         return spread_magnitude(x, self.out_channels, self.kernel_size, self.geometry)
@@ -208,8 +185,7 @@ class _BakedConvTranspose(_BakedLayer):
 
 class _BakedLinear(_BakedLayer):
     def product(self, x: Tensor) -> Tensor:
-        y: Tensor = binary_linear(x, self.weight)
-        return y
+        return binary_linear(x, self.weight)
 
     def magnitude(self, x: Tensor) -> Tensor:
         return feature_magnitude(x, len(self.weight))

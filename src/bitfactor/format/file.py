@@ -25,8 +25,8 @@ from bitfactor.common.checks import as_tuples, check_fields, checked, expect, ex
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import replacing
 from bitfactor.common.image_spec import InputSpec, Skeleton
-from bitfactor.format.bits import are_signs, flat_bits, is_packed, of_flat_bits, stored_bytes
-from bitfactor.format.graph import Graph, Value
+from bitfactor.format.bits import are_signs, flat_bits, of_flat_bits
+from bitfactor.format.graph import Graph, Value, total
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.format.operations.operation import Node, Shape
 from bitfactor.format.signature import FreeSizes, Signature, plain
@@ -124,11 +124,8 @@ class ModelFile:
 
     def tensor_bytes(self) -> dict[str, int]:
         """Return the bytes of the weights: {"binary": packed signs, "real": everything else}."""
-        total = {"binary": 0, "real": 0}
-        for node in self.graph.nodes:
-            for role, tensor in node.tensors.items():
-                total["binary" if is_packed(role, tensor) else "real"] += stored_bytes(role, tensor)
-        return total
+        spent = total(self.graph)
+        return {"binary": spent.binary_bytes, "real": spent.real_bytes}
 
 
 def golden_inputs(

@@ -89,7 +89,9 @@ class Graph:
         expect("Graph(nodes)", self.nodes, tuple[Node, ...])
         expect("Graph(outputs)", self.outputs, tuple[str, ...])
         expect("Graph(others)", self.others, tuple[Value, ...])
-        _expect_few(self.nodes)
+        if (count := len(self.nodes)) > MOST_NODES:
+            expected = f"at most {MOST_NODES} nodes"
+            raise InputError("graph", expected=expected, found=str(count), fix="split the network")
         values: dict[str, Value] = {}
         for value in self.inputs:
             fix = "export the model again"
@@ -132,13 +134,6 @@ class Graph:
             replace(value, shape=shape) for value, shape in zip(self.inputs, shapes, strict=True)
         )
         return replace(self, input=first, others=tuple(others))
-
-
-def _expect_few(nodes: tuple[Node, ...]) -> None:
-    if len(nodes) > MOST_NODES:
-        raise InputError(
-            "graph", expected=f"at most {MOST_NODES} nodes", found=str(len(nodes)), fix="split the network"
-        )
 
 
 def infer(node: Node, values: Mapping[str, Value]) -> Value:

@@ -69,8 +69,7 @@ def _halves(weight: NDArray[np.float32]) -> Low | None:
 
 def _levels(rows: NDArray[np.float32]) -> Low | None:
     """The step is 1/127 of the largest magnitude, or next to that."""
-    largest = np.abs(rows).max(1, keepdims=True)
-    near = np.where(largest > 0, largest / np.float32(127), np.float32(1))
+    near = _step(rows)[:, None]
     steps, found = near.copy(), np.zeros(len(rows), bool)
     for step in (near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf))):
         same = (np.rint(rows / step).clip(-127, 127) * step == rows).all(1)
@@ -104,10 +103,15 @@ def _half(weight: NDArray[np.float32]) -> dict[str, NDArray[np.generic]]:
     return {"weight": weight.clip(-largest, largest).astype(np.float16)}
 
 
+def _step(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return 1/127 of the largest magnitude of each row, 1 where all are 0."""
+    largest = np.abs(rows).max(1)
+    return np.where(largest > 0, largest / np.float32(LARGEST), np.float32(1)).astype(np.float32)
+
+
 def _int8(weight: NDArray[np.float32]) -> dict[str, NDArray[np.generic]]:
-    largest = np.abs(weight).reshape(len(weight), -1).max(1)
-    step = np.where(largest > 0, largest / np.float32(127), np.float32(1)).astype(np.float32)
-    levels = np.rint(weight / step.reshape(-1, *[1] * (weight.ndim - 1)))
+    step = _step(weight.reshape(len(weight), -1))
+    levels = np.rint(weight / spread(step, weight.ndim))
     return {"weight": levels.clip(-127, 127).astype(np.int8), "step": step}
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from bitfactor.common.errors import InputError
 from bitfactor.format.graph import Graph
 from bitfactor.format.operations import OPERATIONS, Node
+from bitfactor.format.operations.convolution import terms_of
 from bitfactor.format.operations.move import NUMBERED_BYTES, Flatten, Move, stays
 from bitfactor.format.operations.operation import Pixelwise
 
@@ -220,8 +221,7 @@ def _added(step: Step) -> list[str]:
 def _expect_exact_sums(node: Node, graph: Graph) -> None:
     if node.op not in ("binary_conv2d", "binary_linear"):
         return
-    taps = math.prod(node.tensors["weight"].shape[1:-1])
-    signs = taps * graph.values[node.inputs[0]].shape[0] // int(node.attributes.get("groups", 1))
+    signs = terms_of(node, graph.values[node.inputs[0]].shape)
     if signs >= _EXACT_SUMS:
         raise InputError(
             f"node {node.name!r}",

@@ -3,7 +3,7 @@
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -478,12 +478,19 @@ def _difference(found: NDArray[Any], expected: NDArray[Any]) -> str:
 _BATCH = 16
 
 
+def outputs_on(
+    graph: Graph, samples: NDArray[np.float32], precision: Precision = "highest"
+) -> Iterator[_Outputs]:
+    """Yield the outputs of `graph` on samples (N, *input shape), some at a time."""
+    run = runner(graph, chosen_isa(), precision=precision)
+    return (run(samples[i : i + _BATCH]) for i in range(0, len(samples), _BATCH))
+
+
 def magnitudes_on(graph: Graph, samples: NDArray[np.float32]) -> Mapping[str, float]:
     """Return the largest magnitude of each real value of `graph` on samples (N, *input shape)."""
     names = tuple(node.name for node in graph.nodes if graph.values[node.name].dtype == "float32")
-    run = runner(replace(graph, outputs=names), chosen_isa(None))
-    found = dict.fromkeys(names, 0.0)
-    for i in range(0, len(samples), _BATCH):
-        for name, value in zip(names, run(samples[i : i + _BATCH]), strict=True):
+    found = {graph.input.name: float(np.abs(samples).max()), **dict.fromkeys(names, 0.0)}
+    for outputs in outputs_on(replace(graph, outputs=names), samples):
+        for name, value in zip(names, outputs, strict=True):
             found[name] = max(found[name], float(np.abs(value).max()))
-    return {graph.input.name: float(np.abs(samples).max()), **found}
+    return found

@@ -11,12 +11,13 @@ from hypothesis import given as drawn_for
 from hypothesis import reject, settings
 from hypothesis import strategies as st
 from tests.cases import slow_beside
+from tests.integers import of_input, run
 
 from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import InputSpec
 from bitfactor.format import Graph, Node, Value, load, pack_signs
 from bitfactor.format.file import ModelFile
-from bitfactor.format.integer import integer_graph, run
+from bitfactor.format.integer import integer_graph
 from bitfactor.runtime.session import magnitudes_on
 from bitfactor.runtime.zoo import file_of, names
 from bitfactor.targets.c99 import export_c
@@ -224,7 +225,7 @@ def drawn_case(seed, graph=None):
     else:
         samples = draw.normal(size=shape).astype(np.float32)
         graph = integer_graph(model.graph, ranges=magnitudes_on(model.graph, samples))
-        integers = graph.of_input(2 * samples)
+        integers = of_input(graph, 2 * samples)
         given = integers.astype(np.int16)
     (expected,) = run(graph, integers)
     return model, samples, np.ascontiguousarray(given.transpose(0, 2, 3, 1)), expected.reshape(IMAGES, -1)

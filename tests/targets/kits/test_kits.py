@@ -12,10 +12,11 @@ from typing import get_args
 import numpy as np
 import pytest
 from tests.cases import slow_beside
+from tests.integers import run
 
 from bitfactor.common.errors import InputError
 from bitfactor.format import load
-from bitfactor.format.integer import integer_graph, run
+from bitfactor.format.integer import integer_graph
 from bitfactor.pose.images import resized, with_channels
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.kits import Board, write_kit

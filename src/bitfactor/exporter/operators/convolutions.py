@@ -30,6 +30,19 @@ def numbers(value: int | Sequence[int], count: int) -> list[int]:
     return [value] * count if isinstance(value, int) else list(value) * (count // len(value))
 
 
+def sides_of(padding: Any, kernel: Sequence[int], dilation: Any) -> tuple[list[int], list[int]]:
+    """Return the padding before and after each side, where torch has a number, one per side, or a word.
+
+    It is "same", which may have one more on the far side, or "valid".
+    """
+    count = len(kernel)
+    if not isinstance(padding, str):
+        return numbers(padding, count), numbers(padding, count)
+    spread = numbers(dilation, count)
+    total = [d * (k - 1) * (padding == "same") for d, k in zip(spread, kernel, strict=True)]
+    return [n // 2 for n in total], [n - n // 2 for n in total]
+
+
 def sizes_of(value: int | Sequence[int], dimensions: int, unused: int) -> tuple[int, int]:
     """Read a number, or one per dimension, as (height, width); one dimension has a height of `unused`."""
     values = numbers(value, dimensions)
@@ -82,11 +95,8 @@ def conv_padded(
     b: Builder, x: View, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: str = "valid",
     dilation: Any = 1, groups: int = 1,
 ) -> View:  # fmt: skip
-    """Lower padding "same", which may have one more on the far side, or "valid"."""
-    spread = numbers(dilation, weight.ndim - 2)
-    total = [d * (k - 1) * (padding == "same") for d, k in zip(spread, weight.shape[2:], strict=True)]
-    far = [n - n // 2 for n in total]
-    return conv_sided(b, x, weight, bias, [n // 2 for n in total], far, groups, stride, dilation)
+    near, far = sides_of(padding, weight.shape[2:], dilation)
+    return conv_sided(b, x, weight, bias, near, far, groups, stride, dilation)
 
 
 def conv_sided(
@@ -95,7 +105,7 @@ def conv_sided(
 ) -> View:  # fmt: skip
     """A convolution padded before and after each side."""
     if weight.ndim == 5:
-        x = shapes.pad(b, x, _last_first(near, far))
+        x = shapes.pad(b, x, last_first(near, far))
         return conv3d(b, x, weight, bias, stride, 0, dilation, groups)
     sides = (*sizes_of(near, weight.ndim - 2, 0), *sizes_of(far, weight.ndim - 2, 0))
     return _conv(b, x, weight, bias, stride, sides, dilation, groups)
@@ -106,14 +116,14 @@ def _conv(
     dilation: Any, groups: int,
 ) -> View:  # fmt: skip
     n = weight.ndim - 2
-    name = b.emit(
+    return b.on_maps(
         "conv2d",
-        [b.maps(b.real(x), n)],
+        x,
+        n,
         _geometry(stride, padding, dilation, groups, n),
         weight=floats(_as_2d(weight).permute(0, 2, 3, 1)),
         bias=floats(torch.zeros(len(weight)) if bias is None else bias),
     )
-    return b.of_maps(x, name, n)
 
 
 def linear(b: Builder, x: View, weight: Tensor, bias: Tensor | None = None) -> View:
@@ -401,14 +411,14 @@ def binary_conv_transposed(
     """A tap or an input that is not there is neither -1 nor +1: the sum goes without it."""
 
     def convolve(x: View, kernels: Tensor, near: list[int], far: list[int], spread: list[int]) -> View:
-        sides = _last_first(near, far)
+        sides = last_first(near, far)
         return b.real(binary_conv(b, x, kernels, [1] * len(near), sides, spread, groups, 0))
 
     sides = _sides(x, weight, stride, padding, output_padding, dilation)
     return _Transposed(b, x, weight, groups, sides, convolve).result()
 
 
-def _last_first(near: list[int], far: list[int]) -> list[int]:
+def last_first(near: list[int], far: list[int]) -> list[int]:
     """Return the widths as torch.nn.functional.pad takes them."""
     return [n for pair in reversed([*zip(near, far, strict=True)]) for n in pair]
 

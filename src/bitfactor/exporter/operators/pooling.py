@@ -52,11 +52,6 @@ def _window(b: Builder, x: View, sides: int, kernel: Any, stride: Any, padding: 
     }
 
 
-def _pool(b: Builder, op: str, x: View, attributes: dict[str, Any]) -> View:
-    sides = len(x.dims) - 2
-    return b.of_maps(x, b.emit(op, [b.maps(b.real(x), sides)], attributes), sides)
-
-
 def max_pool(
     b: Builder, x: View, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil: bool = False,
@@ -66,7 +61,7 @@ def max_pool(
     if len(x.dims) == 5:
         return _in_turn(b, max_pool, x, kernel, stride, padding, ceil=ceil)
     window = _window(b, x, len(x.dims) - 2, kernel, stride, padding)
-    return _pool(b, "max_pool2d", x, _ceiled(x, window) if ceil else window)
+    return b.on_maps("max_pool2d", x, len(x.dims) - 2, _ceiled(x, window) if ceil else window)
 
 
 def max_pool_with_places(b: Builder, *args: Any, **kwargs: Any) -> list[View | None]:
@@ -88,7 +83,7 @@ def _dilated(
         count -= (count - 1) * s >= length + p
         far = max((count - 1) * s + reach - length - p, 0)
         y = pad(b, x, (*(0, 0) * (sides - 1 - i), p, far), value=NEVER)
-        x = largest(b, windows(b, y, 2 + i, k, s, d), [-1])
+        x = reduced(b, "max", windows(b, y, 2 + i, k, s, d), [-1])
     return x
 
 
@@ -130,13 +125,13 @@ def avg_pool(
     if ceil and _ceiled(x, window) != window:
         near, window = window["padding"], _ceiled(x, window)
         if count_include_pad and divisor is None and any(near):
-            y = _pool(b, "avg_pool2d", x, window | {"count_include_pad": 1})
+            y = b.on_maps("avg_pool2d", x, len(x.dims) - 2, window | {"count_include_pad": 1})
             return mul(b, y, _fewer(x, y, window, near))
         count_include_pad = False
     if divisor is not None:
-        y = _pool(b, "avg_pool2d", x, window | {"count_include_pad": 1})
+        y = b.on_maps("avg_pool2d", x, len(x.dims) - 2, window | {"count_include_pad": 1})
         return mul(b, y, math.prod(window["kernel"]) / divisor)
-    return _pool(b, "avg_pool2d", x, window | {"count_include_pad": int(count_include_pad)})
+    return b.on_maps("avg_pool2d", x, len(x.dims) - 2, window | {"count_include_pad": int(count_include_pad)})
 
 
 def _fewer(x: View, y: View, window: dict[str, Any], padding: Sequence[int]) -> Tensor:
@@ -183,9 +178,7 @@ def upsample_nearest(b: Builder, x: View, size: Any = None, factors: Any = None)
             x = taken(b, x, dim + 2, [min(int(i * step), n - 1) for i in range(length)])
         return x
     whole = sizes_of([int(factor) for factor in scale], len(shape), 1)
-    return b.of_maps(
-        x, b.emit("upsample_nearest", [b.maps(b.real(x), len(shape))], {"scale": whole}), len(shape)
-    )
+    return b.on_maps("upsample_nearest", x, len(shape), {"scale": whole})
 
 
 def upsample_bilinear(b: Builder, x: View, size: Any, align_corners: bool, factors: Any = None) -> View:
@@ -195,7 +188,7 @@ def upsample_bilinear(b: Builder, x: View, size: Any, align_corners: bool, facto
         "scale": (0.0, 0.0) if size else (1.0, *map(float, factors))[-2:],
         "align_corners": int(align_corners),
     }
-    return b.of_maps(x, b.emit("resize_bilinear", [b.maps(b.real(x), sides)], attributes), sides)
+    return b.on_maps("resize_bilinear", x, sides, attributes)
 
 
 def by_sides(resize: Callable[..., Tensor], sides: int) -> Callable[..., View]:
@@ -230,23 +223,12 @@ def _along(b: Builder, x: View, dim: int, matrix: Tensor) -> View:
     return transpose(b, linear(b, transpose(b, x, dim, last), matrix), dim, last)
 
 
-def mean(b: Builder, x: View, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> View:
-    return reduced(b, "mean", x, dims, keepdim)
+def reduction(how: str) -> Callable[..., View]:
+    """Return the rule of a mean, a sum, a maximum or a minimum."""
+    return lambda b, x, dims=None, keepdim=False, dtype=None: reduced(b, how, x, dims, keepdim)
 
 
-def total(b: Builder, x: View, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> View:
-    return reduced(b, "sum", x, dims, keepdim)
-
-
-def largest(b: Builder, x: View, dims: Any = None, keepdim: bool = False) -> View:
-    return reduced(b, "max", x, dims, keepdim)
-
-
-def smallest(b: Builder, x: View, dims: Any = None, keepdim: bool = False) -> View:
-    return reduced(b, "min", x, dims, keepdim)
-
-
-def reduced(b: Builder, how: str, x: View, dims: Any, keepdim: bool) -> View:
+def reduced(b: Builder, how: str, x: View, dims: Any, keepdim: bool = False) -> View:
     """Reduce over dimensions: over all pixels where they are just that, else they become channels."""
     given = [dims] if isinstance(dims, int) else list(dims) if dims else range(len(x.dims))
     gone = sorted(dim % len(x.dims) for dim in given)
@@ -295,13 +277,13 @@ def vector_norm(
             raise b.refused("a norm of an order above 0", str(order), "use sums")
         return reduced(b, how, absolute(b, x), dims, keepdim)
     size = x if order % 2 == 0 else absolute(b, x)
-    return power(b, total(b, power(b, size, order), dims, keepdim), 1 / order)
+    return power(b, reduced(b, "sum", power(b, size, order), dims, keepdim), 1 / order)
 
 
 def logsumexp(b: Builder, x: View, dims: Any, keepdim: bool = False) -> View:
-    most = largest(b, x, dims, True)
-    left = b.alike("log", total(b, b.alike("exp", sub(b, x, most)), dims, keepdim))
-    return add(b, left, most if keepdim else largest(b, x, dims))
+    most = reduced(b, "max", x, dims, True)
+    left = b.alike("log", reduced(b, "sum", b.alike("exp", sub(b, x, most)), dims, keepdim))
+    return add(b, left, most if keepdim else reduced(b, "max", x, dims))
 
 
 def log_softmax(b: Builder, x: View, dim: int, dtype: Any = None) -> View:
@@ -323,10 +305,10 @@ def product(b: Builder, x: View, dim: int, keepdim: bool = False, dtype: Any = N
 
 def variance(b: Builder, x: View, dims: Any = None, correction: Any = 1, keepdim: bool = False) -> View:
     given = [dims] if isinstance(dims, int) else list(dims) if dims else range(1, len(x.dims))
-    apart = power(b, sub(b, x, mean(b, x, given, True)), 2)
+    apart = power(b, sub(b, x, reduced(b, "mean", x, given, True)), 2)
     count = math.prod(x.shape[dim] for dim in given)
     factor = count / (count - float(1 if correction is None else correction))
-    return mul(b, mean(b, apart, given, keepdim), factor)
+    return mul(b, reduced(b, "mean", apart, given, keepdim), factor)
 
 
 def index(b: Builder, x: View, indices: Sequence[View | Tensor | None]) -> View:

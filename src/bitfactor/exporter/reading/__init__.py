@@ -116,9 +116,17 @@ def _read(model: onnx.ModelProto) -> Reading:
     known, values = reader.values_of(lowered, truth), reader.values_of(lowered, inputs)
     check(lowered, known, {})
     check(graph, values, stands_for)
-    expected = [truth[name] for name in reader.results]
-    warnings = (*reader.warnings(), *_turned_signs(lowered, known, values))
-    return _compared(graph, values, expected, {p.key: p.value for p in model.metadata_props}, warnings)
+    found = run(graph, *(values[value.name] for value in graph.inputs))
+    expected = (truth[name] for name in reader.results)
+    pairs = [(y.reshape(len(y), -1), z.reshape(len(z), -1)) for y, z in zip(found, expected, strict=True)]
+    return Reading(
+        graph,
+        metadata={p.key: p.value for p in model.metadata_props},
+        warnings=(*reader.warnings(), *_turned_signs(lowered, known, values)),
+        checked_inputs=len(found[0]),
+        same_class=same_class(*pairs[0]),
+        max_difference=max(float(np.abs(y - z).max() / max(np.abs(z).max(), 1e-30)) for y, z in pairs),
+    )
 
 
 def _turned_signs(graph: Graph, known: Mapping[str, Array], values: Mapping[str, Array]) -> list[str]:
@@ -142,19 +150,6 @@ def _expect_two_values(model: onnx.ModelProto, reader: "Reader", truth: Mapping[
                 found=f"a third one, 0, in {(value == 0).mean():.1%} of its places",
                 fix="compare with 0 instead, or add a BatchNorm before it",
             )
-
-
-def _compared(
-    graph: Graph,
-    values: Mapping[str, Array],
-    expected: Sequence[Array],
-    known: dict[str, str],
-    warnings: tuple[str, ...],
-) -> Reading:
-    found = run(graph, *(values[value.name] for value in graph.inputs))
-    pairs = [(y.reshape(len(y), -1), z.reshape(len(z), -1)) for y, z in zip(found, expected, strict=True)]
-    largest = max(float(np.abs(y - z).max() / max(np.abs(z).max(), 1e-30)) for y, z in pairs)
-    return Reading(graph, known, warnings, len(found[0]), same_class(*pairs[0]), largest)
 
 
 def _loaded(path: str | os.PathLike[str]) -> onnx.ModelProto:

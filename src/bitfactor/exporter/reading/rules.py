@@ -22,7 +22,6 @@ from bitfactor.exporter.reading.steps import (
     linear,
     over_axis,
     padded,
-    pads_of,
     refused_bits,
 )
 from bitfactor.exporter.view import View
@@ -46,24 +45,18 @@ def _view(rule: Callable[..., Any]) -> Callable[..., Any]:
 
 def _conv(r: "Reader", x: Value, weight: Value, bias: Value = None, **attributes: Any) -> View:
     weight = expect_constant(r.builder, weight, "a weight")
-    count = weight.dim() - 2
-    stride = list(attributes.get("strides") or [1] * count)
-    pads = pads_of(r.builder, x, list(weight.shape[2:]), stride, attributes)
-    dilation = list(attributes.get("dilations") or [1] * count)
-    return conv(r.builder, x, weight, bias, ConvGeometry(stride, pads, dilation, attributes.get("group", 1)))
+    return conv(r.builder, x, weight, bias, ConvGeometry.of(x, weight.shape[2:], attributes))
 
 
 def _conv_transpose(r: "Reader", x: Value, weight: Value, bias: Value = None, **attributes: Any) -> View:
     weight = expect_constant(r.builder, weight, "a weight")
-    count = weight.dim() - 2
-    pads = list(attributes.get("pads") or [0] * 2 * count)
-    if pads[:count] != pads[count:] or attributes.get("auto_pad", "NOTSET") != "NOTSET":
-        raise r.builder.refused("padding alike on both sides", str(pads), "pad the input by itself")
-    geometry = [attributes.get(name) or [1] * count for name in ("strides", "dilations")]
-    extra = attributes.get("output_padding") or [0] * count
+    window = ConvGeometry.of(x, weight.shape[2:], {**attributes, "auto_pad": "NOTSET"})
+    if window.near != window.far or attributes.get("auto_pad", "NOTSET") != "NOTSET":
+        raise r.builder.refused("padding alike on both sides", str(window.pads), "pad the input by itself")
+    extra = attributes.get("output_padding") or [0] * len(window.near)
     return convolutions.conv_transposed(
-        r.builder, padded(r.builder, x), weight, bias, geometry[0], pads[:count], extra,
-        attributes.get("group", 1), geometry[1],
+        r.builder, padded(r.builder, x), weight, bias, window.stride, window.near, extra,
+        window.groups, window.dilation,
     )  # fmt: skip
 
 
@@ -245,15 +238,12 @@ def _max_pool(r: "Reader", x: Value, **attributes: Any) -> Value:
     if isinstance(x, Steps) and x.rises_evenly() and not x.sides:
         return replace(x, source=_max_pool(r, x.source, **attributes))
     view = padded(r.builder, x)
-    stride = list(attributes.get("strides") or [1] * len(kernel))
-    pads = pads_of(r.builder, view, kernel, stride, attributes)
-    near, far, b = pads[: len(kernel)], pads[len(kernel) :], r.builder
-    positive = view.name in r.not_negative
-    if near != far:
-        sides = ConvGeometry(stride, pads, [], 1).sides
-        view, near = shapes.pad(b, view, sides, value=functions.NEVER), [0] * len(kernel)
-    dilation = attributes.get("dilations") or 1
-    y = pooling.max_pool(b, view, kernel, stride, near, dilation, bool(attributes.get("ceil_mode")))
+    window, b = ConvGeometry.of(view, kernel, attributes), r.builder
+    near, positive = window.near, view.name in r.not_negative
+    if near != window.far:
+        view, near = shapes.pad(b, view, window.sides, value=functions.NEVER), [0] * len(kernel)
+    ceil = bool(attributes.get("ceil_mode"))
+    y = pooling.max_pool(b, view, kernel, window.stride, near, window.dilation, ceil)
     if positive:
         r.not_negative.add(y.name)
     return y
@@ -261,13 +251,12 @@ def _max_pool(r: "Reader", x: Value, **attributes: Any) -> Value:
 
 def _average_pool(r: "Reader", x: Value, **attributes: Any) -> View:
     kernel, view = list(attributes["kernel_shape"]), padded(r.builder, x)
-    stride = list(attributes.get("strides") or [1] * len(kernel))
-    pads = pads_of(r.builder, view, kernel, stride, attributes)
-    if pads[: len(kernel)] != pads[len(kernel) :]:
-        raise r.builder.refused("an average pool padded alike on both sides", str(pads), "pad by itself")
-    counted = bool(attributes.get("count_include_pad"))
-    ceil = bool(attributes.get("ceil_mode"))
-    return pooling.avg_pool(r.builder, view, kernel, stride, pads[: len(kernel)], ceil, counted)
+    window = ConvGeometry.of(view, kernel, attributes)
+    if window.near != window.far:
+        found = str(window.pads)
+        raise r.builder.refused("an average pool padded alike on both sides", found, "pad by itself")
+    ceil, counted = (bool(attributes.get(name)) for name in ("ceil_mode", "count_include_pad"))
+    return pooling.avg_pool(r.builder, view, kernel, window.stride, window.near, ceil, counted)
 
 
 def _global(how: str) -> Callable[..., View]:

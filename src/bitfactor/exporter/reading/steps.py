@@ -6,9 +6,9 @@ is binary where both sides have two values, else real-valued. Last come the oper
 FINN that have a value of few bits, for ONNX's reference evaluator.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import onnx
@@ -165,11 +165,34 @@ class ConvGeometry:
     dilation: list[int]
     groups: int
 
+    @classmethod
+    def of(cls, x: "View | Steps", kernel: Sequence[int], attributes: Mapping[str, Any]) -> Self:
+        """Return how a window of this size goes over a value, as the attributes of a node say."""
+        count, how = len(kernel), attributes.get("auto_pad", "NOTSET")
+        stride, dilation = (list(attributes.get(name) or [1] * count) for name in ("strides", "dilations"))
+        pads = list(attributes.get("pads") or [0] * 2 * count) if how == "NOTSET" else [0] * 2 * count
+        if how not in ("NOTSET", "VALID"):
+            shape = x.source.shape if isinstance(x, Steps) else x.shape
+            total = [
+                max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
+                for n, k, s, d in zip(shape[2:], kernel, stride, dilation, strict=True)
+            ]
+            less, more = [n // 2 for n in total], [n - n // 2 for n in total]
+            pads = [*less, *more] if how == "SAME_UPPER" else [*more, *less]
+        return cls(stride, pads, dilation, attributes.get("group", 1))
+
+    @property
+    def near(self) -> list[int]:
+        return self.pads[: len(self.stride)]
+
+    @property
+    def far(self) -> list[int]:
+        return self.pads[len(self.stride) :]
+
     @property
     def sides(self) -> list[int]:
         """The padding as torch.nn.functional.pad has it, last dimension first."""
-        count = len(self.pads) // 2
-        return [n for i in reversed(range(count)) for n in (self.pads[i], self.pads[count + i])]
+        return [n for pair in reversed([*zip(self.near, self.far, strict=True)]) for n in pair]
 
 
 def conv(b: Builder, x: View | Steps, weight: Tensor, bias: Tensor | None, window: ConvGeometry) -> View:
@@ -219,14 +242,13 @@ def scaled(b: Builder, y: View, given: Signs, weight: TwoValued, bias: Tensor | 
 
 
 def _real_conv(b: Builder, x: View, weight: Tensor, bias: Tensor | None, window: ConvGeometry) -> View:
-    count = weight.dim() - 2
-    near, far = window.pads[:count], window.pads[count:]
-    if count < 3:
+    near, far = window.near, window.far
+    if len(near) < 3:
         return convolutions.conv_sided(
             b, x, weight, bias, near, far, window.groups, window.stride, window.dilation
         )
     if near != far:
-        x, near = shapes.pad(b, x, window.sides), [0] * count
+        x, near = shapes.pad(b, x, window.sides), [0] * len(near)
     return convolutions.conv3d(b, x, weight, bias, window.stride, near, window.dilation, window.groups)
 
 
@@ -248,23 +270,6 @@ def linear(b: Builder, x: View | Steps, weight: Tensor, bias: Tensor | None = No
             signs = -binary.signs if given.flipped else binary.signs
             return scaled(b, convolutions.binary_linear(b, given.signed, signs), given, binary, bias, -1)
     return convolutions.linear(b, padded(b, x), _exact(weight, binary), bias)
-
-
-def pads_of(
-    b: Builder, x: "View | Steps", kernel: list[int], stride: list[int], attributes: dict[str, Any]
-) -> list[int]:
-    """Return the padding of a window: before each side, then behind."""
-    count, how = len(kernel), attributes.get("auto_pad", "NOTSET")
-    if how in ("NOTSET", "VALID"):
-        return list(attributes.get("pads") or [0] * 2 * count) if how == "NOTSET" else [0] * 2 * count
-    shape = x.source.shape if isinstance(x, Steps) else x.shape
-    spread = list(attributes.get("dilations") or [1] * count)
-    total = [
-        max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
-        for n, k, s, d in zip(shape[2:], kernel, stride, spread, strict=True)
-    ]
-    less, more = [n // 2 for n in total], [n - n // 2 for n in total]
-    return [*less, *more] if how == "SAME_UPPER" else [*more, *less]
 
 
 def expect_constant(b: Builder, value: object, what: str) -> Tensor:

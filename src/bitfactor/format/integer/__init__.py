@@ -4,7 +4,7 @@ The converter makes integers of a graph once; they, and no float, say what every
 """
 
 from bitfactor.format.integer.convert import integer_graph
-from bitfactor.format.integer.graph import IntegerGraph, IntegerValue, run
-from bitfactor.format.integer.program import as_program, in_integers, integers_of
+from bitfactor.format.integer.graph import IntegerGraph, IntegerValue
+from bitfactor.format.integer.program import in_integers, integers_of
 
-__all__ = ["IntegerGraph", "IntegerValue", "as_program", "in_integers", "integer_graph", "integers_of", "run"]
+__all__ = ["IntegerGraph", "IntegerValue", "in_integers", "integer_graph", "integers_of"]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bitfactor.common.image_spec import InputSpec
 from bitfactor.format.graph import Graph
 from bitfactor.format.operations import OPERATIONS, Node
-from bitfactor.format.operations.convolution import real_weight
+from bitfactor.format.operations.convolution import real_weight, terms_of
 
 Bound = tuple[NDArray[np.float64], NDArray[np.float64]]  # the lowest and the highest of each channel, (C,)
 
@@ -27,19 +27,13 @@ def magnitudes(graph: Graph, spec: InputSpec) -> Mapping[str, float]:
             continue
         shapes = [graph.values[name].shape for name in node.inputs]
         if value.dtype == "int32":
-            most = np.full(value.shape[0], float(sums_of(node, shapes[0])))
+            most = np.full(value.shape[0], float(terms_of(node, shapes[0])))
             bounds[node.name] = (-most, most)
         else:
             bounds[node.name] = _BOUNDS.get(node.op, _moved)(
                 node, shapes, *(bounds[name] for name in node.inputs)
             )
     return {name: float(max(np.abs(low).max(), np.abs(high).max())) for name, (low, high) in bounds.items()}
-
-
-def sums_of(node: Node, x: tuple[int, ...]) -> int:
-    """Return how many signs a sum of a binary layer is of."""
-    taps = int(np.prod(node.tensors["weight"].shape[1:-1]))
-    return taps * (x[0] // int(node.attributes.get("groups", 1)))
 
 
 def _layer(node: Node, _: Any, x: Bound) -> Bound:

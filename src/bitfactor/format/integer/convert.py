@@ -22,10 +22,10 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import InputSpec
 from bitfactor.format.bits import unpack_signs
 from bitfactor.format.graph import Graph
-from bitfactor.format.integer.bounds import magnitudes, sums_of
+from bitfactor.format.integer.bounds import magnitudes
 from bitfactor.format.integer.graph import MOVES, IntegerGraph, IntegerValue, Type
 from bitfactor.format.operations import Node
-from bitfactor.format.operations.convolution import real_weight
+from bitfactor.format.operations.convolution import real_weight, terms_of
 from bitfactor.format.operations.integer import (
     LARGEST,
     MOST_OFFSET,
@@ -292,7 +292,7 @@ class _Converter:
 
     def binary_layer(self, node: Node) -> None:
         shape = self.graph.values[node.inputs[0]].shape
-        count = sums_of(node, shape)
+        count = terms_of(node, shape)
         if count > LARGEST:
             raise _bad(node, f"sums of at most {LARGEST} signs", str(count), "use fewer channels, or groups")
         signs = unpack_signs(node.tensors["weight"], shape[0] // int(node.attributes.get("groups", 1)))

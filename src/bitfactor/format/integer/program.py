@@ -32,7 +32,7 @@ def in_integers(model: ModelFile) -> ModelFile:
     >>> {node.op for node in in_integers(load("net.safetensors")).graph.nodes}
     {'integer_quantise', 'integer_conv2d', 'threshold', 'binary_conv2d', 'integer_add', ...}
     """
-    graph = as_program(integers_of(model), model.graph)
+    graph = _Program(integers_of(model), model.graph).made()
     return replace(model, graph=graph, free=model.free and _renamed(model.free, graph))
 
 
@@ -52,12 +52,9 @@ def integers_of(model: ModelFile) -> IntegerGraph:
     return integer_graph(model.graph, model.input_spec, model.ranges or None)
 
 
-def as_program(integers: IntegerGraph, graph: Graph) -> Graph:
-    """Return integers that were made of `graph` as a graph that runs."""
-    return _Program(integers, graph).made()
-
-
 class _Program:
+    """Makes a graph that runs of the integers that were made of `graph`."""
+
     def __init__(self, integers: IntegerGraph, graph: Graph) -> None:
         self.integers, self.graph = integers, graph
         self.original = {node.name: node for node in graph.nodes}

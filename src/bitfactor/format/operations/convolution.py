@@ -1,6 +1,7 @@
 """Convolutions and linear layers, of real numbers and of signs."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -24,6 +25,7 @@ from bitfactor.format.operations.operation import (
     expect_tensor,
     fma,
     integers,
+    onnx_channels,
     onnx_padded,
     onnx_window,
     pad,
@@ -31,7 +33,7 @@ from bitfactor.format.operations.operation import (
     window_size,
     windows,
 )
-from bitfactor.format.program import Instruction, SlidingWindow
+from bitfactor.format.program import Instruction
 
 SLIDING = ("stride", "padding", "dilation", "groups")
 _REAL: dict[str, DTypes] = {"weight": (np.float32, np.float16, np.int8), "bias": FLOATS}
@@ -50,13 +52,40 @@ def real_weight(node: Node) -> Float:
     return weight
 
 
+def terms_of(node: Node, x: Shape) -> int:
+    """Return how many products, of an input x, each output of a layer sums up."""
+    taps = prod(node.tensors["weight"].shape[1:-1])
+    return taps * (x[0] // int(node.attributes.get("groups", 1)))
+
+
 class Weighted(Rows):
     """A convolution or a linear layer."""
 
     def macs(self, node: Node, x: Shape, y: Shape) -> int:
-        """Outputs times the taps of each; a tap on the padding counts as any other."""
-        taps = prod(node.tensors["weight"].shape[1:-1])
-        return prod(y) * taps * (x[0] // int(node.attributes.get("groups", 1)))
+        """Outputs times the products of each; a tap on the padding counts as any other."""
+        return prod(y) * terms_of(node, x)
+
+
+class OverPixels(Weighted):
+    """A linear layer, whose weight is (O, F): the convolution `of`, by single pixels."""
+
+    of: Weighted
+
+    def reference(self, node: Node, x: Array) -> Array:
+        """(N, F, ...) -> (N, O, ...): each pixel by itself."""
+        y = self.of.reference(_by_pixels(node), x.reshape(*x.shape[:2], 1, prod(x.shape[2:])))
+        return y.reshape(*y.shape[:2], *x.shape[2:])
+
+    def rows(self, node: Node, place: Place) -> Instruction:
+        before, after = ((shape[0], 1, prod(shape[1:])) for shape in (place.shapes[0], place.shape))
+        return self.of.rows(_by_pixels(node), replace(place, shapes=(before,), shape=after))
+
+
+def _by_pixels(node: Node) -> Node:
+    """Return a linear layer as a convolution over a line of all pixels."""
+    window = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1, "pad_value": 0}
+    tensors = {**node.tensors, "weight": node.tensors["weight"][:, None, None]}
+    return replace(node, attributes={**node.attributes, **window}, tensors=tensors)
 
 
 def convolved(node: Node, x: Shape, depth: int) -> Shape:
@@ -105,19 +134,12 @@ def _onnx_weight(b: Onnx, node: Node, weight: Array) -> str:
     if weight.dtype != np.float32:
         name = b.emit("Cast", [name], attributes={"to": _ONNX_FLOAT})
     if "step" in node.tensors:
-        step = b.constant(spread(node.tensors["step"], weight.ndim), f"{node.name}:step")
-        name = b.emit("Mul", [name, step])
+        name = b.emit("Mul", [name, onnx_channels(b, node, "step", weight.ndim)])
     return name
 
 
 def _onnx_bias(b: Onnx, node: Node) -> str:
     return b.constant(node.tensors["bias"], f"{node.name}:bias")
-
-
-def window_of_pixels(x: Shape) -> SlidingWindow:
-    """A window of one pixel over a line of all."""
-    line = (1, prod(x[1:]))
-    return SlidingWindow(line, line, (1, 1), (1, 1), (0, 0), (1, 1))
 
 
 def _words(weight: NDArray[np.uint64], channels: int) -> NDArray[np.uint32]:
@@ -146,13 +168,12 @@ class Conv2d(Weighted):
         total: Array = spread(node.tensors["bias"], x.ndim - 1)
         for window, weight in taps_of(pad(x, node, 0), node, real_weight(node)):
             n, groups, depth, *size = window.shape
-            total = np.broadcast_to(total, (n, len(node.tensors["bias"]), *size)).reshape(
-                n, groups, -1, *size
-            )
+            outputs = len(node.tensors["bias"])
+            total = np.broadcast_to(total, (n, outputs, *size)).reshape(n, groups, outputs // groups, *size)
             for c in range(depth):
                 tap = weight[..., c].reshape(*weight.shape[:2], *[1] * len(size))
                 total = fma(window[:, :, None, c], tap, total)
-            total = total.reshape(n, -1, *size)
+            total = total.reshape(n, outputs, *size)
         return total
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
@@ -238,7 +259,8 @@ def onnx_pixels(b: Onnx, x: str, weight: str, dimensions: int, output: str | Non
     return b.emit("Einsum", [weight, x], output, {"equation": f"oi,ni{letters}->no{letters}"})
 
 
-class Linear(Weighted):
+class Linear(OverPixels):
+    of = Conv2d()
     tensors = _REAL
 
     def infer(self, node: Node, x: Shape) -> Shape:
@@ -247,37 +269,18 @@ class Linear(Weighted):
         _expect_range(node, x)
         return shape
 
-    def reference(self, node: Node, x: Float) -> Float:
-        """(N, F, ...) -> (N, O, ...): each pixel by itself."""
-        weight = real_weight(node)
-        over = [1] * (x.ndim - 2)
-        total = np.broadcast_to(spread(node.tensors["bias"], x.ndim - 1), (len(x), len(weight), *x.shape[2:]))
-        for f in range(x.shape[1]):
-            total = fma(x[:, f : f + 1], weight[:, f].reshape(-1, *over), total)
-        return total
-
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
         weight = _onnx_weight(b, node, node.tensors["weight"])
         if len(b.shape(x)) == 1:
             b.emit("Gemm", [x, weight, _onnx_bias(b, node)], node.name, {"transB": 1})
             return
-        bias = b.constant(spread(node.tensors["bias"], len(b.shape(x))), f"{node.name}:bias")
-        b.emit("Add", [onnx_pixels(b, x, weight, len(b.shape(x))), bias], node.name)
-
-    def rows(self, node: Node, place: Place) -> Instruction:
-        """A convolution over single pixels."""
-        return Instruction.of(
-            "conv",
-            source=place.sources[0],
-            window=window_of_pixels(place.shapes[0]),
-            maps=1,
-            groups=1,
-            weight=real_weight(node)[:, None, None],
-            bias=node.tensors["bias"],
-        )
+        dimensions = len(b.shape(x))
+        bias = onnx_channels(b, node, "bias", dimensions)
+        b.emit("Add", [onnx_pixels(b, x, weight, dimensions), bias], node.name)
 
 
-class BinaryLinear(Weighted):
+class BinaryLinear(OverPixels):
+    of = BinaryConv2d()
     inputs = (BIT,)
     dtype = "int32"
     tensors = _SIGNS
@@ -291,31 +294,12 @@ class BinaryLinear(Weighted):
         _expect_empty_tail(node, x[0])
         return (weight[0], *x[1:])
 
-    def reference(self, node: Node, x: NDArray[np.int8]) -> NDArray[np.int32]:
-        """As in `Linear`; the sums are exact in float32, whose product is the fast one."""
-        weight = unpack_signs(node.tensors["weight"], x.shape[1]).astype(np.float32)
-        pixels = x.reshape(len(x), x.shape[1], -1).astype(np.float32)
-        return (weight @ pixels).reshape(len(x), len(weight), *x.shape[2:]).astype(np.int32)
-
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
         signs = unpack_signs(node.tensors["weight"], b.shape(x)[0])
         if len(b.shape(x)) == 1:
             b.emit("MatMul", [x, b.signs(signs.T, f"{node.name}:weight")], node.name)
         else:
             onnx_pixels(b, x, b.signs(signs, f"{node.name}:weight"), len(b.shape(x)), node.name)
-
-    def rows(self, node: Node, place: Place) -> Instruction:
-        features = place.shapes[0][0]
-        return Instruction.of(
-            "binary_conv",
-            source=place.sources[0],
-            window=window_of_pixels(place.shapes[0]),
-            maps=1,
-            groups=1,
-            in_channels=features,
-            weight=_words(node.tensors["weight"], features)[:, None, None],
-            pad_value=0,
-        )
 
 
 def _parts(node: Node, x: Array, y: Array) -> tuple[Array, Array]:

@@ -4,6 +4,7 @@ Their values are integers, which float32 holds exactly: a pixel minus 128, 16 bi
 a binary layer. `a` is what a real-valued layer sums up, in 32 bits. v >> k is towards minus infinity.
 """
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -12,12 +13,12 @@ from numpy.typing import NDArray
 
 from bitfactor.format.operations.convolution import (
     SLIDING,
+    OverPixels,
     Weighted,
     channels_of_group,
     convolved,
     linear_shape,
     taps_of,
-    window_of_pixels,
 )
 from bitfactor.format.operations.operation import (
     FLOATS,
@@ -41,7 +42,7 @@ from bitfactor.format.operations.operation import (
     windows,
 )
 from bitfactor.format.operations.pool import AvgPool2d, counted_taps
-from bitfactor.format.program import Buffer, Instruction, SlidingWindow
+from bitfactor.format.program import Buffer, Instruction
 
 Integers = NDArray[np.int64]
 
@@ -218,29 +219,6 @@ class _Layer(_Integer, Weighted):
             expect_tensor(node, "multiplier", weight.shape[:1])
             _expect_short(node, "multiplier")
 
-    def _finished(self, node: Node, a: Integers) -> Float:
-        if "scale" in node.tensors:
-            return _real(a * node.tensors["scale"].astype(np.float64))
-        return _real(rescaled(node, a))
-
-    def _instruction(
-        self, node: Node, place: Place, window: SlidingWindow, groups: int, weight: Array
-    ) -> Instruction:
-        long = {role: node.tensors[role].astype(np.int32) for role in ("bias", "outside", "multiplier")
-                if role in node.tensors}  # fmt: skip
-        scale = {"scale": node.tensors["scale"]} if "scale" in node.tensors else {}
-        return Instruction.of(
-            "integer_conv",
-            source=place.sources[0],
-            window=window,
-            groups=groups,
-            largest=node.attributes["largest"],
-            shift=node.attributes["shift"],
-            weight=np.ascontiguousarray(weight).view(np.uint8),
-            **long,
-            **scale,
-        )
-
 
 class IntegerConv2d(_Layer):
     attributes = (*SLIDING, *_Layer.attributes)
@@ -253,30 +231,36 @@ class IntegerConv2d(_Layer):
         return shape
 
     def reference(self, node: Node, x: Float) -> Float:
-        return self._finished(node, accumulated(node, _exact(x), node.tensors["weight"]))
+        a = accumulated(node, _exact(x), node.tensors["weight"])
+        if "scale" in node.tensors:
+            return _real(a * node.tensors["scale"].astype(np.float64))
+        return _real(rescaled(node, a))
 
     def rows(self, node: Node, place: Place) -> Instruction:
         weight = node.tensors["weight"]
-        window = place.window(node, weight.shape[1:3])
-        return self._instruction(node, place, window, node.attributes["groups"], weight)
+        long = {role: node.tensors[role].astype(np.int32) for role in ("bias", "outside", "multiplier")
+                if role in node.tensors}  # fmt: skip
+        scale = {"scale": node.tensors["scale"]} if "scale" in node.tensors else {}
+        return Instruction.of(
+            "integer_conv",
+            source=place.sources[0],
+            window=place.window(node, weight.shape[1:3]),
+            groups=node.attributes["groups"],
+            largest=node.attributes["largest"],
+            shift=node.attributes["shift"],
+            weight=np.ascontiguousarray(weight).view(np.uint8),
+            **long,
+            **scale,
+        )
 
 
-class IntegerLinear(_Layer):
+class IntegerLinear(OverPixels, _Layer):
+    of = IntegerConv2d()
+
     def infer(self, node: Node, x: Shape) -> Shape:
         shape = linear_shape(node, x)
         self._expect(node, x[0])
         return shape
-
-    def reference(self, node: Node, x: Float) -> Float:
-        """(N, F, ...) -> (N, O, ...): each pixel by itself."""
-        sums = node.tensors["weight"].astype(np.float64) @ x.astype(np.float64).reshape(*x.shape[:2], -1)
-        a = _exact(sums) + node.tensors["bias"].astype(np.int64)[:, None]
-        return self._finished(node, a).reshape(len(x), -1, *x.shape[2:])
-
-    def rows(self, node: Node, place: Place) -> Instruction:
-        """A convolution over single pixels."""
-        weight = node.tensors["weight"][:, None, None]
-        return self._instruction(node, place, window_of_pixels(place.shapes[0]), 1, weight)
 
 
 class Weigh(_Integer, Pixelwise):
@@ -361,24 +345,22 @@ class IntegerAvgPool2d(_Integer, AvgPool2d):
         return _real(pooled(node, _exact(x)))
 
 
-class IntegerGlobalAvgPool(_Integer, Rows):
+class IntegerGlobalAvgPool(IntegerAvgPool2d):
     """The mean of each channel: one window as large as the map."""
+
+    attributes = ()
 
     def infer(self, node: Node, x: Shape) -> Shape:
         expect_map(node, x)
-        if len(x) != 3 or prod(x[1:]) > MOST_POOLED:
-            raise bad(node, f"a mean of at most {MOST_POOLED} values of one map", str(x))
-        return (x[0], 1, 1)
+        return super().infer(_over_all(node, x), x)
 
     def reference(self, node: Node, x: Float) -> Float:
-        total = _exact(x).sum((2, 3), keepdims=True)
-        return _real(averaged(total, np.array(prod(x.shape[2:]))))
+        return super().reference(_over_all(node, x.shape[1:]), x)
 
     def rows(self, node: Node, place: Place) -> Instruction:
-        size = place.shapes[0][1], place.shapes[0][2]
-        window = SlidingWindow(size, (1, 1), size, (1, 1), (0, 0), (1, 1))
-        more = {"far_padding": (0, 0), "count_include_pad": 0}
-        channels = place.shape[0]
-        return Instruction.of(
-            "integer_avg_pool", source=place.sources[0], window=window, maps=1, channels=channels, **more
-        )
+        return super().rows(_over_all(node, place.shapes[0]), place)
+
+
+def _over_all(node: Node, x: Shape) -> Node:
+    window = {"kernel": x[-2:], "stride": (1, 1), "padding": (0, 0, 0, 0), "count_include_pad": 0}
+    return replace(node, attributes=window)

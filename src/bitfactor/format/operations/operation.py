@@ -233,6 +233,11 @@ def spread(tensor: Array, dimensions: int) -> Array:
     return tensor if tensor.ndim == dimensions else tensor.reshape(-1, *[1] * (dimensions - 1))
 
 
+def onnx_channels(b: Onnx, node: Node, role: str, dimensions: int) -> str:
+    """Store a tensor (C,) as (C, 1, ...) of so many dimensions, so that it broadcasts over a value."""
+    return b.constant(spread(node.tensors[role], dimensions), f"{node.name}:{role}")
+
+
 def window_size(node: Node, x: Shape, kernel: tuple[int, int], dilation: tuple[int, ...]) -> Shape:
     """(C, H, W) -> (H', W') of a sliding window, (C, M, H, W) -> (M, H', W') of one over each map.
 

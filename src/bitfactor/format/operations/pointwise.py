@@ -23,16 +23,12 @@ from bitfactor.format.operations.operation import (
     fma,
     gelu,
     logarithm,
+    onnx_channels,
     spread,
 )
 from bitfactor.format.program import Buffer, Instruction
 
 _SMALLEST_NORMAL = np.finfo(np.float32).tiny
-
-
-def _onnx_channels(b: Onnx, node: Node, role: str) -> str:
-    """Store a tensor (C,) as (C, 1, ...), so that it broadcasts over the node's value."""
-    return b.constant(spread(node.tensors[role], len(b.shape(node.name))), f"{node.name}:{role}")
 
 
 def _over(parameter: Array, x: Array) -> Array:
@@ -101,7 +97,7 @@ class Scale(Pixelwise):
         return np.asarray(x.astype(np.float32) * _over(node.tensors["alpha"], x))
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
-        b.emit("Mul", [x, _onnx_channels(b, node, "alpha")], node.name)
+        b.emit("Mul", [x, onnx_channels(b, node, "alpha", len(b.shape(node.name)))], node.name)
 
     def stage(self, node: Node, buffer: Buffer | None) -> Instruction:
         return Instruction.of("scale", alpha=_pixels(node.tensors["alpha"]))
@@ -124,8 +120,8 @@ class Affine(Pixelwise):
         return fma(x, _over(node.tensors["scale"], x), _over(node.tensors["shift"], x))
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
-        scaled = b.emit("Mul", [x, _onnx_channels(b, node, "scale")])
-        b.emit("Add", [scaled, _onnx_channels(b, node, "shift")], node.name)
+        scaled = b.emit("Mul", [x, onnx_channels(b, node, "scale", len(b.shape(node.name)))])
+        b.emit("Add", [scaled, onnx_channels(b, node, "shift", len(b.shape(node.name)))], node.name)
 
     def stage(self, node: Node, buffer: Buffer | None) -> Instruction:
         return Instruction.of(
@@ -144,7 +140,7 @@ class Prelu(Pixelwise):
         return np.where(x > 0, x, _over(node.tensors["slope"], x) * x)
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
-        b.emit("PRelu", [x, _onnx_channels(b, node, "slope")], node.name)
+        b.emit("PRelu", [x, onnx_channels(b, node, "slope", len(b.shape(node.name)))], node.name)
 
     def stage(self, node: Node, buffer: Buffer | None) -> Instruction:
         return Instruction.of("prelu", slope=node.tensors["slope"])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bitfactor.format.operations.convolution import (
     SLIDING,
+    OverPixels,
     Weighted,
     channels_of_group,
     convolved,
@@ -21,7 +22,6 @@ from bitfactor.format.operations.convolution import (
     onnx_kernel,
     onnx_pixels,
     taps_of,
-    window_of_pixels,
 )
 from bitfactor.format.operations.operation import (
     FLOATS,
@@ -35,11 +35,12 @@ from bitfactor.format.operations.operation import (
     cut,
     expect_tensor,
     fma,
+    onnx_channels,
     onnx_padded,
     pad,
     spread,
 )
-from bitfactor.format.program import Instruction, SlidingWindow
+from bitfactor.format.program import Instruction
 
 LEVELS, LARGEST = 255, 127  # the highest level; the largest magnitude of a weight
 MOST_TERMS = (2**31 - 1) // (LEVELS * (LARGEST + 1))  # of a sum in 32 bits
@@ -91,27 +92,15 @@ def _finished(node: Node, sums: NDArray[np.float64]) -> Float:
     return fma(sums.astype(np.float32), scale, bias)
 
 
-def _onnx_constant(b: Onnx, node: Node, role: str, dimensions: int) -> str:
-    return b.constant(spread(node.tensors[role], dimensions), f"{node.name}:{role}")
-
-
 def _onnx_levels(b: Onnx, node: Node, x: str, dimensions: int) -> str:
-    lowest, inverse = (_onnx_constant(b, node, role, dimensions) for role in ("lowest", "inverse"))
+    lowest, inverse = (onnx_channels(b, node, role, dimensions) for role in ("lowest", "inverse"))
     scaled = b.emit("Mul", [b.emit("Sub", [x, lowest]), inverse])
     return b.emit("Round", [b.emit("Clip", [scaled, b.number(0), b.number(LEVELS)])])
 
 
 def _onnx_finished(b: Onnx, node: Node, sums: str, dimensions: int) -> None:
-    scale, bias = (_onnx_constant(b, node, role, dimensions) for role in ("scale", "bias"))
+    scale, bias = (onnx_channels(b, node, role, dimensions) for role in ("scale", "bias"))
     b.emit("Add", [b.emit("Mul", [sums, scale]), bias], node.name)
-
-
-def _instruction(
-    node: Node, place: Place, window: SlidingWindow, groups: int, weight: NDArray[Any]
-) -> Instruction:
-    tensors = {role: node.tensors[role] for role in ("scale", "bias", "lowest", "inverse")}
-    tensors["weight"] = np.ascontiguousarray(weight).view(np.uint8)
-    return Instruction.of("quantised_conv", source=place.sources[0], window=window, groups=groups, **tensors)
 
 
 class QuantisedConv2d(Weighted):
@@ -141,24 +130,23 @@ class QuantisedConv2d(Weighted):
         _onnx_finished(b, node, b.emit("Conv", [levels, weight], attributes=window), dimensions)
 
     def rows(self, node: Node, place: Place) -> Instruction:
-        weight = node.tensors["weight"]
+        weight, groups = node.tensors["weight"], node.attributes["groups"]
+        tensors = {role: node.tensors[role] for role in ("scale", "bias", "lowest", "inverse")}
+        tensors["weight"] = np.ascontiguousarray(weight).view(np.uint8)
         window = place.window(node, weight.shape[1:3])
-        return _instruction(node, place, window, node.attributes["groups"], weight)
+        return Instruction.of(
+            "quantised_conv", source=place.sources[0], window=window, groups=groups, **tensors
+        )
 
 
-class QuantisedLinear(Weighted):
+class QuantisedLinear(OverPixels):
+    of = QuantisedConv2d()
     tensors = _TENSORS
 
     def infer(self, node: Node, x: Shape) -> Shape:
         shape = linear_shape(node, x)
         _expect(node, x[0], shape[0])
         return shape
-
-    def reference(self, node: Node, x: Float) -> Float:
-        """(N, F, ...) -> (N, O, ...): each pixel by itself."""
-        levels = _levels(x, node).astype(np.float64).reshape(*x.shape[:2], -1)
-        sums = node.tensors["weight"].astype(np.float64) @ levels
-        return _finished(node, sums.reshape(len(x), -1, *x.shape[2:]))
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
         dimensions = len(b.shape(x))
@@ -169,8 +157,3 @@ class QuantisedLinear(Weighted):
         else:
             sums = onnx_pixels(b, levels, b.constant(weight, f"{node.name}:weight"), dimensions)
         _onnx_finished(b, node, sums, dimensions)
-
-    def rows(self, node: Node, place: Place) -> Instruction:
-        """A convolution over single pixels."""
-        weight = node.tensors["weight"][:, None, None]
-        return _instruction(node, place, window_of_pixels(place.shapes[0]), 1, weight)

@@ -234,20 +234,14 @@ def _flatten(a: Arguments) -> Row:
     return Row(1, source.pixels * source.channels, statement)
 
 
-def _pointwise(a: Arguments) -> Row:
-    source = Map.of(a["source"])
-    return Row(source.pixels, source.channels, f"copy(row, {source.pixel}, {source.channels});")
+def _by_pixel(function: str) -> Callable[[Arguments], Row]:
+    def row(a: Arguments) -> Row:
+        source = Map.of(a["source"])
+        more = f", {real(a['eps'].item())}" if "eps" in a.instruction.arguments else ""
+        statement = f"{function}(row, {source.pixel}, {source.channels}{more});"
+        return Row(source.pixels, source.channels, statement)
 
-
-def _layer_norm(a: Arguments) -> Row:
-    source = Map.of(a["source"])
-    statement = f"layer_norm(row, {source.pixel}, {source.channels}, {real(a['eps'].item())});"
-    return Row(source.pixels, source.channels, statement)
-
-
-def _softmax(a: Arguments) -> Row:
-    source = Map.of(a["source"])
-    return Row(source.pixels, source.channels, f"softmax(row, {source.pixel}, {source.channels});")
+    return row
 
 
 def _concat(a: Arguments) -> Row:
@@ -285,9 +279,9 @@ ROWS: dict[str, Callable[[Arguments], Row]] = {
     "global_avg_pool": _reduce_pixels,
     "reduce_pixels": _reduce_pixels,
     "reduce_channels": _reduce_channels,
-    "layer_norm": _layer_norm,
-    "softmax": _softmax,
-    "pointwise": _pointwise,
+    "layer_norm": _by_pixel("layer_norm"),
+    "softmax": _by_pixel("softmax"),
+    "pointwise": _by_pixel("copy"),
     "concat": _concat,
     "upsample_nearest": _upsample_nearest,
     "flatten": _flatten,
@@ -342,19 +336,15 @@ def _paired(a: Arguments, channels: int) -> str:
 STAGES: dict[str, Callable[[Arguments, int], str]] = {
     "signs": _signs,
     "signs_of_sums": _signs_of_sums,
-    "scale": _alone("scale"),
-    "scale_sums": _alone("scale_sums"),
     "store": _store("copy"),
     "store_sums": _store("store_sums"),
     "add": _paired,
     "multiply": _paired,
-    "affine": _alone("affine"),
-    "relu": _alone("relu"),
-    "prelu": _alone("prelu"),
-    "clip": _alone("clip"),
-    "sigmoid": _alone("sigmoid"),
     "sqrt": _alone("square_roots"),
-    "reciprocal": _alone("reciprocal"),
+    **{
+        kind: _alone(kind)
+        for kind in ("scale", "scale_sums", "affine", "relu", "prelu", "clip", "sigmoid", "reciprocal")
+    },
 }
 ON_SUMS = {"signs": "signs_of_sums", "scale": "scale_sums", "store": "store_sums"}
 _WITHOUT_NODE = ("pointwise", "store")

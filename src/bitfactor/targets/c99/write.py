@@ -25,7 +25,7 @@ from bitfactor.runtime.prediction import gives_probabilities
 from bitfactor.runtime.program import program_of
 from bitfactor.runtime.session import magnitudes_on
 from bitfactor.targets.c99.board import CoreName, Cost, can_count, counted, estimated, expect_fits
-from bitfactor.targets.c99.instructions import CELL, Layers, Map, real
+from bitfactor.targets.c99.instructions import CELL, Constants, Layers, Map, real
 from bitfactor.targets.c99.integers import IntegerLayers
 
 _WIDTH = 110
@@ -145,30 +145,46 @@ def _export_integers(
 
 
 def _integer_header(model: ModelFile, prefix: str, layers: IntegerLayers) -> str:
-    upper, graph = prefix.upper(), layers.graph
-    given, kind = graph.values[graph.input], "uint8_t" if graph.spec else "int16_t"
-    sizes = [("pixels" if graph.spec else "input", given)]
-    sizes += zip(_names(model), (graph.values[name] for name in graph.outputs), strict=True)
+    values, spec = layers.graph.values, model.input_spec
+    given, outputs = values[layers.graph.input], [values[name] for name in layers.graph.outputs]
+    sizes = [("pixels" if spec else "input", given.shape)]
+    sizes += zip(_names(model), (value.shape for value in outputs), strict=True)
+    run = _RUN_INTEGERS.format(
+        said=_pixels(spec, of_person=model.skeleton is not None) if spec else _INTEGERS.format(given.scale),
+        scales=", ".join(f"{value.scale:.9g}" for value in outputs),
+        run=_integer_run(model, prefix),
+    )
+    parts = [_PREPARE.format(prefix=prefix, upper=prefix.upper())] if spec and spec.of_images else []
+    return _header_of(model, prefix, _IN_INTEGERS, layers.arena_bytes, sizes, run, parts)
+
+
+def _integer_run(model: ModelFile, prefix: str) -> str:
+    entry, kind = ("run_image", "uint8_t") if model.input_spec else ("run", "int16_t")
+    return f"void {prefix}_{entry}(const {kind} *input, {_outputs(model, 'int32_t')})"
+
+
+def _header_of(
+    model: ModelFile,
+    prefix: str,
+    what: str,
+    arena_bytes: int,
+    sizes: Sequence[tuple[str, tuple[int, ...]]],
+    run: str,
+    parts: Sequence[str],
+) -> str:
+    upper, names = prefix.upper(), _labels(model)
     defined = [
-        f"#define {upper}_{name.upper()}_SIZE {prod(value.shape)} /* {_times(value.shape)} */"
-        for name, value in sizes
+        f"#define {upper}_{name.upper()}_SIZE {prod(shape)} /* {' x '.join(map(str, shape))} */"
+        for name, shape in sizes
     ]
-    spec = model.input_spec
-    said = _pixels(spec, of_person=model.skeleton is not None) if spec else _INTEGERS.format(given.scale)
-    scales = ", ".join(f"{graph.values[name].scale:.9g}" for name in graph.outputs)
-    entry = "run_image" if spec else "run"
-    parts = [_PREPARE.format(prefix=prefix, upper=upper)] if spec and spec.of_images else []
-    if names := _labels(model):
-        parts.append(_LABELS.format(prefix=prefix, count=len(names)))
-    return _INTEGER_HEADER.format(
-        prefix=prefix,
+    labels = [_LABELS.format(prefix=prefix, count=len(names))] if names else []
+    return _HEADER.format(
+        what=what,
         upper=upper,
-        arena_bytes=layers.arena_bytes,
+        arena_bytes=arena_bytes,
         sizes="\n".join(defined),
-        said=said,
-        scales=scales,
-        run=f"void {prefix}_{entry}(const {kind} *input, {_outputs(model, 'int32_t')});",
-        parts="".join(parts),
+        run=run,
+        parts="".join([*parts, *labels]),
     )
 
 
@@ -177,17 +193,22 @@ def _integer_source(model: ModelFile, path: Path, prefix: str, layers: IntegerLa
     if not graph.spec:
         calls.insert(0, f"copy({layers.at(graph.input)}, input, {prod(graph.values[graph.input].shape)});")
     calls += layers.hand_out(_names(model))
-    kind, entry = ("uint8_t", "run_image") if graph.spec else ("int16_t", "run")
     body = "\n".join(f"    {call}" for call in calls)
-    run = f"void {prefix}_{entry}(const {kind} *input, {_outputs(model, 'int32_t')})\n{{\n{body}\n}}"
+    run = f"{_integer_run(model, prefix)}\n{{\n{body}\n}}"
     functions = [*layers.functions, run, *_of_labels(model, prefix)]
     if (spec := model.input_spec) and spec.of_images:
         functions.append(_prepare(prefix, spec))
-    includes = f'/* Layers and weights, written by bitfactor. */\n\n{_FOR_SPEED}#include "{path.stem}.h"'
     memory = f"static uint32_t arena[{prefix.upper()}_ARENA_BYTES / {CELL}];"
+    includes = f'{_WRITTEN}{_FOR_SPEED}#include "{path.stem}.h"'
+    return _source_of(includes, "integers.c", memory, layers.constants, functions)
+
+
+def _source_of(
+    includes: str, kernels: str, memory: str, constants: Constants, functions: Sequence[str]
+) -> str:
     text = "\n".join(functions)
-    kernels = (*_kernels(text, "integers.c"), *_kernels(text, "prepare.c"))
-    return "\n\n".join((includes, *kernels, memory, *layers.constants.lines, *functions)) + "\n"
+    needed = (*_kernels(text, kernels), *_kernels(text, "prepare.c"))
+    return "\n\n".join((includes, *needed, memory, *constants.lines, *functions)) + "\n"
 
 
 def _write(path: Path, source: str, header: str) -> None:
@@ -215,9 +236,6 @@ def _header(model: ModelFile, prefix: str, arena_bytes: int) -> str:
     upper, graph = prefix.upper(), model.graph
     sizes = [("input", graph.input.shape)]
     sizes += zip(_names(model), (graph.values[name].shape for name in graph.outputs), strict=True)
-    defined = [
-        f"#define {upper}_{name.upper()}_SIZE {prod(shape)} /* {_times(shape)} */" for name, shape in sizes
-    ]
     parts = []
     if (spec := model.input_spec) and spec.of_images:
         bytes_ = prod(spec.size) * len(spec.mean)
@@ -231,16 +249,8 @@ def _header(model: ModelFile, prefix: str, arena_bytes: int) -> str:
         parts.append(_TOP.format(prefix=prefix, given=given))
         if given == "scores":
             parts.append(_SOFTMAX.format(prefix=prefix, upper=upper, name=_names(model)[0].upper()))
-    if names := _labels(model):
-        parts.append(_LABELS.format(prefix=prefix, count=len(names)))
-    return _HEADER.format(
-        prefix=prefix,
-        upper=upper,
-        arena_bytes=arena_bytes,
-        sizes="\n".join(defined),
-        outputs=_outputs(model),
-        parts="".join(parts),
-    )
+    run = _RUN.format(prefix=prefix, outputs=_outputs(model))
+    return _header_of(model, prefix, _IN_FLOATS, arena_bytes, sizes, run, parts)
 
 
 def _pixels(spec: InputSpec, *, of_person: bool) -> str:
@@ -274,13 +284,10 @@ def _source(model: ModelFile, path: Path, prefix: str, layers: Layers) -> str:
         f"static cell *const maps = arena + {after_row + layers.taps_cells};"
     )
     functions = [*layers.functions, *_entries(model, prefix, layers)]
-    includes = f'/* Layers and weights, written by bitfactor. */\n\n#include "{path.stem}.h"'
+    includes = f'{_WRITTEN}#include "{path.stem}.h"'
     if any("INFINITY" in constant for constant in layers.constants.lines):
         includes = f"#include <math.h>\n\n{includes}"
-    text = "\n".join(functions)
-    kernels = (*_kernels(text), *_kernels(text, "prepare.c"))
-    parts = (includes, *kernels, memory, *layers.constants.lines, *functions)
-    return "\n\n".join(parts) + "\n"
+    return _source_of(includes, "kernels.c", memory, layers.constants, functions)
 
 
 def _entries(model: ModelFile, prefix: str, layers: Layers) -> Iterator[str]:
@@ -383,11 +390,7 @@ def _leaves(structure: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
         yield from _leaves(part, (*path, str(name)))
 
 
-def _times(shape: Sequence[int]) -> str:
-    return " x ".join(map(str, shape))
-
-
-def _kernels(text: str, source_file: str = "kernels.c") -> list[str]:
+def _kernels(text: str, source_file: str) -> list[str]:
     """Return the definitions of a file that a text needs, and those that they need, in their order."""
     source = files("bitfactor.targets.c99").joinpath(source_file).read_text()
     blocks = source.removesuffix("\n").split("\n\n\n")
@@ -406,11 +409,14 @@ _FOR_SPEED = """\
 #endif
 """
 
-_INTEGERS = """\
-/* The input: rows of pixels, the channels of each together; 1 stands for {:.9g}. */"""
+_WRITTEN = "/* Layers and weights, written by bitfactor. */\n\n"
+_IN_FLOATS = "A binary neural network as C99, written by bitfactor. It needs no library and no malloc."
+_IN_INTEGERS = (
+    "A binary neural network in integers as C99, written by bitfactor: no library, no malloc, no float."
+)
 
-_INTEGER_HEADER = """\
-/* A binary neural network in integers as C99, written by bitfactor: no library, no malloc, no float. */
+_HEADER = """\
+/* {what} */
 #ifndef {upper}_H
 #define {upper}_H
 
@@ -424,9 +430,6 @@ extern "C" {{
 #define {upper}_ARENA_BYTES {arena_bytes}
 {sizes}
 
-{said}
-/* Outputs are in torch's order (channels, height, width); 1 stands for {scales}.
- * Calls share the arena: one at a time. */
 {run}
 {parts}
 #ifdef __cplusplus
@@ -436,30 +439,17 @@ extern "C" {{
 #endif /* {upper}_H */
 """
 
-_HEADER = """\
-/* A binary neural network as C99, written by bitfactor. It needs no library and no malloc. */
-#ifndef {upper}_H
-#define {upper}_H
-
-#include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {{
-#endif
-
-/* The static arena: all RAM that the network takes, beside the stack. */
-#define {upper}_ARENA_BYTES {arena_bytes}
-{sizes}
-
+_RUN = """\
 /* Runs one input, in torch's order (channels, height, width). Calls share the arena: one at a time. */
-void {prefix}_run(const float *input, {outputs});
-{parts}
-#ifdef __cplusplus
-}}
-#endif
+void {prefix}_run(const float *input, {outputs});"""
 
-#endif /* {upper}_H */
-"""
+_RUN_INTEGERS = """\
+{said}
+/* Outputs are in torch's order (channels, height, width); 1 stands for {scales}.
+ * Calls share the arena: one at a time. */
+{run};"""
+
+_INTEGERS = "/* The input: rows of pixels, the channels of each together; 1 stands for {:.9g}. */"
 
 _IMAGE = """
 {pixels}
