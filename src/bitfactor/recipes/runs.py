@@ -59,9 +59,8 @@ def as_function(
 
 def _device(name: str) -> torch.device:
     expect_device(name)
-    return (
-        torch.device("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else torch.device(name)
-    )
+    usual = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(usual if name == "auto" else name)
 
 
 def run_recipe(
