@@ -245,13 +245,7 @@ class PoseData(ABC):
     def _target(self, found: Labelled) -> dict[str, Tensor]:
         cells = (self.size // STRIDE, self.size // STRIDE)
         heatmaps, weight = encode(found.keypoints, found.labelled, cells, STRIDE, self.sigma)
-        arrays = {
-            "heatmaps": heatmaps,
-            "weight": weight,
-            "keypoints": found.keypoints,
-            "labelled": found.labelled,
-            "norm": found.norm,
-        }
+        arrays = {"heatmaps": heatmaps, "weight": weight, **vars(found)}
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 

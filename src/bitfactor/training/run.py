@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -288,8 +289,8 @@ class Run:
         try:
             return _state_in(path)
         except InputError as error:
-            older = iter(()) if best or not path.exists() else self._older()
-            for before in older:
+            older = takewhile(Path.exists, map(self.older, count(1)))
+            for before in () if best or not path.exists() else older:
                 with suppress(InputError):
                     state = _state_in(before)
                     warnings.warn(f"{error}; taken is {before.name}, step {state['step']}", stacklevel=2)
@@ -297,12 +298,6 @@ class Run:
                         _copy(before, path)
                     return state
             raise InputError(path, **self._instead(path, error)) from error
-
-    def _older(self) -> Iterator[Path]:
-        number = 1
-        while self.older(number).exists():
-            yield self.older(number)
-            number += 1
 
     def _instead(self, path: Path, error: InputError) -> dict[str, str]:
         """Return what to say of a checkpoint that cannot be read: what stands there in its place."""

@@ -200,7 +200,11 @@ class Stepper:
         self.network.to(fabric.device)
         self._expect_like(experiment, head_images)
         self.average = MovingAverage(self.network, self.plan.ema) if self.plan.ema else None
-        self.features = self._features() if self.plan.feature_weight else None
+        self.features: AttentionTransfer | None = None
+        if self.plan.feature_weight:
+            assert self.teacher is not None
+            x = torch.zeros(1, *self.recipe.input_shape, device=fabric.device)
+            self.features = AttentionTransfer(self.network.eval(), self.teacher, x, self.plan.feature_layers)
         self.merged = False
         self.flips = flips_of(self.network, self.recipe)
         self._set_up()
@@ -369,20 +373,14 @@ class Stepper:
             raise
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             taught, found = None, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-        if self._can_learn_head(taught):
-            self._learn_head(experiment, head_images)
-        elif found != expected:
-            raise InputError(
-                "--teacher",
-                expected=f"outputs {expected} for inputs {tuple(x.shape)}",
-                found=found,
-                fix="choose a network of the same classes and image size",
-            )
-
-    def _features(self) -> AttentionTransfer:
-        assert self.teacher is not None
-        x = torch.zeros(1, *self.recipe.input_shape, device=self.fabric.device)
-        return AttentionTransfer(self.network.eval(), self.teacher, x, self.plan.feature_layers)
+        if isinstance(self.teacher, Teacher) and self._can_learn_head(self.teacher, taught):
+            batches = experiment.data.train_batches(self.plan.batch_size, self.plan.seed, 0)
+            with self.fabric.autocast():
+                self.teacher.learn_head(map(self.fabric.to_device, batches), self.classes, head_images)
+            return
+        fits, fix = found == expected, "choose a network of the same classes and image size"
+        expected = f"outputs {expected} for inputs {tuple(x.shape)}"
+        expect_that(fits, "--teacher", expected=expected, found=found, fix=fix)
 
     @property
     def notes(self) -> list[str]:
@@ -390,21 +388,14 @@ class Stepper:
         found = getattr(self.teacher, "note", ""), str(self.features or "")
         return [note for note in found if note]
 
-    def _can_learn_head(self, outputs: object) -> bool:
+    def _can_learn_head(self, teacher: Teacher, outputs: object) -> bool:
         return (
-            isinstance(self.teacher, Teacher)
-            and not self.teacher.labels
+            not teacher.labels
             and isinstance(self.recipe.task, Classification)
             and isinstance(outputs, Tensor)
             and outputs.dim() == 2
             and outputs.shape[1] != self.classes > 0
         )
-
-    def _learn_head(self, experiment: Experiment, images: int) -> None:
-        assert isinstance(self.teacher, Teacher)
-        batches = experiment.data.train_batches(self.plan.batch_size, self.plan.seed, 0)
-        with self.fabric.autocast():
-            self.teacher.learn_head(map(self.fabric.to_device, batches), self.classes, images)
 
     def _check(self) -> None:
         plan, task, first = self.plan, self.recipe.task, self.first_stage
