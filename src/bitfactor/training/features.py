@@ -155,9 +155,7 @@ def _named(word: str, ours: tuple[_Sizes, _Stages], theirs: tuple[_Sizes, _Stage
                 fix=near_matches(one, stages.values() or sizes),
             )
     size, found = ours[0][name], theirs[0][other]
-    expected, wrong = (
-        f"maps of {_shown([size])}, as {name} has",
-        f"{_shown([found])} in the teacher's {other}",
-    )
-    expect_that(size == found, where, expected=expected, found=wrong, fix="name one with as large maps")
+    expected = f"maps of {_shown([size])}, as {name} has"
+    others = f"{_shown([found])} in the teacher's {other}"
+    expect_that(size == found, where, expected=expected, found=others, fix="name one with as large maps")
     return name, other

@@ -178,12 +178,9 @@ def read_lsp(directory: Path | None, margin: float = MARGIN) -> Instances:
     path = directory / "joints.mat"
     keypoints, labelled = _keypoints(path)
     images = tuple(sorted((directory / "images").glob("im*.jpg")))
-    fits = len(images) == len(keypoints)
-    expected, fix = (
-        f"{len(keypoints)} images im*.jpg, as joints.mat has instances",
-        "unpack the archive again",
-    )
-    expect_that(fits, directory / "images", expected=expected, found=len(images), fix=fix)
+    fits, where = len(images) == len(keypoints), directory / "images"
+    expected = f"{len(keypoints)} images im*.jpg, as joints.mat has instances"
+    expect_that(fits, where, expected=expected, found=len(images), fix="unpack the archive again")
     low = keypoints.min(1, where=labelled[..., None], initial=np.inf)
     high = keypoints.max(1, where=labelled[..., None], initial=-np.inf)
     low[~labelled.any(1)] = high[~labelled.any(1)] = 0
