@@ -246,15 +246,14 @@ _NAMES = ("preds", "pred", "predictions", "pos_pred_src", "keypoints", "joints")
 
 
 @checked
-def read_predictions(path: str | os.PathLike[str], joints: int = 16) -> NDArray[np.float64]:
-    """Return the joints (N, J, 2), x and y, that a .mat, .h5 or .json file holds.
+def read_predictions(path: str | os.PathLike[str]) -> NDArray[np.float64]:
+    """Return the joints (N, 16, 2), x and y, that a .mat, .h5 or .json file holds.
 
-    They stand under `preds` or a name like it, or are all that a JSON file holds. Shapes are (N, J, 2), also
-    with a third column of confidences, and Matlab's older (2, J, N) and (J, 2, N).
+    They stand under `preds` or a name like it, or are all that a JSON file holds. Shapes are (N, 16, 2), also
+    with a third column of confidences, and Matlab's older (2, 16, N) and (16, 2, N).
     """
     path = Path(path)
-    content = read(path)
-    return _instances_first(_array(content, path), joints, path)
+    return _instances_first(_array(read(path), path), path)
 
 
 def _array(content: Any, path: Path) -> NDArray[np.float64]:
@@ -275,15 +274,15 @@ def _array(content: Any, path: Path) -> NDArray[np.float64]:
         raise unreadable(path, error) from error
 
 
-def _instances_first(array: NDArray[np.float64], joints: int, path: Path) -> NDArray[np.float64]:
-    if array.ndim == 2 and array.shape[1] in (2 * joints, 3 * joints):  # COCO's flat lists
-        array = array.reshape(len(array), joints, -1)
+def _instances_first(array: NDArray[np.float64], path: Path) -> NDArray[np.float64]:
+    if array.ndim == 2 and array.shape[1] in (2 * _JOINTS, 3 * _JOINTS):  # COCO's flat lists
+        array = array.reshape(len(array), _JOINTS, -1)
     if array.ndim == 3:
-        if array.shape[1] == joints and array.shape[2] in (2, 3):
+        if array.shape[1] == _JOINTS and array.shape[2] in (2, 3):
             return array[..., :2]
-        if array.shape[:2] == (2, joints):
+        if array.shape[:2] == (2, _JOINTS):
             return array.transpose(2, 1, 0)
-        if array.shape[:2] == (joints, 2):
+        if array.shape[:2] == (_JOINTS, 2):
             return array.transpose(2, 0, 1)
     raise _no_predictions(path, f"an array of shape {array.shape}")
 
