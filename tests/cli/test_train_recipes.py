@@ -215,7 +215,7 @@ def test_confusion_is_drawn(call, cifar, tmp_path):
     ("flags", "message"),
     [
         ([], "--data: expected the directory that holds cifar-10-batches-py/, found none"),
-        (["--data", "nowhere"], "nowhere: expected cifar-10-batches-py/ or cifar-10-python.tar.gz"),
+        (["--data", "nowhere"], "nowhere: expected the directory that holds cifar-10-batches-py/, found no"),
         (["--data", "DATA", "--widths", "8"], "--widths: expected 4 numbers above 0, as many as --blocks"),
         (
             ["--data", "DATA", "--teacher", "nowhere"],

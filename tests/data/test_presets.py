@@ -1,12 +1,14 @@
 """Augmentation presets make an input of any image, as their papers say."""
 
+from typing import get_args
+
 import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bitfactor.data.augment import AUGMENTATIONS, DRAWS, input_spec
+from bitfactor.data.augment import DRAWS, Preset, augmentation_of, input_spec
 from bitfactor.pose.images import prepare
 
 
@@ -16,11 +18,11 @@ def numbers(seed):
 
 def seen(preset, image, spec, draws):
     out = np.empty((*spec.size, 3), np.uint8)
-    AUGMENTATIONS[preset](image, spec, draws, out)
+    augmentation_of(preset)(image, spec, draws, out)
     return out
 
 
-@pytest.mark.parametrize("preset", AUGMENTATIONS)
+@pytest.mark.parametrize("preset", get_args(Preset))
 @given(height=st.integers(1, 700), width=st.integers(1, 700), seed=st.integers(0, 2**31))
 @settings(max_examples=40, deadline=None)
 def test_any_image_gives_an_input(preset, height, width, seed):
@@ -72,7 +74,7 @@ def test_standard_shows_parts_of_all_sizes_and_mirrors_half():
 def test_details_are_averaged_not_skipped():
     stripes = np.zeros((2000, 2000, 3), np.uint8)
     stripes[:, ::2] = 200
-    for preset in AUGMENTATIONS:
+    for preset in get_args(Preset):
         assert (
             np.abs(
                 seen(preset, stripes, input_spec(64, "standard"), np.full(DRAWS, 0.9)).astype(int) - 100

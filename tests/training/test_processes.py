@@ -123,7 +123,7 @@ def test_a_training_of_a_study_takes_two_devices_and_is_stopped_and_resumed_ther
 @pytest.mark.parametrize(
     ("devices", "said"),
     [
-        ("cpu+cuda:0", "one of 0 GPUs|different GPUs by their numbers, or cpu more than once"),
+        ("cpu+cuda:0", "of the 0 GPUs|different GPUs by their numbers, or cpu more than once"),
         ("cpu+auto", "different GPUs by their numbers, or cpu more than once, found cpu[+]auto"),
         ("cpu+", "auto, cpu, cuda or cuda:N"),
     ],

@@ -74,10 +74,10 @@ def choices_in(annotation: Any) -> list[object]:
     return [one for part in parts for one in choices_in(part)]
 
 
-def expect_that(fits: bool, where: object, *, expected: str, found: object) -> None:
-    """Raise InputError unless `fits`: what was found is to be changed."""
+def expect_that(fits: bool, where: object, *, expected: str, found: object, fix: str = "change it") -> None:
+    """Raise InputError unless `fits`."""
     if not fits:
-        raise InputError(where, expected=expected, found=str(found), fix="change it")
+        raise InputError(where, expected=expected, found=str(found), fix=fix)
 
 
 def check_fields(options: Any, where: str = "") -> None:

@@ -96,9 +96,7 @@ def _scaled(start: int, length: int, scale: float) -> slice:
     return slice(round(start * scale), max(round((start + length) * scale), round(start * scale) + 1))
 
 
-def _standard(
-    image: Image, spec: InputSpec, draws: NDArray[np.float64], out: Image, mirror: bool = True
-) -> None:
+def _standard(image: Image, spec: InputSpec, draws: NDArray[np.float64], out: Image, mirror: bool) -> None:
     rows, columns = _random_part(image.shape[0], image.shape[1], draws[1:])
     _resize(image[rows, columns], out)
     if mirror and draws[0] < 0.5:
@@ -142,9 +140,6 @@ def _resize(image: Image, out: Image) -> None:
     out[:] = view.permute(1, 2, 0).numpy()
 
 
-AUGMENTATIONS: dict[str, Augmentation] = {"paper": _paper, "standard": _standard}
-
-
 def augmentation_of(preset: Preset, *, crop: bool = True, mirror: bool = True) -> Augmentation:
     """Return what a preset does to training images.
 
@@ -155,10 +150,9 @@ def augmentation_of(preset: Preset, *, crop: bool = True, mirror: bool = True) -
     mirror
         Whether the preset "standard" mirrors half of the images.
     """
-    mirror = mirror and preset == "standard"
-    if not crop:
-        return partial(_centre, mirror=mirror)
-    return AUGMENTATIONS[preset] if mirror or preset == "paper" else partial(_standard, mirror=False)
+    if crop and preset == "paper":
+        return _paper
+    return partial(_standard if crop else _centre, mirror=mirror and preset == "standard")
 
 
 def rand_augment(image: Image, strength: int, draws: NDArray[np.float64]) -> None:

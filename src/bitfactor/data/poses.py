@@ -25,10 +25,10 @@ from bitfactor.data.readers.instances import (
     PAPER,
     CropMovement,
     Crops,
-    CropTargets,
     Images,
     Indices,
     Instances,
+    Labelled,
 )
 from bitfactor.data.readers.workers import in_order, usable_workers
 from bitfactor.format import InputSpec, Skeleton
@@ -70,14 +70,8 @@ class PoseOptions(ABC):
         """Load the annotations."""
 
 
-@dataclass(frozen=True)
-class Annotations:
-    """Who is to be trained on and who is in the test part, their skeleton, and how they are moved."""
-
-    train: Instances
-    test: Instances
-    skeleton: Skeleton
-    movement: CropMovement
+Annotations = tuple[Instances, Instances, Skeleton, CropMovement]
+"""Who is to be trained on and who is in the test part, their skeleton, and how they are moved."""
 
 
 @dataclass(frozen=True)
@@ -157,18 +151,22 @@ class PoseData(ABC):
             expect_some("limit", limit)
         expect_that(workers is None or workers >= 0, "workers", expected="0 or more", found=workers)
         chosen = options_of(options, cls.defaults, named)
-        found = cls._annotations(directory, chosen)
-        train, test, name = _evaluation_part(found, chosen.holdout, directory)
+        train, test, skeleton, movement = cls._annotations(directory, chosen)
+        name = f"instances of the test set in {directory}"
+        if chosen.holdout == "validation":
+            kept = len(train) - len(train) // 10
+            train, test = train.take(slice(kept)), train.take(slice(kept, None))
+            name = f"instances for validation (a tenth of those to train on in {directory})"
         train, test = (cls._croppable(part).take(slice(limit)).check(directory) for part in (train, test))
         return cls(
             train,
             test,
-            found.skeleton,
+            skeleton,
             chosen.size,
             Images(cls.kept),
             workers if workers is not None else 0 if cls.kept else usable_workers(),
             sigma=getattr(chosen, "sigma", 1.0),
-            movement=found.movement,
+            movement=movement,
             test_name=name,
         )
 
@@ -244,28 +242,11 @@ class PoseData(ABC):
             pixels = torch.from_numpy(crops[: len(found.norm)]).to(self.device)
             yield _inputs(pixels), {name: t.to(self.device) for name, t in self._target(found).items()}
 
-    def _target(self, found: CropTargets) -> dict[str, Tensor]:
+    def _target(self, found: Labelled) -> dict[str, Tensor]:
         cells = (self.size // STRIDE, self.size // STRIDE)
         heatmaps, weight = encode(found.keypoints, found.labelled, cells, STRIDE, self.sigma)
-        arrays = {
-            "heatmaps": heatmaps,
-            "weight": weight,
-            "keypoints": found.keypoints,
-            "labelled": found.labelled,
-            "norm": found.norm,
-        }
+        arrays = {"heatmaps": heatmaps, "weight": weight, **vars(found)}
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
-
-
-def _evaluation_part(
-    found: Annotations, holdout: Holdout, directory: Path | None
-) -> tuple[Instances, Instances, str]:
-    """Return whom to train on, whom to evaluate on, and what the latter are called, after their number."""
-    if holdout == "test":
-        return found.train, found.test, f"instances of the test set in {directory}"
-    kept = len(found.train) - len(found.train) // 10
-    name = f"instances for validation (a tenth of those to train on in {directory})"
-    return found.train.take(slice(kept)), found.train.take(slice(kept, None)), name
 
 
 def _inputs(crops: Tensor) -> Tensor:
@@ -318,7 +299,7 @@ class Lsp(PoseData):
 
     @classmethod
     def _annotations(cls, directory: Path | None, options: LspOptions) -> Annotations:
-        return Annotations(*lsp_parts(read_lsp(directory, options.margin)), LSP, options.movement)
+        return *lsp_parts(read_lsp(directory, options.margin)), LSP, options.movement
 
     @classmethod
     def _croppable(cls, instances: Instances) -> Instances:
@@ -361,7 +342,7 @@ class Mpii(PoseData):
 
     @classmethod
     def _annotations(cls, directory: Path | None, options: PoseOptions) -> Annotations:
-        return Annotations(*read_mpii(directory), MPII, options.movement)
+        return *read_mpii(directory), MPII, options.movement
 
 
 @dataclass(frozen=True)
@@ -402,4 +383,4 @@ class CocoKeypoints(PoseData):
         if unmirrored and movement.mirror:
             warnings.warn(unmirrored, stacklevel=2)
             movement = replace(movement, mirror=False)
-        return Annotations(train, test, skeleton, movement)
+        return train, test, skeleton, movement

@@ -34,7 +34,6 @@ from bitfactor.data.readers.files import (
     Indices,
     Store,
     Tree,
-    VanishedError,
     balanced,
     evenly,
     existing,
@@ -324,15 +323,10 @@ class _TrainBatch:
         # On return the image's memory is free again: the next one is decoded to where the cache has it.
         for attempt in range(position, position + _TRIES):
             index = int(self.order[attempt % len(self.order)])
-            try:
-                image = decoded_image(self.store, index, self.kept, self._decoded)
-            except VanishedError:
-                raise
-            except (OSError, InputError) as error:
-                corrupt.append((self.store.name(index), str(error)))
-                continue
-            self.augment(image, self.spec, draws, out)
-            return self.store.class_of(index)
+            image = decoded_image(self.store, index, self.kept, self._decoded, corrupt)
+            if image is not None:
+                self.augment(image, self.spec, draws, out)
+                return self.store.class_of(index)
         raise InputError(
             corrupt[-1][0],
             expected="an image that can be read",

@@ -69,7 +69,7 @@ def load_weights(model: nn.Module, checkpoint: Mapping[str, Any], skip: Sequence
     """
     expect("model", model, nn.Module)
     expect("skip", skip, Sequence[str])
-    given = _translated(model, _tensors(checkpoint))
+    given = getattr(model, "from_published", _renamed)(_tensors(checkpoint))
     for module in skip:
         if not any(_within(name, module) for name in model.state_dict()):
             fix = near_matches(module, [name for name, _ in model.named_modules()])
@@ -137,11 +137,6 @@ def _tensors(checkpoint: object) -> dict[str, Tensor]:
     }
 
 
-def _translated(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    translate = getattr(model, "from_published", _renamed)
-    return translate(tensors)
-
-
 def _renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Rename what torchvision and timm call otherwise; the rest agrees."""
     if not any(name.endswith("downsample.0.weight") for name in tensors):
@@ -197,9 +192,9 @@ def load_checkpoint(model: nn.Module, path: str | os.PathLike[str], skip: Sequen
     >>> print(load_checkpoint(model, "reactnet-a.pth.tar"))
     >>> bitfactor.binarize_(model, latent="none", scale="analytic")
     """
-    read = _keras if Path(path).suffix in (".h5", ".hdf5") else _torch
+    keras = Path(path).suffix in (".h5", ".hdf5")
     try:
-        checkpoint = read(path)
+        checkpoint = _keras(path) if keras else torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
     except pickle.UnpicklingError as error:
@@ -221,10 +216,6 @@ def _unreadable(path: str | os.PathLike[str], found: str) -> InputError:
         found=found,
         fix="pass the file as its authors published it",
     )
-
-
-def _torch(path: str | os.PathLike[str]) -> Any:
-    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _keras(path: str | os.PathLike[str]) -> Mapping[str, torch.Tensor]:

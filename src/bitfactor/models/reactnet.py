@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from bitfactor.common.arrays import expect_sizes, expect_stages
 from bitfactor.common.checks import checked
 from bitfactor.models.pretrained import flat_as_shaped
+from bitfactor.models.resnet import shortcut
 from bitfactor.nn import MaxPool2d, PReLU, Shift
 from bitfactor.nn.normalise import normalised
 
@@ -32,14 +33,6 @@ class BiRealBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return normalised(self.bn1, self.binary_conv(x), self.downsample(x))
-
-
-def shortcut(in_channels: int, channels: int, stride: int) -> nn.Module:
-    """Return the identity, or an average pooling, a 1x1 convolution and a BN where the shape changes."""
-    if stride == 1 and in_channels == channels:
-        return nn.Identity()
-    pool = nn.AvgPool2d(2, stride, ceil_mode=True)  # as many outputs as the convolution at odd sides too
-    return nn.Sequential(pool, nn.Conv2d(in_channels, channels, 1, bias=False), nn.BatchNorm2d(channels))
 
 
 class BiRealNet(nn.Module):

@@ -67,18 +67,15 @@ class BasicBlock(nn.Module):
         self.gate1 = Excitation(in_channels, channels) if gates else None
         self.gate2 = Excitation(channels, channels) if gates else None
         self.each = shortcuts == "conv"
-        same = stride == 1 and in_channels == channels
-        self.downsample = (
-            nn.Identity() if same else _shortcut(in_channels, channels, stride, binary=binary_shortcuts)
-        )
+        self.downsample = shortcut(in_channels, channels, stride, binary=binary_shortcuts)
 
     def forward(self, x: Tensor) -> Tensor:
-        shortcut = self.downsample(x)
+        beside = self.downsample(x)
         y = self.act1(_gated(self.conv1, self.gate1, normalised(self.bn1, x)))
         if self.each:
-            y = shortcut = y + shortcut
+            y = beside = y + beside
         y = self.act2(_gated(self.conv2, self.gate2, normalised(self.bn2, y)))
-        return y + shortcut  # type: ignore[no-any-return]
+        return y + beside  # type: ignore[no-any-return]
 
 
 def _gated(conv: nn.Module, gate: nn.Module | None, x: Tensor) -> Tensor:
@@ -104,7 +101,10 @@ def activation_of(name: Activation, channels: int) -> nn.Module:
     return made[name]()
 
 
-def _shortcut(in_channels: int, channels: int, stride: int, *, binary: bool) -> nn.Sequential:
+def shortcut(in_channels: int, channels: int, stride: int, *, binary: bool = False) -> nn.Module:
+    """Return the identity, or an average pooling, a 1x1 convolution and a BN where the shape changes."""
+    if stride == 1 and in_channels == channels:
+        return nn.Identity()
     # At odd sides the convolution rounds up, and so does the pooling.
     pool = nn.AvgPool2d(stride, stride, ceil_mode=True) if stride > 1 else nn.Identity()
     conv = nn.Conv2d(in_channels, channels, 1, bias=False)

@@ -1,6 +1,6 @@
 """Recipes that classify images: digits, CIFAR, directories of one's own, ImageNet; and their options."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -11,8 +11,7 @@ from torch import nn
 from bitfactor import models
 from bitfactor.binarization import Binarization
 from bitfactor.binarization.parameter_groups import Kind
-from bitfactor.common.checks import check_fields
-from bitfactor.common.errors import InputError
+from bitfactor.common.checks import check_fields, expect_that
 from bitfactor.data import DataSet
 from bitfactor.data.in_memory import CifarOptions, DigitsOptions
 from bitfactor.data.stored import FolderOptions, StoredImages
@@ -44,20 +43,12 @@ class ResNetOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if min(self.blocks, default=0) < 1:
-            raise InputError(
-                "--blocks",
-                expected="numbers above 0, one per stage",
-                found=" ".join(map(str, self.blocks)) or "none",
-                fix="change them",
-            )
-        if len(self.blocks) != len(self.widths) or min(self.widths) < 1:
-            raise InputError(
-                "--widths",
-                expected=f"{len(self.blocks)} numbers above 0, as many as --blocks",
-                found=" ".join(map(str, self.widths)) or "none",
-                fix="give both, one entry per stage",
-            )
+        blocks, widths = (" ".join(map(str, of)) or "none" for of in (self.blocks, self.widths))
+        deep = min(self.blocks, default=0) > 0
+        expect_that(deep, "--blocks", expected="numbers above 0, one per stage", found=blocks)
+        wide = len(self.blocks) == len(self.widths) and min(self.widths) > 0
+        expected = f"{len(self.blocks)} numbers above 0, as many as --blocks"
+        expect_that(wide, "--widths", expected=expected, found=widths)
 
     def __call__(self) -> nn.Module:
         return ResNet(**vars(self))
@@ -110,6 +101,29 @@ class PublishedWidths(Published):
         return built
 
 
+def _classifier(
+    name: str,
+    description: str,
+    model: Callable[[], nn.Module],
+    data: CifarOptions | DigitsOptions | FolderOptions,
+    binarization: Binarization,
+    optimization: Optimization,
+    input_shape: tuple[int, ...] = (3, 32, 32),
+) -> Recipe:
+    """Return a recipe; images in directories have their own shape and number of classes."""
+    return Recipe(
+        name=name,
+        description=description,
+        model=model,
+        input_shape=input_shape,
+        data=data,
+        task=Classification(),
+        binarization=binarization,
+        optimization=optimization,
+        adapt=with_classes_of if isinstance(data, FolderOptions) else None,
+    )
+
+
 def digits() -> Recipe:
     """Return a small binary ResNet on 8x8 scans of digits, holistic Tucker and learned alpha.
 
@@ -117,15 +131,14 @@ def digits() -> Recipe:
     demonstration. Stem, head and the 1x1 shortcut are real; the eight 3x3 convolutions are binary. Those of
     equal shape share one tensor, the strided one is decomposed by itself.
     """
-    return Recipe(
-        name="digits",
-        description="small binary ResNet on 1,797 scans of handwritten digits, no download",
-        model=ResNetOptions(num_classes=10, blocks=(2, 2), widths=(32, 64), in_channels=1, stem="cifar"),
+    return _classifier(
+        "digits",
+        "small binary ResNet on 1,797 scans of handwritten digits, no download",
+        ResNetOptions(num_classes=10, blocks=(2, 2), widths=(32, 64), in_channels=1, stem="cifar"),
+        DigitsOptions(),
+        Binarization(latent="holistic", scale="learned", groups="auto"),
+        Optimization(epochs=12, batch_size=64, learning_rate=4e-3),
         input_shape=(1, 8, 8),
-        data=DigitsOptions(),
-        task=Classification(),
-        binarization=Binarization(latent="holistic", scale="learned", groups="auto"),
-        optimization=Optimization(epochs=12, batch_size=64, learning_rate=4e-3),
     )
 
 
@@ -147,17 +160,13 @@ def cifar100_resnet18() -> Recipe:
 
 
 def _resnet18(name: str, classes: Literal[10, 100]) -> Recipe:
-    return Recipe(
-        name=name,
-        description=f"binary ResNet-18 on CIFAR-{classes}",
-        model=ResNetOptions(num_classes=classes, stem="cifar", activation="prelu", shortcuts="conv"),
-        input_shape=(3, 32, 32),
-        data=CifarOptions(classes),
-        task=Classification(),
-        binarization=Binarization(latent="window", scale="learned"),
-        optimization=Optimization(
-            epochs=200, batch_size=128, learning_rate=2e-3, factor_rate="1/rank", warmup_epochs=2
-        ),
+    return _classifier(
+        name,
+        f"binary ResNet-18 on CIFAR-{classes}",
+        ResNetOptions(num_classes=classes, stem="cifar", activation="prelu", shortcuts="conv"),
+        CifarOptions(classes),
+        Binarization(latent="window", scale="learned"),
+        Optimization(epochs=200, batch_size=128, learning_rate=2e-3, factor_rate="1/rank", warmup_epochs=2),
     )
 
 
@@ -168,21 +177,15 @@ def folder_resnet18() -> Recipe:
     gain much. The schedule is a cosine. The latent is "window" with factors at 1/rank of the core's rate, as
     in the study of CIFAR-10 (docs/results/evidence.md).
     """
-    return Recipe(
-        name="folder-resnet18",
-        description="binary ResNet-18 on a folder of class directories",
-        model=ResNetOptions(num_classes=2, activation="prelu", shortcuts="conv"),
-        input_shape=(3, 224, 224),
-        data=FolderOptions(decoded_cache=8.0),
-        task=Classification(),
-        binarization=Binarization(latent="window", scale="learned"),
-        optimization=Optimization(
-            epochs=60, batch_size=64, learning_rate=1e-3, factor_rate="1/rank", warmup_epochs=1
-        ),
-        adapt=with_classes_of,
-        sizes=sizes_for,
-        minutes=30,
+    recipe = _classifier(
+        "folder-resnet18",
+        "binary ResNet-18 on a folder of class directories",
+        ResNetOptions(num_classes=2, activation="prelu", shortcuts="conv"),
+        FolderOptions(decoded_cache=8.0),
+        Binarization(latent="window", scale="learned"),
+        Optimization(epochs=60, batch_size=64, learning_rate=1e-3, factor_rate="1/rank", warmup_epochs=1),
     )
+    return replace(recipe, sizes=sizes_for, minutes=30)
 
 
 def folder_compact() -> Recipe:
@@ -214,9 +217,6 @@ _SIZES: Sequence[_Size] = (  # side of an image, channels
     (160, (64, 128, 256, 512)),
     (224, (64, 128, 256, 512)),
 )
-_LOOKED_AT = 64  # images
-
-
 _COMPACT_SIZES = (
     (64, (16, 32, 64)),
     (64, (24, 48, 96)),
@@ -226,12 +226,12 @@ _COMPACT_SIZES = (
     (160, (32, 64, 128)),
     (224, (32, 64, 128)),
 )
+_LOOKED_AT = 64  # images
 
 
 def compact_sizes_for(data: DataSet) -> list[dict[str, Any]]:
     """Return compact networks and image sides, as `sizes_for` does."""
-    sizes = _fitting(data, _COMPACT_SIZES)
-    return [{"size": side, "widths": widths, "channels_last": True} for side, widths in sizes]
+    return _fitting(data, _COMPACT_SIZES)
 
 
 def sizes_for(data: DataSet) -> list[dict[str, Any]]:
@@ -240,21 +240,15 @@ def sizes_for(data: DataSet) -> list[dict[str, Any]]:
     Of images that are all smaller than the smallest side, it is that one.
     """
     return [
-        {
-            "size": side,
-            "widths": widths,
-            "blocks": (2,) * len(widths),
-            "stem": "halving" if side < 224 else "imagenet",
-            "channels_last": True,
-        }
-        for side, widths in _fitting(data, _SIZES)
+        one | {"blocks": (2,) * len(one["widths"]), "stem": "halving" if one["size"] < 224 else "imagenet"}
+        for one in _fitting(data, _SIZES)
     ]
 
 
-def _fitting(data: DataSet, sizes: Sequence[_Size]) -> list[_Size]:
+def _fitting(data: DataSet, sizes: Sequence[_Size]) -> list[dict[str, Any]]:
     assert isinstance(data, StoredImages)
     most = max(data.usual_side(_LOOKED_AT), sizes[0][0])
-    return [(side, widths) for side, widths in sizes if side <= most]
+    return [{"size": side, "widths": widths, "channels_last": True} for side, widths in sizes if side <= most]
 
 
 def with_classes_of(recipe: Recipe, data: DataSet) -> Recipe:
@@ -290,15 +284,13 @@ def imagenet_resnet18() -> Recipe:
     256, a rate that falls by the same factor twice, ReLU after each convolution and no mirroring. The
     weight's sign has the estimator that did best elsewhere (docs/results/estimators.md).
     """
-    return Recipe(
-        name="imagenet-resnet18",
-        description="binary ResNet-18 on ImageNet, as in the paper",
-        model=ResNetOptions(num_classes=1000),
-        input_shape=(3, 224, 224),
-        data=FolderOptions(preset="paper"),
-        task=Classification(),
-        binarization=Binarization(latent="holistic", scale="learned", weight_estimator="rms"),
-        optimization=Optimization(
+    return _classifier(
+        "imagenet-resnet18",
+        "binary ResNet-18 on ImageNet, as in the paper",
+        ResNetOptions(num_classes=1000),
+        FolderOptions(preset="paper"),
+        Binarization(latent="holistic", scale="learned", weight_estimator="rms"),
+        Optimization(
             epochs=90,
             batch_size=256,
             learning_rate=1e-3,
@@ -308,7 +300,6 @@ def imagenet_resnet18() -> Recipe:
             weight_decay=1e-7,
             channels_last=True,
         ),
-        adapt=with_classes_of,
     )
 
 
@@ -325,10 +316,11 @@ def cifar10_resnet20() -> Recipe:
     magnitude of standardised weights. It is nearly the same for all filters, and a BatchNorm follows. Ours is
     that mean itself, without a gradient. First convolution and head are real.
     """
-    return _published(
+    return _classifier(
         "cifar10-resnet20",
         "ResNet-20 of IR-Net on CIFAR-10",
         PublishedWidths("irnet_resnet20", 10),
+        CifarOptions(10),
         Binarization(
             latent="none",
             scale="analytic",
@@ -365,25 +357,10 @@ def _recu(name: str, description: str, network: str) -> Recipe:
         weight_transform="clamped",
     )
     plan = _by_sgd(epochs=600, batch_size=256, weight_decay=5e-4, warmup_epochs=4)
-    return _published(name, description, Published(network, 10), binarization, plan)
+    return _classifier(name, description, Published(network, 10), CifarOptions(10), binarization, plan)
 
 
 _by_sgd = partial(Optimization, optimizer="sgd", momentum=0.9, learning_rate=0.1, decayed=_ALL)
-
-
-def _published(
-    name: str, description: str, model: Published, chosen: Binarization, plan: Optimization
-) -> Recipe:
-    return Recipe(
-        name=name,
-        description=description,
-        model=model,
-        input_shape=(3, 32, 32),
-        data=CifarOptions(10),
-        task=Classification(),
-        binarization=chosen,
-        optimization=plan,
-    )
 
 
 def imagenet_real2binary18() -> Recipe:
@@ -397,15 +374,13 @@ def imagenet_real2binary18() -> Recipe:
     by settings near them. We have a cosine in place of steps, and no tanh in the real network. Each filter
     has its mean magnitude as a scale beside the gate.
     """
-    return Recipe(
-        name="imagenet-real2binary18",
-        description="Real-to-Binary's ResNet-18 on ImageNet",
-        model=ResNetOptions(num_classes=1000, activation="prelu", shortcuts="conv", gates=True),
-        input_shape=(3, 224, 224),
-        data=FolderOptions(),
-        task=Classification(),
-        binarization=Binarization(latent="none", scale="analytic", detach_alpha=True),
-        optimization=Optimization(
+    return _classifier(
+        "imagenet-real2binary18",
+        "Real-to-Binary's ResNet-18 on ImageNet",
+        ResNetOptions(num_classes=1000, activation="prelu", shortcuts="conv", gates=True),
+        FolderOptions(),
+        Binarization(latent="none", scale="analytic", detach_alpha=True),
+        Optimization(
             epochs=75,
             batch_size=256,
             learning_rate=1e-3,
@@ -413,7 +388,6 @@ def imagenet_real2binary18() -> Recipe:
             weight_decay=1e-5,
             channels_last=True,
         ),
-        adapt=with_classes_of,
     )
 
 
@@ -434,17 +408,13 @@ def imagenet_reactnet_a() -> Recipe:
 
 
 def _reactnet(name: str, description: str, network: str) -> Recipe:
-    return Recipe(
-        name=name,
-        description=description,
-        model=Published(network, 1000),
-        input_shape=(3, 224, 224),
-        data=FolderOptions(),
-        task=Classification(),
-        binarization=Binarization(
-            latent="none", scale="analytic", detach_alpha=True, activation_estimator="polynomial"
-        ),
-        optimization=Optimization(
+    return _classifier(
+        name,
+        description,
+        Published(network, 1000),
+        FolderOptions(),
+        Binarization(latent="none", scale="analytic", detach_alpha=True, activation_estimator="polynomial"),
+        Optimization(
             epochs=256,
             batch_size=512,
             learning_rate=2.5e-3,
@@ -453,5 +423,4 @@ def _reactnet(name: str, description: str, network: str) -> Recipe:
             real_weight_decay=1e-5,
             channels_last=True,
         ),
-        adapt=with_classes_of,
     )

@@ -16,7 +16,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from bitfactor.common import __version__
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError, imported
 from bitfactor.data.readers.identity import published, remembered, without_place
 from bitfactor.format.bits import unpack_signs
@@ -31,6 +31,7 @@ from bitfactor.runtime.zoo import locate
 from bitfactor.training import Recipe, Run, Teacher, Trial, restore
 from bitfactor.training import dry_run as try_out
 from bitfactor.training import train as train_in
+from bitfactor.training.processes import expect_device
 from bitfactor.training.run import Tracker
 from bitfactor.training.tasks import Interface
 
@@ -57,19 +58,9 @@ def as_function(
 
 
 def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-        raise InputError(
-            "--device",
-            expected="auto, cpu, cuda or cuda:N, as this machine has it",
-            found=f"{name} ({str(error).splitlines()[0]})",
-            fix="leave it out",
-        ) from error
-    return device
+    expect_device(name)
+    usual = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(usual if name == "auto" else name)
 
 
 def run_recipe(
@@ -180,13 +171,9 @@ def teacher_of(recipe: Recipe) -> Teacher | None:
     if place in _TEACHERS:
         return _TEACHERS[place](called, recipe.input_shape)
     run = Run(Path(name))
-    if not run.recipe.is_file():
-        raise InputError(
-            f"--teacher {name}",
-            expected=f"the directory of a run, {':NAME, '.join(_TEACHERS)}:NAME, FILE.py:NAME or {LITE}",
-            found="none of them",
-            fix="give one",
-        )
+    expected = f"the directory of a run, {':NAME, '.join(_TEACHERS)}:NAME, FILE.py:NAME or {LITE}"
+    is_run, where = run.recipe.is_file(), f"--teacher {name}"
+    expect_that(is_run, where, expected=expected, found="none of them", fix="give one")
     own, interface = recipe_of(run), run.interface()
     _expect_size(name, own.input_shape, recipe.input_shape)
     spec = interface.input_spec
@@ -194,13 +181,9 @@ def teacher_of(recipe: Recipe) -> Teacher | None:
 
 
 def _expect_size(name: str, theirs: tuple[int, ...], ours: tuple[int, ...]) -> None:
-    if theirs != ours:
-        raise InputError(
-            f"--teacher {name}",
-            expected=f"a network of images {ours}",
-            found=f"one of {theirs}",
-            fix="choose another, or train at its size",
-        )
+    where, fix = f"--teacher {name}", "choose another, or train at its size"
+    expected, found = f"a network of images {ours}", f"one of {theirs}"
+    expect_that(theirs == ours, where, expected=expected, found=found, fix=fix)
 
 
 class _OfFile(nn.Module):
@@ -358,13 +341,8 @@ def training_images(recipe: Recipe, run: Run, count: int) -> Tensor:
     directory = (remembered(run.path) or {}).get("path")
     data = recipe.data(directory and Path(directory))
     most = data.steps(1)
-    if not 1 <= count <= most:
-        raise InputError(
-            "calibration",
-            expected=f"1 to {most:,} images, as there are to train with",
-            found=str(count),
-            fix="a few hundred are enough",
-        )
+    expected, fix = f"1 to {most:,} images, as there are to train with", "a few hundred are enough"
+    expect_that(1 <= count <= most, "calibration", expected=expected, found=count, fix=fix)
     batches = islice(data.train_batches(1, seed=0, epoch=0), count)
     return torch.cat([images for images, _ in batches])
 

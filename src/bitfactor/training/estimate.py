@@ -4,14 +4,17 @@ import itertools
 import resource
 import sys
 import time
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -39,20 +42,6 @@ class Estimate(Result):
     exaflops: float
 
 
-@dataclass(frozen=True)
-class _Step:
-    """What one step takes: seconds, bytes kept for the backward pass, operations."""
-
-    seconds: float
-    kept: float
-    operations: float
-
-    def beyond(self, other: "_Step", times: float) -> "_Step":
-        """Return what a batch takes that is as far beyond this one as so many times from `other` to here."""
-        pairs = zip(astuple(self), astuple(other), strict=True)
-        return _Step(*(mine + times * max(mine - theirs, 0.0) for mine, theirs in pairs))
-
-
 def estimate(recipe: Recipe, images: tuple[int, int]) -> Estimate:
     """Estimate the cost of a recipe with so many images to train on and to evaluate on.
 
@@ -69,7 +58,7 @@ def estimate(recipe: Recipe, images: tuple[int, int]) -> Estimate:
     network = build(recipe).train().to(device)
     optimizer = optimizer_of(network, plan)
 
-    def measured(batch: int) -> _Step:
+    def measured(batch: int) -> NDArray[np.float64]:
         return _measured(recipe, network, optimizer, torch.randn(batch, *recipe.input_shape, device=device))
 
     small = max(_LEAST, _PIXELS // prod(recipe.input_shape[1:]))
@@ -77,7 +66,8 @@ def estimate(recipe: Recipe, images: tuple[int, int]) -> Estimate:
         step = measured(plan.batch_size)
     else:
         one, two = measured(small), measured(2 * small)
-        step = two.beyond(one, plan.batch_size / small - 2)
+        step = two + (plan.batch_size / small - 2) * (two - one).clip(0)
+    seconds, kept, operations = step.tolist()
     trained, evaluated = (min(n, plan.limit or n) for n in images)
     steps = trained // plan.batch_size * plan.epochs
     counted = steps + evaluated / plan.batch_size * -(-plan.epochs // plan.eval_interval) / 3
@@ -87,13 +77,21 @@ def estimate(recipe: Recipe, images: tuple[int, int]) -> Estimate:
         device=f"this CPU, {torch.get_num_threads()} threads" if device.type == "cpu" else "this GPU",
         parameters=sum(parameter.numel() for parameter in recipe.model().parameters()),
         steps=steps,
-        hours=step.seconds * counted / 3600,
-        memory=int(step.kept) + 2 * weights + sum(v.nbytes for v in states if isinstance(v, Tensor)),
-        exaflops=step.operations * counted / 1e18,
+        hours=seconds * counted / 3600,
+        memory=int(kept) + 2 * weights + sum(v.nbytes for v in states if isinstance(v, Tensor)),
+        exaflops=operations * counted / 1e18,
     )
 
 
-def _measured(recipe: Recipe, network: nn.Module, optimizer: Optimizer, inputs: Tensor) -> _Step:
+def _measured(
+    recipe: Recipe, network: nn.Module, optimizer: Optimizer, inputs: Tensor
+) -> NDArray[np.float64]:
+    """Return what a step takes: seconds, bytes kept for the backward pass, operations.
+
+    Bytes are without the parameters, each memory once.
+    """
+    own = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
+    kept: dict[int, int] = {}
     half = recipe.optimization.precision == "bfloat16"
 
     def step() -> float:
@@ -107,10 +105,16 @@ def _measured(recipe: Recipe, network: nn.Module, optimizer: Optimizer, inputs: 
             torch.cuda.synchronize()
         return time.perf_counter() - started
 
-    saved, operations = _Saved(network), FlopCounterMode(display=False)
-    with operations, saved:
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with FlopCounterMode(display=False) as operations, saved_tensors_hooks(keep, lambda tensor: tensor):
         step()
-    return _Step(min(step() for _ in range(_REPEATED)), saved.bytes, operations.get_total_flops())
+    seconds = min(step() for _ in range(_REPEATED))
+    return np.array([seconds, sum(kept.values()), operations.get_total_flops()])
 
 
 def _loss(recipe: Recipe, network: nn.Module, inputs: Tensor) -> Tensor:
@@ -120,27 +124,6 @@ def _loss(recipe: Recipe, network: nn.Module, inputs: Tensor) -> Tensor:
     maps = outputs[-1] if isinstance(outputs, tuple) else outputs
     heatmaps = torch.full(maps.shape, 0.1, device=maps.device)
     return recipe.task.loss(outputs, {"heatmaps": heatmaps, "weight": heatmaps[:, :, 0, 0]})
-
-
-class _Saved(torch.autograd.graph.saved_tensors_hooks):
-    """Counts the bytes that are kept for the backward pass, without parameters, each memory once."""
-
-    def __init__(self, network: nn.Module) -> None:
-        own = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
-        found: dict[int, int] = {}
-        self._found = found
-
-        def pack(tensor: Tensor) -> Tensor:
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in own:
-                found[storage.data_ptr()] = storage.nbytes()
-            return tensor
-
-        super().__init__(pack, lambda tensor: tensor)
-
-    @property
-    def bytes(self) -> int:
-        return sum(self._found.values())
 
 
 _KIB = 1024

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bitfactor.common.checks import expect_that
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.nn import BinaryLayer
 from bitfactor.training.tasks import Teacher
@@ -63,15 +64,15 @@ class AttentionTransfer:
         return torch.stack([one.square().sum(1).mean() for one in found]).sum()
 
 
-def _keep(found: dict[str, Tensor], name: str, module: nn.Module, inputs: object, output: Tensor) -> None:
-    found[name] = attention(output)
-
-
 def _watched(network: nn.Module, names: Iterable[str]) -> dict[str, Tensor]:
     """Return what will hold the attention of these modules once the network has run."""
     found: dict[str, Tensor] = {}
+
+    def keep(name: str, module: nn.Module, inputs: object, output: Tensor) -> None:
+        found[name] = attention(output)
+
     for name in names:
-        network.get_submodule(name).register_forward_hook(partial(_keep, found, name))
+        network.get_submodule(name).register_forward_hook(partial(keep, name))
     return found
 
 
@@ -154,11 +155,7 @@ def _named(word: str, ours: tuple[_Sizes, _Stages], theirs: tuple[_Sizes, _Stage
                 fix=near_matches(one, stages.values() or sizes),
             )
     size, found = ours[0][name], theirs[0][other]
-    if size != found:
-        raise InputError(
-            where,
-            expected=f"maps of {_shown([size])}, as {name} has",
-            found=f"{_shown([found])} in the teacher's {other}",
-            fix="name one with as large maps",
-        )
+    expected = f"maps of {_shown([size])}, as {name} has"
+    others = f"{_shown([found])} in the teacher's {other}"
+    expect_that(size == found, where, expected=expected, found=others, fix="name one with as large maps")
     return name, other

@@ -89,8 +89,9 @@ def expect_device(device: str) -> tuple[str, int | None]:
     known = kind in ("auto", "cpu", "cuda") and (not colon or (kind == "cuda" and number.isdigit()))
     expect_that(known, "--device", expected="auto, cpu, cuda or cuda:N", found=device)
     available = torch.cuda.device_count()
-    if kind == "cuda" and available <= int(number or 0):
-        raise InputError("--device", expected=f"one of {available} GPUs", found=device, fix="leave it out")
+    there = kind != "cuda" or int(number or 0) < available
+    expected = f"auto, cpu, cuda or cuda:N of the {available} GPUs that this machine has"
+    expect_that(there, "--device", expected=expected, found=device, fix="leave it out")
     return kind, int(number) if colon else None
 
 
@@ -163,13 +164,9 @@ def launch(plan: Optimization, device: str = "auto") -> "Fabric":
     kind, number = expect_device(device)
     world = int(os.environ.get("WORLD_SIZE", "1")) if torch.distributed.is_torchelastic_launched() else 1
     share = world * plan.grad_accum_steps
-    if plan.batch_size % share:
-        raise InputError(
-            "--batch-size",
-            expected=f"a multiple of {share}, processes times --grad-accum-steps",
-            found=str(plan.batch_size),
-            fix="change one of them",
-        )
+    expected, fix = f"a multiple of {share}, processes times --grad-accum-steps", "change one of them"
+    fits = plan.batch_size % share == 0
+    expect_that(fits, "--batch-size", expected=expected, found=plan.batch_size, fix=fix)
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world > 1 else 1
     from lightning_fabric import Fabric  # here, for a quick import of the rest
 
@@ -182,11 +179,7 @@ def launch(plan: Optimization, device: str = "auto") -> "Fabric":
     )
     _rejoin("gloo" if fabric.device.type == "cpu" else "nccl", world)
     fabric.launch()
-    if plan.batch_norm == "synchronised" and fabric.device.type == "cpu":
-        raise InputError(
-            "--batch-norm synchronised",
-            expected="GPUs",
-            found="none",
-            fix="leave it out, or use batch or frozen",
-        )
+    if plan.batch_norm == "synchronised":
+        where, fix = "--batch-norm synchronised", "leave it out, or use batch or frozen"
+        expect_that(fabric.device.type != "cpu", where, expected="GPUs", found="none", fix=fix)
     return fabric

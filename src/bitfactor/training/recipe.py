@@ -3,10 +3,11 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -68,14 +69,8 @@ class Recipe:
 
     def settings(self) -> dict[str, Any]:
         """Return what can differ between two runs of this recipe, as plain types."""
-        return {
-            "recipe": self.name,
-            "real": self.real,
-            "model": _options(self.model),
-            "data": _options(self.data),
-            "binarization": asdict(self.binarization),
-            "optimization": asdict(self.optimization),
-        }
+        options = {name: _options(part) for name, part in self.parts().items()}
+        return {"recipe": self.name, "real": self.real, **options}
 
     def defaults(self) -> dict[str, Any]:
         """Return the settings that its options have by themselves: what a version before them was like."""
@@ -87,14 +82,8 @@ class Recipe:
 
     def with_settings(self, settings: dict[str, Any]) -> "Recipe":
         """Return this recipe with the settings of a run."""
-        return replace(
-            self,
-            real=settings["real"],
-            model=_with_options(self.model, settings["model"]),
-            data=_with_options(self.data, settings["data"]),
-            binarization=Binarization(**settings["binarization"]),
-            optimization=Optimization(**{k: as_tuples(v) for k, v in settings["optimization"].items()}),
-        )
+        parts = {name: _with_options(part, settings[name]) for name, part in self.parts().items()}
+        return replace(self, real=settings["real"], **parts)
 
     def idle(self) -> dict[str, str]:
         """Return the options that change nothing for it, and what each of them needs."""
@@ -188,34 +177,19 @@ def origin(model: nn.Module, inputs: Tensor) -> str:
         if not parameter.isfinite().all():
             return f"the parameter {name}"
     found: list[str] = []
-    handles = [
-        module.register_forward_hook(_watch(f"the output of {name} ({type(module).__name__})", found))
-        for name, module in model.named_modules()
-        if name
-    ]
+
+    def look(name: str, module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, Tensor) and not output.isfinite().all():
+            found.append(f"the output of {name} ({type(module).__name__})")
+
+    modules = [(name, module) for name, module in model.named_modules() if name]
+    handles = [module.register_forward_hook(partial(look, name)) for name, module in modules]
     try:
         model(inputs)
     finally:
         for handle in handles:
             handle.remove()
     return found[0] if found else "the loss"
-
-
-def _watch(what: str, found: list[str]):  # type: ignore[no-untyped-def]
-    def hook(module: nn.Module, inputs: object, output: object) -> None:
-        if isinstance(output, Tensor) and not output.isfinite().all():
-            found.append(what)
-
-    return hook
-
-
-@runtime_checkable
-class Movable(Protocol):
-    """A data set that can live on a device."""
-
-    def to(self, device: torch.device) -> Self:
-        """Return the same data on `device`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -248,8 +222,8 @@ def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Exp
     identity["evaluated"] = "" if images is None else which_images(data, images, plan.limit)
     interface = Interface.of(data)
     adapted = recipe.adapted(data)
-    if isinstance(data, Movable):
-        data = data.to(fabric.device)
+    if move := getattr(data, "to", None):
+        data = move(fabric.device)
     if plan.limit is not None:
         data = Limited(data, plan.limit)
     steps = data.steps(plan.batch_size)

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -37,7 +38,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from bitfactor.common import __version__
-from bitfactor.common.checks import record
+from bitfactor.common.checks import expect_that, record
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.files import files_run, made_directory, not_writable, replacing, write_file, write_json
 from bitfactor.common.machine import cpu_name
@@ -146,39 +147,30 @@ class Run:
         `source` is the run whose weights it starts from, `beside` are those that it will be compared with. A
         directory without a checkpoint holds no run yet: what a refused command left is replaced.
         """
-        if self.path.is_file():
-            raise InputError(self.path, expected="a directory", found="a file", fix="choose another --out")
-        if (self.path / "study.json").exists():
-            raise InputError(
-                self.path,
-                expected="the directory of a run, or a new one",
-                found="that of a study",
-                fix="choose another --out",
-            )
+        fix, is_study = "choose another --out", (self.path / "study.json").exists()
+        expect_that(not self.path.is_file(), self.path, expected="a directory", found="a file", fix=fix)
+        expected = "the directory of a run, or a new one"
+        expect_that(not is_study, self.path, expected=expected, found="that of a study", fix=fix)
         for run in beside:
             theirs = remembered(run.path)
-            if not (data and theirs) or run.settings()["data"] != json.loads(json.dumps(settings["data"])):
+            if not (data and theirs) or run.settings()["data"] != settings["data"]:
                 continue
-            if data["fingerprint"] != theirs["fingerprint"]:
-                raise InputError(
-                    self.path,
-                    expected=f"the images of {run.path}, {_described(theirs)}",
-                    found=f"others, {_described(data)}",
-                    fix="name the same --data, or choose another --out",
-                )
+            expect_that(
+                data["fingerprint"] == theirs["fingerprint"],
+                self.path,
+                expected=f"the images of {run.path}, {_described(theirs)}",
+                found=f"others, {_described(data)}",
+                fix="name the same --data, or choose another --out",
+            )
         document: dict[str, Any] = {"settings": settings, "interface": plain(interface), "from": source}
         if self.recipe.exists() and self.checkpoint.exists():
             begun: dict[str, Any] = {name: self._recorded(name) for name in ("settings", "interface")}
-            begun["from"] = json.loads(self.recipe.read_text()).get("from", source)
+            begun["from"] = self.record().get("from", source)
             document["from"] = begun["from"] if source is None else source
             difference = _first_difference(begun, document, newer or {})
-            if difference:
-                raise InputError(
-                    self.path,
-                    expected="a new directory, or one with a run of the same settings",
-                    found=f"a run with {difference}",
-                    fix="choose another --out, or delete the directory",
-                )
+            expected = "a new directory, or one with a run of the same settings"
+            found, fix = f"a run with {difference}", "choose another --out, or delete the directory"
+            expect_that(not difference, self.path, expected=expected, found=found, fix=fix)
             self._note_changed_imports()
             before = remembered(self.path)
             if before and data and before["fingerprint"] != data["fingerprint"] and not other_data:
@@ -202,7 +194,7 @@ class Run:
 
         Runs of earlier versions have no hashes.
         """
-        files = json.loads(self.recipe.read_text()).get("imports", {})
+        files = self.record().get("imports", {})
         return files if isinstance(files, dict) else dict.fromkeys(files, "")
 
     def _note_changed_imports(self) -> None:
@@ -297,8 +289,8 @@ class Run:
         try:
             return _state_in(path)
         except InputError as error:
-            older = iter(()) if best or not path.exists() else self._older()
-            for before in older:
+            older = takewhile(Path.exists, map(self.older, count(1)))
+            for before in () if best or not path.exists() else older:
                 with suppress(InputError):
                     state = _state_in(before)
                     warnings.warn(f"{error}; taken is {before.name}, step {state['step']}", stacklevel=2)
@@ -306,12 +298,6 @@ class Run:
                         _copy(before, path)
                     return state
             raise InputError(path, **self._instead(path, error)) from error
-
-    def _older(self) -> Iterator[Path]:
-        number = 1
-        while self.older(number).exists():
-            yield self.older(number)
-            number += 1
 
     def _instead(self, path: Path, error: InputError) -> dict[str, str]:
         """Return what to say of a checkpoint that cannot be read: what stands there in its place."""

@@ -7,6 +7,7 @@ Human pose: a heatmap per keypoint.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import torch
@@ -324,21 +325,15 @@ class PoseEstimation:
         return {**target, "heatmaps": torch.from_numpy(maps).to(outputs.device)}
 
 
-def _squared(maps: Tensor, heatmaps: Tensor) -> Tensor:
-    return (maps - heatmaps).square().sum((2, 3))
-
-
-def _logistic(maps: Tensor, heatmaps: Tensor) -> Tensor:
-    return F.binary_cross_entropy_with_logits(maps, heatmaps, reduction="none").sum((2, 3))
-
-
 def _softmax(maps: Tensor, heatmaps: Tensor) -> Tensor:
     fractions = F.normalize(heatmaps.flatten(2), p=1, dim=2)
     return -(fractions * maps.flatten(2).log_softmax(2)).sum(2)
 
 
+_bce = partial(F.binary_cross_entropy_with_logits, reduction="none")
+
 _LOSSES: dict[Criterion, Callable[[Tensor, Tensor], Tensor]] = {
-    "mse": _squared,
-    "bce": _logistic,
+    "mse": lambda maps, heatmaps: (maps - heatmaps).square().sum((2, 3)),
+    "bce": lambda maps, heatmaps: _bce(maps, heatmaps).sum((2, 3)),
     "softmax": _softmax,
 }

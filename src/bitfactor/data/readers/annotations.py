@@ -2,15 +2,17 @@
 
 import warnings
 from collections.abc import Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.common.checks import expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import Skeleton, paired, unpaired
-from bitfactor.data.readers.files import some
+from bitfactor.data.readers.files import existing, some
 from bitfactor.data.readers.instances import Instances, image_path, need, read_json, read_mat
 from bitfactor.data.readers.mpii import (
     corrected,
@@ -170,23 +172,15 @@ def read_lsp(directory: Path | None, margin: float = MARGIN) -> Instances:
 
     Where fewer than two keypoints are labelled, the side of the box is 0.
     """
-    if directory is None:
-        raise InputError(
-            "--data",
-            expected="the directory of LSP or LSP extended, with joints.mat and images/",
-            found="none",
-            fix="see http://sam.johnson.io/research/lspet.html for the files",
-        )
+    fix = "see http://sam.johnson.io/research/lspet.html for the files"
+    expected = "the directory of LSP or LSP extended, with joints.mat and images/"
+    directory = existing(directory, expected, fix)
     path = directory / "joints.mat"
     keypoints, labelled = _keypoints(path)
     images = tuple(sorted((directory / "images").glob("im*.jpg")))
-    if len(images) != len(keypoints):
-        raise InputError(
-            directory / "images",
-            expected=f"{len(keypoints)} images im*.jpg, as joints.mat has instances",
-            found=str(len(images)),
-            fix="unpack the archive again",
-        )
+    fits, where = len(images) == len(keypoints), directory / "images"
+    expected = f"{len(keypoints)} images im*.jpg, as joints.mat has instances"
+    expect_that(fits, where, expected=expected, found=len(images), fix="unpack the archive again")
     low = keypoints.min(1, where=labelled[..., None], initial=np.inf)
     high = keypoints.max(1, where=labelled[..., None], initial=-np.inf)
     low[~labelled.any(1)] = high[~labelled.any(1)] = 0
@@ -234,14 +228,17 @@ _PAIRS = (
 )
 _TRUTHS = ("detections_our_format.mat", "gt_valid.mat", "mpii_gt_val.mat")
 _OFFICIAL = "mpii_human_pose*.mat"
+_FORMS = "images/ and the annotations of MPII, here or in annot/: " + "; ".join(
+    (*(" and ".join(pair) for pair in _PAIRS), f"{_OFFICIAL} and {_TRUTHS[0]}")
+)
+_SOURCE = "get images and annotations from http://human-pose.mpi-inf.mpg.de or the annotations from HRNet"
 
 
 def read_mpii(directory: Path | None) -> tuple[Instances, Instances]:
     """Read whichever form of the annotations `directory` holds: the instances to train on, and those to test
     on.
     """
-    if directory is None or not directory.is_dir():
-        raise _missing(directory)
+    directory = existing(directory, _FORMS, _SOURCE)
     images = directory / "images"
     truths = [path for name in _TRUTHS for path in _found(directory, name)]
     truth = read_truth(truths[0]) if truths else None
@@ -265,7 +262,8 @@ def read_mpii(directory: Path | None) -> tuple[Instances, Instances]:
         known = find(instances, truth)
         training = np.setdiff1d(np.flatnonzero(single), known)
         return instances.take(training), _scored(corrected(instances, truth), len(truth.norm), directory)
-    raise _missing(directory)
+    found = f"{' and '.join(mpii_files(directory))} alone" if mpii_files(directory) else "none"
+    raise InputError(directory, expected=_FORMS, found=found, fix=_SOURCE)
 
 
 def mpii_files(directory: Path) -> list[str]:
@@ -275,33 +273,14 @@ def mpii_files(directory: Path) -> list[str]:
 
 
 def _scored(found: Instances, expected: int, directory: Path) -> Instances:
-    if len(found) < 0.99 * expected:
-        raise InputError(
-            directory,
-            expected=f"the same {expected} test instances in the annotations and in {_TRUTHS[0]}",
-            found=f"{len(found)} of them in both",
-            fix="give files of the same split",
-        )
+    same = f"the same {expected} test instances in the annotations and in {_TRUTHS[0]}"
+    both, fix = f"{len(found)} of them in both", "give files of the same split"
+    expect_that(len(found) >= 0.99 * expected, directory, expected=same, found=both, fix=fix)
     return found
 
 
 def _found(directory: Path, pattern: str) -> list[Path]:
     return [path for folder in _FOLDERS for path in sorted((directory / folder).glob(pattern))]
-
-
-def _missing(directory: Path | None) -> InputError:
-    forms = "; ".join((*(" and ".join(pair) for pair in _PAIRS), f"{_OFFICIAL} and {_TRUTHS[0]}"))
-    if directory is None or directory.is_dir():
-        names = [] if directory is None else mpii_files(directory)
-        found = f"{' and '.join(names)} alone" if names else "none"
-    else:
-        found = "no such directory"
-    return InputError(
-        directory or "--data",
-        expected=f"images/ and the annotations of MPII, here or in annot/: {forms}",
-        found=found,
-        fix="get images and annotations from http://human-pose.mpi-inf.mpg.de or the annotations from HRNet",
-    )
 
 
 def read_coco_parts(directory: Path | None) -> tuple[Instances, Instances, Skeleton, str]:
@@ -311,18 +290,17 @@ def read_coco_parts(directory: Path | None) -> tuple[Instances, Instances, Skele
     -------
     The instances to train on, those to test on, their skeleton, and why they are not mirrored, or nothing.
     """
-    files = None if directory is None else coco_files(directory)
+    expected = "annotations/person_keypoints_{train,val}2017.json, or train.json and val.json"
+    fix = "unpack COCO's annotations there, or write your own in their layout"
+    directory = existing(directory, expected, fix)
+    files = coco_files(directory)
     if files is None:
-        raise InputError(
-            directory or "--data",
-            expected="annotations/person_keypoints_{train,val}2017.json, or train.json and val.json",
-            found="neither" if directory is not None and directory.is_dir() else "no such directory",
-            fix="unpack COCO's annotations there, or write your own in their layout",
-        )
+        raise InputError(directory, expected=expected, found="neither", fix=fix)
     (train_file, train_images), (test_file, test_images) = files
-    skeleton = _skeleton(train_file)
-    for file in (train_file, test_file):
-        _expect_order(file, skeleton, train_file)
+    described = skeleton_in(train_file)
+    skeleton = _skeleton(train_file, described)
+    _expect_order(train_file, described, skeleton, described)
+    _expect_order(test_file, skeleton_in(test_file), skeleton, described)
     train = read_coco(train_file, train_images, skeleton)
     return train, read_coco(test_file, test_images, skeleton), skeleton, _unmirrored(train_file, skeleton)
 
@@ -340,21 +318,18 @@ def coco_files(directory: Path) -> list[tuple[Path, Path]] | None:
 _OWN = "skeleton.json"
 
 
-def _expect_order(file: Path, skeleton: Skeleton, train_file: Path) -> None:
+def _expect_order(file: Path, described: Skeleton | None, skeleton: Skeleton, first: Skeleton | None) -> None:
     """Raise InputError where a file's category has the keypoints in another order, or other ones.
 
-    A skeleton of one's own may rename all.
+    A skeleton of one's own may rename all; `first` is that of the training file.
     """
-    described, first = skeleton_in(file), skeleton_in(train_file)
     if described is None or described.keypoints == skeleton.keypoints:
         return
     own = set(described.keypoints).isdisjoint(skeleton.keypoints)
     if own and first is not None and described.keypoints == first.keypoints:
         return
-    place = next(
-        (i for i, (a, b) in enumerate(zip(described.keypoints, skeleton.keypoints, strict=False)) if a != b),
-        min(len(described.keypoints), len(skeleton.keypoints)),
-    )
+    pairs = zip_longest(described.keypoints, skeleton.keypoints)
+    place = next(i for i, (theirs, ours) in enumerate(pairs) if theirs != ours)
     raise InputError(
         file,
         expected=f"the keypoints {some(skeleton.keypoints[place:])} from number {place + 1} on",
@@ -370,9 +345,8 @@ def _unmirrored(train_file: Path, skeleton: Skeleton) -> str:
     return why and f"{train_file}: {why}, so images are not mirrored; {_OWN} beside it can name flip_pairs"
 
 
-def _skeleton(train_file: Path) -> Skeleton:
+def _skeleton(train_file: Path, described: Skeleton | None) -> Skeleton:
     own = train_file.with_name(_OWN)
     if own.is_file():
         return read_skeleton(own)
-    described = skeleton_in(train_file)
     return COCO if described is None or described.keypoints == COCO.keypoints else described

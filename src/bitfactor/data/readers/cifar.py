@@ -16,7 +16,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bitfactor.common.checks import expect_that
 from bitfactor.common.errors import InputError, imported
+from bitfactor.data.readers.files import existing
 
 _MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")  # before and since numpy 2
 
@@ -164,16 +166,18 @@ class CifarFiles:
     @classmethod
     def at(cls, directory: Path | None, layout: CifarLayout) -> Self:
         """Find the files: in `directory`, in their directory below it, or in the archive as downloaded."""
-        if directory is None:
-            raise _missing("--data", f"the directory that holds {layout.folder}/", "none", "name its place")
+        source = "get the python version from https://www.cs.toronto.edu/~kriz/cifar.html"
+        if directory is None or directory.name != layout.archive:
+            expected = f"the directory that holds {layout.folder}/"
+            directory = existing(directory, expected, f"{source} and name its place")
         for folder in (directory / layout.folder, directory):
             if (folder / layout.names).is_file():
                 return cls(layout, partial(_read_file, folder), folder)
         archive = directory if directory.name == layout.archive else directory / layout.archive
         if archive.is_file():
             return cls(layout, _archived(archive, layout), archive)
-        found = "neither" if directory.is_dir() else "a file" if directory.exists() else "no such directory"
-        raise _missing(directory, f"{layout.folder}/ or {layout.archive}", found, "unpack it there")
+        expected, fix = f"{layout.folder}/ or {layout.archive}", f"{source} and unpack it there"
+        raise InputError(directory, expected=expected, found="neither", fix=fix)
 
     def labels(self) -> tuple[str, ...]:
         """Return the names of the classes."""
@@ -241,11 +245,6 @@ def _archived(archive: Path, layout: CifarLayout) -> Callable[[str], bytes]:
     return read
 
 
-def _missing(where: object, expected: str, found: str, then: str) -> InputError:
-    fix = f"get the python version from https://www.cs.toronto.edu/~kriz/cifar.html and {then}"
-    return InputError(where, expected=expected, found=found, fix=fix)
-
-
 def _bad(where: object, found: str) -> InputError:
     return InputError(
         where,
@@ -286,10 +285,5 @@ def read_scans() -> Scans:
 
 def expect_no_directory(directory: Path | None) -> None:
     """Raise InputError where a directory of data is named, since the digits need none."""
-    if directory is not None:
-        raise InputError(
-            "--data",
-            expected="none: the digits come with scikit-learn",
-            found=str(directory),
-            fix="leave it out",
-        )
+    expected = "none: the digits come with scikit-learn"
+    expect_that(directory is None, "--data", expected=expected, found=directory, fix="leave it out")

@@ -27,7 +27,6 @@ from bitfactor.data.readers.files import (
     Indices,
     Store,
     Tree,
-    VanishedError,
     balanced,
     composed,
     expect_some,
@@ -74,15 +73,10 @@ class PreparedBatch:
     def __call__(self, number: int, out: NDArray[np.float32]) -> Drawn:
         labels, corrupt = list[int](), list[tuple[str, str]]()
         for index in self.indices[number * self.batch_size : (number + 1) * self.batch_size]:
-            try:
-                image = decoded_image(self.store, int(index), self.kept, self._resized)
-            except VanishedError:
-                raise
-            except (OSError, InputError) as error:
-                corrupt.append((self.store.name(index), str(error)))
-                continue
-            out[len(labels)] = normalise(image, self.spec)
-            labels.append(self.store.class_of(int(index)))
+            image = decoded_image(self.store, int(index), self.kept, self._resized, corrupt)
+            if image is not None:
+                out[len(labels)] = normalise(image, self.spec)
+                labels.append(self.store.class_of(int(index)))
         return labels, corrupt
 
     def _resized(self, data: bytes, name: str) -> NDArray[np.uint8]:

@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.checks import expect
+from bitfactor.common.checks import expect, expect_that
 from bitfactor.common.errors import InputError
 
 Holdout = Literal["test", "validation"]
@@ -40,8 +40,7 @@ def validation_name(where: object) -> str:
 def expect_some(where: str, number: int) -> int:
     """Return `number`, which is to be 1 or more."""
     expect(where, number, int)
-    if number < 1:
-        raise InputError(where, expected="1 or more", found=str(number), fix="choose how many are taken")
+    expect_that(number >= 1, where, expected="1 or more", found=number, fix="choose how many are taken")
     return number
 
 
@@ -238,13 +237,9 @@ class Tree:
 
     def expect_inside(self) -> "Tree":
         """Return itself, unless links lead out of the data."""
-        if self.outside:
-            raise InputError(
-                self.directory,
-                expected="images that lie in the directory of the data",
-                found=f"links that lead out of it: {some(self.outside)}",
-                fix="copy what they lead to",
-            )
+        found = f"links that lead out of it: {some(self.outside)}"
+        expected, fix = "images that lie in the directory of the data", "copy what they lead to"
+        expect_that(not self.outside, self.directory, expected=expected, found=found, fix=fix)
         return self
 
     def _look(
@@ -420,13 +415,11 @@ def file_store(tree: Tree, labels: Iterable[str]) -> FileStore:
     return FileStore(tree.directory, np.array(names, np.bytes_), np.array(classes, np.int64))
 
 
-def existing(directory: Path | None, expected: str) -> Path:
-    """Return `directory`."""
+def existing(directory: Path | None, expected: str, fix: str = "name the place of the images") -> Path:
+    """Return `directory`; InputError if none is named, or it is none."""
     if directory is None or not directory.is_dir():
         found = "none" if directory is None else "a file" if directory.exists() else "no such directory"
-        raise InputError(
-            directory or "--data", expected=expected, found=found, fix="name the place of the images"
-        )
+        raise InputError(directory or "--data", expected=expected, found=found, fix=fix)
     return directory
 
 

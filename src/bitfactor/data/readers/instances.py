@@ -297,12 +297,12 @@ class Images:
 
 
 @dataclass(frozen=True)
-class CropTargets:
-    """Keypoints of n crops: (n, J, 2) in pixels, which are labelled (n, J), and the norm (n,)."""
+class Labelled:
+    """Keypoints of n crops or persons (n, J, 2), in pixels; which are labelled (n, J); the norm (n,)."""
 
-    keypoints: NDArray[np.float32]
+    keypoints: NDArray[Any]
     labelled: NDArray[np.bool_]
-    norm: NDArray[np.float32]
+    norm: NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -321,10 +321,10 @@ class Crops:
     movement: CropMovement
     key: tuple[int, int] | None
 
-    def __call__(self, number: int, crops: NDArray[np.uint8]) -> CropTargets:
+    def __call__(self, number: int, crops: NDArray[np.uint8]) -> Labelled:
         """Return where the keypoints are in these crops."""
         chosen, keypoints = self.batches[number], len(self.skeleton.keypoints)
-        found = CropTargets(
+        found = Labelled(
             np.zeros((len(chosen), keypoints, 2), np.float32),
             np.empty((len(chosen), keypoints), bool),
             np.empty(len(chosen), np.float32),

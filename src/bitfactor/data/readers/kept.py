@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.errors import InputError
-from bitfactor.data.readers.files import Store
+from bitfactor.data.readers.files import Store, VanishedError
 
 Image = NDArray[np.uint8]
 
@@ -73,14 +73,27 @@ def _record_bytes(pixels: int) -> int:
 
 
 def decoded_image(
-    store: Store, index: int, kept: KeptImages | None, decode: Callable[[bytes, str], Image]
-) -> Image:
-    """Return an image of a store: as it was kept, else what `decode` makes of its bytes and its name."""
+    store: Store,
+    index: int,
+    kept: KeptImages | None,
+    decode: Callable[[bytes, str], Image],
+    corrupt: list[tuple[str, str]],
+) -> Image | None:
+    """Return an image of a store: as it was kept, else what `decode` makes of its bytes and its name.
+
+    One that cannot be read is None, and its name and the reason are added to `corrupt`.
+    """
 
     def fresh() -> Image:
         return decode(store.read(index)[0], store.name(index))
 
-    return fresh() if kept is None else kept(index, store.version(index), fresh)
+    try:
+        return fresh() if kept is None else kept(index, store.version(index), fresh)
+    except VanishedError:
+        raise
+    except (OSError, InputError) as error:
+        corrupt.append((store.name(index), str(error)))
+        return None
 
 
 def keep_images(directory: Path, parts: dict[str, tuple[Store, int]], limit: float) -> dict[str, KeptImages]:
@@ -106,10 +119,7 @@ def keep_images(directory: Path, parts: dict[str, tuple[Store, int]], limit: flo
         _remove_oldest(others, int(limit * _GIB) - sum(sizes.values()))
         written = sum(path.stat().st_blocks * 512 for path in sizes if path.exists())
         free = shutil.disk_usage(directory).free
-    except OSError:
-        return {}
-    _expect_within(sum(sizes.values()) - written, free, f"what is left on the disk of {directory}")
-    try:
+        _expect_within(sum(sizes.values()) - written, free, f"what is left on the disk of {directory}")
         return {part: KeptImages(path, images, pixels) for path, (part, images, pixels) in needed.items()}
     except OSError:
         return {}

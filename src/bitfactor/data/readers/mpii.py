@@ -20,6 +20,7 @@ from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.data.readers.instances import (
     Instances,
+    Labelled,
     expect_file,
     image_path,
     need,
@@ -169,20 +170,11 @@ HEAD = 0.6
 """Size of a head / diagonal of its box."""
 
 
-@dataclass(frozen=True)
-class Truth:
-    """True keypoints (N, 16, 2), which are labelled (N, 16), and the size of the heads (N,), in pixels."""
-
-    keypoints: NDArray[np.float64]
-    labelled: NDArray[np.bool_]
-    norm: NDArray[np.float64]
-
-
 @checked
-def read_truth(path: str | os.PathLike[str]) -> Truth:
+def read_truth(path: str | os.PathLike[str]) -> Labelled:
     """Read `detections_our_format.mat`, or HRNet's `gt_valid.mat`, which holds the same.
 
-    Coordinates are counted from 1, as predictions that are published are.
+    Coordinates are counted from 1, as predictions that are published are. The norm is the head's size.
     """
     path = Path(path)
     expect_file(path)
@@ -196,7 +188,7 @@ def read_truth(path: str | os.PathLike[str]) -> Truth:
         if array.shape != shapes[name]:
             raise _no_truth(path, f"{name} of shape {array.shape}")
     size = head_size(heads.transpose(2, 0, 1))
-    return Truth(keypoints.transpose(2, 0, 1).astype(np.float64), missing.T == 0, size)
+    return Labelled(keypoints.transpose(2, 0, 1).astype(np.float64), missing.T == 0, size)
 
 
 def head_size(boxes: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -214,7 +206,7 @@ def _no_truth(path: Path, found: str) -> InputError:
     )
 
 
-def find(instances: Instances, truth: Truth) -> NDArray[np.int64]:
+def find(instances: Instances, truth: Labelled) -> NDArray[np.int64]:
     """Return for each person of `truth`, (M,), the number of the same one among `instances`, or -1.
 
     The file of true keypoints names no images, and the official annotations do not say who is in the split.
@@ -237,7 +229,7 @@ def find(instances: Instances, truth: Truth) -> NDArray[np.int64]:
     return found
 
 
-def corrected(instances: Instances, truth: Truth) -> Instances:
+def corrected(instances: Instances, truth: Labelled) -> Instances:
     """Return those of `truth` that are in `instances`, in its order, with what it says of them."""
     found = find(instances, truth)
     present = np.flatnonzero(found >= 0)
@@ -254,15 +246,14 @@ _NAMES = ("preds", "pred", "predictions", "pos_pred_src", "keypoints", "joints")
 
 
 @checked
-def read_predictions(path: str | os.PathLike[str], joints: int = 16) -> NDArray[np.float64]:
-    """Return the joints (N, J, 2), x and y, that a .mat, .h5 or .json file holds.
+def read_predictions(path: str | os.PathLike[str]) -> NDArray[np.float64]:
+    """Return the joints (N, 16, 2), x and y, that a .mat, .h5 or .json file holds.
 
-    They stand under `preds` or a name like it, or are all that a JSON file holds. Shapes are (N, J, 2), also
-    with a third column of confidences, and Matlab's older (2, J, N) and (J, 2, N).
+    They stand under `preds` or a name like it, or are all that a JSON file holds. Shapes are (N, 16, 2), also
+    with a third column of confidences, and Matlab's older (2, 16, N) and (16, 2, N).
     """
     path = Path(path)
-    content = read(path)
-    return _instances_first(_array(content, path), joints, path)
+    return _instances_first(_array(read(path), path), path)
 
 
 def _array(content: Any, path: Path) -> NDArray[np.float64]:
@@ -283,15 +274,15 @@ def _array(content: Any, path: Path) -> NDArray[np.float64]:
         raise unreadable(path, error) from error
 
 
-def _instances_first(array: NDArray[np.float64], joints: int, path: Path) -> NDArray[np.float64]:
-    if array.ndim == 2 and array.shape[1] in (2 * joints, 3 * joints):  # COCO's flat lists
-        array = array.reshape(len(array), joints, -1)
+def _instances_first(array: NDArray[np.float64], path: Path) -> NDArray[np.float64]:
+    if array.ndim == 2 and array.shape[1] in (2 * _JOINTS, 3 * _JOINTS):  # COCO's flat lists
+        array = array.reshape(len(array), _JOINTS, -1)
     if array.ndim == 3:
-        if array.shape[1] == joints and array.shape[2] in (2, 3):
+        if array.shape[1] == _JOINTS and array.shape[2] in (2, 3):
             return array[..., :2]
-        if array.shape[:2] == (2, joints):
+        if array.shape[:2] == (2, _JOINTS):
             return array.transpose(2, 1, 0)
-        if array.shape[:2] == (joints, 2):
+        if array.shape[:2] == (_JOINTS, 2):
             return array.transpose(2, 0, 1)
     raise _no_predictions(path, f"an array of shape {array.shape}")
 

@@ -25,6 +25,7 @@ from bitfactor.data.readers.files import (
     SUFFIXES,
     Holdout,
     Indices,
+    existing,
     is_inside,
     refuse_if_vanished,
     validation_name,
@@ -276,9 +277,7 @@ class ShardStore:
 
 def read_description(directory: Path | None) -> tuple[dict[str, Any], Path]:
     """Return what `shards.json` says, checked, and its path."""
-    if directory is None:
-        raise bad_description(Path("--data"), f"the directory of {DESCRIPTION}", "none")
-    path = directory / DESCRIPTION
+    path = existing(directory, f"the directory of {DESCRIPTION}") / DESCRIPTION
     try:
         description = json.loads(path.read_text())
     except OSError as error:

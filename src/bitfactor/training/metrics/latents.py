@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bitfactor.common.checks import checked
-from bitfactor.common.errors import InputError
+from bitfactor.common.checks import checked, expect_that
 from bitfactor.nn import BinaryLayer, binary_layers
 
 
@@ -69,6 +68,11 @@ class LatentStatistics:
     std: float
     outside: float
 
+    @classmethod
+    def of(cls, W: Tensor) -> "LatentStatistics":
+        """Return those of a weight."""
+        return cls(float(W.std(correction=0)), float((W.abs() > 1).float().mean()))
+
 
 @checked
 @torch.no_grad()
@@ -80,11 +84,7 @@ def latent_statistics(model: nn.Module) -> dict[str, LatentStatistics]:
     >>> latent_statistics(model)["layer1.0.conv1"].std
     0.058
     """
-    latents = {name: layer.latent() for name, layer in binary_layers(model).items()}
-    return {
-        name: LatentStatistics(float(W.std(correction=0)), float((W.abs() > 1).float().mean()))
-        for name, W in latents.items()
-    }
+    return {name: LatentStatistics.of(layer.latent()) for name, layer in binary_layers(model).items()}
 
 
 @dataclass(frozen=True)
@@ -106,21 +106,12 @@ def factor_statistics(model: nn.Module) -> dict[str, FactorStatistics]:
         for name, layer in binary_layers(model).items()
         for factor, matrix in layer.latent.matrices().items()
     }
-    return {name: _factor_statistics(_finite(matrix, name)) for name, matrix in factors.items()}
+    return {name: _factor_statistics(name, matrix) for name, matrix in factors.items()}
 
 
-def _finite(values: Tensor, name: str) -> Tensor:
-    if not values.isfinite().all():
-        raise InputError(
-            name,
-            expected="finite values",
-            found="NaN or infinity",
-            fix="train again with a lower learning rate",
-        )
-    return values
-
-
-def _factor_statistics(factor: Tensor) -> FactorStatistics:
+def _factor_statistics(name: str, factor: Tensor) -> FactorStatistics:
+    finite, fix = bool(factor.isfinite().all()), "train again with a lower learning rate"
+    expect_that(finite, name, expected="finite values", found="NaN or infinity", fix=fix)
     values: Tensor = torch.linalg.svdvals(factor.double())
     fraction = values / values.sum()
     entropy = -torch.xlogy(fraction, fraction).sum()
@@ -139,8 +130,7 @@ def guard_latents(model: nn.Module, limit: float = 100.0) -> None:
     -------
     >>> guard_latents(model)  # once per epoch
     """
-    if limit <= 0:
-        raise InputError("limit", expected="above 0", found=str(limit), fix="choose a larger one")
+    expect_that(limit > 0, "limit", expected="above 0", found=limit, fix="choose a larger one")
     for message in _exploded(model, limit):
         raise LatentsDivergeError(message)
 
@@ -247,33 +237,25 @@ class Movement:
             hook.remove()
         before = self._weights()
         update()
-        after, statistics, conditions = self._weights(), latent_statistics(self._model), self._conditions()
-        found = {}
+        after, factors, found = self._weights(), factor_statistics(self._model), {}
         for name, old in before.items():
             change = after[name] - old
             gradient = self._gradients.get(name, torch.zeros_like(change))
+            own, matrices = LatentStatistics.of(after[name]), self._layers[name].latent.matrices()
             found[name] = Moved(
                 flipped=float(((after[name] > 0) != (old > 0)).float().mean()),
                 change=_rms(change) / learning_rate if learning_rate else 0.0,
                 descent=_cosine(change, -gradient),
                 gradient=_rms(gradient),
-                spread=statistics[name].std,
-                outside=statistics[name].outside,
-                condition=conditions.get(name, 1.0),
+                spread=own.std,
+                outside=own.outside,
+                condition=max((factors[f"{name}.{one}"].condition for one in matrices), default=1.0),
             )
         return found
 
     @torch.no_grad()
     def _weights(self) -> dict[str, Tensor]:
         return {name: layer.latent().detach().clone() for name, layer in self._layers.items()}
-
-    def _conditions(self) -> dict[str, float]:
-        found: dict[str, float] = {}
-        factors = factor_statistics(self._model)
-        for name, layer in self._layers.items():
-            of_layer = [factors[f"{name}.{factor}"].condition for factor in layer.latent.matrices()]
-            found[name] = max(of_layer, default=1.0)
-        return found
 
 
 def _rms(values: Tensor) -> float:
@@ -331,15 +313,15 @@ def describe_layers(model: nn.Module) -> dict[str, LayerRecord]:
 
 def _describe(layer: BinaryLayer, seen: set[int]) -> LayerRecord:
     W: Tensor = layer.latent()
-    alpha = layer.alpha().float()
+    own, alpha = LatentStatistics.of(W), layer.alpha().float()
     reach = min(_REACH, float(W.abs().max()))
     factors = {name: f for name, f in layer.latent.matrices().items() if f.data_ptr() not in seen}
     seen |= {factor.data_ptr() for factor in factors.values()}
     return LayerRecord(
         alpha=_histogram(alpha, _ALPHA_BINS),
         weight=_histogram(W, _WEIGHT_BINS, reach),
-        std=_short(float(W.std(correction=0))),
-        outside=_short(float((W.abs() > 1).float().mean())),
+        std=_short(own.std),
+        outside=_short(own.outside),
         spectra={name: _spectrum(factor) for name, factor in factors.items()},
         negative=_short(float((alpha < 0).float().mean())),
         magnitude=_short(float(alpha.abs().mean())),
