@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 from tests.training.toy import Stopping
 
+from bitfactor.binarization import Binarization
 from bitfactor.common.errors import InputError
 from bitfactor.data import Digits
 from bitfactor.training import Run, TerminatedError, dry_run, restore, train
@@ -77,7 +78,7 @@ def test_parameters_that_are_no_numbers_are_not_saved(recipe_of_toy, tmp_path):
 def test_what_is_refused_takes_nothing_of_the_users_with_it(recipe_of_toy, toy, tmp_path, spoiled):
     """Before the first step, in it, and at the end of the epoch, when TensorBoard's file is there."""
     recipe = {
-        "settings": recipe_of_toy(warmup_epochs=100),
+        "settings": recipe_of_toy(binarization=Binarization(latent="none"), merge_epoch=1),
         "batch": recipe_of_toy(type(toy)(spoiled=0)),
         "parameters": recipe_of_toy(optimizer="rmsprop", learning_rate=1e38, checkpoint_steps=100),
     }[spoiled]

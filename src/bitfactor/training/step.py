@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bitfactor.binarization import binarize_
-from bitfactor.common.checks import checked, expect_that
+from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.data import Target
 from bitfactor.decompositions import once, once_for_all, orthogonality_penalty
@@ -96,8 +96,10 @@ def build(recipe: Recipe, start_from: nn.Module | None = None) -> nn.Module:
     torch.manual_seed(recipe.optimization.seed)
     model = recipe.model()
     if start_from is not None:
-        fits, expected = recipe.real or recipe.binarization.start != "he", "the weights of --from"
-        expect_that(fits, "--start", expected=expected, found="he", fix="leave one of them out")
+        if recipe.binarization.start == "he" and not recipe.real:
+            raise InputError(
+                "--start", expected="the weights of --from", found="he", fix="leave one of them out"
+            )
         take_over(model, start_from)
     if not recipe.real:
         binarize_(model, recipe.binarization, input_shape=(1, *recipe.input_shape))
@@ -200,11 +202,7 @@ class Stepper:
         self.network.to(fabric.device)
         self._expect_like(experiment, head_images)
         self.average = MovingAverage(self.network, self.plan.ema) if self.plan.ema else None
-        self.features: AttentionTransfer | None = None
-        if self.plan.feature_weight:
-            assert self.teacher is not None
-            x = torch.zeros(1, *self.recipe.input_shape, device=fabric.device)
-            self.features = AttentionTransfer(self.network.eval(), self.teacher, x, self.plan.feature_layers)
+        self.features = self._features() if self.plan.feature_weight else None
         self.merged = False
         self.flips = flips_of(self.network, self.recipe)
         self._set_up()
@@ -354,10 +352,13 @@ class Stepper:
         """Refuse a batch of one image where BatchNorm takes its statistics from the batch."""
         share = self.plan.batch_size // (self.fabric.world_size * self.plan.grad_accum_steps)
         normalised = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.network.modules())
-        fits = self.plan.batch_norm != "batch" or share > 1 or not normalised
-        expected = "2 or more images at once in each process, for BatchNorm"
-        fix = "raise it, lower --grad-accum-steps, or take --batch-norm frozen"
-        expect_that(fits, "--batch-size", expected=expected, found=share, fix=fix)
+        if self.plan.batch_norm == "batch" and share == 1 and normalised:
+            raise InputError(
+                "--batch-size",
+                expected="2 or more images at once in each process, for BatchNorm",
+                found="1",
+                fix="raise it, lower --grad-accum-steps, or take --batch-norm frozen",
+            )
 
     @torch.no_grad()
     def _expect_like(self, experiment: Experiment, head_images: int) -> None:
@@ -373,14 +374,20 @@ class Stepper:
             raise
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             taught, found = None, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-        if isinstance(self.teacher, Teacher) and self._can_learn_head(self.teacher, taught):
-            batches = experiment.data.train_batches(self.plan.batch_size, self.plan.seed, 0)
-            with self.fabric.autocast():
-                self.teacher.learn_head(map(self.fabric.to_device, batches), self.classes, head_images)
-            return
-        fits, fix = found == expected, "choose a network of the same classes and image size"
-        expected = f"outputs {expected} for inputs {tuple(x.shape)}"
-        expect_that(fits, "--teacher", expected=expected, found=found, fix=fix)
+        if self._can_learn_head(taught):
+            self._learn_head(experiment, head_images)
+        elif found != expected:
+            raise InputError(
+                "--teacher",
+                expected=f"outputs {expected} for inputs {tuple(x.shape)}",
+                found=found,
+                fix="choose a network of the same classes and image size",
+            )
+
+    def _features(self) -> AttentionTransfer:
+        assert self.teacher is not None
+        x = torch.zeros(1, *self.recipe.input_shape, device=self.fabric.device)
+        return AttentionTransfer(self.network.eval(), self.teacher, x, self.plan.feature_layers)
 
     @property
     def notes(self) -> list[str]:
@@ -388,32 +395,71 @@ class Stepper:
         found = getattr(self.teacher, "note", ""), str(self.features or "")
         return [note for note in found if note]
 
-    def _can_learn_head(self, teacher: Teacher, outputs: object) -> bool:
+    def _can_learn_head(self, outputs: object) -> bool:
         return (
-            not teacher.labels
+            isinstance(self.teacher, Teacher)
+            and not self.teacher.labels
             and isinstance(self.recipe.task, Classification)
             and isinstance(outputs, Tensor)
             and outputs.dim() == 2
             and outputs.shape[1] != self.classes > 0
         )
 
+    def _learn_head(self, experiment: Experiment, images: int) -> None:
+        assert isinstance(self.teacher, Teacher)
+        batches = experiment.data.train_batches(self.plan.batch_size, self.plan.seed, 0)
+        with self.fabric.autocast():
+            self.teacher.learn_head(map(self.fabric.to_device, batches), self.classes, images)
+
     def _check(self) -> None:
-        plan, task, first = self.plan, self.recipe.task, self.first_stage
+        task = self.recipe.task
         for name in ("mixup", "cutmix", "label_smoothing"):
-            fits = isinstance(task, Classification) or not getattr(plan, name)
-            flag, expected = f"--{name.replace('_', '-')}", "a recipe that classifies"
-            expect_that(fits, flag, expected=expected, found=self.recipe.name, fix="leave it out")
+            if getattr(self.plan, name) and not isinstance(task, Classification):
+                raise InputError(
+                    f"--{name.replace('_', '-')}",
+                    expected="a recipe that classifies",
+                    found=self.recipe.name,
+                    fix="leave it out",
+                )
+        first = self.first_stage
         for stage in (first, self.total / self.steps - first):
-            fits, found = not 0 < stage < plan.warmup_epochs, f"{plan.warmup_epochs:g}"
-            expected = f"at most the {stage:g} epochs of {'each stage' if first else 'the training'}"
-            expect_that(fits, "--warmup-epochs", expected=expected, found=found, fix="lower it; 0 is none")
-        expected, fix = f"at most the {self.total} steps of this training", "lower it, or leave it out"
-        fits = plan.diagnose <= self.total
-        expect_that(fits, "--diagnose", expected=expected, found=plan.diagnose, fix=fix)
-        fits, expected = self.teacher is not None or not plan.teacher, f"the network of {plan.teacher}"
-        expect_that(fits, "train", expected=expected, found="none", fix="pass it as teacher")
-        fits, found = self.teacher is None or isinstance(task, Teachable), type(task).__name__
-        expect_that(fits, "--teacher", expected="a task that can be taught", found=found, fix="leave it out")
+            if 0 < stage < self.plan.warmup_epochs:
+                raise InputError(
+                    "--warmup-epochs",
+                    expected=f"at most the {stage:g} epochs of {'each stage' if first else 'the training'}",
+                    found=f"{self.plan.warmup_epochs:g}",
+                    fix="lower it; 0 is none",
+                )
+        if self.plan.diagnose and self.recipe.real:
+            raise InputError(
+                "--diagnose", expected="a binary network", found="--real", fix="leave one of them out"
+            )
+        if self.plan.diagnose > self.total:
+            raise InputError(
+                "--diagnose",
+                expected=f"at most the {self.total} steps of this training",
+                found=str(self.plan.diagnose),
+                fix="lower it, or leave it out",
+            )
+        if self.plan.merge_epoch and (self.recipe.real or self.recipe.binarization.latent == "none"):
+            latent = "--real" if self.recipe.real else "the latent none"
+            raise InputError(
+                "--merge-epoch", expected="a decomposition to merge", found=latent, fix="leave it out"
+            )
+        if self.plan.teacher and self.teacher is None:
+            raise InputError(
+                "train",
+                expected=f"the network of {self.plan.teacher}",
+                found="none",
+                fix="pass it as teacher",
+            )
+        if self.teacher is not None and not isinstance(task, Teachable):
+            raise InputError(
+                "--teacher",
+                expected="a task that can be taught",
+                found=type(task).__name__,
+                fix="leave it out",
+            )
 
 
 def _parts(inputs: Tensor, target: Target, parts: int) -> Iterator[tuple[Tensor, Target]]:
