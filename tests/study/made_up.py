@@ -32,7 +32,7 @@ def histogram(centre, width, bins=20, reach=3.0):
 
 
 def layers(latent, scale):
-    factors = {"none": 0, "svd": 2}.get(latent, 4)
+    factors = {"none": 0, "svd": 2}.get(str(latent), 4)
     shared = (2, 3, 5) if latent == "holistic" else ()  # their factors stand with the layer before
     return {
         f"layer{i}.conv": {
