@@ -54,7 +54,7 @@ def test_every_operation(core, tmp_path):
 
 
 @every_core
-@pytest.mark.parametrize("name", ["digits", "cifar10-resnet18", "cifar10-resnet20"])
+@pytest.mark.parametrize("name", ["digits", "cifar10-resnet18", "cifar10-resnet20", "cifar10-resnet20-wide"])
 def test_integers_are_the_references_bits(name, core, tmp_path):
     model = load(file_of(name))
     graph = integer_graph(model.graph, model.input_spec)
