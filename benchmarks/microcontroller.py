@@ -163,12 +163,12 @@ def draw(found: Sequence[Row], path: Path) -> None:
         for row in [*found, *QUOTED]:
             if row.core == core:
                 _put(panel, row)
-    panels[-1].text(38, 85.8, "no int8 figure\nfor this core", color=GREY, va="center")
+    panels[-1].text(38, 82.5, "no int8 figure\nfor this core", color=GREY, va="center")
     panels[0].set_ylabel("top-1 accuracy on CIFAR-10, %")
     panels[1].set_xlabel("millions of instructions for one image, counted in an emulator", x=1.1)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=2, frameon=False)
-    figure.tight_layout(rect=(0, 0.17, 1, 1))
+    figure.tight_layout(rect=(0, 0.21, 1, 1))
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=110)
 
 
@@ -183,8 +183,8 @@ def _put(panel, row: Row) -> None:  # type: ignore[no-untyped-def]
     panel.plot(millions, middle, mark, color=colour, markerfacecolor=fill, label=label, zorder=3)
     if len(row.accuracy) > 1:
         panel.vlines(millions, *row.accuracy, color=colour)
-    at = (millions, row.accuracy[0])
-    panel.annotate(f"{millions:.1f}", at, (0, -14), textcoords="offset points", ha="center", color=colour)
+    at, apart = (millions, row.accuracy[0]), (0, 7) if "wide" in row.network else (0, -14)
+    panel.annotate(f"{millions:.1f}", at, apart, textcoords="offset points", ha="center", color=colour)
 
 
 def main() -> None:
