@@ -42,6 +42,8 @@ class Arguments:
     """Directory of the data."""
     comparison: str = ""
     """How other latents do at equal tuning."""
+    earlier: Path | None = None
+    """Directory of the run that it started from."""
 
 
 def flags_of(recipe: Recipe) -> list[str]:
@@ -54,6 +56,13 @@ def flags_of(recipe: Recipe) -> list[str]:
                 words = value if isinstance(value, list | tuple) else [] if value is True else [value]
                 flags += [f"--{name.replace('_', '-')}", *map(str, words)]
     return flags
+
+
+def command_of(run: Run, data: bool, out: str, start: str = "") -> str:
+    """Return the command that trains a run, from the run in the directory `start` if that is given."""
+    recipe = recipe_of(run)
+    others = [*["--from", start] * bool(start), *["--data", "DIR"] * data, "--out", out]
+    return " ".join(["bitfactor train", recipe.name, *flags_of(recipe), *others])
 
 
 def measured(value: Any, metric: str) -> float:
@@ -73,11 +82,13 @@ def speed_of(file: Path) -> zoo.Speed:
 
 def write_card(options: Arguments) -> zoo.Card:
     """Export, measure, write; returns the card."""
-    run = Run(options.run)
+    run, data = Run(options.run), options.data is not None
     recipe, folder = recipe_of(run), Path(zoo.__file__).parent
+    earlier = options.earlier and Run(options.earlier)
+    commands = [command_of(earlier, data, "EARLIER")] if earlier else []
+    commands.append(command_of(run, data, "RUN", "EARLIER" if earlier else ""))
     file = folder / f"{options.name}.safetensors"
     export_run(run, file)
-    needed = ["--data", "DIR"] if options.data else []
     card = zoo.Card(
         name=options.name,
         description=recipe.description,
@@ -89,10 +100,10 @@ def write_card(options: Arguments) -> zoo.Card:
         bytes=file.stat().st_size,
         sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
         speed=speed_of(file),
-        command=" ".join(["bitfactor train", recipe.name, *flags_of(recipe), *needed, "--out", "RUN"]),
+        command=" && ".join(commands),
         seed=recipe.optimization.seed,
         versions=versions(),
-        log=run.history(),
+        log=[*(earlier.history() if earlier else []), *run.history()],
         comparison=options.comparison,
     )
     with replacing(folder / f"{options.name}.json") as temporary:
