@@ -1,14 +1,14 @@
-"""Accuracy against latency and bytes of the networks of a study: at 1 bit, in float32 and in int8.
+"""Accuracy against latency and bytes of trained networks: at 1 bit, mixed, in float32 and in int8.
 
-    python benchmarks/trained.py STUDY --data DIR
+    python benchmarks/trained.py RUN... --data DIR --out docs/results/front-trained.json
 
-STUDY is the directory of a `bitfactor ablate` with `--real`. The first seed's networks are timed in one
-interleaved run on one core, each in its faster engine. Accuracy is that of all seeds, from their files.
+A RUN is the directory of a training, or a study's cell. The networks of the first seed are timed in one
+interleaved run on one core. Accuracy is that of all, each from its file in its engine.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -27,25 +27,24 @@ from bitfactor.common.machine import cpu_name
 from bitfactor.engines import Network, networks_of, with_onnxruntime
 from bitfactor.format import load
 from bitfactor.recipes import recipe_of
-from bitfactor.recipes.runs import training_images
+from bitfactor.recipes.runs import export_run, training_images
 from bitfactor.runtime import Session
-from bitfactor.study.directory import StudyDirectory
-from bitfactor.study.grid import Training, setting_of
 from bitfactor.targets.onnx import to_onnx
 from bitfactor.training import Run
 
 CALIBRATION = 256  # training images, for the ranges of int8
+PACKAGES = "numpy", "torch", "onnxruntime", "openvino"
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Measure what a study trained, and write the figures as JSON."""
+    """Measure networks that were trained, and write the figures as JSON."""
 
-    study: tyro.conf.Positional[Path]
-    """Directory of the study."""
+    trained: tyro.conf.Positional[tuple[Path, ...]]
+    """Directories of runs."""
     data: Path
     """Directory of the images."""
-    out: Path = Path("docs/results/front-trained.json")
+    out: Path
     """File to write."""
     runs: int = 500
     """Timed runs of each network."""
@@ -53,88 +52,91 @@ class Arguments:
 
 @dataclass(frozen=True)
 class Made:
-    """A training's network with its weights in an engine: a call for one image, and the file's bytes."""
+    """A run's network with its weights in an engine: its file, and a call of it for one image."""
 
-    training: Training
+    run: Run
     weights: str
     engine: str
-    call: Network
-    bytes: int
+    file: Path
+    call: Network = field(repr=False)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What it is, as JSON."""
+        settings = recipe_of(self.run).settings()
+        return {
+            "widths": settings["model"]["widths"],
+            "blocks": settings["model"]["blocks"],
+            "keep_real": settings["binarization"]["keep_real"],
+            "seed": settings["optimization"]["seed"],
+            "weights": self.weights,
+            "engine": self.engine,
+            "bytes": self.file.stat().st_size,
+        }
+
+    def accuracy(self, source: Path, data: Path) -> float:
+        """Return what part of the test images it classifies right; `source` says how to prepare them."""
+        network = network_at(source)
+        own = replace(network, outputs=partial(one_by_one, self.call))
+        return float(classify(own, images_of(network, data)).accuracy)
 
 
-def made(cell: Path, training: Training, folder: Path) -> list[Made]:
-    """Return a training's network in each engine that runs it."""
-    file = cell / "net.safetensors"
-    if not training.cell.real:
-        return [
-            Made(training, "1 bit", name, Session(file, precision=name, threads=1), file.stat().st_size)
-            for name in ("highest", "low")
-        ]
-    run, proto = Run(cell), with_onnxruntime.with_batch(to_onnx(load(file)), 1)
-    samples = training_images(recipe_of(run), run, CALIBRATION).numpy()
+def made(path: Path, folder: Path) -> tuple[Path, list[Made]]:
+    """Return a run's exported file, and its network in each engine that runs it."""
+    run, recipe = Run(path), recipe_of(Run(path))
+    source = folder / f"{path.parent.parent.name}-{path.name}.safetensors"
+    kept = path / "net.safetensors"
+    if kept.exists():
+        source.write_bytes(kept.read_bytes())
+    else:
+        export_run(run, source)
+    if not recipe.real:
+        weights = "mixed" if recipe.settings()["binarization"]["keep_real"] else "1 bit"
+        sessions = {name: Session(source, precision=name, threads=1) for name in ("highest", "low")}
+        return source, [Made(run, weights, name, source, session) for name, session in sessions.items()]
+    proto = with_onnxruntime.with_batch(to_onnx(load(source)), 1)
+    samples = training_images(recipe, run, CALIBRATION).numpy()
     protos = {"float": proto, "int8": with_onnxruntime.quantised(proto, samples[:, None])}
-    return [one for weights, proto in protos.items() for one in in_engines(training, weights, proto, folder)]
+    return source, [
+        one for weights, proto in protos.items() for one in in_engines(run, weights, proto, source)
+    ]
 
 
-def in_engines(training: Training, weights: str, proto: onnx.ModelProto, folder: Path) -> list[Made]:
+def in_engines(run: Run, weights: str, proto: onnx.ModelProto, source: Path) -> list[Made]:
     """Return a network in full precision, or in int8, in both engines."""
-    path = folder / f"{training.cell.name}-{weights}.onnx"
-    path.write_bytes(proto.SerializeToString())
-    engines = networks_of(path, 1)[1]
-    return [Made(training, weights, name, call, path.stat().st_size) for name, call in engines.items()]
+    file = source.with_name(f"{source.stem}-{weights}.onnx")
+    file.write_bytes(proto.SerializeToString())
+    return [Made(run, weights, name, file, call) for name, call in networks_of(file, 1)[1].items()]
 
 
-def accuracy(one: Made, cell: Path, data: Path) -> float:
-    """Return how many of the test images a network classifies right in its engine."""
-    network = network_at(cell / "net.safetensors")
-    own = replace(network, outputs=partial(one_by_one, one.call))
-    return float(classify(own, images_of(network, data)).accuracy)
-
-
-def measured(study: StudyDirectory, data: Path, runs: int) -> list[Mapping[str, Any]]:
+def measured(paths: Sequence[Path], data: Path, runs: int) -> list[Mapping[str, Any]]:
     """Return a row for each network, with its weights, in each engine."""
-    read = study.read()
     with TemporaryDirectory() as folder:
         found = [
-            one
-            for training in read.finished
-            for one in made(study.cell(training.cell).path, training, Path(folder))
+            (source, one) for path in paths for source, all_ in [made(path, Path(folder))] for one in all_
         ]
-        first = min(read.design.seeds)
+        first = min(one.about["seed"] for _, one in found)
+        x = np.zeros((1, 3, 32, 32), np.float32)
         calls = {
-            str(i): partial(one.call, np.zeros((1, 3, 32, 32), np.float32))
-            for i, one in enumerate(found)
-            if one.training.cell.seed == first
+            str(i): partial(one.call, x) for i, (_, one) in enumerate(found) if one.about["seed"] == first
         }
-        times = {row["name"]: row for row in interleaved(calls, runs)}
+        times = {row.pop("name"): row for row in interleaved(calls, runs)}
         return [
-            {
-                "network": dict(setting_of(one.training.cell, read.design.axes)),
-                "weights": one.weights,
-                "engine": one.engine,
-                "seed": one.training.cell.seed,
-                "accuracy": accuracy(one, study.cell(one.training.cell).path, data),
-                "bytes": one.bytes,
-                **{name: times[str(i)][name] for name in ("minimum_ms", "median_ms") if str(i) in times},
-            }
-            for i, one in enumerate(found)
+            {**one.about, "accuracy": one.accuracy(source, data), **times.get(str(i), {})}
+            for i, (source, one) in enumerate(found)
         ]
 
 
 def main(options: Arguments) -> None:
-    study = StudyDirectory(options.study)
-    packages: Sequence[str] = ("numpy", "torch", "onnxruntime", "openvino")
-    write_json(
-        options.out,
-        {
-            "machine": cpu_name(),
-            "isa": Session("digits").isa,
-            "runs": options.runs,
-            "versions": {name: version(name) for name in packages},
-            "rows": measured(study, options.data, options.runs),
-        },
-    )
-    print(json.dumps(json.loads(options.out.read_text())["rows"], indent=1))
+    found = {
+        "machine": cpu_name(),
+        "isa": Session("digits").isa,
+        "runs": options.runs,
+        "versions": {name: version(name) for name in PACKAGES},
+        "rows": measured(options.trained, options.data, options.runs),
+    }
+    write_json(options.out, found)
+    print(json.dumps(found["rows"], indent=1))
 
 
 if __name__ == "__main__":
