@@ -42,6 +42,8 @@ class Arguments:
     """Directory of the data."""
     comparison: str = ""
     """How other latents do at equal tuning."""
+    description: str = ""
+    """What it is; what the recipe says if left out."""
     earlier: Path | None = None
     """Directory of the run that it started from."""
 
@@ -91,7 +93,7 @@ def write_card(options: Arguments) -> zoo.Card:
     export_run(run, file)
     card = zoo.Card(
         name=options.name,
-        description=recipe.description,
+        description=options.description or recipe.description,
         data=options.data_name,
         licence=options.licence,
         test_set=options.test_set,
