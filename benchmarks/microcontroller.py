@@ -24,7 +24,7 @@ from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.c99 import export_c
 from bitfactor.targets.c99.board import CORES, run
 
-ZOO = ("digits", "cifar10-resnet18", "cifar10-resnet20", "cifar10-resnet20-wide")
+ZOO = ("digits", "cifar10-resnet18", "cifar10-resnet20", "cifar10-resnet16-wide", "cifar10-resnet20-wide")
 WIDER = ((32, 64, 128), (48, 96, 192))
 FLASH = 2 << 20
 TITLES = ("Cortex-M0+", "Cortex-M3", "Cortex-M4", "RV32IMC")
@@ -49,6 +49,8 @@ ACCURACY = {
     ("cifar10-resnet18", "float"): (80.74,),
     ("cifar10-resnet20", "integer"): (83.99,),
     ("cifar10-resnet20", "float"): (84.25,),
+    ("cifar10-resnet16-wide", "integer"): (86.07,),
+    ("cifar10-resnet16-wide", "float"): (86.04,),
     ("cifar10-resnet20-wide", "integer"): (86.92,),
     ("cifar10-resnet20-wide", "float"): (87.07,),
 }
@@ -130,6 +132,7 @@ LOOKS = {  # mark, colour, fill
     ("cifar10-resnet18", "float"): ("s", BLUE, "white"),
     ("cifar10-resnet20", "integer"): ("^", BLUE, BLUE),
     ("cifar10-resnet20", "float"): ("v", BLUE, "white"),
+    ("cifar10-resnet16-wide", "integer"): ("X", BLUE, BLUE),
     ("cifar10-resnet20-wide", "integer"): ("P", BLUE, BLUE),
     (INT8, "int8"): ("D", ORANGE, ORANGE),
     (IDEAL, "int8"): ("D", ORANGE, "white"),
@@ -137,6 +140,7 @@ LOOKS = {  # mark, colour, fill
 LEGEND = {
     "cifar10-resnet18": "the zoo's binary ResNet-18",
     "cifar10-resnet20": "the zoo's binary ResNet-20",
+    "cifar10-resnet16-wide": "the zoo's ResNet-16 of twice the width",
     "cifar10-resnet20-wide": "the zoo's ResNet-20 of twice the width",
     INT8: "int8 ResNet-8 of MLPerf Tiny in CMSIS-NN (quoted; accuracy as published)",
     IDEAL: "the same in an ideal loop of four instructions a product",

@@ -55,7 +55,15 @@ def test_every_operation(core, tmp_path):
 
 @every_core
 @pytest.mark.parametrize(
-    "name", ["digits", "cifar10-resnet18", "cifar10-resnet20", "cifar10-resnet20-wide", "lsp-hourglass"]
+    "name",
+    [
+        "digits",
+        "cifar10-resnet18",
+        "cifar10-resnet20",
+        "cifar10-resnet16-wide",
+        "cifar10-resnet20-wide",
+        "lsp-hourglass",
+    ],
 )
 def test_integers_are_the_references_bits(name, core, tmp_path):
     model = load(file_of(name))

@@ -17,6 +17,7 @@ DATA = {
     "digits": None,
     "cifar10-resnet18": "cifar-10-batches-py",
     "cifar10-resnet20": "cifar-10-batches-py",
+    "cifar10-resnet16-wide": "cifar-10-batches-py",
     "cifar10-resnet20-wide": "cifar-10-batches-py",
     "lsp-hourglass": "lspet",
 }
