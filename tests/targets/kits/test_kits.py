@@ -200,7 +200,7 @@ int main() { setup(), loop(); }
 """
 
 
-@pytest.mark.parametrize("network", ["digits", "cifar10-resnet18"])
+@pytest.mark.parametrize("network", ["digits", "cifar10-resnet18", "cifar10-resnet20"])
 def test_the_sketch_for_boards_prints_the_checksum_of_the_table(network, tmp_path):
     kit = write_kit(load(file_of(network)), tmp_path / "network", "arduino")
     (tmp_path / "main.cpp").write_text(HOST)
@@ -216,3 +216,11 @@ def test_the_sketch_for_boards_prints_the_checksum_of_the_table(network, tmp_pat
     (checksum,) = re.findall(rf"\| {network} \| (\d+) \|", (BOARDS / "README.md").read_text())
     assert found["checksum"] == checksum
     assert (found["clock_mhz"], found["cycles"], found["microseconds"]) == ("48", "72000", "1500")
+
+
+def test_the_sketch_for_boards_asks_for_the_clock(tmp_path):
+    (tmp_path / "network.h").touch()
+    command = ["g++", "-E", "-x", "c++", f"-I{tmp_path}", str(BOARDS / "boards.ino")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "write #define F_CPU above, in Hz" in done.stderr
+    subprocess.run([*command, "-DF_CPU=64000000L"], capture_output=True, check=True)
