@@ -1,6 +1,10 @@
 /* Prints what a run takes on this board, for a row of boards.csv: the shortest of ten. README.md says how. */
 #include <network.h>
 
+#ifndef F_CPU
+#error "This package does not state the clock: write #define F_CPU above, in Hz, say 64000000L"
+#endif
+
 static uint8_t pixels[NETWORK_PIXELS_SIZE];
 static int32_t scores[NETWORK_OUTPUT_SIZE];
 
@@ -33,10 +37,8 @@ void loop()
     for (int i = 0; i < NETWORK_OUTPUT_SIZE; i++) checksum = (checksum ^ (uint32_t)scores[i]) * 16777619u;
     Serial.print("compiler ");
     Serial.println(__VERSION__);
-#ifdef F_CPU
     print("clock_mhz ", F_CPU / 1000000);
     print("cycles ", (unsigned long)((uint64_t)least * F_CPU / 1000000));
-#endif
     print("microseconds ", least);
     print("checksum ", checksum);
     delay(5000);

@@ -123,7 +123,7 @@ def test_low_precision_from_training_images_to_accuracy(call, run, tmp_path, cap
     for arguments, message in (
         (
             ["export", run, "-o", tmp_path / "b.safetensors", "--calibration", 1_000_000],
-            "calibration: expected 1 to",
+            "as there are to train with, found 1000000; ask for as many as there are",
         ),
         (["evaluate", run, "--precision", "low"], "expected an exported file, for any but the highest"),
     ):

@@ -194,9 +194,17 @@ def test_what_is_not_defined_is_refused_by_name(op):
         integer_graph(graph, ranges={})
 
 
+def test_a_slope_beyond_16_bits_is_no_matter_of_samples():
+    slope = {"slope": np.full(4, 40_000, np.float32)}
+    graph = layers(real_layer("stem", "x", 4, 4), Node("y", "prelu", ("stem",), {}, slope))
+    said = "expected factors up to 32767 .*, found 40000; train it with smaller slopes, or use another"
+    with pytest.raises(InputError, match=said):
+        integer_graph(graph, ranges=dict.fromkeys(graph.values, 1.0))
+
+
 def test_without_an_image_samples_are_needed():
     graph = layers(real_layer("stem", "x", 4, 4))
-    with pytest.raises(InputError, match="pass samples"):
+    with pytest.raises(InputError, match="export the run with --calibration N, or in Python"):
         integer_graph(graph)
     spec = InputSpec((6, 6), (6, 6), (0.5,) * 3, (0.2,) * 3)
     graph = layers(Node("y", "relu", ("x",)), shape=(3, 6, 6))

@@ -1,5 +1,6 @@
 """Networks as C on an emulated Cortex-M give the classes of the runtime: what `make test-cortex-m` runs."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,6 +75,19 @@ def test_integers_are_the_references_bits(name, core, tmp_path):
     ran = board.run(Path(report.source), report.prefix, pixels, core, output=np.int32, optimise="-O3")
     (expected,) = run(graph, pixels.transpose(0, 3, 1, 2).astype(np.int64) - 128)
     np.testing.assert_array_equal(ran.outputs, expected.reshape(2, -1))
+
+
+def test_integers_on_a_cortex_m0(monkeypatch, tmp_path):
+    """On the micro:bit, which has 16 KB of RAM and another timer, so that nothing is counted."""
+    shutil.copytree(board.BOARD, tmp_path / "microbit")
+    start = tmp_path / "microbit" / "board.c"
+    before, stack, after = start.read_text().partition("0x20400000")
+    assert stack
+    start.write_text(f"{before}0x20004000{after}")
+    monkeypatch.setattr(board, "BOARD", tmp_path / "microbit")
+    core = board.Core(("qemu-system-arm", "-M", "microbit"), ("-mcpu=cortex-m0", "-mthumb"))
+    monkeypatch.setitem(board.CORES, "cortex-m0", core)
+    test_integers_are_the_references_bits("digits", "cortex-m0", tmp_path)
 
 
 @every_core

@@ -341,7 +341,8 @@ def training_images(recipe: Recipe, run: Run, count: int) -> Tensor:
     directory = (remembered(run.path) or {}).get("path")
     data = recipe.data(directory and Path(directory))
     most = data.steps(1)
-    expected, fix = f"1 to {most:,} images, as there are to train with", "a few hundred are enough"
+    expected = f"1 to {most:,} images, as there are to train with"
+    fix = "ask for as many as there are, or a few hundred of them"
     expect_that(1 <= count <= most, "calibration", expected=expected, found=count, fix=fix)
     batches = islice(data.train_batches(1, seed=0, epoch=0), count)
     return torch.cat([images for images, _ in batches])

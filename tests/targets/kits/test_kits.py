@@ -93,6 +93,17 @@ def test_a_library_of_arduino_has_what_its_specification_asks_for(tmp_path):
     assert found["includes"] == "my-digits.h"
 
 
+def test_the_ram_of_its_example_is_said(tmp_path):
+    kit = write_kit(load(file_of("digits")), tmp_path / "my-digits", "arduino")
+    header = (kit.directory / "examples/Camera/camera_frame.h").read_text()
+    height, width = (int(re.search(rf"FRAME_{side} (\d+)", header)[1]) for side in ("HEIGHT", "WIDTH"))
+    more = 2 * height * width + 8 * 8 + 4 * 10
+    for name in ("library.properties", "README.md"):
+        text = (kit.directory / name).read_text()
+        assert f"{kit.network.ram} bytes of RAM" in text
+        assert f"The example takes {more} bytes of RAM more" in text
+
+
 MAIN = """
 #include <stdio.h>
 #include "camera_frame.h"
@@ -174,14 +185,16 @@ def test_a_file_of_ones_own_is_kept(tmp_path):
     [
         ("lsp-hourglass", "pose", {}, "expected a network for images that gives classes"),
         ("digits", "Arduino", {}, "expected a name for the network"),
-        ("digits", "ü", {}, "expected a name that functions of C can begin with"),
+        ("digits", "ü", {}, "expected a directory whose name begins with a letter"),
+        ("digits", "my digits", {}, "found 'my digits'"),
+        ("digits", "digits.c", {}, "found 'digits.c'"),
         ("digits", "net", {"max_ram": 8000}, "expected RAM for the arena"),
     ],
 )
 def test_what_cannot_be_is_refused(network, name, limits, said, tmp_path):
     with pytest.raises(InputError, match=said):
         write_kit(load(file_of(network)), tmp_path / name, "arduino", **limits)
-    assert not list(tmp_path.rglob("*.*"))
+    assert not list(tmp_path.iterdir())
 
 
 BOARDS = Path(__file__).parents[3] / "benchmarks" / "boards"
@@ -200,7 +213,7 @@ int main() { setup(), loop(); }
 """
 
 
-@pytest.mark.parametrize("network", ["digits", "cifar10-resnet18"])
+@pytest.mark.parametrize("network", ["digits", "cifar10-resnet18", "cifar10-resnet20"])
 def test_the_sketch_for_boards_prints_the_checksum_of_the_table(network, tmp_path):
     kit = write_kit(load(file_of(network)), tmp_path / "network", "arduino")
     (tmp_path / "main.cpp").write_text(HOST)
@@ -216,3 +229,11 @@ def test_the_sketch_for_boards_prints_the_checksum_of_the_table(network, tmp_pat
     (checksum,) = re.findall(rf"\| {network} \| (\d+) \|", (BOARDS / "README.md").read_text())
     assert found["checksum"] == checksum
     assert (found["clock_mhz"], found["cycles"], found["microseconds"]) == ("48", "72000", "1500")
+
+
+def test_the_sketch_for_boards_asks_for_the_clock(tmp_path):
+    (tmp_path / "network.h").touch()
+    command = ["g++", "-E", "-x", "c++", f"-I{tmp_path}", str(BOARDS / "boards.ino")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "write #define F_CPU above, in Hz" in done.stderr
+    subprocess.run([*command, "-DF_CPU=64000000L"], capture_output=True, check=True)

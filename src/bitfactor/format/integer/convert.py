@@ -41,6 +41,8 @@ from bitfactor.format.operations.pool import counted_taps
 Reals = NDArray[np.float64]
 
 _LEAST_EXPONENT = -126  # of a normal float32, as which every scale is stored
+_CALIBRATE = "export the run with --calibration N, or in Python with calibration=samples"
+_SMALLER = f"train it with smaller weights, or take ranges from more samples: {_CALIBRATE}"
 _KEEP_SCALE = ("relu", "prelu", "max_pool2d", "avg_pool2d", "global_avg_pool", *MOVES)
 
 
@@ -75,7 +77,7 @@ def integer_graph(
             f"input {graph.input.name!r}",
             expected="an image, or ranges from samples, for precision 'integer'",
             found="an input of any size, and no samples",
-            fix="pass samples",
+            fix=_CALIBRATE,
         )
     return _Converter(
         graph, spec, magnitudes(graph, spec) if ranges is None and spec else ranges or {}
@@ -178,9 +180,7 @@ class _Converter:
         r = self.ranges.get(name, math.inf)
         if not math.isfinite(r):
             node = next(node for node in self.graph.nodes if node.name == name)
-            raise _bad(
-                node, "a value within bounds", f"magnitudes up to {r}", "export it with smaller weights"
-            )
+            raise _bad(node, "a value within bounds", f"magnitudes up to {r}", _SMALLER)
         return r
 
     def _value(self, name: str, type: Type, scale: float = 1.0) -> None:
@@ -239,16 +239,11 @@ class _Converter:
         attributes = {"shifts": tuple(shifts), "lower": bounds[0], "upper": bounds[1]}
         self.add(Node(node.name, "weigh", tuple(names), attributes, tensors), "stream", scale)
 
-    def _multipliers(self, node: Node, factors: Reals) -> tuple[NDArray[np.int16], int]:
+    def _multipliers(self, node: Node, factors: Reals, fix: str = _SMALLER) -> tuple[NDArray[np.int16], int]:
         found = multipliers(factors)
         if found is None:
             largest = float(np.abs(factors).max())
-            raise _bad(
-                node,
-                f"factors up to {LARGEST} of its scales",
-                f"{largest:g}",
-                "export it with calibration samples",
-            )
+            raise _bad(node, f"factors up to {LARGEST} of its scales", f"{largest:g}", fix)
         return found
 
     def gives_output(self, node: Node) -> bool:
@@ -337,7 +332,8 @@ class _Converter:
         self.weigh(node, node.inputs, bounds=(0, LARGEST))
 
     def prelu(self, node: Node) -> None:
-        slope, shift = self._multipliers(node, node.tensors["slope"].astype(np.float64))
+        fix = "train it with smaller slopes, or use another precision"
+        slope, shift = self._multipliers(node, node.tensors["slope"].astype(np.float64), fix)
         made = Node(node.name, "prelu", (self.stream(node.inputs[0]),), {"shift": shift}, {"slope": slope})
         self.add(made, "stream", self.scales[node.name])
 
@@ -458,7 +454,7 @@ def _undefined(node: Node, how: str = "") -> InputError:
         node,
         "an operation that precision 'integer' defines",
         found,
-        "export in another precision, or replace it",
+        "use another precision, or replace it",
     )
 
 

@@ -6,7 +6,9 @@ beside the example.
 """
 
 import os
+import re
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -20,6 +22,8 @@ from bitfactor.targets.c99 import CoreName, CReport, export_c
 Board = Literal["arduino", "esp-idf", "pico", "zephyr"]
 
 _HERE = Path(__file__).parent
+_NAME = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
+_FRAME = 2 * 96 * 96  # bytes of the frame in camera_frame.h
 _EXAMPLES: dict[Board, str] = {
     "arduino": "examples/Camera",
     "esp-idf": "examples/camera/main",
@@ -99,11 +103,18 @@ def _filled(text: str, model: ModelFile, report: CReport) -> str:
         "file": Path(report.source).stem,
         "label": f"{report.prefix}_labels[number]" if model.labels else '(void)number, ""',
         "ram": str(report.ram),
+        "more": str(_buffers(model)),
         "flash": str(report.flash),
     }
     for word, value in words.items():
         text = text.replace(f"@{word}@", value)
     return text
+
+
+def _buffers(model: ModelFile) -> int:
+    """Return the bytes that the example holds beside the network: a frame, pixels and scores."""
+    graph = model.graph
+    return _FRAME + prod(graph.input.shape) + 4 * prod(graph.values[graph.outputs[0]].shape)
 
 
 def _expect_classes(model: ModelFile) -> None:
@@ -124,6 +135,13 @@ def _expect_classes(model: ModelFile) -> None:
 
 def _expect_name(directory: Path) -> None:
     name = directory.resolve().name
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"--output {directory}",
+            expected="a directory whose name begins with a letter, and has letters, digits, - and _ alone",
+            found=repr(name),
+            fix="call it after what it finds, say my_flowers",
+        )
     if name.lower() in (*get_args(Board), "main", "camera", "camera_frame"):
         raise InputError(
             f"--output {directory}",
