@@ -22,7 +22,7 @@ from bitfactor.engines import full_precision
 from bitfactor.format import Graph, ModelFile, Node, load
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.c99 import export_c
-from bitfactor.targets.c99.board import CORES, run
+from bitfactor.targets.c99.board import CORES, memory_of, run
 
 ZOO = ("digits", "cifar10-resnet18", "cifar10-resnet20", "cifar10-resnet16-wide", "cifar10-resnet20-wide")
 WIDER = ((32, 64, 128), (48, 96, 192))
@@ -92,7 +92,8 @@ def of_network(name: str, precision: str, model: ModelFile) -> Iterator[Row]:
         output = np.int32 if integers else np.float32
         for core in CORES:
             ran = run(Path(report.source), report.prefix, pixels, core, output=output, optimise="-O3")
-            counted = int(ran.instructions.sum()), ran.flash, ran.ram
+            memory = memory_of(Path(report.source), f"{report.prefix}_run_image", core, "-O3")
+            counted = int(ran.instructions.sum()), *memory
             yield Row(name, precision, core, *counted, ACCURACY.get((name, precision), ()))
 
 

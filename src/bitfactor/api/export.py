@@ -75,7 +75,7 @@ def write_network(
         Of C in integers: the CPU whose instructions are counted, where its compiler and emulator are
         installed, or else estimated; cortex-m0plus if left out.
     max_ram
-        Of C in integers: bytes of RAM that there are for values.
+        Of C in integers: bytes of RAM that there are, without the stack.
     max_flash
         Of C in integers: bytes of flash that there are for code and weights.
     overwrite

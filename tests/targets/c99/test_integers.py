@@ -306,30 +306,3 @@ def test_the_stack_of_a_function_is_small(name, tmp_path):
     subprocess.run(command, check=True, cwd=tmp_path)
     lines = [line.split("\t") for line in (tmp_path / "net.su").read_text().splitlines()]
     assert all(kind != "dynamic" and int(size) <= 1024 for _, size, kind in lines)
-
-
-@pytest.fixture
-def no_emulator(monkeypatch):
-    monkeypatch.setattr("bitfactor.targets.c99.board.shutil.which", lambda _: None)
-
-
-def test_what_layers_take_is_estimated_without_an_emulator(tmp_path, no_emulator):
-    report = export_c(load(file_of("digits")), tmp_path / "net.c", precision="integer", core="cortex-m3")
-    assert not report.counted
-    assert 1e6 < sum(cost.instructions for cost in report.costs) < 4e6
-    assert report.constant_bytes < report.flash < report.constant_bytes + 32_768
-    assert "estimated from the counts of kernels" in str(report)
-
-
-@pytest.mark.parametrize(
-    ("limit", "said"),
-    [
-        ({"max_ram": 8000}, "layer 'layer2.0.conv2'.*allow.*at most .. channels there in place of 64"),
-        ({"max_flash": 46_000}, "layer 'layer2.0.conv2' takes .*allow.*bytes of weights there"),
-        ({"max_flash": 100}, "fewer layers"),
-    ],
-)
-def test_a_network_that_does_not_fit(limit, said, tmp_path, no_emulator):
-    with pytest.raises(InputError, match=said):
-        export_c(load(file_of("digits")), tmp_path / "net.c", precision="integer", **limit)
-    assert not list(tmp_path.iterdir())

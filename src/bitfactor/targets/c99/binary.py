@@ -64,6 +64,10 @@ class Counting:
         """Words of counts of a pixel: in bytes, then in halves."""
         return max(2 * self.parts, 4)
 
+    def of_channels(self, channels: int) -> "Counting":
+        """Return this with the planes of so many channels."""
+        return replace(self, planes=-(-channels // _PLANE))
+
     def memory(self, width: int) -> dict[str, int]:
         """Return the bytes of what a layer needs that makes rows of `width` outputs."""
         return {

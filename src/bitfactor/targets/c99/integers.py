@@ -169,7 +169,7 @@ class IntegerLayers(Memory):
         if node is None:
             return Made(f"load(row, {self._element(layer.value)}, {n});")
         if node.op == "conv":
-            return self._of_pixels(node) if self._sees_pixels(node) else self._of_stream(node, n)
+            return self._of_pixels(node) if self.sees_pixels(node) else self._of_stream(node, n)
         if node.op == "binary_conv":
             return self._binary_conv(node, n)
         if node.op in ("max_pool2d", "avg_pool2d"):
@@ -309,7 +309,7 @@ class IntegerLayers(Memory):
         signs = stages[0] if stages else None
         limits, marks = limits_of(signs, lower, upper, channels)
         weight, shift = node.tensors["weight"].astype(np.int64), node.attributes["shift"]
-        largest = _PIXEL if self._sees_pixels(node) else LARGEST
+        largest = _PIXEL if self.sees_pixels(node) else LARGEST
         reach = np.abs(weight).sum((1, 2, 3)) * largest + np.abs(node.tensors["bias"].astype(np.int64))
         near = bool(((reach * np.abs(multiplier)) >> shift < 1 << 29).all())
         flags = {f"{shift}": shift, "near" if near else "far": int(near)}

@@ -207,17 +207,24 @@ class Memory:
         return self.roots.get(name, name)
 
     @property
-    def fullest(self) -> tuple[str, str]:
-        """Return the value whose layer needs most memory, and what that is for."""
-        alive = [
-            {name: each for name, each in self._lifetimes.items() if each.first <= i <= each.last}
-            for i in range(len(self.layers))
-        ]
-        i = max(range(len(alive)), key=lambda i: sum(each.size for each in alive[i].values()))
-        largest = max(alive[i], key=lambda name: alive[i][name].size)
-        shape = self.graph.values[largest].shape if largest in self.graph.values else None
-        what = f"a map of {' x '.join(map(str, shape))}" if shape else f"its {largest.split()[-1]}"
-        return self.layers[i].value, f"{what} and {len(alive[i]) - 1} more"
+    def largest(self) -> str:
+        """How many bytes of the arena, where it ends, are for what takes most, and for which layer."""
+        spans = self._lifetimes
+        last = spans[max(spans, key=lambda name: self.offsets[name] + spans[name].size)]
+        beside = [name for name in spans if spans[name].first <= last.last and last.first <= spans[name].last]
+        name = max(beside, key=lambda name: spans[name].size)
+        value, layer = self.graph.values.get(name), self.layers[spans[name].first].names[0]
+        what = f"a map of {' x '.join(map(str, value.shape))}" if value else f"the {name.split()[-1]}"
+        return f"{spans[name].size} of them are for {what} of layer {layer!r}"
+
+    def narrowed(self, percent: int) -> int:
+        """Return the arena's bytes at most if layers had so many percent of their channels, rounded up."""
+        kept = {self.graph.input, *map(self.root, self.graph.outputs)}
+        sizes = {name: self._bytes(name, percent) for name in self._lifetimes if name in self.graph.values}
+        for layer in self.layers:
+            sizes |= self._extra(layer.first, percent)
+        spans = self._lifetimes.items()
+        return place({n: each if n in kept else replace(each, size=sizes[n]) for n, each in spans})[1]
 
     def _stored(self) -> Iterator[str]:
         """Yield the values that are read from memory."""
@@ -290,25 +297,29 @@ class Memory:
         a, b = self.graph.values[one], self.graph.values[other]
         return (a.shape, a.type) == (b.shape, b.type)
 
-    def _extra(self, node: Node | None) -> dict[str, int]:
-        """Return the bytes of what a layer needs: of binary ones, with the map with a border."""
+    def _extra(self, node: Node | None, percent: int = 100) -> dict[str, int]:
+        """Return the bytes of what a layer needs: of binary ones, with the map with a border.
+
+        With fewer `percent` of the channels it is at most so much.
+        """
         if node is not None and self._has_sums(node):
-            pixels = self._sees_pixels(node)
+            pixels = self.sees_pixels(node)
             rows = 4 * node.tensors["weight"].shape[1] * self._columns(node)[1] if pixels else 0
             return {f"{node.name} rows": rows, f"{node.name} sums": 4 * EIGHT * self._size(node.name)[1]}
         if node is None or node.op != "binary_conv":
             return {}
         (height, width), channels = self._surrounded(node), self.graph.values[node.inputs[0]].shape[0]
+        channels = -(-channels * percent // 100)
         around = height * width * -(-channels // EIGHT) if any(self._border(node)) else 0
         of = self.counting(node)
-        sizes = of.memory(self._size(node.name)[1]) if of else {}
+        sizes = of.of_channels(channels).memory(self._size(node.name)[1]) if of else {}
         return {f"{node.name} {what}": size for what, size in {"border": around, **sizes}.items()}
 
     def _has_sums(self, node: Node) -> bool:
         """Whether a layer makes a row of sums before it goes on."""
         return node.op == "conv" and bool(node.attributes["groups"] == 1)
 
-    def _sees_pixels(self, node: Node) -> bool:
+    def sees_pixels(self, node: Node) -> bool:
         return self._has_sums(node) and self.graph.values[self.root(node.inputs[0])].type == "pixel"
 
     def _columns(self, node: Node) -> tuple[int, int]:
@@ -331,12 +342,12 @@ class Memory:
     def _border(self, node: Node) -> tuple[int, ...]:
         return tuple(node.attributes["padding"]) if node.attributes["pad_value"] else (0, 0, 0, 0)
 
-    def _bytes(self, name: str) -> int:
+    def _bytes(self, name: str, percent: int = 100) -> int:
         value = self.graph.values[name]
-        pixels = prod(value.shape[1:])
+        channels, pixels = -(-value.shape[0] * percent // 100), prod(value.shape[1:])
         if value.type == "bit":
-            return pixels * -(-value.shape[0] // EIGHT)
-        return pixels * value.shape[0] * (4 if value.type == "output" else 2)
+            return pixels * -(-channels // EIGHT)
+        return pixels * channels * (4 if value.type == "output" else 2)
 
     def _size(self, name: str) -> tuple[int, int]:
         return size_of(self.graph.values[name])

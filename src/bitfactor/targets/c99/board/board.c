@@ -4,8 +4,6 @@
 extern uint32_t data_begin[], data_end[], data_image[], bss_begin[], bss_end[];
 
 int main(void);
-void *memset(void *to, int value, unsigned long n);
-void *memcpy(void *to, const void *from, unsigned long n);
 
 #ifdef __riscv
 static int host(int operation, const void *argument)
@@ -94,16 +92,3 @@ void start_clock(void)
 
 uint32_t ticks(void) { return 0xFFFFFFFF - TIMER[1]; }
 #endif
-
-void *memset(void *to, int value, unsigned long n)
-{
-    for (volatile char *byte = to; n; n--) *byte++ = (char)value;
-    return to;
-}
-
-void *memcpy(void *to, const void *from, unsigned long n)
-{
-    const char *source = from;
-    for (volatile char *byte = to; n; n--) *byte++ = *source++;
-    return to;
-}

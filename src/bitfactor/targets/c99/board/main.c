@@ -1,6 +1,6 @@
 /* Runs a network on inputs that are linked in; prints for each the ticks that it took, and the output's bits. */
 #include "board.h"
-#include "inputs.h"
+#include "_inputs.h"
 
 static uint32_t laps[LAPS];
 static int passed;
