@@ -2,7 +2,7 @@
 
     python benchmarks/trained.py RUN... --data DIR --out docs/results/front-trained.json
 
-A RUN is the directory of a training, or a study's cell. The networks of the first seed are timed in one
+A RUN is the directory of a training, or a study's cell (`ablate --keep-checkpoints`). The networks of the first seed are timed in one
 interleaved run on one core. Accuracy is that of all, each from its file in its engine.
 """
 
@@ -29,6 +29,7 @@ from bitfactor.format import load
 from bitfactor.recipes import recipe_of
 from bitfactor.recipes.runs import export_run, training_images
 from bitfactor.runtime import Session
+from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.onnx import to_onnx
 from bitfactor.training import Run
 
@@ -85,11 +86,7 @@ def made(path: Path, folder: Path) -> tuple[Path, list[Made]]:
     """Return a run's exported file, and its network in each engine that runs it."""
     run, recipe = Run(path), recipe_of(Run(path))
     source = folder / f"{path.parent.parent.name}-{path.name}.safetensors"
-    kept = path / "net.safetensors"
-    if kept.exists():
-        source.write_bytes(kept.read_bytes())
-    else:
-        export_run(run, source)
+    export_run(run, source, calibration=0 if recipe.real else CALIBRATION)
     if not recipe.real:
         weights = "mixed" if recipe.settings()["binarization"]["keep_real"] else "1 bit"
         sessions = {name: Session(source, precision=name, threads=1) for name in ("highest", "low")}
@@ -130,7 +127,7 @@ def measured(paths: Sequence[Path], data: Path, runs: int) -> list[Mapping[str, 
 def main(options: Arguments) -> None:
     found = {
         "machine": cpu_name(),
-        "isa": Session("digits").isa,
+        "isa": Session(file_of("digits")).isa,
         "runs": options.runs,
         "versions": {name: version(name) for name in PACKAGES},
         "rows": measured(options.trained, options.data, options.runs),
