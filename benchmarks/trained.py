@@ -2,8 +2,8 @@
 
     python benchmarks/trained.py RUN... --data DIR --out docs/results/front-trained.json
 
-A RUN is the directory of a training, or a study's cell (`ablate --keep-checkpoints`). The networks of the first seed are timed in one
-interleaved run on one core. Accuracy is that of all, each from its file in its engine.
+A RUN is the directory of a training, or a study's cell (`ablate --keep-checkpoints`). The networks of the
+first seed are timed in one interleaved run on one core. Accuracy is that of all, each in its engine.
 """
 
 import json
