@@ -85,7 +85,7 @@ class Made:
 def made(path: Path, folder: Path) -> tuple[Path, list[Made]]:
     """Return a run's exported file, and its network in each engine that runs it."""
     run, recipe = Run(path), recipe_of(Run(path))
-    source = folder / f"{path.parent.parent.name}-{path.name}.safetensors"
+    source = folder / f"{'-'.join(path.resolve().parts[1:])}.safetensors"
     export_run(run, source, calibration=0 if recipe.real else CALIBRATION)
     if not recipe.real:
         weights = "mixed" if recipe.settings()["binarization"]["keep_real"] else "1 bit"

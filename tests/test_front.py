@@ -146,3 +146,48 @@ def test_steps_for_tensorflow_have_its_layout_and_fused_activations(monkeypatch)
     assert (step["output"], step["pads"]) == ("z", [[0, 0], [1, 1], [1, 1], [0, 0]])
     assert web.steps_of(convolution(1, (4, 4, 3, 3)))["steps"][0]["shape"] == [3, 3, 4, 4]
     assert web.steps_of(convolution(2, (4, 2, 3, 3))) is None
+
+
+@pytest.fixture
+def trained(monkeypatch, page):
+    monkeypatch.setitem(sys.modules, "front", page)
+    return script("docs/results/front_trained.py", monkeypatch)
+
+
+def cell(width, weights, ms, accuracy, seed=0, kept=(), engine="OpenVINO"):
+    times = {"minimum_ms": ms, "median_ms": ms} if seed == 0 else {}
+    about = {"widths": [width, 2 * width], "keep_real": [*kept], "seed": seed, "engine": engine}
+    return {**about, "weights": weights, "bytes": 5000, "accuracy": accuracy, **times}
+
+
+def test_a_trained_network_is_compared_with_the_line_at_its_latency_seed_by_seed(trained):
+    rows = [
+        cell(w, "int8", ms, top1 + s / 100, s)
+        for w, ms, top1 in ((16, 1.0, 0.80), (32, 3.0, 0.84))
+        for s in (0, 1)
+    ]
+    rows += [cell(32, "1 bit", 2.0, 0.85 + s / 100, s, engine="low") for s in (0, 1)]
+    rows += [cell(32, "1 bit", 9.0, 0.86, s, engine="highest") for s in (0, 1)]
+    found = trained.networks({"rows": rows})
+    ours = next(one for one in found if one.weights == "1 bit")
+    assert ours.engine == "low"  # the faster of both
+    difference = trained.above(ours, [one for one in found if one.weights == "int8"])
+    assert difference.mean == pytest.approx(0.03)
+    assert difference.sign == 1
+    text, _ = trained.trained({"rows": rows})
+    assert "32 channels: **above**: +3.00 points from the line between the int8 networks" in text
+
+
+def test_beyond_the_line_the_nearest_network_counts_and_one_seed_decides_nothing(trained):
+    rows = [cell(16, "int8", 1.0, 0.8), cell(32, "int8", 2.0, 0.9), cell(8, "1 bit", 0.5, 0.7)]
+    text, _ = trained.trained({"rows": rows})
+    assert "8 channels: **undecided**: −10.00 points from the line between" in text
+
+
+def test_mixed_networks_are_compared_with_both_ends(trained):
+    rows = [cell(32, "int8", 3.0, 0.9 + s / 1000, s) for s in (0, 1)] + [
+        cell(32, "1 bit", 1.0, 0.8 + s / 1000, s) for s in (0, 1)
+    ]
+    rows += [cell(32, "mixed", 2.0, 0.84 + s / 1000, s, kept=("a", "b")) for s in (0, 1)]
+    text = trained.mixed({"rows": rows})
+    assert "2 layers real: **below**: −1.00 points from the line between int8 and 1 bit" in text

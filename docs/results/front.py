@@ -257,16 +257,35 @@ INK = {
         "text": "#1f2328",
         "grid": "#d8dee4",
         "1 bit": "#0b62a4",
+        "mixed": "#6f42c1",
         "int8": "#c4571f",
         "float": "#59636e",
     },
-    "dark": {"text": "#e6edf3", "grid": "#3d444d", "1 bit": "#58a6ff", "int8": "#f0883e", "float": "#9198a1"},
+    "dark": {
+        "text": "#e6edf3",
+        "grid": "#3d444d",
+        "1 bit": "#58a6ff",
+        "mixed": "#bc8cff",
+        "int8": "#f0883e",
+        "float": "#9198a1",
+    },
 }
-MARKS = {"1 bit": "o", "int8": "D", "float": "s"}
-LEGEND = {"1 bit": "1 bit, bitfactor", "int8": "int8", "float": "float32 or bfloat16"}
+MARKS = {"1 bit": "o", "mixed": "^", "int8": "D", "float": "s"}
+LEGEND = {
+    "1 bit": "1 bit, bitfactor",
+    "mixed": "1 bit and int8, bitfactor",
+    "int8": "int8",
+    "float": "float32 or bfloat16",
+}
 
 
-def chart(panels: Mapping[str, Sequence[tuple[Point, float]]], x_label: str, theme: str) -> str:
+def chart(
+    panels: Mapping[str, Sequence[tuple[Point, float]]],
+    x_label: str,
+    theme: str,
+    y_label: str = "top-1 on ImageNet, %",
+    y_range: tuple[float, float] = (54, 78),
+) -> str:
     """Draw top-1 against x, {title: (point, x)}; what no other reaches is joined by a line."""
     ink, rows = INK[theme], -(-len(panels) // 3)
     style = {**STYLE, **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color"), ink["text"])}
@@ -279,20 +298,22 @@ def chart(panels: Mapping[str, Sequence[tuple[Point, float]]], x_label: str, the
         for ax, (title, found) in zip(axes.flat, panels.items(), strict=False):
             ax.set_title(title, loc="left")
             _panel(ax, found, ink)
+            ax.set_ylim(*y_range)
         for ax in axes.flat[len(panels) :]:
             ax.axis("off")
         for ax in axes[:, 0]:
-            ax.set_ylabel("top-1 on ImageNet, %")
+            ax.set_ylabel(y_label)
         for ax in axes[-1]:
             ax.set_xlabel(x_label)
         handles, labels = axes.flat[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
         return svg(figure)
 
 
 def _panel(ax: Axes, found: Sequence[tuple[Point, float]], ink: Mapping[str, str]) -> None:
     ax.patch.set_alpha(0)
-    for weights, mark in MARKS.items():
+    for weights in sorted({one.weights for one, _ in found}, key=[*MARKS].index):
+        mark = MARKS[weights]
         group = [(one, x) for one, x in found if one.weights == weights]
         fills = [ink[weights] if one.own else "none" for one, _ in group]
         xs, ys = [x for _, x in group], [one.top1 for one, _ in group]
@@ -310,7 +331,6 @@ def _panel(ax: Axes, found: Sequence[tuple[Point, float]], ink: Mapping[str, str
             }
             ax.annotate(one.network, (x, one.top1), color=ink[one.weights], **place)
     ax.set_xscale("log")
-    ax.set_ylim(54, 78)
     ticks = [one for one in (0.5, 1, 2, 5, 10, 20, 50, 100, 200) if _within(one, [x for _, x in found])]
     ax.set_xticks(ticks, [f"{one:g}" for one in ticks])
     ax.xaxis.set_minor_formatter(NullFormatter())

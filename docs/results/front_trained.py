@@ -1,0 +1,149 @@
+"""The tables, verdicts and chart of front.md's networks trained here.
+
+python docs/results/front_trained.py     # from front-trained.json, front-mixed.json: `benchmarks/trained.py`
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from front import FOLDER, IMAGES, INK, PAGE, Point, chart, filled
+
+from bitfactor.study.statistics import Difference, paired, points, sample
+
+WEIGHTS = "1 bit", "mixed", "int8", "float"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network with its weights in its faster engine; accuracies are {seed: fraction}."""
+
+    width: int
+    real_layers: int
+    weights: str
+    engine: str
+    ms: float
+    bytes: int
+    accuracies: Mapping[int, float]
+
+    @property
+    def name(self) -> str:
+        return f"{self.real_layers} layers real" if self.weights == "mixed" else f"{self.width} channels"
+
+    @property
+    def top1(self) -> float:
+        found = sample([*self.accuracies.values()])
+        return 100 * found.mean if found else float("nan")
+
+    def point(self) -> Point:
+        return Point(self.name, self.weights, self.engine, self.ms, self.ms, self.bytes, self.top1, own=True)
+
+
+def networks(results: Mapping) -> list[Trained]:
+    """Return each network with its weights, in the engine that is faster here."""
+    rows = defaultdict(list)
+    for row in results["rows"]:
+        rows[row["widths"][0], len(row["keep_real"]), row["weights"], row["engine"]].append(row)
+    best: dict[tuple, Trained] = {}
+    for (width, kept, weights, engine), found in rows.items():
+        timed = next(row for row in found if "minimum_ms" in row)
+        accuracies = {row["seed"]: row["accuracy"] for row in found}
+        one = Trained(width, kept, weights, engine, timed["minimum_ms"], timed["bytes"], accuracies)
+        key = width, kept, weights
+        if key not in best or one.ms < best[key].ms:
+            best[key] = one
+    return sorted(best.values(), key=lambda one: (WEIGHTS.index(one.weights), one.ms))
+
+
+def above(one: Trained, line: Sequence[Trained]) -> Difference:
+    """Return how far a network is above the line between others, at its latency, over the seeds.
+
+    Beyond the line's ends the nearest of the others counts.
+    """
+    ends = sorted(line, key=lambda other: other.ms)
+    xs = [other.ms for other in ends]
+    seeds = set(one.accuracies).intersection(*(other.accuracies for other in ends))
+    theirs = {
+        seed: float(np.interp(one.ms, xs, [other.accuracies[seed] for other in ends])) for seed in seeds
+    }
+    found = paired(one.accuracies, theirs)
+    if found is None:
+        raise ValueError(f"{one.name}, {one.weights}: no seed in common with the line")
+    return found
+
+
+def table(found: Iterable[Trained], compared: Mapping[str, Difference]) -> str:
+    """Return the table of networks, with the distance from the line where one is compared."""
+    lines = [
+        "| network | weights | engine | accuracy, % | seeds | kB | ms | from the line, points |",
+        "|---|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for one in found:
+        difference = compared.get(one.name) if one.weights in ("1 bit", "mixed") else None
+        size, seeds = f"{one.bytes / 1e3:.0f}", len(one.accuracies)
+        accuracy = sample([*one.accuracies.values()])
+        lines.append(
+            f"| {one.name} | {one.weights} | {one.engine} | {accuracy} | {seeds} | {size} | {one.ms:.3f} | "
+            f"{'' if difference is None else difference} |"
+        )
+    return "\n".join(lines)
+
+
+def verdict(compared: Mapping[str, Difference], line: str) -> str:
+    """Return what the rule of the plan says of each network; one seed alone has no interval."""
+    words = {1: "above", 0: "undecided", -1: "below"}
+    return "\n".join(
+        f"- {name}: **{words[one.sign]}**: {points(one.mean)} points from the line {line}{interval(one)}."
+        for name, one in compared.items()
+    )
+
+
+def interval(one: Difference) -> str:
+    if one.low is None or one.high is None:
+        return ", one seed"
+    return f", between {points(one.low)} and {points(one.high)} at 95 %"
+
+
+def trained(results: Mapping) -> tuple[str, list[Trained]]:
+    """Return the part on networks of one kind each, and these."""
+    found = networks(results)
+    line = [one for one in found if one.weights == "int8"]
+    compared = {one.name: above(one, line) for one in found if one.weights == "1 bit"}
+    return f"{table(found, compared)}\n\n{verdict(compared, 'between the int8 networks')}", found
+
+
+def mixed(results: Mapping) -> str:
+    """Return the part on networks of both kinds of layers."""
+    found = networks(results)
+    line = [one for one in found if one.weights in ("1 bit", "int8")]
+    compared = {one.name: above(one, line) for one in found if one.weights == "mixed"}
+    return f"{table(found, compared)}\n\n{verdict(compared, 'between int8 and 1 bit')}"
+
+
+def about(results: Mapping) -> str:
+    versions = ", ".join(f"{package} {number}" for package, number in results["versions"].items())
+    return f"Measured on {results['machine']}, {results['isa']}, one core; {versions}."
+
+
+def main() -> None:
+    results = json.loads((FOLDER / "front-trained.json").read_text())
+    part, found = trained(results)
+    made = {"trained": f"{part}\n\n{about(results)}"}
+    both = FOLDER / "front-mixed.json"
+    if both.is_file():
+        others = json.loads(both.read_text())
+        made["mixed"] = f"{mixed(others)}\n\n{about(others)}"
+    PAGE.write_text(filled(PAGE.read_text(), made))
+    drawn_points = [one.point() for one in found]
+    tops = [one.top1 for one in drawn_points]
+    for theme in INK:
+        for name, label in (("ms", "milliseconds for one image"), ("bytes", "file, kB")):
+            panels = {"": [(one, one.ms if name == "ms" else one.bytes / 1e3) for one in drawn_points]}
+            drawn = chart(panels, label, theme, "accuracy on CIFAR-10, %", (min(tops) - 2, max(tops) + 2))
+            (IMAGES / f"front-trained-{name}-{theme}.svg").write_text(drawn)
+
+
+if __name__ == "__main__":
+    main()
