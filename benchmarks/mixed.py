@@ -69,6 +69,7 @@ def main(options: Arguments) -> None:
             eval_interval=options.epochs,
             precision=settings["optimization"]["precision"],
             channels_last=settings["optimization"]["channels_last"],
+            warmup_epochs=settings["optimization"]["warmup_epochs"],
             seed=settings["optimization"]["seed"],
             **settings["model"],
             **kinds,

@@ -1,5 +1,6 @@
 """Which layers of a network to turn binary: what one bit costs in loss, and what it saves in time, here."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -192,7 +193,9 @@ def _session(
 ) -> tuple[Session, int]:
     """Return a network as it runs, and the bytes of its file."""
     path = folder / "net.safetensors"
-    export(model, path, x[:2], calibration=x, binary=False, overwrite=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* has no input_spec")  # nobody keeps this file
+        export(model, path, x[:2], calibration=x, binary=False, overwrite=True)
     return Session(path, precision=precision, threads=threads, isa=isa), path.stat().st_size
 
 
