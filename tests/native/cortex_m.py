@@ -64,6 +64,7 @@ def test_every_operation(core, tmp_path):
         "cifar10-resnet20",
         "cifar10-resnet16-wide",
         "cifar10-resnet20-wide",
+        "cifar10-resnet16-widest",
         "lsp-hourglass",
     ],
 )

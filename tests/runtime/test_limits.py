@@ -91,11 +91,11 @@ for _ in range(3):
     assert bytes_taken(code, after=after) < 27e6
 
 
-def test_wheel_is_smaller_than_2700_kb():
+def test_wheel_is_smaller_than_3100_kb():
     """A wheel is a zip of the package, two modules for browsers among it, and the compiled core."""
     package = Path(bitfactor.__file__).parent
     files = [path for path in package.rglob("*") if path.suffix not in (".so", ".pyc") and path.is_file()]
     with zipfile.ZipFile(archive := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as wheel:
         for path in [*files, Path(_native.__file__)]:
             wheel.write(path)
-    assert len(archive.getvalue()) < 2.7e6
+    assert len(archive.getvalue()) < 3.1e6

@@ -19,6 +19,7 @@ DATA = {
     "cifar10-resnet20": "cifar-10-batches-py",
     "cifar10-resnet16-wide": "cifar-10-batches-py",
     "cifar10-resnet20-wide": "cifar-10-batches-py",
+    "cifar10-resnet16-widest": "cifar-10-batches-py",
     "lsp-hourglass": "lspet",
 }
 

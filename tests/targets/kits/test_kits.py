@@ -215,7 +215,14 @@ int main() { setup(), loop(); }
 
 @pytest.mark.parametrize(
     "network",
-    ["digits", "cifar10-resnet18", "cifar10-resnet20", "cifar10-resnet16-wide", "cifar10-resnet20-wide"],
+    [
+        "digits",
+        "cifar10-resnet18",
+        "cifar10-resnet20",
+        "cifar10-resnet16-wide",
+        "cifar10-resnet20-wide",
+        "cifar10-resnet16-widest",
+    ],
 )
 def test_the_sketch_for_boards_prints_the_checksum_of_the_table(network, tmp_path):
     kit = write_kit(load(file_of(network)), tmp_path / "network", "arduino")
