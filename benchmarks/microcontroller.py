@@ -7,6 +7,7 @@ counts as one whatever it takes on a chip: these are neither times nor cycles. A
 a Raspberry Pi Pico's 2 MB of flash is left out.
 
     python -m benchmarks.microcontroller [--json] [--chart docs/images/microcontroller.svg]
+    python -m benchmarks.microcontroller --activations    # a ResNet-20 with none, PReLU and RPReLU
 """
 
 import argparse
@@ -19,7 +20,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from bitfactor.engines import full_precision
-from bitfactor.format import Graph, ModelFile, Node, load
+from bitfactor.format import Graph, InputSpec, ModelFile, Node, load
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.c99 import export_c
 from bitfactor.targets.c99.board import CORES, memory_of, run
@@ -117,6 +118,39 @@ def drawn(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(map(changed, graph.nodes)))
 
 
+def activations() -> Iterator[Row]:
+    """Yield what a ResNet-20 with 1x1 shortcuts and random weights takes, by what stands behind each sum."""
+    import torch
+    from torch import nn
+
+    import bitfactor
+    from bitfactor.models.reactnet import BiRealBlock, ReActBlock
+
+    def with_prelu(inputs: int, channels: int, stride: int) -> nn.Module:
+        return nn.Sequential(BiRealBlock(inputs, channels, stride), nn.PReLU(channels))
+
+    spec = InputSpec((32, 32), (32, 32), (0.491, 0.482, 0.447), (0.247, 0.243, 0.262))
+    for name, block in {"nothing": BiRealBlock, "PReLU": with_prelu, "RPReLU": ReActBlock}.items():
+        torch.manual_seed(0)
+        shapes = [(inputs, 16 << i, 2 if inputs < 16 << i else 1) for i in range(3) for inputs in _inputs(i)]
+        stem, head = nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.Linear(64, 10)
+        pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        net = nn.Sequential(stem, nn.BatchNorm2d(16), *(block(*shape) for shape in shapes), pool, head)
+        for module in net.modules():
+            if isinstance(module, bitfactor.nn.Shift):
+                nn.init.normal_(module.bias, std=0.1)
+        bitfactor.binarize_(net, latent="none", scale="analytic", keep_real=["*downsample*"])
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "net.safetensors"
+            bitfactor.export(net.eval(), path, torch.randn(2, 3, 32, 32), input_spec=spec)
+            yield from of_network(f"ResNet-20, {name}", "integer", load(path))
+
+
+def _inputs(stage: int) -> list[int]:
+    """Return the channels that each of a stage's six binary layers reads."""
+    return [16 << max(stage - 1, 0), *[16 << stage] * 5]
+
+
 BLUE, ORANGE, GREY = "#2e7dc4", "#c4571f", "#59636e"
 LOOKS = {  # mark, colour, fill
     ("cifar10-resnet18", "integer"): ("o", BLUE, BLUE),
@@ -193,16 +227,17 @@ def _put(panel, row: Row) -> None:  # type: ignore[no-untyped-def]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--activations", action="store_true")
     parser.add_argument("--chart", type=Path, help="where to draw")
     options = parser.parse_args()
-    found = list(rows())
+    found = list(activations() if options.activations else rows())
     if options.chart:
         draw(found, options.chart)
     if options.json:
         print(json.dumps([asdict(row) for row in (*found, *QUOTED)]))
         return
     print(f"{'network':27} {'precision':15} {'core':14} {'instructions':>13} {'flash':>10} {'RAM':>8}")
-    for row in (*found, *QUOTED):
+    for row in found if options.activations else (*found, *QUOTED):
         memory = [f"{bytes_:,}" if bytes_ else "" for bytes_ in (row.flash, row.ram)]
         print(
             f"{row.network:27} {row.precision:15} {row.core:14} {row.instructions:13,}"
