@@ -1,6 +1,7 @@
 """A short run and its export, processes without some packages, real data: for all tests."""
 
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.study import made_up
 
 from bitfactor.cli import main
 from bitfactor.common.files import _LOADED, files_run
+from bitfactor.data import Cifar10
 
 # How long an example takes is the machine's affair. The default draws the same examples every time and keeps
 # none; `make test-random` draws afresh.
@@ -159,3 +161,25 @@ def colours():
         return place
 
     return colours
+
+
+@pytest.fixture
+def cifar(tmp_path):
+    """Write the official layout with `each` images in each file -> directory, pixels (N, 3072), labels."""
+
+    def write(kind=Cifar10, each=40):
+        layout, rng = kind.layout, np.random.default_rng(0)
+        directory = tmp_path / "cifar" / layout.folder
+        directory.mkdir(parents=True, exist_ok=True)
+        classes = 10 if kind is Cifar10 else 100
+        names = [f"class{i}".encode() for i in range(classes)]
+        (directory / layout.names).write_bytes(pickle.dumps({layout.name_key.encode(): names}, protocol=2))
+        pixels, labels = [], []
+        for file in (*layout.train, layout.test):
+            pixels.append(rng.integers(0, 256, (each, 3072)).astype(np.uint8))
+            labels.append(rng.integers(0, classes, each))
+            content = {b"data": pixels[-1], layout.label_key.encode(): labels[-1].tolist()}
+            (directory / file).write_bytes(pickle.dumps(content, protocol=2))
+        return directory, np.concatenate(pixels), np.concatenate(labels)
+
+    return write

@@ -1,6 +1,7 @@
 """The pure parts of the front: what no other network reaches, the page's tables, steps for TensorFlow.js."""
 
 import importlib.util
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+
+import bitfactor
 
 ROOT = Path(__file__).parents[1]
 
@@ -191,3 +194,25 @@ def test_mixed_networks_are_compared_with_both_ends(trained):
     rows += [cell(32, "mixed", 2.0, 0.84 + s / 1000, s, kept=("a", "b")) for s in (0, 1)]
     text = trained.mixed({"rows": rows})
     assert "2 layers real: **below**: −1.00 points from the line between int8 and 1 bit" in text
+
+
+def test_networks_trained_from_one_in_full_precision_are_measured_beside_it(cifar, tmp_path, monkeypatch):
+    """Tiny: all of `benchmarks/mixed.py` and `benchmarks/trained.py`, from the images to the page's table."""
+    data, _, _ = cifar(each=60)
+    run, mixed, out = tmp_path / "real", tmp_path / "mixed", tmp_path / "measured.json"
+    sizes = {"blocks": (1, 1), "widths": (8, 16), "stem": "halving"}
+    options = {"epochs": 1, "warmup_epochs": 0, "progress": False}
+    bitfactor.train("cifar10-resnet18", out=run, data=data, real=True, **sizes, **options)
+    making = script("benchmarks/mixed.py", monkeypatch)
+    making.main(making.Arguments(run, mixed, data, epochs=1, networks=3))
+    runs = tuple(sorted(mixed.iterdir()))
+    assert [one.name for one in runs] == ["0-binary", "2-binary", "4-binary"]
+    timing = script("benchmarks/trained.py", monkeypatch)
+    timing.main(timing.Arguments(runs, data, out, runs=3))
+    results = json.loads(out.read_text())
+    found = {(row["weights"], row["engine"]) for row in results["rows"]}
+    assert {("float", "OpenVINO"), ("int8", "OpenVINO"), ("mixed", "low"), ("1 bit", "highest")} <= found
+    assert all(row["minimum_ms"] > 0 and 0 <= row["accuracy"] <= 1 for row in results["rows"])
+    monkeypatch.setitem(sys.modules, "front", script("docs/results/front.py", monkeypatch))
+    text = script("docs/results/front_trained.py", monkeypatch).mixed(results)
+    assert "2 layers real: **undecided**" in text

@@ -2,14 +2,11 @@
 
 import io
 import json
-import pickle
 import tarfile
 
 import cv2
 import numpy as np
 import pytest
-
-from bitfactor.data import Cifar10
 
 
 @pytest.fixture(scope="session")
@@ -38,28 +35,6 @@ def folder(tmp_path, jpeg):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(jpeg(i + 100 * (part == "val")))
     return tmp_path / "images"
-
-
-@pytest.fixture
-def cifar(tmp_path):
-    """Write the official layout with `each` images in each file -> directory, pixels (N, 3072), labels."""
-
-    def write(kind=Cifar10, each=40):
-        layout, rng = kind.layout, np.random.default_rng(0)
-        directory = tmp_path / "cifar" / layout.folder
-        directory.mkdir(parents=True, exist_ok=True)
-        classes = 10 if kind is Cifar10 else 100
-        names = [f"class{i}".encode() for i in range(classes)]
-        (directory / layout.names).write_bytes(pickle.dumps({layout.name_key.encode(): names}, protocol=2))
-        pixels, labels = [], []
-        for file in (*layout.train, layout.test):
-            pixels.append(rng.integers(0, 256, (each, 3072)).astype(np.uint8))
-            labels.append(rng.integers(0, classes, each))
-            content = {b"data": pixels[-1], layout.label_key.encode(): labels[-1].tolist()}
-            (directory / file).write_bytes(pickle.dumps(content, protocol=2))
-        return directory, np.concatenate(pixels), np.concatenate(labels)
-
-    return write
 
 
 @pytest.fixture
