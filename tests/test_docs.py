@@ -11,11 +11,17 @@ from pathlib import Path
 from textwrap import indent
 from urllib.parse import urlsplit
 
+import pyarrow.parquet as pq
 import pytest
 
+from bitfactor.api.train import train
 from bitfactor.cli import COMMANDS, function_of
 from bitfactor.cli.flags import expect_known, flags_of, options_of
-from bitfactor.cli.recipe import flags_of_all
+from bitfactor.cli.recipe import Asked, flags_of_all
+from bitfactor.common.files import run_file
+from bitfactor.decompositions import class_of
+from bitfactor.recipes.own import with_options
+from bitfactor.training import OPTIMIZERS
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [*DOCS.parent.glob("*.md"), DOCS.parent / "native/README.md", *DOCS.rglob("*.md")]
@@ -106,6 +112,27 @@ def test_every_log_of_the_study_is_linked_and_there():
     texts = "".join(page.read_text() for page in (DOCS / "results").glob("*.md"))
     linked = set(re.findall(r"\(evidence/([\w-]+)\.parquet\)", texts))
     assert linked == {path.stem for path in (DOCS / "results/evidence").iterdir()}
+
+
+def test_every_log_of_the_study_can_be_trained_again_by_its_command(monkeypatch):
+    monkeypatch.setattr("bitfactor.common.files._LOADED", {})
+    monkeypatch.setitem(OPTIMIZERS, "adam", OPTIMIZERS["adam"])  # which a draft replaces
+    evidence = script("results/evidence.py")
+    kinds = {}
+    for log in evidence.LOGS.iterdir():
+        for training in pq.read_table(log, columns=["command", "axes"]).to_pylist():
+            kinds[log.name, training["axes"]["latent"], training["axes"]["scale"]] = training["command"]
+    commands = {tuple(evidence.replayed(command)[:-2]) for command in kinds.values()}  # without --out NAME
+    assert len(commands) > 100
+    for words in commands:
+        start = words.index("train")
+        for file in words[2:start:2]:
+            run_file(DOCS.parent / file)
+        asked = Asked.of("train", train, [*words[start + 1 :], "--out", "run"])
+        recipe = with_options(asked.recipe, asked.options)
+        assert not recipe.idle().keys() & asked.options.keys(), words
+        if class_of(recipe.binarization.latent).takes:
+            assert "factor_rate" in asked.options, words
 
 
 def headings(page):

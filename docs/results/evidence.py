@@ -1,9 +1,13 @@
 """The study of evidence.md from its logs: prints its tables, draws what lies over a free weight.
 
-python docs/results/evidence.py
+python docs/results/evidence.py [LOG]
+
+With the name of a log, test-window-7020 say, it prints the commands that train it again.
 """
 
 import math
+import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,9 +22,11 @@ from matplotlib.figure import Figure
 from scipy.special import stdtr
 from scipy.stats import ttest_rel
 
+from bitfactor.common.files import run_file
 from bitfactor.decompositions import class_of
 from bitfactor.study.figures import STYLE, look_of, svg
 from bitfactor.study.statistics import Difference, paired, points, sample, student
+from bitfactor.training.recipe import without_effect
 
 LOGS = Path(__file__).parent / "evidence"
 FIGURE = Path(__file__).parents[1] / "images" / "evidence.svg"
@@ -142,6 +148,22 @@ ROWS = (
 )
 """The rows of the head tables and of the figure."""
 
+DRAFTS = {
+    "bases.py": (
+        "early",
+        "taps_unit",
+        "turned",
+        "turned_channels",
+        "turned_window",
+        "window_cosines",
+        "window_own",
+        "window_own_unit",
+        "window_unit",
+    ),
+    "wspace.py": ("tucker_wspace",),
+}
+"""The files beside this one that have latents of the logs."""
+
 Values = dict[int, float]
 """The headline of each seed."""
 Rows = Mapping[str, Values]
@@ -177,6 +199,27 @@ def _name(axes: Mapping[str, str], command: list[str]) -> str:
 
 def _is_free(name: str) -> bool:
     return name.split(",")[0] == "none"
+
+
+def replayed(command: list[str]) -> list[str]:
+    """Return the words that train a logged command again today.
+
+    The file of a draft is named by `--import`. Where a log names no rate of the factors it was 1, today's
+    default is 1/rank. A flag that means nothing to the row, which was taken then, is left out.
+    """
+    latent = command[command.index("--latent") + 1]
+    files = [Path(__file__).parent / file for file, names in DRAFTS.items() if latent in names]
+    imports = [word for file in files for word in ("--import", f"docs/results/{file.name}")]
+    for file in files:
+        run_file(file)
+    words = command[1:]
+    idle = without_effect(latent, command[command.index("--scale") + 1])
+    for flag in (f"--{name.replace('_', '-')}" for name in idle):
+        if flag in words:
+            del words[words.index(flag) : words.index(flag) + 2]
+    if "factor_rate" not in idle and "--factor-rate" not in words:
+        words[2:2] = ["--factor-rate", "1"]
+    return ["bitfactor", *imports, *words]
 
 
 def holm(chances: Mapping[str, float], level: float = 0.05) -> set[str]:
@@ -465,6 +508,11 @@ def _line(ax: Axes, name: str, ending: str, over: Mapping[float, Difference]) ->
 
 
 def main() -> None:
+    for log in sys.argv[1:]:
+        for training in pq.read_table(LOGS / f"{log}.parquet").to_pylist():
+            print(shlex.join(replayed(training["command"])))
+    if sys.argv[1:]:
+        return
     data = read()
     for title, studies in data.items():
         for steps, of in studies.items():

@@ -60,5 +60,5 @@ class Adam(torch.optim.Adam):
             parameter.grad = gradient
 
 
-optimization._OPTIMIZERS["adam"] = Adam
+optimization.OPTIMIZERS["adam"] = Adam
 register("tucker_wspace", WSpace.from_weight)
