@@ -117,6 +117,8 @@ def test_it_measures_writes_and_names_one(out, capsys, monkeypatch):
     assert "32 test images in " in printed
     page = (out / "compare.html").read_text()
     assert found["sentence"] in page
+    assert "compact-int8.onnx" in printed
+    assert "compact-int8.onnx" in page
     assert "<svg" in page
 
 

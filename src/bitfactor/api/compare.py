@@ -6,6 +6,7 @@ two in full precision are quantised to int8. All are measured on this machine, a
 
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -390,7 +391,18 @@ def _expect_enough(data: Path, folder: Path) -> None:
     )
 
 
-_HEAD = ("network", "weights", "engine", "side", "accuracy", "95 % interval", "ms", "kB", "MB of memory")
+_HEAD = (
+    "network",
+    "weights",
+    "engine",
+    "side",
+    "accuracy",
+    "95 % interval",
+    "ms",
+    "kB",
+    "MB of memory",
+    "file",
+)
 
 
 def _cells(rows: Sequence[Compared]) -> list[list[str]]:
@@ -405,6 +417,7 @@ def _cells(rows: Sequence[Compared]) -> list[list[str]]:
             f"{row.minimum_ms:.3f}",
             f"{row.bytes / 1000:,.0f}",
             "" if row.memory is None else f"{row.memory / 1e6:,.0f}",
+            row.file,
         ]
         for row in rows
     ]
@@ -415,9 +428,10 @@ def _document(found: Comparison, data: Path) -> Document:
         f"{row.name}, {row.engine}": (row.weights, row.minimum_ms, row.accuracy, row.interval)
         for row in found.rows
     }
-    table = Table(_HEAD, _cells(found.rows), found.caption, words=(0, 1, 2))
+    table = Table(_HEAD, _cells(found.rows), found.caption, words=(0, 1, 2, 9))
     drawn = Figure("front", front(points).encode(), "Up and to the left is better. Bars are 95 % intervals.")
-    again = f"bitfactor compare {data} --minutes {found.minutes:g} --out {found.out}"
+    words = ["bitfactor", "compare", str(data), "--minutes", f"{found.minutes:g}", "--out", str(found.out)]
+    again = shlex.join([*words, *(["--threads", str(found.threads)] if found.threads > 1 else [])])
     return Document(
         f"One bit or eight: {data.name}",
         [found.sentence, *_ABOUT],
