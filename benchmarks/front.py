@@ -253,7 +253,7 @@ def measured(name: str, networks: Sequence[tuple[str, str]], folder: Path, runs:
     kept = near(engines)
     calls = dict(zip(map(str, kept), kept.values(), strict=True))
     if target.batch > 1:
-        times = interleaved(calls, max(runs // FEWER, 1), warm_up=1)
+        times = interleaved(calls, rounds(target, runs), warm_up=1)
     else:
         times = interleaved(calls, runs, PAUSE[target.threads])
     return fastest(
@@ -267,6 +267,11 @@ def measured(name: str, networks: Sequence[tuple[str, str]], folder: Path, runs:
         }
         for (network, weights, engine), time in zip(kept, times, strict=True)
     )
+
+
+def rounds(target: Target, runs: int) -> int:
+    """Return how many runs each network has."""
+    return runs if target.batch == 1 else max(runs // FEWER, 1)
 
 
 def near(engines: Engines) -> Engines:
@@ -404,14 +409,30 @@ def child(name: str, options: argparse.Namespace) -> None:
     target = TARGETS[name]
     about = {
         "machine": cpu_name(),
-        "isa": target.isa or instruction_sets()[0],
+        "isa": "wasm" if name == "web" else target.isa or instruction_sets()[0],
         "threads": target.threads,
         "batch": target.batch,
-        "runs": options.runs,
+        "runs": rounds(target, options.runs),
         "seconds": round(time.perf_counter() - started),
-        "versions": {name: version(name) for name in VERSIONS},
+        "versions": {
+            **{package: version(package) for package in VERSIONS},
+            **(_of_node(options.folder) if name == "web" else {}),
+        },
     }
     print(json.dumps({**about, "rows": rows}))
+
+
+def _of_node(folder: Path) -> dict[str, str]:
+    """Return the versions of node and of the packages that run in it."""
+    import web
+
+    packages = sorted({package for one in web.PACKAGES.values() for package in one})
+    found = {name: folder / "node_modules" / name / "package.json" for name in packages}
+    node = subprocess.run(["node", "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    versions = {
+        name: json.loads(path.read_text())["version"] for name, path in found.items() if path.exists()
+    }
+    return {"node": node.strip().lstrip("v"), **versions}
 
 
 def chosen(names: Sequence[str]) -> list[tuple[str, str]]:

@@ -89,6 +89,11 @@ def test_the_front_has_what_no_other_reaches(page):
     assert [(one.ms, one.top1) for one in page.front(found)] == [(1, 60), (2, 70), (4, 71)]
 
 
+def test_names_that_would_overlap_are_left_out(page):
+    places = [(7.6, 73.8), (16, 74.0), (17, 74.4), (26, 75.1), (29, 75.9), (224, 76.1)]
+    assert page.apart(places) == [(7.6, 73.8), (26, 75.1), (29, 75.9), (224, 76.1)]
+
+
 def test_parts_of_the_page_are_filled_in(page):
     text = "a\n<!-- one -->old<!-- end -->\n<!-- two --><!-- end -->\n"
     filled = page.filled(text, {"one": r"new \1"})
@@ -128,6 +133,13 @@ def test_engines_far_from_the_fastest_are_not_measured(measuring):
         ("b", "1 bit", "highest"): lambda: None,
     }
     assert [key[2] for key in measuring.near(engines)] == ["one", "low", "highest"]
+
+
+def test_a_batch_has_as_few_runs_as_its_row_says(measuring):
+    assert {name: measuring.rounds(one, 20) for name, one in measuring.TARGETS.items()} == {
+        **dict.fromkeys(measuring.TARGETS, 20),
+        "batch": 3,
+    }
 
 
 def convolution(groups, shape):

@@ -270,6 +270,7 @@ INK = {
         "float": "#9198a1",
     },
 }
+_LINE, _NAME = 0.7, 3.5  # points and times of a name's height and width
 MARKS = {"1 bit": "o", "mixed": "^", "int8": "D", "float": "s"}
 LEGEND = {
     "1 bit": "1 bit, bitfactor",
@@ -322,8 +323,11 @@ def _panel(ax: Axes, found: Sequence[tuple[Point, float]], ink: Mapping[str, str
         ax.scatter([], [], 22, c=ink[weights], label=LEGEND[weights], marker=mark)
     reached = staircase([(x, one.top1) for one, x in found])
     ax.step(*zip(*reached, strict=True), where="post", color=ink["grid"], linewidth=1.2, zorder=1)
+    named = apart(
+        [place for place in reached if not any(one.binary and (x, one.top1) == place for one, x in found)]
+    )
     for one, x in found:
-        if one.binary or (x, one.top1) in reached:
+        if one.binary or (x, one.top1) in named:
             place = {
                 "xytext": (5, -3) if one.binary else (-3, 5),
                 "textcoords": "offset points",
@@ -339,6 +343,15 @@ def _panel(ax: Axes, found: Sequence[tuple[Point, float]], ink: Mapping[str, str
 
 def _within(tick: float, xs: Sequence[float]) -> bool:
     return 0.7 * min(xs) <= tick <= 1.4 * max(xs)
+
+
+def apart(places: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the places (x, y) whose names do not overlap with that of the one before."""
+    kept: list[tuple[float, float]] = []
+    for x, y in places:
+        if not kept or y >= kept[-1][1] + _LINE or x >= kept[-1][0] * _NAME:
+            kept.append((x, y))
+    return kept
 
 
 def staircase(places: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

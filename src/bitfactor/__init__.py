@@ -114,7 +114,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'bitfactor' has no attribute {name!r}; {hint}", name=name)
     home = _HOMES[name]
     path = "bitfactor." + (home.lstrip(".") + name if home.endswith(".") else home)
-    module = imported(path, f"bitfactor.{name}", "train" if name in _WITH_TORCH else "cli")
+    extra = "bench,train" if name == "compare" else "train" if name in _WITH_TORCH else "cli"
+    module = imported(path, f"bitfactor.{name}", extra)
     value: object = module if home.endswith(".") else getattr(module, name)
     globals()[name] = value
     return value

@@ -92,6 +92,14 @@ def test_what_does_not_fit(trained):
     model, batches = trained
     with pytest.raises(InputError, match="batches: expected one or more"):
         bitfactor.assign(model, [])
+    images, labels = batches[0]
+    for targets in (labels[:3], labels.float(), labels + 9):
+        with pytest.raises(InputError, match="batches: expected inputs for the model, and targets"):
+            bitfactor.assign(model, [(images, targets)])
+    with pytest.raises(InputError, match="batches: expected two samples or more in the first, found 1"):
+        bitfactor.assign(model, [(images[:1], labels[:1])])
+    with pytest.raises(InputError, match="runs: expected 1 or more, found 0"):
+        bitfactor.assign(model, batches, runs=0)
     with pytest.raises(InputError, match="most_mixes: expected 2 or more"):
         bitfactor.assign(model, batches, most_mixes=1)
     with pytest.raises(InputError, match="a layer that can turn binary"):

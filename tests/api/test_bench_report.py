@@ -11,6 +11,7 @@ import bitfactor
 from bitfactor.api.bench import BenchReport, bench
 from bitfactor.api.export import write_network
 from bitfactor.common.errors import InputError
+from bitfactor.engines import peak_memory
 from bitfactor.format import load
 from bitfactor.targets.onnx import to_onnx
 
@@ -100,6 +101,12 @@ def network(shape, kind=TensorProto.FLOAT):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
 
+def test_an_other_file_that_is_not_there_and_a_process_that_fails(tmp_path):
+    with pytest.raises(InputError, match=r"missing\.onnx: expected an ONNX file, found no such file or dir"):
+        bench("digits", [tmp_path / "missing.onnx"], runs=1)
+    assert peak_memory("bitfactor", tmp_path / "missing.safetensors", (1, 8, 8), 1, "highest") is None
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -135,6 +142,7 @@ def test_a_full_precision_run_is_written_as_onnx_in_int8_too(
     assert report.int8 == str(tmp_path / "net-int8.onnx")
     kinds = {node.op_type for node in onnx.load(report.int8).graph.node}
     assert "QuantizeLinear" in kinds
+    assert write_network(run, tmp_path / "net.onnx", calibration=8).int8 == report.int8  # replaces its own
     assert "net-int8.onnx: the same in int8" in str(report)
     binary = write_network(of_parted[0], tmp_path / "binary.onnx", calibration=8)
     assert binary.int8 is None

@@ -13,6 +13,7 @@ import pytest
 import bitfactor
 from bitfactor.api.compare import NETWORKS, Compared, Comparison
 from bitfactor.cli import main
+from bitfactor.common.errors import TerminatedError
 
 LABELS = ("bright", "dark")
 
@@ -116,6 +117,8 @@ def test_it_measures_writes_and_names_one(out, capsys, monkeypatch):
     assert "32 test images in " in printed
     page = (out / "compare.html").read_text()
     assert found["sentence"] in page
+    assert "compact-int8.onnx" in printed
+    assert "compact-int8.onnx" in page
     assert "<svg" in page
 
 
@@ -138,7 +141,48 @@ def test_too_few_images_and_too_little_time_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("bitfactor.recipes.fitting.dry_run", lambda *_, **__: slow)
     with pytest.raises(bitfactor.InputError, match="30 images or more"):
         bitfactor.compare(photos(tmp_path / "few", 8, 4), out=tmp_path / "out", progress=False)
-    enough = photos(tmp_path / "enough", 8, 16)
+    with pytest.raises(bitfactor.InputError, match="64 training images or more, for a batch, found 16"):
+        bitfactor.compare(photos(tmp_path / "batch", 8, 16), out=tmp_path / "out", progress=False)
+    enough = photos(tmp_path / "enough", 32, 16)
     with pytest.raises(bitfactor.InputError, match=r"minutes: expected 20\.\d or more, a third for each"):
         bitfactor.compare(enough, out=tmp_path / "out", minutes=5, progress=False)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_place_that_is_not_its_own_and_another_time_are_refused(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(bitfactor.InputError, match="file: expected a directory, found a file"):
+        bitfactor.compare("photos", out=tmp_path / "file")
+    (tmp_path / "compact-int8.onnx").write_bytes(b"somebody's")
+    with pytest.raises(bitfactor.InputError, match=r"compact-int8\.onnx: expected a new file"):
+        bitfactor.compare("photos", out=tmp_path)
+    (tmp_path / "compare.json").write_text('{"minutes": 60}')
+    with pytest.raises(
+        bitfactor.InputError, match=r"minutes: expected 60, with which .* was begun, found 30"
+    ):
+        bitfactor.compare("photos", out=tmp_path, minutes=30)
+    (tmp_path / "compare.json").write_text("[]")
+    with pytest.raises(bitfactor.InputError, match=r"compare\.json: expected a file that compare wrote"):
+        bitfactor.compare("photos", out=tmp_path)
+    for name in ("runs", "threads"):
+        with pytest.raises(bitfactor.InputError, match=f"{name}: expected 1 or more, found 0"):
+            bitfactor.compare("photos", out=tmp_path, **{name: 0})
+
+
+def test_a_missing_engine_is_named_before_anything_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    monkeypatch.delitem(sys.modules, "bitfactor.engines.with_openvino", raising=False)
+    with pytest.raises(bitfactor.InputError, match=r"package openvino, .*pip install 'bitfactor\[bench\]'"):
+        bitfactor.compare("photos", out=tmp_path)
+
+
+def test_the_time_is_noted_when_training_begins_and_a_stop_is_said(tmp_path, monkeypatch, capsys):
+    def stopped(*_, callbacks, **__):
+        callbacks[0].on_train_start(None)
+        raise TerminatedError("stopped after step 7, which is saved")
+
+    monkeypatch.setattr("bitfactor.api.compare.train", stopped)
+    data, out = photos(tmp_path / "photos", 32, 16), tmp_path / "out"
+    assert main(["compare", str(data), "--out", str(out), "--minutes", "5"]) == 143
+    assert "which is saved; the same command goes on from there" in capsys.readouterr().err
+    assert json.loads((out / "compare.json").read_text()) == {"minutes": 5}

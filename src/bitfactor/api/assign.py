@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from bitfactor.api.bench import interleaved
 from bitfactor.binarization import binarize_
 from bitfactor.common.checks import checked, expect_that
+from bitfactor.common.errors import InputError
 from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import Result, text_table
 from bitfactor.exporter import export
@@ -128,7 +129,8 @@ def assign(
     Raises
     ------
     InputError
-        If no layer can turn binary, there are no batches, or the network cannot be exported.
+        If no layer can turn binary, there are no batches, or the model or the loss does not take them. If the
+        network cannot be exported.
 
     Example
     -------
@@ -137,11 +139,14 @@ def assign(
     """
     given = list(batches)
     expect_that(len(given) > 0, "batches", expected="one or more", found="none")
+    samples = len(given[0][0])
+    expect_that(samples >= 2, "batches", expected="two samples or more in the first", found=samples)
+    expect_that(runs >= 1, "runs", expected="1 or more", found=runs)
     expect_that(most_mixes >= 2, "most_mixes", expected="2 or more", found=str(most_mixes))
     plan = binarize_(model, latent="none", example=given[0][0][:2], dry_run=True)
     names = [layer.name for layer in plan.binary]
     mixed = partial(_mixed, model, names, given)
-    least = _loss(mixed([]), given, loss)
+    least = _first_loss(mixed([]), given, loss)
     added = {name: _loss(mixed([name]), given, loss) - least for name in names}
     with TemporaryDirectory() as folder:
         timed = partial(_session, given[0][0], Path(folder), precision, threads, isa)
@@ -186,6 +191,18 @@ def _follow(model: nn.Module, inputs: Sequence[Tensor]) -> None:
 def _loss(model: nn.Module, batches: Batches, loss: Callable[[Tensor, Tensor], Tensor]) -> float:
     total = sum(float(loss(model(x), target)) * len(x) for x, target in batches)
     return total / sum(len(x) for x, _ in batches)
+
+
+def _first_loss(model: nn.Module, batches: Batches, loss: Callable[[Tensor, Tensor], Tensor]) -> float:
+    try:
+        return _loss(model, batches, loss)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        raise InputError(
+            "batches",
+            expected="inputs for the model, and targets for the loss of its outputs",
+            found=f"{type(error).__name__}: {error}",
+            fix="change them, or pass the loss that takes them",
+        ) from error
 
 
 def _session(

@@ -4,11 +4,14 @@ A binary network, the same network in full precision and a compact one are train
 two in full precision are quantised to int8. All are measured on this machine, and the figures name one.
 """
 
+import json
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,7 @@ from bitfactor.api.network import network_at
 from bitfactor.api.train import train
 from bitfactor.common.arrays import expect_above_0
 from bitfactor.common.checks import checked, expect_that
-from bitfactor.common.errors import InputError
+from bitfactor.common.errors import InputError, imported
 from bitfactor.common.files import expect_output, write_file, write_json
 from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import Result, text_table
@@ -30,7 +33,7 @@ from bitfactor.data.readers.identity import remembered
 from bitfactor.data.stored import FolderOptions, StoredImages
 from bitfactor.engines import Network, networks_of, peak_memory, with_onnxruntime
 from bitfactor.format import load
-from bitfactor.recipes import recipe_of
+from bitfactor.recipes import recipe_named, recipe_of
 from bitfactor.recipes.fitting import TooShortError
 from bitfactor.recipes.runs import export_run, training_images
 from bitfactor.runtime import Precision, Session
@@ -45,6 +48,8 @@ _CALIBRATION = 256  # training images, for the ranges of int8
 _FEWEST = 30  # images, below which an interval says nothing
 _SURE = 1.96  # standard errors: 95 %
 _SAME_TIME = 1.05  # times as long is no difference
+_PAGE, _FIGURES = "compare.html", "compare.json"
+_ENDS = (".safetensors", ".onnx", "-int8.onnx")
 
 NETWORKS = {
     "binary": ("folder-resnet18", False),
@@ -189,12 +194,12 @@ def compare(
     Take compact, int8: 76.1% in 0.38 ms. Beside binary, 1 bit, that is 0.4 points more (±1.2), at ...
     """
     expect_above_0("minutes", minutes)
-    expect_that(runs > 0 and threads > 0, "runs and threads", expected="1 or more", found=(runs, threads))
+    for argument, value in {"runs": runs, "threads": threads}.items():
+        expect_that(value > 0, argument, expected="1 or more", found=value)
+    imported("bitfactor.engines.with_openvino", "bitfactor compare", "bench")
     folder, images = Path(out), Path(data)
-    page = folder / "compare.html"
-    if page.exists():
-        expect_output(page, [".html"], overwrite=overwrite, flag="--out")
-    _expect_enough(images)
+    _expect_place(folder, minutes, overwrite)
+    _expect_enough(images, folder)
     console = Console(stderr=True, highlight=False, quiet=not progress)
     for number, name in enumerate(NETWORKS, 1):
         console.print(f"{name}: network {number} of {len(NETWORKS)}")
@@ -203,16 +208,26 @@ def compare(
     timed = _fastest([one for name in NETWORKS for one in _written(folder / name, threads)], runs)
     rows, described = _measured(timed, images, threads)
     found = Comparison(folder, described, cpu_name(), minutes, threads, rows)
-    write_json(folder / "compare.json", found.to_dict())
-    write_html(_document(found, images), page)
+    write_json(folder / _FIGURES, found.to_dict())
+    write_html(_document(found, images), folder / _PAGE)
     return found
 
 
 def _train(name: str, folder: Path, data: Path, minutes: float, device: str, progress: bool) -> None:
     recipe, real = NETWORKS[name]
     share, out = minutes * _SHARE / len(NETWORKS), folder / name
+    noting = SimpleNamespace(on_train_start=lambda _: _note(folder, minutes))
     try:
-        train(recipe, out=out, data=data, minutes=share, real=real, device=device, progress=progress)
+        train(
+            recipe,
+            out=out,
+            data=data,
+            minutes=share,
+            real=real,
+            device=device,
+            progress=progress,
+            callbacks=[noting],
+        )
     except TooShortError as error:
         needed = error.needed * len(NETWORKS) / _SHARE
         raise InputError(
@@ -221,6 +236,12 @@ def _train(name: str, folder: Path, data: Path, minutes: float, device: str, pro
             found=f"{minutes}, which is too little for {name}",
             fix="give it more time",
         ) from error
+
+
+def _note(folder: Path, minutes: float) -> None:
+    """Note the time of a comparison that begins: one that is resumed must have the same."""
+    if not (folder / _FIGURES).exists():
+        write_json(folder / _FIGURES, {"minutes": minutes})
 
 
 @dataclass(frozen=True)
@@ -325,7 +346,31 @@ def _measured(timed: Sequence[_Made], data: Path, threads: int) -> tuple[tuple[C
     return tuple(rows), described
 
 
-def _expect_enough(data: Path) -> None:
+def _expect_place(folder: Path, minutes: float, overwrite: bool) -> None:
+    """Raise InputError unless `folder` has no files of others, or a comparison of as many minutes."""
+    fix = "name another directory"
+    expect_that(not folder.is_file(), f"--out {folder}", expected="a directory", found="a file", fix=fix)
+    begun = folder / _FIGURES
+    if not begun.exists():
+        for name in (_PAGE, *(f"{one}{end}" for one in NETWORKS for end in _ENDS)):
+            expect_output(folder / name, overwrite=overwrite, flag="--out")
+        return
+    try:
+        before = float(json.loads(begun.read_text())["minutes"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            begun, expected="a file that compare wrote", found="one that it cannot read", fix=fix
+        ) from error
+    expect_that(
+        before == minutes,
+        "minutes",
+        expected=f"{before:g}, with which {folder} was begun",
+        found=f"{minutes:g}",
+        fix="pass that, or another --out",
+    )
+
+
+def _expect_enough(data: Path, folder: Path) -> None:
     images = FolderOptions()(data)
     assert isinstance(images, StoredImages)
     if len(images.test) < _FEWEST:
@@ -335,9 +380,29 @@ def _expect_enough(data: Path) -> None:
             found=str(len(images.test)),
             fix="add images to val/, or to all classes",
         )
+    begins = [recipe for name, (recipe, _) in NETWORKS.items() if not (folder / name).exists()]
+    batch = max((recipe_named(recipe).optimization.batch_size for recipe in begins), default=1)
+    expect_that(
+        len(images.train) >= batch,
+        data,
+        expected=f"{batch} training images or more, for a batch",
+        found=len(images.train),
+        fix="add images",
+    )
 
 
-_HEAD = ("network", "weights", "engine", "side", "accuracy", "95 % interval", "ms", "kB", "MB of memory")
+_HEAD = (
+    "network",
+    "weights",
+    "engine",
+    "side",
+    "accuracy",
+    "95 % interval",
+    "ms",
+    "kB",
+    "MB of memory",
+    "file",
+)
 
 
 def _cells(rows: Sequence[Compared]) -> list[list[str]]:
@@ -352,6 +417,7 @@ def _cells(rows: Sequence[Compared]) -> list[list[str]]:
             f"{row.minimum_ms:.3f}",
             f"{row.bytes / 1000:,.0f}",
             "" if row.memory is None else f"{row.memory / 1e6:,.0f}",
+            row.file,
         ]
         for row in rows
     ]
@@ -362,9 +428,10 @@ def _document(found: Comparison, data: Path) -> Document:
         f"{row.name}, {row.engine}": (row.weights, row.minimum_ms, row.accuracy, row.interval)
         for row in found.rows
     }
-    table = Table(_HEAD, _cells(found.rows), found.caption, words=(0, 1, 2))
+    table = Table(_HEAD, _cells(found.rows), found.caption, words=(0, 1, 2, 9))
     drawn = Figure("front", front(points).encode(), "Up and to the left is better. Bars are 95 % intervals.")
-    again = f"bitfactor compare {data} --minutes {found.minutes:g} --out {found.out}"
+    words = ["bitfactor", "compare", str(data), "--minutes", f"{found.minutes:g}", "--out", str(found.out)]
+    again = shlex.join([*words, *(["--threads", str(found.threads)] if found.threads > 1 else [])])
     return Document(
         f"One bit or eight: {data.name}",
         [found.sentence, *_ABOUT],

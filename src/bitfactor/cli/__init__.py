@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bitfactor.common import __version__
-from bitfactor.common.errors import InputError, imported, near_matches
+from bitfactor.common.errors import InputError, TerminatedError, imported, near_matches
 from bitfactor.common.files import run_file
 
 
@@ -56,7 +56,7 @@ COMMANDS = {
         "train one-bit and int8 networks on images of your own, and say which to take",
         "api.compare:compare",
         "compare photos --minutes 60 --out runs/compared",
-        "bench",
+        "bench,train",
     ),
     "evaluate": Command(
         "tell the accuracy of a run or of an exported file", "api.evaluate:evaluate", "evaluate runs/a"
@@ -126,6 +126,8 @@ COMMANDS = {
     ),
 }
 
+TERMINATED = 143  # 128 + SIGTERM, as shells report it
+
 _USAGE = """usage: bitfactor COMMAND ...
 
 {}
@@ -137,7 +139,8 @@ version. `bitfactor --import FILE.py COMMAND ...` runs a file first that registe
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status: 0, 2 for unusable input, 130 when interrupted.
 
-    A command that found problems returns 1; one whose reader has gone 141, as a shell would say.
+    A training that was asked to stop returns 143, and the same command goes on with it. A command that found
+    problems returns 1; one whose reader has gone 141, as a shell would say.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -148,6 +151,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = " ".join(str(error).split())
         print(text if text.startswith("bitfactor") else f"{_program(arguments)}: {text}", file=sys.stderr)
         return 2
+    except TerminatedError as stop:
+        print(f"{_program(arguments)}: {stop}; the same command goes on from there", file=sys.stderr)
+        return TERMINATED
     except BrokenPipeError:  # whoever read the output, `head` say, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

@@ -96,11 +96,11 @@ def _requirements() -> dict[str, list[str]]:
 
 
 def _missing(extra: str) -> list[str]:
-    """Return the packages that an extra asks for, and those that it includes, and that are not here."""
+    """Return the packages that extras ask for, and those that they include, and that are not here."""
     found: dict[str, None] = {}
-    for package in _requirements()[extra]:
+    for package in (name for one in extra.split(",") for name in _requirements()[one.strip()]):
         if inner := re.fullmatch(r"bitfactor\[(.*)\]", package):
-            found |= dict.fromkeys(name for one in inner[1].split(",") for name in _missing(one.strip()))
+            found |= dict.fromkeys(_missing(inner[1]))
         elif _version(package) is None:
             found[package] = None
     return list(found)

@@ -19,7 +19,7 @@ from bitfactor.api import check as check_api
 from bitfactor.api import train as train_api
 from bitfactor.binarization import Binarization, Summary, binarize_
 from bitfactor.binarization import summary as summary_of
-from bitfactor.cli import COMMANDS
+from bitfactor.cli import COMMANDS, TERMINATED
 from bitfactor.cli.flags import (
     Flag,
     chosen,
@@ -40,8 +40,6 @@ from bitfactor.recipes.own import OwnModel, is_spec, own_example, with_options, 
 from bitfactor.study.jobs import Launched, Launcher, launch
 from bitfactor.study.run import StudyPlan, begin_study, run_study, try_study
 from bitfactor.training import Recipe, TerminatedError, build, is_first
-
-_TERMINATED = 143  # 128 + SIGTERM, as shells report it
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ def train(words: Sequence[str]) -> int:
     except TerminatedError as stop:
         if is_first():
             Console(stderr=True, highlight=False).print(str(stop), soft_wrap=True)
-        return _TERMINATED
+        return TERMINATED
     finally:
         if distributed.is_initialized():
             distributed.destroy_process_group()
@@ -158,7 +156,7 @@ def ablate(words: Sequence[str]) -> int:
         result = run_study(study, options.out)
     print_result(result, as_json=options.json)
     if getattr(result, "interrupted", False):
-        return _TERMINATED
+        return TERMINATED
     return int(bool(getattr(result, "failed", ())))
 
 

@@ -30,6 +30,10 @@ class InputError(ValueError):
         return _again, (type(self), self.args), vars(self)
 
 
+class TerminatedError(Exception):
+    """A run was asked to stop, and did so after a step, with a checkpoint written."""
+
+
 def _again(kind: type[InputError], args: tuple[Any, ...]) -> InputError:
     """Return the error that a worker has handed back."""
     return kind.__new__(kind, *args)

@@ -82,13 +82,16 @@ _LOADED = {
 def peak_memory(
     engine: str, file: Path, shape: tuple[int, ...], threads: int, precision: str = ""
 ) -> int | None:
-    """Return the most bytes of a process that loads a file and runs one sample; None where no /proc is."""
+    """Return the most bytes of a process that loads a file and runs one sample.
+
+    None where no /proc is, or where the process fails.
+    """
     if not Path("/proc/self/status").exists():
         return None
     words = [str(file), str(threads), precision, str((1, *shape))]
     command = [sys.executable, "-c", _PROCESS.format(_LOADED[engine]), *words]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return 1024 * int(done.stdout)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    return None if done.returncode else 1024 * int(done.stdout)
 
 
 _LAYERS = {

@@ -37,7 +37,8 @@ def of_one_sample(file: Path) -> tuple[onnx.ModelProto, tuple[int, ...]]:
     try:
         proto = onnx.load(file)
     except Exception as error:  # protobuf's, or the system's
-        raise InputError(file, expected="an ONNX file", found=str(error), fix="name another") from error
+        found = (getattr(error, "strerror", None) or str(error)).lower()
+        raise InputError(file, expected="an ONNX file", found=found, fix="name another") from error
     stored = {one.name for one in proto.graph.initializer}
     inputs = [value for value in proto.graph.input if value.name not in stored]
     taken = [value.type.tensor_type for value in inputs]
@@ -78,7 +79,9 @@ def quantised(proto: onnx.ModelProto, inputs: Iterable[NDArray[np.float32]]) -> 
             weight_type=QuantType.QInt8,
             per_channel=True,
         )
-        return onnx.load(path)
+        made = onnx.load(path)
+    made.producer_name = "bitfactor"  # so that a file of it may be replaced
+    return made
 
 
 class _Inputs(CalibrationDataReader):  # type: ignore[misc]

@@ -18,14 +18,11 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from bitfactor.common.checks import expect_that
 from bitfactor.common.errors import InputError
+from bitfactor.common.errors import TerminatedError as TerminatedError
 from bitfactor.training.optimization import Optimization
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-
-
-class TerminatedError(Exception):
-    """A run was asked to stop, and did so after a step, with a checkpoint written."""
 
 
 class Request:
