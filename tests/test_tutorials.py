@@ -163,7 +163,8 @@ def test_serve(capsys):
     names = {}
     blocks = re.findall(r"^```python\n(.*?)^```$", (PAGES / "serve.md").read_text(), re.DOTALL | re.MULTILINE)
     exec(blocks[0], names)
-    server = uvicorn.Server(uvicorn.Config(names["app"], port=0, log_level="error"))
+    # uvicorn's configuration of logs closes all handlers, and absl's closes the stderr that pytest captures.
+    server = uvicorn.Server(uvicorn.Config(names["app"], port=0, log_level="error", log_config=None))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
