@@ -320,6 +320,25 @@ def test_what_is_computed_twice_is_computed_once(tmp_path):
     assert report.folded["threshold"] == 2
 
 
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_maps_that_are_joined_stay_maps(dim, tmp_path):
+    """What follows runs in the same pass, and nothing holds the image to one size."""
+
+    class Joined(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.conv = nn.Conv2d(3, 8, 1), nn.Conv2d(8 * (1 + (dim == 1)), 4, 3)
+
+        def forward(self, x):
+            x = self.stem(x)
+            return self.conv(torch.cat([x, x.narrow(dim, 1, x.shape[dim] - 2), x.narrow(dim, 0, 2)], dim))
+
+    report = export(trained_like(Joined(), real_ends=False), tmp_path / "net.safetensors", images())
+    ops = [node.op for node in load(tmp_path / "net.safetensors").graph.nodes]
+    assert "rearrange" not in ops
+    assert report.max_difference < 1e-4
+
+
 @pytest.mark.parametrize("scale", ["none", "analytic", "learned", "learned_map", "learned_channel_x_axes"])
 def test_every_scale(scale, tmp_path):
     torch.manual_seed(0)

@@ -147,6 +147,50 @@ def test_residual_network(isa, channels):
     expect_equal(runner(graph, isa)(x), run(graph, x))
 
 
+COMPILED = [
+    "threshold",
+    "scale relu add store",
+    "scale prelu add store",
+    "scale relu add threshold store",
+    "scale prelu add threshold store",
+    "scale affine add threshold store",
+    "scale affine add store",
+    "scale affine store",
+    "scale relu affine add threshold store",
+    "scale affine add affine prelu affine threshold store",
+    "scale affine prelu store scale add store",
+    "affine prelu affine threshold store",
+    "multiply affine add threshold store scale store",
+    "relu store",
+    "relu threshold store",
+    "threshold store",
+    "add threshold store",
+    "store",
+]
+
+
+@every_set
+@pytest.mark.parametrize("channels", [64, 40])
+@pytest.mark.parametrize("stages", COMPILED)
+def test_lists_of_stages_that_are_compiled(isa, stages, channels):
+    builder = Builder(np.random.default_rng(0), channels)
+    of_signs = stages.startswith(("scale", "threshold")) and stages != "threshold store"
+    value = builder.add("binary_conv2d", builder.add("threshold", "x")) if of_signs else "x"
+    value = value if of_signs else builder.add("max_pool2d", value)
+    outputs = []
+    for op in stages.split():
+        if op == "store":
+            outputs.append(value)
+        elif op == "threshold":
+            outputs.append(builder.add(op, value))
+        else:
+            value = builder.add(op, value, *(["x"] if op in ("add", "multiply") else []))
+    graph = builder.graph(outputs, 5, 7)
+    assert [stage.op for stage in plan(graph)[-1].stages] == stages.split()
+    x = samples(graph, 2)
+    expect_equal(runner(graph, isa)(x), run(graph, x))
+
+
 def test_residual_block_keeps_its_sum_and_its_signs_in_one_step():
     steps = plan(residual(blocks=2))
     assert [[stage.op for stage in step.stages] for step in steps] == [

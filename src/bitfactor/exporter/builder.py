@@ -169,19 +169,21 @@ class Builder:
 
     def isolated(self, x: View, dim: int) -> tuple[str, int, View]:
         """Return the value with a dimension as an axis of its shape, which axis, and the view of it."""
-        own = x.dim(dim)
+        own, groups = x.dim(dim), self.groups_of(x)
+        if own and own in groups:
+            return x.name, (groups.index(own) + 1) % len(groups), x
         rest = [axis for axis in x.memory if axis not in own]
         place = min((x.memory.index(axis) for axis in own if axis in x.memory), default=0)
         before = tuple(axis for axis in rest if x.memory.index(axis) < place)
         after = tuple(axis for axis in rest if x.memory.index(axis) >= place)
-        channels = self.groups_of(x)[-1]
+        channels = groups[-1]
         if not set(channels) <= set(after) or not channels:
             channels = after
         middle = after[: len(after) - len(channels)]
-        groups = [*([before] if before else []), own, *([middle] if middle else [])]
-        groups = [*groups, channels] if after else groups
-        name = self.arranged(x, *groups)
-        axis = groups.index(own) + 1 if after else 0
+        apart = [*([before] if before else []), own, *([middle] if middle else [])]
+        apart = [*apart, channels] if after else apart
+        name = self.arranged(x, *apart)
+        axis = apart.index(own) + 1 if after else 0
         return name, axis, View(name, (*before, *own, *after), x.dims)
 
     def resized(self, x: View, dim: int, name: str, axis: int) -> View:
