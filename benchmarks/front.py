@@ -73,6 +73,11 @@ BINARY = {
     "ReActNet-A": ("reactnet_a", {}),
     "BNext-T": ("bnext_tiny", {}),
 }
+# Network: options of the recipe imagenet-resnet18.
+RESNET18 = {
+    "ResNet-18 of the paper": {},
+    "Real-to-Binary": {"activation": "prelu", "shortcuts": "conv", "gates": True},
+}
 TIMM = {
     "MobileNetV3-small": "mobilenetv3_small_100",
     "MobileNetV3-large": "mobilenetv3_large_100",
@@ -121,9 +126,10 @@ def _write_binary(network: str, path: Path) -> None:
         bitfactor.binarize_(model, **{"latent": "none", "scale": "analytic", "keep_real": real, **options})
     else:
         from bitfactor.recipes import recipe_named
+        from bitfactor.recipes.own import with_options
         from bitfactor.training import build
 
-        model = build(recipe_named("imagenet-resnet18"))
+        model = build(with_options(recipe_named("imagenet-resnet18"), RESNET18[network]))
     x = torch.randn(2, 3, SIDE, SIDE)
     model.train()(x)
     bitfactor.export(model.eval(), path, x, calibration=x)
@@ -368,14 +374,14 @@ def _write_lite(network: str, source: Path, path: Path) -> None:
 WEB_WRITERS = {".bfp": _write_program, ".json": _write_steps, ".tflite": _write_lite}
 
 
-def lacking(name: str) -> str:
-    """Return what this machine lacks for a target, or nothing."""
+def lacking(name: str, asked: Sequence[str]) -> str:
+    """Return what this machine lacks for a target, or nothing; what `native` measures counts as lacking."""
     from bitfactor.runtime import instruction_sets
 
     target, cores = TARGETS[name], os.sched_getaffinity(0)
     if target.isa is not None and target.isa not in instruction_sets():
         return f"the instruction set {target.isa}"
-    if target.isa == instruction_sets()[0]:
+    if "native" in asked and target.isa == instruction_sets()[0]:
         return f"any better instruction set: `native` is {target.isa}"
     if target.threads > len(cores):
         return f"{target.threads} cores"
@@ -473,7 +479,7 @@ def main() -> None:
         return
     results = json.loads(options.out.read_text()) if options.out.exists() else {}
     for name in options.targets:
-        if lack := lacking(name):
+        if lack := lacking(name, options.targets):
             print(f"{name}: left out, this machine lacks {lack}")
             continue
         if name not in results:

@@ -1,6 +1,6 @@
-// The most products of signs per second that each instruction set can do: the instructions of its binary
-// kernel on registers alone, without memory. kernels.py compiles and calls it: `peak SET` prints products per
-// second.
+// The most products per second that each instruction set can do: the instructions of a kernel on registers
+// alone, without memory. kernels.py and whole.py compile and call it: `peak SET [KIND]` prints products per
+// second, of signs, of levels (8 bits) or of floats (32 bits).
 //
 // AMX is given +1 and -1, as the kernel is: this processor slows its clock by how many products are not zero.
 
@@ -64,6 +64,61 @@ __attribute__((target("avx512f,avx512vpopcntdq"))) double avx512() {
     return 512.0 * pixels * vectors * steps;
 }
 
+constexpr int sums = 12;
+
+__attribute__((target("avx512f,avx512vnni"))) double avx512_levels() {
+    __m512i sum[sums] = {}, x = _mm512_set1_epi32(5), w = _mm512_set1_epi32(3);
+    for (int step = 0; step < steps; ++step) {
+#pragma GCC unroll 64
+        for (int i = 0; i < sums; ++i) {
+            OPAQUE(x);
+            sum[i] = _mm512_dpbusd_epi32(sum[i], x, w);
+            OPAQUE(sum[i]);
+        }
+    }
+    return 64.0 * sums * steps;
+}
+
+// Of 16 bits: sums of two bytes' products would be cut.
+__attribute__((target("avx2"))) double avx2_levels() {
+    __m256i sum[sums] = {}, x = _mm256_set1_epi32(5), w = _mm256_set1_epi32(3);
+    for (int step = 0; step < steps; ++step) {
+#pragma GCC unroll 64
+        for (int i = 0; i < sums; ++i) {
+            OPAQUE(x);
+            sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(x, w));
+            OPAQUE(sum[i]);
+        }
+    }
+    return 16.0 * sums * steps;
+}
+
+__attribute__((target("avx512f"))) double avx512_floats() {
+    __m512 sum[sums] = {}, x = _mm512_set1_ps(0.5f), w = _mm512_set1_ps(0.25f);
+    for (int step = 0; step < steps; ++step) {
+#pragma GCC unroll 64
+        for (int i = 0; i < sums; ++i) {
+            OPAQUE(x);
+            sum[i] = _mm512_fmadd_ps(x, w, sum[i]);
+            OPAQUE(sum[i]);
+        }
+    }
+    return 16.0 * sums * steps;
+}
+
+__attribute__((target("avx2,fma"))) double avx2_floats() {
+    __m256 sum[sums] = {}, x = _mm256_set1_ps(0.5f), w = _mm256_set1_ps(0.25f);
+    for (int step = 0; step < steps; ++step) {
+#pragma GCC unroll 64
+        for (int i = 0; i < sums; ++i) {
+            OPAQUE(x);
+            sum[i] = _mm256_fmadd_ps(x, w, sum[i]);
+            OPAQUE(sum[i]);
+        }
+    }
+    return 8.0 * sums * steps;
+}
+
 struct alignas(64) Configuration {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
     uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -103,11 +158,25 @@ double most_per_second(double (*products)()) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const char* name = argc == 2 ? argv[1] : "";
-    double (*products)() = !std::strcmp(name, "amx")      ? amx
-                           : !std::strcmp(name, "avx512") ? avx512
-                           : !std::strcmp(name, "avx2")   ? avx2
-                                                          : nullptr;
-    if (!products) return 1;
-    std::printf("%.0f\n", most_per_second(products));
+    struct {
+        const char *set, *kind;
+        double (*products)();
+    } const every[] = {
+        {"amx", "signs", amx},
+        {"amx", "levels", amx},
+        {"amx", "floats", avx512_floats},
+        {"avx512", "signs", avx512},
+        {"avx512", "levels", avx512_levels},
+        {"avx512", "floats", avx512_floats},
+        {"avx2", "signs", avx2},
+        {"avx2", "levels", avx2_levels},
+        {"avx2", "floats", avx2_floats},
+    };
+    const char *set = argc > 1 ? argv[1] : "", *kind = argc > 2 ? argv[2] : "signs";
+    for (const auto& one : every) {
+        if (std::strcmp(one.set, set) || std::strcmp(one.kind, kind)) continue;
+        std::printf("%.0f\n", most_per_second(one.products));
+        return 0;
+    }
+    return 1;
 }

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import bitfactor
+from bitfactor.runtime.program import LayerTime
 
 ROOT = Path(__file__).parents[1]
 
@@ -140,6 +141,20 @@ def test_a_batch_has_as_few_runs_as_its_row_says(measuring):
         **dict.fromkeys(measuring.TARGETS, 20),
         "batch": 3,
     }
+
+
+def test_products_are_counted_by_what_multiplies_them(monkeypatch):
+    whole = script("benchmarks/whole.py", monkeypatch)
+
+    def layer(kernel, *operations, signs=0, real=0):
+        return LayerTime(("x",), operations, kernel, (), signs, real, 1e-3, 1e-3, 0.5)
+
+    both = layer("avx2/quantised_conv, binary_conv", "quantised_conv2d", "binary_conv2d", signs=9, real=4)
+    assert whole.products(both) == {"signs": 9, "levels": 4}
+    assert +whole.products(layer("avx2/depthwise", "quantised_conv2d", real=5)) == {"floats": 5}
+    assert +whole.products(layer("avx2/conv", "conv2d", "relu", real=6)) == {"floats": 6}
+    figure = whole.Figure("QuickNet", "avx2", "low", 4.0, {"signs": 1.0, "levels": 0.5, "floats": 0.5})
+    assert figure.share == 0.5
 
 
 def convolution(groups, shape):

@@ -244,9 +244,11 @@ Walk<Rows> walk_of(const Stage* stages, size_t count) {
                        Stages<S::scale, S::affine, S::add, S::signs, S::store>,         // Bi-Real
                        Stages<S::scale, S::affine, S::add, S::store>, Stages<S::scale, S::affine, S::store>,
                        Stages<S::scale, S::relu, S::affine, S::add, S::signs, S::store>,  // QuickNet
+                       Stages<S::scale, S::relu, S::affine, S::add, S::relu, S::store>,   // at a stage's end
                        Stages<S::scale, S::affine, S::add, S::affine, S::prelu, S::affine, S::signs,
                               S::store>,  // ReActNet
                        Stages<S::affine, S::prelu, S::affine, S::signs, S::store>,
+                       Stages<S::add, S::affine, S::prelu, S::affine, S::signs, S::store>,
                        Stages<S::scale, S::affine, S::prelu, S::store, S::scale, S::add, S::store>,  // BNext
                        Stages<S::multiply, S::affine, S::add, S::signs, S::store, S::scale, S::store>,
                        Stages<S::signs, S::store>, Stages<S::add, S::signs, S::store>,  // pool, upsampling
