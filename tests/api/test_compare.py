@@ -1,6 +1,7 @@
 """A comparison says int8 where int8 is better, one bit where that is, and writes files that others run."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import bitfactor
 from bitfactor.api.compare import NETWORKS, Compared, Comparison
 from bitfactor.cli import main
 from bitfactor.common.errors import TerminatedError
+from bitfactor.study.figures import front
 
 LABELS = ("bright", "dark")
 
@@ -64,6 +66,18 @@ def test_a_lead_is_of_the_same_images():
     assert lead == pytest.approx(0.1)
     assert half == pytest.approx(1.96 * np.sqrt(0.1 - 0.01) / np.sqrt(1000))
     assert one.lead_over(one) == (0, 0)
+
+
+def test_the_chart_joins_the_networks_that_no_other_beats():
+    points = {
+        "a": ("int8", 1.0, 0.8),
+        "b": ("1 bit", 1.0, 0.7),
+        "c": ("1 bit", 2.0, 0.8),
+        "d": ("int8", 4.0, 0.9),
+    }
+    svg = front({name: (*point, (point[2] - 0.1, point[2] + 0.1)) for name, point in points.items()})
+    (line,) = re.findall(r'<g id="front">\s*<path d="([^"]*)"', svg)
+    assert len(re.findall("[ML]", line)) == 2
 
 
 def photos(directory, train=24, val=16):

@@ -182,9 +182,17 @@ def against(rows: Mapping[str, tuple[str, Series]], x_label: str, y_label: str) 
 
 
 def front(rows: Mapping[str, tuple[str, float, float, tuple[float, float]]]) -> str:
-    """Draw {name: (weights, milliseconds, accuracy, its interval)}: accuracy, in percent, against latency."""
+    """Draw {name: (weights, milliseconds, accuracy, its interval)}: accuracy, in percent, against latency.
+
+    A line joins those that no faster one equals.
+    """
+    best: list[tuple[float, float]] = []
+    for _, time, accuracy, _ in sorted(rows.values(), key=lambda row: (row[1], -row[2])):
+        if not best or 100 * accuracy > best[-1][1]:
+            best.append((time, 100 * accuracy))
     with _drawing(7.2, 3.6) as figure:
         ax = figure.subplots()
+        ax.plot(*zip(*best, strict=True), color="#6b7280", linewidth=1, zorder=0, gid="front")
         for name, (weights, time, accuracy, (low, high)) in rows.items():
             errors = [[100 * (accuracy - low)], [100 * (high - accuracy)]]
             mark = _MARKS[list(rows).index(name) % len(_MARKS)]
