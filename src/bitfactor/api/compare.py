@@ -429,7 +429,7 @@ def _document(found: Comparison, data: Path) -> Document:
         for row in found.rows
     }
     table = Table(_HEAD, _cells(found.rows), found.caption, words=(0, 1, 2, 9))
-    caption = "Up and to the left is better. The line joins those that no other beats. Bars are 95 % intervals."
+    caption = "Up and to the left is better. A line joins those that no other beats. Bars are 95 % intervals."
     drawn = Figure("front", front(points).encode(), caption)
     words = ["bitfactor", "compare", str(data), "--minutes", f"{found.minutes:g}", "--out", str(found.out)]
     again = shlex.join([*words, *(["--threads", str(found.threads)] if found.threads > 1 else [])])
