@@ -69,7 +69,7 @@ struct TileRows {
     }
 
     // Channels that do not exist have some number.
-    template <bool>
+    template <int>
     Simd::Float load(int row, int c) const {
         const __m512i x = _mm512_load_si512(sums + (c - begin) / Simd::lanes * vector_bytes + 64 * row);
         return _mm512_mask_cvtepi32_ps(_mm512_castsi512_ps(x), integers, x);

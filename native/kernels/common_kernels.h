@@ -22,9 +22,9 @@ struct FloatRows {
         for (int i = 0; i < count; ++i) f(i, first + i);
     }
 
-    template <bool whole>
+    template <int vectors>
     Simd::Float load(int row, int c) const {
-        return load_lanes<whole>(rows + static_cast<ptrdiff_t>(row) * end + c, end - c);
+        return load_lanes<vectors>(rows + static_cast<ptrdiff_t>(row) * end + c, end - c);
     }
 };
 

@@ -1,8 +1,8 @@
 // All that follows a convolution: a list of stages walked over rows of channels.
 //
-// A block is 32 channels, half a word of signs. It is loaded into registers, taken through every stage, and
-// written where a stage says so, so only what is kept goes to memory. Lists that are common are compiled as a
-// whole; any other is interpreted, once a block. Both do the same.
+// A block is 32 channels, half a word of signs, or the last 16. It is loaded into registers, taken through
+// every stage, and written where a stage says so, so only what is kept goes to memory. Lists that are common
+// are compiled as a whole; any other is interpreted, once a block. Both do the same.
 
 #pragma once
 
@@ -20,16 +20,20 @@ struct Block {
     Simd::Float x[block_vectors];
 };
 
-// A whole block knows at compile time that no lane is missing, and stays in registers.
-template <bool whole>
+// The registers of a block where no lane is missing, and of half of one. Both are known at compile time, so
+// that they stay in registers; 0 are as many as there are channels left.
+constexpr int half_channels = 16, half_vectors = half_channels / Simd::lanes;
+static_assert(half_channels % Simd::lanes == 0);
+
+template <int vectors>
 Simd::Float load_lanes(const float* from, int count) {
-    if constexpr (whole) return Simd::load(from);
+    if constexpr (vectors > 0) return Simd::load(from);
     return Simd::load_first(from, count);
 }
 
-template <bool whole>
+template <int vectors>
 void store_lanes(float* to, Simd::Float x, int count) {
-    if constexpr (whole) {
+    if constexpr (vectors > 0) {
         Simd::store(to, x);
     } else {
         Simd::store_first(to, x, count);
@@ -37,20 +41,20 @@ void store_lanes(float* to, Simd::Float x, int count) {
 }
 
 // f(x, first) for each register and its first channel.
-template <bool whole, class F>
+template <int vectors, class F>
 [[gnu::always_inline]] inline void each_register(Block& block, int count, F f) {
-    if constexpr (whole) {
-        UNROLL for (int i = 0; i < block_vectors; ++i) f(block.x[i], i * Simd::lanes);
+    if constexpr (vectors > 0) {
+        UNROLL for (int i = 0; i < vectors; ++i) f(block.x[i], i * Simd::lanes);
     } else {
         ROLLED for (int i = 0; i * Simd::lanes < count; ++i) f(block.x[i], i * Simd::lanes);
     }
 }
 
 // x = f(x, a, first), where a is read from memory.
-template <bool whole, class F>
+template <int vectors, class F>
 [[gnu::always_inline]] inline void with_operand(Block& block, const float* a, int count, F f) {
-    each_register<whole>(block, count, [&](Simd::Float& x, int first) {
-        x = f(x, load_lanes<whole>(a + first, count - first), first);
+    each_register<vectors>(block, count, [&](Simd::Float& x, int first) {
+        x = f(x, load_lanes<vectors>(a + first, count - first), first);
     });
 }
 
@@ -78,20 +82,20 @@ void map_lanes(Block& block, F f) {
 }
 
 // In missing lanes direction and threshold are 0, and x * 0 > 0 is false: unused bits come out as 0.
-template <bool whole>
+template <int vectors>
 [[gnu::always_inline]] inline uint32_t signs_of(Block& block, const float* direction, const float* threshold,
                                                 int count) {
     uint32_t word = 0;
-    each_register<whole>(block, count, [&](Simd::Float& x, int first) {
-        const Simd::Float turned = Simd::multiply(x, load_lanes<whole>(direction + first, count - first));
-        const uint32_t bits = Simd::greater(turned, load_lanes<whole>(threshold + first, count - first));
+    each_register<vectors>(block, count, [&](Simd::Float& x, int first) {
+        const Simd::Float turned = Simd::multiply(x, load_lanes<vectors>(direction + first, count - first));
+        const uint32_t bits = Simd::greater(turned, load_lanes<vectors>(threshold + first, count - first));
         word |= bits << first;
     });
     return word;
 }
 
 // `kind` is stage.kind; where it is known at compile time, the switch goes.
-template <bool whole>
+template <int vectors>
 [[gnu::always_inline]] inline void apply(Stage::Kind kind, const Stage& stage, Block& block, ptrdiff_t pixel,
                                          int c, int channels, char* arena) {
     const int count = channels - c;
@@ -102,22 +106,22 @@ template <bool whole>
     float* buffer = reinterpret_cast<float*>(arena + stage.buffer) + buffer_pixel * channels + c;
     switch (kind) {
         case Stage::scale:
-            return with_operand<whole>(block, a(), count,
-                                       [](auto x, auto a, int) { return Simd::multiply(x, a); });
+            return with_operand<vectors>(block, a(), count,
+                                         [](auto x, auto a, int) { return Simd::multiply(x, a); });
         case Stage::affine:
-            return with_operand<whole>(block, a(), count, [&](auto x, auto a, int first) {
-                return Simd::fma(x, a, load_lanes<whole>(b(first), count - first));
+            return with_operand<vectors>(block, a(), count, [&](auto x, auto a, int first) {
+                return Simd::fma(x, a, load_lanes<vectors>(b(first), count - first));
             });
         case Stage::relu:
-            return each_register<whole>(block, count,
-                                        [](Simd::Float& x, int) { x = Simd::max(x, Simd::broadcast(0.0f)); });
+            return each_register<vectors>(
+                block, count, [](Simd::Float& x, int) { x = Simd::max(x, Simd::broadcast(0.0f)); });
         case Stage::prelu:
-            return with_operand<whole>(block, a(), count, [](auto x, auto a, int) {
+            return with_operand<vectors>(block, a(), count, [](auto x, auto a, int) {
                 return Simd::if_positive(x, x, Simd::multiply(a, x));
             });
         case Stage::clip:
-            return with_operand<whole>(block, a(), count, [&](auto x, auto a, int first) {
-                return Simd::min(Simd::max(x, a), load_lanes<whole>(b(first), count - first));
+            return with_operand<vectors>(block, a(), count, [&](auto x, auto a, int first) {
+                return Simd::min(Simd::max(x, a), load_lanes<vectors>(b(first), count - first));
             });
         case Stage::sigmoid:
             return map_registers(block, sigmoid_of);
@@ -132,19 +136,19 @@ template <bool whole>
         case Stage::gelu:
             return map_registers(block, gelu_of);
         case Stage::add:
-            return with_operand<whole>(block, buffer, count,
-                                       [](auto x, auto a, int) { return Simd::add(x, a); });
+            return with_operand<vectors>(block, buffer, count,
+                                         [](auto x, auto a, int) { return Simd::add(x, a); });
         case Stage::multiply:
-            return with_operand<whole>(block, buffer, count,
-                                       [](auto x, auto a, int) { return Simd::multiply(x, a); });
+            return with_operand<vectors>(block, buffer, count,
+                                         [](auto x, auto a, int) { return Simd::multiply(x, a); });
         case Stage::store:
-            return each_register<whole>(block, count, [&](Simd::Float& x, int first) {
-                store_lanes<whole>(buffer + first, x, count - first);
+            return each_register<vectors>(block, count, [&](Simd::Float& x, int first) {
+                store_lanes<vectors>(buffer + first, x, count - first);
             });
         case Stage::signs: {
             const ptrdiff_t halves = (channels + 63) / 64 * 2;
             uint32_t* half = reinterpret_cast<uint32_t*>(arena + stage.buffer) + pixel * halves + c / 32;
-            *half = signs_of<whole>(block, a(), b(0), count);
+            *half = signs_of<vectors>(block, a(), b(0), count);
             if (c + 32 >= channels && c % 64 == 0) half[1] = 0;
             return;
         }
@@ -158,11 +162,11 @@ struct AnyStages {
         explicit Own(const Stage* from) : stages(from) {}
         const Stage* stages;
     };
-    template <bool whole>
+    template <int vectors>
     static void walk(const Stage* stages, size_t count, Block& block, ptrdiff_t pixel, int c, int channels,
                      char* arena) {
         for (size_t i = 0; i < count; ++i) {
-            apply<whole>(stages[i].kind, stages[i], block, pixel, c, channels, arena);
+            apply<vectors>(stages[i].kind, stages[i], block, pixel, c, channels, arena);
         }
     }
 };
@@ -180,27 +184,28 @@ struct Stages {
         return count == sizeof...(kinds) && ((stages++->kind == kinds) && ...);
     }
 
-    template <bool whole>
+    template <int vectors>
     [[gnu::always_inline]] static inline void walk(const Stage* stages, size_t, Block& block, ptrdiff_t pixel,
                                                    int c, int channels, char* arena) {
-        (apply<whole>(kinds, *stages++, block, pixel, c, channels, arena), ...);
+        (apply<vectors>(kinds, *stages++, block, pixel, c, channels, arena), ...);
     }
 };
 
-template <class List, bool whole, class Rows>
+template <class List, int vectors, class Rows>
 [[gnu::always_inline]] inline void walk_block(const Stage* stages, size_t stage_count, const Rows& rows,
                                               int row, ptrdiff_t pixel, int c, int channels, char* arena) {
     Block block;
-    each_register<whole>(block, channels - c,
-                         [&](Simd::Float& x, int first) { x = rows.template load<whole>(row, c + first); });
-    List::template walk<whole>(stages, stage_count, block, pixel, c, channels, arena);
+    each_register<vectors>(block, channels - c, [&](Simd::Float& x, int first) {
+        x = rows.template load<vectors>(row, c + first);
+    });
+    List::template walk<vectors>(stages, stage_count, block, pixel, c, channels, arena);
 }
 
 // The last channels, where they are no whole block: interpreted for every list.
 template <class Rows>
 [[gnu::noinline]] void walk_rest(const Stage* stages, size_t stage_count, const Rows& rows, int row,
                                  ptrdiff_t pixel, int c, int channels, char* arena) {
-    walk_block<AnyStages, false>(stages, stage_count, rows, row, pixel, c, channels, arena);
+    walk_block<AnyStages, 0>(stages, stage_count, rows, row, pixel, c, channels, arena);
 }
 
 template <class List, class Rows>
@@ -209,9 +214,13 @@ void walk_rows(const Stage* stages, size_t stage_count, const Rows& rows, int ch
     const int whole = rows.end / block_channels * block_channels;
     rows.for_each([&](int row, ptrdiff_t pixel) __attribute__((always_inline)) {
         for (int c = rows.begin; c < whole; c += block_channels) {
-            walk_block<List, true>(own.stages, stage_count, rows, row, pixel, c, channels, arena);
+            walk_block<List, block_vectors>(own.stages, stage_count, rows, row, pixel, c, channels, arena);
         }
-        if (whole < rows.end) walk_rest(stages, stage_count, rows, row, pixel, whole, channels, arena);
+        if (rows.end - whole == half_channels) {
+            walk_block<List, half_vectors>(own.stages, stage_count, rows, row, pixel, whole, channels, arena);
+        } else if (whole < rows.end) {
+            walk_rest(stages, stage_count, rows, row, pixel, whole, channels, arena);
+        }
     });
 }
 
@@ -227,7 +236,7 @@ Walk<Rows> walk_for(const Stage* stages, size_t count) {
 }
 
 // How rows are taken through the stages. Rows have channels `begin` (a block's first) to `end`, for_each(f),
-// which calls f(row, pixel) for each row that is a pixel of the result, and load<whole>(row, c), a register
+// which calls f(row, pixel) for each row that is a pixel of the result, and load<vectors>(row, c), a register
 // of its channels.
 template <class Rows>
 Walk<Rows> walk_of(const Stage* stages, size_t count) {
@@ -242,6 +251,7 @@ Walk<Rows> walk_of(const Stage* stages, size_t count) {
                        Stages<S::scale, S::prelu, S::add, S::signs, S::store>,          // likewise
                        Stages<S::relu, S::store>, Stages<S::relu, S::signs, S::store>,  // stem
                        Stages<S::scale, S::affine, S::add, S::signs, S::store>,         // Bi-Real
+                       Stages<S::scale, S::affine, S::add, S::clip, S::signs, S::store>,  // IR-Net
                        Stages<S::scale, S::affine, S::add, S::store>, Stages<S::scale, S::affine, S::store>,
                        Stages<S::scale, S::relu, S::affine, S::add, S::signs, S::store>,  // QuickNet
                        Stages<S::scale, S::relu, S::affine, S::add, S::relu, S::store>,   // at a stage's end

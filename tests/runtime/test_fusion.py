@@ -154,6 +154,7 @@ COMPILED = [
     "scale relu add threshold store",
     "scale prelu add threshold store",
     "scale affine add threshold store",
+    "scale affine add clip threshold store",
     "scale affine add store",
     "scale affine store",
     "scale relu affine add threshold store",
@@ -172,7 +173,7 @@ COMPILED = [
 
 
 @every_set
-@pytest.mark.parametrize("channels", [64, 40])
+@pytest.mark.parametrize("channels", [64, 48, 40, 16])
 @pytest.mark.parametrize("stages", COMPILED)
 def test_lists_of_stages_that_are_compiled(isa, stages, channels):
     builder = Builder(np.random.default_rng(0), channels)

@@ -137,6 +137,16 @@ def test_takes_types_that_float32_holds(path, dtype):
     np.testing.assert_array_equal(session(x), session(x.astype(np.float32)))
 
 
+def test_a_call_reads_no_annotations(path, monkeypatch):
+    """What is known of the file is looked at once: to do it in each call took longer than a small network."""
+    session = Session(path)
+    x = np.zeros((1, *session.input_shape), np.float32)
+    session(x)
+    monkeypatch.setattr("typing.get_type_hints", None)
+    monkeypatch.setattr("bitfactor.format.signature.check_fields", None)
+    session(x)
+
+
 def test_takes_any_memory_order(path):
     x = images(4)
     session = Session(path)

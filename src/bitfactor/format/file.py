@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from math import isfinite, prod
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -95,7 +96,7 @@ class ModelFile:
             return self.free.graph_for(self.graph, shapes)
         return self.graph.with_shapes(*shapes)
 
-    @property
+    @cached_property
     def called(self) -> Signature:
         """How the network is called."""
         return self.signature or plain(len(self.graph.inputs), len(self.graph.outputs))
