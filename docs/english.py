@@ -1,7 +1,8 @@
 """Sentences that are too long, and phrases that have a better word: python docs/english.py [FILE ...]
 
 Without files: README, CHANGELOG, the pages that are written by hand, and the package's docstrings, those of
-fields too: `--help` shows them. A finding is a line, path:line: what, and the sentence. Any is an exit status of 1.
+fields too: `--help` shows them. A finding is a line, path:line: what, and the sentence. Any is an exit
+status of 1.
 """
 
 import ast
