@@ -1,7 +1,8 @@
 """Sentences that are too long, and phrases that have a better word: python docs/english.py [FILE ...]
 
-Without files: README, the pages that are written by hand, and the package's docstrings, those of fields too:
-`--help` shows them. A finding is a line, path:line: what, and the sentence. Any is an exit status of 1.
+Without files: README, CHANGELOG, the pages that are written by hand, and the package's docstrings, those of
+fields too: `--help` shows them. A finding is a line, path:line: what, and the sentence. Any is an exit
+status of 1.
 """
 
 import ast
@@ -37,7 +38,8 @@ def pages() -> list[Path]:
     """The pages that are written by hand."""
     docs = (path for path in sorted((ROOT / "docs").rglob("*.md")))
     made = tuple(str(ROOT / "docs" / one) for one in _MADE)
-    beside = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "native/README.md")]
+    names = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "native/README.md")
+    beside = [ROOT / name for name in names]
     return [*beside, *(path for path in docs if not str(path).startswith(made))]
 
 
