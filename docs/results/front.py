@@ -323,11 +323,10 @@ def _panel(ax: Axes, found: Sequence[tuple[Point, float]], ink: Mapping[str, str
         ax.scatter([], [], 22, c=ink[weights], label=LEGEND[weights], marker=mark)
     reached = staircase([(x, one.top1) for one, x in found])
     ax.step(*zip(*reached, strict=True), where="post", color=ink["grid"], linewidth=1.2, zorder=1)
-    named = apart(
-        [place for place in reached if not any(one.binary and (x, one.top1) == place for one, x in found)]
-    )
+    binary = sorted((x, one.top1) for one, x in found if one.binary)
+    named = {*apart(place for place in reached if place not in binary), *apart(binary)}
     for one, x in found:
-        if one.binary or (x, one.top1) in named:
+        if (x, one.top1) in named:
             place = {
                 "xytext": (5, -3) if one.binary else (-3, 5),
                 "textcoords": "offset points",
@@ -346,10 +345,10 @@ def _within(tick: float, xs: Sequence[float]) -> bool:
 
 
 def apart(places: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the places (x, y) whose names do not overlap with that of the one before."""
+    """Return the places (x, y), from left to right, whose names do not overlap with that of one before."""
     kept: list[tuple[float, float]] = []
     for x, y in places:
-        if not kept or y >= kept[-1][1] + _LINE or x >= kept[-1][0] * _NAME:
+        if all(abs(y - other[1]) >= _LINE or x >= other[0] * _NAME for other in kept):
             kept.append((x, y))
     return kept
 
