@@ -110,7 +110,7 @@ def test_a_chart_is_drawn_in_both_themes(page):
 
 
 def test_every_published_network_can_be_built_and_has_its_source(page, measuring):
-    known = {"ResNet-18 of the paper", *measuring.BINARY, *measuring.TIMM}
+    known = {*measuring.RESNET18, *measuring.BINARY, *measuring.TIMM}
     for one in page.published():
         assert one["network"] in known
         assert bool(one["top1"]) == bool(one["source"])
