@@ -82,6 +82,12 @@ test-neon: $(RECORDED) ## the core compiled for ARM, on an emulator
 	qemu-aarch64 build/neon/tests/native/executor
 	qemu-aarch64 build/neon/tests/native/replay build/conformance/all.cases
 	qemu-aarch64 build/neon/tests/native/replay $(RECORDED)
+	$(CC) -O2 -Wall -Wextra -Werror -shared -fPIC benchmarks/emulated/count.c -o build/neon/count.so
+	$(BIN)/bitfactor freeze digits -o build/neon/digits.bfp
+	rm -f build/neon/counts.txt
+	qemu-aarch64 -cpu cortex-a76 -plugin file=build/neon/count.so,out=build/neon/counts.txt \
+	    build/neon/tests/native/passes 3 neondot build/neon/digits.bfp
+	awk 'NR > 1 { print $$1 - last } { last = $$1 }' build/neon/counts.txt | uniq | wc -l | grep -qx 1
 
 SANITIZED = tests/native/install cmake=cmake && \
     cmake -S . -B build/$(1) -DNATIVE_TESTS=ON -DTILE_STAND_IN=ON -DCMAKE_BUILD_TYPE=Debug \

@@ -86,8 +86,9 @@ def test_the_tables_of_the_study_are_those_of_its_logs():
 
 def test_the_tables_of_the_front_are_those_of_its_results():
     front, page = script("results/front.py"), (DOCS / "results/front.md").read_text()
-    results = json.loads((DOCS / "results/front.json").read_text())
-    assert front.filled(page, front.parts(results)) == page, "run python docs/results/front.py"
+    files = (DOCS / "results/front.json", DOCS / "results/front-arm.json")
+    results, counts = (json.loads(path.read_text()) for path in files)
+    assert front.filled(page, front.parts(results, counts)) == page, "run python docs/results/front.py"
 
 
 def test_the_deviation_is_pooled_over_rows():

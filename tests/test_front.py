@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -243,3 +244,58 @@ def test_networks_trained_from_one_in_full_precision_are_measured_beside_it(cifa
     monkeypatch.setitem(sys.modules, "front", script("docs/results/front.py", monkeypatch))
     text = script("docs/results/front_trained.py", monkeypatch).mixed(results)
     assert "2 layers real: **undecided**" in text
+
+
+@pytest.fixture
+def emulator(tmp_path, monkeypatch):
+    """A stand-in for the emulator, which writes two marks for each file that ends in .onnx."""
+    path = tmp_path / "qemu-aarch64"
+    path.write_text(
+        "#!/bin/sh\nout=${6##*out=}\n"
+        'for one; do case $one in *.onnx) printf "10 1 2 0\\n31 5 9 1\\n" >>"$out";; esac; done\n'
+    )
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return script("benchmarks/arm.py", monkeypatch)
+
+
+def test_instructions_are_those_between_the_marks_of_a_file(emulator, tmp_path):
+    files = [tmp_path / name for name in ("a.onnx", "b.onnx")]
+    for file in files:
+        file.write_bytes(b"1234")
+    engine = emulator.Engine(["python"], [("ResNet-18", "int8", "OpenVINO", file) for file in files])
+    first, second = emulator.counts("cortex-a76", engine, tmp_path)
+    assert first == second
+    assert (first["instructions"], first["vector"], first["memory"], first["dot"]) == (21, 4, 7, 1)
+    assert (first["network"], first["engine"], first["bytes"]) == ("ResNet-18", "OpenVINO", 4)
+    assert engine.without([first]) is None
+    lost = emulator.Engine(["python"], [("ResNet-18", "int8", "OpenVINO", Path(__file__))])
+    with pytest.raises(emulator.MissingError, match="expected 2 marks, found 0"):
+        list(emulator.counts("cortex-a76", lost, tmp_path))
+
+
+def test_counting_names_the_packages_that_are_missing(emulator, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(emulator.MissingError, match=r"qemu-user.*apt-get install"):
+        emulator.expect_programs()
+
+
+def test_an_emulated_cpu_describes_itself_as_on_a_board(emulator, tmp_path):
+    emulator.describe(emulator.CPUS["cortex-a72"], tmp_path)
+    assert "asimddp" not in (tmp_path / "proc/cpuinfo").read_text()
+    emulator.describe(emulator.CPUS["cortex-a76"], tmp_path)
+    assert "asimddp" in (tmp_path / "proc/cpuinfo").read_text()
+    midr = tmp_path / "sys/devices/system/cpu/cpu0/regs/identification/midr_el1"
+    assert int(midr.read_text(), 16) == 0x410FD0B0  # Arm's manual of the Cortex-A76
+
+
+def test_instructions_make_the_same_tables_as_milliseconds(page):
+    rows = [
+        {**one, "instructions": one["minimum_ms"] * 1e6, "vector": 5e5}
+        for one in results(1.0)["native"]["rows"]
+    ]
+    table = page.choices(page.in_millions({"cortex-a76": {"rows": rows}}), page.ARM, "M", ("fewer", "more"))
+    assert "| M |" in table
+    assert "| Cortex-A76 | ReActNet-18 | 65.9 | 1.00 |" in table
+    assert "2.00x fewer" in table
+    assert "| Cortex-A76, vectors alone | ReActNet-18 | 65.9 | 0.50 |" in table

@@ -1,4 +1,7 @@
-"""The tables, sentences and charts of front.md from front.json, which `benchmarks/front.py` measures.
+"""The tables, sentences and charts of front.md.
+
+They are made from front.json, which `benchmarks/front.py` measures, and front-arm.json, which
+`benchmarks/arm.py` counts.
 
 python docs/results/front.py             # writes front.md's made parts, and docs/images/front-*.svg
 """
@@ -28,6 +31,13 @@ TARGETS = {
     "batch": "32 images at once",
     "web": "WebAssembly",
 }
+COUNTED = {  # CPU and what is counted
+    ("cortex-a76", "instructions"): "Cortex-A76",
+    ("cortex-a76", "vector"): "Cortex-A76, vectors alone",
+    ("cortex-a72", "instructions"): "Cortex-A72",
+    ("cortex-a72", "vector"): "Cortex-A72, vectors alone",
+}
+ARM = {f"{cpu} {kind}": title for (cpu, kind), title in COUNTED.items()}
 SLOWED = 1.5  # times the minimum: a median that other work on the machine has slowed
 
 
@@ -68,7 +78,7 @@ def published() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def points(results: Mapping[str, dict]) -> dict[str, list[Point]]:
+def points(results: Mapping[str, dict], titles: Mapping[str, str] = TARGETS) -> dict[str, list[Point]]:
     """Return the points of each target; int8 has the accuracy of float where none was published for it."""
     top1 = {(row["network"], row["weights"]): row["top1"] for row in published()}
 
@@ -78,7 +88,19 @@ def points(results: Mapping[str, dict]) -> dict[str, list[Point]]:
         numbers = row["minimum_ms"], row["median_ms"], row["bytes"]
         return Point(row["network"], row["weights"], row["engine"], *numbers, accuracy, bool(own))
 
-    return {name: [point(row) for row in results[name]["rows"]] for name in TARGETS if name in results}
+    return {name: [point(row) for row in results[name]["rows"]] for name in titles if name in results}
+
+
+def in_millions(counts: Mapping[str, dict]) -> dict[str, list[Point]]:
+    """Return the points of `ARM`, with millions of instructions where milliseconds are elsewhere."""
+
+    def row(one: dict, kind: str) -> dict:
+        millions = one[kind] / 1e6
+        return {**one, "minimum_ms": millions, "median_ms": millions}
+
+    kinds = {f"{cpu} {kind}": (cpu, kind) for cpu, kind in COUNTED if cpu in counts}
+    rows = {name: [row(one, kind) for one in counts[cpu]["rows"]] for name, (cpu, kind) in kinds.items()}
+    return points({name: {"rows": found} for name, found in rows.items()}, ARM)
 
 
 def fastest(found: Iterable[Point]) -> list[Point]:
@@ -109,19 +131,25 @@ def closest(found: Sequence[Point]) -> tuple[Point, Point]:
     return max(pairs, key=lambda pair: pair[0].over(pair[1]))
 
 
-def choices(targets: Mapping[str, Sequence[Point]]) -> str:
+def choices(
+    targets: Mapping[str, Sequence[Point]],
+    titles: Mapping[str, str] = TARGETS,
+    unit: str = "ms",
+    verdicts: tuple[str, str] = ("faster", "slower"),
+) -> str:
     """Return the table of what to take on each target."""
     lines = [
-        "| target | closest binary network | top-1 | ms | at least as accurate | top-1 | ms | 1 bit is |",
+        f"| target | closest binary network | top-1 | {unit} | at least as accurate | top-1 | {unit} "
+        "| 1 bit is |",
         "|---|---|---:|---:|---|---:|---:|---|",
     ]
     for name, found in targets.items():
         ours, other = closest(found)
         ratio = ours.over(other)
-        verdict = f"{ratio:.2f}x faster" if ratio > 1 else f"{1 / ratio:.2f}x slower"
+        verdict = f"{ratio:.2f}x {verdicts[0]}" if ratio > 1 else f"{1 / ratio:.2f}x {verdicts[1]}"
         mine, theirs = (f"{one.top1:.1f} | {one.ms:.2f}" for one in (ours, other))
         label = f"{other.network}, {other.weights}"
-        lines.append(f"| {TARGETS[name]} | {ours.network} | {mine} | {label} | {theirs} | {verdict} |")
+        lines.append(f"| {titles[name]} | {ours.network} | {mine} | {label} | {theirs} | {verdict} |")
     return "\n".join(lines)
 
 
@@ -169,12 +197,14 @@ def same_architecture(targets: Mapping[str, Sequence[Point]]) -> dict[str, float
     return {name: _binary(found).over(_int8(found)) for name, found in targets.items()}
 
 
-def same(targets: Mapping[str, Sequence[Point]]) -> str:
+def same(
+    targets: Mapping[str, Sequence[Point]], titles: Mapping[str, str] = TARGETS, unit: str = "ms"
+) -> str:
     """Return the table of one architecture at 1 bit and in int8."""
-    lines = ["| target | 1 bit, ms | int8, ms | int8 over 1 bit |", "|---|---:|---:|---:|"]
+    lines = [f"| target | 1 bit, {unit} | int8, {unit} | int8 over 1 bit |", "|---|---:|---:|---:|"]
     for name, ratio in same_architecture(targets).items():
         ours, int8 = _binary(targets[name]), _int8(targets[name])
-        lines.append(f"| {TARGETS[name]} | {ours.ms:.2f} | {int8.ms:.2f} | {ratio:.2f} |")
+        lines.append(f"| {titles[name]} | {ours.ms:.2f} | {int8.ms:.2f} | {ratio:.2f} |")
     return "\n".join(lines)
 
 
@@ -190,16 +220,16 @@ def wrapped(text: str, width: int = 100) -> Iterator[str]:
     yield line
 
 
-def latencies(targets: Mapping[str, Sequence[Point]]) -> str:
+def latencies(targets: Mapping[str, Sequence[Point]], titles: Mapping[str, str] = TARGETS) -> str:
     """Return the table of all networks: accuracy, bytes, and milliseconds on each target."""
-    columns = [name for name in TARGETS if name in targets]
+    columns = [name for name in titles if name in targets]
     rows: dict[tuple[str, str], dict[str, Point]] = {}
     for name in columns:
         for one in targets[name]:
             best = rows.setdefault(one.row, {}).get(name)
             if best is None or one.ms < best.ms:
                 rows[one.row][name] = one
-    heads = "".join(f" {TARGETS[name]} |" for name in columns)
+    heads = "".join(f" {titles[name]} |" for name in columns)
     lines = [f"| network | weights | top-1 | MB |{heads}", "|---|---|---:|---:|" + "---:|" * len(columns)]
     best = {name: front(fastest(targets[name])) for name in columns}
     for (network, weights), found in sorted(rows.items(), key=lambda row: _order(row[1])):
@@ -363,14 +393,17 @@ def staircase(places: Iterable[tuple[float, float]]) -> list[tuple[float, float]
     return kept
 
 
-def parts(results: Mapping[str, dict]) -> dict[str, str]:
+def parts(results: Mapping[str, dict], counts: Mapping[str, dict]) -> dict[str, str]:
     """Return the made parts of the page by their names."""
-    targets = points(results)
+    targets, cpus = points(results), in_millions(counts)
     return {
         "sentences": sentences(targets),
         "choices": choices(targets),
         "same": same(targets),
         "latencies": latencies(targets),
+        "arm-choices": choices(cpus, ARM, "M", ("fewer", "more")),
+        "arm-same": same(cpus, ARM, "M"),
+        "arm-all": latencies(cpus, ARM),
         "machines": machines(results),
         "sources": sources(),
     }
@@ -386,8 +419,8 @@ def filled(page: str, made: Mapping[str, str]) -> str:
 
 def main() -> None:
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER / "front.json"
-    results = json.loads(path.read_text())
-    PAGE.write_text(filled(PAGE.read_text(), parts(results)))
+    results, counts = (json.loads(one.read_text()) for one in (path, FOLDER / "front-arm.json"))
+    PAGE.write_text(filled(PAGE.read_text(), parts(results, counts)))
     targets = {name: fastest(found) for name, found in points(results).items()}
     latency = {TARGETS[name]: [(one, one.ms) for one in found] for name, found in targets.items()}
     sizes = {"": [(one, one.bytes / 1e6) for one in targets["native"]]}
