@@ -184,7 +184,7 @@ def test_each_row_stands_at_its_best_learning_rate(tmp_path, make_study, accurac
 def test_a_rate_with_fewer_seeds_is_not_the_best(tmp_path, make_study):
     study = make_study(tmp_path / "s", rates=(0.001, 0.003))
     shutil.rmtree(study / "cells" / "none-learned-seed1-lr0.003")
-    assert first(study)[0].rate(("none", "learned")) == 0.001
+    assert first(study)[0].chosen(("none", "learned")) == {"learning_rate": 0.001}
 
 
 def test_further_axes_give_a_view_each(tmp_path, make_study, add_cell):
