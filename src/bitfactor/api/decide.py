@@ -79,7 +79,7 @@ class Decision(Result):
         return (
             f"# {self.question}\n\n"
             f"Plan {self.plan[:12]}, recipe {self.recipe}, compared at equal {self.equal}. The smallest "
-            f"difference of interest is {self.smallest_points:g} points.\n\n"
+            f"difference of interest, in points: {self.smallest_points:g}.\n\n"
             f"{_markdown(['row', f'{self.metric}, %', 'seeds', 'chosen', *timed], rows)}\n"
             f"{_markdown(['comparison', 'points [95 % interval]', 'p', 'certain', 'verdict'], found)}"
         )
