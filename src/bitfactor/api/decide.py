@@ -53,6 +53,8 @@ class Decision(Result):
     smallest_points: float
     rows: tuple[Tested, ...]
     comparisons: tuple[Comparison, ...]
+    searched_on: str
+    """Images of the search: "validation", or "test" where the recipe has no others."""
 
     def __str__(self) -> str:
         timed = ["steps", "seconds a step"] if self.equal == "time" else []
@@ -76,10 +78,11 @@ class Decision(Result):
             ]
             for one in self.comparisons
         ]
+        same = " The search saw the test images: the recipe has no others." * (self.searched_on == "test")
         return (
             f"# {self.question}\n\n"
             f"Plan {self.plan[:12]}, recipe {self.recipe}, compared at equal {self.equal}. The smallest "
-            f"difference of interest, in points: {self.smallest_points:g}.\n\n"
+            f"difference of interest, in points: {self.smallest_points:g}.{same}\n\n"
             f"{_markdown(['row', f'{self.metric}, %', 'seeds', 'chosen', *timed], rows)}\n"
             f"{_markdown(['comparison', 'points [95 % interval]', 'p', 'certain', 'verdict'], found)}"
         )
@@ -273,4 +276,5 @@ def _decided(work: _Work, tests: Mapping[Path, StudyPlan]) -> Decision:
     )
     found = tuple(compared(values, plan.comparisons, plan.smallest_points / 100))
     about = plan.question, plan.sha256, plan.recipe, metric, plan.equal, plan.smallest_points
-    return Decision(*about, rows, found)
+    searched_on = "validation" if "holdout" in option_values(plan.base) else "test"
+    return Decision(*about, rows, found, searched_on)
