@@ -91,22 +91,11 @@ def test_the_tables_of_the_front_are_those_of_its_results():
     assert front.filled(page, front.parts(results, counts)) == page, "run python docs/results/front.py"
 
 
-def test_the_deviation_is_pooled_over_rows():
-    deviation, freedom = script("results/evidence.py").pooled({"a": {0: 1.0, 1: 3.0}, "b": {0: 0.0, 1: 0.0}})
-    assert (deviation, freedom) == (1.0, 2)
-
-
 def test_beyond_what_was_trained_the_learning_curve_goes_on():
     curve = script("results/evidence.py").Curve({100: 0.4, 1000: 0.2})
     assert curve.error(10_000) == pytest.approx(0.1)
     for steps in (10, 300, 5000):
         assert curve.steps(curve.error(steps)) == pytest.approx(steps)
-
-
-def test_holm_stops_at_the_first_that_fails():
-    holm = script("results/evidence.py").holm
-    assert holm({"a": 0.04, "b": 0.001, "c": 0.03}) == {"b"}
-    assert holm({"a": 0.04, "b": 0.001, "c": 0.02}) == {"a", "b", "c"}
 
 
 def test_every_log_of_the_study_is_linked_and_there():

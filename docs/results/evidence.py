@@ -12,20 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from statistics import mean, stdev, variance
+from statistics import mean, stdev
 
 import matplotlib
 import pyarrow.parquet as pq
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.special import stdtr
 from scipy.stats import ttest_rel
 
 from bitfactor.common.files import run_file
 from bitfactor.decompositions import class_of
 from bitfactor.study.figures import STYLE, look_of, svg
-from bitfactor.study.statistics import Difference, paired, points, sample, student
+from bitfactor.study.statistics import Difference, Pooled, holm, paired, points, sample
 from bitfactor.training.recipe import without_effect
 
 LOGS = Path(__file__).parent / "evidence"
@@ -222,16 +221,6 @@ def replayed(command: list[str]) -> list[str]:
     return ["bitfactor", *imports, *words]
 
 
-def holm(chances: Mapping[str, float], level: float = 0.05) -> set[str]:
-    """Return which are certain together: the smallest of n is below level / n, the next level / (n - 1)."""
-    certain: set[str] = set()
-    for rank, name in enumerate(sorted(chances, key=chances.__getitem__)):
-        if chances[name] > level / (len(chances) - rank):
-            break
-        certain.add(name)
-    return certain
-
-
 @dataclass(frozen=True)
 class Column:
     """What the rows are over the best free weight of a network, after so many steps.
@@ -257,14 +246,10 @@ def columns(data: Mapping[str, Studies]) -> list[Column]:
 def _column(data: Mapping[str, Studies], title: str, steps: int) -> Column:
     of = {name: one for name, one in data[title][steps].items() if name in ROWS or _learned_free(name)}
     free = best_free(of)
-    deviation, freedom = pooled(of)
+    pooled = Pooled.over(list(of.values()))
     over, chances = {}, {}
     for name in filter(of.__contains__, ROWS):
-        apart = mean(of[name].values()) - mean(of[free].values())
-        error = deviation * math.sqrt(1 / len(of[name]) + 1 / len(of[free]))
-        half = student(freedom) * error
-        over[name] = Difference(apart, apart - half, apart + half, len(of[name]))
-        chances[name] = 2 * float(stdtr(freedom, -abs(apart) / error))
+        over[name], chances[name] = pooled.apart(of[name], of[free])
     half = max((one.high or 0) - one.mean for one in over.values())
     return Column(title, steps, free, over, chances, half, _at_equal_time(data, title, steps))
 
@@ -276,12 +261,6 @@ def _learned_free(name: str) -> bool:
 def best_free(of: Rows) -> str:
     """Return the free weight, with a learned alpha, that has the highest mean."""
     return max(filter(_learned_free, of), key=lambda name: mean(of[name].values()))
-
-
-def pooled(of: Rows) -> tuple[float, int]:
-    """Return the deviation between seeds, pooled over rows, and its degrees of freedom."""
-    freedom = sum(len(one) - 1 for one in of.values())
-    return math.sqrt(sum((len(one) - 1) * variance(one.values()) for one in of.values()) / freedom), freedom
 
 
 def _at_equal_time(data: Mapping[str, Studies], title: str, steps: int) -> dict[str, float]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bitfactor.api.check import check as check
     from bitfactor.api.compare import compare as compare
     from bitfactor.api.convert import convert as convert
+    from bitfactor.api.decide import decide as decide
     from bitfactor.api.evaluate import evaluate as evaluate
     from bitfactor.api.export import freeze as freeze
     from bitfactor.api.export import page as page
@@ -84,6 +85,7 @@ _WITH_TORCH = {
     "binarize_": "binarization",
     "check": "api.check",
     "compare": "api.compare",
+    "decide": "api.decide",
     "decompositions": ".",
     "export": "exporter",
     "exporter": ".",

@@ -203,18 +203,36 @@ def test_each_row_is_trained_at_its_best_rate_of_another_study(trainings, tmp_pa
     assert main([*command, "--rates-from", str(search), "--out", str(out)]) == 0
     (cell,) = (json.loads(file.read_text()) for file in out.glob("cells/none-learned-seed0/cell.json"))
     rate = best["axes"]["learning_rate"]
-    assert cell["rate"] == rate
+    assert cell["chosen"] == {"learning_rate": rate}
     assert cell["command"][cell["command"].index("--learning-rate") + 1] == f"{rate:g}"
     assert Run(out / "cells" / "none-learned-seed0").settings()["optimization"]["learning_rate"] == rate
 
     found = refused(*command, "--rates-from", search, "--out", out, "--real")
     assert "--rates-from: expected a study with the row real, found one of none-learned" in found
     found = refused(*command, "--rates-from", search, "--out", out, "--learning-rate", "1e-3")
-    assert "--rates-from: expected no learning rates beside those of the other study, found 0.001" in found
+    assert "--rates-from: expected no learning rate beside that of the other study, found 0.001" in found
     found = refused(*command, "--rates-from", search, "--out", tmp_path / "b", "--halving")
     assert "--halving: expected a search" in found
-    assert "found rates of a search that is over" in found
-    assert "a study with learning rates of other origin" in refused(*command, "--out", out)
+    assert "found settings of a search that is over" in found
+    assert "a study with settings of another search" in refused(*command, "--out", out)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_each_row_is_trained_at_its_best_setting_of_all_that_was_searched(toy_cells, tmp_path, refused):
+    search, out = tmp_path / "search", tmp_path / "study"
+    command = ["ablate", "digits", *TINY, *ONE_SCALE, "--epochs", "1", "--latent", "none"]
+    vary = ["--learning-rate", "0.01", "0.02", "--vary", "weight-decay", "0.1", "0.2"]
+    assert main([*command, *vary, "--out", str(search)]) == 0
+    assert main([*command, "--rates-from", str(search), "--out", str(out)]) == 0
+    plan = Run(out / "cells" / "none-learned-seed0").settings()["optimization"]
+    assert (plan["learning_rate"], plan["weight_decay"]) == (0.02, 0.1)
+    assert main(["report", str(out), "--format", "markdown"]) == 0
+    page = (out / "report.md").read_text()
+    assert "at its best learning rate and weight decay of 4 in an earlier study" in page
+    assert "measured here: learning rate | measured here: weight decay" in page
+    for more in (["--vary", "weight-decay", "0.1"], ["--weight-decay", "0.1"]):
+        found = refused(*command, *more, "--rates-from", search, "--out", tmp_path / "b")
+        assert "--rates-from: expected no weight decay beside that of the other study" in found
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -227,7 +245,9 @@ def test_a_rate_that_diverges_is_no_rate(trainings, tmp_path, capfd):
     assert "1e+30, seed 0 | diverged, no epoch" in (search / "report.md").read_text()
     capfd.readouterr()
     assert main([*command, "--rates-from", str(search), "--out", str(out)]) == 0
-    assert json.loads((out / "cells" / "none-learned-seed0" / "cell.json").read_text())["rate"] == 0.01
+    assert json.loads((out / "cells" / "none-learned-seed0" / "cell.json").read_text())["chosen"] == {
+        "learning_rate": 0.01
+    }
 
 
 def test_of_two_flags_the_last_one_holds(tmp_path, monkeypatch):

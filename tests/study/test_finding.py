@@ -169,9 +169,9 @@ def test_study_without_a_finished_training(tmp_path, make_study):
 
 def test_each_row_stands_at_its_best_learning_rate(tmp_path, make_study, accuracy):
     view, study = first(make_study(tmp_path / "s", rates=(0.001, 0.003)))
-    assert view.rate(("none", "learned")) == 0.003
+    assert view.chosen(("none", "learned"))["learning_rate"] == 0.003
     assert view.values(("none", "learned"), "accuracy")[1] == accuracy("none", "learned", 1, 0.003)
-    assert view.rate(("tucker", "learned")) == 0.001
+    assert view.chosen(("tucker", "learned"))["learning_rate"] == 0.001
     line = along("learning_rate", view, study).rows[0]
     assert line == ["none, analytic", "50.40 ± 0.40", "3", "53.40 ± 0.40", "3"]
     at_low, at_high = by_rate(view, study)
@@ -184,7 +184,7 @@ def test_each_row_stands_at_its_best_learning_rate(tmp_path, make_study, accurac
 def test_a_rate_with_fewer_seeds_is_not_the_best(tmp_path, make_study):
     study = make_study(tmp_path / "s", rates=(0.001, 0.003))
     shutil.rmtree(study / "cells" / "none-learned-seed1-lr0.003")
-    assert first(study)[0].rate(("none", "learned")) == 0.001
+    assert first(study)[0].chosen(("none", "learned")) == {"learning_rate": 0.001}
 
 
 def test_further_axes_give_a_view_each(tmp_path, make_study, add_cell):

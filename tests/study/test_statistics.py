@@ -6,8 +6,9 @@ import statistics
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
-from bitfactor.study.statistics import paired, sample, student
+from bitfactor.study.statistics import Pooled, compared, holm, paired, sample, student
 
 FRACTIONS = st.floats(0, 1)
 BY_SEED = st.dictionaries(st.integers(0, 50), FRACTIONS, min_size=2, max_size=8)
@@ -79,3 +80,49 @@ def test_sample_agrees_with_the_library(values):
     found = sample(values)
     assert found.mean == pytest.approx(statistics.fmean(values))
     assert found.std == pytest.approx(statistics.stdev(values), abs=1e-12)
+
+
+def test_a_pooled_difference_is_the_t_test_of_equal_variances():
+    ours, theirs = {0: 0.5, 1: 0.7, 2: 0.65}, {0: 0.4, 1: 0.45, 2: 0.5, 3: 0.3}
+    found, p = Pooled.over([ours, theirs]).apart(ours, theirs)
+    expected = stats.ttest_ind([*ours.values()], [*theirs.values()])
+    assert p == pytest.approx(expected.pvalue)
+    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
+
+
+def test_the_deviation_is_pooled_over_rows():
+    assert Pooled.over([{0: 1.0, 1: 3.0}, {0: 0.0, 1: 0.0}]) == Pooled(1.0, 2)
+
+
+def test_holm_stops_at_the_first_that_fails():
+    assert holm({"a": 0.04, "b": 0.001, "c": 0.03}) == {"b"}
+    assert holm({"a": 0.04, "b": 0.001, "c": 0.02}) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("apart", "smallest", "verdict"),
+    [
+        (0.1, 0.01, "better"),
+        (-0.1, 0.01, "worse"),
+        (0.0, 0.01, "no difference that matters"),
+        (0.1, 0.2, "no difference that matters"),
+        (0.1, 0.0999, "undecided"),
+        (0.001, 0.0005, "undecided"),
+    ],
+)
+def test_a_comparison_is_judged_by_the_smallest_difference_of_interest(apart, smallest, verdict):
+    theirs = {0: 0.5, 1: 0.502, 2: 0.498}
+    ours = {seed: value + apart for seed, value in theirs.items()}
+    (found,) = compared({"a": ours, "b": theirs}, [("a", "b")], smallest)
+    assert found.verdict == verdict
+
+
+def test_what_is_not_certain_with_the_others_is_undecided():
+    theirs = {0: 0.5, 1: 0.52, 2: 0.48}
+    rows = {"none": theirs} | {
+        name: {seed: value + apart for seed, value in theirs.items()}
+        for name, apart in (("a", 0.045), ("b", 0.0), ("c", 0.001), ("d", 0.002))
+    }
+    found = compared(rows, [(name, "none") for name in "abcd"], 0.001)
+    assert found[0].difference.sign == 1
+    assert (found[0].certain, found[0].verdict) == (False, "undecided")

@@ -42,7 +42,7 @@ def test_unfinished_trainings_chosen_rates_and_latencies_come_back(make_study, a
     rates = {"chosen": {"none-learned": 0.003}, "searched": [0.003], "seeds": 1, "holdout": None}
     (path / "study.json").write_text(json.dumps({**record, "rates": rates}))
     study = read_study(path)
-    assert study.design.rates.chosen == rates["chosen"]
+    assert study.design.choices.chosen == {"none-learned": {"learning_rate": 0.003}}
     assert round_trip(study, tmp_path / "s.parquet") == study
 
 

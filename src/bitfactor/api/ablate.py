@@ -11,9 +11,10 @@ from bitfactor.common.checks import as_tuples, checked, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.recipes import recipe_named
 from bitfactor.recipes.own import OwnModel, value_of, with_own_model
-from bitfactor.study import Grid, Rates, Value, read_study
+from bitfactor.study import Choices, Grid, Value, read_study
 from bitfactor.study.grid import text_of
 from bitfactor.study.run import Ablation, StudyPlan, StudyTrial, run_study, try_study
+from bitfactor.study.statistics import axis_name
 from bitfactor.training import Recipe
 
 LATENTS = ("none", "svd", "tucker", "holistic")
@@ -67,7 +68,8 @@ def ablate(
         Another option of the recipe and the values to compare, in Python a dict. As words: the flag without
         its dashes, then one word each, or quoted; `on` and `off` for a flag without a value.
     rates_from
-        Another study, over learning rates: train each row at the rate that was best for it there.
+        Another study, a search: train each row at the setting that was best for it there, of all that was
+        varied beside latent and scale.
     real
         Train the full-precision baseline too, once for each seed.
     jobs
@@ -105,7 +107,7 @@ def ablate(
         base,
         fixed,
         grid,
-        rates_of(None if rates_from is None else Path(rates_from), grid),
+        choices_of(None if rates_from is None else Path(rates_from), grid, fixed),
         None if data is None else Path(data),
         jobs,
         devices,
@@ -163,24 +165,26 @@ def expect_apart(fixed: Collection[str], varied: Collection[str]) -> None:
         )
 
 
-def rates_of(path: Path | None, grid: Grid) -> Rates | None:
-    """Return the learning rates that another study chose for each row of this one."""
+def choices_of(path: Path | None, grid: Grid, fixed: Collection[str]) -> Choices | None:
+    """Return what another study chose for each row of this one, whose options `fixed` are given."""
     if path is None:
         return None
-    if "learning_rate" in grid.axes:
-        raise InputError(
-            "--rates-from",
-            expected="no learning rates beside those of the other study",
-            found=" ".join(map(str, grid.axes["learning_rate"])),
-            fix="leave out --learning-rate, or --rates-from",
-        )
-    rates = Rates.best_of(read_study(path))
+    choices = Choices.best_of(read_study(path))
+    for name in choices.searched:
+        if name in grid.axes or name in fixed:
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(
+                "--rates-from",
+                expected=f"no {axis_name(name)} beside that of the other study",
+                found=text_of(tuple(grid.axes[name])) if name in grid.axes else flag,
+                fix=f"leave out {flag}, or --rates-from",
+            )
     for row in dict.fromkeys(cell.row for cell in grid):
-        if str(row) not in rates.chosen:
+        if str(row) not in choices.chosen:
             raise InputError(
                 "--rates-from",
                 expected=f"a study with the row {row}",
-                found=f"one of {', '.join(rates.chosen)}",
+                found=f"one of {', '.join(choices.chosen)}",
                 fix="add the row to that study",
             )
-    return rates
+    return choices

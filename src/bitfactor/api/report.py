@@ -63,7 +63,8 @@ def summary_of(study: Study) -> dict[str, object]:
                 "rows": [
                     {
                         "row": row_name(row),
-                        "learning_rate": view.rate(row),
+                        "learning_rate": view.chosen(row).get("learning_rate"),
+                        "chosen": view.chosen(row),
                         "by_seed": view.values(row),
                         **(asdict(found) if (found := view.sample(row)) else {}),
                     }

@@ -52,6 +52,12 @@ COMMANDS = {
         "ablate digits --latent none tucker --seeds 3 --out runs/t",
         "train",
     ),
+    "decide": Command(
+        "answer a question by a plan: search, tests, corrections and a table",
+        "api.decide:decide",
+        "decide plan.toml --out runs/decided",
+        "train",
+    ),
     "compare": Command(
         "train one-bit and int8 networks on images of your own, and say which to take",
         "api.compare:compare",

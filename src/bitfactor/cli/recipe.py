@@ -188,11 +188,12 @@ def _planned(recipe: Recipe, command: str, options: Any, words: Sequence[str]) -
         real=options.real,
         jobs=options.jobs,
     )
+    fixed = dict(sorted(_options(kind, command, words).items()))
     return StudyPlan(
         recipe,
-        dict(sorted(_options(kind, command, words).items())),
+        fixed,
         grid,
-        rates=study_api.rates_of(options.rates_from, grid),
+        choices=study_api.choices_of(options.rates_from, grid, fixed),
         data=options.data,
         jobs=options.jobs,
         devices=options.devices,

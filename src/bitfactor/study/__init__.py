@@ -3,17 +3,18 @@
 from pathlib import Path
 
 from bitfactor.common.checks import checked
+from bitfactor.study.choices import Choices
 from bitfactor.study.directory import CellDirectory, StudyDirectory, finish
-from bitfactor.study.grid import REAL, Cell, Grid, Rates, Row, Study, Training, Value
+from bitfactor.study.grid import REAL, Cell, Grid, Row, Study, Training, Value
 from bitfactor.study.jobs import Job, run_jobs
 
 __all__ = [
     "REAL",
     "Cell",
     "CellDirectory",
+    "Choices",
     "Grid",
     "Job",
-    "Rates",
     "Row",
     "Study",
     "StudyDirectory",

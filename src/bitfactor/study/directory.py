@@ -30,12 +30,12 @@ from bitfactor.common.files import files_run, made_directory, run_again, write_j
 from bitfactor.common.result import plain
 from bitfactor.recipes import recipe_of
 from bitfactor.recipes.runs import export_run
+from bitfactor.study.choices import Choices
 from bitfactor.study.grid import (
     Cell,
     Design,
     Grid,
     Outcome,
-    Rates,
     Study,
     Training,
     Value,
@@ -156,20 +156,20 @@ class StudyDirectory:
         return CellDirectory(self.path / "cells" / cell.name)
 
     def start(
-        self, recipe: str, arguments: Mapping[str, Value], grid: Grid, rates: Rates | None = None
+        self, recipe: str, arguments: Mapping[str, Value], grid: Grid, choices: Choices | None = None
     ) -> None:
         """Record what the study is, see `design`. Several calls at once widen it one after the other."""
         self._expect_no_other()
         with (made_directory(self.path) / "claim").open("a") as claim:
             fcntl.flock(claim, fcntl.LOCK_EX)
-            write_json(self._design, asdict(self.design(recipe, arguments, grid, rates)))
+            write_json(self._design, asdict(self.design(recipe, arguments, grid, choices)))
 
     def design(
-        self, recipe: str, arguments: Mapping[str, Value], grid: Grid, rates: Rates | None = None
+        self, recipe: str, arguments: Mapping[str, Value], grid: Grid, choices: Choices | None = None
     ) -> Design:
         """Return what the study is, that of one begun before widened by new values and seeds.
 
-        `rates` is where the learning rates of its rows come from.
+        `choices` are the options that a search chose for its rows.
         """
         self._expect_no_other()
         design = Design(
@@ -178,7 +178,7 @@ class StudyDirectory:
             {name: list(values) for name, values in grid.axes.items()},
             list(grid.seeds),
             grid.real,
-            rates,
+            choices,
             versions(),
             revision(),
             machine(),
@@ -218,8 +218,8 @@ class StudyDirectory:
             )
             if before != now:
                 raise self._unlike(f"a study with {name.replace('_', '-')} = {before} instead of {now}")
-        if old.rates != new.rates:
-            raise self._unlike("a study with learning rates of other origin")
+        if old.choices != new.choices:
+            raise self._unlike("a study with settings of another search")
         if old.axes.keys() != new.axes.keys():
             raise self._unlike(f"a study over {', '.join(old.axes)} instead of {', '.join(new.axes)}")
         axes = {name: [*dict.fromkeys([*old.axes[name], *new.axes[name]])] for name in old.axes}

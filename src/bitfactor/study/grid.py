@@ -6,13 +6,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from statistics import mean
 from typing import Any, NamedTuple, Self
 
 from bitfactor.common.checks import record
-from bitfactor.common.errors import InputError
 from bitfactor.data.readers.identity import KEY
 from bitfactor.recipes.own import value_of
+from bitfactor.study.choices import Choices
 from bitfactor.training import without_effect
 from bitfactor.training.metrics.latents import LayerRecord
 
@@ -41,18 +40,20 @@ REAL = Row("real", "")
 class Cell:
     """One training: a value on each axis, and a seed; `real` for the full-precision baseline.
 
-    `rate` is a learning rate that is no axis, but the one chosen for the cell's row.
+    `chosen` are options that are no axes: a search chose them for the cell's row.
     """
 
     axes: Mapping[str, Value]
     seed: int
     real: bool = False
-    rate: float | None = None
+    chosen: Mapping[str, Value] = field(default_factory=dict)
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
-        """Return the cell that `stored` is of."""
-        return cls(_values(stored["axes"]), stored["seed"], stored["real"], stored.get("rate"))
+        """Return the cell that `stored` is of; those of earlier versions had a chosen `rate` alone."""
+        rate = stored.get("rate")
+        chosen = stored.get("chosen") or ({} if rate is None else {"learning_rate": rate})
+        return cls(_values(stored["axes"]), stored["seed"], stored["real"], _values(chosen))
 
     @property
     def row(self) -> Row:
@@ -62,7 +63,8 @@ class Cell:
     @property
     def refused(self) -> frozenset[str]:
         """Options that mean nothing to it, as far as its axes tell, and that a training like it refuses."""
-        binary = {name: self.axes.get(name) is not False for name in ("activations", "weights")}
+        values = {**self.axes, **self.chosen}
+        binary = {name: values.get(name) is not False for name in ("activations", "weights")}
         return frozenset(without_effect(self.row.latent, self.row.scale, real=self.real, **binary))
 
     @property
@@ -78,9 +80,9 @@ class Cell:
     @property
     def flags(self) -> list[str]:
         """What the cell adds to the flags of `bitfactor train`."""
-        chosen = [flag for name, value in self.axes.items() for flag in words_of(name, value)]
-        rate = [] if self.rate is None else words_of("learning_rate", self.rate)
-        return [*chosen, *rate, *["--real"] * self.real, "--seed", str(self.seed)]
+        values = {**self.axes, **self.chosen}
+        words = [word for name, value in values.items() for word in words_of(name, value)]
+        return [*words, *["--real"] * self.real, "--seed", str(self.seed)]
 
 
 @dataclass(frozen=True)
@@ -217,9 +219,10 @@ class Training:
     """What its recipe.json says: all settings, hashes of imported files and of the data, versions."""
 
     @property
-    def rate(self) -> float | None:
-        """The learning rate that is an axis or was chosen for the row, None where neither is so."""
-        return dict(self.setting).get("learning_rate", self.cell.rate)  # type: ignore[return-value]
+    def chosen(self) -> Mapping[str, Value]:
+        """What was chosen for the row: by a search before, and the learning rate where it is an axis."""
+        rate = {name: value for name, value in self.setting if name == "learning_rate"}
+        return {**rate, **self.cell.chosen}
 
     @property
     def end(self) -> str:
@@ -269,66 +272,6 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Rates:
-    """Learning rates by row, and the search that chose them.
-
-    `searched` are the rates that were compared, with `seeds` trainings of each in each row. `holdout` is what
-    they were evaluated on, None for what the recipe evaluates on if not told.
-    """
-
-    chosen: Mapping[str, float]
-    searched: Sequence[float]
-    seeds: int
-    holdout: str | None
-
-    @classmethod
-    def best_of(cls, study: "Study") -> "Rates":
-        """Return, for each row of a study, the rate with the best mean over its seeds.
-
-        Where trainings were given up, of the rates with the most that were not.
-
-        Example
-        -------
-        >>> Rates.best_of(read_study(Path("runs/search"))).chosen
-        {'none-learned': 0.003, 'tucker-learned': 0.001}
-        """
-        design = study.design
-        searched = [float(rate) for rate in design.axes.get("learning_rate", ())]  # type: ignore[arg-type]
-        if not searched or not study.axes.keys() <= {"learning_rate"}:
-            raise _no_search(study, f"one over {', '.join(design.axes)}")
-        found: dict[str, dict[float, list[float | None]]] = {}
-        for training in study.trainings:
-            value = training.metric(study.headline)
-            if value is None and not training.given_up:
-                raise _no_search(study, f"{training.cell.name}, which is not")
-            rates = found.setdefault(str(training.cell.row), {rate: [] for rate in searched})
-            rates[float(training.cell.axes["learning_rate"])].append(value)  # type: ignore[arg-type]
-        for row, rates in found.items():
-            if any(len(values) < len(design.seeds) for values in rates.values()):
-                raise _no_search(study, f"fewer trainings of {row}")
-            if all(value is None for values in rates.values() for value in values):
-                raise _no_search(study, f"no finished training of {row}")
-        chosen = {row: max(rates, key=lambda rate: rank(rates[rate])) for row, rates in found.items()}
-        holdout = design.arguments.get("holdout")
-        return cls(chosen, searched, len(design.seeds), None if holdout is None else str(holdout))
-
-
-def rank(values: Sequence[float | None]) -> tuple[int, float]:
-    """Return what puts rates with more finished seeds first, then those with the higher mean."""
-    known = [value for value in values if value is not None]
-    return len(known), mean(known) if known else 0.0
-
-
-def _no_search(study: "Study", found: str) -> InputError:
-    return InputError(
-        study.path,
-        expected="a study over latent, scale and learning rate, each row finished at every rate and seed",
-        found=found,
-        fix="give the --out of such a study, or finish it",
-    )
-
-
-@dataclass(frozen=True)
 class Design:
     """What a study varies (`axes`, `seeds`, `real`), what is fixed (`arguments`), and where it began."""
 
@@ -337,7 +280,7 @@ class Design:
     axes: Mapping[str, Sequence[Value]]
     seeds: Sequence[int]
     real: bool = False
-    rates: Rates | None = None
+    choices: Choices | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     revision: str | None = None
     machine: str | None = None
@@ -347,7 +290,10 @@ class Design:
     def of(cls, stored: Mapping[str, Any]) -> "Design":
         """Return the design that has the values of `stored`."""
         axes = {name: [value_of(value) for value in values] for name, values in stored["axes"].items()}
-        return record(cls, {**stored, "arguments": _values(stored["arguments"]), "axes": axes})
+        choices = stored.get("choices") or stored.get("rates")  # as earlier versions named them
+        kept = {name: value for name, value in stored.items() if name != "rates"}
+        kept |= {"arguments": _values(stored["arguments"]), "axes": axes}
+        return record(cls, {**kept, "choices": Choices.of(choices) if choices else None})
 
     @property
     def grid(self) -> Grid:

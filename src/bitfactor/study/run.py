@@ -22,7 +22,7 @@ from bitfactor.common.result import Result, text_table
 from bitfactor.recipes import recipe_of_settings
 from bitfactor.recipes.own import OwnModel, with_options
 from bitfactor.recipes.runs import run_recipe
-from bitfactor.study import Cell, CellDirectory, Grid, Job, Rates, StudyDirectory, Value, finish, run_jobs
+from bitfactor.study import Cell, CellDirectory, Choices, Grid, Job, StudyDirectory, Value, finish, run_jobs
 from bitfactor.study.grid import setting_of, text_of, words_of
 from bitfactor.study.jobs import Halving, Progress
 from bitfactor.study.statistics import row_name, setting_name
@@ -202,7 +202,7 @@ class StudyPlan:
     recipe: Recipe
     fixed: Mapping[str, Value]
     grid: Grid
-    rates: Rates | None = None
+    choices: Choices | None = None
     data: Path | None = None
     jobs: int | None = None
     devices: Sequence[str] = ()
@@ -220,9 +220,8 @@ class StudyPlan:
         """Return the recipe of a cell, without what a training like it refuses."""
         off = dict.fromkeys(cell.refused & {"merge_epoch", "diagnose", "real_weight_epochs"}, 0)
         meant = {name: value for name, value in self.fixed.items() if name not in cell.refused}
-        rate = {} if cell.rate is None else {"learning_rate": cell.rate}
         row = {"seed": cell.seed, "real": cell.real or self.recipe.real}
-        return with_options(self.recipe, {**off, **meant, **row, **cell.axes, **rate})
+        return with_options(self.recipe, {**off, **meant, **row, **cell.axes, **cell.chosen})
 
     def command_of(self, cell: Cell) -> list[str]:
         """Return what a user would type to train a cell."""
@@ -297,15 +296,15 @@ def begin_study(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str]]:
     Nothing is written before all that was asked for has been checked.
     """
     jobs, devices, _ = _planned(study, out)
-    StudyDirectory(out).start(study.recipe.name, study.arguments, study.grid, study.rates)
+    StudyDirectory(out).start(study.recipe.name, study.arguments, study.grid, study.choices)
     return jobs, devices
 
 
 def _planned(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str], int]:
     """Return what is to be done, the devices for it and the threads of each process; writes nothing."""
-    directory, rates = StudyDirectory(out), study.rates
+    directory, choices = StudyDirectory(out), study.choices
     devices, threads = _parts(study.jobs, study.devices)
-    cells = [replace(cell, rate=rates.chosen[str(cell.row)]) if rates else cell for cell in study.grid]
+    cells = [replace(cell, chosen=choices.chosen[str(cell.row)] if choices else {}) for cell in study.grid]
     for name in [*study.arguments, *study.grid.axes]:
         if all(name in _refused(study, cell) for cell in cells):
             rows = ", ".join(dict.fromkeys(str(cell.row) for cell in cells))
@@ -318,8 +317,8 @@ def _planned(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str], int
     if study.recipe.real:
         _expect_one_each(study.recipe.name, cells)
     for cell in cells if study.halving else ():
-        _expect_search(study.recipe_of(cell), rates)
-    directory.design(study.recipe.name, study.arguments, study.grid, rates)
+        _expect_search(study.recipe_of(cell), choices)
+    directory.design(study.recipe.name, study.arguments, study.grid, choices)
     directory.expect_same_files(getattr(study.recipe.model, "sha256", ""))
     return [_job(directory, study, cell, threads) for cell in cells], devices, threads
 
@@ -344,10 +343,10 @@ def _expect_one_each(recipe: str, cells: Sequence[Cell]) -> None:
             )
 
 
-def _expect_search(recipe: Recipe, rates: Rates | None) -> None:
+def _expect_search(recipe: Recipe, choices: Choices | None) -> None:
     plan, holdout = recipe.optimization, getattr(recipe.data, "holdout", "validation")
-    if rates or holdout != "validation":
-        found = "rates of a search that is over" if rates else f"--holdout {holdout}"
+    if choices or holdout != "validation":
+        found = "settings of a search that is over" if choices else f"--holdout {holdout}"
     elif plan.eval_interval * 3 > plan.epochs:
         found = f"--eval-interval {plan.eval_interval} in {plan.epochs} epochs"
     else:

@@ -1,4 +1,4 @@
-"""Means over seeds, and paired differences with their confidence interval.
+"""Means over seeds, and differences with their confidence interval.
 
 Rows of a study side by side, and against what the paper says of them.
 """
@@ -6,13 +6,16 @@ Rows of a study side by side, and against what the paper says of them.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from statistics import mean, stdev
+from statistics import mean, stdev, variance
+from typing import TypeVar
 
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
-from bitfactor.study.grid import REAL, Row, Setting, Study, Training, Value, rank, text_of
+from bitfactor.study.choices import rank
+from bitfactor.study.grid import REAL, Row, Setting, Study, Training, Value, text_of
 from bitfactor.study.paper import published_for
 
+T = TypeVar("T")
 _LEVEL = 0.95
 
 
@@ -99,6 +102,89 @@ def student(freedom: int) -> float:
     return float(stdtrit(freedom, (1 + _LEVEL) / 2))
 
 
+Values = Mapping[int, float]
+"""A metric by seed."""
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The deviation between seeds, pooled over rows, and its degrees of freedom."""
+
+    deviation: float
+    freedom: int
+
+    @classmethod
+    def over(cls, rows: Sequence[Values]) -> "Pooled":
+        """Return what is pooled over rows, one of them with two seeds at least.
+
+        >>> Pooled.over([{0: 0.5, 1: 0.7}, {0: 0.4, 1: 0.4, 2: 0.4}]).freedom
+        3
+        """
+        freedom = sum(len(one) - 1 for one in rows)
+        squares = sum((len(one) - 1) * variance(one.values()) for one in rows if len(one) > 1)
+        return cls(sqrt(squares / freedom), freedom)
+
+    def apart(self, ours: Values, theirs: Values) -> tuple[Difference, float]:
+        """Return the difference of two means with its 95 % interval, and p, by Student's t; unpaired."""
+        found = mean(ours.values()) - mean(theirs.values())
+        error = self.deviation * sqrt(1 / len(ours) + 1 / len(theirs))
+        half = student(self.freedom) * error
+        chance = 2 * float(stdtr(self.freedom, -abs(found) / error)) if error else float(found == 0)
+        return Difference(found, found - half, found + half, len(ours)), chance
+
+
+def holm(chances: Mapping[T, float], level: float = 0.05) -> set[T]:
+    """Return which are certain together: the smallest of n is below level / n, the next level / (n - 1).
+
+    >>> sorted(holm({"a": 0.03, "b": 0.001, "c": 0.04}))
+    ['b']
+    """
+    certain: set[T] = set()
+    for place, name in enumerate(sorted(chances, key=chances.__getitem__)):
+        if chances[name] > level / (len(chances) - place):
+            break
+        certain.add(name)
+    return certain
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was found of row `ours` over row `theirs`; `certain` holds for all comparisons together."""
+
+    ours: str
+    theirs: str
+    difference: Difference
+    p: float
+    certain: bool
+    verdict: str
+
+
+def compared(
+    rows: Mapping[str, Values], pairs: Sequence[tuple[str, str]], smallest: float
+) -> list[Comparison]:
+    """Return comparisons of rows by their pooled deviation, certain by Holm, and judged by `smallest`.
+
+    Better or worse is what is certain, with a whole interval beyond the smallest difference of interest.
+    """
+    pooled = Pooled.over(list(rows.values()))
+    found = {pair: pooled.apart(rows[pair[0]], rows[pair[1]]) for pair in pairs}
+    certain = holm({pair: p for pair, (_, p) in found.items()})
+    return [
+        Comparison(*pair, apart, p, pair in certain, _verdict(apart, smallest, certain=pair in certain))
+        for pair, (apart, p) in found.items()
+    ]
+
+
+def _verdict(apart: Difference, smallest: float, *, certain: bool) -> str:
+    assert apart.low is not None
+    assert apart.high is not None
+    if -smallest < apart.low and apart.high < smallest:
+        return "no difference that matters"
+    if certain and (apart.low > smallest or apart.high < -smallest):
+        return "better" if apart.mean > 0 else "worse"
+    return "undecided"
+
+
 RATE = "learning_rate"
 _ORDER = ("none", "svd", "tucker", "holistic")
 _NAMES = {"real": "full precision", "none": "none", "svd": "SVD", "tucker": "Tucker", "tt": "TT"}
@@ -128,9 +214,9 @@ class StudyView:
         """Return the paired difference of two rows."""
         return paired(self.values(ours), self.values(theirs))
 
-    def rate(self, row: Row) -> float | None:
-        """Return the learning rate that was chosen for a row, None where there was no choice."""
-        return next((training.rate for training in self.rows[row]), None)
+    def chosen(self, row: Row) -> Mapping[str, Value]:
+        """Return what was chosen for a row, nothing where there was no choice."""
+        return next((training.chosen for training in self.rows[row]), {})
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pyarrow import parquet
 from bitfactor.common.checks import record
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import replacing
-from bitfactor.study.grid import Cell, Design, Outcome, Study, Training, setting_of, text_of
+from bitfactor.study.grid import Cell, Design, Outcome, Study, Training, Value, setting_of, text_of
 from bitfactor.study.statistics import RATE
 from bitfactor.training.metrics.latents import LayerRecord
 
@@ -66,8 +66,8 @@ def _row(training: Training) -> dict[str, Any]:
     return {
         "training": training.cell.name,
         **asdict(training.cell),
-        # A column has one type: values are words there, but learning rates.
-        "axes": {n: value if n == RATE else text_of(value) for n, value in training.cell.axes.items()},
+        "axes": _of_one_type(training.cell.axes),
+        "chosen": _of_one_type(training.cell.chosen),
         "command": training.command,
         "outcome": asdict(training.outcome) if training.outcome else None,
         "log": training.log,
@@ -76,6 +76,11 @@ def _row(training: Training) -> dict[str, Any]:
         "diverged": training.diverged,
         "record": json.dumps(training.record),
     }
+
+
+def _of_one_type(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return values as a column has them: as words, but learning rates."""
+    return {name: value if name == RATE else text_of(value) for name, value in values.items()}
 
 
 def _training(row: Mapping[str, Any], design: Design) -> Training:

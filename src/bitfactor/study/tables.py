@@ -45,7 +45,7 @@ def caution(study: Study) -> list[str]:
     total, n = len(study.trainings) + len(study.missing()), len(study.design.seeds)
     done = len(study.finished)
     rates = say(
-        "rates", holdout=study.holdout, earlier=study.design.rates, here=len(study.axes.get(RATE, ()))
+        "rates", holdout=study.holdout, earlier=study.design.choices, here=len(study.axes.get(RATE, ()))
     )
     sentences = [
         say("unfinished", done=done, total=total) if done < total else "",
@@ -121,10 +121,10 @@ def results(view: StudyView, study: Study) -> Table:
     """Return mean and deviation of each row, in the form of the paper's tables 1 and 2, with its figures."""
     has_second = any(one.metric(_SECOND) is not None for one in study.finished)
     metrics, published = [study.headline, *[_SECOND] * has_second], published_for(study.headline)
-    rated = any(training.rate is not None for training in study.trainings)
+    choices = list(dict.fromkeys(name for training in study.trainings for name in training.chosen))
     named = [metric_name(name) for name in metrics]
-    head = ["latent", "scale", *named, "seeds", INTERVAL, *(["learning rate"] if rated else [])]
-    rows = [_result(view, row, metrics, published, rated=rated) for row in _shown(view, study)]
+    head = ["latent", "scale", *named, "seeds", INTERVAL, *map(axis_name, choices)]
+    rows = [_result(view, row, metrics, published, choices) for row in _shown(view, study)]
     return Table(
         [*head, *published.metrics],
         rows,
@@ -135,10 +135,10 @@ def results(view: StudyView, study: Study) -> Table:
 
 
 def _result(
-    view: StudyView, row: Row, metrics: Sequence[str], published: Published, *, rated: bool
+    view: StudyView, row: Row, metrics: Sequence[str], published: Published, choices: Sequence[str]
 ) -> list[str]:
     samples = [view.sample(row, metric) for metric in metrics]
-    rate = [_or_none(view.rate(row), text_of)] if rated else []
+    chosen = view.chosen(row)
     paper = [f"{figure:.1f}" for figure in published.figures.get(row, ())] or [NONE] * len(published.metrics)
     seeds, interval = (str(samples[0].n), samples[0].interval) if samples[0] else ("0", None)
     return [
@@ -147,7 +147,7 @@ def _result(
         *(_or_none(found, str) for found in samples),
         seeds,
         _or_none(interval, lambda ends: " to ".join(f"{100 * end:.2f}" for end in ends)),
-        *rate,
+        *(text_of(chosen[name]) if name in chosen else NONE for name in choices),
         *paper,
     ]
 
