@@ -63,6 +63,7 @@ GOOD = {
     "Optimization": {"epochs": 1, "batch_size": 1, "learning_rate": 0.1},
     "ablate": {"recipe": "digits", "out": "out"},
     "compare": {"data": "photos", "out": "out"},
+    "decide": {"plan": "plan.toml", "out": "out"},
     "adopt_": {"model": nn.Linear(2, 2), "example": torch.zeros(2, 2)},
     "binarize_": {"model": nn.Linear(2, 2)},
     "assign": {"model": nn.Linear(2, 2), "batches": []},
