@@ -43,6 +43,10 @@ _NOT_NEGATIVE = (
     "momentum",
     "real_weight_decay",
     "feature_weight",
+    "latent_rate",
+    "alpha_rate",
+    "weight_rate",
+    "rest_rate",
 )
 _FRACTIONS = ("ema", "label_smoothing", "freeze_flips")
 
@@ -81,6 +85,15 @@ class Optimization:
     """Let sgd step along the momentum that it will have: Nesterov's."""
     factor_rate: float | Literal["1/rank"] = 1.0
     """Learning rate of the factors, as a fraction of the core's: a number, or one over each factor's rank."""
+    latent_rate: float = 1.0
+    """Learning rate of free weights and cores, as a fraction of `learning_rate`; 0 keeps them, and factors,
+    as they are."""
+    alpha_rate: float = 1.0
+    """Learning rate of learned scales, as a fraction of `learning_rate`."""
+    weight_rate: float = 1.0
+    """Learning rate of full-precision weights, as a fraction of `learning_rate`."""
+    rest_rate: float = 1.0
+    """Learning rate of biases, slopes and normalisations, as a fraction of `learning_rate`."""
     merge_epoch: int = 0
     """Epochs after which decompositions become the free weights that they give, see `bitfactor.nn.merge_`;
     0 is never."""
@@ -293,6 +306,12 @@ def optimizer_of(model: nn.Module, plan: Optimization) -> Optimizer:
         lr=plan.learning_rate,
         weight_decay=plan.weight_decay,
         factor_rate=plan.factor_rate,
+        rates={
+            "latents": plan.latent_rate,
+            "alphas": plan.alpha_rate,
+            "weights": plan.weight_rate,
+            "rest": plan.rest_rate,
+        },
         decayed=plan.decayed,
     )
     options: dict[str, Any] = {}
