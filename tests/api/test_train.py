@@ -242,9 +242,12 @@ def test_a_trial_is_within_half_of_the_truth(tmp_path):
     [
         ({"latent": "none"}, "groups", "auto", "the latent holistic"),
         ({"latent": "none"}, "factor_rate", 0.1, "a latent with factors"),
+        ({"scale": "analytic"}, "alpha_rate", 0.1, "a learned scale"),
         ({"latent": "window"}, "orthogonality", 0.1, "factors that start orthonormal"),
         ({"real": True}, "latent", "tucker", "a binary network"),
         ({"real": True}, "factor_rate", 0.1, "a binary network"),
+        ({"real": True}, "latent_rate", 0.1, "a binary network"),
+        ({"real": True}, "alpha_rate", 0.1, "a binary network"),
         ({"real": True}, "real_weight_epochs", 1, "a binary network"),
         ({"weights": False}, "weight_estimator", "rms", "binary weights"),
         ({"weights": False}, "real_weight_epochs", 1, "binary weights"),

@@ -58,6 +58,18 @@ def test_factors_have_a_rate_of_their_own() -> None:
     assert not torch.equal(latent.core, before[1])
 
 
+def test_each_kind_may_have_a_rate_of_its_own() -> None:
+    model = nn.Sequential(*[nn.Conv2d(8, width, 3) for width in (8, 8, 8)])
+    binarize_(model, latent="svd", scale="learned")
+    rates = {"latents": 0.5, "alphas": 2, "weights": 0.0}
+    groups = parameter_groups(model, lr=0.1, factor_rate=0.25, rates=rates)
+    found = {group["name"]: group["rate"] for group in groups}
+    assert found == {"latents": 0.5, "factors": 0.125, "alphas": 2, "weights": 0.0, "rest": 1.0}
+    assert all(group["lr"] == 0.1 * group["rate"] for group in groups)
+    still = dict.fromkeys(("latents", "alphas", "weights", "rest"), 1.0)
+    assert parameter_groups(model, rates=still) == parameter_groups(model)
+
+
 @pytest.mark.parametrize(
     ("latent", "rank", "weight", "expected"),
     [
@@ -94,11 +106,25 @@ def test_a_rate_below_zero_is_refused(wrong, found) -> None:
         parameter_groups(nn.Linear(2, 2), **{"lr": 0.1, **wrong})
 
 
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        ({"alphas": -0.1}, r"rates\['alphas'\]: expected 0 or more, found -0.1"),
+        ({"alphas": "slow"}, r"rates\['alphas'\]: expected a finite number, found 'slow'"),
+        ({"factors": 0.1}, r"\(rates\): expected one of latents, alphas, weights, rest, found 'factors'"),
+    ],
+)
+def test_rates_that_cannot_be_are_refused(rates, words) -> None:
+    with pytest.raises(InputError, match=words):
+        parameter_groups(nn.Linear(2, 2), lr=0.1, rates=rates)
+
+
 def test_the_factor_rate_of_another_word_is_refused() -> None:
     with pytest.raises(InputError, match="expected a finite number or one of 1/rank, found '1/D'"):
         parameter_groups(nn.Linear(2, 2), factor_rate="1/D")
 
 
-def test_a_factor_rate_is_a_fraction_of_a_rate() -> None:
-    with pytest.raises(InputError, match="lr: expected the learning rate of all but the factors, found none"):
-        parameter_groups(nn.Linear(2, 2), factor_rate="1/rank")
+@pytest.mark.parametrize("given", [{"factor_rate": "1/rank"}, {"rates": {"rest": 0.5}}])
+def test_a_rate_is_a_fraction_of_a_rate(given) -> None:
+    with pytest.raises(InputError, match="lr: expected the learning rate that rates are fractions of, found"):
+        parameter_groups(nn.Linear(2, 2), **given)

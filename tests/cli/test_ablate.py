@@ -182,12 +182,15 @@ def test_flags_are_left_out_where_they_mean_nothing(tmp_path, monkeypatch):
     command = ["ablate", "digits", "--out", str(tmp_path / "study"), *TINY, *ONE_SCALE, "--epochs", "2"]
     command += ["--latent", "none", "tucker", "--real", "--merge-epoch", "1", "--diagnose", "4"]
     command += ["--factor-rate", "0.5", "--vary", "rank", "2", "3", "--epochs", "3"]
+    command += ["--vary", "latent-rate", "0.5", "--weight-rate", "0"]
     assert main(command) == 0
     plans = [job.call.args[1]["optimization"] for job in jobs]
     assert [(plan["merge_epoch"], plan["diagnose"]) for plan in plans] == [(0, 4), (1, 4), (1, 4), (0, 0)]
     given = [("--merge-epoch" in job.command, "--diagnose" in job.command) for job in jobs]
     assert given == [(False, True), (True, True), (True, True), (False, False)]
     assert ["--factor-rate" in job.command for job in jobs] == [False, True, True, False]
+    rates = [(plan["latent_rate"], plan["weight_rate"]) for plan in plans]
+    assert rates == [(0.5, 0.0), (0.5, 0.0), (0.5, 0.0), (1.0, 0.0)]
     assert [job.call.args[1]["binarization"]["rank"] for job in jobs[:3]] == [None, 2, 3]
     assert all(job.command[job.command.index("--epochs") + 1] == "3" for job in jobs)
     assert all(job.command.count("2") < 2 for job in jobs)

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from bitfactor.decompositions import Cosine, Dense, Latent, Window
 from bitfactor.nn import BinaryConv2d
+from bitfactor.training.optimization import SOAP
 
 STEPS = 40
 CHANNELS = 8
@@ -56,6 +57,13 @@ def test_cosine_is_a_free_weight_under_sgd_with_momentum_and_decay() -> None:
     first = [layer.latent().detach() for layer in network("none")[:2]]
     assert apart(free, first) > 0.01
     assert apart(cosine, free) < 1e-12
+
+
+def test_cosine_is_a_free_weight_under_soap_which_finds_the_basis_itself() -> None:
+    def soap(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return SOAP([{"name": "latents", "params": parameters}], lr=0.01)
+
+    assert apart(trained("cosine", soap), trained("none", soap)) < 1e-9
 
 
 def test_under_adam_cosine_is_not_a_free_weight() -> None:

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from bitfactor.common.errors import InputError
-from bitfactor.nn import BinaryLinear
-from bitfactor.training import Optimization
+from bitfactor.nn import BinaryConv2d, BinaryLinear
+from bitfactor.training import OPTIMIZERS, Optimization
 from bitfactor.training.optimization import learning_rate, optimizer_of, orthogonal
 
 BASE = {"epochs": 90, "batch_size": 1, "learning_rate": 1e-3}
@@ -46,6 +46,8 @@ def test_warm_up_rises_along_a_line(schedule):
     [
         ({"epochs": 0}, "--epochs"),
         ({"weight_decay": -1}, "--weight-decay"),
+        ({"latent_rate": -1.0}, "--latent-rate"),
+        ({"rest_rate": -0.1}, "--rest-rate"),
         ({"ema": 1.0}, "--ema"),
         ({"schedule": "step"}, "--min-lr"),
         ({"schedule": "step", "plateaus": 1, "min_lr": 1e-6}, "--plateaus"),
@@ -66,6 +68,25 @@ def test_warm_up_rises_along_a_line(schedule):
 def test_what_cannot_be_is_named(wrong, option):
     with pytest.raises(InputError, match=f"^{option}: expected"):
         Optimization(**{**BASE, **wrong})
+
+
+@pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
+@pytest.mark.parametrize("still", ["latent_rate", "alpha_rate", "weight_rate", "rest_rate"])
+def test_what_has_the_rate_zero_stands_still(optimizer, still):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 4, 1), BinaryConv2d(4, 5, 3, latent="tucker", scale="learned"))
+    plan = Optimization(**BASE, optimizer=optimizer, weight_decay=0.1, **{still: 0.0})
+    before = copy.deepcopy(model)
+    first = optimizer_of(model, plan)
+    for _ in range(2):
+        first.zero_grad()
+        model(torch.randn(3, 2, 5, 5)).square().sum().backward()
+        first.step()
+    kinds = {id(p): group["name"] for group in first.param_groups for p in group["params"]}
+    stood = {"latent_rate": {"latents", "factors"}, "alpha_rate": {"alphas"}}.get(still)
+    stood = stood or {"weight_rate": {"weights"}, "rest_rate": {"rest"}}[still]
+    for parameter, start in zip(model.parameters(), before.parameters(), strict=True):
+        assert torch.equal(parameter, start) == (kinds[id(parameter)] in stood)
 
 
 @pytest.mark.parametrize("shape", [(4, 9), (9, 4), (5, 5)])

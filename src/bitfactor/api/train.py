@@ -208,14 +208,15 @@ def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:
 
     A study gives its options to each of its rows, so this is asked of a single training alone.
     """
-    latent = f"the latent {recipe.binarization.words('latent')!r}"
+    latent, scale = (f"the {name} {recipe.binarization.words(name)!r}" for name in ("latent", "scale"))
     for name, needed in recipe.idle().items():
         of = "binarization" if hasattr(recipe.binarization, name) else "optimization"
         value = getattr(getattr(recipe, of), name)
+        chosen = scale if "scale" in needed else latent
         if value != getattr(getattr(unchanged, of), name):
             raise InputError(
                 name,
                 expected=f"{needed} for {value!r}",
-                found="a real one" if recipe.real else "real ones" if needed.startswith("binary") else latent,
+                found="a real one" if recipe.real else "real ones" if needed.startswith("binary") else chosen,
                 fix=f"leave {name} out",
             )

@@ -1,10 +1,11 @@
 """The parameters of a binary model by what they are, for an optimizer."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from torch import nn
 
-from bitfactor.common.checks import checked, expect_that
+from bitfactor.common.checks import checked, expect, expect_one_of, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import Latent
 from bitfactor.nn import Scale
@@ -13,6 +14,7 @@ _NORMALISATIONS = (nn.PReLU, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.La
 Kind = Literal["latents", "factors", "alphas", "weights", "rest"]
 _KINDS = get_args(Kind)
 DECAYED: tuple[Kind, ...] = ("latents", "factors", "weights")
+_RATED = tuple(kind for kind in _KINDS if kind != "factors")  # whose rate is a fraction of the latents'
 
 
 @checked
@@ -22,6 +24,7 @@ def parameter_groups(
     lr: float | None = None,
     weight_decay: float = 0.0,
     factor_rate: float | Literal["1/rank"] = 1.0,
+    rates: Mapping[str, float] | None = None,
     decayed: tuple[Kind, ...] = DECAYED,
 ) -> list[dict[str, Any]]:
     """Return the parameters of a model as groups for a torch optimizer, each once and none left out.
@@ -31,33 +34,43 @@ def parameter_groups(
     normalisations. Decay is for those that are `decayed`, latents, factors and weights, as in the paper's
     set-up. Empty groups are left out.
 
-    A group's `rate` is its fraction of the learning rate `lr`: 1, or `factor_rate` for factors; its "lr" is
-    the product. An entry of W is a sum over the rank R of a factor. So a step of Adam moves W up to R times
-    as far by a factor as by the core. "1/rank" takes that back: 1 / R for each factor, as its latent's
-    `factor_ranks` has it.
+    A group's `rate` is its fraction of the learning rate `lr`, and its "lr" is the product. `rates` has the
+    fractions by name of group, 1 for one that is left out. Parameters at 0 stand still. A factor's rate is
+    that of "latents" times `factor_rate`. An entry of W is a sum over the rank R of a factor. So a step of
+    Adam moves W up to R times as far by a factor as by the core. "1/rank" takes that back: 1 / R for each
+    factor, as its latent's `factor_ranks` has it.
 
     Raises
     ------
     InputError
-        If a number is below 0, or `factor_rate` is not 1 and there is no `lr` for it to be a fraction of.
+        If a number is below 0, or a rate is not 1 and there is no `lr` for it to be a fraction of. If `rates`
+        names another group, or factors.
 
     Example
     -------
     >>> groups = bitfactor.parameter_groups(model, lr=1e-3, weight_decay=1e-7, factor_rate="1/rank")
     >>> optimizer = torch.optim.Adam(groups)
+    >>> slower = bitfactor.parameter_groups(model, lr=1e-3, rates={"weights": 0.5, "alphas": 0.0})
     """
-    if factor_rate != 1 and lr is None:
-        found, fix = "none", f"pass lr=1e-3, say, with factor_rate={factor_rate!r}"
-        raise InputError("lr", expected="the learning rate of all but the factors", found=found, fix=fix)
+    rates = rates or {}
+    for kind, rate in rates.items():
+        expect_one_of("parameter_groups(rates)", kind, _RATED)
+        expect(f"rates[{kind!r}]", rate, float)
+        expect_that(rate >= 0, f"rates[{kind!r}]", expected="0 or more", found=rate)
     for name, value in {"lr": lr or 0.0, "weight_decay": weight_decay, "factor_rate": factor_rate}.items():
         expect_that(value == "1/rank" or value >= 0, name, expected="0 or more", found=value)
+    if lr is None and any(rate != 1 for rate in (factor_rate, *rates.values())):
+        given = f"factor_rate={factor_rate!r}" if factor_rate != 1 else f"rates={dict(rates)!r}"
+        expected, fix = "the learning rate that rates are fractions of", f"pass lr=1e-3, say, with {given}"
+        raise InputError("lr", expected=expected, found="none", fix=fix)
     kinds, ranks = _kinds(model), _ranks(model)
     groups: dict[tuple[str, float], list[nn.Parameter]] = {}
     for parameter in model.parameters():
-        kind, rate = kinds[id(parameter)], 1.0
+        kind = kinds[id(parameter)]
+        rate = rates.get(kind, 1.0)
         if id(parameter) in ranks:
             kind = "factors"
-            rate = 1.0 / ranks[id(parameter)] if factor_rate == "1/rank" else factor_rate
+            rate *= 1.0 / ranks[id(parameter)] if factor_rate == "1/rank" else factor_rate
         groups.setdefault((kind, rate), []).append(parameter)
     return [
         {

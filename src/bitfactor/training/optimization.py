@@ -13,6 +13,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 from bitfactor.binarization import parameter_groups
 from bitfactor.binarization.parameter_groups import DECAYED, Kind
 from bitfactor.common.checks import check_fields, expect_one_of, expect_that
+from bitfactor.decompositions.precision import matmul
 from bitfactor.nn.model import copied
 
 _POSITIVE = (
@@ -43,6 +44,10 @@ _NOT_NEGATIVE = (
     "momentum",
     "real_weight_decay",
     "feature_weight",
+    "latent_rate",
+    "alpha_rate",
+    "weight_rate",
+    "rest_rate",
 )
 _FRACTIONS = ("ema", "label_smoothing", "freeze_flips")
 
@@ -74,18 +79,28 @@ class Optimization:
     """At most this many images an epoch, and to evaluate on: for a trial."""
 
     optimizer: str = "adam"
-    """One of `bitfactor.training.OPTIMIZERS`: adam, adamw, sgd, rmsprop, muon, or one added there."""
+    """One of `bitfactor.training.OPTIMIZERS`: adam, adamw, sgd, rmsprop, muon, soap, or one added
+    there."""
     momentum: float | None = None
     """Of sgd, 0.9 if left out, and of muon, 0.95."""
     nesterov: bool = False
     """Let sgd step along the momentum that it will have: Nesterov's."""
     factor_rate: float | Literal["1/rank"] = 1.0
     """Learning rate of the factors, as a fraction of the core's: a number, or one over each factor's rank."""
+    latent_rate: float = 1.0
+    """Learning rate of free weights and cores, as a fraction of `learning_rate`; 0 keeps them, and factors,
+    as they are."""
+    alpha_rate: float = 1.0
+    """Learning rate of learned scales, as a fraction of `learning_rate`."""
+    weight_rate: float = 1.0
+    """Learning rate of full-precision weights, as a fraction of `learning_rate`."""
+    rest_rate: float = 1.0
+    """Learning rate of biases, slopes and normalisations, as a fraction of `learning_rate`."""
     merge_epoch: int = 0
     """Epochs after which decompositions become the free weights that they give, see `bitfactor.nn.merge_`;
     0 is never."""
     weight_decay: float = 0.0
-    """Decay of what is `decayed`, added to the gradient; of adamw and muon apart from it."""
+    """Decay of what is `decayed`, added to the gradient; of adamw, muon and soap apart from it."""
     decayed: tuple[Kind, ...] = DECAYED
     """Parameters with decay: free weights and cores (latents), factors, full-precision weights, learned
     scales (alphas), biases, slopes and normalisations (rest)."""
@@ -216,7 +231,40 @@ def learning_rate(plan: Optimization, epoch: float, epochs: float, peak: float |
     return plan.min_lr + (peak - plan.min_lr) * left
 
 
-class Muon(AdamW):
+class _ForLatents(AdamW):
+    """AdamW, except for the free weights and cores that a class `takes`: it moves these itself."""
+
+    def takes(self, p: Tensor) -> bool:
+        """Return whether a free weight or core is not left to AdamW."""
+        raise NotImplementedError
+
+    def move(self, p: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        """Take a step with one of these, whose decay is done and whose state counts the steps."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Change the parameters by their gradients."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        moved: list[tuple[nn.Parameter, Tensor]] = []
+        for group in self.param_groups:
+            for p in group["params"] if group.get("name") == "latents" else ():
+                if p.grad is not None and self.takes(p):
+                    self.state[p].setdefault("step", torch.tensor(0.0)).add_(1)
+                    p.mul_(1 - group["lr"] * group["weight_decay"])
+                    self.move(p, p.grad, group)
+                    moved.append((p, p.grad))
+                    p.grad = None  # AdamW leaves it out
+        super().step()
+        for p, gradient in moved:
+            p.grad = gradient
+        return loss
+
+
+class Muon(_ForLatents):
     """Momentum made orthogonal, for free weights and cores of binary layers; AdamW for all else.
 
     K. Jordan et al. 2024 (`KellerJordan/Muon`). The momentum of a weight (O, ...) is a matrix U S V^T with a
@@ -232,34 +280,16 @@ class Muon(AdamW):
         super().__init__(params, **options)
         self.momentum = momentum
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        """Change the parameters by their gradients."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        moved: list[tuple[nn.Parameter, Tensor]] = []
-        for group in self.param_groups:
-            for p in group["params"] if group.get("name") == "latents" else ():
-                if p.grad is not None and p.dim() > 1:
-                    self._move(p, p.grad, group["lr"], group["weight_decay"])
-                    moved.append((p, p.grad))
-                    p.grad = None  # AdamW leaves it out
-        super().step()
-        for p, gradient in moved:
-            p.grad = gradient
-        return loss
+    def takes(self, p: Tensor) -> bool:
+        return p.dim() > 1
 
-    def _move(self, p: nn.Parameter, gradient: Tensor, rate: float, decay: float) -> None:
+    def move(self, p: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state = self.state[p]
-        if not state:
-            state |= {"step": torch.tensor(0.0), "momentum": torch.zeros_like(p)}
-        state["step"] += 1
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(p)
         average = state["momentum"].lerp_(gradient, 1 - self.momentum)
         along = orthogonal(gradient.lerp(average, self.momentum).flatten(1))
-        p.mul_(1 - rate * decay)
-        p.add_(along.view_as(p), alpha=-0.2 * rate * math.sqrt(max(along.shape)))
+        p.add_(along.view_as(p), alpha=-0.2 * group["lr"] * math.sqrt(max(along.shape)))
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
@@ -272,12 +302,62 @@ def orthogonal(matrix: Tensor) -> Tensor:
     return X if len(matrix) <= matrix.shape[1] else X.mT
 
 
+class SOAP(_ForLatents):
+    """Adam in the eigenbasis of the window's gradients, for free weights and cores; AdamW for all else.
+
+    N. Vyas et al. 2024 (arXiv 2409.11321), on one mode: that of the window, as `Window` and `Cosine` have it.
+    The gradient is a matrix G with a column per tap of the window. Q holds the eigenvectors of the moving
+    average of G^T G. Adam's step is that of G Q, and Q^T takes it back. Q starts as the eigenvectors of the
+    first gradient's G^T G. Every `frequency` steps it goes one power iteration on. Its columns then stand by
+    eigenvalue, largest first, and the second moment's with them.
+
+    The window is the last two modes of a weight, or the last of three. A weight without a window, 1x1 or of a
+    linear layer, is AdamW's. The decay rates `betas` are AdamW's too; the paper has (0.95, 0.95).
+
+    Example
+    -------
+    >>> SOAP(bitfactor.parameter_groups(model, lr=1e-3), frequency=10).step()
+    """
+
+    def __init__(self, params: Any, frequency: int = 10, **options: Any) -> None:
+        super().__init__(params, **options)
+        self.frequency = frequency
+
+    def takes(self, p: Tensor) -> bool:
+        return _taps(p) > 1
+
+    def move(self, p: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        G = gradient.reshape(-1, _taps(p))
+        state, (beta1, beta2) = self.state[p], group["betas"]
+        if "basis" not in state:
+            state |= {"first": torch.zeros_like(G), "second": torch.zeros_like(G)}
+            state["covariance"] = G.new_zeros(G.shape[1], G.shape[1])
+            state["basis"] = torch.linalg.eigh(matmul(G.mT, G)).eigenvectors
+        Q, steps = state["basis"], int(state["step"])
+        first = matmul(state["first"].lerp_(G, 1 - beta1), Q) / (1 - beta1**steps)
+        second = state["second"].lerp_(matmul(G, Q).square(), 1 - beta2) / (1 - beta2**steps)
+        along = matmul(first / (second.sqrt() + group["eps"]), Q.mT)
+        p.add_(along.view_as(p), alpha=-group["lr"])
+        covariance = state["covariance"].lerp_(matmul(G.mT, G), 1 - beta2)
+        if steps % self.frequency == 0:
+            product = covariance @ Q
+            order = (Q * product).sum(0).argsort(descending=True)  # by the eigenvalues, nearly
+            state["basis"] = torch.linalg.qr(product[:, order]).Q
+            state["second"] = state["second"][:, order]
+
+
+def _taps(weight: Tensor) -> int:
+    """Return the size of a weight's window, 1 where it has none."""
+    return math.prod(weight.shape[2:][-2:])
+
+
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "adam": partial(Adam, fused=True),  # which takes half the time on a CPU
     "adamw": partial(AdamW, fused=True),
     "sgd": SGD,
     "rmsprop": RMSprop,
     "muon": Muon,
+    "soap": SOAP,
 }
 """Optimizers by name: each is called with the parameters in groups, which have `lr` and `weight_decay`.
 
@@ -293,6 +373,12 @@ def optimizer_of(model: nn.Module, plan: Optimization) -> Optimizer:
         lr=plan.learning_rate,
         weight_decay=plan.weight_decay,
         factor_rate=plan.factor_rate,
+        rates={
+            "latents": plan.latent_rate,
+            "alphas": plan.alpha_rate,
+            "weights": plan.weight_rate,
+            "rest": plan.rest_rate,
+        },
         decayed=plan.decayed,
     )
     options: dict[str, Any] = {}

@@ -112,7 +112,8 @@ def without_effect(
     """
     if real:
         names = [field.name for field in fields(Binarization)]
-        names += ["factor_rate", "merge_epoch", "diagnose", "gradient_floor", "silent_decay", "freeze_flips"]
+        names += ["factor_rate", "latent_rate", "alpha_rate"]
+        names += ["merge_epoch", "diagnose", "gradient_floor", "silent_decay", "freeze_flips"]
         return dict.fromkeys([*names, *_FIRST_STAGE], "a binary network")
     latents, scales = every("latent", latent), every("scale", scale)
     found = {} if "holistic" in latents else {"groups": "the latent holistic"}
@@ -127,7 +128,7 @@ def without_effect(
     if "analytic" not in scales:
         found["detach_alpha"] = "scale 'analytic'"
     if not {*LEARNED} & {*scales}:
-        found["alpha_start"] = "a learned scale"
+        found |= dict.fromkeys(["alpha_start", "alpha_rate"], "a learned scale")
     if {*latents} == {"none"}:
         found["merge_epoch"] = "a decomposition to merge"
     return found
