@@ -166,7 +166,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     return with_checks
 
 
-_hints = functools.cache(get_type_hints)
+@functools.cache
+def _hints(of: Any) -> dict[str, Any]:
+    return get_type_hints(of)
 
 
 def _bound(
