@@ -82,7 +82,7 @@ def expect_that(fits: bool, where: object, *, expected: str, found: object, fix:
 
 def check_fields(options: Any, where: str = "") -> None:
     """Check each field of a frozen dataclass, in its `__post_init__`; lists, as in JSON, become tuples."""
-    hints = _hints(type(options))
+    hints = _hints(type(options))  # type: ignore[arg-type]
     for field in fields(options):
         value = getattr(options, field.name)
         if isinstance(value, list) and any(get_origin(part) is tuple for part in _members(hints[field.name])):
@@ -111,7 +111,7 @@ def record(kind: type[T], values: Mapping[str, Any]) -> T:
     >>> record(InputSpec, {"size": [8, 8], "resize": [8, 8], "mean": [0.0], "std": [1.0]}).size
     (8, 8)
     """
-    hints = _hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]
     return kind(**{name: _restored(value, hints.get(name, Any)) for name, value in values.items()})
 
 
@@ -166,9 +166,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     return with_checks
 
 
-@functools.cache
-def _hints(of: Any) -> dict[str, Any]:
-    return get_type_hints(of)
+_hints = functools.cache(get_type_hints)
 
 
 def _bound(
