@@ -365,8 +365,9 @@ def _panel(ax: Axes, found: Sequence[tuple[Point, float]], ink: Mapping[str, str
             }
             ax.annotate(one.network, (x, one.top1), color=ink[one.weights], **place)
     ax.set_xscale("log")
-    ticks = [one for one in (0.5, 1, 2, 5, 10, 20, 50, 100, 200) if _within(one, [x for _, x in found])]
-    ax.set_xticks(ticks, [f"{one:g}" for one in ticks])
+    decades = (digit * 10.0**power for power in range(-2, 5) for digit in (1, 2, 5))
+    ticks = [one for one in decades if _within(one, [x for _, x in found])]
+    ax.set_xticks(ticks, [f"{one:,g}" for one in ticks])
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.grid(color=ink["grid"], linewidth=0.5)
 
