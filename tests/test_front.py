@@ -144,7 +144,8 @@ def test_a_batch_has_as_few_runs_as_its_row_says(measuring):
     }
 
 
-def test_products_are_counted_by_what_multiplies_them(monkeypatch):
+def test_products_are_counted_by_what_multiplies_them(monkeypatch, measuring):
+    monkeypatch.setitem(sys.modules, "front", measuring)
     whole = script("benchmarks/whole.py", monkeypatch)
 
     def layer(kernel, *operations, signs=0, real=0):

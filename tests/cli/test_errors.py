@@ -59,7 +59,8 @@ def test_one_network_at_a_time(fails, tmp_path):
 
 
 def test_a_hint_names_each_flag_once(fails, tmp_path):
-    assert fails("ablate", "digits", "--out", tmp_path, "--latnt", "x").endswith("did you mean --latent?")
+    line = fails("ablate", "digits", "--out", tmp_path, "--latnt", "x")
+    assert line.endswith("did you mean --latent or --latent-rate?")
 
 
 def test_recipe_left_out(fails):

@@ -78,7 +78,7 @@ def test_doctor_names_what_is_here_and_what_is_missing(call, monkeypatch):
     [
         ("tra", {"train"}),
         ("train dig", {"digits"}),
-        ("train digits --lat", {"--latent"}),
+        ("train digits --lat", {"--latent", "--latent-rate"}),
         ("train digits --schedule st", {"step"}),
         ("ablate digits --hal", {"--halving"}),
         ("predict --ov", {"--overwrite"}),

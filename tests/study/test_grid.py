@@ -58,7 +58,7 @@ def test_an_axis_is_left_out_where_it_means_nothing():
     ],
 )
 def test_a_rate_is_written_so_that_the_same_is_read(rate, text):
-    cell = Cell({"latent": "none", "scale": "learned"}, 0, rate=rate)
+    cell = Cell({"latent": "none", "scale": "learned"}, 0, chosen={"learning_rate": rate})
     assert cell.flags[4:6] == ["--learning-rate", text]
     axes = {"latent": "none", "scale": "learned", "learning_rate": rate}
     assert Cell(axes, 0).name == f"none-learned-seed0-lr{text}"
