@@ -86,17 +86,20 @@ def made(path: Path, folder: Path) -> tuple[Path, list[Made]]:
     """Return a run's exported file, and its network in each engine that runs it."""
     run, recipe = Run(path), recipe_of(Run(path))
     source = folder / f"{'-'.join(path.resolve().parts[1:])}.safetensors"
-    export_run(run, source, calibration=0 if recipe.real else CALIBRATION)
+    export_run(run, source, calibration=CALIBRATION)
+    sessions = {name: Session(source, precision=name, threads=1) for name in ("highest", "low")}
     if not recipe.real:
         weights = "mixed" if recipe.settings()["binarization"]["keep_real"] else "1 bit"
-        sessions = {name: Session(source, precision=name, threads=1) for name in ("highest", "low")}
         return source, [Made(run, weights, name, source, session) for name, session in sessions.items()]
+    ours = [
+        Made(run, weights, f"bitfactor, {name}", source, sessions[name])
+        for weights, name in {"float": "highest", "int8": "low"}.items()
+    ]
     proto = with_onnxruntime.with_batch(to_onnx(load(source)), 1)
     samples = training_images(recipe, run, CALIBRATION).numpy()
     protos = {"float": proto, "int8": with_onnxruntime.quantised(proto, samples[:, None])}
-    return source, [
-        one for weights, proto in protos.items() for one in in_engines(run, weights, proto, source)
-    ]
+    others = [one for weights, proto in protos.items() for one in in_engines(run, weights, proto, source)]
+    return source, [*ours, *others]
 
 
 def in_engines(run: Run, weights: str, proto: onnx.ModelProto, source: Path) -> list[Made]:
