@@ -1,6 +1,7 @@
 """How a network is trained, as plain values (JSON, flags), and the optimizer that they make."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -231,16 +232,16 @@ def learning_rate(plan: Optimization, epoch: float, epochs: float, peak: float |
     return plan.min_lr + (peak - plan.min_lr) * left
 
 
-class _ForLatents(AdamW):
+class _ForLatents(AdamW, ABC):
     """AdamW, except for the free weights and cores that a class `takes`: it moves these itself."""
 
+    @abstractmethod
     def takes(self, p: Tensor) -> bool:
         """Return whether a free weight or core is not left to AdamW."""
-        raise NotImplementedError
 
+    @abstractmethod
     def move(self, p: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         """Take a step with one of these, whose decay is done and whose state counts the steps."""
-        raise NotImplementedError
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
