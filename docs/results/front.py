@@ -82,13 +82,15 @@ def points(results: Mapping[str, dict], titles: Mapping[str, str] = TARGETS) -> 
     """Return the points of each target; int8 has the accuracy of float where none was published for it."""
     top1 = {(row["network"], row["weights"]): row["top1"] for row in published()}
 
-    def point(row: dict) -> Point:
+    def point(row: dict, about: dict) -> Point:
         own = top1[row["network"], row["weights"]]
         accuracy = float(own or top1[row["network"], "float"])
-        numbers = row["minimum_ms"], row["median_ms"], row["bytes"]
+        least = "minimum_ms" if about.get("threads", 1) == 1 else "median_ms"
+        numbers = row[least], row["median_ms"], row["bytes"]
         return Point(row["network"], row["weights"], row["engine"], *numbers, accuracy, bool(own))
 
-    return {name: [point(row) for row in results[name]["rows"]] for name in titles if name in results}
+    found = {name: results[name] for name in titles if name in results}
+    return {name: [point(row, about) for row in about["rows"]] for name, about in found.items()}
 
 
 def in_millions(counts: Mapping[str, dict]) -> dict[str, list[Point]]:
