@@ -7,13 +7,15 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
+from statistics import mean
 
 import numpy as np
 from front import FOLDER, IMAGES, INK, PAGE, Point, chart, filled
 
-from bitfactor.study.statistics import Difference, paired, points, sample
+from bitfactor.study.statistics import Difference, Pooled, points, sample, student
 
-WEIGHTS = "1 bit", "mixed", "int8", "float"
+WEIGHTS = "1 bit", "mixed", "int8", "float32"
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,16 @@ class Trained:
         return 100 * found.mean if found else float("nan")
 
     def point(self) -> Point:
-        return Point(self.name, self.weights, self.engine, self.ms, self.ms, self.bytes, self.top1, own=True)
+        return Point(
+            self.name,
+            self.weights.removesuffix("32"),
+            self.engine,
+            self.ms,
+            self.ms,
+            self.bytes,
+            self.top1,
+            own=True,
+        )
 
 
 def networks(results: Mapping) -> list[Trained]:
@@ -60,21 +71,35 @@ def networks(results: Mapping) -> list[Trained]:
     return sorted(best.values(), key=lambda one: (WEIGHTS.index(one.weights), one.ms))
 
 
-def above(one: Trained, line: Sequence[Trained]) -> Difference:
-    """Return how far a network is above the line between others, at its latency, over the seeds.
+def above(some: Sequence[Trained], line: Sequence[Trained]) -> dict[str, Difference]:
+    """Return how far each of some networks is above the line between others, at its latency, by its name.
 
-    Beyond the line's ends the nearest of the others counts.
+    The difference is taken seed by seed, and its deviation is pooled over the networks. Beyond the line's
+    ends the nearest of the others counts.
     """
     ends = sorted(line, key=lambda other: other.ms)
     xs = [other.ms for other in ends]
-    seeds = set(one.accuracies).intersection(*(other.accuracies for other in ends))
-    theirs = {
-        seed: float(np.interp(one.ms, xs, [other.accuracies[seed] for other in ends])) for seed in seeds
-    }
-    found = paired(one.accuracies, theirs)
-    if found is None:
-        raise ValueError(f"{one.name}, {one.weights}: no seed in common with the line")
-    return found
+    apart: dict[str, dict[int, float]] = {}
+    for one in some:
+        seeds = set(one.accuracies).intersection(*(other.accuracies for other in ends))
+        if not seeds:
+            raise ValueError(f"{one.name}, {one.weights}: no seed in common with the line")
+        apart[one.name] = {
+            seed: one.accuracies[seed]
+            - float(np.interp(one.ms, xs, [other.accuracies[seed] for other in ends]))
+            for seed in sorted(seeds)
+        }
+    return {name: pooled(seeds, [*apart.values()]) for name, seeds in apart.items()}
+
+
+def pooled(seeds: Mapping[int, float], all_: Sequence[Mapping[int, float]]) -> Difference:
+    """Return the mean over `seeds` with its 95 % interval, by the deviation pooled over `all_`."""
+    middle = mean(seeds.values())
+    if all(len(one) == 1 for one in all_):
+        return Difference(middle, None, None, 1)
+    spread = Pooled.over(all_)
+    half = student(spread.freedom) * spread.deviation / sqrt(len(seeds))
+    return Difference(middle, middle - half, middle + half, len(seeds))
 
 
 def table(found: Iterable[Trained], compared: Mapping[str, Difference]) -> str:
@@ -113,7 +138,7 @@ def trained(results: Mapping) -> tuple[str, list[Trained]]:
     """Return the part on networks of one kind each, and these."""
     found = networks(results)
     line = [one for one in found if one.weights == "int8"]
-    compared = {one.name: above(one, line) for one in found if one.weights == "1 bit"}
+    compared = above([one for one in found if one.weights == "1 bit"], line)
     return f"{table(found, compared)}\n\n{verdict(compared, 'between the int8 networks')}", found
 
 
@@ -121,7 +146,7 @@ def mixed(results: Mapping) -> str:
     """Return the part on networks of both kinds of layers."""
     found = networks(results)
     line = [one for one in found if one.weights in ("1 bit", "int8")]
-    compared = {one.name: above(one, line) for one in found if one.weights == "mixed"}
+    compared = above([one for one in found if one.weights == "mixed"], line)
     return f"{table(found, compared)}\n\n{verdict(compared, 'between int8 and 1 bit')}"
 
 

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import bitfactor
-from bitfactor.api.compare import NETWORKS, Compared, Comparison
+from bitfactor.api.compare import NETWORKS, Compared, Comparison, written
 from bitfactor.cli import main
 from bitfactor.common.errors import TerminatedError
+from bitfactor.format import load
 from bitfactor.study.figures import front
 
 LABELS = ("bright", "dark")
@@ -131,9 +132,20 @@ def test_it_measures_writes_and_names_one(out, capsys, monkeypatch):
     assert "32 test images in " in printed
     page = (out / "compare.html").read_text()
     assert found["sentence"] in page
-    assert "compact-int8.onnx" in printed
-    assert "compact-int8.onnx" in page
+    assert all(one["file"] in text for one in found["rows"] for text in (printed, page))
     assert "<svg" in page
+
+
+def test_networks_in_full_precision_run_in_bitfactor_too(out):
+    """In int8 from a file of int8 weights, whose answers are those of ONNX Runtime's int8 on most images."""
+    made = {(one.engine, one.weights): one for one in written(out / "float", out / "again", threads=1)}
+    assert {engine for engine, _ in made} == {"bitfactor", "bitfactor, low", "OpenVINO", "ONNX Runtime"}
+    ours, theirs = made["bitfactor, low", "int8"], made["ONNX Runtime", "int8"]
+    assert ours.file.name == "again-int8.safetensors"
+    nodes = load(ours.file).graph.nodes
+    assert {node.tensors["weight"].dtype for node in nodes if node.op == "conv2d"} == {np.dtype(np.int8)}
+    found, expected = (one.on(out / "photos").found for one in (ours, theirs))
+    assert (found == expected).mean() > 0.9
 
 
 def test_what_it_writes_runs_without_bitfactor(out):

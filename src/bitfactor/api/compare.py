@@ -7,7 +7,7 @@ two in full precision are quantised to int8. All are measured on this machine, a
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from rich.console import Console
 from scipy.stats import binomtest
 
 from bitfactor.api.bench import interleaved, one_by_one
-from bitfactor.api.evaluate import classify, images_of
+from bitfactor.api.evaluate import ClassEvaluation, classify, images_of
 from bitfactor.api.network import network_at
 from bitfactor.api.train import train
 from bitfactor.common.arrays import expect_above_0
@@ -33,6 +33,7 @@ from bitfactor.data.readers.identity import remembered
 from bitfactor.data.stored import FolderOptions, StoredImages
 from bitfactor.engines import Network, networks_of, peak_memory, with_onnxruntime
 from bitfactor.format import load
+from bitfactor.format.low_precision import Real
 from bitfactor.recipes import recipe_named, recipe_of
 from bitfactor.recipes.fitting import TooShortError
 from bitfactor.recipes.runs import export_run, training_images
@@ -49,7 +50,8 @@ _FEWEST = 30  # images, below which an interval says nothing
 _SURE = 1.96  # standard errors: 95 %
 _SAME_TIME = 1.05  # times as long is no difference
 _PAGE, _FIGURES = "compare.html", "compare.json"
-_ENDS = (".safetensors", ".onnx", "-int8.onnx")
+_ONNX: Mapping[Real, str] = {"float32": ".onnx", "int8": "-int8.onnx"}
+_ENDS = (".safetensors", "-int8.safetensors", *_ONNX.values())
 
 NETWORKS = {
     "binary": ("folder-resnet18", False),
@@ -205,7 +207,9 @@ def compare(
         console.print(f"{name}: network {number} of {len(NETWORKS)}")
         _train(name, folder, images, minutes, device, progress)
     console.print("all are trained; now latency, accuracy and memory")
-    timed = _fastest([one for name in NETWORKS for one in _written(folder / name, threads)], runs)
+    timed = _fastest(
+        [one for name in NETWORKS for one in written(folder / name, folder / name, threads)], runs
+    )
     rows, described = _measured(timed, images, threads)
     found = Comparison(folder, described, cpu_name(), minutes, threads, rows)
     write_json(folder / _FIGURES, found.to_dict())
@@ -245,7 +249,7 @@ def _note(folder: Path, minutes: float) -> None:
 
 
 @dataclass(frozen=True)
-class _Made:
+class Made:
     """A network in an engine: the file it runs from, and a call for one image, (1, C, H, W)."""
 
     network: str
@@ -253,8 +257,8 @@ class _Made:
     engine: str
     file: Path
     source: Path
-    precision: str
-    call: Network
+    precision: Precision
+    call: Network = field(repr=False)
     minimum_ms: float = 0.0
 
     @property
@@ -262,51 +266,56 @@ class _Made:
         """Shape of its input, (C, H, W)."""
         return load(self.source).graph.input.shape
 
-
-def _written(run: Path, threads: int) -> list[_Made]:
-    """Write the files of a run, and return each with each engine that runs it."""
-    source = run.with_suffix(".safetensors")
-    recipe = recipe_of(Run(run))
-    export_run(Run(run), source, calibration=0 if recipe.real else _calibration(run), overwrite=True)
-    if not recipe.real:
-        precisions: Sequence[Precision] = ("highest", "low")
-        return [
-            _Made(
-                run.name,
-                "1 bit",
-                "bitfactor" if one == "highest" else f"bitfactor, {one}",
-                source,
-                source,
-                one,
-                Session(source, threads=threads, precision=one),
-            )
-            for one in precisions
-        ]
-    return [
-        _Made(run.name, weights, engine, file, source, "", call)
-        for weights, file in _as_onnx(source, run).items()
-        for engine, call in networks_of(file, threads)[1].items()
-    ]
+    def on(self, data: Path) -> ClassEvaluation:
+        """Return what it says of the images to evaluate on."""
+        network = network_at(self.source)
+        return classify(replace(network, outputs=partial(one_by_one, self.call)), images_of(network, data))
 
 
-def _as_onnx(source: Path, run: Path) -> dict[str, Path]:
-    """Write a network in full precision as ONNX for one image at a time: in float32, and in int8."""
-    proto = with_onnxruntime.with_batch(to_onnx(load(source)), 1)
-    samples = training_images(recipe_of(Run(run)), Run(run), _calibration(run)).numpy()
-    files = {
-        "float32": (run.with_suffix(".onnx"), proto),
-        "int8": (run.with_name(f"{run.name}-int8.onnx"), with_onnxruntime.quantised(proto, samples[:, None])),
+def written(run: Path, stem: Path, threads: int) -> list[Made]:
+    """Write a run's network as files that begin with `stem`, and return it in each engine that runs it.
+
+    Its real-valued layers are float32 at precision `highest`, and int8 at `low`: in the file too.
+    """
+    recipe, source = recipe_of(Run(run)), _named(stem, ".safetensors")
+    kinds: Mapping[Precision, tuple[Real, str, Path]] = {
+        "highest": ("float32", "bitfactor", source),
+        "low": ("int8", "bitfactor, low", _named(stem, "-int8.safetensors")),
     }
-    for path, one in files.values():
-        write_file(path, one.SerializeToString())
-    return {weights: path for weights, (path, _) in files.items()}
+    made = []
+    for precision, (real, engine, file) in kinds.items():
+        export_run(Run(run), file, real=real, calibration=_calibration(run), overwrite=True)
+        session = Session(file, threads=threads, precision=precision)
+        weights = real if recipe.real else "1 bit"
+        made.append(Made(run.name, weights, engine, file, source, precision, session))
+        if recipe.real:
+            file = _as_onnx(source, real, run, _named(stem, _ONNX[real]))
+            made += [
+                Made(run.name, real, engine, file, source, precision, call)
+                for engine, call in networks_of(file, threads)[1].items()
+            ]
+    return made
+
+
+def _named(stem: Path, end: str) -> Path:
+    return stem.with_name(f"{stem.name}{end}")
+
+
+def _as_onnx(source: Path, real: Real, run: Path, file: Path) -> Path:
+    """Write a network in full precision as ONNX for one image at a time, in float32 or in int8."""
+    proto = with_onnxruntime.with_batch(to_onnx(load(source)), 1)
+    if real == "int8":
+        samples = training_images(recipe_of(Run(run)), Run(run), _calibration(run)).numpy()
+        proto = with_onnxruntime.quantised(proto, samples[:, None])
+    write_file(file, proto.SerializeToString())
+    return file
 
 
 def _calibration(run: Path) -> int:
     return min(_CALIBRATION, int((remembered(run) or {})["train"] or 1))
 
 
-def _fastest(made: Sequence[_Made], runs: int) -> list[_Made]:
+def _fastest(made: Sequence[Made], runs: int) -> list[Made]:
     """Time all in turns, and return the faster engine of each network with the same weights."""
     inputs = [np.zeros((1, *one.shape), np.float32) for one in made]
     calls = {str(i): partial(one.call, x) for i, (one, x) in enumerate(zip(made, inputs, strict=True))}
@@ -314,18 +323,17 @@ def _fastest(made: Sequence[_Made], runs: int) -> list[_Made]:
         replace(one, minimum_ms=row["minimum_ms"])
         for one, row in zip(made, interleaved(calls, runs), strict=True)
     ]
-    best: dict[tuple[str, str, str], _Made] = {}
+    best: dict[tuple[str, str, str], Made] = {}
     for one in sorted(timed, key=lambda one: one.minimum_ms):
         best.setdefault((one.network, one.weights, one.precision), one)
     return [one for one in timed if one in best.values()]
 
 
-def _measured(timed: Sequence[_Made], data: Path, threads: int) -> tuple[tuple[Compared, ...], str]:
+def _measured(timed: Sequence[Made], data: Path, threads: int) -> tuple[tuple[Compared, ...], str]:
     """Return a row for each, and which images they were evaluated on."""
     rows, described = [], ""
     for one in timed:
-        network = network_at(one.source)
-        found = classify(replace(network, outputs=partial(one_by_one, one.call)), images_of(network, data))
+        found = one.on(data)
         described, right = found.images, found.expected == found.found
         ends = binomtest(int(right.sum()), len(right)).proportion_ci(method="wilson")
         rows.append(
