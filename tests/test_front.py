@@ -245,7 +245,7 @@ def test_networks_trained_from_one_in_full_precision_are_measured_beside_it(cifa
     bitfactor.train("cifar10-resnet18", out=run, data=data, real=True, **sizes, **options)
     making = script("benchmarks/mixed.py", monkeypatch)
     making.main(making.Arguments(run, mixed, data, epochs=1, networks=3))
-    runs = tuple(sorted(mixed.iterdir()))
+    runs = tuple(sorted(mixed.glob("*-binary")))
     assert [one.name for one in runs] == ["0-binary", "2-binary", "4-binary"]
     timing = script("benchmarks/trained.py", monkeypatch)
     timing.main(timing.Arguments(runs, data, out, runs=3))
@@ -257,6 +257,14 @@ def test_networks_trained_from_one_in_full_precision_are_measured_beside_it(cifa
     monkeypatch.setitem(sys.modules, "front", script("docs/results/front.py", monkeypatch))
     text = script("docs/results/front_trained.py", monkeypatch).mixed(results)
     assert "2 layers real: **undecided**" in text
+    again = []
+    monkeypatch.setattr(bitfactor, "train", lambda *_, **settings: again.append(settings))
+    making.main(making.Arguments(run, tmp_path / "seed1", data, like=mixed))
+    kept = {len(one["keep_real"]) for one in results["rows"] if one["weights"] == "mixed"}
+    assert {one["out"].name: len(one.get("keep_real", ())) for one in again if not one["real"]} == {
+        "2-binary": kept.pop(),
+        "4-binary": 0,
+    }
 
 
 @pytest.fixture
