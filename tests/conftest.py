@@ -14,7 +14,7 @@ from hypothesis import settings
 from tests.study import made_up
 
 from bitfactor.cli import main
-from bitfactor.common.files import _LOADED, files_run
+from bitfactor.common.files import _ASKED, _LOADED
 from bitfactor.data import Cifar10
 
 # How long an example takes is the machine's affair. The default draws the same examples every time and keeps
@@ -42,12 +42,13 @@ def cache_of_tests(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def forgotten_files(tmp_path_factory):
-    """What a test imports from a directory of its own is no import of a later test's runs."""
-    before = set(files_run())
+    """What a test imports is no import of a later test's runs; what it wrote itself can be run anew."""
+    before = set(_ASKED)
     yield
-    for file in set(files_run()) - before:
-        if Path(file).is_relative_to(tmp_path_factory.getbasetemp()):
-            del _LOADED[Path(file)]
+    for file in _ASKED - before:
+        if file.is_relative_to(tmp_path_factory.getbasetemp()):
+            _LOADED.pop(file, None)
+    _ASKED.intersection_update(before)
 
 
 @pytest.fixture(scope="session")

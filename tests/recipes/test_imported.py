@@ -32,7 +32,6 @@ def fresh(monkeypatch):
     def fresh():
         monkeypatch.setattr("bitfactor.recipes.RECIPES", dict(known))
         monkeypatch.setattr("bitfactor.common.files._LOADED", {})
-        monkeypatch.setattr("bitfactor.common.files._DIGESTS", {})
 
     fresh()
     return fresh

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 from statistics import stdev
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,7 +23,7 @@ from bitfactor.study.documents import (
     write_latex,
     write_markdown,
 )
-from bitfactor.study.page import document
+from bitfactor.study.page import command_of, document
 
 VOID = {"meta", "br", "img", "link", "path", "use", "rect"}
 
@@ -282,3 +283,10 @@ def test_over_budgets_each_row_stands_at_its_best_rate(make_study, accuracy, tmp
     assert rows["none, learned"][0].startswith(f"{sum(best) / 2:.2f}")
     assert rows["none, learned"][2].startswith(f"{sum(best) / 2 + 10:.2f}")
     assert [rows["none, learned"][i] for i in (1, 3)] == ["2", "2"]
+
+
+def test_a_command_names_the_files_that_it_imports_without_their_paths():
+    words = ("bitfactor", "--import", "/home/me/own.py", "train", "digits", "--data", "/d", "--out", "/o")
+    training = SimpleNamespace(command=words, cell=SimpleNamespace(name="none-seed0"))
+    told = command_of(training)
+    assert told == "bitfactor --import own.py train digits --data DIR --out none-seed0"

@@ -143,8 +143,8 @@ def not_writable(path: Path, error: OSError) -> InputError:
     )
 
 
-_LOADED: dict[Path, ModuleType] = {}
-_DIGESTS: dict[Path, str] = {}  # of the files as they were run
+_LOADED: dict[Path, tuple[ModuleType, str]] = {}  # with the digest of the file as it was run
+_ASKED: set[Path] = set()
 
 
 def run_file(path: str | os.PathLike[str]) -> ModuleType:
@@ -162,14 +162,14 @@ def run_file(path: str | os.PathLike[str]) -> ModuleType:
         raise InputError(path, expected="a Python file", found="no such file", fix=fix)
     if file not in _LOADED:
         content = digest(file)
-        _LOADED[file] = _run(file)
-        _DIGESTS[file] = content
-    return _LOADED[file]
+        _LOADED[file] = _run(file), content
+    _ASKED.add(file)
+    return _LOADED[file][0]
 
 
 def files_run() -> dict[str, str]:
     """Return the files that were run and their SHA-256, so that another process can run them too."""
-    return {str(file): _DIGESTS[file] for file in _LOADED}
+    return {str(file): content for file, (_, content) in _LOADED.items() if file in _ASKED}
 
 
 def run_again(path: str | os.PathLike[str], sha256: str) -> ModuleType:

@@ -2,6 +2,8 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, pairwise
+from pathlib import Path
 from typing import Literal
 
 from bitfactor.study.documents import Chapter, Document, Figure
@@ -350,7 +352,8 @@ def command_of(training: Training) -> str:
     """Return the command of a training as a user would type it, without the paths of where it ran."""
     words = list(training.command)
     start = next((i for i, word in enumerate(words) if word == "train"), 0)
-    words = ["bitfactor", *words[start:]]
+    files = [Path(after).name for word, after in pairwise(words[:start]) if word == "--import"]
+    words = ["bitfactor", *chain.from_iterable(("--import", file) for file in files), *words[start:]]
     stands_for = {"--data": "DIR", "--out": training.cell.name}
     for i, word in enumerate(words[:-1]):
         words[i + 1] = stands_for.get(word, words[i + 1])

@@ -231,7 +231,19 @@ class StudyPlan:
             cell = replace(cell, axes=kept_axes, real=True)
         fixed = [word for name, value in kept.items() for word in words_of(name, value)]
         data = ["--data", "DIR"] if self.data else []
-        return ["bitfactor", "train", self.recipe.name, *fixed, *cell.flags, *data]
+        own = (
+            Path(self.recipe.model.spec.rpartition(":")[0])
+            if isinstance(self.recipe.model, OwnModel)
+            else None
+        )
+        files = [Path(file) for file in files_run() if own is None or Path(file) != own.resolve()]
+        imports = [word for file in files for word in ("--import", str(_from_here(file)))]
+        return ["bitfactor", *imports, "train", self.recipe.name, *fixed, *cell.flags, *data]
+
+
+def _from_here(file: Path) -> Path:
+    here = Path.cwd()
+    return file.relative_to(here) if file.is_relative_to(here) else file
 
 
 def run_study(study: StudyPlan, out: Path) -> Ablation:
