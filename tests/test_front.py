@@ -1,5 +1,6 @@
 """The pure parts of the front: what no other network reaches, the page's tables, steps for TensorFlow.js."""
 
+import base64
 import importlib.util
 import json
 import math
@@ -210,6 +211,30 @@ def test_a_trained_network_is_compared_with_the_line_at_its_latency_seed_by_seed
     assert difference.sign == 1
     text, _ = trained.trained({"rows": rows})
     assert "32 channels: **above**: +3.00 points from the line between the int8 networks" in text
+
+
+def test_of_one_seed_the_images_decide(trained):
+    """Four of a hundred images apart from both ends, by hand: 0.04, with the deviation of such images."""
+    images = np.arange(100)
+    rows = [cell(32, "int8", 3.0, 0), cell(32, "1 bit", 1.0, 0), cell(32, "mixed", 2.0, 0, kept=("a",))]
+    for row, count in zip(rows, (80, 80, 84), strict=True):
+        bits = np.packbits(images < count).tobytes()
+        row |= {"images": 100, "right": base64.b64encode(bits).decode(), "accuracy": count / 100}
+    found = trained.networks({"rows": rows})
+    mixed, *line = sorted(found, key=lambda one: one.weights != "mixed")
+    apart = trained.above([mixed], line)["1 layers real"]
+    deviation = np.std(np.where((images >= 80) & (images < 84), 1, 0), ddof=1)
+    assert apart.mean == pytest.approx(0.04)
+    assert apart.mean - apart.low == pytest.approx(1.9842 * deviation / 10, rel=1e-4)
+    assert "| 1 layers real | mixed | OpenVINO | 84.00 | 1 |" in trained.mixed({"rows": rows})
+
+
+def test_only_the_ends_that_a_network_lies_between_need_its_seeds(trained):
+    rows = [cell(w, "int8", ms, 0.8, s) for w, ms in ((16, 1.0), (32, 3.0)) for s in (0, 1, 2)]
+    rows += [cell(64, "int8", 9.0, 0.8)] + [cell(32, "1 bit", 2.0, 0.8, s) for s in (0, 1, 2)]
+    found = trained.networks({"rows": rows})
+    ours, line = ([one for one in found if one.weights == kind] for kind in ("1 bit", "int8"))
+    assert trained.above(ours, line)["32 channels"].pairs == 3
 
 
 def test_deviations_between_seeds_are_pooled_over_networks(trained):

@@ -1,9 +1,10 @@
 """The tables, verdicts and chart of front.md's networks trained here.
 
-python docs/results/front_trained.py     # from front-trained.json, front-mixed.json: `benchmarks/trained.py`
+python docs/results/front_trained.py     # from front-{trained,mixed,photos}.json: `benchmarks/trained.py`
 """
 
 import json
+from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,10 @@ WEIGHTS = "1 bit", "mixed", "int8", "float32"
 
 @dataclass(frozen=True)
 class Trained:
-    """A network with its weights in its faster engine; accuracies are {seed: fraction}."""
+    """A network with its weights in its fastest engine.
+
+    `accuracies` are those of its `seeds`, {seed: fraction}; those of one seed are of images, {image: 0 or 1}.
+    """
 
     width: int
     real_layers: int
@@ -28,6 +32,7 @@ class Trained:
     engine: str
     ms: float
     bytes: int
+    seeds: int
     accuracies: Mapping[int, float]
 
     @property
@@ -60,8 +65,16 @@ def networks(results: Mapping) -> list[Trained]:
     best: dict[tuple, Trained] = {}
     for (width, kept, weights, engine), found in rows.items():
         timed = next(row for row in found if "minimum_ms" in row)
-        accuracies = {row["seed"]: row["accuracy"] for row in found}
-        one = Trained(width, kept, weights, engine, timed["minimum_ms"], timed["bytes"], accuracies)
+        one = Trained(
+            width,
+            kept,
+            weights,
+            engine,
+            timed["minimum_ms"],
+            timed["bytes"],
+            len(found),
+            accuracies_of(found),
+        )
         key = width, kept, weights
         if key not in best or one.ms < best[key].ms:
             best[key] = one
@@ -71,22 +84,32 @@ def networks(results: Mapping) -> list[Trained]:
     return sorted(best.values(), key=lambda one: (WEIGHTS.index(one.weights), one.ms))
 
 
+def accuracies_of(rows: Sequence[Mapping]) -> dict[int, float]:
+    """Return the accuracy of each seed, or of each image where there is one seed."""
+    first = rows[0]
+    if "right" in first:
+        bits = np.frombuffer(b64decode(first["right"]), np.uint8)
+        return dict(enumerate(np.unpackbits(bits, count=first["images"]).astype(float).tolist()))
+    return {row["seed"]: row["accuracy"] for row in rows}
+
+
 def above(some: Sequence[Trained], line: Sequence[Trained]) -> dict[str, Difference]:
     """Return how far each of some networks is above the line between others, at its latency, by its name.
 
-    The difference is taken seed by seed, and its deviation is pooled over the networks. Beyond the line's
-    ends the nearest of the others counts.
+    The difference is taken seed by seed, or image by image, and its deviation is pooled over the networks.
+    Beyond the line's ends the nearest of the others counts.
     """
     ends = sorted(line, key=lambda other: other.ms)
-    xs = [other.ms for other in ends]
     apart: dict[str, dict[int, float]] = {}
     for one in some:
-        seeds = set(one.accuracies).intersection(*(other.accuracies for other in ends))
+        xs = [end.ms for end in ends]
+        parts = [float(np.interp(one.ms, xs, unit)) for unit in np.eye(len(ends))]
+        beside = [(end, part) for end, part in zip(ends, parts, strict=True) if part > 0]
+        seeds = set(one.accuracies).intersection(*(end.accuracies for end, _ in beside))
         if not seeds:
             raise ValueError(f"{one.name}, {one.weights}: no seed in common with the line")
         apart[one.name] = {
-            seed: one.accuracies[seed]
-            - float(np.interp(one.ms, xs, [other.accuracies[seed] for other in ends]))
+            seed: one.accuracies[seed] - sum(part * end.accuracies[seed] for end, part in beside)
             for seed in sorted(seeds)
         }
     return {name: pooled(seeds, [*apart.values()]) for name, seeds in apart.items()}
@@ -110,10 +133,11 @@ def table(found: Iterable[Trained], compared: Mapping[str, Difference]) -> str:
     ]
     for one in found:
         difference = compared.get(one.name) if one.weights in ("1 bit", "mixed") else None
-        size, seeds = f"{one.bytes / 1e3:.0f}", len(one.accuracies)
-        accuracy = sample([*one.accuracies.values()])
+        size = f"{one.bytes / 1e3:.0f}"
+        accuracy = sample([*one.accuracies.values()]) if one.seeds > 1 else f"{one.top1:.2f}"
         lines.append(
-            f"| {one.name} | {one.weights} | {one.engine} | {accuracy} | {seeds} | {size} | {one.ms:.3f} | "
+            f"| {one.name} | {one.weights} | {one.engine} | {accuracy} | {one.seeds} | {size} | "
+            f"{one.ms:.3f} | "
             f"{'' if difference is None else difference} |"
         )
     return "\n".join(lines)
@@ -159,10 +183,9 @@ def main() -> None:
     results = json.loads((FOLDER / "front-trained.json").read_text())
     part, found = trained(results)
     made = {"trained": f"{part}\n\n{about(results)}"}
-    both = FOLDER / "front-mixed.json"
-    if both.is_file():
-        others = json.loads(both.read_text())
-        made["mixed"] = f"{mixed(others)}\n\n{about(others)}"
+    for part, file in {"mixed": "front-mixed.json", "photos": "front-photos.json"}.items():
+        others = json.loads((FOLDER / file).read_text())
+        made[part] = f"{mixed(others)}\n\n{about(others)}"
     PAGE.write_text(filled(PAGE.read_text(), made))
     drawn_points = [one.point() for one in found]
     tops = [one.top1 for one in drawn_points]
