@@ -21,7 +21,7 @@ import numpy as np
 import tyro
 
 from bitfactor.api.bench import interleaved
-from bitfactor.api.compare import Made, written
+from bitfactor.api.candidates import Made, written
 from bitfactor.api.evaluate import ClassEvaluation
 from bitfactor.common.files import write_json
 from bitfactor.common.machine import cpu_name

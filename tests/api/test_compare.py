@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import bitfactor
-from bitfactor.api.compare import NETWORKS, Compared, Comparison, written
+from bitfactor.api.candidates import written
+from bitfactor.api.compare import NETWORKS, Compared, Comparison
 from bitfactor.cli import main
 from bitfactor.common.errors import TerminatedError
 from bitfactor.format import load

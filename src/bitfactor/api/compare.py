@@ -7,7 +7,7 @@ two in full precision are quantised to int8. All are measured on this machine, a
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,39 +19,28 @@ from numpy.typing import NDArray
 from rich.console import Console
 from scipy.stats import binomtest
 
-from bitfactor.api.bench import interleaved, one_by_one
-from bitfactor.api.evaluate import ClassEvaluation, classify, images_of
-from bitfactor.api.network import network_at
+from bitfactor.api.bench import interleaved
+from bitfactor.api.candidates import ENDS, Made, written
 from bitfactor.api.train import train
 from bitfactor.common.arrays import expect_above_0
 from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError, imported
-from bitfactor.common.files import expect_output, write_file, write_json
+from bitfactor.common.files import expect_output, write_json
 from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import Result, text_table
-from bitfactor.data.readers.identity import remembered
 from bitfactor.data.stored import FolderOptions, StoredImages
-from bitfactor.engines import Network, networks_of, peak_memory, with_onnxruntime
-from bitfactor.format import load
-from bitfactor.format.low_precision import Real
-from bitfactor.recipes import recipe_named, recipe_of
+from bitfactor.engines import peak_memory
+from bitfactor.recipes import recipe_named
 from bitfactor.recipes.fitting import TooShortError
-from bitfactor.recipes.runs import export_run, training_images
-from bitfactor.runtime import Precision, Session
 from bitfactor.study.documents import Chapter, Document, Figure, Table, write_html
 from bitfactor.study.figures import front
-from bitfactor.targets.onnx import to_onnx
-from bitfactor.training import Run
 from bitfactor.training.estimate import duration
 
 _SHARE = 0.95  # of the time is for training, the rest for what is measured afterwards
-_CALIBRATION = 256  # training images, for the ranges of int8
 _FEWEST = 30  # images, below which an interval says nothing
 _SURE = 1.96  # standard errors: 95 %
 _SAME_TIME = 1.05  # times as long is no difference
 _PAGE, _FIGURES = "compare.html", "compare.json"
-_ONNX: Mapping[Real, str] = {"float32": ".onnx", "int8": "-int8.onnx"}
-_ENDS = (".safetensors", "-int8.safetensors", *_ONNX.values())
 
 NETWORKS = {
     "binary": ("folder-resnet18", False),
@@ -248,73 +237,6 @@ def _note(folder: Path, minutes: float) -> None:
         write_json(folder / _FIGURES, {"minutes": minutes})
 
 
-@dataclass(frozen=True)
-class Made:
-    """A network in an engine: the file it runs from, and a call for one image, (1, C, H, W)."""
-
-    network: str
-    weights: str
-    engine: str
-    file: Path
-    source: Path
-    precision: Precision
-    call: Network = field(repr=False)
-    minimum_ms: float = 0.0
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of its input, (C, H, W)."""
-        return load(self.source).graph.input.shape
-
-    def on(self, data: Path) -> ClassEvaluation:
-        """Return what it says of the images to evaluate on."""
-        network = network_at(self.source)
-        return classify(replace(network, outputs=partial(one_by_one, self.call)), images_of(network, data))
-
-
-def written(run: Path, stem: Path, threads: int) -> list[Made]:
-    """Write a run's network as files that begin with `stem`, and return it in each engine that runs it.
-
-    Its real-valued layers are float32 at precision `highest`, and int8 at `low`: in the file too.
-    """
-    recipe, source = recipe_of(Run(run)), _named(stem, ".safetensors")
-    kinds: Mapping[Precision, tuple[Real, str, Path]] = {
-        "highest": ("float32", "bitfactor", source),
-        "low": ("int8", "bitfactor, low", _named(stem, "-int8.safetensors")),
-    }
-    made = []
-    for precision, (real, engine, file) in kinds.items():
-        export_run(Run(run), file, real=real, calibration=_calibration(run), overwrite=True)
-        session = Session(file, threads=threads, precision=precision)
-        weights = real if recipe.real else "1 bit"
-        made.append(Made(run.name, weights, engine, file, source, precision, session))
-        if recipe.real:
-            file = _as_onnx(source, real, run, _named(stem, _ONNX[real]))
-            made += [
-                Made(run.name, real, engine, file, source, precision, call)
-                for engine, call in networks_of(file, threads)[1].items()
-            ]
-    return made
-
-
-def _named(stem: Path, end: str) -> Path:
-    return stem.with_name(f"{stem.name}{end}")
-
-
-def _as_onnx(source: Path, real: Real, run: Path, file: Path) -> Path:
-    """Write a network in full precision as ONNX for one image at a time, in float32 or in int8."""
-    proto = with_onnxruntime.with_batch(to_onnx(load(source)), 1)
-    if real == "int8":
-        samples = training_images(recipe_of(Run(run)), Run(run), _calibration(run)).numpy()
-        proto = with_onnxruntime.quantised(proto, samples[:, None])
-    write_file(file, proto.SerializeToString())
-    return file
-
-
-def _calibration(run: Path) -> int:
-    return min(_CALIBRATION, int((remembered(run) or {})["train"] or 1))
-
-
 def _fastest(made: Sequence[Made], runs: int) -> list[Made]:
     """Time all in turns, and return the faster engine of each network with the same weights."""
     inputs = [np.zeros((1, *one.shape), np.float32) for one in made]
@@ -360,7 +282,7 @@ def _expect_place(folder: Path, minutes: float, overwrite: bool) -> None:
     expect_that(not folder.is_file(), f"--out {folder}", expected="a directory", found="a file", fix=fix)
     begun = folder / _FIGURES
     if not begun.exists():
-        for name in (_PAGE, *(f"{one}{end}" for one in NETWORKS for end in _ENDS)):
+        for name in (_PAGE, *(f"{one}{end}" for one in NETWORKS for end in ENDS)):
             expect_output(folder / name, overwrite=overwrite, flag="--out")
         return
     try:
