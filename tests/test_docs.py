@@ -91,6 +91,13 @@ def test_the_tables_of_the_front_are_those_of_its_results():
     assert front.filled(page, front.parts(results, counts)) == page, "run python docs/results/front.py"
 
 
+def test_the_tables_of_what_is_trained_here_are_those_of_its_results(monkeypatch):
+    monkeypatch.setitem(sys.modules, "front", script("results/front.py"))
+    page = (DOCS / "results/front.md").read_text()
+    made, _ = script("results/front_trained.py").parts()
+    assert sys.modules["front"].filled(page, made) == page, "run python docs/results/front_trained.py"
+
+
 def test_beyond_what_was_trained_the_learning_curve_goes_on():
     curve = script("results/evidence.py").Curve({100: 0.4, 1000: 0.2})
     assert curve.error(10_000) == pytest.approx(0.1)

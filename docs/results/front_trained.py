@@ -179,13 +179,24 @@ def about(results: Mapping) -> str:
     return f"Measured on {results['machine']}, {results['isa']}, one core; {versions}."
 
 
+def read(name: str) -> dict:
+    """Return the results of `front-NAME.json`."""
+    return json.loads((FOLDER / f"front-{name}.json").read_text())  # type: ignore[no-any-return]
+
+
+def parts() -> tuple[dict[str, str], list[Trained]]:
+    """Return the parts of the page by their marks, and the networks of one kind each."""
+    results = read("trained")
+    text, found = trained(results)
+    made = {"trained": f"{text}\n\n{about(results)}"}
+    for name in ("mixed", "photos"):
+        both = read(name)
+        made[name] = f"{mixed(both)}\n\n{about(both)}"
+    return made, found
+
+
 def main() -> None:
-    results = json.loads((FOLDER / "front-trained.json").read_text())
-    part, found = trained(results)
-    made = {"trained": f"{part}\n\n{about(results)}"}
-    for part, file in {"mixed": "front-mixed.json", "photos": "front-photos.json"}.items():
-        others = json.loads((FOLDER / file).read_text())
-        made[part] = f"{mixed(others)}\n\n{about(others)}"
+    made, found = parts()
     PAGE.write_text(filled(PAGE.read_text(), made))
     drawn_points = [one.point() for one in found]
     tops = [one.top1 for one in drawn_points]
