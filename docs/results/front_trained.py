@@ -14,7 +14,7 @@ from statistics import mean
 import numpy as np
 from front import FOLDER, IMAGES, INK, PAGE, Point, chart, filled
 
-from bitfactor.study.statistics import Difference, Pooled, points, sample, student
+from bitfactor.study.statistics import Difference, Pooled, sample, student
 
 WEIGHTS = "1 bit", "mixed", "int8", "float32"
 
@@ -128,7 +128,7 @@ def pooled(seeds: Mapping[int, float], all_: Sequence[Mapping[int, float]]) -> D
 def table(found: Iterable[Trained], compared: Mapping[str, Difference]) -> str:
     """Return the table of networks, with the distance from the line where one is compared."""
     lines = [
-        "| network | weights | engine | accuracy, % | seeds | kB | ms | from the line, points |",
+        "| network | weights | engine | accuracy, % | seeds | kB | ms | from the line, points [95 %] |",
         "|---|---|---|---:|---:|---:|---:|---:|",
     ]
     for one in found:
@@ -144,18 +144,11 @@ def table(found: Iterable[Trained], compared: Mapping[str, Difference]) -> str:
 
 
 def verdict(compared: Mapping[str, Difference], line: str) -> str:
-    """Return what the rule of the plan says of each network; one seed alone has no interval."""
-    words = {1: "above", 0: "undecided", -1: "below"}
+    """Return what the rule of the plan says of each network; without an interval it decides nothing."""
+    words = {1: "above", 0: "not decided beside", -1: "below"}
     return "\n".join(
-        f"- {name}: **{words[one.sign]}**: {points(one.mean)} points from the line {line}{interval(one)}."
-        for name, one in compared.items()
+        f"- {name}: **{words[one.sign]}** the line between {line}." for name, one in compared.items()
     )
-
-
-def interval(one: Difference) -> str:
-    if one.low is None or one.high is None:
-        return ", one seed"
-    return f", between {points(one.low)} and {points(one.high)} at 95 %"
 
 
 def trained(results: Mapping) -> tuple[str, list[Trained]]:
@@ -163,7 +156,7 @@ def trained(results: Mapping) -> tuple[str, list[Trained]]:
     found = networks(results)
     line = [one for one in found if one.weights == "int8"]
     compared = above([one for one in found if one.weights == "1 bit"], line)
-    return f"{table(found, compared)}\n\n{verdict(compared, 'between the int8 networks')}", found
+    return f"{table(found, compared)}\n\n{verdict(compared, 'the int8 networks')}", found
 
 
 def mixed(results: Mapping) -> str:
@@ -171,7 +164,7 @@ def mixed(results: Mapping) -> str:
     found = networks(results)
     line = [one for one in found if one.weights in ("1 bit", "int8")]
     compared = above([one for one in found if one.weights == "mixed"], line)
-    return f"{table(found, compared)}\n\n{verdict(compared, 'between int8 and 1 bit')}"
+    return f"{table(found, compared)}\n\n{verdict(compared, 'int8 and 1 bit')}"
 
 
 def about(results: Mapping) -> str:
